@@ -2,8 +2,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-SOURCES := app.py preflight_app.py audit pipeline_profiler tests benchmarks sample_data docs
+SOURCES := app.py preflight_app.py audit pipeline_profiler preflight tests benchmarks sample_data docs
 
+# As pip does for what it copies: else each command compiles all of it where PYTHONDONTWRITEBYTECODE is set.
+COMPILE = $(BIN)/python -m compileall -q audit pipeline_profiler preflight
 LOCKED := --universal --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade \
 	--python-version 3.11 -q
 LICENCES := MIT;BSD;Apache;Mozilla Public License 2.0;MPL-2.0;ISC;PSF;HPND;Zlib;Unlicense;CC0
@@ -11,13 +13,14 @@ LICENCES := MIT;BSD;Apache;Mozilla Public License 2.0;MPL-2.0;ISC;PSF;HPND;Zlib;
 # axe-playwright-python MIT around axe-core, MPL-2.0; for tests only.
 NOT_ASKED := dataset-preflight namex axe-playwright-python
 
-.PHONY: demo app test quick lint supply lock format bench docs clean
+.PHONY: demo app test quick lint supply lock format bench docs pictures clean
 
 # The core alone, enough for the demo: exactly what requirements/core.txt names, by hash.
 $(VENV)/core: pyproject.toml requirements/core.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --require-hashes -r requirements/core.txt
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	$(COMPILE)
 	touch $@
 
 # The core and the app.
@@ -32,6 +35,7 @@ $(VENV)/all: pyproject.toml requirements/all.txt requirements/torch.txt
 	$(BIN)/python -m pip install -q --require-hashes -r requirements/all.txt
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install -q -r requirements/torch.txt
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	$(COMPILE)
 	touch $(VENV)/core $(VENV)/app $@
 
 # A Chromium for the browser tests: the one there is, the distribution's, or Playwright's own.
@@ -48,6 +52,12 @@ $(VENV)/browser: $(VENV)/all
 $(VENV)/store: $(VENV)/all requirements/store.txt
 	$(BIN)/python -m pip install -q --upgrade --require-hashes --no-deps --target $(VENV)/store_packages \
 		-r requirements/store.txt
+	touch $@
+
+# Older versions of what decodes, for an environment that a training of the tests has to itself.
+$(VENV)/older: $(VENV)/all requirements/older.txt
+	$(BIN)/python -m pip install -q --upgrade --require-hashes --no-deps --target $(VENV)/older_packages \
+		-r requirements/older.txt
 	touch $@
 
 # The demo's runs stay in its own folder; the app shows them from there.
@@ -71,7 +81,7 @@ demo: $(VENV)/core
 app: $(VENV)/app
 	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json* $(wildcard runs/sample_data/*.json)
 
-test: $(VENV)/all $(VENV)/browser $(VENV)/store
+test: $(VENV)/all $(VENV)/browser $(VENV)/store $(VENV)/older
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # What a change should not wait for is marked `slow`: other processes, browsers, whole datasets.
@@ -99,15 +109,22 @@ lock:
 	echo "setuptools>=77" | $(BIN)/uv pip compile $(LOCKED) -c requirements/app.txt \
 		--extra app --extra tf --extra ray --extra dev pyproject.toml - -o requirements/all.txt
 	$(BIN)/uv pip compile $(LOCKED) --group store -o requirements/store.txt
+	$(BIN)/uv pip compile $(LOCKED) --group older -o requirements/older.txt
 
 format: $(VENV)/all
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
 docs: $(VENV)/core
-	$(BIN)/audit checks --write-docs
+	$(BIN)/python docs/make_checks.py
 	$(BIN)/python docs/make_commands.py
 	$(BIN)/python docs/make_python.py
+	$(BIN)/python docs/make_rooms.py
+	$(BIN)/python docs/make_screen.py
+
+# Every screenshot anew, from sample_data.
+pictures: $(VENV)/all $(VENV)/browser
+	$(BIN)/python docs/screenshots/make.py
 
 bench: $(VENV)/all
 	$(BIN)/python -m pip install -q -e '.[bench]'

@@ -16,11 +16,10 @@ from collections.abc import Callable
 import streamlit as st
 
 from audit.ui import duplicates, explore, findings, labels, ledger, overview, start, subset
-from audit.ui.frame import draw_frame
+from audit.ui.frame import draw_frame, draw_sidebar
 from audit.ui.html import icon, write_style
 from audit.ui.link import follow
 from audit.ui.opened import guarded, sizes_of
-from audit.ui.sidebar import draw_sidebar
 from pipeline_profiler.ui import checks, profiles, runs
 
 

@@ -4,7 +4,7 @@
     run = audit.scan("images")
     run.findings
 
-`scan` and `open` (`audit.interface`) return a `Run` (`audit.results`) of polars frames. They are
+`scan` and `open` (`audit.interface`) return a `Run` (`audit.interface`) of polars frames. They are
 loaded when they are first used, so that `import audit` costs nothing.
 """
 
@@ -13,21 +13,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from audit.checking.check import Check
+    from audit.checking.own import register
+    from audit.interface import Run
     from audit.interface import open_audit as open  # noqa: A004 - `audit.open`, as people write it
     from audit.interface import scan_dataset as scan
-    from audit.results import Run
+    from audit.picture.own_columns import column
+    from audit.records import Action, Finding, Severity
 
-__all__ = ["Run", "open", "scan"]
+__all__ = ["Action", "Check", "Finding", "Run", "Severity", "column", "open", "register", "scan"]
 
-_PUBLIC = {"Run": "Run", "open": "open_audit", "scan": "scan_dataset"}
+_PUBLIC = {
+    "Action": "audit.records.Action",
+    "Check": "audit.checking.check.Check",
+    "Finding": "audit.records.Finding",
+    "Run": "audit.interface.Run",
+    "Severity": "audit.records.Severity",
+    "column": "audit.picture.own_columns.column",
+    "open": "audit.interface.open_audit",
+    "register": "audit.checking.own.register",
+    "scan": "audit.interface.scan_dataset",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'audit' has no attribute {name!r}")
-    from audit import interface
+    import importlib
 
-    return getattr(interface, _PUBLIC[name])
+    module, _, attribute = _PUBLIC[name].rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

@@ -35,7 +35,6 @@ class MissingExtraError(AuditError):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        """Say which extra brings `package`."""
         super().__init__(
             f"This needs the package {package!r}: install it with "
             f"`pip install 'dataset-preflight[{extra}]'`."

@@ -4,31 +4,61 @@
     run = audit.scan("images")
     run.findings
 
-Errors are those of `audit.errors`, in one sentence. Cost: a scan as on the command line.
+A `Run` is a path and no more: every table is read when it is asked for, so that what a later scan
+or a decision changed is seen. Errors are those of `audit.errors`, in one sentence. Cost: a
+scan as on the command line; a table the query that reads it, well under a second for 100,000 rows.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
+from audit.checking.check import select_checks
 from audit.checking.config import Config
+from audit.compare.diff import RunDiff, compare_runs
+from audit.decisions import decisions
+from audit.decisions.decisions import tagged_samples
+from audit.decisions.ledger import Decision, Ledger
+from audit.decisions.waivers import apply_decisions
 from audit.errors import UsageError
-from audit.measuring import Progress, ProgressCallback, ignore_progress
-from audit.results import Place, Run
-from audit.scan_request import RUNS, prepare_request
+from audit.exports.application import ApplyResult, How, apply_plan
+from audit.exports.export import open_tables
+from audit.exports.new_splits import SplitRequest, parse_shares
+from audit.exports.planning import DatasetPlan, plan_dataset, read_plan
+from audit.report import PICTURED, collect_report, render, write_card, write_report
+from audit.report.card import collect_facts, to_card
+from audit.report.contents import Report
+from audit.report.file_card import card_text, find_samples, make_file_card
+from audit.report.html_page import picture_html, to_fragment
+from audit.report.pair_card import pair_text, show_pair
+from audit.report.thumbnails import make_thumbnails
+from audit.report.wording import headline
+from audit.run import generations
+from audit.run.store import Store
+from audit.scanning.measuring import PHASE_WORDS, Progress, ProgressCallback, ignore_progress
+from audit.scanning.options import RUNS, Place, ScanOptions
 from audit.sources.python_objects import (
     GIVEN_AS_OBJECTS,
     Label,
     dataset_name,
+    describe_epochs,
     is_dataset,
     remove_unlisted,
     store_dataset,
 )
-from audit.sources.streams import describe_epochs
+from preflight.terminal import visible
+
+if TYPE_CHECKING:
+    from audit.choosing.choice import By, Choice, Doubt
 
 GIVEN = (
     "The pictures were given by a Python object. Where it had pixels, they are stored as PNG, and "
@@ -49,6 +79,7 @@ def scan_dataset(
     embedder: str | None = None,
     predictions: Place | None = None,
     config: Place | Config | None = None,
+    own: Sequence[Place] = (),
     jobs: int | None = None,
     executor: str = "processes",
     address: str = "auto",
@@ -62,41 +93,29 @@ def scan_dataset(
     `source`: a folder, a manifest, or several by name, {"train": folder, "test": folder}; or a
     dataset as a Python object, or several by split: torch, Hugging Face, tf.data, arrays, lists
     (`audit.sources.python_objects`), whose labels `label` names. `run`: where the results go
-    (default runs/<dataset name>). The others are the options of `audit scan`. `progress`: a bar on
-    stderr, nothing, or a function called with each `audit.measuring.Progress`.
+    (default runs/<dataset name>). The others are the options of `audit scan`
+    (`audit.scanning.options.ScanOptions`). `progress`: a bar on
+    stderr, nothing, or a function called with each `audit.scanning.measuring.Progress`.
 
     Raises UsageError for words that cannot be, LockedError while another scan writes the run,
     MachineError where disk or memory ran out: the next call goes on from there.
     """
-    if isinstance(config, str | os.PathLike):
-        config = Path(config)
-    options: dict[str, Any] = {
-        "layout": layout,
-        "exclude": exclude,
-        "roots": roots,
-        "embeddings": None if embeddings is None else Path(embeddings),
-        "embedder": embedder,
-        "predictions": None if predictions is None else Path(predictions),
-        "config": config,
-        "checks": [checks] if isinstance(checks, str) else checks,
-        "jobs": jobs,
-        "executor": executor,
-        "address": address,
-        "parts": None if parts is None else os.fspath(parts),
-        "lock": lock,
-        "verify": verify,
-    }
+    options = ScanOptions(
+        layout=layout, exclude=exclude, roots=roots, checks=checks, embeddings=embeddings,
+        embedder=embedder, predictions=predictions, config=config, own=own, jobs=jobs,
+        executor=executor, address=address, parts=parts, lock=lock, verify=verify,
+    )  # fmt: skip
     place = None if run is None else Path(run)
     with _shown(progress) as call:
         if not is_dataset(source):
-            request = prepare_request(_source_words(source), place, **options)
+            request = options.prepare(_source_words(source), place)
             request.carry_out(call)
         else:
             place = place or RUNS / dataset_name(source)
             manifest = store_dataset(
                 source, place, label=label, told=lambda *n: call(Progress("take", *n))
             )
-            request = prepare_request([str(manifest)], place, **options)
+            request = options.prepare([str(manifest)], place)
             for said in (GIVEN, *describe_epochs(source, manifest)):
                 request.source.remarks.append((GIVEN_AS_OBJECTS, None, said))
             request.carry_out(call)
@@ -109,9 +128,9 @@ def _shown(progress: bool | ProgressCallback) -> AbstractContextManager[Progress
         return nullcontext(progress)
     if not progress:
         return nullcontext(ignore_progress)
-    from audit.progress import ProgressBar
+    from preflight.progress import ProgressBar
 
-    return ProgressBar()
+    return ProgressBar(PHASE_WORDS)
 
 
 def open_audit(run: Place) -> Run:
@@ -135,3 +154,336 @@ def _source_words(source: Place | Sequence[Place] | Mapping[str, Place]) -> list
 def _article(thing: object) -> str:
     name = type(thing).__name__
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+# ---- results ----
+
+
+FINDINGS = """
+    SELECT f.fingerprint, f.code, f.name, f.severity, f.message, f.action, f.evidence,
+        coalesce(m.ids, []) AS ids, coalesce(m.paths, []) AS paths
+    FROM findings f LEFT JOIN (
+        SELECT fs.fingerprint, list(fs.sample_id ORDER BY fs.position) AS ids,
+            list(s.uri ORDER BY fs.position) AS paths
+        FROM finding_samples fs JOIN samples s ON s.id = fs.sample_id GROUP BY fs.fingerprint
+    ) m USING (fingerprint) WHERE ? IS NULL OR f.code = ? ORDER BY f.rowid
+"""
+GROUPS = """
+    SELECT p.representative AS "group", p.id, s.uri AS path, p.split, p.label
+    FROM pictures p JOIN samples s ON s.id = p.id
+    WHERE p.representative IS NOT NULL ORDER BY p.representative, p.id
+"""
+
+
+class Run:
+    """The results of an audit: frames of findings, images, pairs, groups and annotations."""
+
+    def __init__(self, path: Place) -> None:
+        """Name the run; raises RunError where there is none."""
+        self.path = Path(path)
+        generations.require(self.path)
+
+    # ---- tables ----
+
+    @property
+    def findings(self) -> pl.DataFrame:
+        """One row a finding, the order of the report.
+
+        fingerprint, code, name, severity (error, warning, info), message, action, evidence (a
+        struct: every number it has, null in the findings of other checks), ids and paths of its
+        samples (lists), status (open, waived, decided).
+        """
+        return self._findings(None)
+
+    def found(self, code: str) -> pl.DataFrame:
+        """Return the findings of one check, such as DUP003, each number of the evidence a column.
+
+        Where a name is taken, the column is called evidence_NAME. Raises UsageError for a code or
+        name that no check has.
+        """
+        with generations.open_run(self.path) as store:  # checks of one's own are known there
+            ran = store.scalar(
+                "SELECT code FROM check_runs WHERE code = upper(?) OR name = ?", [code, code]
+            )
+        frame = self._findings(ran or select_checks([code])[0].code)
+        numbers = frame["evidence"].struct.unnest()
+        taken = set(numbers.columns) & set(frame.columns)
+        numbers = numbers.rename({name: f"evidence_{name}" for name in taken})
+        return frame.drop("evidence").hstack(numbers)
+
+    def _findings(self, code: str | None) -> pl.DataFrame:
+        with generations.open_run(self.path) as store:
+            frame = store.query(FINDINGS, [code, code])
+        settled = apply_decisions(self.path).settled.select("fingerprint", "status")
+        return (
+            frame.with_columns(_evidence(frame["evidence"]))
+            .join(settled, on="fingerprint", how="left", maintain_order="left")
+            .with_columns(pl.col("status").fill_null("open"))
+        )
+
+    @property
+    def images(self) -> pl.DataFrame:
+        """One row a sample, in order of id: where it is, its split and label, what was measured,
+        the columns of a manifest, and what was decided (`decision`, null without one).
+        """
+        with generations.open_run(self.path) as store:
+            frame = store.query("SELECT * EXCLUDE (subject) FROM images ORDER BY id")
+            extra = self._metadata(store)
+        frame = frame.rename({"uri": "path", "group_key": "group"})
+        if extra is not None:
+            taken = {c: f"{c}_of_manifest" for c in extra.columns if c in frame.columns}
+            extra = extra.rename({"sample_id": "id"} | taken)
+            frame = frame.join(extra, on="id", how="left", maintain_order="left")
+        decided = apply_decisions(self.path).effective.select(
+            "id", pl.col("verb").alias("decision")
+        )
+        return frame.join(decided, on="id", how="left", maintain_order="left")
+
+    @staticmethod
+    def _metadata(store: Store) -> pl.DataFrame | None:
+        own = [c for c in store.columns("metadata") if c != "sample_id"]
+        return store.query("SELECT * FROM metadata") if own else None
+
+    @property
+    def pairs(self) -> pl.DataFrame:
+        """Verified pairs that show one picture: their paths, how they differ, how sure it is."""
+        return self._exported("pairs")
+
+    @property
+    def groups(self) -> pl.DataFrame:
+        """The members of every group of near-duplicates: group, id, path, split, label."""
+        with generations.open_run(self.path) as store:
+            return store.query(GROUPS)
+
+    @property
+    def annotations(self) -> pl.DataFrame:
+        """Boxes in px of the shown picture, by sample and annotation file; empty without any."""
+        with generations.open_run(self.path) as store:
+            if not store.columns("boxes"):
+                return pl.DataFrame()
+            return store.query("SELECT * FROM boxes ORDER BY sample_id, file, entry")
+
+    @property
+    def decisions(self) -> pl.DataFrame:
+        """Every decision, newest first; undone ones are marked."""
+        rows = [{name: getattr(d, name) for name in _DECISION} for d in Ledger(self.path).log()]
+        return pl.DataFrame(rows, schema=_DECISION)
+
+    @property
+    def tags(self) -> pl.DataFrame:
+        """The tags of samples: id, tag; `decide(..., "tag:night")` gives one, "untag:night" takes
+        it away.
+        """
+        return tagged_samples(self.path)
+
+    def kept(self) -> pl.DataFrame:
+        """Return the dataset as decided: id, path, split, label, ...; dropped samples are out."""
+        return self._exported("manifest")
+
+    def _exported(self, table: str) -> pl.DataFrame:
+        with open_tables(self.path) as tables:
+            return tables.table(table)
+
+    def sql(self, query: str) -> pl.DataFrame:
+        """Return what a SELECT over the tables of docs/schema.md gives; it can change nothing."""
+        with generations.open_for_users(self.path) as store:
+            return store.user_query(query)
+
+    def diff(self, earlier: Run | Place) -> RunDiff:
+        """Return what changed since an earlier audit: `.files`, `.findings`, `.counts()`."""
+        return compare_runs(earlier.path if isinstance(earlier, Run) else Path(earlier), self.path)
+
+    # ---- looking ----
+
+    def show(self, path: Place, other: Place | None = None) -> Shown:
+        """Return everything known of one file, or what two files share; a notebook draws it."""
+        if other is not None:
+            card = show_pair(self.path, os.fspath(path), os.fspath(other))
+            return Shown(pair_text(card), "")
+        found = make_file_card(self.path, os.fspath(path))
+        return Shown(card_text(found), picture_html(found))
+
+    def report(self, path: Place | None = None) -> str | Path:
+        """Write x.html, .md, .txt, .json, .sarif or .xml (JUnit) and return its path; or its text.
+
+        Raises UsageError for another extension, and where a file is in the way that is no report.
+        """
+        if path is None:
+            return "".join(render(self._report(), "txt"))
+        return write_report(self._report(worst=PICTURED), Path(path))
+
+    def card(self, path: Place | None = None, licence: str = "") -> str | Path:
+        """Write a data card to x.md, x.croissant.json beside it; return its path, or its text.
+
+        `licence`: that of all files, before a manifest's. Raises UsageError as `report` does.
+        """
+        if path is None:
+            report = self._report()
+            return to_card(report, collect_facts(report, licence))
+        return write_card(self._report(), Path(path), licence)[0]
+
+    def _report(self, worst: int = 5) -> Report:
+        return collect_report(self.path, worst=worst)
+
+    # ---- acting ----
+
+    def decide(
+        self,
+        things: str | Sequence[str] | None = None,
+        verdict: str = "",
+        *,
+        where: str | None = None,
+        note: str = "",
+        by: str | None = None,
+    ) -> list[Decision]:
+        """Decide, as one batch that one `undo` takes back; returns what was recorded.
+
+        `things`: samples (id, path, or the end of one), fingerprints of findings, or codes, which
+        stand for their open findings; or `where`: SQL over the images, such as "width < 64".
+        `verdict`: keep, drop, relabel:NAME, move:SPLIT, false-positive, fix, tag:NAME or
+        untag:NAME. Raises UsageError for a name that is not there, and for a drop of every copy of
+        a picture, or of a picture for one of its boxes.
+        """
+        verb, value = decisions.parse_verb(verdict)
+        if (things is None) == (where is None):
+            raise UsageError("Name findings or samples, or pick samples with where=...")
+        if where is not None:
+            ids = decisions.select_samples(self.path, where)
+            return decisions.decide_samples(
+                self.path, ids, verb, value, note or f"where {where}", by
+            )
+        words = [things] if isinstance(things, str) else list(things or ())
+        findings = [word for word in words if _FINDING.match(word)]
+        samples = find_samples(self.path, [word for word in words if word not in findings])
+        entries = decisions.named_entries(self.path, findings, samples, verb, value, note, by)
+        return Ledger(self.path).record(entries)
+
+    def undo(self, n: int = 1, by: str | None = None) -> list[Decision]:
+        """Take back your last `n` batches; returns the decisions that were taken back."""
+        return Ledger(self.path).undo(n, by)
+
+    def plan(
+        self, path: Place | None = None, *, splits: str | Mapping[str, float] | None = None,
+        seed: int = 0, resplit: bool = False,
+    ) -> DatasetPlan:  # fmt: skip
+        """Return the plan of the dataset as decided, written to `path` where one is given.
+
+        `splits`: shares of new splits, such as "train=.8,val=.1,test=.1" or a mapping; `resplit`
+        makes new ones of samples that have a split too. With a path annotations go along.
+        """
+        request = None
+        if splits is not None:
+            shares = parse_shares(splits) if isinstance(splits, str) else dict(splits)
+            request = SplitRequest(shares, seed, resplit)
+        return plan_dataset(self.path, None if path is None else Path(path), request)
+
+    def apply(
+        self, plan: DatasetPlan | Place, folder: Place, *, how: How = "copy"
+    ) -> ApplyResult:  # fmt: skip
+        """Make the dataset of a plan in a new folder: "copy", "hardlink" or "symlink".
+
+        Raises UsageError for a folder that is not empty and for an edited dataset.
+        """
+        found = plan if isinstance(plan, DatasetPlan) else read_plan(Path(plan))
+        return apply_plan(found, Path(folder), how)
+
+    def subset(
+        self, *, split: str | None = "test", seed: int = 0, by: Sequence[str] = (),
+        group: str | None = None, **goal: Any,
+    ) -> pl.DataFrame:  # fmt: skip
+        """Return an evaluation subset, one row a file with its weight, for `audit subset score`.
+
+        `goal`: half_width=0.01, detect=0.02 or n=500, and the other fields of
+        `audit.subset.Goal`. `by` and `group` are columns of `images`.
+        """
+        from audit.subset import Goal, draw_subset, make_plan
+        from audit.subset.source import frame_from_run
+
+        unknown = [name for name in goal if name not in Goal.__dataclass_fields__]
+        if unknown:
+            names = ", ".join(Goal.__dataclass_fields__)
+            raise UsageError(f"A goal has no {unknown[0]!r}; it has {names}.")
+        extra = [*by, *([group] if group else [])]
+        frame = frame_from_run(self.path, split, extra)
+        plan = make_plan(frame, Goal(**goal), by=by, group=group)
+        return draw_subset(frame, plan.recipe, seed).rows
+
+    def select(
+        self, n: int, by: By = "coverage", *, split: str | None = None,
+        listed: Place | None = None, unlabelled: bool = False, fresh_from: Place | None = None,
+        predictions: Place | None = None, doubt: Doubt = "margin", cells: Sequence[str] = (),
+        seed: int = 0,
+    ) -> Choice:  # fmt: skip
+        """Choose pictures to label or to evaluate on next; `.rows` is the frame, best first.
+
+        `by`: "coverage" (from vectors), "uncertainty" or "rare". `listed`: a table of the files
+        that may be chosen; `unlabelled`: those without a label; `fresh_from`: an earlier choice.
+        `.classes` and `.reach` say what it buys.
+        """
+        from audit.choosing.candidates import Wanted
+        from audit.choosing.choice import select_pictures
+
+        lists = [None if p is None else Path(p) for p in (listed, fresh_from, predictions)]
+        wanted = Wanted(split, lists[0], unlabelled, lists[1], lists[2])
+        return select_pictures(self.path, n, by, wanted, seed=seed, doubt=doubt, cells=cells)
+
+    # ---- words ----
+
+    def __repr__(self) -> str:
+        report = self._report(worst=0)
+        first = "".join(f"\n  {n}. {one.message}" for n, one in enumerate(report.first, 1))
+        return f"Run({str(self.path)!r}): {headline(report)}{first}"
+
+    def _repr_html_(self) -> str:
+        report = self._report(worst=4)
+        return to_fragment(report, make_thumbnails(report, limit=32))
+
+
+_FINDING = re.compile(f"{decisions.FINGERPRINT.pattern}|{decisions.CODE.pattern}")
+_DECISION: dict[str, Any] = {
+    "id": pl.Int64, "at": pl.String, "by": pl.String, "verb": pl.String, "value": pl.String,
+    "subject": pl.String, "kind": pl.String, "note": pl.String, "undone": pl.Boolean,
+    "batch": pl.String,
+}  # fmt: skip
+
+
+class Shown:
+    """A card of a file or a pair: text where text is printed, with the picture in a notebook."""
+
+    def __init__(self, text: str, picture: str) -> None:
+        self.text, self._picture = text, picture
+
+    def __repr__(self) -> str:
+        """Return the text; what is in a name can steer no terminal."""
+        return "\n".join(visible(line) for line in self.text.splitlines())
+
+    def _repr_html_(self) -> str:
+        return f"{self._picture}<pre>{escape(repr(self))}</pre>"
+
+
+def _evidence(texts: pl.Series) -> pl.Series:
+    """Return evidence as a struct of all the keys that these findings have."""
+    rows = [json.loads(text or "{}") for text in texts]
+    keys = dict.fromkeys(key for row in rows for key in row)
+    if not keys:
+        return pl.Series("evidence", [{}] * len(rows), pl.Struct([]))
+    kinds = {key: _kind([row[key] for row in rows if key in row]) for key in keys}
+    fields = {
+        key: pl.Series(key, [_as(kind, row.get(key)) for row in rows], kind)
+        for key, kind in kinds.items()
+    }
+    return pl.DataFrame(fields).to_struct("evidence")
+
+
+def _kind(values: Sequence[object]) -> type[pl.DataType]:
+    if all(isinstance(v, bool) for v in values):
+        return pl.Boolean
+    if all(isinstance(v, int) and abs(v) < 2**63 for v in values):
+        return pl.Int64
+    return pl.Float64 if all(isinstance(v, int | float) for v in values) else pl.String
+
+
+def _as(kind: type[pl.DataType], value: object) -> object:
+    if value is None or kind is not pl.String or isinstance(value, str):
+        return value
+    return json.dumps(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -200,6 +201,15 @@ def arrow_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
 
     kinds = pl.DataFrame(pa.Table.from_batches([], schema)).schema
     return pl.DataFrame(rows, schema=kinds, orient="row").to_arrow().cast(schema)
+
+
+def finite(value: Any) -> Any:
+    """Return nested data as JSON can hold it: lists for tuples, null for NaN and infinity."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sample_id(relative_path: str, source: str = "") -> str:

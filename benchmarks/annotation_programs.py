@@ -5,43 +5,32 @@ write the published boxes, ellipses in them as outlines, and keypoints, in each 
 the checks of boxes read the folders: a finding is printed, and counted where it is not one of the
 faults that were looked at and are in the files. Datumaro's own validator reads its form beside.
 
-    OTHER/bin/python benchmarks/annotation_programs.py --write /tmp/written --data ../shared/data
-    python benchmarks/annotation_programs.py /tmp/written
-
-The last line is one JSON document.
+    OTHER/bin/python benchmarks/annotation_programs.py write /tmp/written [--real ../shared/data]
+    python benchmarks/annotation_programs.py check /tmp/written
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
-import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench import Document, hall, measures, real_data
 
 # Folder: what is wrong with it. Datumaro keeps ids that were given to objects, once or more.
 FAULTS = {
     "datumaro-coco_instances": {"BOX012"}, "datumaro-outlines-coco_instances": {"BOX012"},
     "datumaro-keypoints-coco_person_keypoints": {"BOX012"},
 }  # fmt: skip
+app = hall(__doc__)
 ANGLES = np.linspace(0, 2 * np.pi, 24, endpoint=False)
 
 
 # ---- writing: in the environment of the programs ----
-
-
-def write_all(data: Path, out: Path) -> int:
-    """Write what each program that is installed can; says what it cannot."""
-    for name, write in WRITERS.items():
-        try:
-            write(data / "raccoon", out)
-        except ImportError as error:
-            print(f"{name}: {error}")
-    return 0
 
 
 def copy_images(source: Path, target: Path) -> None:
@@ -50,7 +39,6 @@ def copy_images(source: Path, target: Path) -> None:
 
 
 def write_supervision(source: Path, out: Path) -> None:
-    """Write boxes and ellipses as COCO, YOLO and VOC."""
     import supervision as sv  # type: ignore[import-not-found]
 
     boxes = sv.DetectionDataset.from_pascal_voc(str(source / "images"), str(source / "annotations"))
@@ -73,7 +61,6 @@ def write_supervision(source: Path, out: Path) -> None:
 
 
 def write_globox(source: Path, out: Path) -> None:
-    """Write boxes as COCO, VOC, Open Images, LabelMe and YOLO."""
     import globox  # type: ignore[import-not-found]
 
     boxes, root = globox.AnnotationSet.from_pascal_voc(source / "annotations"), str(out / "globox")
@@ -88,7 +75,6 @@ def write_globox(source: Path, out: Path) -> None:
 
 
 def write_pylabel(source: Path, out: Path) -> None:
-    """Write boxes as COCO and YOLO."""
     from pylabel import importer  # type: ignore[import-not-found]
 
     for form in ("coco", "yolo"):
@@ -102,7 +88,6 @@ def write_pylabel(source: Path, out: Path) -> None:
 
 
 def write_datumaro(source: Path, out: Path) -> None:
-    """Write boxes, ellipses and keypoints in the forms that hold them."""
     from datumaro.components.dataset import Dataset  # type: ignore[import-not-found]
 
     voc = out / "_voc"
@@ -155,10 +140,7 @@ def _validate(boxes: Any, out: Path) -> None:
 
     validator = Environment().validators.get("detection")
     reports = validator().validate(boxes)["validation_reports"]
-    kinds: dict[str, int] = {}
-    for report in reports:
-        name = f"{report['severity']} {report['anomaly_type']}"
-        kinds[name] = kinds.get(name, 0) + 1
+    kinds = Counter(f"{report['severity']} {report['anomaly_type']}" for report in reports)
     (out / "_validator.json").write_text(json.dumps(kinds))
 
 
@@ -168,39 +150,40 @@ WRITERS: dict[str, Callable[[Path, Path], None]] = {
 }  # fmt: skip
 
 
+@measures(app)
+def write(folder: Path, real: Path | None = None) -> Document:
+    """Write what each program that is installed can; says what it cannot."""
+    source, missing = real_data(real, "raccoon").resolve() / "raccoon", {}
+    folder.mkdir(parents=True)
+    for name, writer in WRITERS.items():
+        try:
+            writer(source, folder.resolve())
+        except ImportError as error:
+            missing[name] = str(error)
+    return {"missing": missing}
+
+
 # ---- checking: in the environment of the project ----
 
 
-def check_all(out: Path) -> int:
-    """Print the findings about each folder; 1 where one is not known to be right."""
+@measures(app)
+def check(folder: Path) -> tuple[Document, bool]:
+    """Print the findings about each folder; ends with 1 where one is not known to be right."""
     from annotations import run_checks
 
     wrong, n = 0, 0
-    for folder in sorted(path for path in out.iterdir() if path.name[0] != "_"):
-        findings = run_checks(folder)
+    for part in sorted(path for path in folder.resolve().iterdir() if path.name[0] != "_"):
+        findings = run_checks(part)
         n += 1
-        print(f"{folder.name}: {len(findings)} findings")
+        print(f"{part.name}: {len(findings)} findings")
         for finding in findings:
-            known = finding.code in FAULTS.get(folder.name, ())
+            known = finding.code in FAULTS.get(part.name, ())
             wrong += not known
             print(f"    {'' if known else 'UNKNOWN '}{finding.code} {finding.message[:200]}")
-    validator = out / "_validator.json"
+    validator = folder / "_validator.json"
     said = json.loads(validator.read_text()) if validator.exists() else None
-    print(json.dumps({"folders": n, "unknown": wrong, "datumaro_validator_on_original": said}))
-    return min(wrong, 1)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path, nargs="?", help="check what was written there")
-    parser.add_argument("--write", type=Path, help="write there, with the programs")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    arguments = parser.parse_args()
-    if arguments.write:
-        arguments.write.mkdir(parents=True)
-        return write_all(arguments.data.resolve(), arguments.write.resolve())
-    return check_all(arguments.folder.resolve())
+    return {"folders": n, "unknown": wrong, "datumaro_validator_on_original": said}, not wrong
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    app()

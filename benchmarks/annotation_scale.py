@@ -1,57 +1,53 @@
 """Annotations of 200,000 pictures and 2,000,000 boxes, and files of 1 GiB that end too early.
 
-    python benchmarks/annotation_scale.py                 as COCO (430 MB), then as YOLO
-    python benchmarks/annotation_scale.py --form YOLO --pictures 20000 --folder /tmp/boxes
-    python benchmarks/annotation_scale.py --cut           seven files of 1 GiB, cut short
-
-Seconds are of the processor; pictures are names and sizes only. The last line is one JSON document,
-but with --cut.
+    python benchmarks/annotation_scale.py boxes           as COCO (430 MB), then as YOLO
+    python benchmarks/annotation_scale.py boxes --form YOLO --pictures 20000 --folder /tmp/boxes
+    python benchmarks/annotation_scale.py cut             seven files of 1 GiB, cut short
+Seconds are of the processor; pictures are names and sizes only.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import resource
-import shutil
-import sys
 import tempfile
-import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import polars as pl
+from bench import Document, hall, measures, peak_mb, run_apart, timed
 
 from audit.annotations import measure_boxes, read_annotations, settle_boxes
 from audit.checking.check import all_checks, make_params
 from audit.picture.features import FEATURE_ROW
 from audit.run.store import Store
+from audit.sources.readings import Given
 
 OBJECTS_EACH = 10
 FORMS = ("COCO", "YOLO")
 
 
-def measure_scale(pictures: int, forms: list[str], kept: Path | None) -> int:
-    """Read and check many pictures, ten boxes each, as COCO, then as YOLO."""
+app = hall(__doc__)
+
+
+ANGLES = np.linspace(0, 2 * np.pi, 40, endpoint=False)
+CIRCLE = np.stack([np.cos(ANGLES), np.sin(ANGLES)], 1) / 2
+
+
+@measures(app)
+def boxes(pictures: int = 200_000, form: str = "", folder: Path | None = None) -> Document:
+    """Read and check many pictures, ten boxes each. --folder keeps the files for another run."""
     results = {}
     with tempfile.TemporaryDirectory() as temporary:
-        folder = kept or Path(temporary)
-        for form in forms:
-            root = folder / form
+        for name in [form] if form else FORMS:
+            root = (folder or Path(temporary)) / name
             if not root.exists():
-                (write_large_coco if form == "COCO" else write_large_yolo)(root, pictures)
-            # a process of its own, so that its peak of memory is its own
-            pid = os.fork()
-            if pid == 0:
-                run_large(root, folder / f"{form}.json", pictures)
-                os._exit(0)
-            os.waitpid(pid, 0)
-            results[form] = json.loads((folder / f"{form}.json").read_text())
-            if kept is None:
-                shutil.rmtree(root)
-    print(json.dumps(results))
-    return 0
+                (write_large_coco if name == "COCO" else write_large_yolo)(root, pictures)
+            results[name] = run_apart(run_large, root, pictures)
+            print(json.dumps(results[name], indent=1), flush=True)
+    return results
 
 
 def large_boxes(pictures: int, seed: int = 7) -> tuple[Any, Any, Any]:
@@ -67,8 +63,6 @@ def write_large_coco(root: Path, pictures: int) -> None:
     """Write one file; a tenth of the objects have a polygon of 40 points."""
     (root / "annotations").mkdir(parents=True)
     owner, labels, boxes = large_boxes(pictures)
-    angles = np.linspace(0, 2 * np.pi, 40, endpoint=False)
-    circle = np.stack([np.cos(angles), np.sin(angles)], 1)
     with open(root / "annotations" / "instances.json", "w") as file:
         file.write('{"images": [')
         for i in range(pictures):
@@ -82,7 +76,7 @@ def write_large_coco(root: Path, pictures: int) -> None:
         ):
             rings, area = "[]", w * h
             if n % 10 == 0:
-                ring = np.array([x + w / 2, y + h / 2]) + circle * np.array([w / 2, h / 2])
+                ring = np.array([x + w / 2, y + h / 2]) + CIRCLE * np.array([w, h])
                 rings, area = json.dumps([ring.round(2).ravel().tolist()]), 0.7822 * w * h
             file.write(
                 f'{", " if n else ""}{{"id": {n}, "image_id": {i}, "category_id": {label}, "bbox": '
@@ -100,15 +94,13 @@ def write_large_yolo(root: Path, pictures: int) -> None:
     owner, labels, boxes = large_boxes(pictures)
     ends = np.searchsorted(owner, np.arange(pictures + 1)).tolist()
     shares = boxes / (640, 480, 640, 480)
-    angles = np.linspace(0, 2 * np.pi, 40, endpoint=False)
-    circle = np.stack([np.cos(angles), np.sin(angles)], 1) / 2
     for i in range(pictures):
         lines = []
         for n in range(ends[i], ends[i + 1]):
             x, y, w, h = shares[n]
             line = f"{x + w / 2:.6f} {y + h / 2:.6f} {w:.6f} {h:.6f}"
             if n % 10 == 0:
-                ring = (np.array([x + w / 2, y + h / 2]) + circle * (w, h)).clip(0, 1)
+                ring = (np.array([x + w / 2, y + h / 2]) + CIRCLE * (w, h)).clip(0, 1)
                 line = " ".join(f"{v:.5f}" for v in ring.ravel())
             lines.append(f"{labels[n]} {line}\n")
         (root / "labels" / f"{i:06d}.txt").write_text("".join(lines))
@@ -119,16 +111,14 @@ class LargeSource:
 
     def __init__(self, root: Path) -> None:
         """Have one root."""
-        from audit.sources.folder import FolderScope
-
-        self.trees = [FolderScope(str(root), "", (), ())]
+        given = Given(str(root))
+        tree = SimpleNamespace(root=given.path, name="", given=given, listed=None, met={})
+        self.trees = [tree]
         self.box_tables: list[Any] = []
 
 
-def run_large(root: Path, out: Path, pictures: int) -> None:
-    """Read and check one set; writes seconds by phase and the peak of memory, MB."""
-    import polars as pl
-
+def run_large(root: Path, pictures: int) -> Document:
+    """Read and check one set; returns seconds by phase and the peak of memory, MB."""
     database = root.parent / f"{root.name}.duckdb"
     database.unlink(missing_ok=True)
     names = pl.Series("id", [f"images/{i:06d}.jpg" for i in range(pictures)])
@@ -144,34 +134,29 @@ def run_large(root: Path, out: Path, pictures: int) -> None:
                  "content_hash": digests, "pixel_hash": digests}
             ),
         )  # fmt: skip
-        before, cpu = time.perf_counter(), time.process_time()
-        read_annotations(store, LargeSource(root))  # type: ignore[arg-type]
-        read, read_cpu = time.perf_counter() - before, time.process_time() - cpu
-        settle_boxes(store)
-        settled, settle_cpu = time.perf_counter() - before, time.process_time() - cpu - read_cpu
-        seconds, counts = {}, {}
-        for code, check in all_checks().items():
-            if code.startswith("BOX"):
-                start = time.process_time()
-                counts[code] = sum(1 for _ in check.find(store, make_params(check, {})))
-                check.completeness(store, make_params(check, {}))
-                seconds[code] = round(time.process_time() - start, 2)
-        start = time.process_time()
-        measure_boxes(store)
-        seconds["statistics"] = round(time.process_time() - start, 2)
-        total = time.perf_counter() - before
+        with timed() as read:
+            read_annotations(store, LargeSource(root))  # type: ignore[arg-type]
+        with timed() as settled:
+            settle_boxes(store)
+        by_check, counts = {}, {}
+        checks = [check for code, check in all_checks().items() if code.startswith("BOX")]
+        with timed() as checked:
+            for check in checks:
+                with timed() as one:
+                    counts[check.code] = sum(1 for _ in check.find(store, make_params(check, {})))
+                    check.completeness(store, make_params(check, {}))
+                by_check[check.code] = one["cpu_s"]
+            with timed() as one:
+                measure_boxes(store)
+            by_check["statistics"] = one["cpu_s"]
         n = store.scalar("SELECT count(*) FROM boxes")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    result = {
-        "megabytes": round(n_bytes / 1e6), "boxes": n, "read_s": round(read, 1),
-        "settle_s": round(settled - read, 1), "checks_s": round(total - settled, 1),
-        "total_s": round(total, 1), "read_cpu_s": round(read_cpu, 1),
-        "settle_cpu_s": round(settle_cpu, 1), "cpu_s": round(time.process_time() - cpu, 1),
-        "peak_mb": round(peak), "cpu_by_check_s": seconds,
+    return {
+        "megabytes": round(n_bytes / 1e6), "boxes": n, "read": read, "settle": settled,
+        "checks": checked, "cpu_s": round(sum(p["cpu_s"] for p in (read, settled, checked)), 1),
+        "wall_s": round(sum(p["wall_s"] for p in (read, settled, checked)), 1),
+        "peak_mb": round(peak_mb()), "cpu_by_check_s": by_check,
         "findings": {code: n for code, n in counts.items() if n},
     }  # fmt: skip
-    print(json.dumps(result, indent=1), flush=True)
-    out.write_text(json.dumps(result))
 
 
 # ---- files that end too early ----
@@ -189,14 +174,16 @@ CUTS = {
 }
 
 
-def measure_cuts(kept: Path | None) -> int:
-    """Cut a file of 1 GiB short in several ways; prints what is found of each, CPU s and MB."""
+@measures(app)
+def cut(folder: Path | None = None) -> Document:
+    """Cut a file of 1 GiB short in several ways: what is found of each, CPU s and MB?"""
+    found = {}
     things = ", ".join(
         f'{{"id": {n}, "image_id": 1, "category_id": 1, "bbox": [11.25, 2, 3, 4]}}'
         for n in range(3)
     )
     rest = f'", "categories": [{{"id": 1, "name": "cat"}}], "annotations": [{things}]}}'
-    with tempfile.TemporaryDirectory(dir=kept) as temporary:
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
         path = Path(temporary) / "instances.json"
         with open(path, "w") as file:
             file.write('{"images": [{"id": 1, "file_name": "a.jpg"}], "info": "')
@@ -210,42 +197,21 @@ def measure_cuts(kept: Path | None) -> int:
                 raw.seek(0, os.SEEK_END)
                 raw.write(rest[: max(end, 0)].encode())
                 raw.truncate(begin + end)
-            print(f"{name}: {_read_cut(path.parent)}", flush=True)
-    return 0
+            found[name] = run_apart(read_cut, path.parent)
+            print(f"{name}: {found[name]}", flush=True)
+    return found
 
 
-def _read_cut(folder: Path) -> str:
-    """Return what is said of a file, in a process of its own, with its CPU s and peak of memory."""
-    reader, writer = os.pipe()
-    if os.fork() == 0:
-        with Store.memory() as store:
-            store.create_measurements(FEATURE_ROW)
-            read_annotations(store, LargeSource(folder))  # type: ignore[arg-type]
-            settle_boxes(store)
-            check = all_checks()["BOX013"]
-            said = [f.message for f in check.find(store, make_params(check, {}))]
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        cost = f"{used.ru_utime + used.ru_stime:.1f} CPU s, {used.ru_maxrss >> 10:,} MB"
-        os.write(writer, f"{' '.join(said)} ({cost})".encode())
-        os._exit(0)
-    os.close(writer)
-    os.wait()
-    with os.fdopen(reader) as pipe:
-        return pipe.read()
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--pictures", type=int, default=200_000)
-    parser.add_argument("--form", choices=FORMS, help="one of the two alone")
-    parser.add_argument("--folder", type=Path, help="keep the files here, use them again")
-    parser.add_argument("--cut", action="store_true", help="files of 1 GiB that end too early")
-    arguments = parser.parse_args()
-    if arguments.cut:
-        return measure_cuts(arguments.folder)
-    forms = [arguments.form] if arguments.form else list(FORMS)
-    return measure_scale(arguments.pictures, forms, arguments.folder)
+def read_cut(folder: Path) -> Document:
+    """Return what is said of a file, and what reading it costs."""
+    with timed() as cost, Store.memory() as store:
+        store.create_measurements(FEATURE_ROW)
+        read_annotations(store, LargeSource(folder))  # type: ignore[arg-type]
+        settle_boxes(store)
+        check = all_checks()["BOX013"]
+        said = [f.message for f in check.find(store, make_params(check, {}))]
+    return {"said": " ".join(said), "cpu_s": cost["cpu_s"], "peak_mb": round(peak_mb())}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    app()

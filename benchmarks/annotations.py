@@ -7,39 +7,40 @@ one is listed. Then one kind of damage at a time goes into a copy, and the findi
 found means that the expected check names the damaged picture (or the file, where the damage is the
 file's); invented is any finding that speaks of another picture.
 
-    python benchmarks/annotations.py --data ../shared/data      about two minutes
+    python benchmarks/annotations.py [--data FOLDER] [--base coco]      about two minutes
 
-Pictures are opened for their size only. The last line is one JSON document.
+Pictures are opened for their size only.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
 import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench import Document, hall, measures, real_data
 from PIL import Image
 
 from audit.annotations import read_annotations, settle_boxes
 from audit.checking.check import all_checks, make_params
-from audit.measuring import sample_frame
 from audit.picture.features import FEATURE_ROW
 from audit.records import Finding
 from audit.run.store import Store
+from audit.scanning.measuring import sample_frame
 from audit.sources import open_source
-from audit.sources.sample_rows import SampleRows
+from audit.sources.readings import SampleRows
 
-Document = dict[str, Any]
 Boxes = dict[str, tuple[int, int, list[tuple[float, float, float, float]]]]
 NAMES = ["nose", "left_eye", "right_eye"]
+COCO, LABEL = "annotations/instances.json", "labels/train/raccoon-42.txt"
+app = hall(__doc__)
 
 
 # ---- one run of the checks ----
@@ -55,7 +56,8 @@ def run_checks(folder: Path) -> list[Finding]:
         store.append("features", [measured(sample.id, sample.uri) for sample in samples])
         read_annotations(store, source)
         settle_boxes(store)
-        return list(all_findings(store))
+        checks = (check for code, check in all_checks().items() if code.startswith("BOX"))
+        return [one for check in checks for one in check.find(store, make_params(check, {}))]
 
 
 SIZES: dict[str, tuple[int, int, int, str]] = {}
@@ -78,13 +80,6 @@ def measured(sample: str, path: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def all_findings(store: Store) -> Iterator[Finding]:
-    """Yield the findings of every check of boxes."""
-    for code, check in all_checks().items():
-        if code.startswith("BOX"):
-            yield from check.find(store, make_params(check, {}))
-
-
 # ---- originals ----
 
 
@@ -102,20 +97,17 @@ def raccoon_boxes(data: Path) -> Boxes:
 
 
 def link_pictures(data: Path, folder: Path, inside: str = "images") -> None:
-    """Make the pictures of the raccoon set appear below `folder`."""
     (folder / inside).mkdir(parents=True)
     for path in sorted((data / "raccoon" / "images").iterdir()):
         (folder / inside / path.name).symlink_to(path)
 
 
 def make_voc(data: Path, folder: Path) -> None:
-    """Copy the published VOC files."""
     link_pictures(data, folder)
     shutil.copytree(data / "raccoon" / "annotations", folder / "annotations")
 
 
 def make_yolo(data: Path, folder: Path) -> None:
-    """Write the boxes as YOLO."""
     link_pictures(data, folder, "images/train")
     (folder / "labels" / "train").mkdir(parents=True)
     (folder / "data.yaml").write_text("train: images/train\nnc: 2\nnames: ['raccoon', 'cat']\n")
@@ -163,64 +155,45 @@ def object_of(number: int, picture: int, box: tuple[float, float, float, float])
 
 
 def make_coco(data: Path, folder: Path) -> None:
-    """Write the boxes as COCO."""
     link_pictures(data, folder, "images")
     (folder / "annotations").mkdir()
     write_coco(folder, coco_document(data))
 
 
 def write_coco(folder: Path, document: Document) -> None:
-    """Write the document."""
-    (folder / "annotations" / "instances.json").write_text(json.dumps(document))
+    (folder / COCO).write_text(json.dumps(document))
 
 
 # ---- damage ----
 
-Plant = tuple[str, str, Callable[[Path], str]]  # name, expected code, do it and name the picture
-PLANTS: dict[str, list[Plant]] = {"voc": [], "yolo": [], "coco": [], "masks": [], "pose": []}
+Damage = Callable[[Path], str]
+# {original: [(kind of damage, expected code, what does it and names the picture)]}
+PLANTS: dict[str, list[tuple[str, str, Damage]]] = {
+    "voc": [], "yolo": [], "coco": [], "masks": [], "pose": []
+}  # fmt: skip
 FILE = ""  # the damage is the file's, no single picture's
 
 
-def plant(base: str, name: str, code: str) -> Callable[[Callable[[Path], str]], None]:
-    """Enter a kind of damage."""
-
-    def enter(function: Callable[[Path], str]) -> None:
-        PLANTS[base].append((name, code, function))
-
-    return enter
+def plant(base: str, name: str, code: str) -> Callable[[Damage], None]:
+    return lambda function: PLANTS[base].append((name, code, function))
 
 
-def coco(
-    name: str, code: str
-) -> Callable[[Callable[[Document, Document, Document], object]], None]:
-    """Enter damage done by a function of the document, an annotation and the entry of its picture.
-
-    It returns True where the damage is the file's.
-    """
-
-    def enter(function: Callable[[Document, Document, Document], object]) -> None:
-        def damage(folder: Path) -> str:
-            path = folder / "annotations" / "instances.json"
-            document = json.loads(path.read_text())
-            thing = document["annotations"][40]
-            entry = next(i for i in document["images"] if i["id"] == thing["image_id"])
-            sample = f"images/{entry['file_name']}"
-            whole = function(document, thing, entry)
-            write_coco(folder, document)
-            return FILE if whole is True else sample
-
-        PLANTS["coco"].append((name, code, damage))
-
-    return enter
+def change_coco(folder: Path, change: Callable[..., object], whole: bool) -> str:
+    """Change one annotation and its picture's entry, or a whole document; name the picture."""
+    document: Document = json.loads((folder / COCO).read_text())
+    thing = document["annotations"][40]
+    entry = entry_of(document, thing)
+    sample = f"images/{entry['file_name']}"
+    change(document) if whole else change(document, thing, entry)
+    write_coco(folder, document)
+    return FILE if whole else sample
 
 
-def simple(name: str, code: str, change: Callable[[Document, Document], object]) -> None:
-    """Enter damage to one annotation, given its picture's entry."""
-    coco(name, code)(lambda _, thing, entry: (change(thing, entry), None)[1])
+def entry_of(document: Document, thing: Document) -> Document:
+    return next(i for i in document["images"] if i["id"] == thing["image_id"])
 
 
 def moved(thing: Document, dx: float, dy: float) -> None:
-    """Move a box with its outline and keypoints."""
     thing["bbox"][0] += dx
     thing["bbox"][1] += dy
     ring = np.array(thing["segmentation"][0]).reshape(-1, 2) + np.array([dx, dy])
@@ -230,344 +203,271 @@ def moved(thing: Document, dx: float, dy: float) -> None:
 
 
 def set_box(thing: Document, at: int, value: Any) -> None:
-    """Set one of the four numbers."""
     thing["bbox"][at] = value
 
 
-simple(
-    "box over the right edge",
-    "BOX001",
-    lambda t, e: moved(t, e["width"] - t["bbox"][0] - t["bbox"][2] + 25, 0),
-)
-simple("box above the top edge", "BOX001", lambda t, e: moved(t, 0, -t["bbox"][1] - 12))
-simple(
-    "box 3 px below the bottom edge",
-    "BOX001",
-    lambda t, e: moved(t, 0, e["height"] - t["bbox"][1] - t["bbox"][3] + 3),
-)
-simple("box wholly outside", "BOX001", lambda t, e: moved(t, 3000, 0))
-simple("width 0", "BOX002", lambda t, e: set_box(t, 2, 0))
-simple("height 0", "BOX002", lambda t, e: set_box(t, 3, 0.0))
-simple("negative width", "BOX002", lambda t, e: set_box(t, 2, -40))
-simple("unknown class", "BOX003", lambda t, e: t.update(category_id=99))
-simple("class 0 in a list from 1", "BOX003", lambda t, e: t.update(category_id=0))
-simple("no class", "BOX003", lambda t, e: t.pop("category_id"))
-simple(
-    "size entry exchanged", "BOX005", lambda t, e: e.update(width=e["height"], height=e["width"])
-)
-simple(
-    "size entry halved",
-    "BOX005",
-    lambda t, e: e.update(width=e["width"] // 2, height=e["height"] // 2),
-)
-simple("NaN in a box", "BOX007", lambda t, e: set_box(t, 0, float("nan")))
-simple("Infinity in a box", "BOX007", lambda t, e: set_box(t, 2, float("inf")))
-simple("null in a box", "BOX007", lambda t, e: set_box(t, 1, None))
-simple("text in a box", "BOX007", lambda t, e: set_box(t, 1, "left"))
-simple("three numbers", "BOX007", lambda t, e: t["bbox"].pop())
-simple(
-    "one box in shares",
-    "BOX009",
-    lambda t, e: t.update(
-        bbox=[
-            t["bbox"][0] / e["width"],
-            t["bbox"][1] / e["height"],
-            t["bbox"][2] / e["width"],
-            t["bbox"][3] / e["height"],
-        ],
-        segmentation=[],
-        area=1,
-    ),
-)
-simple(
-    "outline moved off its box",
-    "BOX017",
-    lambda t, e: t.update(segmentation=[[v - 60 for v in t["segmentation"][0]]]),
-)
-simple(
-    "box moved off its outline",
-    "BOX017",
-    lambda t, e: set_box(t, 0, t["bbox"][0] + 0.3 * t["bbox"][2]),
-)
-simple(
-    "outline crosses itself",
-    "BOX016",
-    lambda t, e: t.update(
-        segmentation=[
-            t["segmentation"][0][:8]
-            + t["segmentation"][0][20:24]
-            + t["segmentation"][0][12:20]
-            + t["segmentation"][0][8:12]
-            + t["segmentation"][0][24:]
-        ]
-    ),
-)
-simple(
-    "ring of two points",
-    "BOX018",
-    lambda t, e: t.update(segmentation=[t["segmentation"][0], t["segmentation"][0][:4]]),
-)
-simple(
-    "empty mask",
-    "BOX018",
-    lambda t, e: t.update(
-        segmentation={"counts": [e["width"] * e["height"]], "size": [e["height"], e["width"]]}
-    ),
-)
-simple(
-    "mask with exchanged size",
-    "BOX018",
-    lambda t, e: t.update(
-        segmentation={
-            "counts": [10, 500, e["width"] * e["height"] - 510],
-            "size": [e["width"], e["height"]],
-        }
-    ),
-)
-simple(
-    "mask whose runs end early",
-    "BOX018",
-    lambda t, e: t.update(segmentation={"counts": [10, 500], "size": [e["height"], e["width"]]}),
-)
-simple("mask without size", "BOX013", lambda t, e: t.update(segmentation={"counts": [10, 500]}))
-simple("keypoint outside", "BOX019", lambda t, e: t["keypoints"].__setitem__(0, e["width"] + 30))
-simple(
-    "keypoint missing",
-    "BOX019",
-    lambda t, e: t.update(keypoints=t["keypoints"][:6], num_keypoints=2),
-)
-simple("num_keypoints wrong", "BOX019", lambda t, e: t.update(num_keypoints=1))
-simple("visibility 3", "BOX019", lambda t, e: t["keypoints"].__setitem__(2, 3))
-simple(
-    "keypoints of another object",
-    "BOX019",
-    lambda t, e: (
-        t.update(keypoints=[1, 1, 2, 3, 1, 2, 2, 2, 2], bbox=t["bbox"][:2] + t["bbox"][2:])
-        if min(t["bbox"][:2]) > 4
-        else t.update(num_keypoints=9)
-    ),
-)
-simple(
-    "left and right exchanged",
-    "BOX020",
-    lambda t, e: t.update(keypoints=t["keypoints"][:3] + t["keypoints"][6:] + t["keypoints"][3:6]),
-)
-simple("crowd mark on one object", "BOX021", lambda t, e: t.update(iscrowd=1))
-simple(
-    "area four times the box", "BOX025", lambda t, e: t.update(area=4 * t["bbox"][2] * t["bbox"][3])
-)
-simple("area zero", "BOX025", lambda t, e: t.update(area=0))
-simple(
-    "a click of 1 px",
-    "BOX024",
-    lambda t, e: t.update(
-        bbox=[*t["bbox"][:2], 1, 1], segmentation=[], area=1, keypoints=[], num_keypoints=0
-    ),
-)
-simple(
-    "a sliver",
-    "BOX023",
-    lambda t, e: t.update(
-        bbox=[2, t["bbox"][1], e["width"] - 4, 1],
-        segmentation=[],
-        area=e["width"] - 4,
-        keypoints=[],
-        num_keypoints=0,
-    ),
-)
+def bare(thing: Document, box: list[float], area: float) -> None:
+    """Set a box, without outline and keypoints."""
+    thing.update(bbox=box, area=area, segmentation=[], keypoints=[], num_keypoints=0)
 
 
-@coco("entered twice", "BOX004")
-def _(d: Document, t: Document, e: Document) -> None:
-    d["annotations"].append({**t, "id": 9001})
+def as_mask(thing: Document, counts: list[int], *size: int) -> None:
+    """Make the outline a mask of runs."""
+    thing["segmentation"] = {"counts": counts} | ({"size": size} if size else {})
 
 
-@coco("drawn twice", "BOX004")
-def _(d: Document, t: Document, e: Document) -> None:
-    again = json.loads(json.dumps(t))
-    again["bbox"][2] *= 0.98
-    d["annotations"].append({**again, "id": 9001})
+def sized(entry: Document, width: int, height: int) -> None:
+    entry.update(width=width, height=height)
 
 
-@coco("one object, two classes", "BOX006")
-def _(d: Document, t: Document, e: Document) -> None:
-    d["annotations"].append({**t, "id": 9001, "category_id": 3 - t["category_id"]})
+def keyed(thing: Document, points: list[float], n: int = 3) -> None:
+    thing.update(keypoints=points, num_keypoints=n)
 
 
-@coco("a part boxed as a whole", "BOX010")
-def _(d: Document, t: Document, e: Document) -> None:
-    x, y, w, h = t["bbox"]
-    d["annotations"].append(object_of(9001, t["image_id"], (x + w / 4, y + h / 4, w / 3, h / 3)))
-    d["annotations"][-1]["category_id"] = t["category_id"]
+def in_shares(thing: Document, entry: Document) -> list[float]:
+    """Return the box in shares of its picture."""
+    w, h = entry["width"], entry["height"]
+    return [v / of for v, of in zip(thing["bbox"], (w, h, w, h), strict=True)]
 
 
-def convert(document: Document, change: Callable[[Document, Document], list[float]]) -> bool:
-    """Write all boxes in another way."""
-    entries = {entry["id"]: entry for entry in document["images"]}
+def over_edge(thing: Document, entry: Document, axis: int, by: float) -> None:
+    """Move a box so far over the right (axis 0) or lower edge."""
+    far = entry[("width", "height")[axis]] - thing["bbox"][axis] - thing["bbox"][axis + 2] + by
+    moved(thing, *((far, 0) if axis == 0 else (0, far)))
+
+
+def crossed(thing: Document) -> None:
+    """Exchange points of the outline, so that it crosses itself."""
+    ring = thing["segmentation"][0]
+    thing["segmentation"] = [ring[:8] + ring[20:24] + ring[12:20] + ring[8:12] + ring[24:]]
+
+
+def at_corner(thing: Document) -> None:
+    """Put the keypoints where another object is, or say that there are nine."""
+    at_zero = min(thing["bbox"][:2]) <= 4
+    keyed(thing, *((thing["keypoints"], 9) if at_zero else ([1, 1, 2, 3, 1, 2, 2, 2, 2],)))
+
+
+def again(document: Document, thing: Document, **other: Any) -> None:
+    """Append an annotation once more, under another id and otherwise changed."""
+    document["annotations"].append({**thing, "id": 9001, **other})
+
+
+def drawn_again(document: Document, thing: Document) -> None:
+    """Append an annotation whose box is a little narrower."""
+    x, y, w, h = thing["bbox"]
+    again(document, thing, bbox=[x, y, 0.98 * w, h])
+
+
+def part_boxed(document: Document, thing: Document) -> None:
+    """Append an object of the same class within another's box."""
+    x, y, w, h = thing["bbox"]
+    part = object_of(9001, thing["image_id"], (x + w / 4, y + h / 4, w / 3, h / 3))
+    document["annotations"].append(part | {"category_id": thing["category_id"]})
+
+
+def without_entry(document: Document, entry: Document) -> None:
+    document["images"].remove(entry)
+    kept = [a for a in document["annotations"] if a["image_id"] != entry["id"]]
+    document["annotations"] = kept
+
+
+# Damage to an annotation, given the document, it and its picture's entry.
+ONE: dict[str, dict[str, Callable[..., object]]] = {
+    "BOX001": {
+        "box over the right edge": lambda d, t, e: over_edge(t, e, 0, 25),
+        "box above the top edge": lambda d, t, e: moved(t, 0, -t["bbox"][1] - 12),
+        "box 3 px below the bottom edge": lambda d, t, e: over_edge(t, e, 1, 3),
+        "box wholly outside": lambda d, t, e: moved(t, 3000, 0),
+    },
+    "BOX002": {
+        "width 0": lambda d, t, e: set_box(t, 2, 0),
+        "height 0": lambda d, t, e: set_box(t, 3, 0.0),
+        "negative width": lambda d, t, e: set_box(t, 2, -40),
+    },
+    "BOX003": {
+        "unknown class": lambda d, t, e: t.update(category_id=99),
+        "class 0 in a list from 1": lambda d, t, e: t.update(category_id=0),
+        "no class": lambda d, t, e: t.pop("category_id"),
+    },
+    "BOX005": {
+        "size entry exchanged": lambda d, t, e: sized(e, e["height"], e["width"]),
+        "size entry halved": lambda d, t, e: sized(e, e["width"] // 2, e["height"] // 2),
+    },
+    "BOX007": {
+        "NaN in a box": lambda d, t, e: set_box(t, 0, float("nan")),
+        "Infinity in a box": lambda d, t, e: set_box(t, 2, float("inf")),
+        "null in a box": lambda d, t, e: set_box(t, 1, None),
+        "text in a box": lambda d, t, e: set_box(t, 1, "left"),
+        "three numbers": lambda d, t, e: t["bbox"].pop(),
+    },
+    "BOX009": {
+        "one box in shares": lambda d, t, e: t.update(
+            bbox=in_shares(t, e), segmentation=[], area=1
+        ),
+    },
+    "BOX016": {"outline crosses itself": lambda d, t, e: crossed(t)},
+    "BOX017": {
+        "outline moved off its box": lambda d, t, e: t.update(
+            segmentation=[[v - 60 for v in t["segmentation"][0]]]
+        ),
+        "box moved off its outline": lambda d, t, e: set_box(
+            t, 0, t["bbox"][0] + 0.3 * t["bbox"][2]
+        ),
+    },
+    "BOX018": {
+        "ring of two points": lambda d, t, e: t["segmentation"].append(t["segmentation"][0][:4]),
+        "empty mask": lambda d, t, e: as_mask(
+            t, [e["width"] * e["height"]], e["height"], e["width"]
+        ),
+        "mask with exchanged size": lambda d, t, e: as_mask(
+            t, [10, 500, e["width"] * e["height"] - 510], e["width"], e["height"]
+        ),
+        "mask whose runs end early": lambda d, t, e: as_mask(t, [10, 500], e["height"], e["width"]),
+    },
+    "BOX013": {"mask without size": lambda d, t, e: as_mask(t, [10, 500])},
+    "BOX019": {
+        "keypoint outside": lambda d, t, e: t["keypoints"].__setitem__(0, e["width"] + 30),
+        "keypoint missing": lambda d, t, e: keyed(t, t["keypoints"][:6], 2),
+        "num_keypoints wrong": lambda d, t, e: keyed(t, t["keypoints"], 1),
+        "visibility 3": lambda d, t, e: t["keypoints"].__setitem__(2, 3),
+        "keypoints of another object": lambda d, t, e: at_corner(t),
+    },
+    "BOX020": {
+        "left and right exchanged": lambda d, t, e: keyed(
+            t, t["keypoints"][:3] + t["keypoints"][6:] + t["keypoints"][3:6]
+        ),
+    },
+    "BOX021": {"crowd mark on one object": lambda d, t, e: t.update(iscrowd=1)},
+    "BOX025": {
+        "area four times the box": lambda d, t, e: t.update(area=4 * t["bbox"][2] * t["bbox"][3]),
+        "area zero": lambda d, t, e: t.update(area=0),
+    },
+    "BOX024": {"a click of 1 px": lambda d, t, e: bare(t, [*t["bbox"][:2], 1, 1], 1)},
+    "BOX023": {
+        "a sliver": lambda d, t, e: bare(t, [2, t["bbox"][1], e["width"] - 4, 1], e["width"] - 4),
+    },
+    "BOX004": {
+        "entered twice": lambda d, t, e: again(d, t),
+        "drawn twice": lambda d, t, e: drawn_again(d, t),
+    },
+    "BOX006": {
+        "one object, two classes": lambda d, t, e: again(d, t, category_id=3 - t["category_id"]),
+    },
+    "BOX010": {"a part boxed as a whole": lambda d, t, e: part_boxed(d, t)},
+    "BOX014": {"pictures without entry": lambda d, t, e: without_entry(d, e)},
+}
+
+
+def each_thing(document: Document, change: Callable[[Document], object]) -> None:
     for thing in document["annotations"]:
-        thing["bbox"] = change(thing, entries[thing["image_id"]])
-    return True
+        change(thing)
 
 
-def whole_file(name: str, change: Callable[[Document, Document], list[float]]) -> None:
-    """Enter a conversion of the whole file."""
-    coco(name, "BOX008")(lambda d, t, e: convert(d, change))
+def rewritten(document: Document, change: Callable[..., list[float]]) -> None:
+    each_thing(document, lambda t: t.update(bbox=change(*t["bbox"])))
 
 
-whole_file(
-    "corners for sizes",
-    lambda t, e: [
-        t["bbox"][0],
-        t["bbox"][1],
-        t["bbox"][0] + t["bbox"][2],
-        t["bbox"][1] + t["bbox"][3],
-    ],
-)
-whole_file(
-    "centre for corner",
-    lambda t, e: [
-        t["bbox"][0] + t["bbox"][2] / 2,
-        t["bbox"][1] + t["bbox"][3] / 2,
-        t["bbox"][2],
-        t["bbox"][3],
-    ],
-)
-whole_file("axes exchanged", lambda t, e: [t["bbox"][1], t["bbox"][0], t["bbox"][3], t["bbox"][2]])
-whole_file(
-    "width and height exchanged",
-    lambda t, e: [t["bbox"][0], t["bbox"][1], t["bbox"][3], t["bbox"][2]],
-)
-whole_file(
-    "shares for px",
-    lambda t, e: [
-        t["bbox"][0] / e["width"],
-        t["bbox"][1] / e["height"],
-        t["bbox"][2] / e["width"],
-        t["bbox"][3] / e["height"],
-    ],
-)
+def moved_class(document: Document) -> None:
+    each_thing(document, lambda t: moved(t, 30, 0) if t["category_id"] == 2 else None)
 
 
-@coco("annotation of no picture", "BOX011")
-def _(d: Document, t: Document, e: Document) -> bool:
-    d["annotations"].append({**t, "id": 9001, "image_id": 7777})
-    return True
+def text_box(thing: Document) -> None:
+    thing["bbox"] = [str(v) for v in thing["bbox"]]
 
 
-@coco("entry whose picture is gone", "BOX011")
-def _(d: Document, t: Document, e: Document) -> bool:
-    d["images"].append({"id": 9001, "file_name": "gone.jpg", "width": 640, "height": 480})
-    return True
+def listed(document: Document, **other: Any) -> None:
+    """List a picture once more, under another id and otherwise changed."""
+    entry = entry_of(document, document["annotations"][40])
+    document["images"].append({**entry, "id": 9001, **other})
 
 
-@coco("annotation id twice", "BOX012")
-def _(d: Document, t: Document, e: Document) -> bool:
-    d["annotations"][80]["id"] = t["id"]
-    return True
+# Damage to the document, which speaks of no single picture.
+WHOLE: dict[str, dict[str, Callable[[Document], object]]] = {
+    "BOX008": {
+        "corners for sizes": lambda d: rewritten(d, lambda x, y, w, h: [x, y, x + w, y + h]),
+        "centre for corner": lambda d: rewritten(
+            d, lambda x, y, w, h: [x + w / 2, y + h / 2, w, h]
+        ),
+        "axes exchanged": lambda d: rewritten(d, lambda x, y, w, h: [y, x, h, w]),
+        "width and height exchanged": lambda d: rewritten(d, lambda x, y, w, h: [x, y, h, w]),
+        "shares for px": lambda d: each_thing(
+            d, lambda t: t.update(bbox=in_shares(t, entry_of(d, t)))
+        ),
+    },
+    "BOX011": {
+        "annotation of no picture": lambda d: again(d, d["annotations"][40], image_id=7777),
+        "entry whose picture is gone": lambda d: listed(d, file_name="gone.jpg"),
+    },
+    "BOX012": {
+        "annotation id twice": lambda d: d["annotations"][80].update(id=d["annotations"][40]["id"]),
+        "picture listed twice": listed,
+        "class listed twice": lambda d: d["categories"].append({"id": 1, "name": "other"}),
+        "class name twice": lambda d: d["categories"].append({"id": 7, "name": "raccoon"}),
+    },
+    "BOX013": {
+        "numbers as texts": lambda d: text_box(d["annotations"][40]),
+        "ids as texts in annotations": lambda d: each_thing(
+            d, lambda t: t.update(image_id=str(t["image_id"]))
+        ),
+        "an annotation is a list": lambda d: d["annotations"].insert(9, [1, 2, 3]),
+    },
+    "BOX021": {
+        "every object a crowd": lambda d: each_thing(d, lambda t: t.update(iscrowd=1)),
+    },
+    "BOX015": {"one class moved": moved_class},
+}
+for _table in (ONE, WHOLE):
+    for _code, _changes in _table.items():
+        for _name, _change in _changes.items():
+            plant("coco", _name, _code)(partial(change_coco, change=_change, whole=_table is WHOLE))
 
 
-@coco("picture listed twice", "BOX012")
-def _(d: Document, t: Document, e: Document) -> bool:
-    d["images"].append({**e, "id": 9001})
-    return True
-
-
-@coco("class listed twice", "BOX012")
-def _(d: Document, t: Document, e: Document) -> bool:
-    d["categories"].append({"id": 1, "name": "other"})
-    return True
-
-
-@coco("class name twice", "BOX012")
-def _(d: Document, t: Document, e: Document) -> bool:
-    d["categories"].append({"id": 7, "name": "raccoon"})
-    return True
-
-
-@coco("numbers as texts", "BOX013")
-def _(d: Document, t: Document, e: Document) -> bool:
-    t["bbox"] = [str(v) for v in t["bbox"]]
-    return True
-
-
-@coco("ids as texts in annotations", "BOX013")
-def _(d: Document, t: Document, e: Document) -> bool:
-    for thing in d["annotations"]:
-        thing["image_id"] = str(thing["image_id"])
-    return True
-
-
-@coco("an annotation is a list", "BOX013")
-def _(d: Document, t: Document, e: Document) -> bool:
-    d["annotations"].insert(9, [1, 2, 3])
-    return True
-
-
-@coco("every object a crowd", "BOX021")
-def _(d: Document, t: Document, e: Document) -> bool:
-    for thing in d["annotations"]:
-        thing["iscrowd"] = 1
-    return True
-
-
-@coco("one class moved", "BOX015")
-def _(d: Document, t: Document, e: Document) -> bool:
-    for thing in d["annotations"]:
-        if thing["category_id"] == 2:
-            moved(thing, 30, 0)
-    return True
-
-
-@coco("pictures without entry", "BOX014")
-def _(d: Document, t: Document, e: Document) -> None:
-    d["images"] = [entry for entry in d["images"] if entry is not e]
-    d["annotations"] = [a for a in d["annotations"] if a["image_id"] != e["id"]]
+def rewrite(folder: Path, file: str, change: Callable[[str], str], sample: str = FILE) -> str:
+    """Change the text of a file; name the picture."""
+    path = folder / file
+    path.write_text(change(path.read_text()))
+    return sample
 
 
 @plant("coco", "JSON cut short", "BOX013")
 def _(folder: Path) -> str:
-    path = folder / "annotations" / "instances.json"
-    path.write_bytes(path.read_bytes()[:-4000])
-    return FILE
+    return rewrite(folder, COCO, lambda text: text[:-4000])
 
 
 @plant("coco", "a key twice", "BOX013")
 def _(folder: Path) -> str:
-    path = folder / "annotations" / "instances.json"
-    path.write_text(path.read_text().replace('"iscrowd": 0', '"iscrowd": 0, "iscrowd": 0', 1))
-    return FILE
+    key = '"iscrowd": 0'
+    return rewrite(folder, COCO, lambda text: text.replace(key, f"{key}, {key}", 1))
 
 
 @plant("coco", "a second file that differs", "BOX022")
 def _(folder: Path) -> str:
-    document = json.loads((folder / "annotations" / "instances.json").read_text())
+    document = json.loads((folder / COCO).read_text())
     thing = document["annotations"][40]
-    moved(thing, -thing["bbox"][0], -thing["bbox"][1])
-    thing["bbox"][2:] = [v / 3 for v in thing["bbox"][2:]]
-    thing.update(segmentation=[], keypoints=[], num_keypoints=0, area=thing["area"] / 9)
-    (folder / "annotations" / "again.json").write_text(json.dumps(document))
-    entry = next(i for i in document["images"] if i["id"] == thing["image_id"])
-    return f"images/{entry['file_name']}"
+    _, _, w, h = thing["bbox"]
+    bare(thing, [0, 0, w / 3, h / 3], thing["area"] / 9)
+    (folder / COCO).with_name("again.json").write_text(json.dumps(document))
+    return f"images/{entry_of(document, thing)['file_name']}"
 
 
 # ---- YOLO ----
 
 
-def yolo(name: str, code: str, change: Callable[[str], str], whole: bool = False) -> None:
-    """Enter damage to the text of one label file."""
-
-    @plant("yolo", name, code)
-    def _(folder: Path) -> str:
-        path = folder / "labels" / "train" / "raccoon-42.txt"
-        path.write_text(change(path.read_text()))
-        return FILE if whole else "images/train/raccoon-42.jpg"
+def label(base: str, name: str, code: str, change: Callable[[str], str]) -> None:
+    sample = "images/train/raccoon-42.jpg"
+    plant(base, name, code)(partial(rewrite, file=LABEL, change=change, sample=sample))
 
 
-def number(text: str, at: int, value: str) -> str:
-    """Set one column of the first line."""
+yolo, pose = partial(label, "yolo"), partial(label, "pose")
+
+
+def number(text: str, *values: int | str) -> str:
+    """Set columns of the first line: (column, value, column, value ...)."""
     first, *rest = text.splitlines()
     columns = first.split()
-    columns[at] = value
+    for at, value in zip(values[::2], values[1::2], strict=True):
+        columns[int(at)] = str(value)
     return "\n".join([" ".join(columns), *rest]) + "\n"
 
 
@@ -575,11 +475,7 @@ yolo("centre beyond the picture", "BOX001", lambda t: number(t, 1, "1.2"))
 yolo("width 0 (YOLO)", "BOX002", lambda t: number(t, 3, "0"))
 yolo("class not in names", "BOX003", lambda t: number(t, 0, "7"))
 yolo("line twice", "BOX004", lambda t: t + t.splitlines()[0] + "\n")
-yolo(
-    "px among shares",
-    "BOX009",
-    lambda t: number(number(number(number(t, 1, "120"), 2, "90"), 3, "80"), 4, "60"),
-)
+yolo("px among shares", "BOX009", lambda t: number(t, 1, "120", 2, "90", 3, "80", 4, "60"))
 yolo("nan in a line", "BOX007", lambda t: number(t, 2, "nan"))
 yolo("four columns", "BOX013", lambda t: t + "0 0.5 0.5 0.2\n")
 yolo("class name for number", "BOX013", lambda t: number(t, 0, "raccoon"))
@@ -590,7 +486,7 @@ yolo("a word for a number", "BOX013", lambda t: number(t, 2, "half"))
 
 @plant("yolo", "label file lost", "BOX014")
 def _(folder: Path) -> str:
-    (folder / "labels" / "train" / "raccoon-42.txt").unlink()
+    (folder / LABEL).unlink()
     return "images/train/raccoon-42.jpg"
 
 
@@ -600,47 +496,44 @@ def _(folder: Path) -> str:
     return FILE
 
 
-@plant("yolo", "all labels in px", "BOX008")
-def _(folder: Path) -> str:
+def all_labels(folder: Path, change: Callable[..., tuple[float, ...]]) -> str:
+    """Change the four numbers of every line, given the size of the picture and them."""
     for path in (folder / "labels" / "train").iterdir():
         with Image.open(folder / "images" / "train" / f"{path.stem}.jpg") as image:
-            w, h = image.size
-        rows = [line.split() for line in path.read_text().splitlines()]
-        path.write_text(
-            "".join(
-                f"{c} {float(x) * w:.1f} {float(y) * h:.1f} {float(a) * w:.1f} {float(b) * h:.1f}\n"
-                for c, x, y, a, b in rows
-            )
-        )
+            size = image.size
+        rows = [[float(v) for v in line.split()[1:]] for line in path.read_text().splitlines()]
+        changed = (" ".join(f"{v:.6f}" for v in change(*size, *row)) for row in rows)
+        path.write_text("".join(f"0 {line}\n" for line in changed))
     return FILE
+
+
+@plant("yolo", "all labels in px", "BOX008")
+def _(folder: Path) -> str:
+    return all_labels(folder, lambda w, h, x, y, a, b: (x * w, y * h, a * w, b * h))
 
 
 @plant("yolo", "all labels as corners", "BOX008")
 def _(folder: Path) -> str:
-    for path in (folder / "labels" / "train").iterdir():
-        rows = [[float(v) for v in line.split()] for line in path.read_text().splitlines()]
-        path.write_text(
-            "".join(
-                f"0 {x - a / 2:.6f} {y - b / 2:.6f} {x + a / 2:.6f} {y + b / 2:.6f}\n"
-                for _, x, y, a, b in rows
-            )
-        )
-    return FILE
+    corners = lambda w, h, x, y, a, b: (x - a / 2, y - b / 2, x + a / 2, y + b / 2)  # noqa: E731
+    return all_labels(folder, corners)
 
 
 # ---- VOC ----
 
 
+VOC, RACCOON = "annotations/raccoon-1.xml", "images/raccoon-1.jpg"
+BOX = "<xmin>81</xmin>\n\t\t\t<ymin>88</ymin>\n\t\t\t<xmax>522</xmax>\n\t\t\t<ymax>408</ymax>"
+
+
 def voc(name: str, code: str, old: str, new: str, whole: bool = False) -> None:
     """Enter a replacement in one XML file: `old` is a tag whose text becomes `new`, or a text."""
 
-    @plant("voc", name, code)
-    def _(folder: Path) -> str:
-        path = folder / "annotations" / "raccoon-1.xml"
-        text = path.read_text()
+    def change(text: str) -> str:
         assert old in text, old
-        path.write_text(text.replace(old, new, 1))
-        return FILE if whole else "images/raccoon-1.jpg"
+        return text.replace(old, new, 1)
+
+    sample = FILE if whole else RACCOON
+    plant("voc", name, code)(partial(rewrite, file=VOC, change=change, sample=sample))
 
 
 voc("xmax outside (VOC)", "BOX001", "<xmax>522<", "<xmax>722<")
@@ -651,52 +544,38 @@ voc("a corner missing", "BOX007", "<ymax>408</ymax>", "")
 voc("name misspelt", "BOX026", "<name>raccoon<", "<name>racoon<", whole=True)
 voc("name with a capital", "BOX026", "<name>raccoon<", "<name>Raccoon<", whole=True)
 voc("object without name", "BOX013", "<name>raccoon</name>", "")
-voc(
-    "object without box",
-    "BOX013",
-    "<bndbox>\n\t\t\t<xmin>81</xmin>\n\t\t\t<ymin>88</ymin>\n\t\t\t<xmax>522</xmax>\n\t\t\t<ymax>408</ymax>\n\t\t</bndbox>",
-    "",
-)
+voc("object without box", "BOX013", f"<bndbox>\n\t\t\t{BOX}\n\t\t</bndbox>", "")
 voc("XML cut short", "BOX013", "</annotation>", "", whole=True)
 voc("file names another picture", "BOX013", "raccoon-1.jpg", "raccoon-2.jpg")
-voc(
-    "entities declared",
-    "BOX013",
-    "<annotation",
-    '<!DOCTYPE a [<!ENTITY b "c">]><annotation',
-    whole=True,
-)
-voc(
-    "one box in shares (VOC)",
-    "BOX009",
-    "<xmin>81</xmin>\n\t\t\t<ymin>88</ymin>\n\t\t\t<xmax>522</xmax>\n\t\t\t<ymax>408</ymax>",
-    "<xmin>0.12</xmin><ymin>0.2</ymin><xmax>0.8</xmax><ymax>0.9</ymax>",
-)
+ENTITY = '<!DOCTYPE a [<!ENTITY b "c">]>'
+SHARES = "<xmin>0.12</xmin><ymin>0.2</ymin><xmax>0.8</xmax><ymax>0.9</ymax>"
+voc("entities declared", "BOX013", "<annotation", f"{ENTITY}<annotation", whole=True)
+voc("one box in shares (VOC)", "BOX009", BOX, SHARES)
 
 
 @plant("voc", "object pasted twice", "BOX004")
 def _(folder: Path) -> str:
-    path = folder / "annotations" / "raccoon-1.xml"
-    head, thing = path.read_text().split("<object>", 1)
-    thing = thing.replace("</annotation>", "")
-    path.write_text(f"{head}<object>{thing}<object>{thing}</annotation>")
-    return "images/raccoon-1.jpg"
+    def paste(text: str) -> str:
+        head, thing = text.removesuffix("\n").removesuffix("</annotation>").split("<object>", 1)
+        return f"{head}<object>{thing}<object>{thing}</annotation>"
+
+    return rewrite(folder, VOC, paste, RACCOON)
 
 
 @plant("voc", "annotation file lost", "BOX014")
 def _(folder: Path) -> str:
-    (folder / "annotations" / "raccoon-1.xml").unlink()
-    return "images/raccoon-1.jpg"
+    (folder / VOC).unlink()
+    return RACCOON
 
 
 @plant("voc", "picture in two places, boxes differ", "BOX022")
 def _(folder: Path) -> str:
     source = (folder / "images" / "raccoon-1.jpg").resolve()
     (folder / "images" / "copy.jpg").symlink_to(source)
-    text = (folder / "annotations" / "raccoon-1.xml").read_text()
-    changed = text.replace("raccoon-1.jpg", "copy.jpg").replace("<xmax>522<", "<xmax>150<")
+    changed = (folder / VOC).read_text()
+    changed = changed.replace("raccoon-1.jpg", "copy.jpg").replace("<xmax>522<", "<xmax>150<")
     (folder / "annotations" / "copy.xml").write_text(changed)
-    return "images/raccoon-1.jpg"
+    return RACCOON
 
 
 @plant("voc", "all sizes wrong way round", "BOX008")
@@ -807,46 +686,24 @@ def posed(line: str) -> str:
     return line + "".join(f" {a:.6f} {b:.6f} 2" for a, b in points) + "\n"
 
 
-def pose(name: str, code: str, change: Callable[[str], str], whole: bool = False) -> None:
-    """Enter damage to the text of one label file of poses."""
-
-    @plant("pose", name, code)
-    def _(folder: Path) -> str:
-        path = folder / "labels" / "train" / "raccoon-42.txt"
-        path.write_text(change(path.read_text()))
-        return FILE if whole else "images/train/raccoon-42.jpg"
-
-
 def pose_yaml(name: str, code: str, old: str, new: str) -> None:
-    """Enter a replacement in data.yaml."""
-
-    @plant("pose", name, code)
-    def _(folder: Path) -> str:
-        path = folder / "data.yaml"
-        path.write_text(path.read_text().replace(old, new))
-        return FILE
+    kinds = {"file": "data.yaml", "change": lambda text: text.replace(old, new)}
+    plant("pose", name, code)(partial(rewrite, **kinds))
 
 
 def exchanged(text: str) -> str:
-    """Exchange left and right of the first line."""
     first, *rest = text.splitlines()
     columns = first.split()
     columns[8:14] = columns[11:14] + columns[8:11]
     return "\n".join([" ".join(columns), *rest]) + "\n"
 
 
-def off_box(text: str) -> str:
-    """Put the keypoints of the first line where its box is not."""
-    for at in (5, 6, 8, 9, 11, 12):
-        text = number(text, at, "0.001")
-    return text
-
-
+OFF = [part for at in (5, 6, 8, 9, 11, 12) for part in (at, "0.001")]
 pose("keypoint outside (pose)", "BOX019", lambda t: number(t, 5, "1.3"))
 pose("keypoint below zero", "BOX019", lambda t: number(t, 6, "-0.2"))
 pose("keypoint in px", "BOX019", lambda t: number(t, 8, "212"))
 pose("visibility 3 (pose)", "BOX019", lambda t: number(t, 7, "3"))
-pose("keypoints off their box (pose)", "BOX019", off_box)
+pose("keypoints off their box (pose)", "BOX019", lambda t: number(t, *OFF))
 pose("left and right exchanged (pose)", "BOX020", exchanged)
 pose("a keypoint lost", "BOX013", lambda t: " ".join(t.split()[:11]) + "\n")
 pose("a number too many", "BOX013", lambda t: t.strip() + " 0.5\n")
@@ -868,26 +725,16 @@ MAKERS = {
 
 
 def originals(data: Path, work: Path) -> dict[str, list[Finding]]:
-    """Return the findings about each original as it is."""
     found = {}
     for name, make in MAKERS.items():
         make(data, work / name)
         found[f"raccoon as {name}"] = run_checks(work / name)
-    for form in (
-        "coco_dataset",
-        "yolo_dataset",
-        "voc_dataset",
-        "labelme_dataset",
-        "open_images_dataset",
-    ):
-        path = data / "formats" / form
-        for folder in (
-            [path]
-            if (path / "Images").is_dir()
-            else sorted(p for p in path.iterdir() if p.is_dir())
-        ):
+    for form in ("coco", "yolo", "voc", "labelme", "open_images"):
+        path = data / "formats" / f"{form}_dataset"
+        alone = (path / "Images").is_dir()
+        for folder in [path] if alone else sorted(p for p in path.iterdir() if p.is_dir()):
             if any(p.suffix in (".jpg", ".png") for p in folder.rglob("*")):
-                found[f"{form}/{folder.name}"] = run_checks(folder)
+                found[f"{path.name}/{folder.name}"] = run_checks(folder)
     return found
 
 
@@ -916,35 +763,31 @@ def measure_damage(work: Path, clean: set[str], only: str | None) -> list[dict[s
     return rows
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--base", choices=PLANTS, help="only the damage of one original")
-    arguments = parser.parse_args()
+@measures(app)
+def damage(data: Path | None = None, base: str | None = None) -> tuple[Document, bool]:
+    """Is each kind of damage found, and nothing invented? --base: of one original alone."""
     with tempfile.TemporaryDirectory() as folder:
-        clean = originals(arguments.data.resolve(), Path(folder))
+        clean = originals(real_data(data, "raccoon").resolve(), Path(folder))
         for name, findings in clean.items():
             print(f"{name}: {len(findings)} findings")
             for finding in findings:
                 print(f"    {finding.code} {finding.message}")
         known = {f.fingerprint for findings in clean.values() for f in findings}
-        rows = measure_damage(Path(folder), known, arguments.base)
+        rows = measure_damage(Path(folder), known, base)
     for row in rows:
         mark = "found " if row["found"] else "MISSED"
         also = f"  also {', '.join(row['also'])}" if row["also"] else ""
         stray = f"  INVENTED {row['invented']}" if row["invented"] else ""
         print(f"{mark} {row['code']} {row['base']:5} {row['damage']}{also}{stray}")
-        for text in row["stray"]:
-            print(f"    {text}")
+        print(*(f"    {text}\n" for text in row["stray"]), sep="", end="")
     found = sum(row["found"] for row in rows)
     summary = {
         "kinds": len(rows), "found": found, "invented": sum(row["invented"] for row in rows),
         "originals": {name: len(findings) for name, findings in clean.items()},
         "missed": [row["damage"] for row in rows if not row["found"]],
     }  # fmt: skip
-    print(json.dumps(summary))
-    return 0 if found == len(rows) else 1
+    return summary, found == len(rows)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    app()

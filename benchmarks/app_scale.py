@@ -1,33 +1,35 @@
-"""How quick the app is on 1,000,000 rows and 100,000 findings, and what memory it takes.
+"""How quick the app and the commands are on 1,000,000 rows and 100,000 findings, and their memory.
 
 A synthetic run is written with the real schema and the real store, the real app is started on it,
 and headless Chromium uses it as a person would: from the click to the moment the page says that it
 is done. Server memory is the peak resident set of the app's process. The rows carry no pictures:
 drawing 24 thumbnails that are on disk already is measured by the browser tests' sample data.
 
-    python benchmarks/app_scale.py --rows 1000000 --findings 100000 --repeats 7
-    python benchmarks/app_scale.py --rows 200000 --boxes 2000000 --run runs/app_boxes
+    python benchmarks/app_scale.py app --rows 1000000 --findings 100000 --repeats 7
+    python benchmarks/app_scale.py app --rows 200000 --boxes 2000000 --run runs/app_boxes
+    python benchmarks/app_scale.py commands --rows 200000 --findings 100000
 
 With boxes, a tenth of them with an outline, their view of the page Labels is used as well.
 Targets: page switch and filter below 0.5 s at the median, next page and a decision below 0.2 s,
 memory below 1 GB. Making the run takes about 20 s and 700 MB of disk; it is kept under --run and
 used again.
+
+`commands`: reports, a diff and an export. A second run is written that lacks a twentieth of the
+findings. Each command is a process of its own, started as a person would; its CPU time holds that
+of the processes it started, its memory is the peak resident set of the command itself. Targets on 2
+cores: each below 30 s and 2 GB.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -35,14 +37,15 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from bench import Document, hall, measures, run_apart, run_command
 
 from audit.annotations import measure_boxes
 from audit.picture.features import FEATURE_ROW, MEASURED
 from audit.run.generations import MEASUREMENTS, building, discard_building, publish
 from audit.run.store import Store
 from audit.run.tables import SCHEMA_VERSION
-from audit.ui.launch import command
 
+app = hall(__doc__)
 SPLITS = ("train", "train", "train", "train", "val", "test")
 CODES = (
     ("IMG003", "blurry-image", "warning"),
@@ -164,19 +167,16 @@ def _findings(
     kind = draw.integers(0, len(CODES), n)
     first = draw.integers(0, len(ids), n)
     prints = [f"{i:016x}" for i in range(n)]
-    heads = pl.DataFrame(
-        {
-            "fingerprint": prints,
-            "code": [CODES[k][0] for k in kind],
-            "name": [CODES[k][1] for k in kind],
-            "severity": [CODES[k][2] for k in kind],
-            "subject": [f"{ids[i]}@{p}" for i, p in zip(first, prints, strict=True)],
-            "message": [f"This file stands out by {s:.3f}." for s in draw.random(n)],
-            "evidence": ['{"sharpness": 0.11, "threshold": 0.2}'] * n,
-            "action": ["review"] * n,
-            "n_samples": np.where(kind == 3, 3, 1),
-        }
-    )
+    codes = pl.DataFrame(CODES, ["code", "name", "severity"], orient="row")[kind]
+    heads = codes.select(
+        pl.Series("fingerprint", prints),
+        "code", "name", "severity",
+        subject=pl.format("{}@{}", pl.Series(ids).gather(first), pl.Series(prints)),
+        message=pl.format("This file stands out by {}.", pl.Series(draw.random(n).round(3))),
+        evidence=pl.lit('{"sharpness": 0.11, "threshold": 0.2}'),
+        action=pl.lit("review"),
+        n_samples=pl.Series(np.where(kind == 3, 3, 1)),
+    )  # fmt: skip
     members = pl.DataFrame({"fingerprint": prints, "first": first, "n": heads["n_samples"]})
     members = members.with_columns(position=pl.int_ranges(0, "n")).explode("position")
     row = (members["first"] + members["position"] * 31) % len(ids)
@@ -198,29 +198,22 @@ def _check_runs(heads: pl.DataFrame) -> list[dict[str, object]]:
 # ---- the visit ----
 
 
-def visit(
-    run: Path, repeats: int, boxes: bool = False, patience_ms: int = 60_000
-) -> dict[str, object]:
+def visit(run: Path, repeats: int, boxes: bool) -> dict[str, object]:
     """Start the app on the run, use it in Chromium, return seconds by action and memory in MB."""
     from playwright.sync_api import sync_playwright
 
-    port = _free_port()
-    line = command([str(run)], port=port, browser=False)
-    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _wait_for(port, process)
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
-            )
-            tab = browser.new_page(viewport={"width": 1440, "height": 900})
-            tab.set_default_timeout(patience_ms)
-            times = _use(tab, f"http://127.0.0.1:{port}", repeats, boxes)
-            browser.close()
-        return {"seconds": times, "peak_memory_mb": _peak_mb(process.pid)}
-    finally:
-        process.terminate()
-        process.wait(20)
+    from tests.browser.app import FLAGS, Visitor, chromium, served
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        served(Path(folder), run.resolve()) as address,
+        sync_playwright() as playwright,
+    ):
+        path = chromium(playwright)
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        tab = browser.new_page(viewport={"width": 1440, "height": 900})
+        times = _use(Visitor(tab, address).page, address, repeats, boxes)
+        return {"seconds": times, "peak_memory_mb": _peak_mb(address.rpartition(":")[2])}
 
 
 def _use(tab: Any, address: str, repeats: int, boxes: bool) -> dict[str, dict[str, object]]:
@@ -323,46 +316,74 @@ new MutationObserver((changes) => {
 """
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    while process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    raise SystemExit("the app ended before it answered")
-
-
-def _peak_mb(pid: int) -> float:
-    """Peak resident memory of a process (Linux: VmHWM), MB."""
-    status = Path(f"/proc/{pid}/status").read_text()
+def _peak_mb(port: str) -> float:
+    """Peak resident memory (Linux: VmHWM) of the child that serves a port, MB."""
+    line = ["pgrep", "-P", str(os.getpid()), "-f", "--", port]
+    child = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True).stdout.split()[0]
+    status = Path(f"/proc/{child}/status").read_text()
     return round(int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024, 1)  # type: ignore[index]
 
 
-def main() -> None:
-    """Make the run where it is absent, visit it, print one line of JSON."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--findings", type=int, default=100_000)
-    parser.add_argument("--boxes", type=int, default=0, help="boxes on the pictures")
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--run", type=Path, help="default: one of this size under runs/")
-    args = parser.parse_args()
-    name = f"app_scale-{args.rows}-{args.findings}-{args.boxes}"
-    args.run = args.run or Path("runs") / name
-    if not (args.run / "CURRENT").exists():
-        make_run(args.run, args.rows, args.findings, args.boxes)
-    found = visit(args.run, args.repeats, args.boxes > 0)
-    size = {"rows": args.rows, "findings": args.findings, "boxes": args.boxes}
+@measures(app, "app")
+def visit_app(
+    rows: int = 1_000_000,
+    findings: int = 100_000,
+    boxes: int = 0,
+    repeats: int = 7,
+    run: Path | None = None,
+) -> Document:
+    """Visit a run of this size; it is made where it is absent, under runs/ by default."""
+    run = run or Path("runs") / f"app_scale-{rows}-{findings}-{boxes}"
+    if not (run / "CURRENT").exists():
+        make_run(run, rows, findings, boxes)
     load = round(os.getloadavg()[0], 1)
-    print(json.dumps({"benchmark": "app_scale", **size, "load": load, **found}))
+    size = {"rows": rows, "findings": findings, "boxes": boxes}
+    return {**size, "load": load, **visit(run, repeats, boxes > 0)}
+
+
+# ---- the commands ----
+
+LIMIT_S, LIMIT_GB = 30.0, 2.0
+
+
+def make_runs(earlier: Path, run: Path, rows: int, findings: int, decisions: int) -> None:
+    """Write both runs, and decide about the first findings of the later one."""
+    import audit
+
+    make_run(earlier, rows, findings)
+    make_run(run, rows, findings * 19 // 20)
+    decided = audit.open(run)
+    prints = decided.findings["fingerprint"].head(decisions).to_list()
+    if prints:
+        decided.decide(prints, "keep")
+
+
+@measures(app)
+def commands(
+    rows: int = 200_000, findings: int = 100_000, decisions: int = 10_000, only: str = ""
+) -> tuple[Document, bool]:
+    """What do reports, a diff and an export cost? ONLY: of names that hold this."""
+    found = {}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        earlier, run = folder / "earlier", folder / "run"
+        # apart: what the maker holds would count as the peak of those started after it
+        run_apart(make_runs, earlier, run, rows, findings, decisions)
+        words: dict[str, list[object]] = {
+            kind: ["report", run, "-o", folder / f"x.{kind}"]
+            for kind in ("txt", "md", "html", "json", "sarif", "xml")
+        }
+        words["card"] = ["report", run, "-o", folder / "card.md"]
+        words["list"] = ["report", run, "--list", "DUP003"]
+        words["diff"] = ["diff", earlier, run, "--json"]
+        words["export"] = ["export", run, "--out", folder / "tables"]
+        for name in (name for name in words if only in name):
+            found[name] = run_command(words[name], codes=(0, 1))
+            found[name]["printed_mb"] = round(len(found[name].pop("printed")) / 1e6, 1)
+            print(f"{name:<7} {found[name]}", flush=True)
+    over = [n for n, f in found.items() if f["cpu_s"] > LIMIT_S or f["peak_gb"] > LIMIT_GB]
+    return {"rows": rows, "findings": findings, "over": over, **found}, not over
 
 
 if __name__ == "__main__":
-    main()
+    app()

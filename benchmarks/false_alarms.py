@@ -12,7 +12,7 @@ Then it scans real pictures once and draws null datasets from those without any 
 other dataset (the rest keep the labels they have); files are renamed in one of ten usual ways;
 sizes, qualities, cameras, times and columns of a manifest are dealt at random too. Every check
 judges each; any finding is a false alarm. Then effects of stated size are planted in such datasets,
-to see that silence is not all the checks are capable of. One line of JSON at the end.
+to see that silence is not all the checks are capable of.
 
 With --results each dataset appends one line, what is there is not judged again, and the summary
 counts every line of the file: the run can be stopped, resumed, and split into shards. Such a file
@@ -22,9 +22,7 @@ columns of the scan.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import tempfile
 import time
 import uuid
@@ -32,12 +30,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
+import typer
+from bench import Document, hall, measures, save_row, saved_rows, shard_of
 
-from audit import scanning
 from audit.checking.check import all_checks, make_params
 from audit.checks.label_suspect import SuspectLabel
 from audit.embeddings.judged import judge_vectors
@@ -47,9 +46,11 @@ from audit.embeddings.ridge import decompose
 from audit.picture.features import FEATURE_ROW
 from audit.run.generations import open_run
 from audit.run.store import Store
+from audit.scanning import scanning
 from audit.sources import open_source
-from audit.stats import wilson
+from audit.statistics.intervals import wilson
 
+app = hall(__doc__)
 Rng = np.random.Generator
 Name = Callable[[int, Rng, str], str]
 
@@ -69,25 +70,32 @@ NAMES: Mapping[str, Name] = {
 CLASSES = ("ant", "bee", "cow", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay")
 
 
-def silent_pictures(folders: list[str], jobs: int) -> pl.DataFrame:
-    """Return the measured columns of pictures without finding or copy, from a scan of folders."""
+SILENT = """
+    SELECT f.*, p.label AS own FROM features f JOIN pictures p ON p.id = f.sample_id
+    WHERE f.status = 'ok' AND p.representative IS NULL
+    AND f.sample_id NOT IN (SELECT sample_id FROM finding_samples)
+    QUALIFY row_number() OVER (PARTITION BY f.pixel_hash ORDER BY f.sample_id) = 1
+    ORDER BY f.sample_id
+"""
+
+
+def silent_pictures(folders: list[str], kept: Path | None, jobs: int) -> pl.DataFrame:
+    """Return the measured columns of pictures without finding or copy, from a scan of folders.
+
+    They are read from `kept` where that is there, and written to it.
+    """
+    if kept and kept.exists():
+        return pl.read_parquet(kept)
     parts = []
     for folder in folders:
         with tempfile.TemporaryDirectory() as run:
             scanning.scan(open_source([folder]), Path(run), jobs=jobs)
             with open_run(Path(run)) as store:
-                parts.append(
-                    store.query("""
-                        SELECT f.*, p.label AS own FROM features f
-                        JOIN pictures p ON p.id = f.sample_id
-                        WHERE f.status = 'ok' AND p.representative IS NULL
-                        AND f.sample_id NOT IN (SELECT sample_id FROM finding_samples)
-                        QUALIFY row_number() OVER (PARTITION BY f.pixel_hash ORDER BY f.sample_id)
-                            = 1
-                        ORDER BY f.sample_id
-                    """)
-                )
-    return pl.concat(parts)
+                parts.append(store.query(SILENT))
+    pictures = pl.concat(parts)
+    if kept:
+        pictures.write_parquet(kept)
+    return pictures
 
 
 def null_dataset(pictures: pl.DataFrame, rng: Rng) -> pl.DataFrame:
@@ -107,21 +115,15 @@ def null_dataset(pictures: pl.DataFrame, rng: Rng) -> pl.DataFrame:
         part = pictures[rng.permutation(len(pictures))[:n]]
         shares = rng.uniform(1, 2.5, k)
         labels = rng.choice(CLASSES[:k], n, p=shares / shares.sum())
-    several = (("train", "test"), ("train", "val", "test"))
-    kept = several[int(rng.integers(2))]
-    splits = rng.choice(kept, n, p=(0.75, 0.25) if len(kept) == 2 else (0.7, 0.15, 0.15))
+    test = ("train", "test") if rng.integers(2) == 0 else ("train", "val", "test")
+    splits = rng.choice(test, n, p=(0.75, 0.25) if len(test) == 2 else (0.7, 0.15, 0.15))
     name = list(NAMES.values())[int(rng.integers(len(NAMES)))]
-    numbers = rng.permutation(n)
-    ids = [
-        f"{split}/{label}/{name(int(i), rng, label)}.jpg"
-        for i, split, label in zip(numbers, splits, labels, strict=True)
-    ]
+    dealt = zip(rng.permutation(n), splits, labels, strict=True)
+    ids = [f"{split}/{label}/{name(int(i), rng, label)}.jpg" for i, split, label in dealt]
     return part.drop("own").with_columns(
-        pl.Series("sample_id", ids),
-        pl.Series("label", labels),
-        pl.Series("split", splits),
-        *_dealt_files(n, rng),
-    )
+        *_dealt_files(n, rng), sample_id=pl.Series(ids), label=pl.Series(labels),
+        split=pl.Series(splits),
+    )  # fmt: skip
 
 
 def _dealt_files(n: int, rng: Rng) -> list[pl.Series]:
@@ -129,13 +131,9 @@ def _dealt_files(n: int, rng: Rng) -> list[pl.Series]:
     sides = np.array([(640, 480), (480, 640), (800, 600), (500, 375)])[rng.integers(0, 4, n)]
     start = datetime(2021, 1, 1)
     dated = rng.random(n) < 0.3
-    times = [
-        start + timedelta(seconds=int(s)) if d else None
-        for s, d in zip(rng.integers(0, 10**8, n), dated, strict=True)
-    ]
-    cameras = [
-        f"Camera {c}" if d else None for c, d in zip(rng.integers(0, 4, n), dated, strict=True)
-    ]
+    seconds, camera = rng.integers(0, 10**8, n), rng.integers(0, 4, n)
+    times = [start + timedelta(seconds=int(s)) if d else None for s, d in zip(seconds, dated)]  # noqa: B905
+    cameras = [f"Camera {c}" if d else None for c, d in zip(camera, dated)]  # noqa: B905
     return [
         pl.Series("width", sides[:, 0], pl.Int32),
         pl.Series("height", sides[:, 1], pl.Int32),
@@ -150,23 +148,14 @@ def filled(store: Store, dataset: pl.DataFrame, rng: Rng) -> Iterator[None]:
     """Put a dataset and two columns of a manifest into the store until the block ends."""
     n = len(dataset)
     samples = dataset.select(
-        pl.col("sample_id").alias("id"),
-        ("/" + pl.col("sample_id")).alias("uri"),
-        pl.lit("").alias("source"),
-        "split",
-        "label",
-        pl.lit(None, pl.String).alias("group_key"),
-        pl.lit(60_000 + rng.integers(0, 20_000, n)).alias("n_bytes"),
-        pl.lit(1).alias("mtime_ns"),
-        pl.lit(1).alias("ctime_ns"),
-    )
-    columns = pl.DataFrame(
-        {
-            "sample_id": dataset["sample_id"],
-            "site": rng.choice(["north", "south", "east"], n),
-            "age": rng.uniform(20, 80, n),
-        }
-    )
+        "split", "label", id="sample_id", uri=pl.format("/{}", "sample_id"), source=pl.lit(""),
+        group_key=pl.lit(None, pl.String), n_bytes=pl.lit(60_000 + rng.integers(0, 20_000, n)),
+        mtime_ns=pl.lit(1), ctime_ns=pl.lit(1),
+    )  # fmt: skip
+    columns = dataset.select(
+        "sample_id", site=pl.lit(rng.choice(["north", "south", "east"], n)),
+        age=pl.lit(rng.uniform(20, 80, n)),
+    )  # fmt: skip
     with store.rolled_back():
         store.append("samples", samples)
         store.append("features", dataset.drop("label", "split"))
@@ -175,7 +164,6 @@ def filled(store: Store, dataset: pl.DataFrame, rng: Rng) -> Iterator[None]:
 
 
 def findings(store: Store) -> list[dict[str, Any]]:
-    """Return the code, subject and message of every finding."""
     return [
         {"code": finding.code, "subject": finding.subject, "message": finding.message}
         for check in all_checks().values()
@@ -189,18 +177,16 @@ def findings(store: Store) -> list[dict[str, Any]]:
 def _brighter(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
     """One class is 2.5 standard deviations brighter."""
     step = 2.5 * float(dataset["brightness"].std() or 0)  # type: ignore[arg-type]
-    return dataset.with_columns(
-        pl.col("brightness") + pl.when(pl.col("label") == CLASSES[1]).then(step).otherwise(0.0)
-    )
+    here = (pl.col("label") == CLASSES[1]).cast(pl.Float64)
+    return dataset.with_columns(pl.col("brightness") + step * here)
 
 
 def _png(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
     """Seven tenths of one class are PNG, a twentieth of the others."""
     draw = pl.Series(rng.random(len(dataset)))
     share = pl.when(pl.col("label") == CLASSES[1]).then(0.7).otherwise(0.05)
-    return dataset.with_columns(
-        pl.when(draw < share).then(pl.lit("PNG")).otherwise("format").alias("format")
-    )
+    made = pl.when(draw < share).then(pl.lit("PNG")).otherwise("format")
+    return dataset.with_columns(format=made)
 
 
 def _qualities(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
@@ -210,7 +196,7 @@ def _qualities(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
     )
     chosen = pl.Series(rng.random(len(dataset)) < 0.5)
     return dataset.with_columns(
-        pl.when(chosen).then(quality).otherwise("jpeg_quality").alias("jpeg_quality")
+        jpeg_quality=pl.when(chosen).then(quality).otherwise("jpeg_quality")
     )
 
 
@@ -223,12 +209,9 @@ def _mix(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
 
 def _noisier(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
     """Test pictures have twice the noise and are one standard deviation brighter."""
-    here = pl.col("split") == "test"
+    here = (pl.col("split") == "test").cast(pl.Float64)
     step = float(dataset["brightness"].std() or 0)  # type: ignore[arg-type]
-    return dataset.with_columns(
-        pl.when(here).then(2 * pl.col("noise")).otherwise("noise").alias("noise"),
-        pl.when(here).then(pl.col("brightness") + step).otherwise("brightness").alias("brightness"),
-    )
+    return dataset.with_columns(pl.col("noise") * (1 + here), pl.col("brightness") + step * here)
 
 
 def _clip(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
@@ -318,46 +301,20 @@ def judge_right_labels(kind: str, seed: int, number: int) -> list[dict[str, Any]
 NULL = "null datasets"
 
 
-class Trials:
-    """One dataset after another, judged in one store."""
-
-    def __init__(self, seed: int, pictures: pl.DataFrame | None) -> None:
-        """Keep the pictures that datasets are drawn from; right labels need none."""
-        self.seed, self.pictures = seed, pictures
-        self.store = Store.memory()
-        self.store.create_measurements(FEATURE_ROW)
-
-    def judge(self, name: str, number: int) -> list[dict[str, Any]]:
-        """Return the findings in dataset `number` of a set."""
-        if name.removeprefix("right labels, ") in RIGHT:
-            return judge_right_labels(name.removeprefix("right labels, "), self.seed, number)
-        assert self.pictures is not None
-        place = 0 if name == NULL else 1 + list(PLANTED).index(name)
-        rng = np.random.default_rng([self.seed, place, number])
-        dataset = null_dataset(self.pictures, rng)
-        if name != NULL:
-            dataset = PLANTED[name](dataset, rng)
-        with filled(self.store, dataset, np.random.default_rng([self.seed, number])):
-            return findings(self.store)
-
-
-def saved(path: Path | None) -> list[dict[str, Any]]:
-    """Return the lines of a file of results; one that was cut off by a kill is left out."""
-    found = []
-    for line in path.read_text().splitlines() if path and path.exists() else ():
-        with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return found
-
-
-def load_pictures(folders: list[str], kept: Path | None, jobs: int) -> pl.DataFrame:
-    """Return the measured columns of pictures without finding, from `kept` where that is there."""
-    if kept and kept.exists():
-        return pl.read_parquet(kept)
-    pictures = silent_pictures(folders, jobs)
-    if kept:
-        pictures.write_parquet(kept)
-    return pictures
+def judge(
+    store: Store, pictures: pl.DataFrame | None, name: str, number: int, seed: int
+) -> list[dict[str, Any]]:
+    """Return the findings in dataset `number` of a set; right labels need no pictures."""
+    if name.removeprefix("right labels, ") in RIGHT:
+        return judge_right_labels(name.removeprefix("right labels, "), seed, number)
+    assert pictures is not None
+    place = 0 if name == NULL else 1 + list(PLANTED).index(name)
+    rng = np.random.default_rng([seed, place, number])
+    dataset = null_dataset(pictures, rng)
+    if name != NULL:
+        dataset = PLANTED[name](dataset, rng)
+    with filled(store, dataset, np.random.default_rng([seed, number])):
+        return findings(store)
 
 
 def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -378,44 +335,43 @@ def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    """Judge right labels; scan, judge null datasets, judge planted ones; print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("folders", nargs="*", help="folders of real pictures")
-    parser.add_argument("--datasets", type=int, default=500)
-    parser.add_argument("--planted", type=int, default=40, help="datasets per planted effect")
-    parser.add_argument("--labels", type=int, default=100, help="sets of each kind of vectors")
-    parser.add_argument("--results", type=Path, metavar="F.jsonl", help="append to and resume from")
-    parser.add_argument("--pictures", type=Path, metavar="F.parquet", help="keep the scan here")
-    parser.add_argument(
-        "--shard", default="0/1", metavar="I/N", help="every N-th dataset from I on"
-    )
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    sets = {f"right labels, {kind}": options.labels for kind in RIGHT}
-    pictures = None
-    if options.folders or options.pictures:
-        pictures = load_pictures(options.folders, options.pictures, options.jobs)
-        print(f"{len(pictures):,} pictures without a finding", flush=True)
-        sets |= {NULL: options.datasets} | dict.fromkeys(PLANTED, options.planted)
-    lines = saved(options.results)
+@measures(app)
+def false_alarms(
+    folders: Annotated[list[str] | None, typer.Argument()] = None,
+    datasets: int = 500,
+    planted: int = 40,
+    labels: int = 100,
+    results: Path | None = None,
+    pictures: Path | None = None,
+    shard: str = "0/1",
+    jobs: int = 2,
+    seed: int = 1,
+) -> Document:
+    """Judge right labels; with FOLDERS, null datasets and PLANTED datasets for each effect.
+
+    LABELS is the sets of each kind of vectors; PICTURES keeps the scan (.parquet).
+    """
+    sets = {f"right labels, {kind}": labels for kind in RIGHT}
+    drawn_from = None
+    if folders or pictures:
+        drawn_from = silent_pictures(folders or [], pictures, jobs)
+        print(f"{len(drawn_from):,} pictures without a finding", flush=True)
+        sets |= {NULL: datasets} | dict.fromkeys(PLANTED, planted)
+    lines = saved_rows(results)
     done = {(line["set"], line["number"]) for line in lines}
-    at, of = map(int, options.shard.split("/"))
-    trials = Trials(options.seed, pictures)
-    for name, number in ((name, i) for name, n in sets.items() for i in range(at, n, of)):
-        if (name, number) in done:
-            continue
-        began = time.process_time()
-        found = trials.judge(name, number)
-        seconds = time.process_time() - began
-        lines.append({"set": name, "number": number, "cpu_s": seconds, "found": found})
-        if options.results:
-            with options.results.open("a") as file:
-                file.write(json.dumps(lines[-1]) + "\n")
+    store = Store.memory()
+    store.create_measurements(FEATURE_ROW)
+    for name, n in sets.items():
+        for number in shard_of(range(n), shard):
+            if (name, number) not in done:
+                began = time.process_time()
+                found = judge(store, drawn_from, name, number, seed)
+                seconds = time.process_time() - began
+                lines.append({"set": name, "number": number, "cpu_s": seconds, "found": found})
+                save_row(results, lines[-1])
     # another shard may have written to the same file meanwhile
-    print(json.dumps(summary(saved(options.results) or lines)))
+    return summary(saved_rows(results) or lines)
 
 
 if __name__ == "__main__":
-    main()
+    app()

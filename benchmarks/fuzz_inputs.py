@@ -107,7 +107,6 @@ def _lines(kinds: list[str], first: int, end: float) -> Iterator[dict[str, Any]]
 
 
 def main() -> None:
-    """Parse, fuzz, print one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)

@@ -29,10 +29,10 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from pipeline_profiler.diagnose.verdict import diagnose_session
-from pipeline_profiler.measure.tune import compare
-from pipeline_profiler.record.arm import Arm
-from pipeline_profiler.record.session import ProfileError, Run, Session, SpanTable
+from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
+from pipeline_profiler.profiling.measure.tune import compare
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.session import ProfileError, Run, Session, SpanTable
 from pipeline_profiler.report import render
 
 SESSIONS = Path(__file__).parents[1] / "sample_data" / "sessions"
@@ -50,7 +50,6 @@ Document = dict[str, Any]
 
 
 def cut_short(session: Session) -> Session:
-    """The first steps of the first runs of each arm."""
     seen: Counter[Arm] = Counter()
     runs = []
     for run in session.runs:
@@ -273,7 +272,6 @@ def fuzz(minutes: float, first_seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Parse, fuzz, print one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,22 +1,28 @@
 """Lose nodes, workers, the head and the shared place of a Ray cluster, and count what is lost.
 
-    python benchmarks/node_faults.py [--pictures 1500] [--only WORD] [--docs F.md]
+    python benchmarks/node_faults.py strike [--pictures 1500] [--only WORD] [--docs F.md]
+    python benchmarks/node_faults.py executors [600 2400] [--nodes 2]
 
-Two real nodes on this machine (`ray start` twice). Each fault strikes one `audit scan --executor
-ray --parts PLACE` when some parts are there; then, where that ended, the same command runs again.
-Survived: no traceback, and the run equals one of this machine alone row for row. Measured: files
-that were opened by all its scans together; more than there are were measured again. Full disks
-are a file system in memory of 2 MB, which needs the right to mount one.
+`strike`: two real nodes on this machine (`ray start` twice). Each fault strikes one `audit scan
+--executor ray --parts PLACE` when some parts are there; then, where that ended, the same command
+runs again. Survived: no traceback, and the run equals one of this machine alone row for row. Full
+disks are a file system in memory of 2 MB, which needs the right to mount one.
 
-The last line is JSON; ends with 1 where a fault was not survived.
+`executors`: one process, processes and a cluster beside each other, and from which size the cluster
+pays. Photographs of made-up hills (640 x 480 px) are scanned whole, near-duplicates included, once
+in turn by each: one process, `processes` with so many as there are nodes, `ray` with as many nodes
+of one core on this machine, without and with `--parts`. From two sizes: what a scan costs beside
+the pictures (s) and a picture (ms of wall time). On one machine a cluster cannot win: it has the
+same cores. With m machines like this one it pays from the size n at which
+
+    fixed(ray --parts) + n * each(ray --parts) / m  <  fixed(processes) + n * each(processes)
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -25,29 +31,43 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from faults import Index, index, write_section
+import typer
+from bench import ENVIRONMENT, Document, hall, measures, run_command
+from faults import EMPTY, Faults, Index, Scene, Struck, conclude, differences, index
 from PIL import Image
 
 PORT = 6407
 PARTS_FIRST = 3  # what lies on the shared place when a fault strikes
 ADDRESS = f"127.0.0.1:{PORT}"
-ENVIRONMENT = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+ENVIRONMENT |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+app = hall(__doc__)
 
 
 class Cluster:
     """A head node and others, each a process group of its own."""
 
-    def __init__(self, nodes: int = 2) -> None:
+    def __init__(self, nodes: int) -> None:
         """Start them."""
         self.groups: dict[str, subprocess.Popen[bytes]] = {}
+        self.begin(nodes)
+
+    def begin(self, nodes: int) -> None:
+        """Start so many nodes."""
         self.start("head", "--head", f"--port={PORT}", "--include-dashboard=false")
         for number in range(1, nodes):
             self.start("node" if number == 1 else f"node {number}", f"--address={ADDRESS}")
+
+    def __enter__(self) -> Cluster:
+        """Go on until the block ends."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill what is left."""
+        self.stop()
 
     def start(self, name: str, *words: str) -> None:
         """Start a node of one core, and wait until it has joined."""
@@ -82,65 +102,33 @@ class Cluster:
             self.kill(name)
 
 
-@dataclass
-class Scene:
-    """A dataset, a cluster, a shared place and a run; what the scans said."""
+class ClusterScene(Scene):
+    """A dataset, a cluster, a shared place and a run."""
 
-    folder: Path
-    cluster: Cluster
-    whole: Index
-    said: list[str] = field(default_factory=list)
-    codes: list[int] = field(default_factory=list)
-    measured: int = 0
-    run: str = "run"
-    place: str = ""
+    def __init__(self, folder: Path, cluster: Cluster) -> None:
+        """Share a folder between the nodes."""
+        super().__init__(folder, folder.parent / "data", folder / "run", random.Random(0))
+        self.cluster, self.place = cluster, folder / "shared"
 
-    def __post_init__(self) -> None:
-        """Choose a shared folder."""
-        self.place = self.place or str(self.folder / "shared")
-
-    def begin(self) -> subprocess.Popen[str]:
-        """Begin a scan."""
-        line = [sys.executable, "-m", "audit", "scan", str(self.folder.parent / "data")]
-        line += ["--out", str(self.folder / self.run), "--fail-on", "never", "--json"]
-        line += ["--executor", "ray", "--address", ADDRESS, "--parts", self.place]
-        return subprocess.Popen(
-            line, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-
-    def end(self, scan: subprocess.Popen[str]) -> bool:
-        """Wait for a scan; return whether it published."""
-        out, err = scan.communicate(timeout=400)
-        self.codes.append(scan.returncode)
-        self.said.append(err[-2000:])
-        return scan.returncode == 0 and bool(out)
+    def begin(self, verb: str = "scan", **options: Any) -> subprocess.Popen[str]:
+        """Start a scan by the cluster."""
+        words = ["--executor", "ray", "--address", ADDRESS, "--parts", self.place]
+        return self.start(verb, self.data, "--out", self.run, "--fail-on", "never", *words)
 
     def parts(self) -> list[Path]:
         """Return the rows on the shared place."""
-        return sorted(Path(self.place).glob("parts-*/*.features.parquet"))
+        return sorted(self.place.glob("parts-*/*.features.parquet"))
 
-    def wait_for(self, scan: subprocess.Popen[str], ready: Callable[[], bool]) -> None:
-        """Wait until something is there, or the scan ends."""
-        while scan.poll() is None and not ready():
+    @contextlib.contextmanager
+    def scanned(self, *, searching: bool = False) -> Iterator[subprocess.Popen[str]]:
+        """Begin a scan; what is done then strikes it at its first parts, or during the search."""
+        scan, ready = self.begin(), False
+        while scan.poll() is None and not ready:
             time.sleep(0.005)
-
-    def wait_for_parts(self, scan: subprocess.Popen[str]) -> None:
-        """Wait for the first parts."""
-        self.wait_for(scan, lambda: len(self.parts()) >= PARTS_FIRST)
-
-
-Strike = Callable[[Scene], None]
-FAULTS: dict[str, Strike] = {}
-
-
-def fault(words: str) -> Callable[[Strike], Strike]:
-    """Register a fault: a function that runs the struck scan."""
-
-    def register(strike: Strike) -> Strike:
-        FAULTS[words] = strike
-        return strike
-
-    return register
+            descriptors = any(self.place.glob("parts-*/search/descriptors-*"))
+            ready = descriptors if searching else len(self.parts()) >= PARTS_FIRST
+        yield scan
+        self.end(scan)
 
 
 def processes(word: str) -> Iterator[int]:
@@ -151,174 +139,114 @@ def processes(word: str) -> Iterator[int]:
                 yield int(entry.name)
 
 
-@fault("nothing")
-def nothing(scene: Scene) -> None:
-    """Run undisturbed."""
-    scene.end(scene.begin())
+def kill_node(scene: ClusterScene, searching: bool = False) -> None:
+    with scene.scanned(searching=searching):
+        scene.cluster.kill("node")
 
 
-@fault("a node is killed")
-def kill_node(scene: Scene) -> None:
-    """Kill the second node while it measures."""
-    scan = scene.begin()
-    scene.wait_for_parts(scan)
-    scene.cluster.kill("node")
-    scene.end(scan)
+def replace_node(scene: ClusterScene) -> None:
+    with scene.scanned():
+        scene.cluster.kill("node")
+        scene.cluster.start("node", f"--address={ADDRESS}")
 
 
-@fault("a node is killed, and another joins")
-def replace_node(scene: Scene) -> None:
-    """Kill the second node and start one again."""
-    scan = scene.begin()
-    scene.wait_for_parts(scan)
-    scene.cluster.kill("node")
-    scene.cluster.start("node", f"--address={ADDRESS}")
-    scene.end(scan)
+def kill_all(scene: ClusterScene, word: str) -> None:
+    """Kill the processes whose command line begins with a pattern, once parts are there."""
+    with scene.scanned():
+        for number in processes(word):
+            with contextlib.suppress(OSError):
+                os.kill(number, signal.SIGKILL)
 
 
-@fault("a node is killed during the search for near-duplicates")
-def kill_searching_node(scene: Scene) -> None:
-    """Kill the second node once descriptors are there."""
-    scan = scene.begin()
-    scene.wait_for(scan, lambda: any(Path(scene.place).glob("parts-*/search/descriptors-*")))
-    scene.cluster.kill("node")
-    scene.end(scan)
+def kill_scan(scene: ClusterScene, searching: bool = False) -> None:
+    with scene.scanned(searching=searching) as scan:
+        scan.kill()
 
 
-@fault("the processes of Ray on all nodes that do chunks are killed")
-def kill_ray_workers(scene: Scene) -> None:
-    """Kill what Ray started for the tasks."""
-    scan = scene.begin()
-    scene.wait_for_parts(scan)
-    for number in processes("ray::do_chunk"):
-        with contextlib.suppress(OSError):
-            os.kill(number, signal.SIGKILL)
-    scene.end(scan)
-
-
-@fault("the processes that open files are killed")
-def kill_openers(scene: Scene) -> None:
-    """Kill the processes in which nodes open files."""
-    scan = scene.begin()
-    scene.wait_for_parts(scan)
-    for number in processes(".*-m audit.picture.worker"):
-        with contextlib.suppress(OSError):
-            os.kill(number, signal.SIGKILL)
-    scene.end(scan)
-
-
-@fault("the scan on the head is killed")
-def kill_scan(scene: Scene) -> None:
-    """Kill the command."""
-    scan = scene.begin()
-    scene.wait_for_parts(scan)
-    scan.kill()
-    scene.end(scan)
-
-
-@fault("the scan on the head is killed, and its disk is lost")
-def lose_head(scene: Scene) -> None:
-    """Kill the command and remove its run."""
+def lose_head(scene: ClusterScene) -> None:
     kill_scan(scene)
-    shutil.rmtree(scene.folder / scene.run, ignore_errors=True)
+    shutil.rmtree(scene.run, ignore_errors=True)
 
 
-@fault("the scan on the head is killed during the search")
-def kill_searching_scan(scene: Scene) -> None:
-    """Kill the command once descriptors are there."""
-    scan = scene.begin()
-    scene.wait_for(scan, lambda: any(Path(scene.place).glob("parts-*/search/descriptors-*")))
-    scan.kill()
-    scene.end(scan)
-
-
-@fault("the head node of the cluster is killed")
-def kill_head(scene: Scene) -> None:
-    """Kill the node that the cluster hangs on, and start a new cluster."""
-    scan = scene.begin()
-    scene.wait_for_parts(scan)
-    scene.cluster.kill("head")
-    scene.end(scan)
+def kill_head(scene: ClusterScene) -> None:
+    with scene.scanned():
+        scene.cluster.kill("head")
     scene.cluster.stop()
-    scene.cluster.__init__()  # type: ignore[misc]
+    scene.cluster.begin(2)
 
 
-@fault("parts are damaged after a kill")
-def damage_parts(scene: Scene) -> None:
+def damage_parts(scene: ClusterScene) -> None:
     """Cut one part, flip a bit in another, empty a third."""
     kill_scan(scene)
-    for path, change in zip(
-        scene.parts(),
-        (
-            lambda d: d[: len(d) // 2],
-            lambda d: d[:99] + bytes([d[99] ^ 4]) + d[100:],
-            lambda d: b"",
-        ),
-        strict=False,
-    ):
+    changes: list[Callable[[bytes], bytes]] = [
+        lambda d: d[: len(d) // 2], lambda d: d[:99] + bytes([d[99] ^ 4]) + d[100:], lambda d: b""
+    ]  # fmt: skip
+    for path, change in zip(scene.parts(), changes, strict=False):
         path.write_bytes(change(path.read_bytes()))
-    shutil.rmtree(scene.folder / scene.run, ignore_errors=True)
+    shutil.rmtree(scene.run, ignore_errors=True)
 
 
-@fault("the shared place is removed while nodes write")
-def remove_place(scene: Scene) -> None:
-    """Remove the shared folder."""
-    scan = scene.begin()
-    scene.wait_for_parts(scan)
-    shutil.rmtree(scene.place, ignore_errors=True)
-    scene.end(scan)
+def remove_place(scene: ClusterScene) -> None:
+    with scene.scanned():
+        shutil.rmtree(scene.place, ignore_errors=True)
 
 
-def on_small_disk(scene: Scene, megabytes: float, room: int) -> None:
+def full_disk(scene: ClusterScene, megabytes: float) -> None:
     """Scan with a shared place on a disk that is full, then give it room."""
     disk = scene.folder / "disk"
     disk.mkdir()
     size = f"size={int(megabytes * 1e6)}"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(disk)], check=True)
-    scene.place = str(disk / "shared")
-    scene.end(scene.begin())
-    larger = f"remount,size={room}m"
-    subprocess.run(["mount", "-o", larger, str(disk)], check=True)
+    scene.place = disk / "shared"
+    scene.scan()
+    subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
 
 
-@fault("the disk of the shared place is full of parts")
-def full_disk(scene: Scene) -> None:
-    """Let it fill up while nodes measure."""
-    on_small_disk(scene, 0.4, 64)
+FAULTS = Faults()  # each runs the struck scan
+fault = FAULTS.add
+_CHUNKS = "the processes of Ray on all nodes that do chunks are killed"
+fault("nothing", Scene.scan)
+fault("a node is killed", kill_node)
+fault("a node is killed, and another joins", replace_node)
+fault("a node is killed during the search for near-duplicates", kill_node, searching=True)
+fault(_CHUNKS, kill_all, "ray::do_chunk")
+fault("the processes that open files are killed", kill_all, ".*-m audit.picture.worker")
+fault("the scan on the head is killed", kill_scan)
+fault("the scan on the head is killed, and its disk is lost", lose_head)
+fault("the scan on the head is killed during the search", kill_scan, searching=True)
+fault("the head node of the cluster is killed", kill_head)
+fault("parts are damaged after a kill", damage_parts)
+fault("the shared place is removed while nodes write", remove_place)
+fault("the disk of the shared place is full of parts", full_disk, 0.4)
+fault("the disk of the shared place is full during the search", full_disk, 3.4)
 
 
-@fault("the disk of the shared place is full during the search")
-def full_disk_later(scene: Scene) -> None:
-    """Let it take the parts, but not the descriptors."""
-    on_small_disk(scene, 3.4, 64)
-
-
-def try_fault(words: str, data: Path, whole: Index, cluster: Cluster) -> dict[str, Any]:
+def try_fault(words: str, data: Path, whole: Index, cluster: Cluster) -> Struck:
     """Strike one scan, run it again until it published, and compare."""
     folder = data.parent / "scene"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    scene = Scene(folder, cluster, whole)
+    scene, found, broke = ClusterScene(folder, cluster), {}, []
     try:
         FAULTS[words](scene)
-        if scene.codes[-1] != 0:
-            scene.end(scene.begin())
-        found = index(folder / scene.run)
+        if scene.commands[-1].code != 0:
+            scene.scan()
+        found = index(scene.run)
     except Exception as error:  # noqa: BLE001 - that is what is looked for
-        return {"survived": False, "codes": scene.codes, "said": [repr(error), *scene.said]}
+        broke = [repr(error)]
     finally:
         subprocess.run(["umount", str(folder / "disk")], capture_output=True, check=False)
         if "node" not in cluster.groups:
             cluster.start("node", f"--address={ADDRESS}")
-    differ = [n for n, f in whole.items() if n not in found or not f.equals(found[n])]
-    twice = sum(frame.height - frame.unique().height for frame in found.values())
-    traceback = any("Traceback" in text for text in scene.said)
-    left = [str(path) for path in Path(scene.place).glob("parts-*")]
-    return {
-        "survived": not differ and not traceback and not left, "differ": differ, "twice": twice,
-        "lost": max(0, whole["features"].height - found["features"].height),
-        "codes": scene.codes, "said": scene.said, "left": left,
-    }  # fmt: skip
+    differ, twice = differences(whole, found)
+    left = [str(path) for path in scene.place.glob("parts-*")]
+    lost = max(0, whole["features"].height - found.get("features", EMPTY).height)
+    said = [done.said[-2000:].strip() for done in scene.commands]
+    survived = not (broke or differ or left or any("Traceback" in text for text in said))
+    ends = [text.splitlines()[-1] for text in said if text] if survived else said
+    codes = ", ".join(str(done.code) for done in scene.commands)
+    columns = [lost, twice, codes, "yes" if survived else "no"]
+    return words, columns, survived, [*broke, *differ, *left, *ends]
 
 
 def make_pictures(folder: Path, n: int, size: tuple[int, int] = (320, 240)) -> None:
@@ -336,49 +264,78 @@ def make_pictures(folder: Path, n: int, size: tuple[int, int] = (320, 240)) -> N
 HEAD = """
 ## Nodes
 
-Written by `python benchmarks/node_faults.py --docs docs/faults.md`: {n:,} pictures, two nodes of a
-Ray cluster on one machine, parts on a shared folder. Each fault strikes one scan; where that ends
-by a sentence, the same command runs again. Survived: the run equals one of this machine alone row
-for row, with no traceback and nothing left on the shared place.
+Written by `python benchmarks/node_faults.py strike --docs docs/faults.md`: {n:,} pictures, two
+nodes of a Ray cluster on one machine, parts on a shared folder. Each fault strikes one scan; where
+that ends by a sentence, the same command runs again. Survived: the run equals one of this machine
+alone row for row, with no traceback and nothing left on the shared place.
 
 | fault | rows lost | rows twice | exit codes | survived |
 |---|---:|---:|---|---|
 """
 
 
-def main() -> None:
-    """Run the faults and print the table; ends with 1 where one was not survived."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--pictures", type=int, default=1500)
-    parser.add_argument("--only", default="", help="faults whose name contains this")
-    parser.add_argument("--docs", type=Path, help="write the table there")
-    options = parser.parse_args()
-    rows, bad = [], []
+@measures(app)
+def strike(pictures: int = 1500, only: str = "", docs: Path | None = None) -> tuple[Document, bool]:
+    """Let every fault strike once; ends with 1 where one was not survived."""
     with tempfile.TemporaryDirectory(prefix="node-faults-") as work:
         data = Path(work) / "data"
-        make_pictures(data, options.pictures)
-        line = [sys.executable, "-m", "audit", "scan", str(data), "--out", f"{work}/alone"]
-        subprocess.run([*line, "--fail-on", "never"], check=True, stdout=subprocess.DEVNULL)
+        make_pictures(data, pictures)
+        run_command(["scan", data, "--out", f"{work}/alone", "--fail-on", "never"])
         whole = index(Path(work) / "alone")
-        cluster = Cluster()
-        try:
-            for words in (name for name in FAULTS if options.only in name):
-                found = try_fault(words, data, whole, cluster)
-                word = "yes" if found["survived"] else "no"
-                codes = ", ".join(map(str, found["codes"]))
-                counts = f"{found.get('lost', '?')} | {found.get('twice', '?')}"
-                rows.append(f"| {words} | {counts} | {codes} | {word} |")
-                print(rows[-1], found.get("differ"), found.get("left"), flush=True)
-                ends = [text.strip().splitlines()[-1:] for text in found["said"]]
-                print("   ", ends if found["survived"] else found["said"], flush=True)
-                bad += [] if found["survived"] else [words]
-        finally:
-            cluster.stop()
-    if options.docs:
-        write_section(options.docs, HEAD.format(n=options.pictures), rows)
-    print(json.dumps({"faults": len(rows), "survived": len(rows) - len(bad), "bad": bad}))
-    sys.exit(1 if bad else 0)
+        with Cluster(2) as cluster:
+            struck = (try_fault(one, data, whole, cluster) for one in FAULTS if only in one)
+            return conclude(struck, docs, HEAD.format(n=pictures))
+
+
+# ---- what each executor costs ----
+
+WAYS = ("one process", "processes", "ray", "ray --parts")
+
+
+def seconds(way: str, data: Path, work: Path, nodes: int) -> float:
+    """Return how long a scan takes from start to prompt, s."""
+    words: list[object] = ["scan", data, "--fail-on", "never", "--json"]
+    words += ["--out", work / f"{data.name}-{way.replace(' ', '-')}"]
+    if way.startswith("ray"):
+        words += ["--executor", "ray", "--address", ADDRESS]
+        words += ["--parts", work / "shared"] * way.endswith("--parts")
+    else:
+        words += ["--jobs", 1 if way == "one process" else nodes]
+    return float(run_command(words)["wall_s"])
+
+
+@measures(app)
+def executors(
+    small: Annotated[int, typer.Argument()] = 600,
+    large: Annotated[int, typer.Argument()] = 2400,
+    nodes: int = os.cpu_count() or 2,
+) -> Document:
+    """What does a scan cost with each executor, and from which size does a cluster pay?"""
+    found: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory(prefix="executors-") as name:
+        work = Path(name)
+        for size in (small, large):
+            make_pictures(work / str(size), size, (640, 480))
+        # kernels compiled, files in the page cache
+        seconds("processes", work / str(small), work / "warm", nodes)
+        with Cluster(nodes):
+            for way in WAYS:
+                took = [seconds(way, work / str(size), work, nodes) for size in (small, large)]
+                each = (took[1] - took[0]) / (large - small)
+                found[way] = {
+                    "small_s": round(took[0], 1), "large_s": round(took[1], 1),
+                    "fixed_s": round(took[0] - small * each, 1), "each_ms": round(1e3 * each, 2),
+                }  # fmt: skip
+                print(f"{way:12} {found[way]}", flush=True)
+    alone, spread = found["processes"], found["ray --parts"]
+    pays = {}
+    for machines in (2, 4, 16):
+        gain = alone["each_ms"] - spread["each_ms"] / machines
+        more = spread["fixed_s"] - alone["fixed_s"]
+        pays[machines] = round(1e3 * more / gain) if gain > 0 else None
+        print(f"{machines} machines like this pay from {pays[machines]} pictures", flush=True)
+    return {"ways": found, "pays_from": pays}
 
 
 if __name__ == "__main__":
-    main()
+    app()

@@ -1,7 +1,7 @@
 """Pipelines with one known cause each, their twins without it, and pipelines with nothing wrong.
 
 A maker takes `planted` and returns a loader and a step; `plant` gives it the codes that name its
-cause. `planted_bottlenecks.py` measures them.
+cause. `planted.py bottlenecks` measures them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from pipeline_profiler.measure.arms import emulated_step
+from pipeline_profiler.profiling.measure.arms import emulated_step
 
 BATCH = 8
 SAMPLES = 20_000

@@ -1,34 +1,29 @@
 """A thousand changes of ten kinds between two audits: is each named, and none invented?
 
-    python benchmarks/run_diff.py DATA/cifar10-mini.tar [--each 100] [--seed 1]
+    python benchmarks/run_diff.py [--real DATA] [--each 100] [--seed 1]
 
 The pictures are unpacked, prepared, scanned, changed on disk and scanned again. What `audit diff`
 says is then compared with what was done: every file and every finding that it calls new or fixed
-must be one of the changes. The last line is one JSON document.
+must be one of the changes.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import resource
 import shutil
-import sys
-import tarfile
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
-import polars as pl
+from bench import Document, cifar_files, hall, measures, peak_mb, real_data, timed
 from PIL import Image
 
-from audit import scanning
-from audit.run_diff import RunDiff, compare_runs
+from audit.compare.diff import RunDiff, compare_runs
+from audit.scanning import scanning
 from audit.sources import open_source
 
 BROKEN = b"\xff\xd8nothing"
 CHECKS = ("FILE001", "DUP001", "IMG004")
+app = hall(__doc__)
 Wanted = dict[str, set[tuple[str, str]]]
 
 
@@ -49,13 +44,9 @@ class Changes:
         """Choose the pictures; nothing is written."""
         self.tree, self.rng, self.each = tree, np.random.default_rng(seed), each
         files = sorted(str(f.relative_to(tree)) for f in tree.rglob("*.jpg"))
-        chosen = self.rng.choice(files, 7 * each, replace=False).tolist()
-        self.parts = {
-            kind: chosen[n * each : (n + 1) * each]
-            for n, kind in enumerate(
-                ("removed", "edited", "moved", "copied", "parted", "reclassed", "spoilt")
-            )
-        }
+        kinds = ("removed", "edited", "moved", "copied", "parted", "reclassed", "spoilt")
+        chosen = self.rng.choice(files, (len(kinds), each), replace=False).tolist()
+        self.parts = dict(zip(kinds, chosen, strict=True))
 
     def extra(self, kind: str) -> list[str]:
         """Return names of files of a kind that are not in the dataset."""
@@ -133,62 +124,47 @@ def told(diff: RunDiff) -> tuple[Wanted, Wanted]:
 
 def compare(wanted: Wanted, said: Wanted) -> dict[str, dict[str, int]]:
     """Return by change how many were planted, named, and invented."""
-    return {
-        change: {
-            "planted": len(wanted.get(change, set())),
-            "named": len(wanted.get(change, set()) & said.get(change, set())),
-            "invented": len(said.get(change, set()) - wanted.get(change, set())),
-        }
-        for change in sorted(wanted.keys() | said.keys())
-    }
+    rows = {}
+    for change in sorted(wanted.keys() | said.keys()):
+        planted, named = wanted.get(change, set()), said.get(change, set())
+        rows[change] = {"planted": len(planted), "named": len(planted & named),
+                        "invented": len(named - planted)}  # fmt: skip
+    return rows
 
 
-def measure(archive: Path, each: int, seed: int, folder: Path) -> dict[str, object]:
-    """Plant, scan, change, scan, compare."""
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder / "data", filter="data")
-    tree = next(path.parent for path in (folder / "data").rglob("train") if path.is_dir())
-    changes = Changes(tree, each, seed)
-    changes.prepare()
-    for name, step in (("before", changes.change), ("after", lambda: None)):
-        scanning.scan(open_source([str(tree)]), folder / name, checks=CHECKS)
-        step()
-    began = time.process_time()
-    diff = compare_runs(folder / "before", folder / "after")
-    seconds = time.process_time() - began
-    files, found = told(diff)
+@measures(app)
+def run_diff(real: Path | None = None, each: int = 100, seed: int = 1) -> tuple[Document, bool]:
+    """Plant, scan, change, scan, compare; ends with 1 where a change was missed or invented."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        tree = folder / "data"
+        for name, data in cifar_files(real_data(real, "cifar10-mini.tar")):
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_bytes(data)
+        changes = Changes(tree, each, seed)
+        changes.prepare()
+        for name, step in (("before", changes.change), ("after", lambda: None)):
+            scanning.scan(open_source([str(tree)]), folder / name, checks=CHECKS)
+            step()
+        with timed() as cost:
+            diff = compare_runs(folder / "before", folder / "after")
+        rows = diff.files.height + diff.findings.height
+        files, found = told(diff)
     # groups that the dataset has by itself persist: they are neither planted nor invented
-    planted = changes.wanted_findings()
     own = {key for key in found.get("persisting", set()) if key[0] != "IMG004"}
     found["persisting"] = found.get("persisting", set()) - own
-    return {
-        "files": compare(changes.wanted_files(), files), "findings": compare(planted, found),
-        "cpu_s": round(seconds, 2), "rows": len(pl.concat([diff.files.select("change"),
-                                                          diff.findings.select("change")])),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    }  # fmt: skip
-
-
-def main() -> int:
-    """Print both tables; exit 1 where a change was missed or invented."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("archive", type=Path)
-    parser.add_argument("--each", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        result = measure(options.archive, options.each, options.seed, Path(folder))
+    tables = {
+        "files": compare(changes.wanted_files(), files),
+        "findings": compare(changes.wanted_findings(), found),
+    }
     wrong = 0
-    for part in ("files", "findings"):
-        table = result[part]
-        assert isinstance(table, dict)
+    for part, table in tables.items():
         for change, row in table.items():
             wrong += row["invented"] + row["planted"] - row["named"]
             print(f"{part:<9} {change:<12} {row['planted']:>5} planted {row['named']:>5} named "
                   f"{row['invented']:>5} invented")  # fmt: skip
-    print(json.dumps(result))
-    return int(wrong > 0)
+    return {**tables, "cpu_s": cost["cpu_s"], "rows": rows, "peak_mb": round(peak_mb())}, not wrong
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    app()

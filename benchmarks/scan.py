@@ -1,4 +1,4 @@
-"""How fast is a whole scan, beside its floor and its rivals?
+"""How fast is a whole scan, beside one decode and its rivals?
 
     python benchmarks/scan.py [DIR] [--files 20000] [--repeats 3] [--peers-python PYTHON]
 
@@ -9,8 +9,8 @@ on all usable cores; arms:
 
 - ours: `audit scan`, every feature and every check, into a fresh run; and again unchanged; - one
 decode: read, one strict full colour decode a file (simplejpeg), as many processes as ours: CPU time
-is compared with this one; - floor: read, BLAKE3, one 1/8 grey strict decode a file; - CleanVision
-(all its checks) and imagededup (PHash only), in `--peers-python`, where installed.
+is compared with this one; - CleanVision (all its checks) and imagededup (PHash only), in
+`--peers-python`, where installed.
 
 Every arm runs on two sizes of the same data, so that start-up is told apart: the marginal time an
 image is (t_large - t_small) / (n_large - n_small). Peak RSS is of the process tree. The last line
@@ -19,9 +19,7 @@ is JSON.
 
 from __future__ import annotations
 
-import argparse
 import io
-import json
 import os
 import resource
 import shutil
@@ -34,8 +32,20 @@ import time
 from collections.abc import Sequence
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Annotated
 
-ROOT = Path(__file__).parent.parent
+import numpy as np
+import simplejpeg
+import typer
+from bench import AUDIT, ROOT, Document, hall, measures, real_data
+from bench import photographs as originals_of
+from PIL import Image
+
+from preflight.cores import usable_cores
+
+WORK = Path(tempfile.gettempdir()) / "preflight-bench"
+app = hall(__doc__)
+Sample = tuple[float, float, float]
 
 
 # ---- data ----
@@ -48,11 +58,7 @@ def photographs(source: Path, target: Path, count: int) -> Path:
     turned at random: no two show the same, so that the search for near-duplicates has about the
     work that a real collection gives it.
     """
-    import numpy as np
-    from PIL import Image
-
-    paths = sorted(p for p in source.iterdir() if p.suffix.lower() in (".jpg", ".jpeg"))
-    originals = [Image.open(path).convert("RGB") for path in paths]
+    originals = [Image.open(path).convert("RGB") for path in originals_of(source)]
     target.mkdir(parents=True, exist_ok=True)
     there = len(list(target.iterdir()))
     if there > count:
@@ -79,7 +85,6 @@ def photographs(source: Path, target: Path, count: int) -> Path:
 
 
 def small_files(tar: Path, target: Path) -> Path:
-    """Return the unpacked CIFAR-10 sample."""
     if not target.exists():
         with tarfile.open(tar) as archive:
             archive.extractall(target, filter="data")
@@ -97,40 +102,22 @@ def part_of(folder: Path, count: int, work: Path) -> Path:
     return part
 
 
-# ---- arms that run in this process's children ----
+# ---- arms ----
 
 
 def decode_all(paths: Sequence[str]) -> int:
     """Read and decode each file once, strictly, in full colour."""
-    import simplejpeg
-
     for path in paths:
-        with open(path, "rb") as file:
-            simplejpeg.decode_jpeg(file.read(), "RGB", strict=True)
+        simplejpeg.decode_jpeg(Path(path).read_bytes(), "RGB", strict=True)
     return len(paths)
 
 
-def floor_all(paths: Sequence[str]) -> int:
-    """Read, hash and decode each file at an eighth in grey."""
-    import blake3
-    import simplejpeg
-
-    for path in paths:
-        with open(path, "rb") as file:
-            data = file.read()
-        blake3.blake3(data).digest()
-        simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True)
-    return len(paths)
-
-
-def spread(folder: Path, name: str) -> None:
-    """Run one of the two bare arms over a folder with one process a core."""
-    from audit.executors import usable_cores
-
+def decode_folder(folder: Path) -> None:
+    """Decode all files of a folder with one process a core."""
     paths = sorted(str(p) for p in folder.rglob("*.jpg"))
     chunks = [paths[i : i + 64] for i in range(0, len(paths), 64)]
     with get_context("spawn").Pool(usable_cores()) as pool:
-        assert sum(pool.imap_unordered(globals()[name], chunks)) == len(paths)
+        assert sum(pool.imap_unordered(decode_all, chunks)) == len(paths)
 
 
 CLEANVISION = """
@@ -155,18 +142,14 @@ if __name__ == "__main__":
 
 
 def command(arm: str, folder: Path, run: Path, peers: str) -> list[str]:
-    """Return the command line of an arm."""
-    here = [sys.executable, str(Path(__file__))]
-    ours = [sys.executable, "-m", "audit.cli.main", "scan", str(folder), "--out", str(run)]
-    ours += ["--fail-on", "never"]
+    ours = [*AUDIT, "scan", str(folder), "--out", str(run), "--fail-on", "never"]
     return {
         "ours": ours,
         "ours unchanged": ours,
-        "one decode": [*here, "--bare", "decode_all", str(folder)],
-        "floor": [*here, "--bare", "floor_all", str(folder)],
+        "one decode": [sys.executable, str(Path(__file__)), str(folder), "--decode"],
         "cleanvision": [peers, "-c", CLEANVISION, str(folder)],
         "imagededup": [peers, "-c", IMAGEDEDUP, str(folder)],
-    }[arm]  # fmt: skip
+    }[arm]
 
 
 # ---- measuring ----
@@ -178,7 +161,7 @@ def has(python: str, package: str) -> bool:
     return subprocess.run([python, "-c", line], check=False).returncode == 0
 
 
-def timed(argv: list[str]) -> tuple[float, float, float]:
+def timed(argv: list[str]) -> Sample:
     """Run a command; return wall seconds, CPU seconds and peak RSS (MB) of its process tree."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
@@ -211,17 +194,12 @@ def tree_rss(pid: int) -> float:
     return total / 1e6
 
 
-def medians(samples: list[tuple[float, float, float]]) -> list[float]:
-    """Return the median of each column."""
-    return [statistics.median(column) for column in zip(*samples, strict=True)]
-
-
 def measure(folder: Path, arms: list[str], repeats: int, peers: str, work: Path) -> dict[str, dict]:
     """Return per arm the marginal wall and CPU ms an image, start-up seconds and peak RSS."""
     files = sum(1 for p in folder.rglob("*.jpg"))
     small = max(200, files // 10)
     sizes = {small: part_of(folder, small, work), files: folder}
-    samples: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    samples: dict[tuple[str, int], list[Sample]] = {}
     for repeat in range(repeats):
         for size, data in sizes.items():
             run = work / "run"
@@ -233,9 +211,8 @@ def measure(folder: Path, arms: list[str], repeats: int, peers: str, work: Path)
                       f"{cpu:8.2f} s CPU {peak:6.0f} MB", flush=True)  # fmt: skip
     result: dict[str, dict] = {}
     for arm in arms:
-        low, high = (
-            [statistics.median(c) for c in zip(*samples[arm, s], strict=True)] for s in sizes
-        )
+        both = (zip(*samples[arm, size], strict=True) for size in sizes)
+        low, high = ([statistics.median(column) for column in columns] for columns in both)
         step = files - small
         wall, cpu = (1e3 * (high[k] - low[k]) / step for k in (0, 1))
         result[arm] = {
@@ -247,7 +224,6 @@ def measure(folder: Path, arms: list[str], repeats: int, peers: str, work: Path)
 
 
 def table(name: str, result: dict[str, dict]) -> None:
-    """Print one table."""
     ours = result["ours"]
     print(f"\n{name}\n{'arm':16s}{'images/s':>10s}{'ms wall':>9s}{'ms CPU':>8s}{'ours is':>10s}"
           f"{'CPU ratio':>11s}{'start s':>9s}{'MB':>7s}{'MB at 1/10':>11s}")  # fmt: skip
@@ -258,43 +234,35 @@ def table(name: str, result: dict[str, dict]) -> None:
               f"{r['start_up_s']:9.2f}{r['peak_mb']:7.0f}{r['peak_mb_small']:11.0f}")  # fmt: skip
 
 
-def main() -> None:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    real = os.environ.get("PREFLIGHT_REAL_DATA", ROOT.parent / "shared" / "data")
-    parser.add_argument("data", nargs="?", type=Path, default=Path(real))
-    parser.add_argument("--files", type=int, default=20_000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--peers-python", default=sys.executable)
-    parser.add_argument("--no-peers", action="store_true")
-    parser.add_argument("--only", choices=("photographs", "small"))
-    parser.add_argument(
-        "--work", type=Path, default=Path(tempfile.gettempdir()) / "preflight-bench"
-    )
-    parser.add_argument("--bare", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.bare:
-        spread(options.data, options.bare)
-        return
-    arms = ["ours", "ours unchanged", "one decode", "floor"]
-    if not options.no_peers:
-        arms += [name for name in ("cleanvision", "imagededup") if has(options.peers_python, name)]
-    options.work.mkdir(parents=True, exist_ok=True)
-    results: dict[str, dict] = {}
-    if options.only != "small":
-        made = photographs(options.data / "photos", options.work / "collages", options.files)
-        results["photographs"] = measure(
-            made, arms, options.repeats, options.peers_python, options.work
-        )
-        table(f"photographs ({options.files} files)", results["photographs"])
-    if options.only != "photographs":
-        made = small_files(options.data / "cifar10-mini.tar", options.work / "cifar")
-        results["small files"] = measure(
-            made, arms, options.repeats, options.peers_python, options.work
-        )
-        table("cifar10-mini (6,000 files)", results["small files"])
-    print(json.dumps(results))
+@measures(app)
+def scan(
+    data: Annotated[Path | None, typer.Argument()] = None,
+    files: int = 20_000,
+    repeats: int = 3,
+    peers_python: str = sys.executable,
+    only: str = "",
+    work: Path = WORK,
+    decode: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> Document:
+    """Run every arm in turn. ONLY: photographs or small files; WORK keeps the pictures."""
+    if decode:
+        decode_folder(data or Path())
+        return {}
+    real, results = real_data(data), {}
+    arms = ["ours", "ours unchanged", "one decode"]
+    arms += [name for name in ("cleanvision", "imagededup") if has(peers_python, name)]
+    work.mkdir(parents=True, exist_ok=True)
+    for name in ("photographs", "small files"):
+        if name.startswith(only):
+            made = (
+                photographs(real, work / "collages", files)
+                if name == "photographs"
+                else small_files(real / "cifar10-mini.tar", work / "cifar")
+            )
+            results[name] = measure(made, arms, repeats, peers_python, work)
+            table(name, results[name])
+    return results
 
 
 if __name__ == "__main__":
-    main()
+    app()

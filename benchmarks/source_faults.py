@@ -9,21 +9,16 @@ strikes one scan: what it touches is a finding or a sentence, all else must be t
 values. Then the fault is gone, and the same scan runs again: survived means that its tables equal
 those of an undisturbed run row for row. A scan that raises anything but a sentence for the user has
 not survived. The table says how many of the untouched rows were lost while the fault lasted.
-
-The last line is JSON; ends with 1 where a fault was not survived.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
-import json
 import os
 import signal
 import struct
 import subprocess
-import sys
 import tarfile
 import tempfile
 import zipfile
@@ -32,18 +27,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import fsspec  # type: ignore[import-untyped]
 import polars as pl
-from faults import Index, index, write_section
+from bench import Document, hall, measures
+from faults import Faults, Strike, Struck, conclude, differences, index
 
 from audit.checking.config import Config
 from audit.errors import AuditError
-from audit.executors import Executor, Processes, Serial
+from audit.machine.executors import Executor, Processes, Serial
 from audit.picture.decode import Limits
 from audit.run.generations import open_run
-from audit.scanning import scan
+from audit.scanning.scanning import scan
 from audit.sources import object_store, open_source, web_answers
 from tests.audit.sources.failing_host import BROKEN, FailingHost, serving
 from tests.audit.sources.failing_store import Failing
@@ -64,6 +58,7 @@ PARTS = {
     split: {n: d for n, d in FILES.items() if n.startswith(split)} for split in ("train", "test")
 }
 Values = dict[str, tuple[object, ...]]
+app = hall(__doc__)
 
 
 @dataclass
@@ -72,8 +67,7 @@ class Scene:
 
     folder: Path
     source: str
-    whole: Index
-    values: Values
+    values: Values = field(default_factory=dict)
     said: str = ""
     executor: Executor = field(default_factory=Serial)
     verify: bool = False
@@ -91,9 +85,10 @@ class Scene:
         return read_values(self.folder / run)
 
 
-Strike = Callable[[Scene], Iterator[set[str] | None]]
-"""Breaks something, yields the ids that may suffer (None: all of them, with a sentence), mends."""
-FAULTS: dict[str, tuple[str, Strike]] = {}
+Steps = Iterator[set[str] | None]
+FAULTS = Faults()
+"""Each breaks something, yields the ids that may suffer (None: all of them, with a sentence),
+and mends it. Named by the kind of source, a bar, and the words of the table."""
 
 
 def read_values(run: Path) -> Values:
@@ -103,26 +98,24 @@ def read_values(run: Path) -> Values:
     return {row[0]: row[1:] for row in rows.iter_rows()}
 
 
-def fault(kind: str, words: str, strike: Strike) -> None:
+def fault(kind: str, words: str, strike: Strike, *given: Any) -> None:
     """Register a fault of one kind of source: tar, zip, parquet, tfrecord or store."""
-    FAULTS[words] = kind, strike
+    FAULTS.add(f"{kind}|{words}", strike, *given)
 
 
 # ---- shards ----
 
 
-def damaged(path: str, change: Callable[[bytes], bytes], suffers: Iterable[str] | None) -> Strike:
+def damaged(
+    scene: Scene, path: str, change: Callable[[bytes], bytes], suffers: Iterable[str] | None
+) -> Steps:
     """Change the bytes of a shard, and put them back."""
-
-    def strike(scene: Scene) -> Iterator[set[str] | None]:
-        place = Path(scene.source) / path
-        kept, status = place.read_bytes(), place.stat()
-        place.write_bytes(change(kept))
-        yield None if suffers is None else set(suffers)
-        place.write_bytes(kept)
-        os.utime(place, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-    return strike
+    place = Path(scene.source) / path
+    kept, status = place.read_bytes(), place.stat()
+    place.write_bytes(change(kept))
+    yield None if suffers is None else set(suffers)
+    place.write_bytes(kept)
+    os.utime(place, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def cut(size: Callable[[bytes], int]) -> Callable[[bytes], bytes]:
@@ -201,7 +194,7 @@ for _words, _change, _suffers in (
     ("an entry /etc/x.png of zeros", added_to_tar("/etc/x.png"), []),
     ("empty", cut(lambda d: 0), TRAIN),
 ):
-    fault("tar", f"tar: {_words}", damaged(TAR, _change, _suffers))
+    fault("tar", f"tar: {_words}", damaged, TAR, _change, _suffers)
 for _words, _change, _suffers in (
     ("without its directory", cut(lambda d: d.rindex(b"PK\x01\x02") - 400), TRAIN),
     ("cut in the middle of a picture", cut(lambda d: d.index(TRAIN[9].encode()) + 60), TRAIN[9:]),
@@ -210,20 +203,20 @@ for _words, _change, _suffers in (
     ("a bomb that says 100 bytes", added_to_zip("train/cat/bomb.png", BOMB, 100), []),
     ("a directory of 2 GB", patched(lambda d: d.rindex(b"PK\x05\x06") + 12, LENGTH), TRAIN),
 ):
-    fault("zip", f"zip: {_words}", damaged(ZIP, _change, _suffers))
+    fault("zip", f"zip: {_words}", damaged, ZIP, _change, _suffers)
 for _words, _change in (
     ("a footer of 2 GB", patched(lambda d: len(d) - 8, LENGTH)),
     ("cut in its footer", cut(lambda d: len(d) - 60)),
     ("cut in its first page", cut(lambda d: 300)),
     ("a page header of other lengths", patched(lambda d: 4, b"\x15\xfe\xff\xff\xff\x0f\x15")),
 ):
-    fault("parquet", f"parquet: {_words}", damaged(PARQUET, _change, None))
+    fault("parquet", f"parquet: {_words}", damaged, PARQUET, _change, None)
 for _words, _change in (
     ("a record of 2 GB", patched(lambda d: 0, LENGTH)),
     ("cut in the middle of a record", cut(lambda d: len(d) // 2)),
     ("a record whose checksum is wrong", patched(lambda d: 40, b"\xff\xff\xff")),
 ):
-    fault("tfrecord", f"tfrecord: {_words}", damaged(RECORDS, _change, IDS["train"]))
+    fault("tfrecord", f"tfrecord: {_words}", damaged, RECORDS, _change, IDS["train"])
 
 for _words, _change, _suffers in (
     ("its first page is zeros, the second counts", patched(lambda d: 0, bytes(PAGE)), []),
@@ -234,34 +227,21 @@ for _words, _change, _suffers in (
     ("a page that leads to itself", patched(root_to_itself, bytes([4])), TRAIN[:14]),
     ("a value of 2 GB", patched(lambda d: d.index(TRAIN[4].encode()) - 6, b"\xff\x7f"), TRAIN[4:5]),
 ):
-    fault("lmdb", f"lmdb: {_words}", damaged(LMDB, _change, _suffers))
+    fault("lmdb", f"lmdb: {_words}", damaged, LMDB, _change, _suffers)
 
 
 # ---- a store ----
 
 
-def failing(failures: Sequence[Any], suffers: Iterable[str], name: str = "") -> Strike:
+def failing(scene: Scene, failures: Sequence[Any], suffers: Iterable[str], name: str = "") -> Steps:
     """Let requests for one object (or for every one) fail, one after the other."""
-
-    def strike(scene: Scene) -> Iterator[set[str] | None]:
-        chosen = [name] if name else [path.rpartition("/")[2] for path in FILES]
-        Failing.failures = {one: list(failures) for one in chosen}
-        yield set(suffers)
-        Failing.failures = {}
-
-    return strike
+    chosen = [name] if name else [path.rpartition("/")[2] for path in FILES]
+    Failing.failures = {one: list(failures) for one in chosen}
+    yield set(suffers)
+    Failing.failures = {}
 
 
-def gone(scene: Scene) -> Iterator[set[str] | None]:
-    """Let an object vanish after the listing."""
-    yield from failing([FileNotFoundError("gone")], TRAIN[3:4], _last(TRAIN[3]))(scene)
-
-
-def _last(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
-ONE, TRIES = _last(TRAIN[5]), object_store.TRIES
+ONE, TRIES = TRAIN[5].rpartition("/")[2], object_store.TRIES
 for _words, _failures, _suffers, _name in (
     ("503 for a while, every object", [OSError("503 Slow Down")] * 3, [], ""),
     ("503 for good, one object", [OSError("503 Slow Down")] * TRIES, [TRAIN[5]], ONE),
@@ -272,29 +252,27 @@ for _words, _failures, _suffers, _name in (
     ("answers with half of an object", [lambda data: data[: len(data) // 2]], [TRAIN[5]], ONE),
     ("answers with more than it said", [lambda data: data + b"more"], [TRAIN[5]], ONE),
     ("answers with a page of HTML", [b"<html>busy</html>"], [TRAIN[5]], ONE),
+    ("an object vanishes after the listing", [FileNotFoundError("gone")], [TRAIN[5]], ONE),
 ):
-    fault("store", f"store: {_words}", failing(_failures, _suffers, _name))
-fault("store", "store: an object vanishes after the listing", gone)
+    fault("store", f"store: {_words}", failing, _failures, _suffers, _name)
 for _words, _failures, _suffers in (
     ("a range answers short twice", [b"x", b"x"], []),
     ("the object changes between two ranges", [lambda data: data[::-1]], TRAIN),
     ("the object vanishes between two ranges", [FileNotFoundError("gone")] * 99, TRAIN),
 ):
-    fault("tars", f"store, tar: {_words}", failing(_failures, _suffers, TAR))
+    fault("tars", f"store, tar: {_words}", failing, _failures, _suffers, TAR)
 
 
 # ---- addresses in a table ----
 
 
-def host_fails(answers: Sequence[Any], names: Sequence[str], suffers: Iterable[str]) -> Strike:
+def host_fails(
+    scene: Scene, answers: Sequence[Any], names: Sequence[str], suffers: Iterable[str]
+) -> Steps:
     """Let a host answer otherwise, for some pictures."""
-
-    def strike(scene: Scene) -> Iterator[set[str] | None]:
-        FailingHost.answers = {f"/{name}": list(answers) for name in names}
-        yield set(suffers)
-        FailingHost.answers = {}
-
-    return strike
+    FailingHost.answers = {f"/{name}": list(answers) for name in names}
+    yield set(suffers)
+    FailingHost.answers = {}
 
 
 ALL, FIFTH = list(FILES), [IDS["train"][5]]
@@ -314,18 +292,14 @@ for _words, _answers, _names, _suffers in (
     ("429 and a second to wait", [(429, {"Retry-After": "1"}, b"")], ALL[:1], []),
     ("403 in the middle", [(403, {}, b"")], TRAIN[9:], IDS["train"][9:]),
 ):  # fmt: skip
-    fault("urls", f"addresses: {_words}", host_fails(_answers, _names, _suffers))
+    fault("urls", f"addresses: {_words}", host_fails, _answers, _names, _suffers)
 
 
-def host_answers_for_good(answers: Sequence[Any], names: Sequence[str]) -> Strike:
+def host_answers_for_good(scene: Scene, answers: Sequence[Any], names: Sequence[str]) -> Steps:
     """Let a host answer what is no fault of it for all that can be told: asked with --verify."""
-    fails = host_fails(answers, names, [IDS["train"][TRAIN.index(name)] for name in names])
-
-    def strike(scene: Scene) -> Iterator[set[str] | None]:
-        yield from fails(scene)
-        scene.verify = True
-
-    return strike
+    suffers = [IDS["train"][TRAIN.index(name)] for name in names]
+    yield from host_fails(scene, answers, names, suffers)
+    scene.verify = True
 
 
 for _words, _answers, _names in (
@@ -333,8 +307,8 @@ for _words, _answers, _names in (
     ("a page of HTML as a picture", [(200, {}, b"<html>busy</html>")], [TRAIN[5]]),
     ("says fewer bytes than come", [(200, {"Content-Length": "40"}, FILES[TRAIN[5]])], [TRAIN[5]]),
 ):
-    _strike = host_answers_for_good(_answers, _names)
-    fault("urls", f"addresses: {_words} (then --verify)", _strike)
+    _words = f"addresses: {_words} (then --verify)"
+    fault("urls", _words, host_answers_for_good, _answers, _names)
 
 
 # ---- workers ----
@@ -353,14 +327,13 @@ class Killing(Processes):
 
 
 def kill_children() -> None:
-    """Kill every child process of this one."""
     listed = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True)
     for word in listed.stdout.split():
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(word), signal.SIGKILL)
 
 
-def workers_killed(scene: Scene) -> Iterator[set[str] | None]:
+def workers_killed(scene: Scene) -> Steps:
     """Let the workers of a scan be killed; the pictures they held may be said to be the cause."""
     scene.executor = Killing(2, 60.0, 1 << 30)
     yield set()
@@ -371,9 +344,9 @@ for _kind in ("tar", "zip", "lmdb", "parquet", "tfrecord"):
     fault(_kind, f"{_kind}: both workers killed", workers_killed)
 
 
-def swapped(scene: Scene) -> Iterator[set[str] | None]:
+def swapped(scene: Scene) -> Steps:
     """Let a store answer with another whole picture: only its content tells, so ask for that."""
-    yield from failing([FILES[TEST[0]]], [TRAIN[5]], ONE)(scene)
+    yield from failing(scene, [FILES[TEST[0]]], [TRAIN[5]], ONE)
     scene.verify = True
 
 
@@ -384,7 +357,6 @@ fault("store", "store: answers with another picture (then --verify)", swapped)
 
 
 def write_addresses(path: Path, files: Files) -> Path:
-    """Write a table of the addresses of pictures on the host that fails."""
     rows = {"url": [f"{HOST[0]}/{n}" for n in files], "label": [n.split("/")[1] for n in files]}
     pl.DataFrame(rows).write_parquet(path)
     return path
@@ -415,41 +387,29 @@ def write_source(kind: str, folder: Path) -> str:
     return "failing://tars"
 
 
-def try_fault(words: str, work: Path) -> dict[str, Any]:
-    """Strike once, then scan without the fault; return what was lost."""
-    kind, strike = FAULTS[words]
+def try_fault(name: str, work: Path) -> Struck:
+    """Strike once, then scan without the fault; tell what was lost."""
+    kind, _, words = name.partition("|")
     Failing.forget()
-    scene = Scene(work, write_source(kind, work / "data"), {}, {})
+    scene = Scene(work, write_source(kind, work / "data"))
     scene.values = scene.scan("undisturbed")
-    scene.whole = index(work / "undisturbed")
+    whole = index(work / "undisturbed")
     assert len(scene.values) == len(FILES), f"{kind}: {scene.said} {len(scene.values)}"
-    suffers: set[str] | None = set()
-    struck: Values = {}
     try:
-        steps = strike(scene)
+        steps = FAULTS[name](scene)
         suffers = next(steps)
         struck = scene.scan()
         next(steps, None)
         spared = scene.values.keys() - (scene.values.keys() if suffers is None else suffers)
-        lost = sum(struck.get(name) != scene.values[name] for name in spared)
-        wrong = sum(name in struck and struck[name] != scene.values[name] for name in FILES)
+        lost = sum(struck.get(one) != scene.values[one] for one in spared)
         said, scene.said = scene.said, ""
-        after = scene.scan()
-        found = index(work / "run") if after else {}
+        found = index(work / "run") if scene.scan() else {}
     except Exception as error:  # noqa: BLE001 - that is what is looked for
-        return {
-            "survived": False,
-            "lost": 0,
-            "twice": 0,
-            "said": f"{type(error).__name__}: {error}",
-        }
-    same = all(name in found and frame.equals(found[name]) for name, frame in scene.whole.items())
-    twice = sum(frame.height - frame.unique().height for frame in found.values())
-    differ = [n for n, f in scene.whole.items() if n not in found or not f.equals(found[n])]
-    return {
-        "survived": same and not lost, "lost": lost, "twice": twice, "wrong": wrong,
-        "read": len(struck), "said": said, "differ": differ,
-    }  # fmt: skip
+        return words, [0, 0, 0, "no"], False, [f"{type(error).__name__}: {error}"]
+    differ, twice = differences(whole, found)
+    survived = not differ and not lost
+    columns = [len(struck), lost, twice, "yes" if survived else "no"]
+    return words, columns, survived, [one for one in (said, *differ) if one]
 
 
 HEAD = """
@@ -464,29 +424,20 @@ none lost, and the scan after it equals an undisturbed run row for row.
 """
 
 
-def main() -> None:
-    """Run the faults and print the table; ends with 1 where one was not survived."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="", help="faults whose name contains this")
-    parser.add_argument("--docs", type=Path, help="append the table there")
-    options = parser.parse_args()
+@measures(app)
+def strike(only: str = "", docs: Path | None = None) -> tuple[Document, bool]:
+    """Let every fault strike once; ends with 1 where one was not survived."""
     object_store.FIRST_PAUSE_S = web_answers.FIRST_PAUSE_S = 0.0
     fsspec.register_implementation("failing", Failing, clobber=True)
-    rows, bad = [], []
-    for words in (name for name in FAULTS if options.only in name):
-        with serving(FILES) as host, tempfile.TemporaryDirectory(prefix="source-faults-") as work:
-            HOST[:] = [host]
-            found = try_fault(words, Path(work))
-        word = "yes" if found["survived"] else "no"
-        counts = f"{found.get('read', 0)} | {found['lost']} | {found['twice']}"
-        rows.append(f"| {words} | {counts} | {word} |")
-        print(rows[-1], found["said"], found.get("differ") or "", flush=True)
-        bad += [] if found["survived"] else [words]
-    if options.docs:
-        write_section(options.docs, HEAD.format(n=len(FILES)), rows)
-    print(json.dumps({"faults": len(rows), "survived": len(rows) - len(bad), "bad": bad}))
-    sys.exit(1 if bad else 0)
+
+    def struck() -> Iterator[Struck]:
+        for name in (name for name in FAULTS if only in name.partition("|")[2]):
+            with serving(FILES) as host, tempfile.TemporaryDirectory(prefix="faults-") as work:
+                HOST[:] = [host]
+                yield try_fault(name, Path(work))
+
+    return conclude(struck(), docs, HEAD.format(n=len(FILES)))
 
 
 if __name__ == "__main__":
-    main()
+    app()

@@ -8,23 +8,15 @@ code and number). Then every kind is cut at ten places: a scan ends, says FILE00
 reads what lies before.
 
     python benchmarks/sources.py [--real ../shared/data] [--files 6000]
-
-The last line is JSON.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
-import sys
-import tarfile
 import tempfile
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench import Document, cifar_files, hall, measures, real_data, run_command
 
 import audit
 from audit.errors import AuditError
@@ -39,18 +31,7 @@ from tests.audit.sources.packed_sets import (
 
 SHARD = 1000  # pictures
 Files = dict[str, bytes]
-
-
-def read_pictures(tar: Path, most: int) -> Files:
-    """Return pictures of cifar10-mini by `split/class/name`."""
-    with tarfile.open(tar) as archive:
-        found = {
-            entry.name.partition("/")[2]: archive.extractfile(entry).read()  # type: ignore[union-attr]
-            for entry in archive
-            if entry.isfile()
-        }
-    step = max(len(found) // most, 1)
-    return dict(sorted(found.items())[::step][:most])
+app = hall(__doc__)
 
 
 def write_all(folder: Path, files: Files) -> dict[str, Path]:
@@ -74,17 +55,6 @@ def write_all(folder: Path, files: Files) -> dict[str, Path]:
     return {**kinds, "zip": folder / "set.zip", "lmdb": folder / "set.lmdb"}
 
 
-def scan_cost(source: Path, run: Path) -> dict[str, float]:
-    """Scan by the command line; return CPU seconds and the seconds that the run reports."""
-    before = os.times()
-    command = [sys.executable, "-m", "audit", "scan", str(source), "--out", str(run)]
-    subprocess.run([*command, "--fail-on", "never"], check=True, capture_output=True)
-    after = os.times()
-    spent = after.children_user - before.children_user
-    return {"cpu_s": round(spent + after.children_system - before.children_system, 1),
-            "wall_s": round(after.elapsed - before.elapsed, 1)}  # fmt: skip
-
-
 def cut_everywhere(path: Path, cuts: int = 10) -> Counter[str]:
     """Return how often a pack that is cut is read in part, refused by a sentence, or raises."""
     whole, outcomes = path.read_bytes(), Counter[str]()
@@ -103,42 +73,36 @@ def cut_everywhere(path: Path, cuts: int = 10) -> Counter[str]:
     return outcomes
 
 
-def main() -> None:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--real", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--files", type=int, default=6000)
-    arguments = parser.parse_args()
-    tar = arguments.real / "cifar10-mini.tar"
-    if not tar.exists():
-        print(f"No pictures at {tar}: give --real, the folder with cifar10-mini.tar.")
-        return
+@measures(app)
+def sources(real: Path | None = None, files: int = 6000) -> Document:
+    """What does a scan find in each kind of pack, and what does it cost?"""
+    pictures = dict(cifar_files(real_data(real, "cifar10-mini.tar")))
+    pictures = dict(sorted(pictures.items())[:: max(len(pictures) // files, 1)][:files])
+    result: Document = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        sources = write_all(folder, read_pictures(tar, arguments.files))
-        result: dict[str, dict[str, object]] = {}
         expected = None
-        for kind, source in sources.items():
-            cost = scan_cost(source, folder / f"run-{kind}")
-            findings = audit.open(folder / f"run-{kind}").findings
+        for kind, source in write_all(folder, pictures).items():
+            run = folder / f"run-{kind}"
+            cost = run_command(["scan", source, "--out", run, "--fail-on", "never"])
+            findings = audit.open(run).findings
             prints, codes = set(findings["fingerprint"]), Counter(findings["code"])
             expected = expected or (prints, codes)
             result[kind] = {
-                **cost,
-                "findings": len(findings),
-                "same_fingerprints": len(prints & expected[0]),
+                "cpu_s": cost["cpu_s"], "wall_s": cost["wall_s"],
+                "findings": len(findings), "same_fingerprints": len(prints & expected[0]),
                 "codes_that_differ": {
                     code: [expected[1][code], codes[code]]
                     for code in sorted(expected[1] | codes)
                     if expected[1][code] != codes[code]
                 },
-            }
+            }  # fmt: skip
             packs = [source] if source.is_file() else sorted(source.glob("*.*"))
             if kind != "folder":
                 result[kind]["cut"] = dict(cut_everywhere(packs[0]))
-            print(f"{kind:10}", json.dumps(result[kind]), flush=True)
-    print(json.dumps(result))
+            print(f"{kind:10} {result[kind]}", flush=True)
+    return result
 
 
 if __name__ == "__main__":
-    main()
+    app()

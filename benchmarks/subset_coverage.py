@@ -1,42 +1,59 @@
 """Does a 95 % interval hold 95 times in 100, and does planned power arrive? Every cell printed.
 
-Each repetition makes a set F from a population (stratum sizes multinomial, answers Bernoulli, or
-beta-binomial within groups), draws a subset S by the plan's own allocation, and scores it with the
-functions that `audit subset score` uses. Two targets are checked at once: the share in F (full-set)
-and the share in the population (generalisation). The grid is fixed below; no cell is left out.
+    python benchmarks/subset_coverage.py shares [--quick]     10,000 repetitions, minutes
+    python benchmarks/subset_coverage.py metrics [--quick]    1,000
+    python benchmarks/subset_coverage.py others [--draws 2000]
 
-Passing means, with three Monte-Carlo standard errors allowed: no cell below 94 %; the mean over p
-at
-most 97 %, over the cells in which at least five answers of the rarer kind are expected (elsewhere
-intervals are too wide by intent, and the excess over the ideal width is printed); planned over
-printed width within 5 % in those cells; planned power within 3 points of that of the printed
-verdict; equal models told apart in at most 6 %; the estimators' mean error within three standard
-errors of 0. "Ideal" is Wilson's interval at the *true* effective size. No warning excuses a cell:
-the share of repetitions in which `score` would call its interval rough is printed, and the cells in
-which it is said in more than half are named. Run it from the project's root:
+`shares`: each repetition makes a set F from a population (stratum sizes multinomial, answers
+Bernoulli, or beta-binomial within groups), draws a subset S by the plan's own allocation, and
+scores it with the functions that `audit subset score` uses. Two targets are checked at once: the
+share in F (full-set) and the share in the population (generalisation). The grid is fixed below; no
+cell is left out. Passing means, with three Monte-Carlo standard errors allowed: no cell below 94 %;
+the mean over p at most 97 %, over the cells in which at least five answers of the rarer kind are
+expected (elsewhere intervals are too wide by intent, and the excess over the ideal width is
+printed); planned over printed width within 5 % in those cells; planned power within 3 points of
+that of the printed verdict; equal models told apart in at most 6 %; the estimators' mean error
+within three standard errors of 0. "Ideal" is Wilson's interval at the *true* effective size. No
+warning excuses a cell: the share of repetitions in which `score` would call its interval rough is
+printed, and the cells in which it is said in more than half are named.
 
-    python benchmarks/subset_coverage.py            # 10,000 repetitions, minutes
-    python benchmarks/subset_coverage.py --quick    # 400 repetitions, to see that it runs
+`metrics`: every metric and a difference in it. Each repetition draws a subset of four classes by
+the given n_h and gives two models answers that are right with chances that differ by class. The
+truth is that of the population: F1 and precision from its table of labels and answers, AUROC from
+two normal scores. Passing: no cell below 94 % less three standard errors, and fewer than 5 % of
+intervals called rough. Row by row, so with fewer repetitions.
+
+`others`: regression on an earlier checkpoint, means and quantiles of skewed numbers, calibration
+error, limits for looking at will. Each has cells where there is nothing to find (a baseline that
+says nothing or the opposite, a calibrated model) and cells where there is. Passing: the same mark,
+but for numbers with a heavier tail than a lognormal's of sigma 1, which are printed and not judged;
+a useless baseline widens nothing by more than 2 %.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import sys
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-from scipy.stats import betabinom, binom
+import polars as pl
+from bench import Document, hall, measures, timed
+from scipy.stats import betabinom, binom, norm
 
-from audit import stats
-from audit.subset import detection, estimate, intervals, precision, sizes
-from audit.subset.allocation import model_scale
-from audit.subset.apportionment import FIRST_UNITS, allocate
+from audit.statistics import intervals as stats
+from audit.subset import estimate, population, sizes
+from audit.subset import metrics as linearised
+from audit.subset.baseline import Known, fit_known
+from audit.subset.compare import betting_limits
+from audit.subset.goal import ESTIMANDS
+from audit.subset.metrics import Design as Drawn
+from audit.subset.metrics import estimate_linear
+from audit.subset.plan import model_scale
+from audit.subset.strata import FIRST_UNITS, allocate
+from audit.subset.values import estimate_calibration, estimate_mean, estimate_quantile
 
+app = hall(__doc__)
 P_GRID = (0.005, 0.02, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.98, 0.995)
 ENOUGH = 5.0  # answers of the rarer kind, from which on a mean may not be too wide
 CONFIDENCE = 0.95
@@ -44,7 +61,7 @@ SEED = 20240607
 Array = np.ndarray
 ALIKE = 0.3  # of the mixed groups
 LONG_TAIL = np.array([1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120], float)
-KEYS = ("design", "n", "N", "spread", "allocation", "units", "rho", "estimand", "kind")
+KEYS = ("name", "n", "N", "spread", "allocation", "size", "rho", "estimand", "kind")
 
 
 @dataclass(frozen=True)
@@ -71,45 +88,32 @@ def even(count: int) -> tuple[float, ...]:
 
 
 def designs() -> list[Design]:
-    grid = [Design("simple", (1.0,), n, 100_000) for n in (60, 100, 300, 1000)]
-    grid += [
-        Design("simple finite", (1.0,), int(f * N), N)
-        for N in (200, 1000)
-        for f in (0.1, 0.25, 0.5, 0.75, 0.9)
-    ]
-    shapes = {
-        "2 strata 95/5": (0.95, 0.05),
-        "10 strata even": even(10),
-        "10 strata zipf": zipf(10),
-        "100 strata zipf": zipf(100),
-    }
+    one, p = (1.0,), "proportional"
+    grid = [Design("simple", one, n, 100_000) for n in (60, 100, 300, 1000)]
+    shares_drawn = (0.1, 0.25, 0.5, 0.75, 0.9)
+    grid += [Design("simple finite", one, int(f * N), N) for N in (200, 1000) for f in shares_drawn]
+    shapes = {"2 strata 95/5": (0.95, 0.05), "10 strata even": even(10),
+              "10 strata zipf": zipf(10), "100 strata zipf": zipf(100)}  # fmt: skip
     for name, shares in shapes.items():
         finite = [(300, 1000)] if len(shares) <= 10 else [(300, 1000), (300, 3000)]
         for n, N in ((60, 20_000), (100, 20_000), (300, 20_000), *finite, (1000, 20_000)):
             if n < 2 * len(shares):
                 continue
-            for spread in (0.0, 1.5):
-                kinds = ("proportional", "neyman", "equal", "elsewhere")
-                # Equal shares of a hundred strata would take most of the rarest: left to 10.
-                kinds = tuple(k for k in kinds if k != "equal" or len(shares) <= 10)
-                kinds = kinds if spread else ("proportional",)
-                grid += [Design(name, shares, n, N, spread, kind) for kind in kinds]
+            # Equal shares of a hundred strata would take most of the rarest: left to 10.
+            kinds = (p, "neyman", *(["equal"] if len(shares) <= 10 else []), "elsewhere")
+            grid.append(Design(name, shares, n, N))
+            grid += [Design(name, shares, n, N, 1.5, kind) for kind in kinds]
     for size in ("5", "1-20"):
         for n, N in ((50, 1000), (50, 5000), (200, 5000), (200, 1000), (200, 500)):
-            grid += [
-                Design("groups", (1.0,), n, N, 0.0, "proportional", size, rho) for rho in (0.1, 0.5)
-            ]
-        grid += [Design("few groups", (1.0,), 20, 1000, size=size, rho=rho) for rho in (0.1, 0.5)]
-        grid.append(
-            Design("groups, 10 strata", zipf(10), 200, 2000, 1.0, "proportional", size, 0.2)
-        )
+            grid += [Design("groups", one, n, N, size=size, rho=rho) for rho in (0.1, 0.5)]
+        grid += [Design("few groups", one, 20, 1000, size=size, rho=rho) for rho in (0.1, 0.5)]
+        grid.append(Design("groups, 10 strata", zipf(10), 200, 2000, 1.0, p, size, 0.2))
     # Some groups are all right or all wrong, the others mixed as independent files are.
-    grid += [Design("mixed groups", (1.0,), n, 20 * n, size="12", rho=0.0) for n in (60, 150, 300)]
+    grid += [Design("mixed groups", one, n, 20 * n, size="12") for n in (60, 150, 300)]
     # Most groups are small and a few hold most files, as with patients or web sites.
     for n, N in ((50, 1000), (200, 5000), (400, 5000)):
-        grid += [
-            Design("very unequal groups", (1.0,), n, N, size="1-120", rho=rho) for rho in (0.1, 0.5)
-        ]
+        for rho in (0.1, 0.5):
+            grid.append(Design("very unequal groups", one, n, N, size="1-120", rho=rho))
     return grid
 
 
@@ -123,9 +127,8 @@ def stratum_shares(design: Design, p: float) -> np.ndarray:
     low, high = -30.0, 30.0
     for _ in range(80):
         middle = (low + high) / 2
-        low, high = (
-            (middle, high) if shares @ (1 / (1 + np.exp(-(middle + offset)))) < p else (low, middle)
-        )
+        less = shares @ (1 / (1 + np.exp(-(middle + offset)))) < p
+        low, high = (middle, high) if less else (low, middle)
     return 1 / (1 + np.exp(-(low + offset)))
 
 
@@ -277,28 +280,32 @@ def coverage_cells(design: Design, p: float, reps: int, rng: np.random.Generator
     bias = float(error.mean() / max(error.std() / math.sqrt(reps), 1e-12))
     share = np.clip(np.nan_to_num(r.value), 0, 1)
     degrees = estimate.degrees_of_freedom(r, share * (1 - share))[0]
-    rough = r.grouped & (degrees < intervals.FEW_DEGREES)
+    rough = r.grouped & (degrees < estimate.FEW_DEGREES)
     warned = float(rough.mean()) if counted is None else 0.0
-    for estimand in estimate.ESTIMANDS:
+    for estimand in ESTIMANDS:
         target = in_set if estimand == "full-set" else np.full(reps, p)
         exact = estimand == "full-set" and design.n >= sizes.EXACT_FROM_FRACTION * design.N
         if counted is not None:
-            low, high = intervals.counted_interval(counted, n[:, 0], N[:, 0], estimand, CONFIDENCE)
+            low, high = estimate.counted_interval(counted, n[:, 0], N[:, 0], estimand, CONFIDENCE)
         else:
-            low, high, _ = intervals.proportion_interval(r, estimand, CONFIDENCE)
+            low, high, _ = estimate.proportion_interval(r, estimand, CONFIDENCE)
         spread = float(np.square(np.nan_to_num(r.value) - target).mean())
-        planned = precision.expected_half_width(
+        planned = population.expected_half_width(
             planned_domain(design, p_h, N[0]), n[0], estimand, CONFIDENCE
         )
-        facts = {"bias_in_se": bias, "warned": warned, "ideal": ideal_half_width(p, spread),
-                 "planned": planned}  # fmt: skip
-        yield cell(design, p, estimand, "exact" if exact else "wilson", low, high, target, facts)
+        held = (low <= target + 1e-12) & (target <= high + 1e-12)
+        yield {
+            **asdict(design), "p": p, "estimand": estimand, "kind": "exact" if exact else "wilson",
+            "coverage": float(held.mean()), "half_width": float((high - low).mean() / 2),
+            "bias_in_se": bias, "warned": warned, "ideal": ideal_half_width(p, spread),
+            "planned": planned,
+        }  # fmt: skip
 
 
-def planned_domain(design: Design, p_h: Array, N: Array) -> precision.Domain:
+def planned_domain(design: Design, p_h: Array, N: Array) -> population.Domain:
     """Return the set as a plan sees it that knows the shares and the correlation."""
     if design.size == "single":
-        return precision.Domain(N, p_h)
+        return population.Domain(N, p_h)
     m, shares = GROUP_SIZES[design.size]
     mean, squares = (float(np.average(m**k, weights=shares)) for k in (1, 2))
     # Of groups of which some are all right or all wrong, the share of those is the correlation.
@@ -306,7 +313,8 @@ def planned_domain(design: Design, p_h: Array, N: Array) -> precision.Domain:
     v = m * (1 + (m - 1) * rho)
     evenness = float(np.average(v, weights=shares) ** 2 / np.average(v**2, weights=shares))
     whole = squares / mean
-    return precision.Domain(N, p_h, mean, 1 + (whole - 1) * rho, whole, evenness)
+    even = np.full(N.size, evenness)
+    return population.Domain(N, p_h, mean, 1 + (whole - 1) * rho, whole, even)
 
 
 def ideal_half_width(p: float, spread: float) -> float:
@@ -315,101 +323,55 @@ def ideal_half_width(p: float, spread: float) -> float:
     return float(high - low) / 2
 
 
-def cell(
-    design: Design,
-    p: float,
-    estimand: str,
-    kind: str,
-    low: Array,
-    high: Array,
-    target: Array,
-    facts: dict,
-) -> dict:
-    held = (low <= target + 1e-12) & (target <= high + 1e-12)
-    return {
-        "design": design.name,
-        "n": design.n,
-        "N": design.N,
-        "spread": design.spread,
-        "allocation": design.allocation,
-        "units": design.size,
-        "rho": design.rho,
-        "p": p,
-        "estimand": estimand,
-        "kind": kind,
-        "coverage": float(held.mean()),
-        "half_width": float((high - low).mean() / 2),
-        **facts,
-    }
+def in_rows(cells: list[dict]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the cells, and the rows of those of one design, estimand and interval, by p.
 
-
-def by_row(cells: list[dict]) -> dict[tuple, list[dict]]:
-    """Group the cells of one design, estimand and interval: they differ in p."""
-    rows: dict[tuple, list[dict]] = {}
-    for c in cells:
-        rows.setdefault(tuple(c[k] for k in KEYS), []).append(c)
-    return rows
+    `enough`: as many rarer answers as a mean over p asks for.
+    """
+    rarer = pl.min_horizontal("p", 1 - pl.col("p")) * pl.col("n")
+    width = pl.max_horizontal("half_width", 1e-9)
+    frame = pl.DataFrame(cells).with_columns(
+        enough=rarer >= ENOUGH, over_ideal=width / pl.col("ideal"),
+        planned_over_printed=pl.col("planned") / width,
+    )  # fmt: skip
+    enough = pl.col("enough")
+    rows = frame.group_by(KEYS, maintain_order=True).agg(
+        by_p=(100 * pl.col("coverage")).round(1),
+        mean=pl.col("coverage").mean(),
+        mean_of_enough=pl.col("coverage").filter(enough).mean(),
+        low=pl.col("coverage").min(),
+        half_width=pl.col("half_width").mean(),
+        over_ideal=pl.col("over_ideal").mean(),
+        over_ideal_at_most=pl.col("over_ideal").max(),
+        planned_over_printed=pl.col("planned_over_printed").filter(enough).mean(),
+        # Three standard errors for each of many cells would fail by chance: the mean is judged.
+        bias_in_se=pl.col("bias_in_se").mean() * pl.len().sqrt(),
+        warned=pl.col("warned").mean(),
+    )
+    return frame.drop("shares"), rows
 
 
 def judge_coverage(cells: list[dict], reps: int) -> list[str]:
     """Return what misses its mark, in words."""
-    failures: list[str] = []
-    for key, row in by_row(cells).items():
-        name = " ".join(str(k) for k in key)
-        for c in row:
-            value = c["coverage"]
-            slack = 3 * math.sqrt(max(value * (1 - value), 0.94 * 0.06) / reps)
-            if value < 0.94 - slack:
-                failures.append(f"{name} p={c['p']}: {100 * value:.1f} % below 94")
-        wide = [c for c in row if enough(c)]
-        if wide and np.mean([c["coverage"] for c in wide]) > 0.97 + 3 * math.sqrt(0.03 / reps):
-            failures.append(f"{name}: {100 * np.mean([c['coverage'] for c in wide]):.1f} % over p")
-        for c in wide:
-            if abs(c["planned"] / c["half_width"] - 1) > 0.05:
-                ratio = c["planned"] / c["half_width"]
-                failures.append(f"{name} p={c['p']}: planned over printed width {ratio:.3f}")
-        failures += judge_bias(name, row, reps)
-    return failures
+    (frame, rows), share = in_rows(cells), pl.col("coverage")
+    slack = 3 * (pl.max_horizontal(share * (1 - share), 0.94 * 0.06) / reps).sqrt()
+    missed = {
+        "below 94 %": frame.filter(share < 0.94 - slack),
+        "mean over p": rows.filter(pl.col("mean_of_enough") > 0.97 + 3 * math.sqrt(0.03 / reps)),
+        "planned width": frame.filter("enough", (pl.col("planned_over_printed") - 1).abs() > 0.05),
+        "mean error": rows.filter(pl.col("bias_in_se").abs() > 3.5),
+    }
+    return [f"{what}: {told(row)}" for what, found in missed.items() for row in found.to_dicts()]
 
 
-def enough(c: dict) -> bool:
-    """Say whether a cell has as many rarer answers as a mean over p asks for."""
-    return bool(c["n"] * min(c["p"], 1 - c["p"]) >= ENOUGH)
+def told(facts: dict) -> str:
+    """Return a line of what a cell or row has."""
+    words = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in facts.items())
+    return "  ".join(words)
 
 
-def warned_cells(cells: list[dict]) -> list[str]:
-    """Return the names of the cells whose interval is called rough more often than not."""
-    return [" ".join(str(c[k]) for k in (*KEYS, "p")) for c in cells if c["warned"] > 0.5]
-
-
-def judge_bias(name: str, row: list[dict], reps: int) -> list[str]:
-    # Three standard errors for each of many cells would fail by chance: the row's mean is judged.
-    z = np.mean([c["bias_in_se"] for c in row]) * math.sqrt(len(row))
-    return [f"{name}: mean error {z:+.1f} standard errors"] if abs(z) > 3.5 else []
-
-
-def print_coverage(cells: list[dict]) -> None:
-    rows = by_row(cells)
-    print(
-        "coverage, % of repetitions, by p; then mean, min, mean half-width in points, it over "
-        "the ideal one (and at most), planned over printed, worst bias/SE, % warned about"
-    )
-    print(" " * 74 + " ".join(f"{p:5.2f}" for p in P_GRID))
-    for key, row in rows.items():
-        values = [100 * c["coverage"] for c in row]
-        extra = f"{key[4] if key[3] else ''} {key[3] or ''} {key[5]} {key[6] or ''}"
-        name = f"{key[0]} n={key[1]} N={key[2]} {extra} {key[7][:4]} {key[8]}"
-        width = 100 * np.mean([c["half_width"] for c in row])
-        bias = max((c["bias_in_se"] for c in row), key=abs)
-        over = [c["half_width"] / c["ideal"] for c in row]
-        planned = np.mean([c["planned"] / max(c["half_width"], 1e-9) for c in row if enough(c)])
-        warned = 100 * np.mean([c["warned"] for c in row])
-        print(
-            f"{name:73s} "
-            + " ".join(f"{v:5.1f}" for v in values)
-            + f" | {np.mean(values):5.2f} {min(values):5.1f} {width:5.2f} {np.mean(over):4.2f} "
-            f"{max(over):4.2f} {planned:5.3f} {bias:+.1f} {warned:3.0f}"
-        )
+def show(title: str, lines: Iterable[str]) -> None:
+    print(f"\n{title}", *(list(lines) or ["none"]), sep="\n", flush=True)
 
 
 # ---- power ----
@@ -436,24 +398,25 @@ def power_cells(reps: int, rng: np.random.Generator) -> list[dict]:
     cells = []
     for power in POWERS:
         for d, psi in PAIRED_GRID:
-            need, _ = detection.paired_n(d, psi, power=power)
+            need, _ = sizes.paired_n(d, psi, power=power)
             for name, (sizes_of, scale) in WEIGHTED.items():
                 N = np.array(sizes_of)
                 n_h = planned_units(N, np.array(scale), need)
                 if n_h.sum() >= 0.9 * N.sum():
                     continue
                 reached = verdict_power(N, n_h, d, psi, reps, rng)
-                cells.append(power_cell(name, psi, d, int(n_h.sum()), power, reached))
+                cells.append({"design": name, "base": psi, "d": d, "n": int(n_h.sum()),
+                              "planned": power, "reached": reached})  # fmt: skip
     return cells
 
 
 def planned_units(N: Array, scale: Array, need: float) -> Array:
     """Return n_h of the smallest subset that is worth `need` independent examples."""
-    domain = precision.Domain(N, np.full(N.size, 0.5))
+    domain = population.Domain(N, np.full(N.size, 0.5))
 
     def meets(n: int) -> bool:
         n_h = allocate(N, scale, n)
-        return precision.effective_files(domain, n_h, "generalisation") >= need - 1e-9
+        return population.effective_files(domain, n_h, "generalisation") >= need - 1e-9
 
     return allocate(N, scale, sizes.smallest(meets, FIRST_UNITS * N.size, int(N.sum())))
 
@@ -474,48 +437,26 @@ def difference_limits(gained: Array, lost: Array, n: Array, N: Array) -> tuple[A
     one, zero = (n > 0).astype(float), np.zeros(N.shape)
     change, either = ((gained + sign * lost) / np.maximum(n, 1) for sign in (-1, 1))
     spread = n / np.maximum(n - 1, 1)
-    found = [
-        estimate.weighted_ratio(
-            estimate.Moments(
-                n * 1.0, N * 1.0, v, one, spread * (either - v**2), zero, zero, one, one
-            )
-        )
-        for v in (change, either)
-    ]
-    low, high, _ = intervals.difference_interval(*found, "generalisation", CONFIDENCE)
+    found = []
+    for v in (change, either):
+        moments = (v, one, spread * (either - v**2), zero, zero, one, one)
+        found.append(estimate.weighted_ratio(estimate.Moments(n * 1.0, N * 1.0, *moments)))
+    low, high, _ = estimate.difference_interval(*found, "generalisation", CONFIDENCE)
     return low, high
 
 
-def power_cell(design: str, base: float, d: float, n: int, planned: float, reached: float) -> dict:
-    return {"design": design, "base": base, "d": d, "n": n, "planned": planned, "reached": reached}
-
-
 def judge_power(cells: list[dict], reps: int) -> list[str]:
-    failures = []
-    for c in cells:
-        slack = 3 * math.sqrt(c["reached"] * (1 - c["reached"]) / reps)
-        if abs(c["reached"] - c["planned"]) > 0.03 + slack:
-            failures.append(
-                f"{c['design']} base={c['base']} d={c['d']} n={c['n']}: planned {c['planned']}, "
-                f"reached {c['reached']:.4f}"
-            )
-    return failures
+    def slack(reached: float) -> float:
+        return 0.03 + 3 * math.sqrt(reached * (1 - reached) / reps)
 
-
-def print_power(cells: list[dict]) -> None:
-    print("\nplanned and reached power (base: discordant share)")
-    for c in cells:
-        print(
-            f"{c['design']:27s} base={c['base']:<5} d={c['d']:<5} n={c['n']:<7d} "
-            f"planned {c['planned']:.2f} reached {c['reached']:.4f}"
-        )
+    far = (c for c in cells if abs(c["reached"] - c["planned"]) > slack(c["reached"]))
+    return [f"power: {told(c)}" for c in far]
 
 
 # ---- verdicts: how often a difference that is not there is told ----
 
 
 def verdict_cells(reps: int, rng: np.random.Generator) -> list[dict]:
-    """Return the share of repetitions in which equal models are told apart, by design."""
     cells = []
     for design in designs():
         if design.size == "single" and design.n >= 100:
@@ -538,11 +479,16 @@ def group_verdict_cell(design: Design, psi: float, reps: int, rng: np.random.Gen
     for y in (2 * b - differ, differ):
         parts = (v[:, None] for v in group_moments(y, m, every, n[:, 0]))
         found.append(estimate.weighted_ratio(estimate.Moments(n * 1.0, N * 1.0, *parts)))
-    low, high, _ = intervals.difference_interval(*found, "generalisation", CONFIDENCE)
-    told = float(((low > 0) | (high < 0)).mean())
+    low, high, _ = estimate.difference_interval(*found, "generalisation", CONFIDENCE)
     name = f"{design.name} {design.size} rho={design.rho}"
-    return {"design": name, "n": design.n, "N": design.N, "allocation": "-", "spread": 0.0,
-            "psi": psi, "told_apart": told}  # fmt: skip
+    return verdict_facts(replace(design, name=name, allocation="-"), psi, low, high)
+
+
+def verdict_facts(design: Design, psi: float, low: Array, high: Array) -> dict:
+    """Return in how many repetitions the interval of a difference leaves out none."""
+    apart = float(((low > 0) | (high < 0)).mean())
+    return {"design": design.name, "n": design.n, "N": design.N, "allocation": design.allocation,
+            "spread": design.spread, "psi": psi, "told_apart": apart}  # fmt: skip
 
 
 def verdict_cell(design: Design, psi: float, reps: int, rng: np.random.Generator) -> dict:
@@ -561,64 +507,291 @@ def verdict_cell(design: Design, psi: float, reps: int, rng: np.random.Generator
     all_up, all_down = (merged(v, into).astype(np.int64) for v in (all_up, all_down))
     b = rng.hypergeometric(all_up, N - all_up, n)
     c = rng.hypergeometric(all_down, N - all_up - all_down, n - b)
-    low, high = difference_limits(b, c, n, N)
-    told = float(((low > 0) | (high < 0)).mean())
-    return {"design": design.name, "n": design.n, "N": design.N, "allocation": design.allocation,
-            "spread": design.spread, "psi": psi, "told_apart": told}  # fmt: skip
+    return verdict_facts(design, psi, *difference_limits(b, c, n, N))
 
 
 def judge_verdicts(cells: list[dict], reps: int) -> list[str]:
     limit = 0.05 + 0.01 + 3 * math.sqrt(0.05 * 0.95 / reps)
-    return [
-        f"verdict {c['design']} n={c['n']} N={c['N']} psi={c['psi']}: equal models told apart in "
-        f"{c['told_apart']:.4f}"
-        for c in cells
-        if c["told_apart"] > limit
-    ]
+    return [f"verdict: {told(c)}" for c in cells if c["told_apart"] > limit]
 
 
-def print_verdicts(cells: list[dict]) -> None:
-    print("\nequal models told apart (nominal 0.05; generalisation, design-based interval)")
-    for c in cells:
-        print(
-            f"{c['design']:32s} n={c['n']:<5d} N={c['N']:<6d} spread={c['spread']} "
-            f"{c['allocation']} psi={c['psi']}: {c['told_apart']:.4f}"
-        )
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="400 repetitions, every third design")
-    quick = parser.parse_args().quick
-    reps = 400 if quick else 10_000
-    rng, started = np.random.default_rng(SEED), time.perf_counter()
+@measures(app)
+def shares(quick: bool = False) -> tuple[Document, bool]:
+    """Do intervals of a share hold? --quick: 400 repetitions, every third design."""
+    reps, rng = 400 if quick else 10_000, np.random.default_rng(SEED)
     grid = designs()[::3] if quick else designs()
-    cells = [c for d in grid for p in P_GRID for c in coverage_cells(d, p, reps, rng)]
-    power, verdicts = power_cells(reps, rng), verdict_cells(reps, rng)
-    print_coverage(cells)
-    print_power(power)
-    print_verdicts(verdicts)
+    with timed() as cost:
+        cells = [c for d in grid for p in P_GRID for c in coverage_cells(d, p, reps, rng)]
+        power, verdicts = power_cells(reps, rng), verdict_cells(reps, rng)
+    rows = in_rows(cells)[1]
+    show("coverage, % of repetitions, by p: " + str(P_GRID), map(told, rows.to_dicts()))
+    show("planned and reached power (base: discordant share)", map(told, power))
+    show("equal models told apart (nominal 0.05; generalisation)", map(told, verdicts))
     failures = [
         *judge_coverage(cells, reps), *judge_power(power, reps), *judge_verdicts(verdicts, reps)
     ]  # fmt: skip
-    warned = warned_cells(cells)
-    print("\ncalled rough, in words:\n" + "\n".join(warned or ["none"]))
-    print("\nfailures:\n" + "\n".join(failures or ["none: every row holds"]))
-    wilson = [r for k, r in by_row(cells).items() if k[-1] == "wilson"]
-    means = [float(np.mean([c["coverage"] for c in row])) for row in wilson]
+    warned = [told({k: c[k] for k in (*KEYS, "p")}) for c in cells if c["warned"] > 0.5]
+    show("called rough:", warned)
+    show("failures:", failures)
+    wilson = rows.filter(kind="wilson")
     summary = {
-        "benchmark": "subset_coverage", "repetitions": reps, "cells": len(cells),
-        "wilson_mean_low": min(means), "wilson_mean_high": max(means),
-        "wilson_cell_low": min(c["coverage"] for row in wilson for c in row),
+        "repetitions": reps, "cells": len(cells),
+        "wilson_mean_low": wilson["mean"].min(), "wilson_mean_high": wilson["mean"].max(),
+        "wilson_cell_low": wilson["low"].min(),
         "exact_cell_low": min(c["coverage"] for c in cells if c["kind"] == "exact"),
         "power_worst": max(abs(c["reached"] - c["planned"]) for c in power),
         "told_apart_worst": max(c["told_apart"] for c in verdicts),
-        "failures": len(failures), "warned": len(warned),
-        "seconds": round(time.perf_counter() - started, 1),
+        "failures": len(failures), "warned": len(warned), **cost,
     }  # fmt: skip
-    print(json.dumps(summary))
-    return 1 if failures and not quick else 0
+    return summary, quick or not failures
+
+
+# ---- every metric ----
+
+CLASSES, TILT = 4, np.array([-0.6, -0.2, 0.2, 0.6])
+SHAPES = {
+    "equal classes": (np.full(CLASSES, 5000), np.full(CLASSES, 25)),
+    "unequal weights": (np.array([12_000, 6_000, 1_500, 500]), np.full(CLASSES, 75)),
+    "classes of two rows": (np.array([9_000, 9_000, 300, 300]), np.array([60, 60, 2, 2])),
+    "proportional, n = 1,000": (np.array([5000, 3000, 1500, 500]), np.array([500, 300, 150, 50])),
+}  # fmt: skip
+ACCURACIES = (0.5, 0.9, 0.98, 0.995)
+
+
+def class_chances(accuracy: float) -> Array:
+    """Return the chance of a right answer of each class, around `accuracy`."""
+    odds = math.log(accuracy / (1 - accuracy))
+    return np.asarray(1 / (1 + np.exp(-(odds + TILT))))
+
+
+def subset(N: Array, n_h: Array) -> Drawn:
+    label = np.repeat(np.arange(CLASSES), n_h)
+    units, ones = np.arange(label.size), np.ones(label.size)
+    return Drawn(pl.DataFrame(), units, label, N.astype(float), ones, (N / n_h)[label])
+
+
+def answers(label: Array, right: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return (right, answered class); a wrong answer is any other class."""
+    hit = (rng.uniform(size=label.size) < right[label]).astype(float)
+    other = (label + rng.integers(1, CLASSES, label.size)) % CLASSES
+    return hit, np.where(hit > 0, label, other)
+
+
+def truths(N: Array, right: Array) -> dict[str, float]:
+    wrong = (N * (1 - right)).sum() - N * (1 - right)
+    called = N * right + wrong / (CLASSES - 1)
+    return {
+        "macro-recall": float(right.mean()),
+        "macro-f1": float((2 * N * right / (N + called)).mean()),
+        "precision": float(N[0] * right[0] / called[0]),
+    }
+
+
+def metrics_of(design: Drawn, hit: Array, said: Array) -> dict[str, linearised.Linearised]:
+    label, weight = design.stratum, design.weight
+    own, of_first = (said == 0).astype(float), (label == 0).astype(float)
+    return {
+        "macro-recall": linearised.macro_recall(label, hit, weight, CLASSES),
+        "macro-f1": linearised.macro_f1(label, said, hit, weight, CLASSES),
+        "precision": linearised.share_of(of_first, own, weight),
+    }
+
+
+def metric_cells(name: str, accuracy: float, reps: int, rng: np.random.Generator) -> list[dict]:
+    """Return coverage of each metric and of its difference between two models."""
+    N, n_h = SHAPES[name]
+    design, first, second = subset(N, n_h), class_chances(accuracy), class_chances(accuracy)[::-1]
+    true, other = truths(N, first), truths(N, second)
+    gap = math.sqrt(2) * float(norm.ppf(accuracy))  # of two normal scores with this AUROC
+    held: dict[str, list[tuple[bool, bool]]] = {}
+
+    def judge(metric: str, linear: linearised.Linearised, target: float) -> None:
+        found = estimate_linear(design, linear, 0.95)["generalisation"]
+        held.setdefault(metric, []).append((found.low <= target <= found.high, bool(found.caution)))
+
+    for _ in range(reps):
+        (hit, said), (hit2, said2) = (answers(design.stratum, s, rng) for s in (first, second))
+        old, new = metrics_of(design, hit, said), metrics_of(design, hit2, said2)
+        changed = (said != said2).astype(float)
+        for metric, linear in old.items():
+            judge(metric, linear, true[metric])
+            both = linearised.difference_of(linear, new[metric], changed)
+            inside = covers(design, both, other[metric] - true[metric])
+            held.setdefault(f"difference in {metric}", []).append((inside, False))
+        positive = design.stratum == 0
+        score = rng.normal(size=hit.size) + gap * positive
+        judge("auroc", linearised.auroc(positive, score, design.weight), accuracy)
+    shares = {metric: np.mean(found, axis=0).tolist() for metric, found in held.items()}
+    return [{"shape": name, "accuracy": accuracy, "metric": metric, "coverage": c, "warned": w}
+            for metric, (c, w) in shares.items()]  # fmt: skip
+
+
+def covers(design: Drawn, both: linearised.Linearised, true: float) -> bool:
+    """Say whether the interval of a difference holds the true one."""
+    pair = both.ratio(design), both.told_apart(design)
+    low, high, _ = estimate.difference_interval(*pair, "generalisation", 0.95)
+    return bool(low <= true <= high)
+
+
+@measures(app)
+def metrics(quick: bool = False) -> tuple[Document, bool]:
+    """Do intervals of every metric and of differences hold? --quick: 60 repetitions."""
+    reps, rng = (60 if quick else 1000), np.random.default_rng(20240607)
+    found = [c for name in SHAPES for a in ACCURACIES for c in metric_cells(name, a, reps, rng)]
+    least = 0.94 - 3 * math.sqrt(0.94 * 0.06 / reps)
+    show("coverage of each metric", map(told, found))
+    show("below 94 %", (told(c) for c in found if c["coverage"] < least))
+    failures = sum(c["coverage"] < least for c in found)
+    failures += bool(np.mean([c["warned"] for c in found]) > 0.05)
+    low = min(c["coverage"] for c in found)
+    summary = {"repetitions": reps, "cells": len(found), "cell_low": low, "failures": failures}
+    return summary, quick or not failures
+
+
+# ---- what is no share ----
+
+N, STRATA = 10_000, 10
+SIZES = (60, 100, 300, 1000)
+# accuracy of the old model; chance to stay right, and to become right
+PAIRS = {
+    "neighbours": (0.93, 0.985, 0.2), "near 1": (0.98, 0.995, 0.25), "at half": (0.5, 0.9, 0.2),
+    "near 0": (0.05, 0.8, 0.02), "errs elsewhere": (0.98, 0.98, 0.98),
+    "useless": (0.93, 0.93, 0.93), "the opposite": (0.8, 0.1, 0.9),
+}  # fmt: skip
+USELESS = ("useless", "errs elsewhere")
+HEAVY = "lognormal, sigma 1.5"
+
+
+class Sampler:
+    """A set in ten strata, drawn from in proportion to them, or equally."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        """Make the set; `rng` serves every draw."""
+        self.rng = rng
+        shares = np.arange(1, STRATA + 1) / np.arange(1, STRATA + 1).sum()
+        self.stratum = np.sort(rng.choice(STRATA, N, p=shares))
+        self.sizes = np.bincount(self.stratum, minlength=STRATA)
+
+    def draw(self, n: int, equal: bool = False) -> tuple[Drawn, np.ndarray]:
+        """Return the design of a draw of about `n` rows, and the rows."""
+        wanted = np.full(STRATA, n / STRATA) if equal else n * self.sizes / N
+        take = np.clip(np.rint(wanted), 2, self.sizes).astype(int)
+        ends = np.cumsum(self.sizes)
+        parts = [
+            end - size + self.rng.choice(size, k, replace=False)
+            for end, size, k in zip(ends, self.sizes, take, strict=True)
+        ]
+        index = np.concatenate(parts)
+        own, ones = self.stratum[index], np.ones(index.size)
+        weight = (self.sizes / take)[own]
+        units = np.arange(index.size)
+        return Drawn(pl.DataFrame(), units, own, self.sizes * 1.0, ones, weight), index
+
+
+def baseline_cells(sampler: Sampler, draws: int) -> Iterator[Document]:
+    """Yield coverage, and width over the plain interval's, for regression on an old model."""
+    rng = sampler.rng
+    for name, (accuracy, stay, gain) in PAIRS.items():
+        old = (rng.uniform(size=N) < accuracy).astype(float)
+        new = (rng.uniform(size=N) < np.where(old == 1, stay, gain)).astype(float)
+        means = np.bincount(sampler.stratum, old) / sampler.sizes
+        for n in SIZES:
+            for equal in (False, True):
+                found = [_one(sampler, n, equal, old, new, means) for _ in range(draws)]
+                held, plain, width, wide = np.mean(found, axis=0)
+                yield {"estimator": "baseline", "case": name, "n": n, "equal": equal,
+                       "coverage": held, "plain": plain, "ratio": width / wide}  # fmt: skip
+
+
+def _one(
+    sampler: Sampler, n: int, equal: bool, old: np.ndarray, new: np.ndarray, means: np.ndarray
+) -> tuple[float, ...]:
+    design, index = sampler.draw(n, equal)
+    ones, truth = np.ones(index.size), new.mean()
+    fit = fit_known(design, new[index], ones, Known(old[index], means)).ratio
+    low, high, _ = estimate.proportion_interval(fit, "full-set")
+    plain = design.ratio(new[index], ones)
+    wide_low, wide_high, _ = estimate.proportion_interval(plain, "full-set")
+    return (low <= truth <= high, wide_low <= truth <= wide_high, high - low, wide_high - wide_low)
+
+
+def value_cells(sampler: Sampler, draws: int) -> Iterator[Document]:
+    """Yield coverage of means and quantiles of numbers with lighter and heavier tails."""
+    rng = sampler.rng
+    kinds = {
+        "normal": rng.normal(size=N), "lognormal, sigma 1": np.exp(rng.normal(size=N)),
+        HEAVY: np.exp(1.5 * rng.normal(size=N)),
+        "hit or miss": (rng.uniform(size=N) < 0.9).astype(float),
+    }  # fmt: skip
+    for name, values in kinds.items():
+        for n in SIZES:
+            held, warned = np.zeros(3), 0
+            for _ in range(draws):
+                design, index = sampler.draw(n)
+                mean = estimate_mean(design, values[index], 0.95)["full-set"]
+                held[0] += mean.low <= values.mean() <= mean.high
+                warned += bool(mean.caution)
+                for k, q in enumerate((0.5, 0.9), 1):
+                    one = estimate_quantile(design, values[index], q, 0.95)["full-set"]
+                    held[k] += one.low <= np.quantile(values, q, method="inverted_cdf") <= one.high
+            for what, share in zip(("mean", "median", "0.9-quantile"), held / draws, strict=True):
+                yield {"estimator": what, "case": name, "n": n, "coverage": share,
+                       "warned": warned / draws if what == "mean" else 0.0}  # fmt: skip
+
+
+def calibration_cells(sampler: Sampler, draws: int) -> Iterator[Document]:
+    """Yield coverage of the calibration error of a calibrated and of an overconfident model."""
+    for over in (0.0, 0.1):
+        for n in SIZES[1:]:
+            held = 0
+            for _ in range(draws):
+                design, index = sampler.draw(n)
+                stated = sampler.rng.uniform(0.4, 1, index.size)
+                hit = (sampler.rng.uniform(size=index.size) < stated - over).astype(float)
+                one = estimate_calibration(design, hit, stated, 0.95)[0]["generalisation"]
+                held += one.low <= over <= one.high
+            yield {"estimator": "calibration error", "case": f"true error {over}", "n": n,
+                   "coverage": held / draws}  # fmt: skip
+
+
+def anytime_cells(sampler: Sampler, draws: int) -> Iterator[Document]:
+    """Yield the share of draws whose limits held at every size up to n."""
+    rng = sampler.rng
+    for p in (0.5, 0.9, 0.98):
+        for n, in_set in ((300, None), (300, 500)):
+            held = 0
+            for _ in range(draws // 4):
+                x = (rng.uniform(size=in_set or n) < p).astype(float)
+                truth = x.mean() if in_set else p
+                low, high = betting_limits(rng.permutation(x)[:n], 0.95, in_set)
+                held += low <= truth <= high
+            yield {"estimator": "anytime", "case": f"p {p}, set {in_set}", "n": n,
+                   "coverage": held / (draws // 4)}  # fmt: skip
+
+
+def judge_others(cells: list[Document], draws: int) -> list[str]:
+    """Return the cells that miss their mark."""
+    least = 0.94 - 3 * math.sqrt(0.05 * 0.95 / draws)
+    low = [c for c in cells if c["coverage"] < least and c["case"] != HEAVY]
+    wide = [c for c in cells if c["case"] in USELESS and c.get("ratio", 1.0) > 1.02]
+    return [
+        *(f"below {least:.3f}: {told(c)}" for c in low),
+        *(f"wider than the plain sample: {told(c)}" for c in wide),
+    ]
+
+
+@measures(app)
+def others(draws: int = 2000) -> tuple[Document, bool]:
+    """Do the estimators beyond the plain share hold?"""
+    sampler, cells = Sampler(np.random.default_rng(20261122)), []
+    for make in (baseline_cells, value_cells, calibration_cells, anytime_cells):
+        found = list(make(sampler, draws))
+        show(make.__name__.replace("_", " "), map(told, found))
+        cells += found
+    missed = judge_others(cells, draws)
+    show("failures:", missed)
+    return {"draws": draws, "cells": len(cells), "failures": len(missed)}, not missed
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    app()

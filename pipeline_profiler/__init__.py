@@ -16,28 +16,35 @@ loader of theirs is handed in, never before.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline_profiler.adapters import attach as _attach
-from pipeline_profiler.record.recorder import Recorder as _Recorder
-from pipeline_profiler.record.recorder_live import LiveRecorder as Recorder
-from pipeline_profiler.record.session import ProfileError, Run, Session, Span
-from pipeline_profiler.record.stages import stage
+from pipeline_profiler.profiling.adapters import attach as _attach
+from pipeline_profiler.profiling.record.recorder import Recorder as _Recorder
+from pipeline_profiler.profiling.record.recorder_live import LiveRecorder as Recorder
+from pipeline_profiler.profiling.record.session import ProfileError, Run, Session, Span
+from pipeline_profiler.profiling.record.stages import stage
 
 if TYPE_CHECKING:
     from pipeline_profiler.interface import Profile
     from pipeline_profiler.interface import profile_loader as profile
+    from pipeline_profiler.profiling.adapters.tf_data import keras_callback
 
 __all__ = [
-    "Profile", "ProfileError", "Recorder", "Run", "Session", "Span", "profile", "stage",
+    "Profile", "ProfileError", "Recorder", "Run", "Session", "Span", "keras_callback", "profile",
+    "stage",
 ]  # fmt: skip
-_LAZY = {"Profile": "Profile", "profile": "profile_loader"}
+_LAZY = {
+    "Profile": "interface.Profile",
+    "profile": "interface.profile_loader",
+    "keras_callback": "profiling.adapters.tf_data.keras_callback",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'pipeline_profiler' has no attribute {name!r}")
-    from pipeline_profiler import interface
+    from importlib import import_module
 
-    return getattr(interface, _LAZY[name])
+    module, _, own = _LAZY[name].rpartition(".")
+    return getattr(import_module(f"{__name__}.{module}"), own)
 
 
 def __dir__() -> list[str]:
@@ -45,7 +52,7 @@ def __dir__() -> list[str]:
 
 
 def _dress(recorder: Recorder, loader: object) -> object:
-    from pipeline_profiler.adapters.tf_watched import dress_dataset
+    from pipeline_profiler.profiling.adapters.tf_data import dress_dataset
 
     return dress_dataset(recorder, loader)
 
@@ -53,7 +60,7 @@ def _dress(recorder: Recorder, loader: object) -> object:
 def _enter(
     session: Session, file: Path, began: float, study: str, note: str, config: str
 ) -> int | None:
-    from pipeline_profiler.run_table.entry import RunWords, enter_session
+    from pipeline_profiler.runs.entry import RunWords, enter_session
 
     return enter_session(session, file, began, RunWords(study, note, config))
 

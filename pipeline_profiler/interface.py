@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.cli.output import check_output, write_report
-from pipeline_profiler.diagnose.verdict import diagnose_session
-from pipeline_profiler.measure.arms import Bench, Options, emulated_step
-from pipeline_profiler.measure.main_guard import refuse_unguarded
-from pipeline_profiler.measure.schedule import measure_arms
-from pipeline_profiler.measure.stopping import Guard
-from pipeline_profiler.measure.watchdog import LEAST_LIMIT_S
-from pipeline_profiler.record.session import ProfileError, Session
+from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
+from pipeline_profiler.profiling.measure.arms import Bench, Options, emulated_step
+from pipeline_profiler.profiling.measure.main_guard import refuse_unguarded
+from pipeline_profiler.profiling.measure.schedule import measure_arms
+from pipeline_profiler.profiling.measure.stopping import LEAST_LIMIT_S, Guard
+from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.report import render
 
 
@@ -31,7 +30,6 @@ class Profile:
     """What a measurement found: the verdict, the causes, and the session that they come from."""
 
     def __init__(self, session: Session) -> None:
-        """Take a judged session."""
         self.session = session
 
     @property
@@ -67,7 +65,6 @@ class Profile:
         return write_report(lambda: render.make_report(self.session, place), place, replace=False)
 
     def __repr__(self) -> str:
-        """Return the verdict in words."""
         return f"Profile: {self.sentence}"
 
     def _repr_html_(self) -> str:

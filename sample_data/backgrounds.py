@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from paint import Array, Canvas, Colour, box, circle, hsv, mix, shaded
+from paint import EVERYWHERE, Canvas, box, circle, hsv, length, mix, shaded
 
 
 def sky(canvas: Canvas) -> None:
@@ -20,7 +20,7 @@ def sky(canvas: Canvas) -> None:
     jitter = rng.uniform(-0.03, 0.03)
     t = (canvas.y / canvas.bottom + 1.0) / 2.0 + rng.uniform(-0.2, 0.2)
     canvas.paint(
-        np.ones(canvas.shape),
+        EVERYWHERE,
         mix(hsv(top[0] + jitter, *top[1:]), hsv(low[0] + jitter, *low[1:]), t),
     )
     clouds = canvas.noise(1.6, stretch=rng.uniform(1.2, 3.0)) + rng.uniform(-1.0, 0.6)
@@ -90,7 +90,7 @@ def soil(canvas: Canvas) -> None:
         (0.07, 0.45, 0.45), (0.10, 0.35, 0.80), (0.60, 0.08, 0.45), (0.58, 0.07, 0.92)
     )[rng.integers(4)]  # fmt: skip
     light = 0.85 + 0.11 * canvas.noise(0.8) + 0.13 * canvas.noise(1.5)
-    canvas.paint(np.ones(canvas.shape), shaded(hsv(hue, sat, val), np.clip(light, 0.1, 1.5)))
+    canvas.paint(EVERYWHERE, shaded(hsv(hue, sat, val), np.clip(light, 0.1, 1.5)))
     for _ in range(int(rng.integers(0, 30))):
         _pebble(canvas, hue, sat, val)
 
@@ -98,11 +98,11 @@ def soil(canvas: Canvas) -> None:
 def _pebble(canvas: Canvas, hue: float, sat: float, val: float) -> None:
     rng = canvas.rng
     radius = rng.uniform(0.02, 0.09)
-    u, v = canvas.local(
-        rng.uniform(-canvas.right, canvas.right), rng.uniform(-canvas.bottom, canvas.bottom), radius
-    )
+    x, y = rng.uniform(-canvas.right, canvas.right), rng.uniform(-canvas.bottom, canvas.bottom)
+    canvas = canvas.near(x, y, 2.0 * radius)
+    u, v = canvas.local(x, y, radius)
     v = v * rng.uniform(1.1, 1.8)
-    canvas.darken(np.clip(1.4 - np.hypot(u - 0.3, v - 0.4), 0.0, 1.0), 0.4)
+    canvas.darken(np.clip(1.4 - length(u - 0.3, v - 0.4), 0.0, 1.0), 0.4)
     light = 0.8 - 0.3 * u - 0.3 * v
     tone = hsv(
         hue + rng.uniform(-0.04, 0.04), sat * rng.uniform(0.3, 1.0), val * rng.uniform(0.7, 1.3)
@@ -125,7 +125,7 @@ def wood(canvas: Canvas) -> None:
     light *= 1.0 - 0.55 * np.clip(1.0 - seam / 0.018, 0.0, 1.0)
     hue, sat = rng.choice([0.06, 0.09, 0.11, 0.58]), rng.uniform(0.1, 0.6)
     colour = hsv(hue, sat, rng.uniform(0.5, 0.9))
-    canvas.paint(np.ones(canvas.shape), shaded(colour, np.clip(light, 0.1, 1.4)))
+    canvas.paint(EVERYWHERE, shaded(colour, np.clip(light, 0.1, 1.4)))
 
 
 def cloth(canvas: Canvas) -> None:
@@ -140,7 +140,7 @@ def cloth(canvas: Canvas) -> None:
     hue = rng.random()
     pair = hsv(hue, rng.uniform(0.3, 0.7), rng.uniform(0.4, 0.7)), hsv(hue + 0.05, 0.1, 0.92)
     light = 0.82 + 0.16 * canvas.noise(2.0) + 0.06 * canvas.noise(0.3)
-    canvas.paint(np.ones(canvas.shape), shaded(mix(*pair, stripes), np.clip(light, 0.2, 1.3)))
+    canvas.paint(EVERYWHERE, shaded(mix(*pair, stripes), np.clip(light, 0.2, 1.3)))
 
 
 def bricks(canvas: Canvas) -> None:
@@ -157,7 +157,7 @@ def bricks(canvas: Canvas) -> None:
     tone = np.modf(np.abs(np.sin(row * 12.9898 + column * 78.233)) * 4375.85)[0]
     hue, sat, val = rng.choice([0.02, 0.05, 0.1, 0.55, 0.35]), rng.uniform(0.1, 0.55), 0.7
     light = 0.62 + 0.35 * tone + 0.10 * canvas.noise(0.8) - 1.2 * v
-    canvas.paint(np.ones(canvas.shape), shaded(hsv(0.1, 0.06, 0.7), 0.9 + 0.1 * canvas.noise(0.7)))
+    canvas.paint(EVERYWHERE, shaded(hsv(0.1, 0.06, 0.7), 0.9 + 0.1 * canvas.noise(0.7)))
     canvas.paint(gap, shaded(hsv(hue, sat, val), np.clip(light, 0.15, 1.4)))
 
 
@@ -166,14 +166,14 @@ def bokeh(canvas: Canvas) -> None:
     rng = canvas.rng
     hue = rng.choice([0.25, 0.33, 0.1, 0.58, 0.75])
     light = 0.45 + 0.18 * canvas.noise(2.0) + 0.05 * canvas.noise(0.4)
-    canvas.paint(np.ones(canvas.shape), shaded(hsv(hue, 0.5, 0.9), np.clip(light, 0.05, 1.2)))
+    canvas.paint(EVERYWHERE, shaded(hsv(hue, 0.5, 0.9), np.clip(light, 0.05, 1.2)))
     for _ in range(int(rng.integers(12, 45))):
-        u, v = canvas.local(
-            rng.uniform(-canvas.right, canvas.right), rng.uniform(-canvas.bottom, canvas.bottom)
-        )
+        x, y = rng.uniform(-canvas.right, canvas.right), rng.uniform(-canvas.bottom, canvas.bottom)
         tone = hsv(hue + rng.uniform(-0.15, 0.15), rng.uniform(0.1, 0.6), rng.uniform(0.5, 1.0))
-        disc = canvas.edge(circle(u, v, rng.uniform(0.05, 0.25)), blur=rng.uniform(0.01, 0.05))
-        canvas.paint(disc * rng.uniform(0.15, 0.5), tone)
+        radius, blur = rng.uniform(0.05, 0.25), rng.uniform(0.01, 0.05)
+        part = canvas.near(x, y, radius + blur)
+        disc = part.edge(circle(*part.local(x, y), radius), blur=blur)
+        part.paint(disc * rng.uniform(0.15, 0.5), tone)
 
 
 def wall(canvas: Canvas) -> None:
@@ -185,7 +185,7 @@ def wall(canvas: Canvas) -> None:
     bars = np.minimum(np.abs(u), np.abs(v)) - 0.03
     light += 0.3 * canvas.edge(np.maximum(window, -bars), blur=0.03)
     colour = hsv(rng.random(), rng.uniform(0.1, 0.5), rng.uniform(0.5, 0.85))
-    canvas.paint(np.ones(canvas.shape), shaded(colour, np.clip(light, 0.1, 1.4)))
+    canvas.paint(EVERYWHERE, shaded(colour, np.clip(light, 0.1, 1.4)))
 
 
 def table(canvas: Canvas) -> None:
@@ -194,7 +194,7 @@ def table(canvas: Canvas) -> None:
     above = canvas.rgb.copy()
     TOPS[canvas.rng.integers(len(TOPS))](canvas)
     edge = canvas.rng.uniform(-0.75, 0.1)
-    top = canvas.edge(edge - canvas.y)[..., None]
+    top = canvas.edge(edge - canvas.y)
     canvas.rgb = canvas.rgb * top + above * (1.0 - top) * canvas.rng.uniform(0.6, 1.1)
 
 
@@ -213,8 +213,3 @@ def landscape(canvas: Canvas, *, wet: bool) -> float:
         hills(canvas, horizon)
     (water if wet else grass)(canvas, horizon)
     return horizon
-
-
-def haze(canvas: Canvas, colour: Colour, amount: Array) -> None:
-    """Lay a veil of one colour over everything, `amount` 0..1 a pixel."""
-    canvas.paint(np.clip(amount, 0.0, 1.0), colour)

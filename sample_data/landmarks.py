@@ -12,6 +12,7 @@ from paint import (
     circle,
     ellipse,
     hsv,
+    length,
     polygon,
     shaded,
     soft_shadow,
@@ -31,7 +32,7 @@ def boat(canvas: Canvas) -> None:
     soft_shadow(canvas, u, v - 0.24, 0.95, 0.2, 0.65)
     (_sails if rng.random() < 0.65 else _cabin)(canvas, u, v, scale)
     _hull(canvas, u, v, scale)
-    gleam = np.clip(1.0 - np.hypot(u / 0.9, (v - 0.30) / 0.06), 0.0, 1.0)
+    gleam = np.clip(1.0 - length(u / 0.9, (v - 0.30) / 0.06), 0.0, 1.0)
     canvas.paint(gleam * np.clip(canvas.noise(0.7, stretch=5.0), 0.0, 0.8), (0.95, 0.97, 1.0))
 
 

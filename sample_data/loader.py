@@ -147,9 +147,9 @@ def make_torch_loader() -> Any:
 
 def record(name: str, step_ms: float, seconds: float) -> str:
     """Profile the DataLoader beside a step of so many ms; returns the verdict's sentence."""
-    from pipeline_profiler.diagnose.verdict import diagnose_session
-    from pipeline_profiler.measure.arms import Bench, Options, emulated_step
-    from pipeline_profiler.measure.schedule import measure_arms
+    from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
+    from pipeline_profiler.profiling.measure.arms import Bench, Options, emulated_step
+    from pipeline_profiler.profiling.measure.schedule import measure_arms
 
     options = Options(quick=True, emulate_ms=step_ms, seconds=seconds)
     session = measure_arms(Bench(make_torch_loader, emulated_step(step_ms)), options)

@@ -5,7 +5,7 @@
 writes train/, val/, test/ (class folders), annotations/instances_val.json (boxes), manifest.csv
 (path, label, split, group), answer_key.csv (what a perfect audit of the folder reports) and
 answer_key_manifest.csv (what it reports beyond that when it reads manifest.csv). The same seed
-gives the same bytes wherever numpy and Pillow have the same versions. Takes about half a minute.
+gives the same bytes wherever numpy and Pillow have the same versions. Takes about ten seconds.
 
 A key row names a finding by its code and its members: sample ids joined by `|`; class names for a
 class; `split/class` for a class missing from a split; the split for a class imbalance. Where one

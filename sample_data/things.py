@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from backgrounds import GROUNDS, grass, sky, soil
 from paint import (
+    EVERYWHERE,
     Array,
     Canvas,
     box,
@@ -12,6 +13,7 @@ from paint import (
     circle,
     ellipse,
     hsv,
+    length,
     mix,
     polygon,
     shaded,
@@ -60,6 +62,7 @@ def _one_apple(
     canvas: Canvas, x: float, y: float, scale: float, light: tuple[float, float]
 ) -> None:
     rng = canvas.rng
+    canvas = canvas.near(x, y, 2.2 * scale)
     u, v = canvas.local(x, y, scale, rng.uniform(-0.5, 0.5))
     soft_shadow(canvas, u + light[0] * 0.5, v - 0.72, 1.15, 0.42, 0.7)
     angle = np.arctan2(v, np.abs(u))
@@ -71,9 +74,9 @@ def _one_apple(
     skin = 0.5 + 0.5 * np.sin(9 * np.arctan2(u, -v - 0.6) + rng.uniform(0, 6)) * 0.5
     blush = np.clip(0.5 * u * rng.choice([-1, 1]) + 0.5 + 0.3 * (skin - 0.5), 0.0, 1.0)
     colour = mix(hsv(hue, 0.85, 0.85), hsv(hue + rng.uniform(0.02, 0.12), 0.75, 0.95), blush)
-    body = canvas.edge(np.hypot(u, v) - radius, scale)
+    body = canvas.edge(length(u, v) - radius, scale)
     canvas.paint(body, shaded(colour, _ball_light(u, v * 1.03, light, 1.02)), subject=True)
-    pit = np.clip(1.0 - np.hypot(u / 0.32, (v + 0.72) / 0.16), 0.0, 1.0)
+    pit = np.clip(1.0 - length(u / 0.32, (v + 0.72) / 0.16), 0.0, 1.0)
     canvas.darken(pit * body, 0.75)
     tip = rng.uniform(-0.2, 0.2), -1.08
     stem = capsule(u, v, (0.0, -0.66), tip) - 0.05
@@ -103,7 +106,7 @@ def _under_water(canvas: Canvas) -> None:
     rays = canvas.noise(1.2, stretch=0.2) * (1.0 - t) * 0.16
     light = 0.85 - 0.3 * t + rays + 0.07 * canvas.noise(0.7)
     colour = mix(hsv(hue, 0.25, 0.95), hsv(hue + rng.uniform(-0.05, 0.05), 0.65, 0.5), t)
-    canvas.paint(np.ones(canvas.shape), shaded(colour, np.clip(light, 0.1, 1.3)))
+    canvas.paint(EVERYWHERE, shaded(colour, np.clip(light, 0.1, 1.3)))
     floor = rng.uniform(0.2, 1.3) * canvas.bottom
     dunes = canvas.y - floor - 0.06 * np.sin(canvas.x * 4.0 + rng.uniform(0, 6))
     sand = 0.75 + 0.14 * canvas.noise(0.4) + 0.10 * canvas.noise(1.2)
@@ -126,6 +129,7 @@ def _weed(canvas: Canvas) -> None:
 
 def _one_fish(canvas: Canvas, x: float, y: float, scale: float) -> None:
     rng = canvas.rng
+    canvas = canvas.near(x, y, 1.2 * scale)
     u, v = canvas.local(x, y, scale, rng.uniform(-0.5, 0.5))
     u = u * float(rng.choice([-1.0, 1.0]))
     deep, hue = rng.uniform(0.30, 0.52), rng.random()
@@ -172,13 +176,14 @@ def _one_flower(canvas: Canvas, x: float, y: float, scale: float) -> None:
     bend = rng.uniform(-0.4, 0.4)
     stem = capsule(canvas.x, canvas.y, (x, y), (x + bend, y + 2.5)) - 0.035 * (0.5 + scale)
     canvas.paint(canvas.edge(stem), shaded(hsv(0.3, 0.6, 0.45), 1.0 - 4.0 * (canvas.x - x) * 0.1))
+    canvas = canvas.near(x, y, 1.4 * scale)
     u, v = canvas.local(x, y, scale, rng.uniform(0, 6.3))
     v = v * rng.uniform(1.0, 1.5)
     soft_shadow(canvas, u - 0.1, v - 0.1, 0.9, 0.9, 0.4)
     petals, hue = int(rng.choice([5, 6, 8, 12, 16])), rng.random()
     tone = hsv(hue, rng.uniform(0.1, 0.85), rng.uniform(0.7, 1.0))
     inner = hsv(hue + rng.uniform(-0.12, 0.12), rng.uniform(0.3, 0.9), rng.uniform(0.5, 0.9))
-    angle, far = np.arctan2(v, u), np.hypot(u, v)
+    angle, far = np.arctan2(v, u), length(u, v)
     for ring, size in ((0.5, 1.0), (0.0, 0.86)):
         wave = np.abs(np.cos((angle + ring * 2 * np.pi / petals) * petals / 2.0))
         reach = size * (0.35 + 0.65 * wave ** rng.uniform(0.35, 0.8))
@@ -205,11 +210,12 @@ def leaf(canvas: Canvas) -> None:
 
 def _one_leaf(canvas: Canvas, x: float, y: float, scale: float, *, maple: bool) -> None:
     rng = canvas.rng
+    canvas = canvas.near(x, y, 1.4 * scale)
     u, v = canvas.local(x, y, scale, rng.uniform(0, 6.3))
     hue = float(rng.choice([0.30, 0.25, 0.14, 0.08, 0.03, 0.99]))
     soft_shadow(canvas, u - 0.08, v - 0.08, 0.85, 0.75 if maple else 0.5, 0.45)
     if maple:
-        angle, far = np.arctan2(v, u), np.hypot(u, v)
+        angle, far = np.arctan2(v, u), length(u, v)
         lobe = np.abs(np.cos(angle * 2.5)) ** 0.9
         teeth = 0.05 * np.abs(np.sin(angle * 20))
         shape = far - (0.38 + 0.52 * lobe + teeth) * (1.0 - 0.2 * (np.abs(angle) > 2.7))

@@ -5,25 +5,35 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cv2
+import hypothesis
 import numpy as np
 import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parent.parent
 os.environ["PIPELINE_PROFILER_RUNS"] = "off"  # tests add no rows to the user's table of runs
-WHOLE_FILE_IS_SLOW = "\npytestmark = pytest.mark.slow\n"
+# The same examples in every run, and no clock: a loaded machine is no failure. A folder that all
+# examples of a test share is meant.
+hypothesis.settings.register_profile(
+    "tests", deadline=None, derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+hypothesis.settings.load_profile("tests")
+WHOLE_FILE_IS_SLOW = re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.slow", re.MULTILINE)
 # A file stays on one of two workers: the longest begin, so that none is left over for the end.
 LONGEST = (
     "browser/test_app.py", "audit/test_real_data.py", "sample_data/test_make.py",
     "audit/cli/test_hostile_calls.py", "audit/annotations/test_annotation_fuzz.py",
     "sample_data/test_plants.py", "pipeline_profiler/cli/test_hanging.py", "browser/test_keys.py",
     "audit/run/test_publish_killed.py", "sample_data/test_answer_key.py",
-    "pipeline_profiler/checking/test_examples.py", "audit/cli/test_main.py", "audit/test_fuzz.py",
+    "pipeline_profiler/checks/test_examples.py", "audit/cli/test_main.py", "audit/test_fuzz.py",
 )  # fmt: skip
 
 
@@ -31,13 +41,27 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Do not even import slow files for `make quick`: torch and TensorFlow take 10 s to import."""
     if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
         return None
-    return True if WHOLE_FILE_IS_SLOW in collection_path.read_text(encoding="utf-8") else None
+    text = collection_path.read_text(encoding="utf-8")
+    return True if WHOLE_FILE_IS_SLOW.search(text) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first, in the order of `LONGEST`."""
     places = {str(ROOT / "tests" / name): place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(str(item.path), len(places)))
+
+
+@pytest.hookimpl(optionalhook=True)  # without xdist there is no such hook
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep a file on one worker, and those that share an app and a browser together on one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::")[0]
+            return str(Path(file).parent) if "browser/" in file else file
+
+    return ByFile(config, log)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -75,7 +99,7 @@ def make_once(
 @pytest.fixture(scope="session")
 def sample_data_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the committed sample data, not to be changed: copy it where a test decides."""
-    from audit import scanning
+    from audit.scanning import scanning
     from audit.sources import open_source
 
     def scan(run: Path) -> None:

@@ -13,27 +13,32 @@ import pytest
 
 from tests.conftest import ROOT
 
-# The rooms of both packages, left to right: a room imports from rooms to its left, of its own line
+# The rooms of each package, left to right: a room imports from rooms to its left, of its own line
 # or of lines above. A room that is not in this table fails.
 ROOMS = {
+    "preflight": "check_contract cores progress terminal charts, ending pages",
     "audit": (
-        "errors printable class_names, workers, records executors stats progress,"
-        "likeness properties association rare_cells spacings gaps,"
-        "chains sources neighbors run, picture, cluster,"
-        "pairs annotations,"
-        "embeddings, checking, checks, review, report subset, measuring, known_content judging,"
-        "scanning browse, scan_request verifying run_diff expectations run_drift picture_needs,"
-        "applying choosing, results, interface ui, cli, __main__"
+        "errors records, machine sources statistics, picture run,"
+        "annotations checking cluster subset, checks decisions neighbors, embeddings report,"
+        "browse choosing compare exports, scanning, interface ui, cli, __main__"
     ),
     "pipeline_profiler": (
-        "record, adapters diagnose, measure, checking watching,"
-        "loader_checks log_checks training_checks,"
-        "precision run_table, report, ui, cli, interface __main__"
+        "profiling, adapters checks runs, precision, report, ui, cli, interface __main__"
     ),
 }
+# Rooms within a room, in the same way.
+WITHIN = {
+    "pipeline_profiler.profiling": "record, adapters diagnose, measure, watching",
+}
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
-# Loaded inside functions only: they would cost every command between 0.1 and 0.6 s.
-SLOW = {"scipy", "cv2", "numba", "imagehash"}
+# Loaded inside functions only: they would cost every command between 0.02 and 0.6 s.
+SLOW = {"scipy", "cv2", "numba", "imagehash", "yaml"}
+
+
+# What a training's own Python has for the profiler, and what it may lack: for pages alone, or asked
+# for where it is missing.
+TRAININGS = {"numpy", "torch", "tensorflow", "keras"}
+LACKED = {"jinja2", "markupsafe", "PIL", "pynvml", "rich", "_typeshed"}
 
 
 @cache
@@ -75,32 +80,36 @@ def imports(path: Path, *, top_level_only: bool = False) -> frozenset[str]:
     return frozenset(found)
 
 
-def room(name: str) -> str:
-    """The first name below the package: `checks` for audit.checks.dup_bytes."""
-    return name.split(".")[1]
+def room(name: str, within: str) -> str:
+    """The first name below a package or room: `checks` for audit.checks.dup_equal."""
+    return name.removeprefix(f"{within}.").split(".")[0]
 
 
-def allowed(package: str) -> dict[str, set[str]]:
+def allowed(table: str) -> dict[str, set[str]]:
     """Room -> rooms it may import: all groups to its left."""
     left: set[str] = set()
-    table: dict[str, set[str]] = {}
-    for group in ROOMS[package].split(","):
-        table |= {name: set(left) for name in group.split()}
+    rooms: dict[str, set[str]] = {}
+    for group in table.split(","):
+        rooms |= {name: set(left) for name in group.split()}
         left |= set(group.split())
-    return table
+    return rooms
 
 
-FILES = [p for package in ROOMS for p in modules(package) if p.parent.name != package]
-GROUND = [p for package in ROOMS for p in (ROOT / package).glob("*.py") if p.stem != "__init__"]
+TABLES = ROOMS | WITHIN
+CASES = [
+    (place, path)
+    for place in TABLES
+    for path in modules(place.replace(".", "/"))
+    if dotted(path) != place
+]
 
 
-@pytest.mark.parametrize("path", [*FILES, *GROUND], ids=dotted)
-def test_a_room_imports_rooms_to_its_left(path: Path) -> None:
-    package, own = path.relative_to(ROOT).parts[0], room(dotted(path))
-    table = allowed(package)
-    assert own in table, f"{own} has no place in ROOMS"
-    known = known_modules(package)
-    used = {room(n) for n in imports(path) if n in known and n != package} - {own}
+@pytest.mark.parametrize(("place", "path"), CASES, ids=lambda v: v if v in TABLES else dotted(v))
+def test_a_room_imports_rooms_to_its_left(place: str, path: Path) -> None:
+    own, table = room(dotted(path), place), allowed(TABLES[place])
+    assert own in table, f"{own} has no place in the table of {place}"
+    known = known_modules(place.replace(".", "/"))
+    used = {room(n, place) for n in imports(path) if n in known and n != place} - {own}
     assert used <= table[own], f"{own} may not import {used - table[own]}"
 
 
@@ -117,11 +126,17 @@ def test_no_circles_of_files(package: str) -> None:
 
 
 def test_a_check_needs_the_contract_and_arithmetic_only() -> None:
-    ours = {"audit", "audit.errors", "audit.records", "audit.stats", "audit.neighbors"}
-    ours |= {"audit.class_names", "audit.association", "audit.likeness", "audit.properties"}
-    ours |= {"audit.rare_cells", "audit.spacings", "audit.gaps", "audit.chains"}
-    ours |= {"audit.checking.check", "audit.checking.cases", "audit.run.store"}
-    ours |= {"audit.annotations.findings", "audit.annotations.overlap_sql"}
+    ours = {
+        "audit",
+        "audit.errors",
+        "audit.records",
+        "audit.checking.class_names",
+        "audit.neighbors",
+    }
+    ours |= {name for name in known_modules("audit") if name.startswith("audit.statistics")}
+    ours |= {"audit.checking.check", "audit.checking.cases", "audit.checking.properties"}
+    ours |= {"audit.checking.class_names"}
+    ours |= {"audit.run.store", "audit.checking.boxes", "audit.checking.label_facts"}
     ours |= {"audit.annotations.keypoints"}
     known = {dotted(path) for path in modules("audit")}
     others = {"audit", "numpy", "scipy", "polars"} | set(sys.stdlib_module_names)
@@ -132,39 +147,45 @@ def test_a_check_needs_the_contract_and_arithmetic_only() -> None:
 
 
 def test_only_the_store_imports_duckdb() -> None:
-    for path in [*modules("audit"), *modules("pipeline_profiler")]:
+    for path in [p for package in ROOMS for p in modules(package)]:
         if path != ROOT / "audit" / "run" / "store.py":
             assert "duckdb" not in imports(path), path
 
 
-def test_the_two_packages_do_not_know_each_other() -> None:
-    for one, other in (("audit", "pipeline_profiler"), ("pipeline_profiler", "audit")):
+def test_packages_know_what_they_are_made_of_and_not_each_other() -> None:
+    for one in ROOMS:
+        others = ROOMS.keys() - {one, "preflight"}
         for path in modules(one):
-            assert not {n for n in imports(path) if n.split(".")[0] == other}, path
+            assert not {n for n in imports(path) if n.split(".")[0] in others}, path
 
 
 def test_heavy_packages_are_imported_inside_functions_only() -> None:
-    for path in [*modules("audit"), *modules("pipeline_profiler")]:
+    for path in [p for package in ROOMS for p in modules(package)]:
         if "ui" not in path.parts:
             top = {n.split(".")[0] for n in imports(path, top_level_only=True)}
             assert not top & HEAVY, path
 
 
 def test_the_session_needs_the_standard_library_alone() -> None:
-    path = ROOT / "pipeline_profiler" / "record" / "session.py"
+    path = ROOT / "pipeline_profiler" / "profiling" / "record" / "session.py"
     used = {n.split(".")[0] for n in imports(path)} - {"pipeline_profiler"}
     assert used <= set(sys.stdlib_module_names), used
 
 
-def test_both_packages_count_the_cores_alike() -> None:
-    def body(path: str) -> str:
-        tree = ast.parse((ROOT / path).read_text())
-        made = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "usable_cores"]
-        return ast.unparse(made[0])
-
-    assert body("audit/executors.py") == body("pipeline_profiler/record/cores.py")
+def test_the_profiler_needs_of_a_training_numpy_and_its_framework_alone() -> None:
+    known = TRAININGS | LACKED | {"pipeline_profiler", "preflight"} | set(sys.stdlib_module_names)
+    for path in [*modules("pipeline_profiler"), *modules("preflight")]:
+        if "ui" not in path.parts:
+            assert not {n.split(".")[0] for n in imports(path)} - known, path
 
 
+@pytest.mark.parametrize("path", modules("preflight"), ids=dotted)
+def test_what_both_are_made_of_needs_the_standard_library_alone(path: Path) -> None:
+    used = {n.split(".")[0] for n in imports(path, top_level_only=True)} - {"preflight"}
+    assert used <= set(sys.stdlib_module_names), used
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code", ["import audit", "from audit.cli import main", "import pipeline_profiler"]
 )
@@ -176,10 +197,33 @@ def test_importing_loads_nothing_heavy(code: str) -> None:
     assert not set(out) & (HEAVY | SLOW | {"numpy", "polars", "duckdb"})
 
 
+@pytest.mark.slow
 def test_a_scan_is_imported_without_what_only_its_work_needs() -> None:
-    """`import audit.scanning` stays under 0.4 s on the machine where it was measured."""
-    script = "import sys, audit.scanning; print(','.join(sys.modules))"
+    """`import audit.scanning.scanning` stays under 0.4 s on the machine where it was measured."""
+    script = "import sys, audit.scanning.scanning; print(','.join(sys.modules))"
     out = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout.split(",")
     assert not set(out) & (HEAVY | SLOW | {"polars", "pyarrow"})
+
+
+@pytest.mark.slow
+def test_no_submodule_takes_the_name_of_a_public_function() -> None:
+    """Importing `audit.scan` would set `audit.scan`: such a room would hide the function."""
+    script = (
+        "import importlib, pkgutil, audit, pipeline_profiler\n"
+        "for package in (audit, pipeline_profiler):\n"
+        "    for found in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        if not found.name.endswith(('__main__', 'sitecustomize')):\n"
+        "            importlib.import_module(found.name)\n"
+        "for call in (lambda: audit.scan('/nowhere'), lambda: audit.open('/nowhere'),\n"
+        "             lambda: pipeline_profiler.profile('/nowhere', step=None)):\n"
+        "    try:\n"
+        "        call()\n"
+        "    except Exception as error:\n"
+        "        print(type(error).__name__)\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert out.stdout.split() == ["UsageError", "RunError", "ProfileError"], out.stderr

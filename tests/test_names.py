@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,13 @@ def modules(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
+@cache
+def body(path: Path) -> list[ast.stmt]:
+    return ast.parse(path.read_text()).body
+
+
 def public(path: Path, *kinds: type[ast.stmt]) -> Iterator[str]:
-    for node in ast.parse(path.read_text()).body:
+    for node in body(path):
         if isinstance(node, kinds) and not node.name.startswith("_"):  # type: ignore[attr-defined]
             yield node.name  # type: ignore[attr-defined]
 

@@ -22,6 +22,16 @@ def test_everything_public_has_a_word() -> None:
     assert "None" not in [line.strip() for line in make_python.page().splitlines()]
 
 
+make_screen = imported(ROOT / "docs" / "make_screen.py", "make_screen")
+
+
+@pytest.mark.slow
+def test_the_readme_is_two_pages_with_the_screen_of_today(sample_data_run: Path) -> None:
+    text = make_screen.README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 130
+    assert make_screen.screen(sample_data_run) in text, "run `make docs`"
+
+
 @pytest.mark.slow
 def test_the_notebook_runs(sample_data_run: Path, tmp_path: Path) -> None:
     shutil.copytree(sample_data_run, tmp_path / "run")

@@ -13,6 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from pipeline_profiler.profiling.watching.hook.sitecustomize import OLDEST
 from tests.conftest import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -48,6 +49,10 @@ def test_a_larger_lock_holds_the_smaller_one() -> None:
     assert locked("core").items() <= locked("app").items() <= locked("all").items()
 
 
+def test_the_oldest_python_of_a_training_is_the_declared_one() -> None:
+    assert PROJECT["requires-python"] == ">={}.{}".format(*OLDEST)
+
+
 @pytest.mark.slow
 def test_the_source_distribution_can_run_its_tests(tmp_path: Path) -> None:
     build = "import setuptools.build_meta as b, sys; print(b.build_sdist(sys.argv[1]))"
@@ -73,3 +78,43 @@ def test_the_source_distribution_can_run_its_tests(tmp_path: Path) -> None:
     left_out = {".gitignore", "MANIFEST.in"}
     missing = {name for name in files if name not in packed} - left_out
     assert not missing, sorted(missing)[:10]
+
+
+TOLD = re.compile(r"pip install ('[^']+'|[\w.*/-]+)")
+PRODUCT = ("audit", "pipeline_profiler", "preflight", "docs")
+OWN = "dataset-preflight"
+
+
+def told_installs() -> dict[str, list[str]]:
+    """What README, docs and messages tell people to install, and where."""
+    files = [ROOT / "README.md"]
+    files += [f for name in PRODUCT for f in (ROOT / name).rglob("*") if f.suffix in (".md", ".py")]
+    found: dict[str, list[str]] = {}
+    for file in files:
+        # A message may go on in the next line of its source.
+        text = re.sub(r'"\n\s*f?"', "", file.read_text(encoding="utf-8"))
+        for what in TOLD.findall(text):
+            found.setdefault(what.strip("'"), []).append(str(file.relative_to(ROOT)))
+    return found
+
+
+@pytest.mark.slow
+def test_every_install_line_that_is_told_works_where_it_is_told() -> None:
+    """Where the package is installed an extra is asked of it by name; elsewhere of a clone."""
+    extras = PROJECT["optional-dependencies"]
+    wanted = set()
+    for what, files in told_installs().items():
+        if what.startswith("tools/dataset_preflight-*.whl"):
+            continue  # the wheel that tests/test_wheel.py builds
+        assert what != OWN, f"{files}: the package is not in an index yet"
+        assert not what.startswith("-"), f"{files}: {what}"
+        name, _, extra = what.rstrip("]").partition("[")
+        if "{" in extra + name:  # a message that names one of the extras
+            wanted |= {f"{OWN}[{one}]" for one in ("app", "embed", "onnx", "tf", "torch")}
+            continue
+        assert not extra or extra in extras, f"{files}: no extra is called {extra}"
+        wanted.add(f"{OWN}[{extra}]" if name in (".", OWN) else what)
+    assert f"{OWN}[ray]" in wanted
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "install", "--dry-run"]
+    done = subprocess.run([*pip, *sorted(wanted)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -6,8 +6,7 @@ tables of boxes), and later the measured size of every picture. Out: the tables 
 per million boxes; pictures are not opened.
 """
 
-from audit.annotations.box_doubts import judge_boxes
-from audit.annotations.box_results import holds_boxes, load_results
+from audit.annotations.box_doubts import holds_boxes, judge_boxes, load_results
 from audit.annotations.box_statistics import measure_boxes
 from audit.annotations.reading import read_annotations
 from audit.annotations.settling import settle_boxes

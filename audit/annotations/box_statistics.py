@@ -4,15 +4,24 @@ Made once a scan, after near-duplicates are known, in SQL over `boxes`; the page
 report then read small tables. Sizes are COCO's: an area below 32 x 32 px is small,
 above 96 x 96 px large, where the area is the one that the file gives, else that of the box. Two
 million boxes take about 10 s of one core.
+
+The union of the boxes of a picture is swept from left to right: between two neighbouring edges the
+boxes that are open are merged along y, so that nothing is counted twice. Exact; quadratic in the
+boxes of one picture.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from audit.annotations.box_cover import cover_and_overlap
-from audit.run.statistics_tables import BOX_STATISTICS_TABLES
+from audit.machine.compiled import compiled_on_first_call, plain_functions
+from audit.run.annotation_tables import BOX_STATISTICS_TABLES
 from audit.run.store import Store
 
 SAME_OBJECT = 0.9  # IoU from which boxes of two files, with one class, are one object
@@ -145,3 +154,293 @@ def _measure_cover(store: Store) -> None:
     cover, overlap = cover_and_overlap(frame.drop("sample_id").to_numpy(), offsets)
     store.create_from("box_iou", pl.DataFrame({"overlap": overlap}))
     store.create_from("covers", pl.DataFrame({"sample_id": pictures["value"], "covered": cover}))
+
+
+# ---- cover and overlap ----
+
+
+Numbers = NDArray[np.float64]
+Integers = NDArray[np.int64]
+FEW = 100_000  # pairs of boxes up to which loading the compiled code takes longer
+
+
+@compiled_on_first_call
+def _sort(values: Numbers) -> None:
+    """Sort a few numbers in place: an insertion, because a library's sort costs more to begin."""
+    for i in range(1, len(values)):
+        value, k = values[i], i
+        while k > 0 and values[k - 1] > value:
+            values[k] = values[k - 1]
+            k -= 1
+        values[k] = value
+
+
+@compiled_on_first_call
+def _fill_overlap(boxes: Numbers, overlap: Numbers, touching: NDArray[np.bool_]) -> None:
+    """Fill each box's greatest IoU with another one, and whether it touches one."""
+    for i in range(len(boxes)):
+        x0, y0, x1, y1 = boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3]
+        for j in range(i):
+            wide = min(x1, boxes[j, 2]) - max(x0, boxes[j, 0])
+            if wide <= 0:
+                continue
+            tall = min(y1, boxes[j, 3]) - max(y0, boxes[j, 1])
+            if tall <= 0:
+                continue
+            other = (boxes[j, 2] - boxes[j, 0]) * (boxes[j, 3] - boxes[j, 1])
+            iou = wide * tall / ((x1 - x0) * (y1 - y0) + other - wide * tall)
+            overlap[i], overlap[j] = max(overlap[i], iou), max(overlap[j], iou)
+            touching[i] = touching[j] = True
+
+
+@compiled_on_first_call
+def _union(boxes: Numbers, edges: Numbers) -> float:
+    """Return the area of the union; `boxes` are sorted by their upper edge."""
+    n, total = len(boxes), 0.0
+    edges[:n], edges[n : 2 * n] = boxes[:, 0], boxes[:, 2]
+    _sort(edges[: 2 * n])
+    for e in range(2 * n - 1):
+        low, high, reach, length = edges[e], edges[e + 1], -np.inf, 0.0
+        if high <= low:
+            continue
+        for k in range(n):
+            if boxes[k, 0] <= low and boxes[k, 2] >= high and boxes[k, 3] > reach:
+                length += boxes[k, 3] - max(boxes[k, 1], reach)
+                reach = boxes[k, 3]
+        total += length * (high - low)
+    return total
+
+
+@compiled_on_first_call
+def _fill(corners: Numbers, offsets: Integers, cover: Numbers, overlap: Numbers) -> None:
+    """Fill the union of each picture (squared units), and of each box its greatest IoU.
+
+    The boxes of a picture are sorted by their upper edge.
+    """
+    most = 0
+    for p in range(len(offsets) - 1):
+        most = max(most, offsets[p + 1] - offsets[p])
+    edges, some = np.empty(2 * most), np.empty((most, 4))
+    touching = np.zeros(len(corners), np.bool_)
+    for p in range(len(offsets) - 1):
+        first, last = offsets[p], offsets[p + 1]
+        boxes = corners[first:last]
+        _fill_overlap(boxes, overlap[first:last], touching[first:last])
+        n, alone = 0, 0.0
+        for i in range(len(boxes)):
+            if touching[first + i]:
+                some[n] = boxes[i]
+                n += 1
+            else:
+                alone += (boxes[i, 2] - boxes[i, 0]) * (boxes[i, 3] - boxes[i, 1])
+        cover[p] = alone + _union(some[:n], edges)
+
+
+_PLAIN = plain_functions(globals())
+
+
+def cover_and_overlap(
+    corners: Numbers, offsets: Integers, few: int = FEW
+) -> tuple[Numbers, Numbers]:
+    """Return the area that the boxes of each picture cover, and each box's greatest IoU.
+
+    `corners` (boxes, 4) are left, top, right, bottom, cut to the picture; picture p has the boxes
+    offsets[p] to offsets[p + 1], sorted by their upper edge. Up to `few` pairs of boxes are
+    compared without compiled code, with the same result.
+    """
+    cover, overlap = np.zeros(len(offsets) - 1), np.zeros(len(corners))
+    counts = np.diff(offsets).astype(np.float64)
+    fill = _fill if counts @ counts > few else _PLAIN["_fill"]
+    fill(np.ascontiguousarray(corners), np.ascontiguousarray(offsets), cover, overlap)
+    return cover, overlap
+
+
+# ---- for the report ----
+
+
+T = TypeVar("T")
+BY_SPLIT = (
+    "CASE lower(split) WHEN 'train' THEN 0 WHEN 'val' THEN 1 WHEN 'valid' THEN 1 "
+    "WHEN 'validation' THEN 1 WHEN 'test' THEN 2 ELSE 3 END, split"
+)
+PAIRS = 200  # pairs of classes kept, the most frequent
+
+
+@dataclass(frozen=True, slots=True)
+class BoxClass:
+    """Boxes of one class in one split; the columns are those of the table `box_classes`."""
+
+    split: str | None
+    label: str | None
+    boxes: int
+    pictures: int
+    effective_pictures: int
+    effective_boxes: int
+    small: int
+    medium: int
+    large: int
+    side_low: float
+    side_median: float
+    side_high: float
+    aspect_low: float
+    aspect_median: float
+    aspect_high: float
+    overlapping: int
+    crowds: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoxBin:
+    """Boxes (or pictures) of one split from `low` on: a bin of a histogram."""
+
+    split: str | None
+    low: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoxPlace:
+    """Boxes of one split with their centre in one cell, sixteenths of the picture."""
+
+    split: str | None
+    cell_x: int
+    cell_y: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoxPair:
+    """Pictures with boxes of both classes."""
+
+    label: str
+    other: str
+    pictures: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoxStatistics:
+    """Statistics of the boxes of a run.
+
+    `counts`: pictures by number of boxes; `ratios`: boxes by log2 of width / height; `overlaps`:
+    boxes by greatest IoU with another, from -1 those that touch none; `places`: by centre; `pairs`:
+    the most frequent of `n_pairs`. `annotated` counts pictures that an annotation file lists.
+    """
+
+    annotated: int
+    classes: tuple[BoxClass, ...]
+    counts: tuple[BoxBin, ...]
+    ratios: tuple[BoxBin, ...]
+    overlaps: tuple[BoxBin, ...]
+    places: tuple[BoxPlace, ...]
+    pairs: tuple[BoxPair, ...]
+    n_pairs: int
+
+    @property
+    def boxes(self) -> int:
+        """Boxes in all."""
+        return sum(c.boxes for c in self.classes)
+
+    def by_split(self) -> dict[str | None, int]:
+        """Return boxes by split, train first."""
+        return sum_by_key((c.split, c.boxes) for c in self.classes)
+
+    def by_class(self) -> dict[str | None, int]:
+        """Return boxes by class, the most frequent first."""
+        totals = sum_by_key((c.label, c.boxes) for c in self.classes)
+        return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0] or "")))
+
+    def sizes(self) -> dict[str | None, tuple[int, int, int]]:
+        """Return small, medium and large boxes by split."""
+        return {
+            split: (
+                sum(c.small for c in self.classes if c.split == split),
+                sum(c.medium for c in self.classes if c.split == split),
+                sum(c.large for c in self.classes if c.split == split),
+            )
+            for split in self.by_split()
+        }
+
+
+def load_box_statistics(store: Store) -> BoxStatistics | None:
+    """Return the statistics of a run; None where it has no annotated pictures."""
+    annotated = int(store.scalar("SELECT count(*) FROM box_images"))
+    if not annotated:
+        return None
+    columns = ", ".join(field.name for field in fields(BoxClass))
+    return BoxStatistics(
+        annotated,
+        _rows(store, BoxClass, f"SELECT {columns} FROM box_classes ORDER BY {BY_SPLIT}, label"),
+        _bins(store, "box_counts", "boxes", "pictures"),
+        _bins(store, "box_ratios", "low", "boxes"),
+        _bins(store, "box_overlaps", "low", "boxes"),
+        _rows(
+            store,
+            BoxPlace,
+            "FROM (SELECT split, cell_x, cell_y, sum(boxes)::BIGINT AS n FROM box_positions "
+            f"GROUP BY ALL) ORDER BY {BY_SPLIT}, cell_y, cell_x",
+        ),
+        _rows(
+            store,
+            BoxPair,
+            f"FROM box_pairs ORDER BY pictures DESC, label, other LIMIT {PAIRS}",
+        ),
+        int(store.scalar("SELECT count(*) FROM box_pairs")),
+    )
+
+
+def _rows(store: Store, kind: type[T], sql: str) -> tuple[T, ...]:
+    return tuple(kind(**row) for row in store.rows(sql))
+
+
+def _bins(store: Store, table: str, low: str, n: str) -> tuple[BoxBin, ...]:
+    sql = f"SELECT split, {low}::DOUBLE AS low, {n} AS n FROM {table} ORDER BY {BY_SPLIT}, low"
+    return _rows(store, BoxBin, sql)
+
+
+def sum_by_key(pairs: Iterable[tuple[str | None, int]]) -> dict[str | None, int]:
+    """Return the sum of each key's counts, in the order in which keys come first."""
+    totals: dict[str | None, int] = {}
+    for key, count in pairs:
+        totals[key] = totals.get(key, 0) + count
+    return totals
+
+
+# ---- sentences ----
+
+
+_SQL = """
+    SELECT format, sum(n_files) AS files, sum(pictures) AS pictures, sum(matched) AS matched,
+        sum(objects) AS objects, count(*) AS groups, min(file) AS first,
+        sum(n_files) FILTER (WHERE NOT complete) AS broken,
+        string_agg(DISTINCT nullif(not_read, ''), '; ' ORDER BY nullif(not_read, '')) AS rest,
+        (SELECT count(DISTINCT label) FROM categories c JOIN annotation_files g
+            ON g.file = c.file WHERE g.format = f.format) AS classes
+    FROM annotation_files f GROUP BY format ORDER BY format
+"""
+
+
+def annotation_sentences(store: Store) -> list[str]:
+    """Return one sentence per format: pictures, boxes, classes, and what was not read."""
+    if not store.columns("annotation_files"):
+        return []
+    sentences = []
+    for row in store.rows(_SQL):
+        more = f" and {row['groups'] - 1:,} more" if row["groups"] > 1 else ""
+        said = (
+            f"{row['format']} annotations: {_count(row['pictures'], 'picture')}, "
+            f"{_count(row['objects'], 'box', 'boxes')}, "
+            f"{_count(row['classes'], 'class', 'classes')} (from {row['first']}{more})"
+        )
+        missing = int(row["pictures"] - row["matched"])
+        if missing:
+            said += f"; {_count(missing, 'picture')} of these could not be found"
+        if row["broken"]:
+            said += f"; {_count(row['broken'], 'file')} could not be read whole"
+        if row["rest"]:
+            said += f"; not examined: {row['rest']}"
+        sentences.append(f"{said}.")
+    return sentences
+
+
+def _count(n: int, one: str, many: str = "") -> str:
+    return f"{int(n):,} {one if n == 1 else many or one + 's'}"

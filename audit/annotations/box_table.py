@@ -1,7 +1,8 @@
 """Tables of boxes: CSV files whose columns name a picture and the four numbers of a box.
 
 The columns are found by their usual names. A table that lists exactly boxes that another file of
-the dataset holds is read all the same: BOX022 compares them.
+the dataset holds is read all the same: BOX022 compares them. Open Images is one with boxes in
+shares, classes by machine ids, and their names in another file.
 """
 
 from __future__ import annotations
@@ -10,23 +11,19 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from audit.annotations.box_columns import LABEL, PICTURE
-from audit.annotations.discovery import AnnotationGroup
-from audit.annotations.outcome import ReadOutcome
-from audit.annotations.problems import ProblemLog
-from audit.annotations.sink import Sink
-from audit.sources.box_names import first_column, number_columns
+from audit.annotations.discovery import LABEL, PICTURE, AnnotationGroup
+from audit.annotations.sink import Reading
+from audit.sources.tables import first_column, number_columns
 
 
-def read_box_table(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
+def read_box_table(reading: Reading) -> None:
     """Read a CSV file of boxes into the tables."""
-    problems = ProblemLog(group.file)
-    frame = read_csv_text(group, problems)
+    frame = read_csv_text(reading)
     names = frame.columns if frame is not None else []
     picture, numbers = first_column(names, PICTURE), number_columns(names)
     if frame is None or picture is None or numbers is None:
-        sink.add_problems(problems)
-        return ReadOutcome("corners px", complete=False)
+        reading.form, reading.complete = "corners px", False
+        return
     form, columns = numbers
     label = first_column(names, LABEL)
     sides = ("width", "height") if form == "corners" and {"width", "height"} <= set(names) else ()
@@ -37,17 +34,17 @@ def read_box_table(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
         declared_width=pl.col("width").cast(pl.Float64, strict=False) if sides else pl.lit(None),
         declared_height=pl.col("height").cast(pl.Float64, strict=False) if sides else pl.lit(None),
     )
-    note_texts(rows, columns, problems)
-    add_rows(group.file, rows, sink)
-    sink.add_problems(problems)
-    return ReadOutcome(f"{form} px", objects=rows.height)
+    reading.form = f"{form} px"
+    note_texts(rows, columns, reading)
+    add_rows(rows, reading)
 
 
-def read_manifest_boxes(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
+def read_manifest_boxes(reading: Reading) -> None:
     """Read the boxes of a manifest, whose rows name samples; a row without numbers has no box."""
-    problems = ProblemLog(group.file)
-    assert group.manifest is not None
-    form, rows = group.manifest.box_rows()
+    manifest = reading.group.manifest
+    assert manifest is not None
+    form, rows = manifest.box_rows()
+    reading.form = f"{form} px"
     numbers = [f"n{i}" for i in range(1, 5)]
     names = ["line", "image_key", "file_name", *numbers, "category_key", "width", "height"]
     schema = dict.fromkeys(names, pl.String) | {"line": pl.Int64}
@@ -58,19 +55,17 @@ def read_manifest_boxes(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
         **{f"v{i}": pl.col(f"n{i}").cast(pl.Float64, strict=False) for i in range(1, 5)},
     )  # fmt: skip
     given = frame.filter(pl.any_horizontal(pl.col(numbers).is_not_null()))
-    columns = group.manifest.box_columns
-    note_texts(given.rename(dict(zip(numbers, columns, strict=True))), columns, problems)
+    columns = manifest.box_columns
+    note_texts(given.rename(dict(zip(numbers, columns, strict=True))), columns, reading)
     pictures = frame.unique("image_key", keep="first", maintain_order=True)
     kept = ("image_key", "file_name", "line", "entry", "width", "height")
-    sink.add_frame("annotated_images", pictures.select(*kept, file=pl.lit(group.file)))
-    add_objects(group.file, given, sink)
-    sink.add_problems(problems)
-    return ReadOutcome(f"{form} px", objects=given.height)
+    reading.add_frame("annotated_images", pictures.select(kept))
+    add_objects(given, reading)
 
 
-def read_csv_text(group: AnnotationGroup, problems: ProblemLog) -> pl.DataFrame | None:
+def read_csv_text(reading: Reading) -> pl.DataFrame | None:
     """Return a CSV file as texts, with `line`; names of columns in lower case. None: unreadable."""
-    path = group.path(group.names[0])
+    path = reading.group.path(reading.group.names[0])
     try:
         frame = pl.read_csv(
             path, infer_schema=False, encoding="utf8-lossy", truncate_ragged_lines=True,
@@ -78,13 +73,13 @@ def read_csv_text(group: AnnotationGroup, problems: ProblemLog) -> pl.DataFrame 
         )  # fmt: skip
     except (pl.exceptions.PolarsError, OSError) as error:
         said = str(error).partition("\n")[0][:120]
-        problems.add("malformed", f"the table cannot be read ({said})")
+        reading.note("malformed", f"the table cannot be read ({said})")
         return None
     if _ragged(path):
-        problems.add("malformed", "a line has more columns than the header", "see the last lines")
+        reading.note("malformed", "a line has more columns than the header", "see the last lines")
     lower = [name.strip().lower() for name in frame.columns]
     if len(set(lower)) < len(lower):
-        problems.add("duplicate-key", "two columns have the same name")
+        reading.note("duplicate-key", "two columns have the same name")
         return None
     frame = frame.rename(dict(zip(frame.columns, lower, strict=True)))
     texts = frame.with_columns(pl.all().str.strip_chars())
@@ -99,46 +94,79 @@ def _ragged(path: str) -> bool:
     return False
 
 
-def note_texts(rows: pl.DataFrame, columns: Sequence[str], problems: ProblemLog) -> None:
+def note_texts(rows: pl.DataFrame, columns: Sequence[str], reading: Reading) -> None:
     """Note cells that are no numbers."""
     for i, column in enumerate(columns, 1):
         bad = rows.filter(pl.col(f"v{i}").is_null())
         for row in bad.head(20).iter_rows(named=True):
             said = f"`{column}` is {str(row[column])[:40]!r}, no number"
-            problems.add("wrong-type", said, f"line {row['line']}", row["image_key"])
+            reading.note("wrong-type", said, f"line {row['line']}", row["image_key"])
         if bad.height > 20:
-            problems.add("wrong-type", f"`{column}` is no number", count=bad.height - 20)
+            reading.note("wrong-type", f"`{column}` is no number", count=bad.height - 20)
 
 
-def add_rows(file: str, rows: pl.DataFrame, sink: Sink) -> None:
+def add_rows(rows: pl.DataFrame, reading: Reading) -> None:
     """Append annotations (`image_key`, `category_key`, `v1`..`v4`, `line`), pictures, classes."""
     rows = rows.with_columns(entry=pl.col("line") - 2)
     pictures = rows.group_by("image_key", maintain_order=True).agg(
         pl.col("entry", "line").first(), width=pl.col("declared_width").first(),
         height=pl.col("declared_height").first(),
     )  # fmt: skip
-    named = pictures.with_columns(file=pl.lit(file), file_name=pl.col("image_key"))
-    sink.add_frame("annotated_images", named)
-    add_objects(file, rows, sink)
+    named = pictures.with_columns(file_name=pl.col("image_key"))
+    reading.add_frame("annotated_images", named)
+    add_objects(rows, reading)
 
 
-def add_objects(file: str, rows: pl.DataFrame, sink: Sink) -> None:
+def add_objects(rows: pl.DataFrame, reading: Reading) -> None:
     """Append annotations, and the classes that they use, unless a column `label` says otherwise."""
-    rows = rows.with_columns(file=pl.lit(file))
+    reading.objects = rows.height
     crowd = pl.col("crowd") if "crowd" in rows.columns else pl.lit(False)
-    sink.add_frame(
-        "annotations",
-        rows.select(
-            "file", "image_key", "entry", "line", "category_key", "v1", "v2", "v3", "v4",
-            crowd=crowd, kind=pl.lit("box"),
-        ),
+    boxes = rows.select(
+        "image_key", "entry", "line", "category_key", "v1", "v2", "v3", "v4", crowd=crowd,
+        kind=pl.lit("box"),
     )  # fmt: skip
+    reading.add_frame("annotations", boxes)
     if "label" in rows.columns:
         return
     used = rows.filter(pl.col("category_key").is_not_null()).unique(
         "category_key", keep="first", maintain_order=True
     )
-    sink.add_frame(
-        "categories",
-        used.select("file", "category_key", "entry", label="category_key", declared=pl.lit(False)),
-    )
+    classes = used.select("category_key", "entry", label="category_key", declared=pl.lit(False))
+    reading.add_frame("categories", classes)
+
+
+# ---- Open Images ----
+
+
+CORNERS = ("xmin", "ymin", "xmax", "ymax")
+
+
+def read_open_images(reading: Reading) -> None:
+    """Read a file of boxes into the tables."""
+    frame, reading.form = read_csv_text(reading), "corners share"
+    if frame is None:
+        reading.complete = False
+        return
+    crowd = pl.col("isgroupof") == "1" if "isgroupof" in frame.columns else pl.lit(False)
+    rows = frame.with_columns(
+        image_key=pl.col("imageid"), category_key=pl.col("labelname"),
+        crowd=crowd.fill_null(False), declared_width=pl.lit(None), declared_height=pl.lit(None),
+        **{f"v{i}": pl.col(c).cast(pl.Float64, strict=False) for i, c in enumerate(CORNERS, 1)},
+    )  # fmt: skip
+    note_texts(rows, CORNERS, reading)
+    names = _class_names(reading.group)
+    add_rows(rows.with_columns(label=pl.lit("")) if names else rows, reading)
+    for entry, (key, label) in enumerate(names.items()):
+        reading.add_class(entry, key, label, declared=True)
+
+
+def _class_names(group: AnnotationGroup) -> dict[str, str]:
+    """Return {machine id: name} of the file of class descriptions beside the boxes."""
+    for name in group.descriptions:
+        with open(group.path(name), encoding="utf-8-sig", errors="replace") as file:
+            lines = file.read(64 << 20).splitlines()
+        pairs = [line.split(",", 1) for line in lines if line.count(",")]
+        named = {key.strip(): label.strip().strip('"') for key, label in pairs}
+        named.pop("LabelName", None)
+        return named
+    return {}

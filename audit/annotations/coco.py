@@ -1,9 +1,13 @@
 """COCO: one JSON file for many pictures, read some thousand entries at a time.
 
-The document is cut into entries without being parsed (json_scan.py); polars parses a chunk in the
-fast way, and where a chunk has what a strict reader refuses (NaN, a text for a number), that chunk
-alone is read entry by entry (coco_entry.py), which says what is wrong with which. Captions are
-counted, panoptic segments become boxes. Cost: about 6 s of one core per 300 MB, 0.5 GB of memory.
+A 300 MB file as Python objects takes over 3 GB. So compiled code that knows only strings and
+brackets cuts the lists of the document into elements (`scan_document`, about 0.4 GB/s), and says
+the byte where the document ends too early, nests too deep or holds what is no JSON. Polars parses a
+chunk in the fast way, and where a chunk has what a strict reader refuses (NaN, a text for a
+number), that chunk alone is read entry by entry (`parse_entries`), which says what is wrong with
+which: each value becomes the nearest that a table can hold, or null, and a problem with its place.
+Captions are counted, panoptic segments become boxes. Cost: about 6 s of one core per 300 MB, 0.5 GB
+of memory.
 """
 
 from __future__ import annotations
@@ -11,37 +15,463 @@ from __future__ import annotations
 import io
 import json
 import mmap
+import re
 from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from audit.annotations import coco_entry, json_scan
-from audit.annotations.ahead import look_ahead
-from audit.annotations.discovery import AnnotationGroup
-from audit.annotations.outcome import ReadOutcome
-from audit.annotations.problems import ProblemLog
-from audit.annotations.shapes import add_keypoints, add_segmentations
-from audit.annotations.sink import Sink
+from audit.annotations.geometry import add_keypoints, add_segmentations, loads, number
+from audit.annotations.sink import Reading, look_ahead
+from audit.machine.compiled import compiled_on_first_call, plain_functions
+
+# ---- the outline of the document ----
+
+
+Bytes = NDArray[np.uint8]
+Positions = NDArray[np.int64]
+OK, TRUNCATED, WRONG, DEEP, MORE = 0, 1, 2, 3, 4
+DEPTH = 100  # a deeper nesting is a mistake or an attack: COCO needs five levels
+CHUNK = 1 << 15  # elements
+CHUNK_BYTES = 8 << 20
+SMALL = 2 << 20  # bytes of a document up to which it is read without compiled code
+LINE_BLOCK = 16 << 20  # bytes in which line ends are looked for together
+KEYS = 64  # keys of one element that are compared with each other
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Where the outline ends early: what is wrong, and the byte."""
+
+    status: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Consecutive elements of the list `key`: number of the first, boundaries, repeated keys."""
+
+    key: str
+    first: int
+    starts: Positions
+    ends: Positions
+    repeats: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A member of the document that is not a wanted list: its key and boundaries."""
+
+    key: str
+    start: int
+    end: int
+
+
+@compiled_on_first_call
+def _skip_space(text: Bytes, at: int) -> int:
+    while at < len(text) and (text[at] == 32 or (9 <= text[at] <= 13 and text[at] not in (11, 12))):
+        at += 1
+    return at
+
+
+@compiled_on_first_call
+def _skip_string(text: Bytes, at: int) -> int:
+    """Return the position after the string that begins at `at`, -1 if it does not end."""
+    at += 1
+    n = len(text)
+    while at < n:
+        if text[at] == 92:
+            at += 2
+        elif text[at] == 34:
+            return at + 1
+        else:
+            at += 1
+    return -1
+
+
+@compiled_on_first_call
+def _string_hash(text: Bytes, start: int, end: int) -> int:
+    value = np.uint64(1469598103934665603)
+    for at in range(start, end):
+        value = (value ^ np.uint64(text[at])) * np.uint64(1099511628211)
+    return int(np.int64(value))
+
+
+@compiled_on_first_call
+def _skip_nested(text: Bytes, at: int, seen: Positions) -> tuple[int, int, bool]:
+    """Skip the object or list at `at`; returns its end, a status, whether a key repeats in it."""
+    n, depth, n_seen, repeats, expects_key = len(text), 0, 0, False, False
+    while at < n:
+        c = text[at]
+        if c == 34:
+            end = _skip_string(text, at)
+            if end < 0:
+                return n, 1, repeats
+            if depth == 1 and expects_key and n_seen < len(seen):
+                value = _string_hash(text, at, end)
+                for k in range(n_seen):
+                    repeats = repeats or seen[k] == value
+                seen[n_seen] = value
+                n_seen += 1
+            expects_key = False
+            at = end
+            continue
+        if c == 123 or c == 91:
+            depth += 1
+            if depth > 100:
+                return at, 3, repeats
+            expects_key = c == 123
+        elif c == 125 or c == 93:
+            depth -= 1
+            if depth == 0:
+                return at + 1, 0, repeats
+        elif c == 44:
+            expects_key = True
+        at += 1
+    return n, 1, repeats
+
+
+@compiled_on_first_call
+def _skip_value(text: Bytes, at: int, seen: Positions) -> tuple[int, int, bool]:
+    """Skip any value at `at`; returns its end, a status, whether a key repeats in an object."""
+    n = len(text)
+    if at >= n:
+        return n, 1, False
+    c = text[at]
+    if c == 123:
+        return _skip_nested(text, at, seen)
+    if c == 91:
+        return _skip_nested(text, at, seen[:0])
+    if c == 34:
+        end = _skip_string(text, at)
+        return (n, 1, False) if end < 0 else (end, 0, False)
+    start = at
+    while at < n and text[at] not in (44, 93, 125, 32, 9, 10, 13, 58, 34, 123, 91):
+        at += 1
+    if at == n:
+        return n, 1, False
+    return at, (2 if at == start else 0), False
+
+
+@compiled_on_first_call
+def _split_list(
+    text: Bytes, at: int, starts: Positions, ends: Positions, repeats: NDArray[np.bool_], most: int
+) -> tuple[int, int, int]:
+    """Fill the boundaries of elements from `at` on, which follows `[` or a comma.
+
+    Returns how many, the position reached, and a status: 0 the list ended, 4 there are more.
+    """
+    seen = np.empty(64, np.int64)
+    n, count, begin = len(text), 0, at
+    while True:
+        at = _skip_space(text, at)
+        if at >= n:
+            return count, n, 1
+        if text[at] == 93 and at > 0:
+            previous = at - 1
+            while previous >= 0 and text[previous] in (32, 9, 10, 13):
+                previous -= 1
+            return count, at + 1, (2 if text[previous] == 44 else 0)
+        end, status, again = _skip_value(text, at, seen)
+        if status != 0:
+            return count, end, status
+        starts[count], ends[count], repeats[count] = at, end, again
+        count += 1
+        at = _skip_space(text, end)
+        if at >= n:
+            return count, n, 1
+        if text[at] == 44:
+            at += 1
+            if count == len(starts) or at - begin > most:
+                return count, at, 4
+        elif text[at] != 93:
+            return count, at, 2
+
+
+# The same functions for small documents, where loading compiled code takes longer than reading.
+_PLAIN = plain_functions(globals(), _string_hash=lambda text, start, end: hash(text[start:end]))
+
+
+def scan_document(
+    text: Bytes, lists: Collection[str], small: int = SMALL
+) -> Iterator[Elements | Value | Broken]:
+    """Yield the members of the object `text`: those in `lists` cut into elements, some at a time.
+
+    Ends with a `Broken` where the document is not whole. A text of up to `small` bytes is read
+    without compiled code, with the same result.
+    """
+    is_small = len(text) <= small
+    names: Mapping[str, Any] = _PLAIN if is_small else globals()
+    given: Any = text.tobytes() if is_small else text
+    skip_space, skip_string, skip_value, split_list = (
+        partial(names[f"_{name}"], given)
+        for name in ("skip_space", "skip_string", "skip_value", "split_list")
+    )
+    at = 3 if bytes(text[:3]) == b"\xef\xbb\xbf" else 0
+    at = skip_space(at)
+    if at >= len(text) or text[at] != ord("{"):
+        yield Broken(TRUNCATED if at >= len(text) else WRONG, at)
+        return
+    at = skip_space(at + 1)
+    while at < len(text) and text[at] == ord('"'):
+        end = skip_string(at)
+        colon = len(text) if end < 0 else skip_space(end)
+        if colon >= len(text) or text[colon] != ord(":"):
+            yield Broken(TRUNCATED if colon >= len(text) else WRONG, colon)
+            return
+        key, start = _text_of(text, at, end), skip_space(colon + 1)
+        if key in lists and start < len(text) and text[start] == ord("["):
+            at, status = yield from _elements(split_list, start + 1, key)
+        else:
+            at, status, _ = skip_value(start, np.empty(0, np.int64))
+            if status == OK:
+                yield Value(key, start, at)
+        if status != OK:
+            yield Broken(status, at)
+            return
+        at = skip_space(at)
+        if at < len(text) and text[at] == ord(","):
+            at = skip_space(at + 1)
+        elif at < len(text) and text[at] == ord("}"):
+            rest = skip_space(at + 1)
+            if rest < len(text):
+                yield Broken(WRONG, rest)
+            return
+        else:
+            break
+    if not (at < len(text) and text[at] == ord("}")):
+        yield Broken(TRUNCATED if at >= len(text) else WRONG, at)
+
+
+def _elements(
+    split_list: Callable[..., tuple[int, int, int]], at: int, key: str
+) -> Generator[Elements, None, tuple[int, int]]:
+    first, status = 0, MORE
+    while status == MORE:
+        starts, ends = np.empty(CHUNK, np.int64), np.empty(CHUNK, np.int64)
+        repeats = np.empty(CHUNK, np.bool_)
+        n, at, status = split_list(at, starts, ends, repeats, CHUNK_BYTES)
+        if n or first == 0:  # an empty list is a list as well
+            yield Elements(key, first, starts[:n], ends[:n], repeats[:n])
+        first += n
+    return at, status
+
+
+def _text_of(text: Bytes, start: int, end: int) -> str:
+    raw = bytes(text[start:end])
+    try:
+        return str(json.loads(raw))
+    except ValueError:
+        return raw.decode("utf-8", "replace")
+
+
+def count_lines(text: Bytes, start: int, end: int) -> int:
+    """Return the line ends between two bytes, in blocks: to compare a gigabyte takes another."""
+    blocks = range(start, end, LINE_BLOCK)
+    return sum(int((text[i : min(i + LINE_BLOCK, end)] == 10).sum()) for i in blocks)
+
+
+def lines_before(text: Bytes, positions: Positions, origin: int, line: int) -> Positions:
+    """Return the line (from 1) of each position; `line` is that of the byte `origin`."""
+    if not len(positions):
+        return positions
+    near = max(origin, int(positions[0]) - LINE_BLOCK)
+    line, origin = line + count_lines(text, origin, near), near
+    breaks = np.flatnonzero(text[origin : int(positions[-1])] == 10)
+    return np.searchsorted(breaks, positions - origin, side="left") + line
+
+
+def as_lines(text: Bytes, part: Elements) -> bytes:
+    """Return the elements one a line: line ends inside become blanks, commas between line ends."""
+    low = int(part.starts[0])
+    piece = np.array(text[low : int(part.ends[-1])])
+    piece[(piece == 10) | (piece == 13)] = 32
+    after, gaps = part.ends[:-1] - low, part.starts[1:] - part.ends[:-1]
+    widest = int(gaps.max()) if len(gaps) else 0
+    if widest > 256:  # long runs of blanks: too rare to be worth more than a plain loop
+        for start, gap in zip(after.tolist(), gaps.tolist(), strict=True):
+            piece[start : start + gap] = 32
+    else:
+        for k in range(widest):
+            piece[after[gaps > k] + k] = 32
+    piece[after] = 10
+    return piece.tobytes()
+
+
+# ---- entries one by one ----
+
+
+NUMBERS = pl.List(pl.Float64)
+SCHEMAS: Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]] = {
+    "images": {
+        "id": pl.String, "file_name": pl.String, "width": pl.Float64, "height": pl.Float64,
+        "attributes": pl.String,
+    },
+    "annotations": {
+        "id": pl.String, "image_id": pl.String, "category_id": pl.String, "bbox": NUMBERS,
+        "area": pl.Float64, "iscrowd": pl.String, "segmentation": pl.String, "keypoints": NUMBERS,
+        "num_keypoints": pl.Float64, "track_id": pl.String, "attributes": pl.String,
+        "caption": pl.String, "segments_info": pl.String,
+    },
+}  # fmt: skip
+NAMED = 20  # problems of one kind that are named in one chunk
+BARE_ID = {
+    word: re.compile(rb'"' + word.encode() + rb'"[ \t\r\n]*:[ \t\r\n]*-?\d')
+    for word in ("id", "image_id")
+}
+_TEXTS = {
+    "images": ("id", "file_name"),
+    "annotations": ("id", "image_id", "category_id", "iscrowd", "track_id", "caption"),
+}
+_NUMBERS = {"images": ("width", "height"), "annotations": ("area", "num_keypoints")}
+_LISTS = {"images": (), "annotations": ("bbox", "keypoints")}
+_JSON = {"images": ("attributes",), "annotations": ("segmentation", "attributes", "segments_info")}
+
+
+def parse_entries(document: Document, part: Elements, lines: Positions) -> pl.DataFrame:
+    """Return the entries as the fast parser would, with what it refuses noted as problems."""
+    rows = []
+    for k, (start, end) in enumerate(zip(part.starts.tolist(), part.ends.tolist(), strict=True)):
+        place = f"{part.key}[{part.first + k}], line {lines[k]}, byte {start}"
+        try:
+            entry = loads(bytes(document.text[start:end]))
+        except ValueError as error:
+            said = str(error).split(": line")[0]
+            document.reading.note("malformed", f"an entry is no JSON ({said})", place)
+            entry = None
+        if entry is not None and not isinstance(entry, dict):
+            document.reading.note("malformed", "an entry is no object", place)
+            entry = None
+        rows.append(_row(document.reading, part.key, entry, place))
+    schema = {**SCHEMAS[part.key], "present": pl.Boolean}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _row(reading: Reading, key: str, entry: Mapping[str, Any] | None, place: str) -> dict[str, Any]:
+    names = (*_TEXTS[key], *_NUMBERS[key], *_LISTS[key], *_JSON[key])
+    if entry is None:
+        return {**dict.fromkeys(names), "present": False}
+    row: dict[str, Any] = {"present": True}
+    image = _text(entry.get("image_id"))
+    for name in _TEXTS[key]:
+        row[name] = _text(entry.get(name))
+        if isinstance(entry.get(name), list | dict):
+            reading.note("wrong-type", f"`{name}` is a list or an object", place, image)
+    for name in _NUMBERS[key]:
+        value, wrong = number(entry.get(name))
+        row[name] = value
+        if wrong and entry.get(name) is not None:
+            reading.note("wrong-type", f"`{name}` is {wrong}, not a number", place, image)
+    for name in _LISTS[key]:
+        row[name] = _numbers(reading, entry.get(name), name, place, image)
+    for name in _JSON[key]:
+        value = entry.get(name)
+        row[name] = None if value is None else json.dumps(value, ensure_ascii=False)
+    return row
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, list | dict):
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    # A text with half of a surrogate pair cannot be stored.
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def _numbers(
+    reading: Reading, value: Any, name: str, place: str, image: str | None
+) -> list[float | None] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        reading.note("wrong-type", f"`{name}` is no list of numbers", place, image)
+        return None
+    converted = [number(item) for item in value]
+    wrong = sorted({what for _, what in converted if what})
+    if wrong:
+        said = f"`{name}` has {wrong[0]} where a number belongs"
+        reading.note("wrong-type", said, place, image)
+    return [item for item, _ in converted]
+
+
+def panoptic_segments(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per segment of panoptic annotations: each has a class and a box."""
+    rows = []
+    for row in frame.iter_rows(named=True):
+        try:
+            segments = loads(row["segments_info"].encode())
+        except ValueError:
+            continue
+        for segment in segments if isinstance(segments, list) else []:
+            if not isinstance(segment, dict):
+                continue
+            box = [number(v)[0] for v in segment.get("bbox") or [] if not isinstance(v, list)]
+            rows.append(
+                {
+                    **{k: row[k] for k in ("entry", "line", "byte", "image_id")},
+                    "id": _text(segment.get("id")), "bbox": box,
+                    "category_id": _text(segment.get("category_id")),
+                     "area": number(segment.get("area"))[0],
+                    "iscrowd": _text(segment.get("iscrowd")),
+                }
+            )  # fmt: skip
+    schema = {name: frame.schema[name] for name in ("entry", "line", "byte")}
+    texts = ("image_id", "id", "category_id", "iscrowd", "segmentation", "caption")
+    schema |= dict.fromkeys(texts, pl.String())
+    schema |= {"bbox": pl.List(pl.Float64), "area": pl.Float64(), "keypoints": pl.List(pl.Float64)}
+    return pl.DataFrame(rows, schema=schema)
+
+
+def add_categories(document: Document, part: Elements) -> None:
+    """Append the classes that the file declares."""
+    reading = document.reading
+    for k, (start, end) in enumerate(zip(part.starts.tolist(), part.ends.tolist(), strict=True)):
+        entry_number = part.first + k
+        place = f"categories[{entry_number}], byte {start}"
+        try:
+            entry = loads(bytes(document.text[start:end]))
+        except ValueError:
+            entry = None
+        if not isinstance(entry, dict):
+            reading.note("malformed", "a class is no JSON object", place)
+            continue
+        key, label = _text(entry.get("id")), _text(entry.get("name"))
+        if key is None or label is None:
+            what = "id" if key is None else "name"
+            reading.note("missing-key", f"a class has no `{what}`", place)
+        points = entry.get("keypoints")
+        reading.add_class(
+            entry_number, key, label or key, declared=True,
+            keypoints=points if isinstance(points, list) else None,
+            parent=_text(entry.get("supercategory")) or None,
+        )  # fmt: skip
+
+
+# ---- the file ----
+
 
 LISTS = ("images", "annotations", "categories")
 STATUS = {
-    json_scan.TRUNCATED: ("truncated", "the file ends inside its JSON: it was not written whole"),
-    json_scan.WRONG: ("not-json", "what is here is no JSON: a comma, colon or bracket is wrong"),
-    json_scan.DEEP: ("nesting", f"lists or objects nest deeper than {json_scan.DEPTH} levels"),
+    TRUNCATED: ("truncated", "the file ends inside its JSON: it was not written whole"),
+    WRONG: ("not-json", "what is here is no JSON: a comma, colon or bracket is wrong"),
+    DEEP: ("nesting", f"lists or objects nest deeper than {DEPTH} levels"),
 }
 
 
 @dataclass(slots=True)
-class _Reading:
-    """One file while it is read."""
+class Document:
+    """The bytes of one file, what was met in them, and where it goes."""
 
-    file: str
-    text: json_scan.Bytes
-    sink: Sink
-    problems: ProblemLog
-    outcome: ReadOutcome
+    reading: Reading
+    text: Bytes
     at: int = 0
     line: int = 1
     lists: set[str] = field(default_factory=set)
@@ -49,125 +479,100 @@ class _Reading:
     id_types: dict[str, set[str]] = field(default_factory=dict)
 
 
-def read_coco(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
+def read_coco(reading: Reading) -> None:
     """Read one COCO file into the tables; what is wrong becomes rows of problems."""
-    problems, outcome = ProblemLog(group.file), ReadOutcome("xywh px")
+    reading.form = "xywh px"
     try:
-        with open(group.path(group.names[0]), "rb") as file:
+        with open(reading.group.path(reading.group.names[0]), "rb") as file:
             if file.seek(0, io.SEEK_END) == 0:
-                problems.add("truncated", "the file is empty", "byte 0")
+                reading.note("truncated", "the file is empty", "byte 0")
             else:
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                    _read_mapped(mapped, group, sink, problems, outcome)
+                    _read_mapped(reading, mapped)
     except OSError as error:
-        problems.add("unreadable", f"the file cannot be read: {error.strerror or error}")
-    outcome.complete = not {"truncated", "not-json", "nesting", "unreadable"} & {
-        row["kind"] for row in problems.rows
-    }
-    sink.add_problems(problems)
-    return outcome
+        reading.note("unreadable", f"the file cannot be read: {error.strerror or error}")
+    kinds = {row["kind"] for row in reading.problems.rows}
+    reading.complete = not {"truncated", "not-json", "nesting", "unreadable"} & kinds
 
 
-def _read_mapped(
-    mapped: mmap.mmap,
-    group: AnnotationGroup,
-    sink: Sink,
-    problems: ProblemLog,
-    outcome: ReadOutcome,
-) -> None:
-    text = np.frombuffer(mapped, np.uint8)
+def _read_mapped(reading: Reading, mapped: mmap.mmap) -> None:
+    text: Bytes | None = np.frombuffer(mapped, np.uint8)
     try:
-        head = bytes(text[:2])
-        whole = _recoded(text, problems) if head in (b"\xff\xfe", b"\xfe\xff") else text
-        if whole is not None:
-            _read_text(_Reading(group.file, whole, sink, problems, outcome))
+        if mapped[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            said = "the file is UTF-16, which JSON readers refuse: save it as UTF-8"
+            reading.note("encoding", said)
+            short = len(mapped) <= 256 << 20
+            recoded = bytes(mapped).decode("utf-16", "replace").encode() if short else b""
+            text = np.frombuffer(recoded, np.uint8) if short else None
+        if text is not None:
+            _read_text(Document(reading, text))
     finally:
-        del text, whole
+        del text  # the map cannot be closed before
 
 
-def _recoded(text: json_scan.Bytes, problems: ProblemLog) -> json_scan.Bytes | None:
-    problems.add("encoding", "the file is UTF-16, which JSON readers refuse: save it as UTF-8")
-    if len(text) > 256 << 20:
-        return None
-    return np.frombuffer(bytes(text).decode("utf-16", "replace").encode(), np.uint8)
-
-
-def _read_text(reading: _Reading) -> None:
-    parts = json_scan.scan_document(reading.text, LISTS)
-    for part, frame in look_ahead(parts, lambda part: _parse_fast(reading.text, part)):
-        if isinstance(part, json_scan.Elements):
-            if part.first == 0:
-                _begin_list(reading, part.key)
-            _read_elements(reading, part, frame)
-        elif isinstance(part, json_scan.Value):
+def _read_text(document: Document) -> None:
+    parts = scan_document(document.text, LISTS)
+    for part, frame in look_ahead(parts, lambda part: _parse_fast(document.text, part)):
+        if isinstance(part, Elements):
+            if part.first == 0 and part.key in document.lists:
+                said = f"the key `{part.key}` is given twice: most readers keep the last alone"
+                document.reading.note("duplicate-key", said, f"key {part.key}")
+            document.lists.add(part.key)
+            _read_elements(document, part, frame)
+        elif isinstance(part, Value):
             if part.key in LISTS:
                 what = f"`{part.key}` is no list, so it was not read"
-                reading.problems.add("wrong-type", what, f"byte {part.start}")
+                document.reading.note("wrong-type", what, f"byte {part.start}")
         else:
             kind, said = STATUS[part.status]
-            reading.problems.add(kind, said, _place(reading, part.at))
-    reading.outcome.not_read = ", ".join(f"{n:,} {what}" for what, n in reading.skipped.items())
-    _compare_id_types(reading)
+            document.reading.note(kind, said, _place(document, part.at))
+    document.reading.not_read = ", ".join(f"{n:,} {what}" for what, n in document.skipped.items())
+    _compare_id_types(document)
 
 
-def _begin_list(reading: _Reading, key: str) -> None:
-    if key in reading.lists:
-        said = f"the key `{key}` is given twice: most readers keep the last alone"
-        reading.problems.add("duplicate-key", said, f"key {key}")
-    reading.lists.add(key)
+def _place(document: Document, at: int) -> str:
+    line = 1 + count_lines(document.text, 0, at)
+    return f"line {line:,}, byte {at:,} of {len(document.text):,}"
 
 
-def _place(reading: _Reading, at: int) -> str:
-    line = 1 + json_scan.count_lines(reading.text, 0, at)
-    return f"line {line:,}, byte {at:,} of {len(reading.text):,}"
-
-
-def _read_elements(reading: _Reading, part: json_scan.Elements, frame: pl.DataFrame | None) -> None:
+def _read_elements(document: Document, part: Elements, frame: pl.DataFrame | None) -> None:
     if not len(part.starts):
         return
-    origin = reading.at if reading.at <= int(part.starts[0]) else 0
-    line = reading.line if origin else 1
-    lines = json_scan.lines_before(reading.text, part.starts, origin, line)
-    reading.at, reading.line = int(part.starts[-1]), int(lines[-1])
-    for k in np.flatnonzero(part.repeats)[: coco_entry.NAMED].tolist():
+    origin = document.at if document.at <= int(part.starts[0]) else 0
+    line = document.line if origin else 1
+    lines = lines_before(document.text, part.starts, origin, line)
+    document.at, document.line = int(part.starts[-1]), int(lines[-1])
+    for k in np.flatnonzero(part.repeats)[:NAMED].tolist():
         place = f"{part.key}[{part.first + k}], line {lines[k]}, byte {part.starts[k]}"
-        reading.problems.add("duplicate-key", "a key is given twice in one entry", place)
-    more = int(part.repeats.sum()) - coco_entry.NAMED
+        document.reading.note("duplicate-key", "a key is given twice in one entry", place)
+    more = int(part.repeats.sum()) - NAMED
     if more > 0:
-        reading.problems.add("duplicate-key", "a key is given twice in one entry", count=more)
-    chunk = bytes(reading.text[int(part.starts[0]) : int(part.ends[-1])])
-    _note_id_types(reading, part.key, chunk)
+        document.reading.note("duplicate-key", "a key is given twice in one entry", count=more)
+    chunk = bytes(document.text[int(part.starts[0]) : int(part.ends[-1])])
+    _note_id_types(document, part.key, chunk)
     if part.key == "categories":
-        coco_entry.add_categories(reading.file, reading.sink, reading.problems, reading.text, part)
+        add_categories(document, part)
         return
     if frame is None:
-        frame = coco_entry.parse_entries(reading.text, part, lines, reading.problems)
-    places = pl.DataFrame(
-        {
-            "entry": np.arange(part.first, part.first + len(part.starts)),
-            "line": lines,
-            "byte": part.starts,
-        }
-    )
+        frame = parse_entries(document, part, lines)
+    numbers = np.arange(part.first, part.first + len(part.starts))
+    places = pl.DataFrame({"entry": numbers, "line": lines, "byte": part.starts})
     frame = pl.concat([frame, places], how="horizontal").filter(pl.col("present"))
-    frame = frame.with_columns(file=pl.lit(reading.file))
     if part.key == "images":
-        _add_images(reading, frame)
+        _add_images(document, frame)
     else:
-        _add_annotations(reading, frame)
+        _add_annotations(document, frame)
 
 
-def _parse_fast(
-    text: json_scan.Bytes, part: json_scan.Elements | json_scan.Value | json_scan.Broken
-) -> pl.DataFrame | None:
+def _parse_fast(text: Bytes, part: Elements | Value | Broken) -> pl.DataFrame | None:
     """Return the entries as a frame, None where there are none or the strict parser refuses."""
-    if not isinstance(part, json_scan.Elements) or part.key not in coco_entry.SCHEMAS:
+    if not isinstance(part, Elements) or part.key not in SCHEMAS:
         return None
     if not len(part.starts):
         return None
-    lines = json_scan.as_lines(text, part)
+    lines = as_lines(text, part)
     try:
-        frame = pl.read_ndjson(io.BytesIO(lines), schema=dict(coco_entry.SCHEMAS[part.key]))
+        frame = pl.read_ndjson(io.BytesIO(lines), schema=dict(SCHEMAS[part.key]))
     except (pl.exceptions.PolarsError, ValueError):
         return None
     return None if frame.height != len(part.starts) else frame.with_columns(present=pl.lit(True))
@@ -176,50 +581,39 @@ def _parse_fast(
 # ---- pictures ----
 
 
-def _add_images(reading: _Reading, frame: pl.DataFrame) -> None:
+def _add_images(document: Document, frame: pl.DataFrame) -> None:
     bad = frame.filter(pl.col("id").is_null() | pl.col("file_name").is_null())
-    for row in bad.head(coco_entry.NAMED).iter_rows(named=True):
+    for row in bad.head(NAMED).iter_rows(named=True):
         what = "id" if row["id"] is None else "file_name"
-        place = f"images[{row['entry']}], line {row['line']}, byte {row['byte']}"
-        reading.problems.add("missing-key", f"a picture's entry has no `{what}`", place)
-    reading.outcome.pictures += frame.height
-    reading.sink.add_frame(
-        "annotated_images",
-        frame.select(
-            "file", "entry", "line", "byte", "file_name", "width", "height", "attributes",
-            image_key="id",
-        ),
-    )  # fmt: skip
+        said = f"a picture's entry has no `{what}`"
+        _note_entry(document, "images", row, "missing-key", said)
+    columns = ("entry", "line", "byte", "file_name", "width", "height", "attributes")
+    document.reading.add_frame("annotated_images", frame.select(*columns, image_key="id"))
 
 
 # ---- annotations ----
 
 
-def _add_annotations(reading: _Reading, frame: pl.DataFrame) -> None:
+def _add_annotations(document: Document, frame: pl.DataFrame) -> None:
     segments = frame.filter(pl.col("segments_info").is_not_null())
     if segments.height:
-        frame = pl.concat(
-            [
-                frame.filter(pl.col("segments_info").is_null()),
-                coco_entry.panoptic_segments(segments),
-            ],
-            how="diagonal_relaxed",
-        )
+        others = frame.filter(pl.col("segments_info").is_null())
+        frame = pl.concat([others, panoptic_segments(segments)], how="diagonal_relaxed")
     captions = int(frame["caption"].is_not_null().sum())
     if captions:
-        reading.skipped["captions"] += captions
+        document.skipped["captions"] += captions
         frame = frame.filter(pl.col("caption").is_null())
     if not frame.height:
         return
-    _note_misshapen(reading, frame)
-    outlines = add_segmentations(reading.sink, reading.problems, frame)
-    add_keypoints(reading.sink, frame)
+    _note_misshapen(document, frame)
+    outlines = add_segmentations(document.reading, frame)
+    add_keypoints(document.reading, frame)
     frame = _with_numbers(frame.join(outlines, on="entry", how="left"))
-    reading.outcome.objects += int((frame["kind"] != "label").sum())
-    reading.sink.add_frame(
+    document.reading.objects += int((frame["kind"] != "label").sum())
+    document.reading.add_frame(
         "annotations",
         frame.select(
-            "file", "entry", "line", "byte", "kind", "v1", "v2", "v3", "v4", "angle", "area",
+            "entry", "line", "byte", "kind", "v1", "v2", "v3", "v4", "angle", "area",
             "attributes", image_key="image_id", annotation_id="id", category_key="category_id",
             crowd=pl.col("iscrowd").is_in(["1", "true", "1.0"]), n_keypoints="num_keypoints",
             track="track_id",
@@ -253,39 +647,44 @@ def _with_numbers(frame: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _note_misshapen(reading: _Reading, frame: pl.DataFrame) -> None:
+def _note_misshapen(document: Document, frame: pl.DataFrame) -> None:
     length = pl.col("bbox").list.len()
     for row in frame.filter((length > 0) & ~length.is_in([4, 5])).iter_rows(named=True):
-        place = f"annotations[{row['entry']}], line {row['line']}, byte {row['byte']}"
         said = f"the box has {len(row['bbox'])} numbers instead of 4"
-        reading.problems.add("malformed", said, place, row["image_id"])
+        _note_entry(document, "annotations", row, "malformed", said)
     odd = frame.filter(
         ~pl.col("iscrowd").is_in(["0", "1", "0.0", "1.0", "true", "false"])
         | pl.col("image_id").str.contains(r"^[\[{]")
     )
     for row in odd.iter_rows(named=True):
-        place = f"annotations[{row['entry']}], line {row['line']}, byte {row['byte']}"
         said = "`iscrowd` is not 0 or 1, or `image_id` is a list or an object"
-        reading.problems.add("wrong-type", said, place, row["image_id"])
+        _note_entry(document, "annotations", row, "wrong-type", said)
     for row in frame.filter(pl.col("image_id").is_null()).iter_rows(named=True):
-        place = f"annotations[{row['entry']}], line {row['line']}, byte {row['byte']}"
-        reading.problems.add("missing-key", "an annotation has no `image_id`", place)
+        said = "an annotation has no `image_id`"
+        _note_entry(document, "annotations", row, "missing-key", said)
 
 
-def _note_id_types(reading: _Reading, key: str, chunk: bytes) -> None:
+def _note_entry(document: Document, key: str, row: Mapping[str, Any], kind: str, said: str) -> None:
+    place = f"{key}[{row['entry']}], line {row['line']}, byte {row['byte']}"
+    document.reading.note(kind, said, place, row.get("image_id"))
+
+
+def _note_id_types(document: Document, key: str, chunk: bytes) -> None:
     """Remember whether ids are numbers or texts: "1" is not 1 for the usual readers."""
     name = {"images": ["id"], "annotations": ["image_id"], "categories": []}[key]
     for word in name:
         quoted = any(f'"{word}"{colon}"'.encode() in chunk for colon in (": ", ":"))
-        bare = coco_entry.BARE_ID[word].search(chunk) is not None
-        types = reading.id_types.setdefault(f"{key}.{word}", set())
+        bare = BARE_ID[word].search(chunk) is not None
+        types = document.id_types.setdefault(f"{key}.{word}", set())
         types |= {"text"} if quoted else set()
         types |= {"number"} if bare else set()
 
 
-def _compare_id_types(reading: _Reading) -> None:
-    types = set[str]().union(*reading.id_types.values())
+def _compare_id_types(document: Document) -> None:
+    types = set[str]().union(*document.id_types.values())
     if len(types) > 1:
-        where = json.dumps({k: sorted(v) for k, v in reading.id_types.items()})
+        where = json.dumps({k: sorted(v) for k, v in document.id_types.items()})
         said = f"ids are numbers in one place and texts in another ({where}): readers compare them"
-        reading.problems.add("wrong-type", said.replace('"', ""), "images.id, annotations.image_id")
+        document.reading.note(
+            "wrong-type", said.replace('"', ""), "images.id, annotations.image_id"
+        )

@@ -14,17 +14,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from audit.annotations.box_columns import table_form
 from audit.records import sample_id
-from audit.sources.folder import FolderScope
+from audit.sources.folder import FolderReader
 from audit.sources.folder_listing import FolderEntries, head_and_tail, is_hidden, list_folder
 from audit.sources.formats import KINDS, extension_of_name
 from audit.sources.listed_tree import ListedTree
 from audit.sources.manifest import ManifestReader
+from audit.sources.tables import first_column, number_columns
 from audit.sources.walk import Exclusion
 
 SNIFFED = 20  # files of one folder that are opened to learn what the folder holds
-MANY = 3  # small files of one folder: from here on the first few speak for all
 _COCO = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
 _ANNOTATION = re.compile(r"<annotation[\s>]")  # `annotations` are those of CVAT
 _LABELME = re.compile(r'"(shapes|imagePath|imageHeight)"\s*:')
@@ -40,6 +39,13 @@ _NOT_LABELS = re.compile(
     r"(classes|names|labels|labelmap|readme|license|train|val|test|trainval|index|synsets)[\w.-]*$",
     re.I,
 )
+PICTURE = (
+    "filename", "file_name", "image", "image_path", "path", "file", "image_name", "img", "imageid",
+    "image_id",
+)  # fmt: skip
+LABEL = ("class", "label", "class_name", "category", "name", "label_name", "object")
+_OPEN_IMAGES = frozenset(("imageid", "labelname", "xmin", "xmax", "ymin", "ymax"))
+_DESCRIPTIONS = re.compile("class[-_]descriptions")
 _FILES = {"json": "json", "xml": "xml", "txt": "txt", "csv": "csv"}
 
 
@@ -109,19 +115,35 @@ class AnnotationGroup:
         path = self.folder + self.names[0] if self.single else self.folder.rstrip("/") or "."
         return sample_id(path, self.source)
 
+    @property
+    def descriptions(self) -> list[str]:
+        """The tables of class names that Open Images puts beside its boxes."""
+        tables = self.tree.files.get("csv", {}).get(self.folder, [])
+        return [name for name in tables if _DESCRIPTIONS.search(name)]
+
     def path(self, name: str) -> str:
         """Return the path of one of its files."""
         return os.path.join(self.root, self.folder + name)
 
     def key(self) -> str:
         """Return what tells whether a file changed: size, mtime and ctime of all."""
+        return self._state_of(self.folder, self.names)
+
+    def key_of_names(self) -> str:
+        """Return what tells whether a file changed that its reader may ask for class names."""
+        if self.format == "Open Images":
+            return self._state_of(self.folder, self.descriptions)
+        asks = self.format in ("YOLO", "masks")
+        return self._state_of("", self.tree.named) if asks else ""
+
+    def _state_of(self, below: str, names: Sequence[str]) -> str:
         import hashlib
 
-        state, folder = hashlib.blake2b(digest_size=16), self.path("")
-        for name in self.names:
+        state, folder = hashlib.blake2b(digest_size=16), os.path.join(self.root, below, "")
+        for name in names:
             try:
                 if self.tree.listed is not None:
-                    at = self.tree.listed.status(f"{self.root}/{self.folder}{name}")
+                    at = self.tree.listed.status(f"{self.root}/{below}{name}")
                     text = f"{name}\0{at.uri} {at.n_bytes} {at.mtime_ns} {at.ctime_ns}\n"
                 else:
                     s = os.stat(folder + name)
@@ -132,10 +154,13 @@ class AnnotationGroup:
         return state.hexdigest()
 
 
-def list_tree(scope: FolderScope) -> Tree:
+def list_tree(scope: FolderReader) -> Tree:
     """List the files of a tree that may hold annotations, in a fixed order."""
-    tree, exclusion = Tree(scope.root, scope.name, listed=scope.listed), Exclusion(scope.exclude)
-    ignored, seen = {os.path.realpath(p) for p in scope.ignore}, set[str]()
+    tree, exclusion = (
+        Tree(scope.root, scope.name, listed=scope.listed),
+        Exclusion(scope.given.exclude),
+    )
+    ignored, seen = {os.path.realpath(p) for p in scope.given.ignore}, set[str]()
     waiting = [""]
     while waiting:
         folder = waiting.pop()
@@ -157,7 +182,7 @@ def list_tree(scope: FolderScope) -> Tree:
     return tree
 
 
-def _met(scope: FolderScope, folder: str) -> FolderEntries | None:
+def _met(scope: FolderReader, folder: str) -> FolderEntries | None:
     """Return what the walk for pictures listed; None where pictures may be masks."""
     if scope.listed is not None or _is_mask_folder(folder):
         return None
@@ -251,6 +276,19 @@ def _csv_groups(tree: Tree) -> list[AnnotationGroup]:
     return groups
 
 
+def table_form(text: str) -> str | None:
+    """Return `Open Images` or `table` for how a CSV file of boxes starts, None for another."""
+    names = _names(text)
+    if set(names) >= _OPEN_IMAGES:
+        return "Open Images"
+    return "table" if first_column(names, PICTURE) and number_columns(names) else None
+
+
+def _names(text: str) -> list[str]:
+    header = text.lstrip("\ufeff").partition("\n")[0]
+    return [name.strip().strip('"').lower() for name in header.split(",")]
+
+
 # ---- YOLO ----
 
 
@@ -285,3 +323,15 @@ def _looks_labelled(tree: Tree, folder: str, names: Sequence[str]) -> bool:
     lines = [text.lstrip("\ufeff").strip().splitlines()[0] for text in texts if text.strip()]
     good = sum(bool(_LABEL_LINE.match(line.replace(",", " "))) for line in lines)
     return good * 2 > len(lines) if lines else False
+
+
+def read_label_map(group: AnnotationGroup) -> list[list[str]]:
+    """Return the lines of VOC's `labelmap.txt` beside a folder: `name:r,g,b:parts:actions`."""
+    above = group.folder.rstrip("/").rpartition("/")[0]
+    path = os.path.join(group.root, above, "labelmap.txt")
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = [line.partition("#")[0].strip() for line in file.read(1 << 20).splitlines()]
+    except OSError:
+        return []
+    return [line.split(":") for line in lines if ":" in line]

@@ -12,63 +12,60 @@ from __future__ import annotations
 import io
 import os
 import warnings
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.annotations.discovery import OBJECT_MASKS, AnnotationGroup
-from audit.annotations.outcome import ReadOutcome
-from audit.annotations.problems import ProblemLog
-from audit.annotations.shapes import mask_shape
-from audit.annotations.sink import Sink
+from audit.annotations.discovery import OBJECT_MASKS, AnnotationGroup, read_label_map
+from audit.annotations.geometry import mask_shape
+from audit.annotations.sink import Reading
 from audit.records import sample_id
 
 Indices = NDArray[np.uint8]
+Colours: TypeAlias = dict[tuple[int, int, int], int]
 VOID = 255
 MOST_PIXELS = 200_000_000
 FEW_EMPTY = 0.1  # share of empty masks up to which each of them is taken for a mistake
 
 
-def read_masks(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
+def read_masks(reading: Reading) -> None:
     """Read the PNG files of one folder into the tables."""
-    problems, outcome = ProblemLog(group.file), ReadOutcome("xywh px")
+    group, reading.form = reading.group, "xywh px"
     names, colours = _label_map(group)
     used, empty = set[int](), list[tuple[str, int, int]]()
     for position, name in enumerate(group.names):
         key = sample_id(name)
         stem = key.rpartition(".")[0]
-        head = {"file": group.file, "image_key": key}
-        sink.add("annotated_images", {**head, "entry": position, "file_name": f"{stem}.jpg"})
-        classes = _indices(group.path(name), colours, key, problems)
+        reading.add("annotated_images", image_key=key, entry=position, file_name=f"{stem}.jpg")
+        classes = _indices(reading, group.path(name), colours, key)
         if classes is None:
-            outcome.complete = False
+            reading.complete = False
             continue
-        masks = _masks(group, name, key, classes, colours, problems)
+        masks = _masks(reading, name, key, classes)
         for entry, (number, mask) in enumerate(masks):
             used.add(number)
-            outcome.objects += 1
-            _add(sink, head, entry, str(number), mask)
+            reading.objects += 1
+            _add(reading, key, entry, str(number), mask)
         if not masks:
             empty.append((key, classes.shape[1], classes.shape[0]))
-    _add_empty(group, sink, empty, named=bool(names))
-    _add_classes(group, sink, names, used)
-    sink.add_problems(problems)
-    return outcome
+    _add_empty(reading, empty, named=bool(names))
+    known = names or {number: f"class {number}" for number in sorted(used)}
+    for entry, (number, label) in enumerate(known.items()):
+        reading.add_class(entry, str(number), label, declared=bool(names))
 
 
 def _masks(
-    group: AnnotationGroup, name: str, key: str, classes: Indices,
-    colours: dict[tuple[int, int, int], int], problems: ProblemLog,
-) -> list[tuple[int, NDArray[np.bool_]]]:  # fmt: skip
+    reading: Reading, name: str, key: str, classes: Indices
+) -> list[tuple[int, NDArray[np.bool_]]]:
     """Return (class, mask) of each object, or of each class where objects are not told apart."""
-    above = group.folder.rstrip("/").rpartition("/")[0]
-    path = os.path.join(group.root, above, OBJECT_MASKS, name)
-    objects = _indices(path, {}, key, problems) if os.path.isfile(path) else None
+    above = reading.group.folder.rstrip("/").rpartition("/")[0]
+    path = os.path.join(reading.group.root, above, OBJECT_MASKS, name)
+    objects = _indices(reading, path, {}, key) if os.path.isfile(path) else None
     if objects is not None and objects.shape != classes.shape:
         h, w = objects.shape
         said = f"the mask of objects is of {w} x {h} px, that of classes of {classes.shape[1]} x "
-        problems.add("malformed-mask", f"{said}{classes.shape[0]}", key, key)
+        reading.note("malformed-mask", f"{said}{classes.shape[0]}", key, key)
         objects = None
     if objects is None:
         numbers = [n for n in np.unique(classes).tolist() if n not in (0, VOID)]
@@ -81,23 +78,20 @@ def _masks(
         number = int(inside.argmax())
         if number == 0:
             said = f"the object {thing} lies where the mask of classes has none"
-            problems.add("malformed-mask", said, key, key)
+            reading.note("malformed-mask", said, key, key)
             continue
         found.append((number, mask))
     return found
 
 
-def _add(
-    sink: Sink, head: dict[str, str], entry: int, category: str, mask: NDArray[np.bool_]
-) -> None:
+def _add(reading: Reading, key: str, entry: int, category: str, mask: NDArray[np.bool_]) -> None:
     shape = mask_shape(column_runs(mask), mask.shape[1], mask.shape[0])
     box = {f"v{i}": shape[side] for i, side in enumerate(("x", "y", "width", "height"), 1)}
-    row: dict[str, Any] = {
-        **head, "entry": entry, "category_key": category, "kind": "outline", "crowd": False,
-        "area": shape["area"], **box,
-    }  # fmt: skip
-    sink.add("annotations", row)
-    sink.add("annotation_shapes", {**head, "entry": entry, **shape})
+    reading.add(
+        "annotations", image_key=key, entry=entry, category_key=category, kind="outline",
+        crowd=False, area=shape["area"], **box,
+    )  # fmt: skip
+    reading.add("annotation_shapes", image_key=key, entry=entry, **shape)
 
 
 def column_runs(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -108,36 +102,20 @@ def column_runs(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.concatenate([[0], runs]) if flat.size and flat[0] else runs
 
 
-def _add_empty(
-    group: AnnotationGroup, sink: Sink, empty: list[tuple[str, int, int]], *, named: bool
-) -> None:
+def _add_empty(reading: Reading, empty: list[tuple[str, int, int]], *, named: bool) -> None:
     """Keep masks without a pixel as such, where they are few."""
-    if len(empty) > FEW_EMPTY * len(group.names):
+    if len(empty) > FEW_EMPTY * len(reading.group.names):
         return
     for key, width, height in empty:
-        head = {"file": group.file, "image_key": key}
-        _add(sink, head, 0, "0", np.zeros((height, width), bool))
+        _add(reading, key, 0, "0", np.zeros((height, width), bool))
     if empty and not named:  # a list of classes has the background itself
-        row = {"file": group.file, "category_key": "0", "label": "background", "entry": -1}
-        sink.add("categories", {**row, "declared": False})
-
-
-def _add_classes(group: AnnotationGroup, sink: Sink, names: dict[int, str], used: set[int]) -> None:
-    known = names or {number: f"class {number}" for number in sorted(used)}
-    for entry, (number, label) in enumerate(known.items()):
-        sink.add(
-            "categories",
-            {"file": group.file, "category_key": str(number), "label": label, "entry": entry,
-             "declared": bool(names)},
-        )  # fmt: skip
+        reading.add_class(-1, "0", "background", declared=False)
 
 
 # ---- pixels ----
 
 
-def _indices(
-    path: str, colours: dict[tuple[int, int, int], int], key: str, problems: ProblemLog
-) -> Indices | None:
+def _indices(reading: Reading, path: str, colours: Colours, key: str) -> Indices | None:
     """Return the numbers of a mask (height, width), None with a problem noted."""
     from PIL import Image
 
@@ -148,26 +126,25 @@ def _indices(
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(raw), formats=("PNG",)) as image:
                 if image.width * image.height > MOST_PIXELS:
-                    problems.add("malformed-mask", "the mask has over 200 megapixels", key, key)
+                    reading.note("malformed-mask", "the mask has over 200 megapixels", key, key)
                     return None
                 image.load()
                 if image.mode in ("P", "L", "1"):
                     return np.asarray(image.convert("L") if image.mode == "1" else image, np.uint8)
                 if image.mode in ("RGB", "RGBA"):
-                    return _by_colour(np.asarray(image.convert("RGB")), colours, key, problems)
+                    return _by_colour(reading, np.asarray(image.convert("RGB")), colours, key)
                 said = f"the mask has pixels of mode {image.mode}, no numbers of classes"
     except OSError as error:
         said = f"a mask cannot be read: {error.strerror or 'it is no whole PNG'}"
     except Exception as error:  # noqa: BLE001 - a decoder raises what it likes on damage
         said = f"a mask cannot be read: {type(error).__name__}"
-    problems.add("unreadable" if "cannot" in said else "malformed-mask", said, key, key)
+    reading.note("unreadable" if "cannot" in said else "malformed-mask", said, key, key)
     return None
 
 
 def _by_colour(
-    pixels: NDArray[np.uint8], colours: dict[tuple[int, int, int], int], key: str,
-    problems: ProblemLog,
-) -> Indices | None:  # fmt: skip
+    reading: Reading, pixels: NDArray[np.uint8], colours: Colours, key: str
+) -> Indices | None:
     """Return numbers for colours; a colour that stands for none makes the mask unreadable."""
     packed = pixels.astype(np.int32) @ np.array([65536, 256, 1], np.int32)
     known = {(r << 16) + (g << 8) + b: n for (r, g, b), n in (colours or voc_colours()).items()}
@@ -176,13 +153,13 @@ def _by_colour(
     strange = [v for v in values.tolist() if v not in known]
     if strange:
         said = f"{len(strange):,} colours of the mask stand for no class, such as {strange[0]:06x}"
-        problems.add("malformed-mask", said, key, key)
+        reading.note("malformed-mask", said, key, key)
         return None
     numbers = np.array([known[v] for v in values.tolist()], np.uint8)
     return numbers[inverse].reshape(packed.shape)
 
 
-def voc_colours() -> dict[tuple[int, int, int], int]:
+def voc_colours() -> Colours:
     """Return {colour: number} of VOC's palette: the bits of the number, spread over the channels.
 
     Everingham et al., the development kit of the Pascal VOC challenge, `VOClabelcolormap`.
@@ -198,20 +175,11 @@ def voc_colours() -> dict[tuple[int, int, int], int]:
     return colours
 
 
-def _label_map(
-    group: AnnotationGroup,
-) -> tuple[dict[int, str], dict[tuple[int, int, int], int]]:
+def _label_map(group: AnnotationGroup) -> tuple[dict[int, str], Colours]:
     """Return names and colours of `labelmap.txt` beside the folder: `name:r,g,b:parts:actions`."""
-    above = group.folder.rstrip("/").rpartition("/")[0]
-    try:
-        path = os.path.join(group.root, above, "labelmap.txt")
-        with open(path, encoding="utf-8", errors="replace") as file:
-            lines = [line.partition("#")[0].strip() for line in file.read(1 << 20).splitlines()]
-    except OSError:
-        return {}, {}
-    parts = [line.split(":") for line in lines if ":" in line]
+    parts = read_label_map(group)
     names = {number: part[0].strip() for number, part in enumerate(parts)}
-    colours: dict[tuple[int, int, int], int] = {}
+    colours: Colours = {}
     for number, part in enumerate(parts):
         values = [v.strip() for v in part[1].split(",")]
         if len(values) == 3 and all(v.isdigit() and int(v) < 256 for v in values):

@@ -3,54 +3,68 @@
 Nothing is read again where neither samples nor annotation files changed: then the rows of the
 previous generation are copied. A reader that raises is a problem of its file, of which nothing is
 taken; the others go on.
+
+Files in archives and stores are copied to a temporary folder while they are read, because readers
+map files, look beside them and go through them in threads. A file that cannot be had is missing in
+the copy, and its reader says so. Cost: their size; of a store one request a file, 16 at a time.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.annotations.discovery import AnnotationGroup, find_groups, list_tree, manifest_group
-from audit.annotations.matching import match_pictures
-from audit.annotations.outcome import ReadOutcome
-from audit.annotations.problems import ProblemLog
-from audit.annotations.sink import Sink
-from audit.annotations.staging import on_this_machine
+from audit.annotations.discovery import (
+    OBJECT_MASKS,
+    AnnotationGroup,
+    find_groups,
+    list_tree,
+    manifest_group,
+)
+from audit.annotations.settling import match_pictures
+from audit.annotations.sink import Reading, Sink
 from audit.errors import AuditError, error_text
 from audit.run.annotation_tables import ANNOTATION_TABLES, DERIVED
-from audit.run.listing import is_listed_as_before
+from audit.run.reuse import PREVIOUS, is_listed_as_before
 from audit.run.store import Store
+from audit.sources.listed_tree import ListedTree
+from audit.sources.object_store import AT_ONCE
+from audit.sources.readings import ReadingError
 
 if TYPE_CHECKING:
     from audit.sources import Source
 
-READER_VERSION = "1"
+READER_VERSION = "2"
 READERS = {
     "COCO": ("coco", "read_coco"),
     "YOLO": ("yolo", "read_yolo"),
     "VOC": ("voc", "read_voc"),
     "LabelMe": ("labelme", "read_labelme"),
-    "Open Images": ("open_images", "read_open_images"),
+    "Open Images": ("box_table", "read_open_images"),
     "table": ("box_table", "read_box_table"),
     "masks": ("mask_png", "read_masks"),
     "manifest": ("box_table", "read_manifest_boxes"),
 }
 
 
-def read_annotations(store: Store, source: Source, previous: Path | None = None) -> None:
+def read_annotations(store: Store, source: Source) -> None:
     """Fill the tables of annotations from the files of `source`; `boxes` stays empty.
 
-    `previous` is the database of the last generation, whose rows are taken where nothing changed.
+    Where the last generation is attached as `previous`, its rows are taken if nothing changed.
     """
     for table in ANNOTATION_TABLES:
         store.execute(f"DELETE FROM {table}")
     groups = find_annotations(source)
     if not groups:
         return
-    keys = {group.file: f"{READER_VERSION} {group.key()}" for group in groups}
-    if previous is not None and _copied(store, previous, keys):
+    keys = {g.file: f"{READER_VERSION} {g.key()} {g.key_of_names()}" for g in groups}
+    if PREVIOUS in store.attached and _copied(store, keys):
         return
     sink = Sink(store)
     for group in groups:
@@ -78,47 +92,36 @@ def find_annotations(source: Source) -> list[AnnotationGroup]:
 
 def _read_group(group: AnnotationGroup, key: str, sink: Sink) -> None:
     module, name = READERS[group.format]
-    reader: Callable[[AnnotationGroup, Sink], ReadOutcome] = getattr(
+    read: Callable[[Reading], None] = getattr(
         importlib.import_module(f"audit.annotations.{module}"), name
     )
     try:
         with sink.whole(), on_this_machine(group) as here:
-            outcome = reader(here, sink)
+            reading = Reading(here, sink)
+            read(reading)
+            sink.add_problems(reading.problems)
     except (AuditError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - one broken file must not lose the scan
-        problems = ProblemLog(group.file)
-        problems.add("reader-failed", f"the reader failed: {error_text(error)}")
-        sink.add_problems(problems)
-        outcome = ReadOutcome("unknown", complete=False)
-    sink.add(
-        "annotation_files",
-        {
-            "file": group.file, "format": group.format, "file_key": key,
-            "n_files": len(group.names), "pictures": 0, "matched": 0, "objects": outcome.objects,
-            "classes": 0, "not_read": "; ".join(t for t in (outcome.not_read, outcome.remark) if t),
-            "complete": outcome.complete, "form": outcome.form,
-        },
+        reading = Reading(group, sink, complete=False)
+        reading.note("reader-failed", f"the reader failed: {error_text(error)}")
+        sink.add_problems(reading.problems)
+    reading.add(
+        "annotation_files", format=group.format, file_key=key, n_files=len(group.names), pictures=0,
+        matched=0, objects=reading.objects, classes=0, complete=reading.complete, form=reading.form,
+        not_read="; ".join(t for t in (reading.not_read, reading.remark) if t),
     )  # fmt: skip
 
 
-def _copied(store: Store, previous: Path, keys: dict[str, str]) -> bool:
+def _copied(store: Store, keys: dict[str, str]) -> bool:
     """Copy the rows of the previous generation where its files and samples are the same."""
-    store.attach(previous, "previous")
-    try:
-        if not store.columns("previous.annotation_files"):
-            return False
-        before = dict(
-            store.query("SELECT file, file_key FROM previous.annotation_files").iter_rows()
-        )
-        if before != keys or not _same_samples(store):
-            return False
-        for table in ANNOTATION_TABLES:
-            if table not in DERIVED:
-                store.execute(f"INSERT INTO {table} BY NAME FROM previous.{table}")
-        return True
-    finally:
-        store.detach("previous")
+    before = dict(store.query("SELECT file, file_key FROM previous.annotation_files").iter_rows())
+    if before != keys or not _same_samples(store):
+        return False
+    for table in ANNOTATION_TABLES:
+        if table not in DERIVED:
+            store.execute(f"INSERT INTO {table} BY NAME FROM previous.{table}")
+    return True
 
 
 def _same_samples(store: Store) -> bool:
@@ -128,3 +131,52 @@ def _same_samples(store: Store) -> bool:
     differs = f"({listed.format('')} EXCEPT ALL {listed.format('previous.')})"
     counts = "SELECT (SELECT count(*) FROM samples) = (SELECT count(*) FROM previous.samples)"
     return bool(store.scalar(counts)) and store.scalar(f"SELECT 1 FROM {differs} LIMIT 1") is None
+
+
+# ---- files in archives and stores ----
+
+
+MOST_BYTES = 4 << 30
+"""Bytes of one file: what is larger, or unpacks to more, is not copied."""
+
+
+@contextmanager
+def on_this_machine(group: AnnotationGroup) -> Iterator[AnnotationGroup]:
+    """Give a group whose files can be opened: itself, or a copy where it lies elsewhere."""
+    listed = group.tree.listed
+    if listed is None:
+        yield group
+        return
+    with tempfile.TemporaryDirectory(prefix="audit-annotations-") as folder:
+        top = Path(folder).resolve()
+        (top / group.folder).mkdir(parents=True, exist_ok=True)
+        names = list(dict.fromkeys(_needed(group, listed)))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(lambda name: _copy(listed, name, top), names))
+        tree = replace(group.tree, root=str(top), listed=None)
+        yield replace(group, root=str(top), tree=tree)
+
+
+def _needed(group: AnnotationGroup, listed: ListedTree) -> Iterator[str]:
+    """Yield the files of a group, and those that its reader looks at beside them."""
+    above = group.folder.rstrip("/").rpartition("/")[0]
+    above = f"{above}/" if above else ""
+    yield from (group.folder + name for name in group.names)
+    yield from group.tree.named
+    if group.format == "Open Images":
+        yield from (group.folder + name for name in group.descriptions)
+    if group.format == "masks":
+        objects = (f"{above}{OBJECT_MASKS}/{name}" for name in group.names)
+        yield from (path for path in objects if listed.has_file(f"{listed.root}/{path}"))
+
+
+def _copy(listed: ListedTree, name: str, top: Path) -> None:
+    target = top / name
+    if ".." in target.parts:
+        return  # no name of a store leads outside
+    try:
+        content = listed.read(f"{listed.root}/{name}", MOST_BYTES)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    except (ReadingError, FileNotFoundError, FileExistsError, NotADirectoryError, ValueError):
+        return

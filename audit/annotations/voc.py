@@ -1,6 +1,10 @@
 """Pascal VOC: one XML file a picture; corners in px, `difficult`, `truncated`, parts.
 
 Some programs add an outline to the box: `polygon` with x1, y1, x2, y2, ...
+
+The parser is expat, driven directly: it knows the line of every element. A document that declares
+entities is not read: none of the formats needs them, and they are how a file of one kilobyte
+becomes one of gigabytes.
 """
 
 from __future__ import annotations
@@ -9,154 +13,195 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
+from xml.parsers import expat
 
 import polars as pl
 
-from audit.annotations.discovery import AnnotationGroup
-from audit.annotations.outcome import ReadOutcome
-from audit.annotations.problems import ProblemLog
-from audit.annotations.shapes import add_rings
-from audit.annotations.sink import Sink
-from audit.annotations.xml_objects import Node, XmlError, float_of, parse_xml
+from audit.annotations.discovery import read_label_map
+from audit.annotations.geometry import RING_ROW, add_rings
+from audit.annotations.sink import Reading
 from audit.records import sample_id
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _COORDINATE = re.compile(r"[xy]\d+$")
-_RINGS: dict[str, pl.DataType] = {
-    "file": pl.String(), "image_key": pl.String(), "entry": pl.Int64(), "part": pl.Int32(),
-    "points": pl.List(pl.Float64),
-}  # fmt: skip
 _TRAITS = ("difficult", "truncated", "occluded", "pose", "difficulty")
 
 
-def read_voc(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
+def read_voc(reading: Reading) -> None:
     """Read the XML files of one folder into the tables."""
-    problems, outcome, used = ProblemLog(group.file), ReadOutcome("corners px"), dict[str, int]()
+    reading.form, used = "corners px", dict[str, int]()
     rings: list[dict[str, Any]] = []
-    for position, name in enumerate(group.names):
-        node, key = read_annotation_xml(group, name, problems), sample_id(name)
-        if node is None:
-            outcome.complete = False
-            stem = key.rpartition(".")[0]
-            head = {"file": group.file, "image_key": key, "entry": position, "line": 1}
-            sink.add("annotated_images", {**head, "file_name": f"{stem}.jpg"})
-            continue
-        _add_picture(group, key, position, node, sink, problems)
-        for entry, thing in enumerate(node.all("object")):
-            label = _add_object(group, key, entry, thing, sink, problems)
-            rings += _rings(group, key, entry, thing)
+    for position, name in enumerate(reading.group.names):
+        node, key = read_annotation_xml(reading, name), sample_id(name)
+        _add_picture(reading, key, position, node)
+        for entry, thing in enumerate(node.all("object") if node else ()):
+            label = _add_object(reading, key, entry, thing)
+            rings += _rings(key, entry, thing)
             used.setdefault(label or "", thing.line)
-            outcome.objects += 1
-    if rings:
-        add_rings(sink, pl.DataFrame(rings, schema=_RINGS))
-    declared = _declared(group)
+            reading.objects += 1
+    add_rings(reading, pl.DataFrame(rings, schema=RING_ROW))
+    declared = [part[0].strip() for part in read_label_map(reading.group)]
     for entry, label in enumerate(declared or [label for label in used if label]):
-        sink.add(
-            "categories",
-            {
-                "file": group.file, "category_key": label, "label": label, "entry": entry,
-                "declared": bool(declared),
-            },
-        )  # fmt: skip
-    sink.add_problems(problems)
-    return outcome
+        reading.add_class(entry, label, label, declared=bool(declared))
 
 
-def read_annotation_xml(group: AnnotationGroup, name: str, problems: ProblemLog) -> Node | None:
+def read_annotation_xml(reading: Reading, name: str) -> Node | None:
     """Return the `annotation` of a file, None with a problem noted."""
     key = sample_id(name)
     try:
-        with open(group.path(name), "rb") as file:
+        with open(reading.group.path(name), "rb") as file:
             node = parse_xml(file.read())
+        if node.name == "annotation":
+            return node
+        reading.note("malformed", f"a file is a <{node.name[:40]}>, no <annotation>", key, key)
     except OSError as error:
-        problems.add("unreadable", f"a file cannot be read: {error.strerror}", key, key)
-        return None
+        reading.note("unreadable", f"a file cannot be read: {error.strerror}", key, key)
     except XmlError as error:
-        problems.add("malformed", f"a file is no XML ({error})", f"{key}, line {error.line}", key)
-        return None
-    if node.name != "annotation":
-        problems.add("malformed", f"a file is a <{node.name[:40]}>, no <annotation>", key, key)
-        return None
-    return node
+        reading.note("malformed", f"a file is no XML ({error})", f"{key}, line {error.line}", key)
+    reading.complete = False
+    return None
 
 
-def _add_picture(
-    group: AnnotationGroup, key: str, position: int, node: Node, sink: Sink, problems: ProblemLog
-) -> None:
+def _add_picture(reading: Reading, key: str, position: int, node: Node | None) -> None:
+    node = node or Node("annotation", 1)  # of a file that cannot be read, the name alone
     named, stem = node.value("filename"), key.rpartition(".")[0]
     given = os.path.basename((named or "").replace("\\", "/")).rpartition(".")[0] or named
     if named and given != stem:
         said = f"the file names the picture {named[:200]}, another name than its own"
-        problems.add("name-differs", said, key, key)
+        reading.note("name-differs", said, key, key)
     sides = [node.value("size", side) for side in ("width", "height")]
     for side in sides:
         if side is not None and float_of(side) is None:
-            problems.add("wrong-type", f"the size {side[:40]!r} is no number", key, key)
-    sink.add(
-        "annotated_images",
-        {
-            "file": group.file, "image_key": key, "entry": position, "line": 1,
-            # Most readers go from the picture to the file of its name, whatever that file says.
-            "file_name": f"{stem}{_extension(named)}",
-            "width": float_of(sides[0]), "height": float_of(sides[1]),
-        },
+            reading.note("wrong-type", f"the size {side[:40]!r} is no number", key, key)
+    extension = os.path.splitext(named or "")[1]
+    # Most readers go from the picture to the file of its name, whatever that file says.
+    file_name = stem + (extension if 1 < len(extension) < 6 else ".jpg")
+    reading.add(
+        "annotated_images", image_key=key, entry=position, line=1, file_name=file_name,
+        width=float_of(sides[0]), height=float_of(sides[1]),
     )  # fmt: skip
 
 
-def _extension(named: str | None) -> str:
-    extension = os.path.splitext(named or "")[1]
-    return extension if 1 < len(extension) < 6 else ".jpg"
-
-
-def _add_object(
-    group: AnnotationGroup, key: str, entry: int, thing: Node, sink: Sink, problems: ProblemLog
-) -> str | None:
+def _add_object(reading: Reading, key: str, entry: int, thing: Node) -> str | None:
     label, place = thing.value("name"), f"{key}, object {entry}, line {thing.line}"
     if label is None:
-        problems.add("missing-key", "an object has no name", place, key)
+        reading.note("missing-key", "an object has no name", place, key)
     boxes = thing.all("bndbox")
     numbers: list[float | None] = [None] * 4
     if len(boxes) != 1:
-        problems.add("malformed", f"an object has {len(boxes)} boxes instead of 1", place, key)
+        reading.note("malformed", f"an object has {len(boxes)} boxes instead of 1", place, key)
     if boxes:
-        numbers = [_corner(boxes[0], name, place, key, problems) for name in CORNERS]
+        numbers = [_corner(reading, boxes[0], name, place, key) for name in CORNERS]
     traits = {name: text for name in _TRAITS if (text := thing.value(name))}
-    row: dict[str, Any] = {
-        "file": group.file, "image_key": key, "entry": entry, "line": thing.line,
-        "category_key": label, "kind": "box", "crowd": False, "track": thing.value("trackid"),
-        "attributes": json.dumps(traits) if traits else None,
+    reading.add(
+        "annotations", image_key=key, entry=entry, line=thing.line, category_key=label, kind="box",
+        crowd=False, track=thing.value("trackid"),
+        attributes=json.dumps(traits) if traits else None,
         **{f"v{i}": value for i, value in enumerate(numbers, 1)},
-    }  # fmt: skip
-    sink.add("annotations", row)
+    )  # fmt: skip
     return label
 
 
-def _rings(group: AnnotationGroup, key: str, entry: int, thing: Node) -> Iterator[dict[str, Any]]:
+def _rings(key: str, entry: int, thing: Node) -> Iterator[dict[str, Any]]:
     """Yield the outlines of an object; a point that is no number is null."""
     for part, polygon in enumerate(thing.all("polygon")):
         points = [float_of(n.text) for n in polygon.inside if _COORDINATE.match(n.name)]
         if points:
-            place = {"file": group.file, "image_key": key, "entry": entry}
-            yield {**place, "part": part, "points": points}
+            yield {"image_key": key, "entry": entry, "part": part, "points": points}
 
 
-def _corner(box: Node, name: str, place: str, key: str, problems: ProblemLog) -> float | None:
+def _corner(reading: Reading, box: Node, name: str, place: str, key: str) -> float | None:
     text = box.value(name)
     value = float_of(text)
     if value is None:
         what = "is missing" if text is None else f"is {text[:40]!r}, no number"
-        problems.add("wrong-type", f"`{name}` {what}", place, key)
+        reading.note("wrong-type", f"`{name}` {what}", place, key)
     return value
 
 
-def _declared(group: AnnotationGroup) -> list[str]:
-    """Return the classes of `labelmap.txt` beside the folder of annotations."""
-    above = group.folder.rstrip("/").rpartition("/")[0]
-    path = os.path.join(group.root, above, "labelmap.txt")
+# ---- XML ----
+
+
+MOST_BYTES = 64 << 20
+
+
+@dataclass(slots=True)
+class Node:
+    """An element: its name, the line where it begins, its text, the elements inside."""
+
+    name: str
+    line: int
+    text: str = ""
+    inside: list[Node] = field(default_factory=list)
+    attributes: dict[str, str] = field(default_factory=dict)
+
+    def first(self, name: str) -> Node | None:
+        """Return the first element inside of that name."""
+        return next((node for node in self.inside if node.name == name), None)
+
+    def all(self, name: str) -> list[Node]:
+        """Return the elements inside of that name."""
+        return [node for node in self.inside if node.name == name]
+
+    def value(self, *path: str) -> str | None:
+        """Return the text of the element at `path`, None without one or without text."""
+        node: Node | None = self
+        for name in path:
+            node = node.first(name) if node else None
+        return (node.text.strip() or None) if node else None
+
+
+class XmlError(ValueError):
+    """What is wrong with a document; `line` from 1."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def parse_xml(raw: bytes) -> Node:
+    """Return the outermost element; raises XmlError."""
+    if len(raw) > MOST_BYTES:
+        raise XmlError(f"it is larger than {MOST_BYTES >> 20} MB", 1)
+    top = Node("", 0)
+    stack, parser = [top], expat.ParserCreate()
+
+    def begin(name: str, attributes: dict[str, str]) -> None:
+        if len(stack) > 50:
+            raise XmlError("its elements nest deeper than 50 levels", parser.CurrentLineNumber)
+        node = Node(name, parser.CurrentLineNumber, attributes=attributes)
+        stack[-1].inside.append(node)
+        stack.append(node)
+
+    def end(_: str) -> None:
+        stack.pop()
+
+    def text(data: str) -> None:
+        stack[-1].text += data
+
+    def declared(*_: object) -> None:
+        raise XmlError("it declares entities", parser.CurrentLineNumber)
+
+    parser.StartElementHandler, parser.EndElementHandler = begin, end
+    parser.CharacterDataHandler, parser.buffer_text = text, True
+    parser.EntityDeclHandler = declared
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            lines = [line.partition("#")[0].strip() for line in file.read(1 << 20).splitlines()]
-    except OSError:
-        return []
-    return [line.partition(":")[0].strip() for line in lines if ":" in line]
+        parser.Parse(raw, True)
+    except expat.ExpatError as error:
+        said = expat.errors.messages.get(error.code, "not well-formed")
+        raise XmlError(said, error.lineno) from None
+    except (UnicodeDecodeError, LookupError, ValueError) as error:
+        if isinstance(error, XmlError):
+            raise
+        raise XmlError("its encoding is not what it declares", 1) from None
+    return top.inside[0]
+
+
+def float_of(text: str | None) -> float | None:
+    """Return a text as a number, None if it is none."""
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None

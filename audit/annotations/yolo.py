@@ -1,103 +1,67 @@
 """YOLO: one text file a picture, a line an object: class, then centre and size in shares of 1.
 
 Lines with more numbers are outlines, a polygon or four corners of a turned box; in a folder of
-poses (pose.py) they are keypoints behind the box. Where there are many, files without a fault
-are taken apart in one compiled pass (label_lines.py); the others, and a few small ones, by polars,
-which keeps what is needed to say what is wrong.
+poses they are keypoints behind the box. `data.yaml` says how many: `kpt_shape: [17, 3]`, `flip_idx`
+(what each keypoint becomes in a mirrored picture), `kpt_names`. Without `kpt_shape` a folder is one
+of poses where all its long lines have one length that fits a box and triples whose third number is
+0, 1 or 2: an outline of as many numbers, four corners of a turned box included, has shares there.
+
+Polars takes the lines apart, and keeps what is needed to say what is wrong.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
-from audit.annotations.ahead import look_ahead
-from audit.annotations.class_names import load_class_names
+from audit.annotations.class_names import StatedNames, Value, load_names, numbered_texts
 from audit.annotations.discovery import AnnotationGroup
-from audit.annotations.geometry import Numbers
-from audit.annotations.label_lines import PlainLines, read_plain_lines
-from audit.annotations.outcome import ReadOutcome
-from audit.annotations.pose import BOX, PoseForm, guess_pose, load_pose, pose_shapes
-from audit.annotations.problems import ProblemLog
-from audit.annotations.shapes import add_rings
-from audit.annotations.sink import Sink
+from audit.annotations.geometry import Numbers, add_rings
+from audit.annotations.keypoints import flip_names
+from audit.annotations.sink import ProblemLog, Reading, look_ahead
 from audit.records import sample_id
 
 FILES = 10_000  # read together
 TOGETHER = 256  # files that one thread reads in a row
-SMALL = 2 << 20  # bytes up to which compiled code costs more to load than it saves
-BLOCK, MOST_BYTES = 1 << 16, 64 << 20  # bytes of one file
+MOST_BYTES = 64 << 20  # of one file
 
 
-@dataclass(slots=True)
-class _Reading:
-    """One folder of label files while it is read; `pose` is known once some lines are."""
-
-    group: AnnotationGroup
-    sink: Sink
-    problems: ProblemLog
-    outcome: ReadOutcome
-    pose: PoseForm | None
-
-
-def read_yolo(group: AnnotationGroup, sink: Sink) -> ReadOutcome:
+def read_yolo(reading: Reading) -> None:
     """Read the text files of one folder into the tables."""
-    problems, outcome = ProblemLog(group.file), ReadOutcome("centre share")
-    names, named_by = load_class_names(group.tree, group.folder)
-    pose = load_pose(group.tree, group.folder, problems)
-    reading = _Reading(group, sink, problems, outcome, pose)
+    group, reading.form = reading.group, "centre share"
+    stated = load_names(group.tree, group.folder, reading.problems)
+    names, pose = stated.names, stated_pose(stated, reading.problems)
     used: set[str] = set()
     parts = range(0, len(group.names), FILES)
     for first, raws in look_ahead(parts, lambda first: _read_files(group, first)):
-        used |= _read_some(reading, first, raws)
+        if first == 0 and pose is None:
+            pose = guess_pose(raws)
+        used |= _read_some(reading, first, raws, pose)
     if not names:
         numbers = sorted(used, key=lambda key: (len(key), key))
         names = {key: f"class {key}" for key in numbers}
-        outcome.remark = "no file names the classes, so they go by their numbers"
+        why = f"{stated.unread} cannot be read" if stated.unread else "no file names the classes"
+        reading.remark = f"{why}, so they go by their numbers"
     for entry, (key, label) in enumerate(names.items()):
-        points = reading.pose.point_names(key) if reading.pose else None
-        sink.add(
-            "categories",
-            {
-                "file": group.file, "category_key": key, "label": label, "entry": entry,
-                "declared": bool(named_by), "keypoints": json.dumps(points) if points else None,
-            },
-        )  # fmt: skip
-    sink.add_problems(problems)
-    return outcome
+        points = pose.point_names(key) if pose else None
+        reading.add_class(entry, key, label, declared=bool(stated.named_by), keypoints=points)
 
 
-def _read_some(reading: _Reading, first: int, raws: Sequence[bytes | OSError]) -> set[str]:
+def _read_some(
+    reading: Reading, first: int, raws: Sequence[bytes | OSError], pose: PoseForm | None
+) -> set[str]:
     """Add some files, given their bytes; returns the classes that they use."""
-    group = reading.group
-    keys = [sample_id(name) for name in group.names[first : first + FILES]]
-    if first == 0 and reading.pose is None:
-        reading.pose = guess_pose(raws)
-    reading.sink.add_frame(
-        "annotated_images",
-        pl.DataFrame({"image_key": keys, "entry": range(first, first + len(keys))}).with_columns(
-            file=pl.lit(group.file), file_name=pl.col("image_key").str.replace(r"\.[^.]*$", "")
-        ),
-    )  # fmt: skip
-    used: set[str] = set()
-    plain = [False] * len(keys)
-    if sum(len(raw) for raw in raws if isinstance(raw, bytes)) > SMALL:
-        lines = read_plain_lines([raw if isinstance(raw, bytes) else b"\0" for raw in raws])
-        if reading.pose is not None:
-            lines = lines.of_length(reading.pose.columns)
-        used |= _add_plain(reading, keys, lines)
-        plain = lines.plain.tolist()
-    frame = _lines(
-        {key: raw for key, raw, done in zip(keys, raws, plain, strict=True) if not done},
-        reading.problems, reading.outcome,
-    )  # fmt: skip
-    return used | (_add_objects(reading, frame) if frame.height else set())
+    keys = [sample_id(name) for name in reading.group.names[first : first + FILES]]
+    pictures = pl.DataFrame({"image_key": keys, "entry": range(first, first + len(keys))})
+    named = pl.col("image_key").str.replace(r"\.[^.]*$", "")
+    reading.add_frame("annotated_images", pictures.with_columns(file_name=named))
+    frame = _lines(dict(zip(keys, raws, strict=True)), reading)
+    return _add_objects(reading, frame, pose) if frame.height else set()
 
 
 def _read_files(group: AnnotationGroup, start: int) -> list[bytes | OSError]:
@@ -106,15 +70,10 @@ def _read_files(group: AnnotationGroup, start: int) -> list[bytes | OSError]:
 
     def read(name: str) -> bytes | OSError:
         try:
-            handle = os.open(folder + name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            with open(folder + name, "rb", buffering=0) as file:
+                return file.read(min(os.fstat(file.fileno()).st_size, MOST_BYTES))
         except OSError as error:
             return error
-        try:
-            return _read_all(handle)
-        except OSError as error:
-            return error
-        finally:
-            os.close(handle)
 
     def read_each(first: int) -> list[bytes | OSError]:
         return [read(name) for name in names[first : first + TOGETHER]]
@@ -124,27 +83,15 @@ def _read_files(group: AnnotationGroup, start: int) -> list[bytes | OSError]:
     return [raw for part in parts for raw in part]
 
 
-def _read_all(handle: int) -> bytes:
-    raw = os.read(handle, BLOCK)
-    if len(raw) < BLOCK:
-        return raw
-    parts = [raw]
-    while parts[-1] and len(parts) * BLOCK < MOST_BYTES:
-        parts.append(os.read(handle, BLOCK))
-    return b"".join(parts)
-
-
-def _lines(
-    raws: Mapping[str, bytes | OSError], problems: ProblemLog, outcome: ReadOutcome
-) -> pl.DataFrame:
+def _lines(raws: Mapping[str, bytes | OSError], reading: Reading) -> pl.DataFrame:
     """Return the lines of some files: `image_key`, `line` (from 1), `text`, blanks at ends cut."""
     keys, texts, counts = [], [], []
     for key, raw in raws.items():
         if isinstance(raw, OSError):
-            problems.add("unreadable", f"a file cannot be read: {raw.strerror}", key, key)
-            outcome.complete = False
+            reading.note("unreadable", f"a file cannot be read: {raw.strerror}", key, key)
+            reading.complete = False
             continue
-        lines = _text(raw, key, problems).split("\n")
+        lines = _text(raw, key, reading).split("\n")
         keys.append(key)
         texts += lines
         counts.append(len(lines))
@@ -158,53 +105,26 @@ def _lines(
     ).filter(pl.col("text") != "")
 
 
-def _text(raw: bytes, key: str, problems: ProblemLog) -> str:
+def _text(raw: bytes, key: str, reading: Reading) -> str:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         utf16 = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
         said = "a file is UTF-16" if utf16 else f"byte {error.start} of a file is no UTF-8"
-        problems.add("encoding", said, key, key)
+        reading.note("encoding", said, key, key)
         text = raw.decode("utf-16" if utf16 else "latin-1", "replace")
     if raw.startswith(b"\xef\xbb\xbf"):
         said = "a file begins with a byte-order mark, which makes its first class no number"
-        problems.add("encoding", said, key, key)
+        reading.note("encoding", said, key, key)
     return text
 
 
-def _add_plain(reading: _Reading, keys: Sequence[str], lines: PlainLines) -> set[str]:
-    """Add the lines of plain files; returns the classes that they use."""
-    counts, starts, pose = np.diff(lines.starts), lines.starts[:-1], reading.pose
-    boxed = (counts == 4) | (counts == 5) | ((counts > 6) & (counts % 2 == 1)) | bool(pose)
-    labels, at = np.unique(lines.label, return_inverse=True)
-    frame = pl.DataFrame(
-        {
-            "image_key": pl.Series(keys, dtype=pl.String).gather(lines.owner), "line": lines.line,
-            "category_key": pl.Series(labels).cast(pl.String).gather(at),
-        }
-    )  # fmt: skip
-    given = frame.filter(boxed).with_columns(
-        kind=pl.lit("box"),
-        **{f"v{i + 1}": lines.numbers[starts[boxed] + i] for i in range(BOX)},
-    )
-    if pose:
-        _add_poses(reading, frame, lines.numbers)
-    inside = np.repeat(~boxed, counts)
-    points = pl.DataFrame(
-        {"row": np.repeat(np.arange(len(counts)), counts)[inside], "numbers": lines.numbers[inside]}
-    )
-    rings = points.group_by("row", maintain_order=True).agg("numbers")["numbers"]
-    rest = frame.filter(~boxed).with_columns(numbers=rings)
-    _add_rows(reading, given, _outlined(reading, rest))
-    return set(frame["category_key"].unique().to_list())
-
-
-def _add_objects(reading: _Reading, frame: pl.DataFrame) -> set[str]:
-    problems, pose = reading.problems, reading.pose
+def _add_objects(reading: Reading, frame: pl.DataFrame, pose: PoseForm | None) -> set[str]:
+    """Add the objects of lines; returns the classes that they use."""
     commas = frame["text"].str.contains(",", literal=True)
     if commas.any():
         said = "a line has commas, which readers of YOLO refuse"
-        _note(frame.filter(commas), "malformed", said, problems)
+        _note(frame.filter(commas), "malformed", said, reading)
     parts = frame["text"].str.replace_all(",", " ", literal=True).str.replace_all(r"\s+", " ")
     frame = frame.with_columns(parts=parts.str.split(" "))
     frame = frame.with_columns(
@@ -213,69 +133,64 @@ def _add_objects(reading: _Reading, frame: pl.DataFrame) -> set[str]:
             pl.element().cast(pl.Float64, strict=False)
         ),
     )  # fmt: skip
-    frame = _checked(frame, problems, pose)
+    frame = _checked(frame, reading, pose)
     n = pl.col("numbers").list.len()
     boxed = n.is_in([4, 5]) | ((n > 6) & (n % 2 == 1)) | pl.lit(pose is not None)
     boxes, rest = frame.filter(boxed), frame.filter(~boxed)
     if pose:
-        posed = boxes.filter(n == pose.columns)
-        _add_poses(reading, posed, posed["numbers"].explode(empty_as_null=False).to_numpy())
+        _add_poses(reading, boxes.filter(n == pose.columns), pose)
     given = boxes.with_columns(
         kind=pl.lit("box"),
         **{f"v{i + 1}": pl.col("numbers").list.get(i, null_on_oob=True) for i in range(BOX)},
     )
-    _add_rows(reading, given, _outlined(reading, rest))
+    columns = ("image_key", "line", "category_key", "kind", "v1", "v2", "v3", "v4")
+    rows = pl.concat([given.select(columns), _outlined(reading, rest).select(columns)])
+    reading.objects += rows.height
+    entries = rows.with_columns(entry=pl.col("line") - 1, crowd=pl.lit(False))
+    reading.add_frame("annotations", entries)
     return set(frame["category_key"].unique().to_list())
 
 
-def _add_poses(reading: _Reading, frame: pl.DataFrame, numbers: Numbers) -> None:
-    """Append the keypoints of lines, given all their numbers in one row."""
-    if reading.pose is not None and frame.height:
-        values = numbers.astype(np.float64).reshape(frame.height, -1)[:, BOX:]
-        shapes = pose_shapes(frame, values, reading.pose)
-        reading.sink.add_frame(
-            "annotation_shapes", shapes.with_columns(file=pl.lit(reading.group.file))
-        )
+def _add_poses(reading: Reading, frame: pl.DataFrame, form: PoseForm) -> None:
+    """Append the keypoints of lines whose numbers have the form."""
+    if not frame.height:
+        return
+    numbers = frame["numbers"].explode(empty_as_null=False).to_numpy()
+    values = numbers.astype(np.float64).reshape(frame.height, -1)[:, BOX:]
+    points = pl.Series("points", form.triples(values), pl.Array(pl.Float64, 3 * form.points))
+    shapes = frame.select(
+        "image_key", entry=pl.col("line") - 1, kind=pl.lit("keypoints"), part=pl.lit(0, pl.Int32),
+        n_points=pl.lit(form.points, pl.Int64),
+    ).with_columns(points.cast(pl.List(pl.Float64)))  # fmt: skip
+    reading.add_frame("annotation_shapes", shapes)
 
 
-def _add_rows(reading: _Reading, given: pl.DataFrame, made: pl.DataFrame) -> None:
-    columns = ("image_key", "line", "category_key", "kind", "v1", "v2", "v3", "v4")
-    rows = pl.concat([given.select(columns), made.select(columns)])
-    reading.outcome.objects += rows.height
-    reading.sink.add_frame(
-        "annotations",
-        rows.with_columns(
-            file=pl.lit(reading.group.file), entry=pl.col("line") - 1, crowd=pl.lit(False)
-        ),
-    )
-
-
-def _checked(frame: pl.DataFrame, problems: ProblemLog, pose: PoseForm | None) -> pl.DataFrame:
+def _checked(frame: pl.DataFrame, reading: Reading, pose: PoseForm | None) -> pl.DataFrame:
     """Note lines that are no labels; returns those that are."""
     n = pl.col("numbers").list.len()
     few = frame.filter((n < 4) | ((n > 5) & (n < 6)))
-    _note(few, "malformed", "a line has not 5 columns (class and 4 numbers)", problems)
+    _note(few, "malformed", "a line has not 5 columns (class and 4 numbers)", reading)
     if pose is not None:
-        _note(frame.filter((n >= 4) & (n != pose.columns)), "malformed", pose.misfit(), problems)
+        _note(frame.filter((n >= 4) & (n != pose.columns)), "malformed", pose.misfit(), reading)
         # The box of a line without keypoints is one; what other lines mean cannot be told.
         frame = frame.filter((n <= 5) | (n == pose.columns))
     whole = pl.col("category_key").str.contains(r"^\d+$")
     odd = frame.filter((n >= 4) & ~whole)
-    _note(odd, "malformed", "the class of a line is no whole number", problems)
+    _note(odd, "malformed", "the class of a line is no whole number", reading)
     texts = pl.col("numbers").list.eval(pl.element().is_null()).list.any()
-    _note(frame.filter((n >= 4) & texts), "malformed", "a line has a text for a number", problems)
+    _note(frame.filter((n >= 4) & texts), "malformed", "a line has a text for a number", reading)
     keys = pl.col("category_key").str.replace(r"\.0+$", "")
     return frame.filter(n >= 4).with_columns(category_key=keys)
 
 
-def _note(frame: pl.DataFrame, kind: str, said: str, problems: ProblemLog) -> None:
+def _note(frame: pl.DataFrame, kind: str, said: str, reading: Reading) -> None:
     for row in frame.iter_rows(named=True):
         text = row["text"][:60]
         place = f"{row['image_key']}, line {row['line']}"
-        problems.add(kind, said, f"{place}: {text!r}", row["image_key"])
+        reading.note(kind, said, f"{place}: {text!r}", row["image_key"])
 
 
-def _outlined(reading: _Reading, frame: pl.DataFrame) -> pl.DataFrame:
+def _outlined(reading: Reading, frame: pl.DataFrame) -> pl.DataFrame:
     """Append polygons; returns their extents as centre and size."""
     if not frame.height:
         schema = dict.fromkeys(("v1", "v2", "v3", "v4"), pl.Float64)
@@ -283,12 +198,9 @@ def _outlined(reading: _Reading, frame: pl.DataFrame) -> pl.DataFrame:
         return pl.concat([frame, empty], how="horizontal")
     numbered = frame.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     # Extents come back by entry, which is a line, unique in one file only: so rows are numbered.
-    rings = numbered.select(
-        "image_key", file=pl.lit(reading.group.file), entry="row", part=pl.lit(0, pl.Int32),
-        points="numbers",
-    )  # fmt: skip
+    rings = numbered.select("image_key", entry="row", part=pl.lit(0, pl.Int32), points="numbers")
     lines = numbered.select(entry="row", line=pl.col("line") - 1)
-    extents = add_rings(reading.sink, rings, lines)
+    extents = add_rings(reading, rings, lines)
     made = numbered.join(extents, left_on="row", right_on="entry", how="left")
     return made.with_columns(
         kind=pl.lit("outline"),
@@ -296,3 +208,112 @@ def _outlined(reading: _Reading, frame: pl.DataFrame) -> pl.DataFrame:
         v2=pl.col("outline_y") + pl.col("outline_height") / 2,
         v3=pl.col("outline_width"), v4=pl.col("outline_height"),
     )  # fmt: skip
+
+
+# ---- keypoints ----
+
+
+BOX = 4  # numbers of the box, before the keypoints
+SAMPLED = 200  # label files from which the form is told where no file says it
+
+
+@dataclass(frozen=True, slots=True)
+class PoseForm:
+    """What follows the box: `points` keypoints of `numbers` (2 or 3) each.
+
+    `flip` is the keypoint that each becomes in a mirrored picture, () where no file says it;
+    `names` are names of keypoints by class; `stated_by` is the file, '' where lines told it.
+    """
+
+    points: int
+    numbers: int
+    flip: tuple[int, ...] = ()
+    names: dict[str, list[str]] = field(default_factory=dict)
+    stated_by: str = ""
+
+    @property
+    def columns(self) -> int:
+        """Numbers of a line behind its class."""
+        return BOX + self.points * self.numbers
+
+    def misfit(self) -> str:
+        """Return what is wrong with a line of another length."""
+        why = f"`kpt_shape` [{self.points}, {self.numbers}]" if self.stated_by else "other lines"
+        return f"a line has not the {1 + self.columns} columns that {why} ask for"
+
+    def point_names(self, key: str) -> list[str] | None:
+        """Return the names of the keypoints of a class, None where nothing tells them apart."""
+        return self.names.get(key) or flip_names(self.flip) or None
+
+    def triples(self, values: Numbers) -> Numbers:
+        """Return (rows, points * 3) numbers x, y, visibility from those of the lines.
+
+        Of two numbers each, a point is visible (2) unless it lies at (0, 0) or below 0, which is
+        how such files leave a point out.
+        """
+        if self.numbers == 3:
+            return values
+        points = values.reshape(len(values), self.points, 2)
+        marked = (points >= 0).all(2) & (points != 0).any(2)
+        seen = np.where(marked | np.isnan(points).any(2), 2.0, 0.0)
+        return np.concatenate([points, seen[..., None]], 2).reshape(len(values), -1)
+
+
+def stated_pose(stated: StatedNames, problems: ProblemLog) -> PoseForm | None:
+    """Return what `kpt_shape` of the nearest file that names classes says, None without one."""
+    path = stated.settings_path
+    given = numbered_texts(stated.settings.get("kpt_shape", ""))
+    shape = _whole(given)
+    if given and (len(shape) != 2 or shape[0] < 1 or shape[1] not in (2, 3)):
+        said = "`kpt_shape` is not [number of keypoints, 2 or 3]"
+        problems.add("malformed", said, path)
+    elif given:
+        flip = _flip(stated.settings.get("flip_idx", ""), shape[0], path, problems)
+        names = _names(stated.settings.get("kpt_names", ""), shape[0])
+        return PoseForm(shape[0], shape[1], flip, names, path)
+    return None
+
+
+def _flip(value: Value, points: int, path: str, problems: ProblemLog) -> tuple[int, ...]:
+    given = numbered_texts(value)
+    flip = _whole(given)
+    back = sorted(flip) == list(range(points)) and all(flip[j] == i for i, j in enumerate(flip))
+    if given and not back:
+        said = f"`flip_idx` does not pair the {points:,} keypoints: mirrored twice, each is itself"
+        problems.add("malformed", said, path)
+    return tuple(flip) if back else ()
+
+
+def _whole(items: dict[str, str]) -> list[int]:
+    """Return the numbers that texts are, [] where one is no whole number."""
+    texts = list(items.values())
+    return [int(t) for t in texts] if all(t.isascii() and t.isdigit() for t in texts) else []
+
+
+def _names(value: Value, points: int) -> dict[str, list[str]]:
+    """Return `kpt_names` by class; lists of another length than there are keypoints are none."""
+    by_class = value if isinstance(value, dict) else {}
+    found = {key: list(numbered_texts(names).values()) for key, names in by_class.items()}
+    return {key: names for key, names in found.items() if len(names) == points}
+
+
+def guess_pose(raws: Iterable[bytes | OSError]) -> PoseForm | None:
+    """Return the form that all long lines of some label files have in common, None without."""
+    lengths: set[int] = set()
+    for raw, _ in zip(
+        (raw for raw in raws if isinstance(raw, bytes)), range(SAMPLED), strict=False
+    ):
+        for line in raw.splitlines():
+            tokens = line.split()[1:]
+            if len(tokens) > BOX + 1:
+                lengths.add(len(tokens))
+                if len(lengths) > 1 or len(tokens) % 3 != 1 or not _marked(tokens[BOX + 2 :: 3]):
+                    return None
+    return PoseForm((lengths.pop() - BOX) // 3, 3) if lengths else None
+
+
+def _marked(tokens: Sequence[bytes]) -> bool:
+    try:
+        return {float(token) for token in tokens} <= {0.0, 1.0, 2.0}
+    except ValueError:
+        return False

@@ -5,15 +5,15 @@ The app keeps it by `revision`, so it is read again only when the ledger has cha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
-from audit.review.ledger import Decision, Ledger
-from audit.review.status import apply_decisions
-from audit.review.tags import tagged_samples
+from audit.decisions.decisions import tagged_samples
+from audit.decisions.ledger import Decision, Ledger
+from audit.decisions.waivers import apply_decisions
 from audit.run.generations import Generation
 
 RECENT = 30
@@ -54,19 +54,16 @@ def summarise_ledger(run: Path, generation: Generation) -> LedgerSummary:
     # and none is ever missed.
     now = ledger.revision()
     applied = apply_decisions(run, generation)
+    tagged = tagged_samples(run, generation).group_by("tag").agg("id").sort("tag")
     return LedgerSummary(
         revision=now,
         statuses=tuple(applied.settled.select("fingerprint", "status").iter_rows()),
         by_sample={row["id"]: _words(row) for row in applied.effective.iter_rows(named=True)},
-        tags={tag: tuple(ids) for tag, ids in _by_tag(tagged_samples(run, generation))},
+        tags={tag: tuple(ids) for tag, ids in tagged.iter_rows()},
         stale=applied.stale,
         recent=tuple(ledger.log(RECENT)),
         n_effective=applied.effective.height,
     )
-
-
-def _by_tag(tagged: pl.DataFrame) -> Iterable[tuple[str, list[str]]]:
-    return tagged.group_by("tag", maintain_order=True).agg("id").sort("tag").iter_rows()
 
 
 def _words(row: Mapping[str, object]) -> str:

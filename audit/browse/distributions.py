@@ -1,8 +1,8 @@
-"""How a column is distributed under a filter: bars, extremes, points, and what a lasso holds.
+"""How a column is distributed under a filter, and classes over splits: bars, extremes, points.
 
 Everything is counted in the store; only bars and at most 20,000 points leave it. The sample of
-points is chosen by a hash of the id, so the same filter gives the same points tomorrow.
-"""
+points is chosen by a hash of the id, so the same filter gives the same points tomorrow. What is
+drawn of many classes is the extremes, and it says so."""
 
 from __future__ import annotations
 
@@ -12,9 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from audit.browse.columns import Kind, column, list_columns, source_of
-from audit.browse.conditions import Condition, used, where
+from audit.browse.conditions import (
+    Between,
+    Condition,
+    Kind,
+    OneOf,
+    column_named,
+    list_columns,
+    rows_where,
+    source_of,
+)
 from audit.browse.images import Card, Order, page
+from audit.report.contents import Dataset
 from audit.run.store import Store
 
 BINS = 40
@@ -33,7 +42,7 @@ class Extent:
 
 def extent(store: Store, name: str) -> Extent:
     """Return the range of a number column; `whole` where it holds integers."""
-    by = column(list_columns(store), name)
+    by = column_named(list_columns(store), name)
     sql = (
         f"SELECT min({by.sql})::DOUBLE, max({by.sql})::DOUBLE, "
         f"coalesce(bool_and({by.sql} = floor({by.sql})), false) FROM {source_of(store, [name])}"
@@ -44,14 +53,12 @@ def extent(store: Store, name: str) -> Extent:
 
 def histogram(store: Store, name: str, conditions: Sequence[Condition] = ()) -> pl.DataFrame:
     """Return bars: for a number `low, high, files`, else `value, files` (the 30 most frequent)."""
-    known = list_columns(store)
-    by = column(known, name)
-    sql, values = where(known, conditions)
-    source = source_of(store, [*used(conditions), name])
+    known, source, values = rows_where(store, conditions, name)
+    by = column_named(known, name)
     if by.kind is not Kind.NUMBER:
         return store.query(
             f"SELECT coalesce(CAST({by.sql} AS VARCHAR), '(none)') AS value, count(*) AS files "
-            f"FROM {source} WHERE {sql} GROUP BY 1 ORDER BY files DESC, value LIMIT {CHOICES}",
+            f"FROM {source} GROUP BY 1 ORDER BY files DESC, value LIMIT {CHOICES}",
             values,
         )
     bounds = extent(store, name)
@@ -62,7 +69,7 @@ def histogram(store: Store, name: str, conditions: Sequence[Condition] = ()) -> 
     # Bins over the whole column, whatever the filter: bars stay where they are while it changes.
     counted = store.query(
         f"SELECT least(floor(({by.sql} - ?) / ?), {bins - 1})::INTEGER AS bin, count(*) AS files "
-        f"FROM {source} WHERE ({sql}) AND {by.sql} IS NOT NULL GROUP BY 1",
+        f"FROM {source} AND {by.sql} IS NOT NULL GROUP BY 1",
         [bounds.low, width, *values],
     )
     grid = pl.DataFrame({"bin": pl.Series(range(bins), dtype=pl.Int32)})
@@ -77,11 +84,9 @@ def extremes(
     store: Store, name: str, conditions: Sequence[Condition] = (), n: int = 8
 ) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
     """Return the `n` samples with the least and with the greatest value under the filter."""
-    least = page(store, conditions, Order(name), size=n)
-    greatest = page(store, conditions, Order(name, descending=True), size=n)
-    return tuple(c for c in least.cards if c.value is not None), tuple(
-        c for c in greatest.cards if c.value is not None
-    )
+    ends = (page(store, conditions, Order(name, way), size=n) for way in (False, True))
+    least, greatest = (tuple(c for c in end.cards if c.value is not None) for end in ends)
+    return least, greatest
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +106,13 @@ def scatter_points(
     limit: int = POINTS,
 ) -> Points:
     """Return up to `limit` rows that have both numbers, chosen by a hash of their ids."""
-    known = list_columns(store)
-    a, b, c = (column(known, name) for name in (x, y, colour))
-    sql, values = where(known, conditions)
-    source = source_of(store, [*used(conditions), x, y, colour])
-    having = f"({sql}) AND {a.sql} IS NOT NULL AND {b.sql} IS NOT NULL"
-    total = int(store.scalar(f"SELECT count(*) FROM {source} WHERE {having}", values))
+    known, source, values = rows_where(store, conditions, x, y, colour)
+    a, b, c = (column_named(known, name) for name in (x, y, colour))
+    source += f" AND {a.sql} IS NOT NULL AND {b.sql} IS NOT NULL"
+    total = int(store.scalar(f"SELECT count(*) FROM {source}", values))
     rows = store.query(
         f"SELECT i.id, {a.sql}::DOUBLE AS x, {b.sql}::DOUBLE AS y, "
-        f"coalesce(CAST({c.sql} AS VARCHAR), '(none)') AS colour FROM {source} WHERE {having} "
+        f"coalesce(CAST({c.sql} AS VARCHAR), '(none)') AS colour FROM {source} "
         f"ORDER BY hash(i.id), i.id LIMIT {limit}",
         values,
     )
@@ -126,22 +129,21 @@ def ids_inside(
     """Return the ids of all rows of the filter inside a polygon, also of those not drawn."""
     if len(polygon) < 3:
         return ()
-    known = list_columns(store)
-    sql, values = where(known, conditions)
-    source = source_of(store, [*used(conditions), x, y])
-    parts, ends = [f"({sql})"], []
-    for name, numbers in zip((x, y), zip(*polygon, strict=True), strict=True):
-        parts.append(f"{column(known, name).sql} BETWEEN ? AND ?")
-        ends += [min(numbers), max(numbers)]
+    # Between the ends of the polygon, so that the scan leaves out what is far from it.
+    ends = [
+        Between(name, min(numbers), max(numbers))
+        for name, numbers in zip((x, y), zip(*polygon, strict=True), strict=True)
+    ]
+    known, source, values = rows_where(store, [*conditions, *ends])
     rows = store.query(
-        f"SELECT i.id, {column(known, x).sql}::DOUBLE AS x, {column(known, y).sql}::DOUBLE AS y "
-        f"FROM {source} WHERE {' AND '.join(parts)} ORDER BY i.id",
-        [*values, *ends],
+        f"SELECT i.id, {column_named(known, x).sql}::DOUBLE AS x, "
+        f"{column_named(known, y).sql}::DOUBLE AS y FROM {source} ORDER BY i.id",
+        values,
     )
-    return inside(rows, polygon)
+    return rows_inside(rows, polygon)
 
 
-def inside(rows: pl.DataFrame, polygon: Sequence[tuple[float, float]]) -> tuple[str, ...]:
+def rows_inside(rows: pl.DataFrame, polygon: Sequence[tuple[float, float]]) -> tuple[str, ...]:
     """Return the ids of the points inside a polygon, by the even-odd rule."""
     if len(polygon) < 3 or rows.is_empty():
         return ()
@@ -153,3 +155,61 @@ def inside(rows: pl.DataFrame, polygon: Sequence[tuple[float, float]]) -> tuple[
         crosses = (y1 > y) != (y2 > y)
         odd ^= crosses & (x < (x2 - x1) * (y - y1) / (y2 - y1) + x1)
     return tuple(rows["id"].filter(pl.Series(odd)).to_list())
+
+
+# ---- classes ----
+
+
+MOST, FEWEST = 25, 15
+ALL_FILES, NO_LABEL = "all files", "(no label)"
+
+
+def label_table(data: Dataset) -> pl.DataFrame:
+    """Return `class, split, files, share` (of the split), the largest classes first."""
+    rows = [(c.label, c.split or ALL_FILES, c.n) for c in data.classes]
+    frame = pl.DataFrame(
+        rows, schema={"class": pl.String, "split": pl.String, "files": pl.Int64}, orient="row"
+    )
+    if frame["class"].null_count() == frame.height:
+        return frame.clear()
+    return (
+        frame.with_columns(
+            pl.col("class").fill_null(NO_LABEL),
+            (pl.col("files") / pl.col("files").sum().over("split")).fill_nan(0.0).alias("share"),
+            pl.col("files").sum().over("class").alias("total"),
+        )
+        .sort("total", "class", descending=[True, False], maintain_order=True)
+        .drop("total")
+    )
+
+
+def bar_conditions(data: Dataset, name: str, split: str) -> list[Condition]:
+    """Return the filter of a bar of the table, by the names that the table has; [] for no bar."""
+    for c in data.classes:
+        if (NO_LABEL if c.label is None else c.label, c.split or ALL_FILES) == (name, split):
+            return [OneOf("label", (c.label,)), OneOf("split", (c.split,))]
+    return []
+
+
+def shown_classes(table: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+    """Return the rows to draw, and a sentence on what is not drawn ("" where all are)."""
+    names = table["class"].unique(maintain_order=True)
+    if len(names) <= MOST + FEWEST:
+        return table, ""
+    kept = pl.concat([names.head(MOST), names.tail(FEWEST)])
+    said = (
+        f"The {MOST} largest and {FEWEST} smallest of {len(names):,} classes are drawn; the table "
+        "has all."
+    )
+    return table.filter(pl.col("class").is_in(kept.implode())), said
+
+
+def class_by_split(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a row a class and a column a split, with their files; 0 where there are none."""
+    # A split may be called as the first column is.
+    taken = set(table["split"])
+    name = next(n for n in ("class", "name of the class", *map(str, range(len(taken) + 1)))
+                if n not in taken)  # fmt: skip
+    named = table.rename({"class": "\0class"})
+    wide = named.pivot("split", index="\0class", values="files").fill_null(0)
+    return wide.rename({"\0class": name})

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from audit.browse.conditions import Where, all_of
 from audit.browse.images import Card, cards
 from audit.records import Severity
 from audit.report.contents import ReportedFinding
@@ -129,8 +129,8 @@ def mark(store: Store, statuses: Sequence[tuple[str, str]]) -> None:
         store.execute(f"INSERT INTO {STATUS} SELECT unnest(?), unnest(?)", [prints, said])
 
 
-def _where(filters: FindingFilter) -> tuple[str, list[Any]]:
-    parts: list[tuple[str, list[Any]]] = []
+def _where(filters: FindingFilter) -> Where:
+    parts: list[Where] = []
     if filters.codes:
         parts.append(
             ("list_any_value(list_filter(?, lambda c: starts_with(x.code, c))) IS NOT NULL",
@@ -154,8 +154,7 @@ def _where(filters: FindingFilter) -> tuple[str, list[Any]]:
             ("contains(lower(f.message), lower(?)) OR EXISTS "
              f"({hit} AND contains(lower(n.sample_id), lower(?)))", [filters.text, filters.text])
         )  # fmt: skip
-    sql = " AND ".join(f"({text})" for text, _ in parts) or "TRUE"
-    return sql, [value for _, values in parts for value in values]
+    return all_of(parts)
 
 
 def _source(filters: FindingFilter) -> str:
@@ -163,7 +162,7 @@ def _source(filters: FindingFilter) -> str:
     return f"{INDEX} x LEFT JOIN {STATUS} t ON t.fingerprint = x.fingerprint{text}"
 
 
-def _lines(filters: FindingFilter) -> tuple[str, list[Any]]:
+def _lines(filters: FindingFilter) -> Where:
     """Return SQL of the lines of a list: `place` of the first finding, how many `n` it shows."""
     sql, values = _where(filters)
     line = "coalesce(x.fold, x.fingerprint)" if filters.folded else "x.fingerprint"
@@ -205,20 +204,16 @@ def page(
     lines, values = _lines(filters)
     beyond, way = ("place < ?", "DESC") if back else ("place >= ?", "ASC")
     found = store.query(
-        f"SELECT place, n FROM {lines} WHERE {beyond} ORDER BY place {way} LIMIT {size + 1}",
+        f"WITH fit AS MATERIALIZED (SELECT * FROM {lines}) "
+        f"SELECT place, n, (SELECT min(place) FROM fit) AS first FROM fit "
+        f"WHERE {beyond} ORDER BY place {way} LIMIT {size + 1}",
         [*values, start],
     )
     # One more than a page was asked for, to learn without a count whether there is another.
-    shown = dict(found.head(size).iter_rows())
+    shown = dict(found.head(size).select("place", "n").iter_rows())
     more = found.height > size
-    before = more if back else bool(shown) and _any_before(store, filters, min(shown))
+    before = more if back else bool(shown) and min(shown) > found["first"][0]
     return Rows(_rows(store, shown), before, True if back else more)
-
-
-def _any_before(store: Store, filters: FindingFilter, place: int) -> bool:
-    lines, values = _lines(filters)
-    found = store.scalar(f"SELECT 1 FROM {lines} WHERE place < ? LIMIT 1", [*values, place])
-    return found is not None
 
 
 def _rows(store: Store, lines: Mapping[int, int]) -> tuple[Row, ...]:
@@ -283,6 +278,17 @@ def open_finding(store: Store, fingerprint: str) -> OpenedFinding | None:
     finding = ReportedFinding.from_row(row, ids, fold=row["fold"])
     members, n_folded = tuple(cards(store, ids)), max(row["n_folded"], 1)
     return OpenedFinding(finding, row["place"], row["status"], row["subject"], members, n_folded)
+
+
+def first_samples(store: Store, fingerprints: Sequence[str], most: int) -> tuple[list[str], int]:
+    """Return the first samples of these findings, and how many there are."""
+    sql = """
+        SELECT sample_id, count(*) OVER () AS n FROM finding_samples
+        WHERE fingerprint IN (SELECT unnest(?)) GROUP BY sample_id
+        ORDER BY min(position), sample_id LIMIT ?
+    """
+    found = store.query(sql, [list(fingerprints), most])
+    return found["sample_id"].to_list(), int(found["n"][0]) if found.height else 0
 
 
 def members_of(store: Store, fingerprints: Sequence[str], most: int = 8) -> dict[str, list[Card]]:

@@ -11,11 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.browse.columns import ColumnOf, column, list_columns, source_of, table_of
-from audit.browse.conditions import Condition, used, where
+from audit.browse.conditions import (
+    ColumnOf,
+    Condition,
+    column_named,
+    list_columns,
+    rows_where,
+    table_of,
+    used,
+)
 from audit.errors import UsageError
-from audit.review.export import neutralise
 from audit.run.store import Store, identifier
+from audit.sources.tables import neutralise
 
 CARD_OF = {
     "samples": ("uri", "split", "label", "n_bytes"),
@@ -102,22 +109,14 @@ class Page:
 
 def count_images(store: Store, conditions: Sequence[Condition] = ()) -> int:
     """Return how many samples the conditions leave."""
-    known = list_columns(store)
-    sql, values = where(known, conditions)
-    return int(
-        store.scalar(
-            f"SELECT count(*) FROM {source_of(store, used(conditions))} WHERE {sql}", values
-        )
-    )
+    _, rows, values = rows_where(store, conditions)
+    return int(store.scalar(f"SELECT count(*) FROM {rows}", values))
 
 
 def list_ids(store: Store, conditions: Sequence[Condition] = ()) -> list[str]:
     """Return the ids of all samples that the conditions leave, sorted."""
-    sql, values = where(list_columns(store), conditions)
-    source = source_of(store, used(conditions))
-    found: list[str] = store.query(f"SELECT i.id FROM {source} WHERE {sql} ORDER BY i.id", values)[
-        "id"
-    ].to_list()
+    _, rows, values = rows_where(store, conditions)
+    found: list[str] = store.query(f"SELECT i.id FROM {rows} ORDER BY i.id", values)["id"].to_list()
     return found
 
 
@@ -132,19 +131,17 @@ def page(
 ) -> Page:
     """Return the page after an edge, or the one before an edge, or the first."""
     order = order or Order()
-    known = list_columns(store)
-    by = column(known, order.column)
+    known, source, values = rows_where(store, conditions, order.column)
+    by = column_named(known, order.column)
     back = before is not None
     edge = before or after
-    sql, values = where(known, conditions)
     beyond, more = _beyond(by, order, edge, back=back)
-    read = [*used(conditions), by.name]
     # what the same table knows of a card comes along: DuckDB reads it for the rows it returns
-    known_here = CARD_OF.get(table_of(read), ())
+    known_here = CARD_OF.get(table_of([*used(conditions), by.name]), ())
     also = "".join(f", i.{name}" for name in known_here)
     found = store.rows(
-        f"SELECT i.id, {by.sql} AS value{also} FROM {source_of(store, read)} "
-        f"WHERE ({sql}) AND {beyond} ORDER BY {_sorting(by, order, back=back)} LIMIT {size + 1}",
+        f"SELECT i.id, {by.sql} AS value{also} FROM {source} "
+        f"AND {beyond} ORDER BY {_sorting(by, order, back=back)} LIMIT {size + 1}",
         [*values, *more],
     )
     rows = found[:size][::-1] if back else found[:size]
@@ -213,14 +210,9 @@ def _rows(store: Store, table: str, key: str, ids: Sequence[str]) -> list[dict[s
 
 def export_csv(store: Store, conditions: Sequence[Condition] = ()) -> bytes:
     """Return every column of the samples under a filter as CSV, formulas in cells neutralised."""
-    known = list_columns(store)
-    sql, values = where(known, conditions)
+    known, source, values = rows_where(store, conditions, *list_columns(store), "pixels")
     named = ", ".join(f"{c.sql} AS {identifier(c.name)}" for c in known.values())
-    rows = store.query(
-        f"SELECT {named}, i.uri AS path FROM {source_of(store, [*known, 'pixels'])} WHERE {sql} "
-        "ORDER BY i.id",
-        values,
-    )
+    rows = store.query(f"SELECT {named}, i.uri AS path FROM {source} ORDER BY i.id", values)
     return neutralise(rows).write_csv().encode()
 
 

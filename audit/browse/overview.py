@@ -1,67 +1,42 @@
-"""What to do first: three findings of three kinds, the most severe first.
+"""What to do first, how much is decided, and which splits show the same pictures.
 
-The order is the severity of the worst finding, then how much the kind of problem falsifies a result
-(leaks and wrong labels change the number that is reported; a dark image hardly does), then how many
-files are concerned. One step a family, so that three steps are three different problems.
+The first steps are those of every report (`audit.report.do_first`), of the findings that are open
+by the statuses of the store.
 
-Counted are the findings that are open, by the statuses of the store, and the worst of a check is
-the first line of the list that its step leads to.
-"""
+The overlap of splits follows the rule of SPLIT001: a sample of one split *also occurs* in another
+where that other has its bytes, its pixels, its group of near-duplicates or a verified pair.
+Pictures of one colour are left out, as all are alike. One query a split; on 1,000,000 samples about
+0.5 s each."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import polars as pl
+
 from audit.browse.findings import INDEX, OPEN, STATUS
-from audit.records import Severity
+from audit.report.contents import FirstThing
+from audit.report.do_first import SAME_FAULTS, mark_same_faults, rank_first
 from audit.run.store import Store
 
-FAMILIES = ("SPLIT", "LABEL", "BOX", "DUP", "FILE", "DIST", "IMG")
-STEPS = 3
-STEPS_SQL = f"""
-    WITH left_open AS (
-        SELECT x.* FROM {INDEX} x LEFT JOIN {STATUS} t USING (fingerprint)
-        WHERE coalesce(t.status, '{OPEN}') = '{OPEN}'
-    ),
-    worst AS (
-        SELECT code, any_value(name) AS name, count(*) AS findings,
-            arg_min(severity, place) AS severity, arg_min(fingerprint, place) AS fingerprint
-        FROM left_open GROUP BY code
-    ),
-    files AS (
-        SELECT code, count(DISTINCT sample_id) AS files
-        FROM left_open JOIN finding_samples USING (fingerprint) GROUP BY code
-    )
-    SELECT w.code, w.name, w.severity, w.findings, coalesce(files, 0) AS files, f.message,
-        w.fingerprint
-    FROM worst w JOIN findings f USING (fingerprint) LEFT JOIN files ON files.code = w.code
-    WHERE w.severity <> 'info' ORDER BY w.code
+LEFT_OPEN = "memory.main.left_open"
+LEFT_OPEN_SQL = f"""
+    CREATE OR REPLACE VIEW {LEFT_OPEN} AS SELECT f.*, x.place
+    FROM findings f JOIN {INDEX} x USING (fingerprint) LEFT JOIN {STATUS} t USING (fingerprint)
+    WHERE coalesce(t.status, '{OPEN}') = '{OPEN}'
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing to do: the check, how severe, its open findings and files, the worst of them."""
-
-    code: str
-    name: str
-    severity: Severity
-    findings: int
-    files: int
-    message: str
-    fingerprint: str
+def first_steps(store: Store) -> tuple[FirstThing, ...]:
+    """Return what to do first of what is left open, as a report has it of all findings."""
+    _mark_open(store)
+    return rank_first(store, LEFT_OPEN)
 
 
-def first_steps(store: Store) -> tuple[Step, ...]:
-    """Return up to three steps."""
-    found = store.rows(STEPS_SQL)
-    steps = [Step(**row | {"severity": Severity(row["severity"])}) for row in found]
-    chosen: dict[str, Step] = {}
-    for step in sorted(steps, key=_severity_order):
-        chosen.setdefault(family(step.code), step)
-    return tuple(chosen.values())[:STEPS]
+def _mark_open(store: Store) -> None:
+    store.execute(LEFT_OPEN_SQL)
+    mark_same_faults(store, LEFT_OPEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +53,18 @@ class FindingTally:
 
 
 def count_progress(store: Store, column: str) -> Mapping[str, FindingTally]:
-    """Return the progress of each `code` or `severity` that has findings."""
+    """Return the progress of each `code` or `severity` that has findings.
+
+    By severity a fault that two checks see counts once.
+    """
+    once = ""
+    if column == "severity":
+        _mark_open(store)
+        once = f"ANTI JOIN {SAME_FAULTS} USING (fingerprint)"
     rows = store.rows(
         f"SELECT x.{column} AS value, count(*) AS total, "
         f"count(*) FILTER (WHERE coalesce(t.status, '{OPEN}') = '{OPEN}') AS open "
-        f"FROM {INDEX} x LEFT JOIN {STATUS} t USING (fingerprint) GROUP BY 1 ORDER BY 1"
+        f"FROM {INDEX} x LEFT JOIN {STATUS} t USING (fingerprint) {once} GROUP BY 1 ORDER BY 1"
     )
     return {row["value"]: FindingTally(row["total"], row["open"]) for row in rows}
 
@@ -98,12 +80,38 @@ def count_files_left(store: Store) -> int:
     )
 
 
-def family(code: str) -> str:
-    """Return the letters of a code: DUP for DUP003."""
-    return re.sub(r"\d+$", "", code)
+# ---- the overlap of splits ----
 
 
-def _severity_order(step: Step) -> tuple[int, int, int, str]:
-    name = family(step.code)
-    rank = FAMILIES.index(name) if name in FAMILIES else len(FAMILIES)
-    return step.severity.rank, rank, -step.files, step.code
+SEEN_IN = """
+    WITH placed AS (
+        SELECT * FROM pictures WHERE split IS NOT NULL AND pixel_hash IS NOT NULL AND NOT blank
+    ), seen AS (SELECT * FROM placed WHERE split = ?),
+    near AS (
+        SELECT b AS pixel_hash FROM pairs SEMI JOIN seen ON seen.pixel_hash = pairs.a
+        UNION SELECT a FROM pairs SEMI JOIN seen ON seen.pixel_hash = pairs.b
+    )
+    SELECT split AS of, ? AS in, count(*) FILTER (
+            WHERE unit IN (SELECT unit FROM seen) OR pixel_hash IN (SELECT pixel_hash FROM near)
+        ) AS shared
+    FROM placed WHERE split <> ? GROUP BY split ORDER BY split
+"""
+SIZES = """
+    SELECT split AS of, count(*) AS files FROM pictures
+    WHERE split IS NOT NULL AND pixel_hash IS NOT NULL GROUP BY split ORDER BY split
+"""
+MATRIX = pl.Schema(
+    {"of": pl.String, "in": pl.String, "shared": pl.Int64, "files": pl.Int64, "share": pl.Float64}
+)
+
+
+def overlap_matrix(store: Store) -> pl.DataFrame:
+    """Return `of, in, shared, files, share`: of the files of one split, those also in another."""
+    sizes = store.query(SIZES)
+    names = sizes["of"].to_list()
+    if len(names) < 2:
+        return pl.DataFrame(schema=MATRIX)
+    parts = [store.query(SEEN_IN, [name, name, name]) for name in names]
+    joined = pl.concat(parts).join(sizes, on="of")
+    share = pl.col("shared") / pl.col("files")
+    return joined.with_columns(share=share).sort("of", "in").select(MATRIX.names())

@@ -1,15 +1,20 @@
-"""Plans and curves as tables for the subset designer: shares become percentage points here."""
+"""Plans, curves and wrong answers as tables for the subset designer, shares in percentage points.
+
+The wrong answers of a model come worst first: what it was surest of, because there the label, the
+picture or the model is wrong in a way that is worth a look. Without a confidence, what counts for
+most files comes first."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from dataclasses import dataclass
 
 import polars as pl
 
-from audit.subset import Curve, Plan, Subset
-from audit.subset.precision import Figures
+from audit.subset import Curve, Plan, Subset, score_subset
+from audit.subset.metrics import MetricEstimate
+from audit.subset.predictions import match, standard_columns
 
 MEANING = {"full-set": "full set", "generalisation": "new data"}
 EXPLAINED = (
@@ -40,11 +45,6 @@ def curve_table(curve: Curve) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def figures_by_meaning(plan: Plan) -> dict[str, Figures]:
-    """Return what the plan gives, by the meaning of the estimand."""
-    return {MEANING[name]: figures for name, figures in plan.estimands.items()}
-
-
 def class_table(plan: Plan) -> pl.DataFrame:
     """Return what the plan gives for each class's recall, in points; no column without a value."""
     rows = [
@@ -63,19 +63,9 @@ def class_table(plan: Plan) -> pl.DataFrame:
     return table.select(c for c in table.columns if table[c].null_count() < table.height)
 
 
-def exclusion_counts(plan: Plan) -> list[tuple[str, int]]:
-    """Return the reasons why files were left out, the most frequent first."""
-    return Counter(e["reason"] for e in plan.excluded).most_common()
-
-
 def plan_json(plan: Plan) -> bytes:
     """Return the plan's document (`subset-plan/1`)."""
     return (json.dumps(plan.document(), indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def subset_csv(subset: Subset) -> bytes:
-    """Return the drawn rows as CSV, as `audit subset score` reads them."""
-    return subset.rows.write_csv().encode()
 
 
 def subset_parquet(subset: Subset) -> bytes:
@@ -85,3 +75,46 @@ def subset_parquet(subset: Subset) -> bytes:
     buffer = BytesIO()
     subset.rows.write_parquet(buffer)
     return buffer.getvalue()
+
+
+# ---- predictions beside truth ----
+
+
+COLUMNS = ("sample_id", "truth", "prediction", "confidence", "weight", "suspected_mislabel")
+
+
+@dataclass(frozen=True)
+class Disagreements:
+    """The wrong answers on some rows, with `COLUMNS`; how many are right, and notes on the file.
+
+    `accuracy`: of all files, by the weights of the rows.
+    """
+
+    table: pl.DataFrame
+    right: int
+    n: int
+    accuracy: MetricEstimate
+    notes: list[str]
+
+
+def find_disagreements(rows: pl.DataFrame, predictions: pl.DataFrame, name: str) -> Disagreements:
+    """Compare a model's answers with the labels of drawn rows; rows without an answer are left out.
+
+    Raises UsageError for a table that is no predictions of these rows.
+    """
+    given = standard_columns(predictions, name)
+    matched = match(rows, given, name, "drop", "wrong")
+    scored = score_subset(rows, [given], missing="drop", unknown="wrong", names=[name]).models[0]
+    confidence = "confidence" if "confidence" in matched.table.columns else pl.lit(None, pl.Float64)
+    answered = rows.select(
+        "sample_id", "weight", "suspected_mislabel", truth=pl.col("label").cast(pl.String)
+    ).with_columns(matched.table.select("prediction", confidence=confidence))
+    answered = answered.drop_nulls("prediction")
+    wrong = answered.filter(pl.col("prediction") != pl.col("truth")).select(COLUMNS)
+    worst_first = wrong.sort(
+        "confidence", "weight", "sample_id", descending=[True, True, False], nulls_last=True
+    )
+    return Disagreements(
+        worst_first, len(answered) - len(wrong), len(answered),
+        scored.metrics[0].estimands["full-set"], scored.notes,
+    )  # fmt: skip

@@ -1,8 +1,7 @@
 """Cases: the tiny datasets, written in a check's own file, that the check must find clean or dirty.
 
 A case gives only the columns that matter; everything else is that of a healthy photograph. Tests
-run every case of every check in an in-memory store, and the documentation shows the first of each
-kind.
+run every case of every check in an in-memory store; a scan never makes one.
 """
 
 from __future__ import annotations
@@ -52,37 +51,12 @@ NEAR_PAIR: Mapping[str, Any] = {
 NEAR: Mapping[str, Sequence[Mapping[str, Any]]] = {"groups": NEAR_GROUP, "pairs": [NEAR_PAIR]}
 
 
-BOX: Mapping[str, Any] = {
-    "file": "boxes.json", "line": 1, "byte": 0, "label": "cat", "category_key": "1", "kind": "box",
-    "x": 100.0, "y": 100.0, "width": 200.0, "height": 150.0, "picture_width": 640,
-    "picture_height": 480, "declared_width": 640.0, "declared_height": 480.0, "other_unit": False,
-    "crowd": False,
-}  # fmt: skip
-Rows = Sequence[Mapping[str, Any]]
-
-
-def boxed(*boxes: Mapping[str, Any], **tables: Rows) -> Mapping[str, Rows]:
-    """Return tables of boxes: what a row does not give is a plain box of the sample 0000.jpg.
-
-    `tables` are rows of further tables; those of `annotation_files` get what a COCO file has.
-    """
-    rows = [
-        {**BOX, "sample_id": "0000.jpg", "entry": n, "annotation_id": f"{n}", **box}
-        for n, box in enumerate(boxes)
-    ]
-    rows = [{"image_key": row["sample_id"], **row} for row in rows]
-    form = {"format": "COCO", "form": "xywh px", "reading": "xywh px", "complete": True}
-    files: Rows = tables.pop("annotation_files", [{}])
-    made = [{"file": "boxes.json", "frame": "displayed", **form, **row} for row in files]
-    return {"boxes": rows, "annotation_files": made, **tables}
-
-
 @dataclass(frozen=True)
 class Case:
     """A tiny dataset and what a check must say of it.
 
     `images` are rows of the `images` view (an `id` is made up where absent; hashes are made up,
-    all different, where absent). `expect` lists the subjects of the findings, in any order; a CLEAN
+    all different, where absent). `expect` lists the subjects of the findings, in any order; a clean
     case expects none. `tables` gives rows of other tables by name. `params` overrides thresholds.
     """
 
@@ -91,40 +65,6 @@ class Case:
     expect: Sequence[str] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-
-
-# What a detector says of the sample 0000.jpg, as a row of `box_doubts`.
-_PREDICTED: Mapping[str, Any] = {
-    "file": "boxes.json", "image_key": "0000.jpg", "sample_id": "0000.jpg",
-    "predicted_label": "cat", "probability": 0.98, "predicted_x": 400.0, "predicted_y": 300.0,
-    "predicted_width": 50.0, "predicted_height": 40.0,
-}  # fmt: skip
-
-
-def doubt_cases(
-    doubt: Mapping[str, Any], clean: tuple[str, float], dirty: str
-) -> tuple[Sequence[Case], Sequence[Case]]:
-    """Return clean and dirty cases of a check of what a detector doubts.
-
-    `doubt` is what its row has beside a prediction; `clean` names a doubt that is too weak, and its
-    score; `dirty` names the doubt as it is.
-    """
-    facts = [{"key": "predictions", "value": "2"}, {"key": "pictures", "value": "1"}]
-
-    def tables(**changed: float) -> Mapping[str, Rows]:
-        row = {**_PREDICTED, **doubt, **changed}
-        return boxed({}, box_doubts=[row], prediction_facts=facts)
-
-    limits = {"min_probability": 0.5, "max_score": 0.7}
-    weaker = tables(probability=0.6, score=0.65)
-    return (
-        Case("no predictions", [{}], tables=boxed({})),
-        Case("not sure enough", [{}], tables=tables(probability=0.8)),
-        Case(clean[0], [{}], tables=tables(score=clean[1])),
-    ), (
-        Case(dirty, [{}], ["0000.jpg"], tables=tables()),
-        Case("other limits", [{}], ["0000.jpg"], params=limits, tables=weaker),
-    )
 
 
 @contextlib.contextmanager
@@ -174,4 +114,4 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> pa.T
     import pyarrow as pa
 
     schema = arrow_schema(columns)
-    return pa.Table.from_pylist([{n: row.get(n) for n in schema.names} for row in rows], schema)
+    return pa.Table.from_pydict({n: [row.get(n) for row in rows] for n in schema.names}, schema)

@@ -1,34 +1,37 @@
 """The contract of a check, and the loader that finds every check in `audit/checks/`.
 
-A check is one file: its documentation (the class docstring, in fixed sections), its thresholds
-(`Params`), its code (`find`) and its cases (`CLEAN`, `DIRTY`). Checks only read: `find` runs SQL
-over what a scan measured and yields findings. It never prints, never changes anything, never
-opens a file, and never imports another check. Adding one touches one file; a package adds more
-through the entry-point group `audit.checks`.
+A check is one class: its documentation (the class docstring, in fixed sections), its thresholds
+(`Params`), its code (`find`) and its cases, which are made only for those who ask (tests). Checks
+that are one rule under several codes share a file; what they share is a class whose name begins
+with an underscore. Checks only read: `find` runs SQL over what a scan measured and yields findings.
+It never prints, never changes anything, never opens a file, and never imports another file of
+checks. Adding one touches one file; a package adds more through the entry-point group
+`audit.checks`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import inspect
-import pkgutil
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from types import MappingProxyType, ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from audit.checking.cases import Case
 from audit.errors import CheckContractError, UsageError
 from audit.picture.features import MEASURED
-from audit.picture.library_hashes import LIBRARY_HASHES
-from audit.records import Finding, Severity
+from audit.picture.hashing import LIBRARY_HASHES
+from audit.records import Action, Evidence, Finding, Severity
 from audit.run.store import Store
+from preflight.check_contract import Contract, checks_in, modules_in, named_checks, page_of
 
+if TYPE_CHECKING:
+    import polars as pl
+
+FAMILIES = ("FILE", "DUP", "SPLIT", "LABEL", "BOX", "DIST", "IMG")
 SECTIONS = (
     "What it does",
     "Why is this bad",
@@ -37,8 +40,6 @@ SECTIONS = (
     "Limits",
     "References",
 )
-CODE = re.compile(r"^(FILE|DUP|SPLIT|LABEL|BOX|DIST|IMG)\d{3}$")
-NAME = re.compile(r"^[a-z]+(-[a-z0-9]+)*$")
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,100 @@ class Check:
     # Codes of checks that say the same of a file: where one of them names it, this one is silent.
     left_to: ClassVar[tuple[str, ...]] = ()
     Params: ClassVar[type] = NoParams
-    CLEAN: ClassVar[Sequence[Case]]
-    DIRTY: ClassVar[Sequence[Case]]
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        """Yield tiny datasets: those that expect findings are dirty, the others are clean."""
+        raise TypeError("a check defines cases()")
 
     def find(self, store: Store, params: Any) -> Iterator[Finding]:
         """Yield the findings; `params` is an instance of this check's `Params`."""
         raise TypeError(f"{type(self).__name__} does not define find()")
 
+    # What is told of the samples that were examined: a row of counts, and a sentence made of it.
+    counts: ClassVar[str] = ""
+    examined: ClassVar[str] = ""
+
     def completeness(self, store: Store, params: Any) -> str:
         """Return one sentence on what was and was not examined, with counts; "" for none."""
-        return ""
+        if not self.counts:
+            return ""
+        (row,) = asked(store, self.counts, params).iter_rows(named=True)
+        return self.examined.format(**row, params=params)
+
+    def finding(
+        self,
+        subject: str,
+        message: str,
+        evidence: Evidence,
+        sample_ids: Sequence[str] = (),
+        *,
+        action: Action = Action.REVIEW,
+        severity: Severity | None = None,
+    ) -> Finding:
+        """Return a finding of this check; of its own severity where none is given."""
+        grade = self.severity if severity is None else severity
+        return Finding(self.code, grade, tuple(sample_ids), message, evidence, action, subject)
+
+    def about(
+        self,
+        row: Mapping[str, Any],
+        message: str,
+        evidence: Evidence,
+        *,
+        action: Action = Action.REVIEW,
+        severity: Severity | None = None,
+    ) -> Finding:
+        """Return a finding about one sample: a row of `images` with its `id` and `subject`."""
+        return self.finding(
+            row["subject"], message, evidence, (row["id"],), action=action, severity=severity
+        )
+
+
+class QueryCheck(Check):
+    """A check that is one query: each row of it is a finding.
+
+    `$name` in `sql` is the threshold of that name. It gives the columns `subject`, and `id` or
+    `ids` where samples are meant; also `severity` or `action` where these depend on the row.
+    `message` is formatted with the row and with `params`; `evidence` names columns and thresholds.
+    """
+
+    sql: ClassVar[str]
+    message: ClassVar[str]
+    evidence: ClassVar[tuple[str, ...]]
+    action: ClassVar[Action] = Action.REVIEW
+
+    def find(self, store: Store, params: Any) -> Iterator[Finding]:
+        """Yield one finding a row."""
+        for row in asked(store, self.sql, params).iter_rows(named=True):
+            yield self.of_row(row, params)
+
+    def of_row(self, row: Mapping[str, Any], params: Any) -> Finding:
+        """Return the finding of a row."""
+        return self.finding(
+            row["subject"],
+            self.said(row, params),
+            self.kept(row, params),
+            row.get("ids") or ((row["id"],) if "id" in row else ()),
+            action=Action(row.get("action") or self.action),
+            severity=Severity(row.get("severity") or self.severity),
+        )
+
+    def said(self, row: Mapping[str, Any], params: Any) -> str:
+        """Return the message of a row."""
+        return self.message.format(**row, params=params)
+
+    def kept(self, row: Mapping[str, Any], params: Any) -> dict[str, Any]:
+        """Return the evidence of a row."""
+        return {n: row[n] if n in row else getattr(params, n) for n in self.evidence}
+
+
+def asked(store: Store, sql: str, params: Any, **more: Any) -> pl.DataFrame:
+    """Return the rows of a SELECT in which `$name` is the threshold of that name, or of `more`."""
+    names = list(dict.fromkeys(re.findall(r"\$([a-z]\w*)", sql)))
+    numbered = re.sub(r"\$([a-z]\w*)", lambda m: f"${names.index(m[1]) + 1}", sql)
+    values = [more[name] if name in more else getattr(params, name) for name in names]
+    return store.query(numbered, [list(v) if isinstance(v, tuple) else v for v in values])
 
 
 def tally(values: Sequence[str]) -> str:
@@ -81,17 +166,12 @@ def page(check: Check) -> str:
         f"- `{f.name} = {f.default!r}`{_param_doc(check.Params, f.name)}\n"
         for f in dataclasses.fields(check.Params)
     )
-    title = f"# {check.code} {check.name} ({check.severity})\n\n"
-    body = inspect.cleandoc(type(check).__doc__ or "")
-    thresholds = (
-        f"\n\n## Thresholds\nSet under `[checks.{check.code}]` in `audit.toml`.\n\n{params}"
-    )
-    return title + body + (thresholds if params else "\n")
+    heading = f"\n## Thresholds\nSet under `[checks.{check.code}]` in `audit.toml`.\n\n"
+    return page_of(check, check.severity) + (heading + params if params else "")
 
 
 def _param_doc(params: type, name: str) -> str:
-    # Thresholds are documented where they are declared: `Field docs:` lines of the Params
-    # docstring.
+    # the docstring of Params has a line `name: what it is` for each threshold
     match = re.search(rf"^\s*{name}: (.+)$", params.__doc__ or "", re.MULTILINE)
     return f": {match[1]}" if match else ""
 
@@ -100,65 +180,35 @@ def _param_doc(params: type, name: str) -> str:
 def all_checks() -> Mapping[str, Check]:
     """Return every check by code, in code order; read-only.
 
-    Raises CheckContractError naming the file and the rule where a check breaks the contract.
+    Raises CheckContractError naming file, line and rule where a check breaks the contract.
     """
-    found: dict[str, Check] = {}
-    for module in _modules():
-        for cls in _check_classes(module):
-            check = cls()
-            _validate(check, module)
-            if check.code in found:
-                raise CheckContractError(f"{module.__file__}: code {check.code} is used twice.")
-            found[check.code] = check
-    return MappingProxyType(dict(sorted(found.items())))
+    added = (entry.load() for entry in entry_points(group="audit.checks"))
+    return checks_in((*modules_in("audit.checks"), *added), Check, CONTRACT)
 
 
-def _modules() -> Iterator[ModuleType]:
-    package = importlib.import_module("audit.checks")
-    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda i: i.name):
-        yield importlib.import_module(f"audit.checks.{info.name}")
-    for entry in entry_points(group="audit.checks"):
-        yield entry.load()
-
-
-def _check_classes(module: ModuleType) -> Iterator[type[Check]]:
-    for _, cls in inspect.getmembers(module, inspect.isclass):
-        if issubclass(cls, Check) and cls is not Check and cls.__module__ == module.__name__:
-            yield cls
-
-
-def _validate(check: Check, module: ModuleType) -> None:
-    doc = inspect.cleandoc(type(check).__doc__ or "")
-    missing = [s for s in SECTIONS if f"## {s}" not in doc]
+def _rules(check: Check) -> Iterator[tuple[bool, str]]:
     known = {column.name for column in (*MEASURED, *LIBRARY_HASHES)}
-    problems = [
-        (not CODE.match(getattr(check, "code", "")), "code must look like FILE001"),
-        (not NAME.match(getattr(check, "name", "")), "name must be lower-case words joined by -"),
-        (bool(missing), f"the docstring lacks the sections {missing}"),
-        (not dataclasses.is_dataclass(check.Params), "Params must be a frozen dataclass"),
-        (not getattr(check, "CLEAN", ()), "CLEAN needs at least one case"),
-        (not getattr(check, "DIRTY", ()), "DIRTY needs at least one case"),
-        (not set(check.features) <= known, f"unknown features {set(check.features) - known}"),
-    ]
-    for broken, rule in problems:
-        if broken:
-            raise CheckContractError(f"{module.__file__}: {type(check).__name__}: {rule}.")
+    yield not dataclasses.is_dataclass(check.Params), "Params must be a frozen dataclass"
+    yield type(check).cases is Check.cases, "cases() must yield cases, clean and dirty"
+    yield not set(check.features) <= known, f"unknown features {set(check.features) - known}"
 
 
-def select_checks(wanted: Sequence[str] | None) -> list[Check]:
-    """Return the checks named by code, name or code prefix ("DUP"); all of them for None."""
-    checks = all_checks()
+CONTRACT = Contract(FAMILIES, SECTIONS, CheckContractError, _rules)
+
+
+def select_checks(wanted: Sequence[str] | None, own: Sequence[Check] = ()) -> list[Check]:
+    """Return the checks named by code, name or code prefix ("DUP"); all of them for None.
+
+    `own`: checks of the user's own, which join the others.
+    """
+    checks = {**all_checks(), **{check.code: check for check in own}}
     if wanted is None:
         return list(checks.values())
     chosen: dict[str, Check] = {}
     for word in wanted:
-        hits = [
-            c
-            for c in checks.values()
-            if (word and c.code.startswith(word.upper())) or c.name == word
-        ]
+        hits = named_checks(checks.values(), word)
         if not hits:
-            raise UsageError(f"No check is called {word!r}: `audit checks` lists codes and names.")
+            raise UsageError(f"No check is called {word!r}: `audit explain` lists codes and names.")
         chosen.update((c.code, c) for c in hits)
     return [chosen[code] for code in sorted(chosen)]
 

@@ -22,8 +22,11 @@
     [checks.IMG003]
     min_sharpness = 0.2
 
+    [own]
+    files = ["my_checks.py"]  # checks and measured columns of your own, beside this file
+
     [expect]
-    leaked_share = "< 0.001"  # see audit.expectations
+    leaked_share = "< 0.001"  # see audit.compare.expectations
 
 Looked for in the working directory unless `--config` names it. Unknown keys are refused, because a
 misspelt threshold that is silently ignored is worse than none.
@@ -41,13 +44,10 @@ from typing import Any
 from audit.checking.check import all_checks
 from audit.errors import UsageError
 from audit.picture.decode import Limits
-from audit.picture.library_hashes import COMPARABLE_HASHES, LIBRARY_HASHES
+from audit.picture.hashing import COMPARABLE_HASHES, LIBRARY_HASHES
 
 SCAN_KEYS = ("exclude", "max_pixels", "max_bytes", "max_memory", "timeout_s")
 RELATE_RANGES = {"radius": (0, 20), "nearest": (1, 100), "rechecks": (0, 10_000_000)}
-RELATE_KEYS = {*RELATE_RANGES, "turned", "uncertainty_band"}
-# Names of version 0.1, which keep working.
-RELATE_OLD_NAMES = {"looks": "rechecks", "look_band": "uncertainty_band"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class Config:
     """Settings; `thresholds` maps a check code to its overrides, `relate` holds those of the
     near-duplicate search that are given, `hashes` names the library's hashes to measure,
     `relate_hashes` those of them whose close pairs are candidates as well, and `jpeg_walk` asks for
-    the columns `jpeg_faults` and `jpeg_shift`. `expect` is what the dataset is expected to be, as
+    the columns `jpeg_faults` and `jpeg_shift`. `own` are files with checks and columns of the
+    user's own. `expect` is what the dataset is expected to be, as
     written.
     """
 
@@ -67,6 +68,7 @@ class Config:
     hashes: tuple[str, ...] = ()
     relate_hashes: tuple[str, ...] = ()
     jpeg_walk: bool = False
+    own: tuple[Path, ...] = ()
     expect: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -92,33 +94,36 @@ def load_config(path: Path | None) -> Config:
 
 
 def _validated(document: dict[str, Any], path: Path) -> Config:
-    scan, measure, relate, checks = (
-        _table(document, name, path) for name in ("scan", "measure", "relate", "checks")
+    scan, measure, relate, checks, own = (
+        _table(document, name, path) for name in ("scan", "measure", "relate", "checks", "own")
     )
     for code in checks:
         _table(checks, code, path, "checks.")
     relate_hashes = relate.pop("hashes", ())
     known = set(all_checks())
+    files = _texts(own, "[own] files", "mine.py", path)
+    if files:  # whether a check of one's own has a code is known when its file has run
+        known |= {code for code in checks if code[:-3] not in {other[:-3] for other in known}}
     for where, found, allowed in (
-        ("", document, {"scan", "measure", "relate", "checks", "expect"}),
+        ("", document, {"scan", "measure", "relate", "checks", "own", "expect"}),
         ("[scan] ", scan, set(SCAN_KEYS)),
         ("[measure] ", measure, {"hashes", "jpeg_walk"}),
-        ("[relate] ", set(relate) - RELATE_OLD_NAMES.keys(), RELATE_KEYS),
+        ("[relate] ", relate, {*RELATE_RANGES, "turned", "uncertainty_band"}),
         ("[checks] ", checks, known),
+        ("[own] ", own, {"files"}),
     ):
         if unknown := sorted(set(found) - allowed):
             raise UsageError(
                 f"{path}: {where}has no {unknown[0]!r}; it may have {', '.join(sorted(allowed))}."
             )
     defaults = Limits()
-    hashes = _hashes(measure.get("hashes", ()), path)
-    exclude = scan.get("exclude", [])
-    if not isinstance(exclude, list) or not all(isinstance(glob, str) for glob in exclude):
-        raise UsageError(
-            f'{path}: [scan] exclude is {exclude!r}: write a list such as ["**/x/**"].'
-        )
+    known_hashes = [column.name for column in LIBRARY_HASHES]
+    rule = f"it is a list of {', '.join(known_hashes)}"
+    hashes = _hashes(measure.get("hashes", ()), known_hashes, f"{path}: [measure]", rule)
+    rule = f"it may have those of {', '.join(COMPARABLE_HASHES)} that [measure] hashes names"
+    usable = [name for name in COMPARABLE_HASHES if name in hashes]
     return Config(
-        exclude=tuple(exclude),
+        exclude=tuple(_texts(scan, "[scan] exclude", "**/x/**", path)),
         limits=Limits(
             max_pixels=int(_positive(scan, "max_pixels", defaults.max_pixels, path)),
             max_bytes=int(_positive(scan, "max_bytes", defaults.max_bytes, path)),
@@ -128,8 +133,9 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
         thresholds=checks,
         relate=_relate(relate, path),
         hashes=hashes,
-        relate_hashes=_relate_hashes(relate_hashes, hashes, path),
-        jpeg_walk=_switch(measure, "jpeg_walk", path),
+        relate_hashes=_hashes(relate_hashes, usable, f"{path}: [relate]", rule),
+        jpeg_walk=_switch(measure, "[measure] jpeg_walk", path),
+        own=tuple(path.parent / file for file in files),
         expect=_table(document, "expect", path),
     )
 
@@ -144,66 +150,54 @@ def _table(inside: Mapping[str, Any], name: str, path: Path, above: str = "") ->
     return dict(found)
 
 
+def _texts(table: Mapping[str, Any], where: str, example: str, path: Path) -> list[str]:
+    """Return a list of texts, empty where it is not given; `where` ends with its key."""
+    value = table.get(where.split()[-1], [])
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise UsageError(f'{path}: {where} is {value!r}: write a list such as ["{example}"].')
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _positive(scan: Mapping[str, Any], key: str, default: float, path: Path) -> float:
     """Return a number above 0 of `[scan]`."""
     value = scan.get(key, default)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
     # whole numbers of TOML have no end, and beyond this they are no number of seconds or bytes
-    if not number or not 0 < value <= sys.float_info.max:
+    if not _is_number(value) or not 0 < value <= sys.float_info.max:
         raise UsageError(f"{path}: [scan] {key} is {str(value)[:40]}: write a number above 0.")
     return float(value) if isinstance(value, float) else int(value)
 
 
-def _switch(measure: Mapping[str, Any], key: str, path: Path) -> bool:
-    """Return a switch of `[measure]`, off where it is not given."""
-    value = measure.get(key, False)
+def _switch(table: Mapping[str, Any], where: str, path: Path) -> bool:
+    """Return a switch, off where it is not given; `where` ends with its key."""
+    value = table.get(where.split()[-1], False)
     if not isinstance(value, bool):
-        raise UsageError(f"{path}: [measure] {key} is {value!r}: write true or false.")
+        raise UsageError(f"{path}: {where} is {value!r}: write true or false.")
     return value
 
 
-def _hashes(given: Any, path: Path) -> tuple[str, ...]:
-    """Check the names of the hashes to measure."""
-    known = [column.name for column in LIBRARY_HASHES]
+def _hashes(given: Any, usable: Sequence[str], where: str, rule: str) -> tuple[str, ...]:
+    """Return the names of hashes that are given, in the order of those that may be."""
     names = given if isinstance(given, list | tuple) else [given]
-    if unknown := [name for name in names if name not in known]:
-        raise UsageError(
-            f"{path}: [measure] hashes has {unknown[0]!r}; it is a list of {', '.join(known)}."
-        )
-    return tuple(name for name in known if name in names)
-
-
-def _relate_hashes(given: Any, measured: Sequence[str], path: Path) -> tuple[str, ...]:
-    """Check the names of the hashes that give further candidates: 64 bits, and measured."""
-    names = given if isinstance(given, list | tuple) else [given]
-    usable = [name for name in COMPARABLE_HASHES if name in measured]
     if unknown := [name for name in names if name not in usable]:
-        raise UsageError(
-            f"{path}: [relate] hashes has {unknown[0]!r}; it may have those of "
-            f"{', '.join(COMPARABLE_HASHES)} that [measure] hashes names."
-        )
+        raise UsageError(f"{where} hashes has {unknown[0]!r}; {rule}.")
     return tuple(name for name in usable if name in names)
 
 
 def _relate(given: Mapping[str, Any], path: Path) -> dict[str, int | float | bool]:
-    """Check the settings of the near-duplicate search; old names become the new ones."""
-    for old, new in RELATE_OLD_NAMES.items():
-        if old in given and new in given:
-            raise UsageError(f"{path}: [relate] has {new} and its old name {old}: keep {new}.")
-    named = {RELATE_OLD_NAMES.get(key, key): value for key, value in given.items()}
-    for key, value in named.items():
-        if key == "uncertainty_band":
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not 0 <= value <= 50:
-                raise UsageError(f"{path}: [relate] {key} is {value!r}: write a number, 0 to 50.")
-            continue
-        if key == "turned":
-            if not isinstance(value, bool):
-                raise UsageError(f"{path}: [relate] turned is {value!r}: write true or false.")
-            continue
-        low, high = RELATE_RANGES[key]
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+    """Check the settings of the near-duplicate search."""
+    _switch(given, "[relate] turned", path)
+    for key, value in given.items():
+        low, high = RELATE_RANGES.get(key, (0, 50))
+        what = "whole number" if key in RELATE_RANGES else "number"
+        sound = _is_number(value) and low <= value <= high
+        if key in RELATE_RANGES:
+            sound = sound and isinstance(value, int)
+        if key != "turned" and not sound:
             raise UsageError(
-                f"{path}: [relate] {key} is {value!r}: write a whole number, {low} to {high:,}."
+                f"{path}: [relate] {key} is {value!r}: write a {what}, {low} to {high:,}."
             )
-    return named
+    return dict(given)

@@ -1,6 +1,7 @@
-"""The checks of an image dataset: one file per check, found by `audit.checking.check`.
+"""The checks of an image dataset: a file holds one check, or one rule that has several codes.
 
 In: a store with what the scan measured, and the thresholds of the configuration.
 Out: findings, and one sentence on what was and was not examined.
-Cost: a few SQL queries per check; no check opens a file, changes a row or imports another check.
+Cost: a few SQL queries per check; no check opens a file, changes a row or imports another file of
+checks.
 """

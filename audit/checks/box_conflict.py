@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from audit.checking.cases import Case, Rows, boxed
-from audit.checking.check import Check
-from audit.records import Action, Finding, Severity
+from audit.checking.boxes import BoxCheck, Rows, box_case, box_found, boxed
+from audit.checking.cases import Case
+from audit.checking.check import asked
+from audit.records import Finding, Severity
 from audit.run.store import Store
 
 COPY = {"pixel_hash": "e" * 32}
@@ -61,8 +62,8 @@ _SQL = """
     )
     SELECT * FROM compared
     QUALIFY NOT agree AND (NOT same OR (
-        count(*) OVER (PARTITION BY f1, f2, same) >= ?
-        AND avg(agree::INT) OVER (PARTITION BY f1, f2, same) >= ?))
+        count(*) OVER (PARTITION BY f1, f2, same) >= $min_shared
+        AND avg(agree::INT) OVER (PARTITION BY f1, f2, same) >= $min_agreement))
     ORDER BY s1, s2, f1, f2
 """
 
@@ -75,7 +76,7 @@ _ANY = """
 """
 
 
-class ConflictingAnnotations(Check):
+class ConflictingAnnotations(BoxCheck):
     """Pictures whose annotations differ between two files, or between two copies of the picture.
 
     ## What it does
@@ -104,43 +105,37 @@ class ConflictingAnnotations(Check):
     code = "BOX022"
     name = "conflicting-annotations"
     severity = Severity.WARNING
-    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        min_agreement: share of common pictures on which two files agree, to be compared
+        """min_agreement: share of common pictures on which two files agree, to be compared
         min_shared: smallest number of common pictures of two files
         """
 
         min_agreement: float = 0.8
         min_shared: int = 5
 
-    CLEAN = (
-        Case("two files agree", [{}] * 8, tables=_twice(8)),
-        Case("files of two tasks", [{}], tables=_twice(1, moved=0)),
-        Case("equal copies, equal boxes", [COPY, COPY], tables=boxed({}, OTHER)),
-    )
-    DIRTY = (
-        Case("one of eight differs", [{}] * 8, ["0003.jpg"], tables=_twice(8, moved=3)),
-        Case(
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("two files agree", [{}] * 8, tables=_twice(8))
+        yield Case("files of two tasks", [{}], tables=_twice(1, moved=0))
+        yield box_case("equal copies, equal boxes", {}, OTHER, images=[COPY, COPY])
+        yield Case("one of eight differs", [{}] * 8, ["0003.jpg"], tables=_twice(8, moved=3))
+        yield box_found(
             "equal copies, a box less",
-            [COPY, COPY],
-            ["group:0000.jpg|0001.jpg"],
-            tables=boxed({}, {"x": 400.0}, OTHER),
-        ),
-    )
+            {},
+            {"x": 400.0},
+            OTHER,
+            expect="group:0000.jpg|0001.jpg",
+            images=[COPY, COPY],
+        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a picture, or pair of copies."""
         if not store.scalar(_ANY):
             return
         subjects = dict(store.query("SELECT id, subject FROM images").iter_rows())
         said = set[str]()
-        for row in store.query(_SQL, [params.min_shared, params.min_agreement]).iter_rows(
-            named=True
-        ):
+        for row in asked(store, _SQL, params).iter_rows(named=True):
             one, other = row["s1"], row["s2"]
             subject = subjects[one] if one == other else f"group:{one}|{other}"
             if subject in said:
@@ -153,22 +148,23 @@ class ConflictingAnnotations(Check):
                 f"({row['split2'] or 'no split'}), which are equal"
             )
             alone1, alone2 = row["n1"] - row["met1"], row["n2"] - row["met2"]
-            yield Finding(
-                self.code,
-                self.severity,
-                tuple(sorted({one, other})),
+            yield self.finding(
+                subject,
                 f"A picture is annotated twice, {where}: of {row['n1']:,} and {row['n2']:,} boxes "
                 f"{alone1:,} and {alone2:,} have no counterpart.",
-                {"boxes": row["n1"], "other_boxes": row["n2"], "unmatched": alone1,
-                 "other_unmatched": alone2, "file": row["f1"], "other_file": row["f2"]},
-                Action.REVIEW,
-                subject,
-            )  # fmt: skip
+                {
+                    "boxes": row["n1"],
+                    "other_boxes": row["n2"],
+                    "unmatched": alone1,
+                    "other_unmatched": alone2,
+                    "file": row["f1"],
+                    "other_file": row["f2"],
+                },
+                tuple(sorted({one, other})),
+            )
 
-    def completeness(self, store: Store, params: Params) -> str:
-        """Say how many pictures have several annotations."""
-        n = store.scalar(
-            "SELECT count(*) FROM (SELECT sample_id FROM boxes WHERE sample_id IS NOT NULL "
-            "GROUP BY sample_id HAVING count(DISTINCT file) > 1)"
-        )
-        return f"{n:,} pictures have boxes in several annotation files."
+    counts = """
+        SELECT count(*) AS n FROM (SELECT sample_id FROM boxes WHERE sample_id IS NOT NULL
+            GROUP BY sample_id HAVING count(DISTINCT file) > 1)
+    """
+    examined = "{n:,} pictures have boxes in several annotation files."

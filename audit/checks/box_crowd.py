@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from audit.annotations.findings import box_finding, box_text, file_finding, worst_by_picture
-from audit.checking.cases import Case, boxed
-from audit.checking.check import Check
+from audit.checking.boxes import ENTRY, BoxCheck, box_case, box_found
+from audit.checking.cases import Case
+from audit.checking.check import asked
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
 CROWD = {"crowd": True, "annotation_id": None}
-RING = {"file": "boxes.json", "image_key": "0000.jpg", "entry": 0, "kind": "polygon", "part": 0}
+RING = {**ENTRY, "kind": "polygon", "part": 0}
 
 
-class CrowdBox(Check):
+class CrowdBox(BoxCheck):
     """Crowd marks on files as a whole, and on single objects with an outline of their own.
 
     ## What it does
@@ -43,73 +43,51 @@ class CrowdBox(Check):
     code = "BOX021"
     name = "crowd-box"
     severity = Severity.WARNING
-    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        max_share: share of a file's boxes from which the mark cannot be meant
+        """max_share: share of a file's boxes from which the mark cannot be meant
         min_boxes: smallest number of boxes of such a file
         """
 
         max_share: float = 0.5
         min_boxes: int = 10
 
-    CLEAN = (
-        Case("a crowd among objects", [{}], tables=boxed({}, {}, CROWD)),
-        Case("too few to tell", [{}], tables=boxed(CROWD, CROWD)),
-        Case("a polygon of one object", [{}], tables=boxed({}, annotation_shapes=[RING])),
-    )
-    DIRTY = (
-        Case(
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("a crowd among objects", {}, {}, CROWD)
+        yield box_case("too few to tell", CROWD, CROWD)
+        yield box_case("a polygon of one object", {}, annotation_shapes=[RING])
+        yield box_found(
             "every object is a crowd",
-            [{}],
-            ["dataset:boxes.json"],
-            tables=boxed(*[{**CROWD, "x": 7.0 * n} for n in range(12)]),
-        ),
-        Case(
-            "a crowd with a polygon",
-            [{}],
-            ["0000.jpg"],
-            tables=boxed(CROWD, {}, {}, annotation_shapes=[RING]),
-        ),
-    )
+            *[{**CROWD, "x": 7.0 * n} for n in range(12)],
+            expect="dataset:boxes.json",
+        )
+        yield box_found("a crowd with a polygon", CROWD, {}, {}, annotation_shapes=[RING])
+
+    hits = """
+        SELECT b.* REPLACE (1 AS crowd), 0 AS amount FROM boxes b SEMI JOIN annotation_shapes s
+            ON s.file = b.file AND s.image_key = b.image_key AND s.entry = b.entry
+            AND s.kind = 'polygon'
+        WHERE b.crowd AND NOT list_contains($told, b.file)
+    """
+    message = "A box ({box}) is marked as a crowd and has a polygon, as 1 object has"
+    evidence = ("crowd",)
+    counts = "SELECT count(*) AS n, count(*) FILTER (WHERE crowd) AS crowds FROM boxes"
+    examined = "{crowds:,} of {n:,} boxes are marked as crowds."
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a file, then one a picture of the other files."""
         sql = """
-            SELECT file, count(*) AS n, count(*) FILTER (WHERE crowd) AS crowds FROM boxes
-            GROUP BY file HAVING count(*) >= ? AND count(*) FILTER (WHERE crowd) >= ? * count(*)
-            ORDER BY file
+            SELECT file, count(*) AS boxes, count(*) FILTER (WHERE crowd) AS crowds FROM boxes
+            GROUP BY file HAVING boxes >= $min_boxes AND crowds >= $max_share * boxes ORDER BY file
         """
-        files = store.query(sql, [params.min_boxes, params.max_share])
-        for row in files.iter_rows(named=True):
-            yield file_finding(
-                self.code,
-                self.severity,
-                row["file"],
+        files = asked(store, sql, params)
+        for file, boxes, crowds in files.iter_rows():
+            yield self.about_file(
+                file,
                 "",
-                f"{row['crowds']:,} of the {row['n']:,} boxes of {row['file']} are marked as "
-                "crowds, which training skips and evaluation ignores.",
-                {"crowds": row["crowds"], "boxes": row["n"]},
+                f"{crowds:,} of the {boxes:,} boxes of {file} are marked as crowds, which training "
+                "skips and evaluation ignores.",
+                {"crowds": crowds, "boxes": boxes},
             )
-        hits = """
-            SELECT b.*, 0 AS amount FROM boxes b SEMI JOIN annotation_shapes s ON s.file = b.file
-                AND s.image_key = b.image_key AND s.entry = b.entry AND s.kind = 'polygon'
-            WHERE b.crowd AND NOT list_contains(?, b.file)
-        """
-        for worst in worst_by_picture(store, hits, [files["file"].to_list()]):
-            yield box_finding(
-                self.code,
-                self.severity,
-                worst,
-                f"A box ({box_text(worst)}) is marked as a crowd and has a polygon, as 1 object "
-                "has",
-                {"crowd": 1},
-            )
-
-    def completeness(self, store: Store, params: Params) -> str:
-        """Say how many crowds there are."""
-        n, crowds = store.query("SELECT count(*), count(*) FILTER (WHERE crowd) FROM boxes").row(0)
-        return f"{crowds:,} of {n:,} boxes are marked as crowds."
+        yield from self.worst(store, params, told=files["file"].to_list())

@@ -1,28 +1,62 @@
-"""BOX019: keypoints outside the picture, miscounted, or of the wrong number."""
+"""BOX019, BOX020: keypoints that cannot be, and skeletons whose left and right are exchanged."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
-from audit.annotations.findings import entry_place
-from audit.annotations.keypoints import keypoint_rows
-from audit.checking.cases import Case, boxed
-from audit.checking.check import Check, NoParams
-from audit.records import Action, Finding, Severity
+from audit.checking.boxes import ENTRY, BoxCheck, Row, Rows, box_case, box_found, boxed, entry_place
+from audit.checking.cases import Case
+from audit.checking.check import NoParams
+from audit.records import Finding, Severity
 from audit.run.store import Store
 
-POSE = {"file": "boxes.json", "image_key": "0000.jpg", "entry": 0, "kind": "keypoints", "part": 0,
-        "points": [120.0, 130.0, 2.0, 150.0, 160.0, 1.0]}  # fmt: skip
-CLASS = {"file": "boxes.json", "category_key": "1", "label": "cat", "declared": True, "entry": 0}
+# The keypoints of each object, its box and the picture's size `w0`, `h0`: px in the frame of the
+# annotation file; `names` are those of its class, JSON or null.
+_KEYPOINTS = """
+    WITH placed AS (
+        SELECT s.points, s.file, s.image_key, s.entry, b.line, b.byte, b.sample_id, b.label,
+            b.category_key, i.subject, c.keypoints AS names, a.n_keypoints,
+            ends_with(coalesce(f.reading, f.form), ' share') <> coalesce(b.other_unit, false)
+                AS in_shares,
+            f.frame = 'stored' AND i.orientation > 1 AS is_stored,
+            f.frame = 'stored' AND i.orientation >= 5 AS sides_stored,
+            coalesce(b.picture_width, b.declared_width) AS shown_width,
+            coalesce(b.picture_height, b.declared_height) AS shown_height,
+            CASE WHEN sides_stored THEN shown_height ELSE shown_width END AS w0,
+            CASE WHEN sides_stored THEN shown_width ELSE shown_height END AS h0,
+            CASE WHEN is_stored THEN b.stored_x ELSE b.x END AS x,
+            CASE WHEN is_stored THEN b.stored_y ELSE b.y END AS y,
+            CASE WHEN is_stored THEN b.stored_width ELSE b.width END AS width,
+            CASE WHEN is_stored THEN b.stored_height ELSE b.height END AS height
+        FROM annotation_shapes s JOIN boxes b
+            ON b.file = s.file AND b.image_key = s.image_key AND b.entry = s.entry
+        JOIN annotation_files f ON f.file = s.file
+        JOIN images i ON i.id = b.sample_id
+        LEFT JOIN annotations a
+            ON a.file = s.file AND a.image_key = s.image_key AND a.entry = s.entry
+        LEFT JOIN (SELECT file, category_key, any_value(keypoints) AS keypoints FROM categories
+            GROUP BY file, category_key) c ON c.file = b.file AND c.category_key = b.category_key
+        WHERE s.kind = 'keypoints'
+    )
+    SELECT * REPLACE (CASE WHEN in_shares THEN list_transform(points, lambda v, i:
+        v * CASE i % 3 WHEN 1 THEN w0 WHEN 2 THEN h0 ELSE 1 END) ELSE points END AS points)
+    FROM placed WHERE {where} ORDER BY sample_id, file, entry
+"""
 
+
+POSE = {**ENTRY, "kind": "keypoints", "part": 0, "points": [120.0, 130.0, 2.0, 150.0, 160.0, 1.0]}
+ANIMAL = {"file": "boxes.json", "category_key": "1", "label": "cat", "declared": True, "entry": 0}
+EYED = {**ANIMAL, "keypoints": '["left_eye", "right_eye"]'}
 SHARES = {**POSE, "points": [0.25, 0.4, 2.0, 0.0, 0.0, 0.0]}
 YOLO = {"format": "YOLO", "form": "centre share", "reading": "centre share"}
 
 
-class WrongKeypoints(Check):
+class WrongKeypoints(BoxCheck):
     """Keypoints that cannot be: outside the picture, all off their box, or miscounted.
 
     ## What it does
@@ -51,96 +85,63 @@ class WrongKeypoints(Check):
     code = "BOX019"
     name = "wrong-keypoints"
     severity = Severity.WARNING
-    tables = ("annotation_files",)
 
-    CLEAN = (
-        Case("inside", [{}], tables=boxed({}, annotation_shapes=[POSE])),
-        Case(
-            "shares",
-            [{}],
-            tables=boxed({}, annotation_shapes=[SHARES], annotation_files=[YOLO]),
-        ),
-        Case(
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("inside", {}, annotation_shapes=[POSE])
+        yield box_case("shares", {}, annotation_shapes=[SHARES], annotation_files=[YOLO])
+        yield box_case(
             "in the frame of a picture that is displayed on its side",
-            [{"orientation": 6}],
-            tables=boxed(
-                {
-                    "stored_x": 100.0,
-                    "stored_y": 340.0,
-                    "stored_width": 150.0,
-                    "stored_height": 200.0,
-                },
-                annotation_shapes=[{**POSE, "points": [150.0, 500.0, 2.0]}],
-                annotation_files=[{"frame": "stored"}],
-            ),
-        ),
-        Case(
+            {"stored_x": 100.0, "stored_y": 340.0, "stored_width": 150.0, "stored_height": 200.0},
+            images=[{"orientation": 6}],
+            annotation_shapes=[{**POSE, "points": [150.0, 500.0, 2.0]}],
+            annotation_files=[{"frame": "stored"}],
+        )
+        yield box_case(
             "not labelled, so its place does not matter",
-            [{}],
-            tables=boxed(
-                {}, annotation_shapes=[{**POSE, "points": [120.0, 130.0, 2.0, -5.0, 0, 0]}]
-            ),
-        ),
-    )
-    DIRTY = (
-        Case(
-            "outside the picture",
-            [{}],
-            ["0000.jpg"],
-            tables=boxed({}, annotation_shapes=[{**POSE, "points": [655.0, 130.0, 2.0]}]),
-        ),
-        Case(
+            {},
+            annotation_shapes=[{**POSE, "points": [120.0, 130.0, 2.0, -5.0, 0, 0]}],
+        )
+        yield box_found(
+            "outside the picture", {}, annotation_shapes=[{**POSE, "points": [655.0, 130.0, 2.0]}]
+        )
+        yield box_found(
             "a number too few",
-            [{}],
-            ["0000.jpg"],
-            tables=boxed(
-                {},
-                annotation_shapes=[POSE],
-                categories=[{**CLASS, "keypoints": '["eye", "ear", "tail"]'}],
-            ),
-        ),
-        Case(
-            "off its box",
-            [{}],
-            ["0000.jpg"],
-            tables=boxed({}, annotation_shapes=[{**POSE, "points": [10.0, 10.0, 2.0] * 2}]),
-        ),
-        Case(
+            {},
+            annotation_shapes=[POSE],
+            categories=[{**ANIMAL, "keypoints": '["eye", "ear", "tail"]'}],
+        )
+        yield box_found(
+            "off its box", {}, annotation_shapes=[{**POSE, "points": [10.0, 10.0, 2.0] * 2}]
+        )
+        yield box_found(
             "shares: outside the picture",
-            [{}],
-            ["0000.jpg"],
-            tables=boxed({}, annotation_shapes=[SHARES, {**SHARES, "points": [1.02, 0.3, 2.0]}],
-                         annotation_files=[YOLO]),
-        ),
-    )  # fmt: skip
+            {},
+            annotation_shapes=[SHARES, {**SHARES, "points": [1.02, 0.3, 2.0]}],
+            annotation_files=[YOLO],
+        )
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
-        """Yield one finding a picture, about its first such skeleton."""
         last = None
-        for row in keypoint_rows(store).iter_rows(named=True):
+        for row in store.query(_KEYPOINTS.format(where="TRUE")).iter_rows(named=True):
             wrong = None if row["sample_id"] == last else _wrong(row)
             if wrong is None:
                 continue
             last = row["sample_id"]
             n = len(row["points"]) // 3
-            yield Finding(
-                self.code,
-                self.severity,
-                (last,),
+            yield self.finding(
+                row["subject"],
                 f"Of the {n:,} keypoints of {row['label'] or 'an object'} ({entry_place(row)}) "
                 f"{wrong}.",
                 {"keypoints": n, "wrong": wrong, "file": row["file"], "entry": row["entry"]},
-                Action.REVIEW,
-                row["subject"],
+                (last,),
             )
 
-    def completeness(self, store: Store, params: NoParams) -> str:
-        """Say how many skeletons were examined."""
-        n = store.scalar("SELECT count(*) FROM annotation_shapes WHERE kind = 'keypoints'")
-        return f"The keypoints of {n:,} objects examined."
+    counts = "SELECT count(*) AS n FROM annotation_shapes WHERE kind = 'keypoints'"
+    examined = "The keypoints of {n:,} objects examined."
 
 
-def _wrong(row: dict[str, object]) -> str | None:
+def _wrong(row: Row) -> str | None:
     values = np.array(row["points"], float)
     names = json.loads(str(row["names"])) if row["names"] else []
     if len(values) % 3 or (names and len(values) != 3 * len(names)):
@@ -150,11 +151,11 @@ def _wrong(row: dict[str, object]) -> str | None:
         return f"one has the visibility {v[~np.isin(v, (0, 1, 2))][0]:g}, and 0, 1, 2 exist"
     marked = v > 0
     given = row["n_keypoints"]
-    if given is not None and int(float(str(given))) != int(marked.sum()):
-        return f"{int(marked.sum()):,} are marked and num_keypoints is {float(str(given)):.0f}"
-    if row["w0"] is None or not marked.any():
+    if given is not None and int(given) != int(marked.sum()):
+        return f"{int(marked.sum()):,} are marked and num_keypoints is {given:.0f}"
+    w0, h0 = row["w0"], row["h0"]
+    if w0 is None or not marked.any():
         return None
-    w0, h0 = float(str(row["w0"])), float(str(row["h0"]))
     out = marked & ~((x >= -1) & (y >= -1) & (x <= w0 + 1) & (y <= h0 + 1))
     if out.any():
         k = int(np.flatnonzero(out)[0])
@@ -165,8 +166,112 @@ def _wrong(row: dict[str, object]) -> str | None:
         )
     if row["x"] is None:
         return None
-    bx, by, bw, bh = (float(str(row[name])) for name in ("x", "y", "width", "height"))
+    bx, by, bw, bh = (row[name] for name in ("x", "y", "width", "height"))
     inside = (x >= bx - 1) & (x <= bx + bw + 1) & (y >= by - 1) & (y <= by + bh + 1)
     if marked.sum() >= 2 and not (inside & marked).any():
         return f"all {int(marked.sum()):,} marked ones lie outside the box of the object"
     return None
+
+
+def _poses(n: int, flipped: int = -1, turned: int = 0) -> Mapping[str, Rows]:
+    """Return tables of n skeletons; one exchanged, some seen from behind."""
+    shapes = [
+        {
+            "file": "boxes.json", "image_key": f"{i:04d}.jpg", "entry": 0, "kind": "keypoints",
+            "part": 0, "points": [150.0, 100.0, 2.0, 120.0, 101.0, 2.0]
+            if i != flipped and i >= turned else [120.0, 100.0, 2.0, 150.0, 101.0, 2.0],
+        }
+        for i in range(n)
+    ]  # fmt: skip
+    rows = [{"sample_id": f"{i:04d}.jpg", "entry": 0} for i in range(n)]
+    return boxed(*rows, annotation_shapes=shapes, categories=[EYED])
+
+
+class FlippedSkeleton(BoxCheck):
+    """Skeletons whose left and right keypoints are exchanged.
+
+    ## What it does
+    Takes the keypoints that come in pairs (left_eye, right_eye). Pairs that lie the same way round
+    in at least `min_agreement` of the skeletons of a class, of at least `min_skeletons`, are
+    reliable: the eyes of people who face the camera. A skeleton whose reliable pairs all lie the
+    other way round, and side by side rather than above each other, is flagged.
+
+    ## Why is this bad
+    The model learns that left may be right; mirrored pictures with names that were not exchanged do
+    this to half of a dataset.
+
+    ## Example
+    In 1 of 400 skeletons the left eye is left of the right eye, as nobody's is who faces us.
+
+    ## What to do
+    Exchange the keypoints of each pair.
+
+    ## Limits
+    Somebody upside down looks the same. Pairs without a usual side (ankles) prove nothing, and a
+    class whose skeletons are exchanged throughout is not seen.
+
+    ## References
+    COCO keypoints name left and right by the person, not by the picture.
+    """
+
+    code = "BOX020"
+    name = "flipped-skeleton"
+    severity = Severity.WARNING
+
+    @dataclass(frozen=True)
+    class Params:
+        """min_agreement: share of the skeletons in which a reliable pair lies the same way
+        min_skeletons: smallest number of skeletons with both points of a pair
+        """
+
+        min_agreement: float = 0.97
+        min_skeletons: int = 40
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("all alike", [{}] * 50, tables=_poses(50))
+        yield Case("no usual side", [{}] * 50, tables=_poses(50, turned=20))
+        yield Case("too few to tell", [{}] * 9, tables=_poses(9, flipped=3))
+        yield Case("one of fifty", [{}] * 50, ["0007.jpg"], tables=_poses(50, flipped=7))
+        yield Case("one of a hundred", [{}] * 100, ["0093.jpg"], tables=_poses(100, flipped=93))
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        from audit.annotations.keypoints import pairs_of
+
+        named = "names IS NOT NULL AND len(points) = 3 * json_array_length(names)"
+        frame = store.query(_KEYPOINTS.format(where=named))
+        for _, own in frame.group_by("file", "category_key", "names", maintain_order=True):
+            pairs = pairs_of(json.loads(own["names"][0]))
+            if pairs and own.height >= params.min_skeletons:
+                yield from self._judge_class(own, pairs, params)
+
+    def _judge_class(
+        self, own: pl.DataFrame, pairs: list[tuple[int, int]], params: Params
+    ) -> Iterator[Finding]:
+        points = np.array(own["points"].to_list(), float).reshape(own.height, -1, 3)
+        left, right = (points[:, [p[side] for p in pairs]] for side in (0, 1))
+        dx, dy = (left - right)[..., 0], (left - right)[..., 1]
+        known = (left[..., 2] > 0) & (right[..., 2] > 0) & (np.abs(dx) > np.abs(dy))
+        n, usual = known.sum(0), np.where((known & (dx > 0)).sum(0) * 2 >= known.sum(0), 1, -1)
+        agree = (known & (np.sign(dx) == usual)).sum(0)
+        reliable = (n >= params.min_skeletons) & (agree >= params.min_agreement * n)
+        against = known & reliable & (np.sign(dx) == -usual)
+        flipped = against.any(1) & (against == (known & reliable)).all(1)
+        seen = set[str]()
+        for k in np.flatnonzero(flipped).tolist():
+            row = own.row(k, named=True)
+            if row["sample_id"] in seen:
+                continue
+            seen.add(row["sample_id"])
+            n_pairs, total = int(against[k].sum()), int(n[reliable].max())
+            yield self.finding(
+                row["subject"],
+                f"Left and right of {row['label']} ({entry_place(row)}) seem exchanged: "
+                f"{n_pairs:,} pairs of keypoints lie the other way round than in at least "
+                f"{params.min_agreement:.0%} of {total:,} skeletons.",
+                {"pairs": n_pairs, "skeletons": total, "file": row["file"], "entry": row["entry"]},
+                (row["sample_id"],),
+            )
+
+    counts = "SELECT count(*) AS n FROM annotation_shapes WHERE kind = 'keypoints'"
+    examined = "The left and right keypoints of {n:,} objects compared, where they have names."

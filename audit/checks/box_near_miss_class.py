@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from audit.annotations.findings import file_finding
-from audit.checking.cases import Case, boxed
-from audit.checking.check import Check
+from audit.checking.boxes import BoxCheck, box_case, box_found
+from audit.checking.cases import Case
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
@@ -23,7 +22,7 @@ def _label(name: str, n: int = 1) -> list[dict[str, object]]:
     return [{"label": name, "category_key": name}] * n
 
 
-class NearMissClass(Check):
+class NearMissClass(BoxCheck):
     """Class names of boxes that differ by case, blanks, or one letter.
 
     ## What it does
@@ -53,39 +52,29 @@ class NearMissClass(Check):
     code = "BOX026"
     name = "near-miss-class"
     severity = Severity.WARNING
-    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        max_share: boxes of the rarer class for one of the other, where one letter differs
-        """
+        """max_share: boxes of the rarer class for one of the other, where one letter differs"""
 
         max_share: float = 0.05
 
-    CLEAN = (
-        Case("different names", [{}], tables=boxed(*_label("cat", 30), *_label("car"))),
-        Case("both are many", [{}], tables=boxed(*_label("mouse", 9), *_label("house", 9))),
-        Case("numbers", [{}], tables=boxed(*_label("class 10", 40), *_label("class 11"))),
-    )
-    DIRTY = (
-        Case(
-            "a capital",
-            [{}],
-            ["dataset:boxes.json/Cat|cat"],
-            tables=boxed(*_label("cat", 3), *_label("Cat")),
-        ),
-        Case(
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("different names", *_label("cat", 30), *_label("car"))
+        yield box_case("both are many", *_label("mouse", 9), *_label("house", 9))
+        yield box_case("numbers", *_label("class 10", 40), *_label("class 11"))
+        yield box_found(
+            "a capital", *_label("cat", 3), *_label("Cat"), expect="dataset:boxes.json/Cat|cat"
+        )
+        yield box_found(
             "a letter too few",
-            [{}],
-            ["dataset:boxes.json/raccoon|racoon"],
-            tables=boxed(*_label("raccoon", 40), *_label("racoon")),
-        ),
-    )
+            *_label("raccoon", 40),
+            *_label("racoon"),
+            expect="dataset:boxes.json/raccoon|racoon",
+        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a pair of names."""
         sql = """
             WITH used AS (
                 SELECT file, label, count(*) AS n FROM boxes
@@ -96,29 +85,20 @@ class NearMissClass(Check):
                 AND (a.n < b.n OR (a.n = b.n AND a.label < b.label))
             WHERE damerau_levenshtein(lower(a.label), lower(b.label)) <= 3 ORDER BY 1, 2, 3
         """
-        for row in store.query(sql).iter_rows(named=True):
-            rare, common = row["rare"], row["common"]
-            alike = _bare(rare) == _bare(common)
-            few = row["n_rare"] <= params.max_share * row["n_common"]
-            if not (alike or (few and _one_letter(rare, common))):
-                continue
-            samples = store.query(_SAMPLES, [row["file"], rare])["sample_id"].to_list()
-            yield file_finding(
-                self.code,
-                self.severity,
-                row["file"],
-                "|".join(sorted((rare, common))),
-                f"The file {row['file']} has {row['n_common']:,} boxes of {common!r} and "
-                f"{row['n_rare']:,} of {rare!r}, which is probably the same class.",
-                {"class": rare, "other_class": common, "boxes": row["n_rare"],
-                 "other_boxes": row["n_common"]},
-                samples,
-            )  # fmt: skip
+        for file, rare, common, n, others in store.query(sql).iter_rows():
+            few = n <= params.max_share * others and _one_letter(rare, common)
+            if few or _bare(rare) == _bare(common):
+                yield self.about_file(
+                    file,
+                    "|".join(sorted((rare, common))),
+                    f"The file {file} has {others:,} boxes of {common!r} and {n:,} of {rare!r}, "
+                    "which is probably the same class.",
+                    {"class": rare, "other_class": common, "boxes": n, "other_boxes": others},
+                    store.query(_SAMPLES, [file, rare])["sample_id"].to_list(),
+                )
 
-    def completeness(self, store: Store, params: Params) -> str:
-        """Say how many names were compared."""
-        n = store.scalar("SELECT count(DISTINCT label) FROM boxes")
-        return f"{n:,} class names of boxes compared with each other."
+    counts = "SELECT count(DISTINCT label) AS n FROM boxes"
+    examined = "{n:,} class names of boxes compared with each other."
 
 
 def _bare(name: str) -> str:
@@ -130,11 +110,10 @@ def _one_letter(a: str, b: str) -> bool:
     a, b = a.casefold(), b.casefold()
     if min(len(a), len(b)) < 5 or abs(len(a) - len(b)) > 1:
         return False
-    start = next(
-        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-    )
+    pairs = enumerate(zip(a, b, strict=False))
+    start = next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
     rest_a, rest_b = a[start:], b[start:]
     if any(char.isdigit() for char in rest_a[:1] + rest_b[:1]):
         return False
     swapped = rest_a[:2] == rest_b[:2][::-1] and rest_a[2:] == rest_b[2:]
-    return swapped or rest_b in (rest_a[1:],) or rest_a == rest_b[1:] or rest_a[1:] == rest_b[1:]
+    return swapped or rest_b == rest_a[1:] or rest_a == rest_b[1:] or rest_a[1:] == rest_b[1:]

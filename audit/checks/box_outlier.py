@@ -9,20 +9,22 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from audit.annotations.findings import box_finding, box_text, examined
-from audit.checking.cases import Case, Rows, boxed
-from audit.checking.check import Check
+from audit.checking.boxes import BoxCheck, Row, Rows, box_text, boxed
+from audit.checking.cases import Case
+from audit.checking.check import asked
 from audit.records import Finding, Severity
 from audit.run.store import Store
+from audit.statistics.outlying import MOST, TAIL_MOST, tail_cut
 
-MOST = 5  # outliers at one end that are looked for
-TAIL_MOST = 300  # and no more of them
-TAIL = 0.1  # share of the boxes whose spacing says how the tail thins out
+# How each feature is told, with its value and the number of boxes of the class.
 FEATURES = {
-    "size": "a side (geometric mean) of", "aspect": "a width over height of",
-    "horizontal": "a centre, across, at", "vertical": "a centre, down, at",
-    "count": "in its picture a number of boxes of its class of",
-}  # fmt: skip
+    "size": "has a side (geometric mean) of {}, far from all other {:,} boxes of its class",
+    "aspect": "has a width over height of {}, far from all other {:,} boxes of its class",
+    "horizontal": "has its centre {} from the left, far from all other {:,} boxes of its class",
+    "vertical": "has its centre {} from the top, far from all other {:,} boxes of its class",
+    "count": "is one of {} of its class in its picture, far more than in any other picture; the "
+    "class has {:,} boxes",
+}
 # Resolution of a feature on its scale: a gap must be wide compared with it.
 GRAIN = {"size": 0.05, "aspect": 0.05, "horizontal": 0.2, "vertical": 0.2, "count": 0.35}
 
@@ -38,7 +40,7 @@ def _many(n: int, **last: float) -> Mapping[str, Rows]:
     return boxed(*rows[:-1], {**rows[-1], **last})
 
 
-class BoxOutlier(Check):
+class BoxOutlier(BoxCheck):
     """Boxes isolated from all others of their class in size, aspect, place, or number per picture.
 
     ## What it does
@@ -70,36 +72,29 @@ class BoxOutlier(Check):
     code = "BOX023"
     name = "box-outlier"
     severity = Severity.INFO
-    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        min_boxes: smallest number of boxes of a class
+        """min_boxes: smallest number of boxes of a class
         alpha: chance that anything is reported where there is no outlier
         """
 
         min_boxes: int = 100
         alpha: float = 0.01
 
-    CLEAN = (
-        Case("boxes that vary", [{}] * 200, tables=_many(200)),
-        Case("too few to tell", [{}] * 50, tables=_many(50, width=600.0, height=2.0)),
-    )
-    DIRTY = (
-        Case("a sliver", [{}] * 200, ["0199.jpg"], tables=_many(200, width=600.0, height=2.0)),
-        Case("a dot", [{}] * 200, ["0199.jpg"], tables=_many(200, width=1.5, height=1.5)),
-    )
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("boxes that vary", [{}] * 200, tables=_many(200))
+        yield Case("too few to tell", [{}] * 50, tables=_many(50, width=600.0, height=2.0))
+        yield Case("a sliver", [{}] * 200, ["0199.jpg"], tables=_many(200, width=600.0, height=2.0))
+        yield Case("a dot", [{}] * 200, ["0199.jpg"], tables=_many(200, width=1.5, height=1.5))
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a picture, about its most isolated box."""
-        rows: dict[str, dict[str, object]] = {}
-        sql = f"""
+        sql = """
             WITH classes AS (
                 SELECT file, label, row_number() OVER (ORDER BY file, label) AS class
                 FROM boxes WHERE label IS NOT NULL GROUP BY file, label
-                HAVING count(*) >= {int(params.min_boxes)}
+                HAVING count(*) >= $min_boxes
             ), sized AS (
                 SELECT b.rowid AS row, c.class, sample_id, width, height, x, y,
                     coalesce(picture_width, declared_width) AS w0,
@@ -116,7 +111,7 @@ class BoxOutlier(Check):
             FROM sized s LEFT JOIN several m ON m.row = s.row WHERE w0 > 0 AND h0 > 0
             ORDER BY s.row
         """
-        frame = store.query(sql)
+        frame = asked(store, sql, params)
         classes = frame["class"].n_unique()
         alpha = params.alpha / (max(classes, 1) * 2 * len(FEATURES) * MOST)
         found = [
@@ -126,44 +121,36 @@ class BoxOutlier(Check):
         ]
         if not found:
             return
-        table = pl.DataFrame(found, schema=["row", "feature", "chance", "n"], orient="row")
+        table = pl.DataFrame(found, schema=["row", "feature", "chance", "of_class"], orient="row")
         best = table.sort("chance", "row").unique("row", keep="first", maintain_order=True)
-        chosen = {r["row"]: r for r in best.iter_rows(named=True)}
-        numbers = ", ".join(str(int(row)) for row in chosen)
-        sql = (
-            "SELECT b.*, b.rowid AS row, i.subject, (SELECT count(*) FROM boxes o WHERE "
-            "o.sample_id = b.sample_id AND o.file = b.file AND o.category_key = b.category_key) AS "
-            "of_picture FROM boxes b "
-            f"JOIN images i ON i.id = b.sample_id WHERE b.rowid IN ({numbers})"
-        )
-        for box in store.query(sql).iter_rows(named=True):
-            hit = chosen[box["row"]]
-            before = rows.get(box["sample_id"])
-            if before is None or hit["chance"] < float(str(before["chance"])):
-                rows[box["sample_id"]] = {**box, **hit, "of_class": hit["n"], "n": 1}
-        for sample in sorted(rows):
-            row = rows[sample]
-            feature = str(row["feature"])
-            yield box_finding(
-                self.code,
-                self.severity,
+        sql = """
+            SELECT b.*, b.rowid AS row, i.subject, 1 AS n, (SELECT count(*) FROM boxes o WHERE
+                o.sample_id = b.sample_id AND o.file = b.file AND o.category_key = b.category_key)
+                AS of_picture
+            FROM boxes b JOIN images i ON i.id = b.sample_id
+            WHERE b.rowid IN (SELECT unnest($rows))
+        """
+        boxes = asked(store, sql, params, rows=best["row"].to_list()).join(best, on="row")
+        # of two that are as unlikely, the first in the file
+        boxes = boxes.sort("sample_id", "chance", "row").unique("sample_id", keep="first")
+        for row in boxes.sort("sample_id").iter_rows(named=True):
+            feature = row["feature"]
+            yield self.about_box(
                 row,
-                f"A box ({box_text(row)}) has {FEATURES[feature]} {_value(row, feature)}, far from "
-                f"all other {row['of_class']:,} boxes of its class",
-                {"feature": feature, "chance": float(str(row["chance"]))},
+                f"A box ({box_text(row)}) "
+                + FEATURES[feature].format(_value(row, feature), row["of_class"]),
+                {"feature": feature, "chance": row["chance"]},
             )
 
-    def completeness(self, store: Store, params: Params) -> str:
-        """Say how many boxes are of classes large enough."""
-        large = (
-            "(file, label) IN (SELECT (file, label) FROM boxes GROUP BY file, label "
-            f"HAVING count(*) >= {int(params.min_boxes)})"
-        )
-        return examined(store, large, f", those of classes of at least {params.min_boxes:,}")
+    judged = """
+        (file, label) IN (SELECT (file, label) FROM boxes GROUP BY file, label
+            HAVING count(*) >= $min_boxes)
+    """
+    how = ", those of classes of at least {params.min_boxes:,}"
 
 
-def _value(row: dict[str, object], feature: str) -> str:
-    x, y, w, h = (float(str(row[k])) for k in ("x", "y", "width", "height"))
+def _value(row: Row, feature: str) -> str:
+    x, y, w, h = (row[name] for name in ("x", "y", "width", "height"))
     if feature == "size":
         return f"{math.sqrt(w * h):.1f} px"
     if feature == "aspect":
@@ -201,26 +188,3 @@ def _apart(falling: np.ndarray) -> np.ndarray:
     number = np.exp(falling)
     gaps = np.log((number[:-1] - 0.5).clip(0.5) / (number[1:] + 0.5)).clip(0)
     return np.concatenate([[0.0], -np.cumsum(gaps)])
-
-
-def tail_cut(falling: np.ndarray, of: int, grain: float, alpha: float) -> tuple[int, float]:
-    """Return how many values at the front lie beyond a gap, and its chance; (0, 1) for none.
-
-    `falling` is sorted from high to low: the first ones of `of` values. Spacings k of an
-    exponential tail of scale s are exponential of scale s / k; s is the mean excess of the tail
-    behind the candidates, and no smaller than `grain`.
-    """
-    m = min(max(int(of * TAIL), 20), TAIL_MOST)
-    if len(falling) < m + MOST + 1:
-        return 0, 1.0
-    for k in range(MOST, 0, -1):
-        # what several values share is no isolation: pictures of one series, boxes of one picture
-        behind = falling[k : k + m]
-        scale = max(float((behind - falling[k + m]).mean()), grain)
-        gap = float(falling[k - 1] - falling[k])
-        chance = math.exp(-k * gap / scale) * (1 + k / m)
-        # The scale is itself an estimate from m spacings: its error widens the tail.
-        chance = max(chance, (1 + k * gap / (scale * m)) ** (-m))
-        if chance < alpha:
-            return k, chance
-    return 0, 1.0

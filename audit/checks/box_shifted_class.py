@@ -9,15 +9,23 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from audit.annotations.findings import examined
-from audit.checking.cases import Case, boxed
-from audit.checking.check import Check
-from audit.records import Action, Finding, Severity
+from audit.checking.boxes import BoxCheck, box_case, box_found
+from audit.checking.cases import Case
+from audit.checking.check import asked
+from audit.records import Finding, Severity
 from audit.run.store import Store
 
 SIDES = ("left", "top", "right", "bottom")
 OPPOSITE = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 TOUCH = 1.0  # px: rounding, and formats that count from 1
+OVERFLOW = (
+    "{0:,} reach out of the {2} side of their picture, by {1:.0f} px in the middle, and hardly any "
+    "out of the {3}"
+)
+OFFSET = (
+    "{0:,} end {1:.1f} px from the {2} side and none is nearer, while boxes of other classes reach "
+    "it"
+)
 
 
 def _box(n: int, x: float, label: str = "cat") -> dict[str, object]:
@@ -25,7 +33,7 @@ def _box(n: int, x: float, label: str = "cat") -> dict[str, object]:
     return {"x": x, "y": 20.0 + 3 * n, "width": 150.0 + 2 * n, "height": 90.0 + n, "label": label}
 
 
-class ShiftedClass(Check):
+class ShiftedClass(BoxCheck):
     """Classes whose boxes leave, or stop short of, one side of their pictures all together.
 
     ## What it does
@@ -57,13 +65,10 @@ class ShiftedClass(Check):
     code = "BOX015"
     name = "shifted-class"
     severity = Severity.WARNING
-    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        min_boxes: smallest number of boxes of a class
+        """min_boxes: smallest number of boxes of a class
         min_at_side: smallest number of boxes that lie outside, or end at the same distance
         alpha: chance of a false alarm, per file
         """
@@ -72,44 +77,35 @@ class ShiftedClass(Check):
         min_at_side: int = 8
         alpha: float = 0.001
 
-    CLEAN = (
-        Case("spread", [{}], tables=boxed(*(_box(n, 7.0 * n) for n in range(40)))),
-        Case("cut by the edge", [{}], tables=boxed(*(_box(n, 0.0) for n in range(40)))),
-        Case(
-            "outside on both sides: BOX001",
-            [{}],
-            tables=boxed(*(_box(n, -9.0 if n % 2 else 500.0) for n in range(40))),
-        ),
-    )
-    DIRTY = (
-        Case(
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("spread", *(_box(n, 7.0 * n) for n in range(40)))
+        yield box_case("cut by the edge", *(_box(n, 0.0) for n in range(40)))
+        yield box_case(
+            "outside on both sides: BOX001", *(_box(n, -9.0 if n % 2 else 500.0) for n in range(40))
+        )
+        yield box_found(
             "over the right edge, never over the left",
-            [{}],
-            ["class:cat/right"],
-            tables=boxed(*(_box(n, 300.0 + 6 * n) for n in range(40))),
-        ),
-        Case(
+            *(_box(n, 300.0 + 6 * n) for n in range(40)),
+            expect="class:cat/right",
+        )
+        yield box_found(
             "none nearer than 12 px, other classes touch",
-            [{}],
-            ["class:cat/left"],
-            tables=boxed(
-                *(_box(n, 12.0 if n % 3 == 0 else 12.5 + 7 * n) for n in range(40)),
-                *(_box(n, 0.0 if n % 3 == 0 else 7.0 * n, "dog") for n in range(40)),
-            ),
-        ),
-    )
+            *(_box(n, 12.0 if n % 3 == 0 else 12.5 + 7 * n) for n in range(40)),
+            *(_box(n, 0.0 if n % 3 == 0 else 7.0 * n, "dog") for n in range(40)),
+            expect="class:cat/left",
+        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a class and side, by the stronger of the two tests."""
-        gaps = store.query(f"""
+        sql = """
             SELECT b.file, b.label, x AS left, y AS top, picture_width - x - width AS right,
                 picture_height - y - height AS bottom
             FROM boxes b JOIN (
-                SELECT file, label FROM boxes GROUP BY file, label
-                HAVING count(*) >= {int(params.min_boxes)}
+                SELECT file, label FROM boxes GROUP BY file, label HAVING count(*) >= $min_boxes
             ) c ON c.file = b.file AND c.label = b.label
             WHERE picture_width > 0 AND NOT crowd AND kind = 'box' AND width > 0 AND height > 0
-        """)
+        """
+        gaps = asked(store, sql, params)
         for (file,), of_file in sorted(gaps.group_by("file"), key=lambda part: str(part[0])):
             yield from self._judge_file(str(file), of_file, params)
 
@@ -123,38 +119,22 @@ class ShiftedClass(Check):
             for side in SIDES:
                 near, far = own[side].to_numpy(), own[OPPOSITE[side]].to_numpy()
                 others = touching[side] - int((near <= TOUCH).sum())
-                said = _overflow(near, far, alpha, params) or (
+                found = _overflow(near, far, alpha, params) or (
                     _offset(near, alpha, params) if others >= params.min_at_side else None
                 )
-                if said is not None:
-                    yield self._finding(file, str(label), side, own.height, said)
+                if found is not None:
+                    what, count, distance, chance = found
+                    told = what.format(count, distance, side, OPPOSITE[side])
+                    yield self.finding(
+                        f"class:{label}/{side}",
+                        f"Of the {own.height:,} boxes of {label} in {file}, {told}: the class "
+                        f"seems moved or scaled (chance {chance:.0e}).",
+                        {"class": str(label), "file": file, "side": side, "boxes": own.height,
+                         "at_side": count, "distance_px": distance, "chance": chance},
+                    )  # fmt: skip
 
-    def _finding(
-        self, file: str, label: str, side: str, n: int, said: tuple[str, int, float, float]
-    ) -> Finding:
-        kind, count, distance, chance = said
-        what = (
-            f"{count:,} reach out of the {side} side of their picture, by {distance:.0f} px in the "
-            f"middle, and hardly any out of the {OPPOSITE[side]}"
-            if kind == "overflow"
-            else f"{count:,} end {distance:.1f} px from the {side} side and none is nearer, while "
-            "boxes of other classes reach it"
-        )
-        return Finding(
-            self.code,
-            self.severity,
-            (),
-            f"Of the {n:,} boxes of {label} in {file}, {what}: the class seems moved or scaled "
-            f"(chance {chance:.0e}).",
-            {"class": label, "file": file, "side": side, "boxes": n, "at_side": count,
-             "distance_px": distance, "chance": chance},
-            Action.REVIEW,
-            f"class:{label}/{side}",
-        )  # fmt: skip
-
-    def completeness(self, store: Store, params: Params) -> str:
-        """Say how many boxes were judged."""
-        return examined(store, "label IS NOT NULL AND width > 0", ", by class")
+    judged = "label IS NOT NULL AND width > 0"
+    how = ", by class"
 
 
 def _overflow(
@@ -165,7 +145,7 @@ def _overflow(
     if n < params.min_at_side or n < 0.05 * len(near):
         return None
     chance = _binomial_tail(n, n + opposite)
-    return ("overflow", n, float(-np.median(near[out])), chance) if chance < alpha else None
+    return (OVERFLOW, n, float(-np.median(near[out])), chance) if chance < alpha else None
 
 
 def _binomial_tail(n: int, of: int) -> float:
@@ -190,4 +170,4 @@ def _offset(
         return None
     # Chernoff's bound of the Poisson tail: never too small a chance.
     chance = math.exp(min(0.0, n - expected - n * math.log(n / expected)))
-    return ("offset", n, least, chance) if chance < alpha else None
+    return (OFFSET, n, least, chance) if chance < alpha else None

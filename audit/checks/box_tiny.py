@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from audit.annotations.findings import box_finding, box_text, examined, px, worst_by_picture
-from audit.checking.cases import Case, boxed
-from audit.checking.check import Check
-from audit.records import Action, Finding, Severity
+from audit.checking.boxes import SOUND, BoxCheck, Row, box_case, box_found, box_text, px
+from audit.checking.cases import Case
+from audit.checking.check import asked
+from audit.records import Finding, Severity
 from audit.run.store import Store
 
 DOT = {"width": 1.0, "height": 2.0}
 _SCALED = (
-    "greatest(width, height) * ? / greatest(coalesce(picture_width, declared_width), "
+    "greatest(width, height) * $input_px / greatest(coalesce(picture_width, declared_width), "
     "coalesce(picture_height, declared_height))"
 )
 
 
-class TinyBox(Check):
+class TinyBox(BoxCheck):
     """Classes whose objects fall below a detector's stride, and lone boxes of a few px.
 
     ## What it does
@@ -47,13 +48,10 @@ class TinyBox(Check):
     code = "BOX024"
     name = "tiny-box"
     severity = Severity.INFO
-    tables = ("annotation_files",)
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        input_px: longer side of the picture as the detector gets it
+        """input_px: longer side of the picture as the detector gets it
         stride: px of a cell of the finest level
         max_share: share of the boxes of a class from which the class is reported
         min_boxes: smallest number of boxes of such a class
@@ -66,62 +64,49 @@ class TinyBox(Check):
         min_boxes: int = 20
         click_px: float = 2.0
 
-    CLEAN = (
-        Case("large enough", [{}], tables=boxed(*[{"x": 9.0 * n} for n in range(30)])),
-        Case("all of the class are small", [{}], tables=boxed(*[DOT] * 3)),
-    )
-    DIRTY = (
-        Case(
-            "a class of dots",
-            [{}],
-            ["class:cat"],
-            tables=boxed(*[{**DOT, "x": 9.0 * n} for n in range(30)]),
-        ),
-        Case("a click", [{}], ["0000.jpg"], tables=boxed({}, {}, {}, {}, {}, DOT)),
-    )
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("large enough", *[{"x": 9.0 * n} for n in range(30)])
+        yield box_case("all of the class are small", *[DOT] * 3)
+        yield box_found(
+            "a class of dots", *[{**DOT, "x": 9.0 * n} for n in range(30)], expect="class:cat"
+        )
+        yield box_found("a click", {}, {}, {}, {}, {}, DOT)
+
+    hits = """
+        SELECT b.*, -greatest(width, height) AS amount, m.median_side_px FROM boxes b JOIN (
+            SELECT file, label, median(greatest(width, height)) AS median_side_px,
+                count(*) AS boxes
+            FROM boxes WHERE width > 0 AND height > 0 GROUP BY file, label
+        ) m ON m.file = b.file AND m.label = b.label
+        WHERE width > 0 AND height > 0 AND greatest(width, height) <= $click_px AND m.boxes >= 5
+            AND m.median_side_px >= 10 * greatest(width, height) AND NOT crowd
+    """
+    evidence = ("median_side_px",)
+    judged = SOUND
+    how = " at an input of {params.input_px:,} px and stride {params.stride}"
+
+    def said(self, row: Row, params: Any) -> str:
+        return (
+            f"A box ({box_text(row)}) is no larger than a click; half of its class has a "
+            f"side of at least {px(row['median_side_px'])} px"
+        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a class, then one a picture."""
         sql = f"""
-            SELECT label, count(*) AS n, count(*) FILTER (WHERE {_SCALED} < ?) AS tiny,
+            SELECT label, count(*) AS boxes,
+                count(*) FILTER (WHERE {_SCALED} < $stride :: DOUBLE / 2) AS tiny,
                 median(greatest(width, height)) AS side FROM boxes
             WHERE width > 0 AND height > 0 AND NOT crowd AND label IS NOT NULL GROUP BY label
-            HAVING count(*) >= ? AND tiny > ? * count(*) ORDER BY label
+            HAVING boxes >= $min_boxes AND tiny > $max_share * boxes ORDER BY label
         """
-        half = params.stride / 2
-        values = [params.input_px, half, params.min_boxes, params.max_share]
-        for row in store.query(sql, values).iter_rows(named=True):
-            yield Finding(
-                self.code,
-                self.severity,
-                (),
-                f"{row['tiny']:,} of the {row['n']:,} boxes of {row['label']} are smaller than "
-                f"{half:g} px in pictures of {params.input_px:,} px, half a cell of stride "
-                f"{params.stride}; the median of the longer side is {px(row['side'])} px as it is.",
-                {"class": row["label"], "tiny": row["tiny"], "boxes": row["n"],
-                 "input_px": params.input_px, "stride": params.stride},
-                Action.REVIEW,
-                f"class:{row['label']}",
-            )  # fmt: skip
-        hits = """
-            SELECT b.*, -greatest(width, height) AS amount, m.side FROM boxes b JOIN (
-                SELECT file, label, median(greatest(width, height)) AS side, count(*) AS boxes
-                FROM boxes WHERE width > 0 AND height > 0 GROUP BY file, label
-            ) m ON m.file = b.file AND m.label = b.label
-            WHERE width > 0 AND height > 0 AND greatest(width, height) <= ? AND m.boxes >= 5
-                AND m.side >= 10 * greatest(width, height) AND NOT crowd
-        """
-        for worst in worst_by_picture(store, hits, [params.click_px]):
-            yield box_finding(
-                self.code,
-                self.severity,
-                worst,
-                f"A box ({box_text(worst)}) is no larger than a click; half of its class has a "
-                f"side of at least {px(worst['side'])} px",
-                {"median_side_px": worst["side"]},
+        size = {"input_px": params.input_px, "stride": params.stride}
+        for label, boxes, tiny, side in asked(store, sql, params).iter_rows():
+            yield self.finding(
+                f"class:{label}",
+                f"{tiny:,} of the {boxes:,} boxes of {label} are smaller than "
+                f"{params.stride / 2:g} px in pictures of {params.input_px:,} px, half a cell of "
+                f"stride {params.stride}; the median of the longer side is {px(side)} px as it is.",
+                {"class": label, "tiny": tiny, "boxes": boxes, **size},
             )
-
-    def completeness(self, store: Store, params: Params) -> str:
-        """Say how many boxes were judged, and at which input size."""
-        at = f" at an input of {params.input_px:,} px and stride {params.stride}"
-        return examined(store, "width > 0 AND height > 0 AND NOT crowd", at)
+        yield from self.worst(store, params)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from audit.annotations.findings import px
-from audit.checking.cases import Case, boxed
-from audit.checking.check import Check, NoParams
-from audit.records import Action, Finding, Severity
-from audit.run.store import Store
+from audit.checking.boxes import BoxCheck, Row, box_case, box_found, px
+from audit.checking.cases import Case
+from audit.records import Severity
 
 ENTRY = {
     "file": "boxes.json", "image_key": "0000.jpg", "sample_id": "0000.jpg", "entry": 0,
@@ -23,9 +22,10 @@ _SQL = """
                 AND y + height <= declared_height + 1) AS declared
         FROM boxes WHERE width IS NOT NULL GROUP BY file, image_key
     ), entries AS (
-        SELECT e.*, i.width AS pw, i.height AS ph, i.orientation, i.subject,
-            coalesce(f.n, 0) AS n, coalesce(f.real, 0) AS fit_real,
-            coalesce(f.declared, 0) AS fit_declared, s.frame,
+        SELECT e.file, i.id, i.subject, i.width, i.height, i.orientation,
+            e.width AS declared_width, e.height AS declared_height, coalesce(f.n, 0) AS boxes,
+            coalesce(f.real, 0) AS boxes_fit_picture,
+            coalesce(f.declared, 0) AS boxes_fit_declared,
             row_number() OVER (PARTITION BY e.sample_id ORDER BY e.file, e.entry) AS place
         FROM annotated_images e JOIN images i ON i.id = e.sample_id
         LEFT JOIN fits f ON f.file = e.file AND f.image_key = e.image_key
@@ -34,11 +34,11 @@ _SQL = """
             AND (e.width <> i.width OR e.height <> i.height)
             AND NOT (s.format = 'VOC' AND e.width = 0 AND e.height = 0)
     )
-    SELECT * FROM entries WHERE place = 1 ORDER BY sample_id
+    SELECT * FROM entries WHERE place = 1 ORDER BY id
 """
 
 
-class WrongSize(Check):
+class WrongSize(BoxCheck):
     """Pictures whose annotation file gives another size than the decoded picture has.
 
     ## What it does
@@ -66,73 +66,53 @@ class WrongSize(Check):
     code = "BOX005"
     name = "annotated-size-wrong"
     severity = Severity.ERROR
-    tables = ("annotation_files",)
     features = ("orientation",)
 
-    CLEAN = (
-        Case("the size of the picture", [{}], tables=boxed({}, annotated_images=[ENTRY])),
-        Case(
-            "no size given",
-            [{}],
-            tables=boxed({}, annotated_images=[{**ENTRY, "width": None, "height": None}]),
-        ),
-    )
-    DIRTY = (
-        Case(
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("the size of the picture", {}, annotated_images=[ENTRY])
+        yield box_case(
+            "no size given", {}, annotated_images=[{**ENTRY, "width": None, "height": None}]
+        )
+        yield box_found(
             "width and height exchanged",
-            [{}],
-            ["0000.jpg"],
-            tables=boxed({}, annotated_images=[{**ENTRY, "width": 480.0, "height": 640.0}]),
-        ),
-        Case(
+            {},
+            annotated_images=[{**ENTRY, "width": 480.0, "height": 640.0}],
+        )
+        yield box_found(
             "the size before EXIF turned the picture",
-            [{"orientation": 6}],
-            ["0000.jpg"],
-            tables=boxed({}, annotated_images=[{**ENTRY, "width": 480.0, "height": 640.0}]),
-        ),
-    )
+            {},
+            images=[{"orientation": 6}],
+            annotated_images=[{**ENTRY, "width": 480.0, "height": 640.0}],
+        )
 
-    def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
-        """Yield one finding a picture."""
-        for row in store.query(_SQL).iter_rows(named=True):
-            exchanged = row["width"] == row["ph"] and row["height"] == row["pw"]
-            yield Finding(
-                self.code,
-                self.severity,
-                (row["sample_id"],),
-                f"The annotation file ({row['file']}) gives {px(row['width'])} x "
-                f"{px(row['height'])} px, the picture has {row['pw']} x {row['ph']} px"
-                f"{_explained(row, exchanged)}; {_fit(row)}.",
-                {
-                    "declared_width": row["width"], "declared_height": row["height"],
-                    "width": row["pw"], "height": row["ph"], "orientation": row["orientation"],
-                    "boxes": row["n"], "boxes_fit_picture": row["fit_real"],
-                    "boxes_fit_declared": row["fit_declared"], "file": row["file"],
-                },
-                Action.REVIEW,
-                row["subject"],
-            )  # fmt: skip
+    sql = _SQL
+    evidence = (
+        "declared_width", "declared_height", "width", "height", "orientation", "boxes",
+        "boxes_fit_picture", "boxes_fit_declared", "file",
+    )  # fmt: skip
+    counts = """
+        SELECT count(*) FILTER (WHERE e.width IS NOT NULL AND i.width IS NOT NULL) AS n,
+            count(*) AS total
+        FROM annotated_images e LEFT JOIN images i ON i.id = e.sample_id
+    """
+    examined = "{n:,} of {total:,} entries of pictures give a size that could be compared."
 
-    def completeness(self, store: Store, params: NoParams) -> str:
-        """Say how many entries have a size."""
-        n, total = store.query(
-            "SELECT count(*) FILTER (WHERE e.width IS NOT NULL AND i.width IS NOT NULL), count(*) "
-            "FROM annotated_images e LEFT JOIN images i ON i.id = e.sample_id"
-        ).row(0)
-        return f"{n:,} of {total:,} entries of pictures give a size that could be compared."
-
-
-def _explained(row: dict[str, object], exchanged: bool) -> str:
-    if exchanged and int(str(row["orientation"] or 1)) >= 5:
-        return f" as shown: EXIF orientation {row['orientation']} turns it, the size is of before"
-    return ": width and height are exchanged" if exchanged else ""
-
-
-def _fit(row: dict[str, object]) -> str:
-    n = int(str(row["n"]))
-    if n == 0:
-        return "it has 0 boxes"
-    return (
-        f"of its {n:,} boxes {row['fit_real']:,} fit the picture and {row['fit_declared']:,} "
-        "the declared size"
-    )
+    def said(self, row: Row, params: Any) -> str:
+        wide, high = row["declared_width"], row["declared_height"]
+        why = ""
+        if wide == row["height"] and high == row["width"]:
+            why = ": width and height are exchanged"
+            if (row["orientation"] or 1) >= 5:
+                turned = f"EXIF orientation {row['orientation']} turns it"
+                why = f" as shown: {turned}, the size is of before"
+        fit = "it has 0 boxes"
+        if row["boxes"]:
+            fit = (
+                f"of its {row['boxes']:,} boxes {row['boxes_fit_picture']:,} fit the picture and "
+                f"{row['boxes_fit_declared']:,} the declared size"
+            )
+        return (
+            f"The annotation file ({row['file']}) gives {px(wide)} x {px(high)} px, the picture "
+            f"has {row['width']} x {row['height']} px{why}; {fit}."
+        )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from audit.checking.cases import Case
-from audit.checking.check import Check
-from audit.records import Action, Finding, Severity
+from audit.checking.check import QueryCheck
+from audit.records import Finding, Severity
 from audit.run.store import Store
-from audit.stats import benjamini_hochberg, cramers_v, total_variation
+from audit.statistics.intervals import benjamini_hochberg, cramers_v, total_variation
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -25,7 +25,7 @@ def _split(split: str, **counts: int) -> list[dict[str, Any]]:
     return [{"label": x, "split": split} for x, n in counts.items() for _ in range(n)]
 
 
-class ClassShareShift(Check):
+class ClassShareShift(QueryCheck):
     """Evaluation splits whose classes are mixed otherwise than those of the training splits.
 
     ## What it does
@@ -58,12 +58,18 @@ class ClassShareShift(Check):
     code = "DIST006"
     name = "class-share-shift"
     severity = Severity.INFO
+    message = (
+        "Split {split} has another mix of classes than {compared_with}: {total_variation:.1%} of "
+        "its {pictures:,} pictures would have to change class to make the two alike, where chance "
+        "explains {by_chance:.1%}. The most: {moved}."
+    )
+    evidence = (
+        "total_variation", "by_chance", "p", "cramers_v", "pictures", "classes", "compared_with"
+    )  # fmt: skip
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        rate: false discoveries over the splits, 0..1
+        """rate: false discoveries over the splits, 0..1
         min_excess: total variation beyond that of chance from which a shift matters, 0..1
         min_units: pictures (copies counted once) of a split, at least
         train_splits: names of the splits that models are trained on
@@ -74,83 +80,60 @@ class ClassShareShift(Check):
         min_units: int = 30
         train_splits: tuple[str, ...] = ("train", "training")
 
-    CLEAN: ClassVar[Sequence[Case]] = (
-        Case("the same mix", _split("train", a=80, b=40) + _split("test", a=40, b=20)),
-        Case("chance", _split("train", a=60, b=60, c=60) + _split("test", a=14, b=20, c=11)),
-        Case("too few", _split("train", a=80, b=40) + _split("test", b=9, a=1)),
-        Case("a class that is missing: DIST003", _split("train", a=50, b=50, c=100)
-             + _split("test", a=40, b=40)),
-        Case("one split", _split("train", a=80, b=5)),
-    )  # fmt: skip
-    DIRTY: ClassVar[Sequence[Case]] = (
-        Case("another mix", _split("train", a=100, b=50) + _split("test", a=30, b=70),
-             ["split:test"]),
-        Case("splits without training", _split("a", x=100, y=50) + _split("b", x=30, y=70),
-             ["split:a", "split:b"]),
-    )  # fmt: skip
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("the same mix", _split("train", a=80, b=40) + _split("test", a=40, b=20))
+        yield Case("chance", _split("train", a=60, b=60, c=60) + _split("test", a=14, b=20, c=11))
+        yield Case("too few", _split("train", a=80, b=40) + _split("test", b=9, a=1))
+        yield Case("a class that is missing: DIST003", _split("train", a=50, b=50, c=100)
+             + _split("test", a=40, b=40))  # fmt: skip
+        yield Case("one split", _split("train", a=80, b=5))
+        yield Case("another mix", _split("train", a=100, b=50) + _split("test", a=30, b=70),
+             ["split:test"])  # fmt: skip
+        yield Case("splits without training", _split("a", x=100, y=50) + _split("b", x=30, y=70),
+             ["split:a", "split:b"])  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding per split."""
-        compared = list(_comparisons(store, params))
+        compared = store.share(_comparisons, params)
         adjusted = benjamini_hochberg([c.p for c in compared]).tolist()
         for one, p in zip(compared, adjusted, strict=True):
-            if p <= params.rate and one.variation - one.chance >= params.min_excess:
-                yield self._finding(one, p)
-
-    def _finding(self, one: ShareComparison, p: float) -> Finding:
-        moved = sorted(zip(one.labels, *one.shares, strict=True), key=lambda m: -abs(m[1] - m[2]))
-        named = ", ".join(f"{x} ({a:.1%} there, {b:.1%} here)" for x, a, b in moved[:5])
-        return Finding(
-            self.code,
-            self.severity,
-            (),
-            f"Split {one.split} has another mix of classes than {one.reference}: "
-            f"{one.variation:.1%} of its {one.n:,} pictures would have to change class to make the "
-            f"two alike, where chance explains {one.chance:.1%}. The most: {named}.",
-            {
-                "total_variation": one.variation, "by_chance": one.chance, "p": p,
-                "cramers_v": one.cramers_v, "pictures": one.n, "classes": len(one.labels),
-                "compared_with": one.reference,
-            },
-            Action.REVIEW,
-            f"split:{one.split}",
-        )  # fmt: skip
+            if p <= params.rate and one.total_variation - one.by_chance >= params.min_excess:
+                yield self.of_row({**one._asdict(), "p": p, "classes": len(one.labels)}, params)
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say what was compared with what."""
-        compared = list(_comparisons(store, params, draws=0))
+        compared = store.share(_comparisons, params)
         if not compared:
             return f"Class shares were not compared: fewer than 2 splits of {params.min_units}."
         each = ", ".join(
-            f"{one.split} with {one.reference} ({len(one.labels):,} classes)" for one in compared
+            f"{one.split} with {one.compared_with} ({len(one.labels):,} classes)"
+            for one in compared
         )
         return f"Class shares were compared: {each}."
 
 
-@dataclass(frozen=True, slots=True)
-class ShareComparison:
-    """A split against its reference: shares of classes that both have, and how far apart."""
+class ShareComparison(NamedTuple):
+    """A split against its reference, in classes that both have; `moved` names the most moved."""
 
+    subject: str
     split: str
-    reference: str
+    compared_with: str
     labels: Sequence[str]
-    shares: tuple[Sequence[float], Sequence[float]]
-    n: int
-    variation: float
-    chance: float
+    moved: str
+    pictures: int
+    total_variation: float
+    by_chance: float
     cramers_v: float
     p: float
 
 
-def _comparisons(
-    store: Store, params: ClassShareShift.Params, draws: int = DRAWS
-) -> Iterator[ShareComparison]:
+def _comparisons(store: Store, params: ClassShareShift.Params) -> list[ShareComparison]:
     counts = store.query(
         "SELECT split, label, effective AS n FROM effective_sizes WHERE split IS NOT NULL "
         "AND trim(coalesce(label, '')) <> '' ORDER BY split, label"
     )
     splits = counts["split"].unique().sort().to_list()
     trained = [s for s in splits if s in params.train_splits]
+    found = []
     for split in splits:
         others = trained or [s for s in splits if s != split]
         if split in trained or not others:
@@ -160,26 +143,24 @@ def _comparisons(
         both = theirs.join(mine, on="label", suffix="_here").sort("label")
         table = both.select("n", "n_here").to_numpy().T.astype(np.int64)
         if len(both) > 1 and table.sum(1).min() >= params.min_units:
-            yield _compared(split, " and ".join(others), both["label"].to_list(), table, draws)
+            found.append(_compared(split, " and ".join(others), both["label"].to_list(), table))
+    return found
 
 
-def _compared(
-    split: str, reference: str, labels: Sequence[str], table: Ints, draws: int
-) -> ShareComparison:
+def _compared(split: str, reference: str, labels: Sequence[str], table: Ints) -> ShareComparison:
     there, here = table
     variation = total_variation(there, here)
-    p, chance = 1.0, 0.0
-    if draws:
-        # Pictures of both, dealt out again: every table with these margins by its probability.
-        drawn = np.random.default_rng(0).multivariate_hypergeometric(
-            there + here, int(here.sum()), size=draws, method="marginals"
-        )
-        rest = there + here - drawn
-        apart = np.abs(drawn / here.sum() - rest / there.sum()).sum(1) / 2
-        p = float((1 + (apart >= variation - 1e-12).sum()) / (draws + 1))
-        chance = float(apart.mean())
-    shares = (there / there.sum()).tolist(), (here / here.sum()).tolist()
-    n = int(here.sum())
-    return ShareComparison(
-        split, reference, labels, shares, n, variation, chance, cramers_v(table), p
+    # Pictures of both, dealt out again: every table with these margins by its probability.
+    drawn = np.random.default_rng(0).multivariate_hypergeometric(
+        there + here, int(here.sum()), size=DRAWS, method="marginals"
     )
+    rest = there + here - drawn
+    apart = np.abs(drawn / here.sum() - rest / there.sum()).sum(1) / 2
+    p = float((1 + (apart >= variation - 1e-12).sum()) / (DRAWS + 1))
+    shares = zip(labels, (there / there.sum()).tolist(), (here / here.sum()).tolist(), strict=True)
+    most = sorted(shares, key=lambda m: -abs(m[1] - m[2]))[:5]
+    moved = ", ".join(f"{x} ({a:.1%} there, {b:.1%} here)" for x, a, b in most)
+    return ShareComparison(
+        f"split:{split}", split, reference, labels, moved, int(here.sum()), variation,
+        float(apart.mean()), cramers_v(table), p,
+    )  # fmt: skip

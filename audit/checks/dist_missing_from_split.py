@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from audit.checking.cases import Case
-from audit.checking.check import Check
-from audit.records import Action, Finding, Severity
+from audit.checking.check import QueryCheck, asked
+from audit.records import Finding, Severity
 from audit.run.store import Store
 
 
-class ClassMissingFromSplit(Check):
+class ClassMissingFromSplit(QueryCheck):
     """Classes that are absent from a split that could have contained them.
 
     ## What it does
@@ -47,9 +45,7 @@ class ClassMissingFromSplit(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        max_share: a split without more than this share of the classes is reported once, 0..1
+        """max_share: a split without more than this share of the classes is reported once, 0..1
         min_common: and only if at least this many classes are missing
         train_splits: names of the training splits
         """
@@ -58,88 +54,31 @@ class ClassMissingFromSplit(Check):
         min_common: int = 5
         train_splits: tuple[str, ...] = ("train", "training")
 
-    CLEAN = (
-        Case("both splits have both",
-             [{"label": x, "split": s} for x in "ab" for s in ("train", "test")]),
-        Case("one split", [{"label": "a"}, {"label": "b"}]),
-        Case("a split without labels: LABEL001", [{}, {}, {"split": "test", "label": None}]),
-        Case("one image cannot be in two splits",
-             [{"label": "a"}, {"label": "a", "split": "test"}, {"label": "b"}]),
-    )  # fmt: skip
-    DIRTY = (
-        Case("tested but never trained",
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("both splits have both",
+             [{"label": x, "split": s} for x in "ab" for s in ("train", "test")])  # fmt: skip
+        yield Case("one split", [{"label": "a"}, {"label": "b"}])
+        yield Case("a split without labels: LABEL001", [{}, {}, {"split": "test", "label": None}])
+        yield Case("one image cannot be in two splits",
+             [{"label": "a"}, {"label": "a", "split": "test"}, {"label": "b"}])  # fmt: skip
+        yield Case("tested but never trained",
              [{"label": "a"}, {"label": "a", "split": "test"}, {"label": "b", "split": "test"}],
-             ["split:train/class:b"]),
-        Case("trained but never tested",
+             ["split:train/class:b"])  # fmt: skip
+        yield Case("trained but never tested",
              [{"label": "a"}, {"label": "a", "split": "test"}] + [{"label": "b"}] * 3,
-             ["split:test/class:b"]),
-        Case("an open-set split",
+             ["split:test/class:b"])  # fmt: skip
+        yield Case("an open-set split",
              [{"label": f"t{i}"} for i in range(8)]
              + [{"label": f"q{i}", "split": "query"} for i in range(8)] * 2,
-             ["split:train", "split:query"], params={"max_share": 0.4}),
-    )  # fmt: skip
+             ["split:train", "split:query"], params={"max_share": 0.4})  # fmt: skip
 
-    def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding per split and class, or one per split without many of the classes."""
-        missing: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for row in _missing(store, params):
-            missing[row["split"]].append(row)
-        for split, rows in missing.items():
-            classes = rows[0]["classes"]
-            if len(rows) > params.max_share * classes and len(rows) >= params.min_common:
-                yield self._many(split, rows, classes)
-            else:
-                yield from (self._one(split, row) for row in rows if row["matters"])
-
-    def _one(self, split: str, row: Mapping[str, Any]) -> Finding:
-        where = f"{row['n']:,} images in {row['others']}"
-        if row["untrained"]:
-            text = (
-                f"Class {row['label']} has {where} but 0 in {split}: it is tested but not trained "
-                "on."
-            )
-        else:
-            text = (
-                f"Class {row['label']} has {where} but 0 in {split}: its recall there is unknown."
-            )
-        return Finding(
-            self.code,
-            Severity.ERROR if row["untrained"] else self.severity,
-            (),
-            text,
-            {"class": row["label"], "split": split, "images": row["n"], "others": row["others"]},
-            Action.REVIEW,
-            f"split:{split}/class:{row['label']}",
-        )
-
-    def _many(self, split: str, rows: Sequence[Mapping[str, Any]], classes: int) -> Finding:
-        return Finding(
-            self.code,
-            self.severity,
-            (),
-            f"Split {split} does not contain {len(rows):,} of the {classes:,} classes of the "
-            "dataset: "
-            "this is intended only in open-set and zero-shot tasks.",
-            {
-                "split": split,
-                "missing": len(rows),
-                "classes": classes,
-                "untrained": sum(bool(row["untrained"]) for row in rows),
-                "names": ", ".join(row["label"] for row in rows),
-            },
-            Action.REVIEW,
-            f"split:{split}",
-        )
-
-
-def _missing(store: Store, params: ClassMissingFromSplit.Params) -> list[dict[str, Any]]:
-    """Return a row for each pair of labelled split and class without an image."""
     sql = """
         WITH sizes AS (
             SELECT split, label, count(*) AS n FROM images
             WHERE split IS NOT NULL AND trim(coalesce(label, '')) <> '' GROUP BY split, label
         ), splits AS (
-            SELECT DISTINCT split, split IN (SELECT unnest(?)) AS trains FROM sizes
+            SELECT DISTINCT split, split IN (SELECT unnest($train_splits)) AS trains FROM sizes
         ), classes AS (
             SELECT label, sum(n) :: BIGINT AS n, string_agg(split, ', ' ORDER BY split) AS others,
                 count(*) OVER () AS classes
@@ -153,13 +92,37 @@ def _missing(store: Store, params: ClassMissingFromSplit.Params) -> list[dict[st
         ), counted AS (
             SELECT count(*) AS splits, min(split) FILTER (WHERE trains) AS first FROM splits
         )
-        SELECT a.*,
+        SELECT a.split, a.label AS class, a.n AS images, a.others, a.classes,
             -- Untrained if no training split has it; reported once, for the first of them.
             a.trains AND t.label IS NULL AND a.split = k.first AS untrained,
             -- A class of fewer images than splits cannot be in all of them.
-            (a.trains AND t.label IS NULL AND a.split = k.first)
-                OR (NOT a.trains AND a.n >= k.splits) AS matters
+            untrained OR (NOT a.trains AND a.n >= k.splits) AS matters,
+            concat('split:', a.split, '/class:', class) AS subject,
+            CASE WHEN untrained THEN 'error' END AS severity,
+            CASE WHEN untrained THEN 'it is tested but not trained on'
+                ELSE 'its recall there is unknown' END AS why
         FROM absent a CROSS JOIN counted k LEFT JOIN trained t USING (label)
         ORDER BY a.split, a.label
     """
-    return store.rows(sql, [list(params.train_splits)])
+    message = "Class {class} has {images:,} images in {others} but 0 in {split}: {why}."
+    evidence = ("class", "split", "images", "others")
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        for (split,), rows in asked(store, self.sql, params).group_by("split", maintain_order=True):
+            classes = int(rows["classes"][0])
+            if len(rows) > params.max_share * classes and len(rows) >= params.min_common:
+                yield self.finding(
+                    f"split:{split}",
+                    f"Split {split} does not contain {len(rows):,} of the {classes:,} classes of "
+                    "the dataset: this is intended only in open-set and zero-shot tasks.",
+                    {
+                        "split": str(split),
+                        "missing": len(rows),
+                        "classes": classes,
+                        "untrained": int(rows["untrained"].sum()),
+                        "names": ", ".join(rows["class"]),
+                    },
+                )
+                continue
+            for row in rows.filter("matters").iter_rows(named=True):
+                yield self.of_row(row, params)

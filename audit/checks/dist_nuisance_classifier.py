@@ -2,45 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from audit.association import binned, fold_scores, unit_folds
 from audit.checking.cases import Case
-from audit.checking.check import Check
-from audit.properties import MEASURED_COLUMNS, PropertyTable, property_table
-from audit.records import Action, Finding, Severity
+from audit.checking.check import QueryCheck
+from audit.checking.properties import MEASURED_COLUMNS, PropertyTable, property_table
+from audit.records import Finding, Severity
 from audit.run.store import Store
-from audit.stats import mcnemar, paired_difference
+from audit.statistics.association import binned, fold_scores, unit_folds
+from audit.statistics.intervals import mcnemar, paired_difference
 
 
 class Guesses(NamedTuple):
     """How a classifier on nuisance columns fares against always saying the largest class."""
 
-    n: int
+    pictures: int
     classes: int
     columns: int
     accuracy: float
-    majority: float
+    majority_share: float
     gain_low: float
     gain_high: float
     p: float
-    sources: Sequence[str]
+    sources: str
 
     @property
     def skill_low(self) -> float:
         """The lower limit of the gain, as a share of what the largest class leaves to gain."""
-        return self.gain_low / max(1 - self.majority, 1e-9)
+        return self.gain_low / max(1 - self.majority_share, 1e-9)
 
 
 def _sized(n: int, label: str, **fixed: Any) -> list[dict[str, Any]]:
     return [{"label": label, **fixed} for _ in range(n)]
 
 
-class GuessableFromFiles(Check):
+class GuessableFromFiles(QueryCheck):
     """Datasets whose classes a classifier guesses from properties of the files alone.
 
     ## What it does
@@ -74,12 +74,19 @@ class GuessableFromFiles(Check):
     name = "guessable-from-files"
     severity = Severity.WARNING
     features = MEASURED_COLUMNS
+    message = (
+        "From properties of the files alone, a classifier names the class of {accuracy:.1%} of "
+        "{pictures:,} pictures it did not see (95 % interval {accuracy_low:.1%} to {most:.1%}); "
+        "always saying the largest of {classes:,} classes gives {majority_share:.1%}. The "
+        "properties: {sources}."
+    )
+    evidence = (
+        "accuracy", "accuracy_low", "accuracy_high", "majority_share", "pictures", "classes", "p"
+    )  # fmt: skip
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        rate: false findings in datasets whose files do not tell the class, 0..1
+        """rate: false findings in datasets whose files do not tell the class, 0..1
         min_skill: gain over the largest class, of what it leaves to gain, at the lower limit, 0..1
         min_units: pictures (copies and groups counted once) of a class, at least
         min_total: pictures in all, at least
@@ -90,47 +97,33 @@ class GuessableFromFiles(Check):
         min_units: int = 10
         min_total: int = 100
 
-    CLEAN: ClassVar[Sequence[Case]] = (
-        Case("files all alike", _sized(60, "a") + _sized(60, "b")),
-        Case("a large class, and properties that say nothing",
-             [{"label": "a" if i % 10 else "b", "jpeg_quality": 80 + i % 7} for i in range(600)]),
-        Case("a column that names a frequent class is rare",
-             _sized(300, "a") + _sized(60, "b") + _sized(12, "b", format="PNG")),
-        Case("too few", _sized(20, "a", format="PNG") + _sized(20, "b")),
-    )  # fmt: skip
-    DIRTY: ClassVar[Sequence[Case]] = (
-        Case("another size for each class", _sized(60, "a") + _sized(60, "b", width=800)
-             + _sized(60, "c", width=320), ["dataset"]),
-        Case("qualities that overlap",
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("files all alike", _sized(60, "a") + _sized(60, "b"))
+        yield Case(
+            "a large class, and properties that say nothing",
+            [{"label": "a" if i % 10 else "b", "jpeg_quality": 80 + i % 7} for i in range(600)],
+        )
+        yield Case("a column that names a frequent class is rare",
+             _sized(300, "a") + _sized(60, "b") + _sized(12, "b", format="PNG"))  # fmt: skip
+        yield Case("too few", _sized(20, "a", format="PNG") + _sized(20, "b"))
+        yield Case("another size for each class", _sized(60, "a") + _sized(60, "b", width=800)
+             + _sized(60, "c", width=320), ["dataset"])  # fmt: skip
+        yield Case("qualities that overlap",
              [{"label": x, "jpeg_quality": 70 + (i * 7) % 20 + 8 * k}
-              for k, x in enumerate("abc") for i in range(100)], ["dataset"]),
-    )  # fmt: skip
+              for k, x in enumerate("abc") for i in range(100)], ["dataset"])  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield at most one finding."""
         guesses = store.share(_judged, params)[1]
         if guesses and guesses.p <= params.rate and guesses.skill_low >= params.min_skill:
-            low, high = guesses.majority + guesses.gain_low, guesses.majority + guesses.gain_high
-            yield Finding(
-                self.code,
-                self.severity,
-                (),
-                f"From properties of the files alone, a classifier names the class of "
-                f"{guesses.accuracy:.1%} of {guesses.n:,} pictures it did not see (95 % interval "
-                f"{low:.1%} to {min(high, 1.0):.1%}); always saying the largest of "
-                f"{guesses.classes:,} classes gives {guesses.majority:.1%}. The properties: "
-                f"{', '.join(guesses.sources)}.",
-                {
-                    "accuracy": guesses.accuracy, "accuracy_low": low, "accuracy_high": high,
-                    "majority_share": guesses.majority, "pictures": guesses.n,
-                    "classes": guesses.classes, "p": guesses.p,
-                },
-                Action.REVIEW,
-                "dataset",
-            )  # fmt: skip
+            row = {
+                **guesses._asdict(), "subject": "dataset",
+                "accuracy_low": guesses.majority_share + guesses.gain_low,
+                "accuracy_high": guesses.majority_share + guesses.gain_high,
+            }  # fmt: skip
+            yield self.of_row({**row, "most": min(row["accuracy_high"], 1.0)}, params)
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say what the classifier reached, reported or not."""
         table, guesses = store.share(_judged, params)
         if guesses is None:
             return (
@@ -138,31 +131,26 @@ class GuessableFromFiles(Check):
                 f"of at least {params.min_units}, {len(table.properties):,} properties that vary."
             )
         return (
-            f"From {guesses.columns:,} properties of {guesses.n:,} files a classifier names "
+            f"From {guesses.columns:,} properties of {guesses.pictures:,} files a classifier names "
             f"{guesses.accuracy:.1%} of the classes; always saying the largest: "
-            f"{guesses.majority:.1%}."
+            f"{guesses.majority_share:.1%}."
         )
 
 
 def _judged(
     store: Store, params: GuessableFromFiles.Params
 ) -> tuple[PropertyTable, Guesses | None]:
-    """Return the table, and what a classifier makes of it where there is enough."""
-    table = _table(store, params)
-    return table, _guesses(table) if _enough(table, params) else None
+    """Return the nuisance columns of units in classes that are large enough.
 
-
-def _table(store: Store, params: GuessableFromFiles.Params) -> PropertyTable:
-    """Return the nuisance columns of units in classes that are large enough."""
+    And what a classifier makes of them, where these are enough.
+    """
     table = store.share(property_table).of_kind("nuisance")
     table = table.rows(table.label >= 0).by_unit()
     sizes = np.bincount(table.label, minlength=len(table.labels))
-    return table.rows(sizes[table.label] >= params.min_units)
-
-
-def _enough(table: PropertyTable, params: GuessableFromFiles.Params) -> bool:
-    n, classes = len(table.ids), len(np.unique(table.label))
-    return n >= params.min_total and classes > 1 and len(table.properties) > 0
+    table = table.rows(sizes[table.label] >= params.min_units)
+    classes = len(np.unique(table.label))
+    enough = len(table.ids) >= params.min_total and classes > 1 and table.properties
+    return table, _guesses(table) if enough else None
 
 
 def _guesses(table: PropertyTable) -> Guesses:
@@ -180,5 +168,5 @@ def _guesses(table: PropertyTable) -> Guesses:
     return Guesses(
         n, len(present), len(table.properties), float(right.mean()), float(largest.mean()),
         float(low), float(high), one_sided if gained > lost else 1.0,
-        list(dict.fromkeys(p.source for p in table.properties)),
+        ", ".join(dict.fromkeys(p.source for p in table.properties)),
     )  # fmt: skip

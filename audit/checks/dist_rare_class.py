@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from audit.checking.cases import Case
-from audit.checking.check import Check
-from audit.records import Action, Finding, Severity
+from audit.checking.check import Check, asked
+from audit.records import Finding, Severity
 from audit.run.store import Store
-from audit.stats import rarity, wilson_share
+from audit.statistics.intervals import rarity, wilson_share
 
-ONE_EACH = [{"label": x, "split": "test"} for x in ("cat", "dog", "owl")]
+
+def _sized(split: str | None, **counts: int) -> list[dict[str, Any]]:
+    return [{"label": x, "split": split} for x, n in counts.items() for _ in range(n)]
 
 
 class RareClass(Check):
@@ -52,9 +55,7 @@ class RareClass(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        max_share_of_median: rare if at most this share of the median class's images, 0..1
+        """max_share_of_median: rare if at most this share of the median class's images, 0..1
         max_half_width: and only if the 95 % interval of the recall is wider than +- this, 0..1
         recall: the measured recall whose interval is computed, 0..1
         rate: rare only if chance makes a class so small in at most this share of datasets, 0..1
@@ -67,77 +68,48 @@ class RareClass(Check):
         rate: float = 0.01
         train_splits: tuple[str, ...] = ("train", "training")
 
-    CLEAN = (
-        Case("equal classes, however small", [*ONE_EACH, *ONE_EACH]),
-        Case(
-            "small beside the others but large enough to measure",
-            [{"label": "cat"}] * 1000 + [{"label": "dog"}] * 1000 + [{"label": "owl"}] * 100,
-        ),
-        Case("one sample: LABEL004", [{"label": x} for x in "ab" for _ in range(30)] + [{}]),
-        Case("one class has no neighbours", [{}] * 4),
-        Case(
-            "one by chance where the median class has five",
-            [{"label": x} for x in ("cat", "dog", "owl") for _ in range(30)]
-            + [{"label": x, "split": "test"} for x in ("cat", "dog") for _ in range(5)]
-            + [{"label": "owl", "split": "test"}],
-        ),
-    )
-    DIRTY = (
-        Case(
-            "4 beside 30 in the test split, equal in train",
-            [{"label": x} for x in ("cat", "dog", "owl") for _ in range(10)]
-            + [{"label": x, "split": "test"} for x in ("cat", "dog") for _ in range(30)]
-            + [{"label": "owl", "split": "test"}] * 4,
-            ["class:owl"],
-        ),
-        Case(
-            "no splits",
-            [{"label": x, "split": None} for x in ("cat", "dog") for _ in range(30)]
-            + [{"label": "owl", "split": None}] * 3,
-            ["class:owl"],
-        ),
-        Case(
-            "all of a rare class lies in train",
-            [{"label": x, "split": s} for x in ("cat", "dog") for s in ("train", "test")] * 30
-            + [{"label": "owl"}] * 5,
-            ["class:owl"],
-        ),
-    )
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        one_each = _sized("test", cat=1, dog=1, owl=1)
+        yield Case("equal classes, however small", [*one_each, *one_each])
+        yield Case("small beside the others but large enough to measure",
+             _sized("train", cat=1000, dog=1000, owl=100))  # fmt: skip
+        yield Case("one sample: LABEL004", [{"label": x} for x in "ab" for _ in range(30)] + [{}])
+        yield Case("one class has no neighbours", [{}] * 4)
+        five = _sized("test", cat=5, dog=5, owl=1)
+        yield Case("one by chance where the median class has five",
+             _sized("train", cat=30, dog=30, owl=30) + five)  # fmt: skip
+        yield Case("4 beside 30 in the test split, equal in train",
+             _sized("train", cat=10, dog=10, owl=10) + _sized("test", cat=30, dog=30, owl=4),
+             ["class:owl"])  # fmt: skip
+        yield Case("no splits", _sized(None, cat=30, dog=30, owl=3), ["class:owl"])
+        yield Case("all of a rare class lies in train",
+             _sized("train", cat=30, dog=30, owl=5) + _sized("test", cat=30, dog=30),
+             ["class:owl"])  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding per class, with its interval in each evaluation split."""
-        by_class: dict[str, list[dict[str, Any]]] = {}
-        for row in _sizes(store, params):
-            by_class.setdefault(row["label"], []).append(row)
-        for label, rows in by_class.items():
-            if any(row["small"] and row["half"] > params.max_half_width for row in rows):
-                yield self._finding(label, rows, params)
-
-    def _finding(self, label: str, rows: Sequence[Mapping[str, Any]], params: Params) -> Finding:
-        sizes = [
-            f"{row['n']:,} images in {row['split']} (median class {row['median']:,.0f}), where a "
-            f"measured recall of {params.recall:.0%} means {row['low']:.0%} to {row['high']:.0%}"
-            for row in rows
-        ]
-        evidence: dict[str, float | int | str] = {"class": label, "images": rows[0]["total"]}
-        for row in rows:
-            evidence |= {
-                f"{row['split']}_images": row["n"],
-                f"{row['split']}_recall_low": row["low"],
-                f"{row['split']}_recall_high": row["high"],
-            }
-        return Finding(
-            self.code,
-            self.severity,
-            (),
-            f"Class {label} is rare: {'; '.join(sizes)} (95 % interval).",
-            evidence,
-            Action.REVIEW,
-            f"class:{label}",
-        )
+        for label, group in groupby(_sizes(store, params), key=lambda row: row["label"]):
+            rows = list(group)
+            if not any(row["small"] and row["half"] > params.max_half_width for row in rows):
+                continue
+            sizes = [
+                f"{row['n']:,} images in {row['split']} (median class {row['median']:,.0f}), where "
+                f"a measured recall of {params.recall:.0%} means {row['low']:.0%} to "
+                f"{row['high']:.0%}"
+                for row in rows
+            ]
+            evidence: dict[str, Any] = {"class": label, "images": rows[0]["total"]}
+            for row in rows:
+                evidence[f"{row['split']}_images"] = row["n"]
+                evidence[f"{row['split']}_recall_low"] = row["low"]
+                evidence[f"{row['split']}_recall_high"] = row["high"]
+            yield self.finding(
+                f"class:{label}",
+                f"Class {label} is rare: {'; '.join(sizes)} (95 % interval).",
+                evidence,
+            )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Give the interval of the median class in each evaluation split."""
         median = {row["split"]: row["median"] for row in _sizes(store, params)}
         intervals = []
         for split, n in median.items():
@@ -158,7 +130,7 @@ def _sizes(store: Store, params: RareClass.Params) -> list[dict[str, Any]]:
             SELECT label, coalesce(split, '') AS split FROM images
             WHERE trim(coalesce(label, '')) <> ''
         ), marked AS (
-            SELECT label, CASE WHEN split IN (SELECT unnest(?)) THEN NULL
+            SELECT label, CASE WHEN split IN (SELECT unnest($train_splits)) THEN NULL
                 WHEN split = '' THEN 'the dataset' ELSE split END AS split FROM labelled
         ), evaluated AS (
             SELECT label, split FROM marked WHERE split IS NOT NULL
@@ -179,11 +151,11 @@ def _sizes(store: Store, params: RareClass.Params) -> list[dict[str, Any]]:
             WHERE label NOT IN (SELECT label FROM evaluated)
         )
         SELECT e.*, t.total, t.median_total,
-            e.n <= ? * e.median AS few_here, t.total <= ? * t.median_total AS few
+            e.n <= $max_share_of_median * e.median AS few_here,
+            t.total <= $max_share_of_median * t.median_total AS few
         FROM everywhere e JOIN totals t USING (label) WHERE t.total > 1 ORDER BY label, split
     """
-    share = params.max_share_of_median
-    frame = store.query(sql, [list(params.train_splits), share, share])
+    frame = asked(store, sql, params)
     # Wilson, not normal: at a handful of images the normal interval leaves 0..1.
     low, high = wilson_share(params.recall, frame["n"].to_numpy())
     # Where a split has few pictures of every class, chance leaves some with hardly any.

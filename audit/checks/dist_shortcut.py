@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from audit.association import auc_limits, class_effects, level_p_values, two_sided
 from audit.checking.cases import Case
-from audit.checking.check import Check
-from audit.properties import MEASURED_COLUMNS, Floats, PropertyTable, property_table
-from audit.records import Action, Finding, Severity
+from audit.checking.check import Check, asked
+from audit.checking.properties import MEASURED_COLUMNS, Floats, PropertyTable, property_table
+from audit.records import Finding, Severity
 from audit.run.store import Store
-from audit.stats import benjamini_hochberg
+from audit.statistics.association import auc_limits, class_effects, level_p_values, two_sided
+from audit.statistics.intervals import benjamini_hochberg
 
 
 class Separation(NamedTuple):
@@ -64,9 +64,6 @@ def _column(name: str, values: Sequence[Any]) -> dict[str, list[dict[str, Any]]]
     return {
         "metadata": [{"sample_id": f"{i:04d}.jpg", name: value} for i, value in enumerate(values)]
     }
-
-
-SITES = _varied(60, "healthy") + _varied(50, "ill")
 
 
 class Shortcut(Check):
@@ -113,9 +110,7 @@ class Shortcut(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        rate: false discoveries among all tests, 0..1
+        """rate: false discoveries among all tests, 0..1
         min_auc: AUC from which a property of files is reported: 0.75 is half of the class, 0.5..1
         min_auc_light: AUC from which light, blur, border or aspect is, 1.5 deviations apart, 0.5..1
         min_units: pictures (copies and groups counted once) of a class, and of the rest, at least
@@ -128,40 +123,40 @@ class Shortcut(Check):
         min_units: int = 10
         train_splits: tuple[str, ...] = ("train", "training")
 
-    CLEAN: ClassVar[Sequence[Case]] = (
-        Case("all alike", [{"label": x} for x in "abc" for _ in range(40)]),
-        Case("spread in the same way", [r for x in "abc" for r in _varied(60, x)]),
-        Case("a little brighter", _varied(60, "a") + _varied(60, "b") + _varied(60, "c", 0.05)),
-        Case("brighter in 89 % of the pairs, which does not prove 85 %",
-             _varied(60, "a") + _varied(60, "b") + _varied(60, "c", 0.09)),
-        Case("too few to tell", _varied(60, "a") + _varied(60, "b") + _varied(8, "c", 0.4)),
-        Case("one picture, copied sixty times", _varied(60, "a") + _varied(60, "b")
-             + [{**r, "pixel_hash": "f" * 32} for r in _varied(1, "c", 0.4) * 60]),
-        Case("names that spell the class",
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        sites = _varied(60, "healthy") + _varied(50, "ill")
+        yield Case("all alike", [{"label": x} for x in "abc" for _ in range(40)])
+        yield Case("spread in the same way", [r for x in "abc" for r in _varied(60, x)])
+        yield Case(
+            "a little brighter", _varied(60, "a") + _varied(60, "b") + _varied(60, "c", 0.05)
+        )
+        yield Case("brighter in 89 % of the pairs, which does not prove 85 %",
+             _varied(60, "a") + _varied(60, "b") + _varied(60, "c", 0.09))  # fmt: skip
+        yield Case("too few to tell", _varied(60, "a") + _varied(60, "b") + _varied(8, "c", 0.4))
+        yield Case("one picture, copied sixty times", _varied(60, "a") + _varied(60, "b")
+             + [{**r, "pixel_hash": "f" * 32} for r in _varied(1, "c", 0.4) * 60])  # fmt: skip
+        yield Case("names that spell the class",
              [{**r, "id": f"{x}/{w}_{i}.jpg"} for x, w in (("a", "tabby"), ("b", "robin"),
-              ("c", "trout")) for i, r in enumerate(_varied(40, x))]),
-        Case("a column that is a code of the class", SITES, tables=_column(
-             "code", [len(row["label"]) for row in SITES])),
-    )  # fmt: skip
-    DIRTY: ClassVar[Sequence[Case]] = (
-        Case("a hospital of its own", SITES, ["class:ill"], tables=_column(
+              ("c", "trout")) for i, r in enumerate(_varied(40, x))])  # fmt: skip
+        yield Case("a column that is a code of the class", sites, tables=_column(
+             "code", [len(row["label"]) for row in sites]))  # fmt: skip
+        yield Case("a hospital of its own", sites, ["class:ill"], tables=_column(
              "site", [("north", "south")[(row["label"] == "ill") ^ (i % 20 == 0)]
-                      for i, row in enumerate(SITES)])),
-        Case("a class photographed brighter", _both(_varied(60, "apple") + _varied(60, "boat")
-             + _varied(60, "flower", 0.25)), ["class:flower"]),
-        Case("a class saved as PNG", _varied(60, "apple") + _varied(60, "boat")
-             + _varied(50, "tree", format="PNG") + _varied(10, "tree"), ["class:tree"]),
-        Case("a word of the file name", _varied(60, "apple") + _varied(60, "boat")
+                      for i, row in enumerate(sites)]))  # fmt: skip
+        yield Case("a class photographed brighter", _both(_varied(60, "apple") + _varied(60, "boat")
+             + _varied(60, "flower", 0.25)), ["class:flower"])  # fmt: skip
+        yield Case("a class saved as PNG", _varied(60, "apple") + _varied(60, "boat")
+             + _varied(50, "tree", format="PNG") + _varied(10, "tree"), ["class:tree"])  # fmt: skip
+        yield Case("a word of the file name", _varied(60, "apple") + _varied(60, "boat")
              + [{**r, "id": f"scan{i}.jpg"} for i, r in enumerate(_varied(60, "tree"))],
-             ["class:tree"]),
-        Case("in the training split alone", _varied(60, "apple") + _varied(60, "boat")
+             ["class:tree"])  # fmt: skip
+        yield Case("in the training split alone", _varied(60, "apple") + _varied(60, "boat")
              + _varied(60, "tree", 0.25)
              + [{**r, "split": "test"} for x in ("apple", "boat", "tree")
-                for r in _varied(120, x)], ["class:tree"]),
-    )  # fmt: skip
+                for r in _varied(120, x)], ["class:tree"])  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding per class, with the properties that separate it."""
         table = store.share(property_table).of_kind("nuisance", "light")
         table = table.rows(table.label >= 0).by_unit()
         found: dict[int, list[Separation]] = defaultdict(list)
@@ -198,25 +193,21 @@ class Shortcut(Check):
             text += (
                 f"; it differs between splits (AUC {where}): what helps in one misleads in another"
             )
-        return Finding(
-            self.code,
-            Severity.ERROR if differs else self.severity,
-            (),
+        return self.finding(
+            f"class:{name}",
             f"{text}.",
             evidence,
-            Action.REVIEW,
-            f"class:{name}",
+            severity=Severity.ERROR if differs else self.severity,
         )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say how many properties of how many classes were tested, and what was left out."""
         sql = """
-            SELECT count(*) FILTER (WHERE n >= ?) AS tested, count(*) AS classes FROM (
+            SELECT count(*) FILTER (WHERE n >= $min_units) AS tested, count(*) AS classes FROM (
                 SELECT count(DISTINCT coalesce(nullif(trim(i.group_key), ''), p.unit)) AS n
                 FROM images i JOIN pictures p USING (id)
                 WHERE i.status = 'ok' AND trim(coalesce(i.label, '')) <> '' GROUP BY i.label)
         """
-        tested, classes = store.query(sql, [params.min_units]).row(0)
+        tested, classes = asked(store, sql, params).row(0)
         if tested < 1 or classes < 2:
             return (
                 f"Shortcuts were not searched: {classes:,} classes, of which {tested:,} have "

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from audit.association import (
+from audit.checking.cases import Case
+from audit.checking.check import Check
+from audit.checking.properties import MEASURED_COLUMNS, Floats, Ints, PropertyTable, property_table
+from audit.records import Finding, Severity
+from audit.run.store import Store
+from audit.statistics.association import (
     auc_limits,
     binned,
     class_effects,
@@ -23,12 +28,7 @@ from audit.association import (
     unit_folds,
     weighted_shifts,
 )
-from audit.checking.cases import Case
-from audit.checking.check import Check
-from audit.properties import MEASURED_COLUMNS, Floats, Ints, PropertyTable, property_table
-from audit.records import Action, Finding, Severity
-from audit.run.store import Store
-from audit.stats import benjamini_hochberg
+from audit.statistics.intervals import benjamini_hochberg
 
 
 def _split(split: str, n: int, seed: int, shift: float = 0.0, **fixed: Any) -> list[dict[str, Any]]:
@@ -83,9 +83,7 @@ class SplitDrift(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        rate: share of datasets without drift in which a split is reported, at most, 0..1
+        """rate: share of datasets without drift in which a split is reported, at most, 0..1
         min_distance: Kolmogorov-Smirnov distance from which a property matters, 0..1
         min_auc: lower limit of the AUC from which telling the splits apart matters, 0.5..1
         min_units: pictures (copies and groups counted once) on either side, at least
@@ -100,24 +98,31 @@ class SplitDrift(Check):
         max_listed: int = 20
         train_splits: tuple[str, ...] = ("train", "training")
 
-    CLEAN: ClassVar[Sequence[Case]] = (
-        Case("all alike", [{"split": s} for s in ("train", "test") for _ in range(60)]),
-        Case("spread in the same way", _split("train", 200, 1) + _split("test", 100, 2)),
-        Case("another class mix only: DIST006",
-             _split("train", 150, 1, label="a") + _split("train", 50, 2, 0.3, label="b")
-             + _split("test", 40, 3, label="a") + _split("test", 120, 4, 0.3, label="b")),
-        Case("too few", _split("train", 200, 1) + _split("test", 9, 2, 0.4)),
-        Case("one split", _split("train", 200, 1)),
-    )  # fmt: skip
-    DIRTY: ClassVar[Sequence[Case]] = (
-        Case("a brighter test split", _split("train", 200, 1) + _split("test", 100, 2, 0.15),
-             ["split:test"]),
-        Case("another format", _split("train", 200, 1) + _split("val", 100, 3)
-             + _split("test", 60, 2) + _split("test", 40, 4, format="PNG"), ["split:test"]),
-    )  # fmt: skip
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("all alike", [{"split": s} for s in ("train", "test") for _ in range(60)])
+        yield Case("spread in the same way", _split("train", 200, 1) + _split("test", 100, 2))
+        yield Case(
+            "another class mix only: DIST006",
+            _split("train", 150, 1, label="a")
+            + _split("train", 50, 2, 0.3, label="b")
+            + _split("test", 40, 3, label="a")
+            + _split("test", 120, 4, 0.3, label="b"),
+        )
+        yield Case("too few", _split("train", 200, 1) + _split("test", 9, 2, 0.4))
+        yield Case("one split", _split("train", 200, 1))
+        yield Case("a brighter test split", _split("train", 200, 1) + _split("test", 100, 2, 0.15),
+             ["split:test"])  # fmt: skip
+        yield Case(
+            "another format",
+            _split("train", 200, 1)
+            + _split("val", 100, 3)
+            + _split("test", 60, 2)
+            + _split("test", 40, 4, format="PNG"),
+            ["split:test"],
+        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding per split."""
         table = store.share(property_table)
         drifts = [_drift(table, *sides) for sides in _sides(table, params)]
         p_values = np.concatenate([d.p_values for d in drifts]) if drifts else np.empty(0)
@@ -141,22 +146,18 @@ class SplitDrift(Check):
             "auc_low": drift.low, "auc_high": drift.high, "properties": ", ".join(best),
             "largest_distance": float(drift.distances.max(initial=0.0)),
         }  # fmt: skip
-        return Finding(
-            self.code,
-            self.severity,
-            listed,
+        return self.finding(
+            f"split:{drift.split}",
             f"The {drift.n:,} pictures of split {drift.split} differ from those of "
             f"{drift.reference}, their classes given equal shares: a classifier tells which is "
             f"which in {drift.auc:.0%} of pairs (95 % interval {drift.low:.0%} to {drift.high:.0%})"
             + (f"; the properties: {named}" if named else "")
             + f". The {len(listed)} pictures listed are the easiest to tell.",
             evidence,
-            Action.REVIEW,
-            f"split:{drift.split}",
+            listed,
         )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say what was compared with what."""
         table = store.share(property_table)
         each = [f"{split} with {reference}" for split, reference, _, _ in _sides(table, params)]
         if not each:

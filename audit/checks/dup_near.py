@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from audit.checking.cases import NEAR, NEAR_GROUP, PICTURES, Case
@@ -40,7 +40,9 @@ class NearDuplicate(Check):
     ## Limits
     Crops to less than about two thirds, rotations of more than a few degrees (except quarter turns)
     and large overlays may be missed; flat and transparent pictures are left out. Consecutive video
-    frames that hardly differ are near-duplicates too. SPLIT001 reports groups across splits.
+    frames that hardly differ are near-duplicates too. Where pictures are alike by nature (digits,
+    screens of one program) only what agrees beyond that counts, and copies are missed; likewise a
+    copy of which one picture in twenty is another. SPLIT001 reports groups across splits.
 
     ## References
     Barz and Denzler, Do we train on test data? Purging CIFAR of near-duplicates, Journal of
@@ -50,25 +52,22 @@ class NearDuplicate(Check):
     name = "near-duplicate"
     severity = Severity.WARNING
 
-    CLEAN = (
-        Case("different pictures", [{}, {}]),
-        Case("one near-duplicate in each split: SPLIT001",
-             [{"pixel_hash": A}, {"pixel_hash": B, "split": "test"}], tables=NEAR),
-        Case("the same pixels twice: DUP002", [{"pixel_hash": A}, {"pixel_hash": A}]),
-    )  # fmt: skip
-    DIRTY = (
-        Case("a mirrored copy", [{"pixel_hash": A}, {"pixel_hash": B}, {}],
-             ["group:aaaaaaaaaaaaaaaa/split:train"], tables=NEAR),
-        Case("without splits, and two labels",
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("different pictures", [{}, {}])
+        yield Case("one near-duplicate in each split: SPLIT001",
+             [{"pixel_hash": A}, {"pixel_hash": B, "split": "test"}], tables=NEAR)  # fmt: skip
+        yield Case("the same pixels twice: DUP002", [{"pixel_hash": A}, {"pixel_hash": A}])
+        yield Case("a mirrored copy", [{"pixel_hash": A}, {"pixel_hash": B}, {}],
+             ["group:aaaaaaaaaaaaaaaa/split:train"], tables=NEAR)  # fmt: skip
+        yield Case("without splits, and two labels",
              [{"pixel_hash": A, "split": None}, {"pixel_hash": B, "split": None, "label": "dog"}],
-             ["group:aaaaaaaaaaaaaaaa"], tables=NEAR),
-        Case("two copies in one split, a third in another",
+             ["group:aaaaaaaaaaaaaaaa"], tables=NEAR)  # fmt: skip
+        yield Case("two copies in one split, a third in another",
              [{"pixel_hash": B}, {"pixel_hash": C}, {"pixel_hash": A, "split": "test"}],
-             ["group:aaaaaaaaaaaaaaaa/split:train"], tables=THREE),
-    )  # fmt: skip
+             ["group:aaaaaaaaaaaaaaaa/split:train"], tables=THREE)  # fmt: skip
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
-        """Yield one finding per group and split, members sorted by id."""
         sql = """
             WITH named AS (SELECT pixel_hash, min(id) AS id FROM pictures GROUP BY pixel_hash),
             links AS (
@@ -100,43 +99,32 @@ class NearDuplicate(Check):
             ORDER BY min(id)
         """
         for row in store.rows(sql):
-            yield self._group(row)
-
-    def _group(self, row: Mapping[str, Any]) -> Finding:
-        conflict = len({label for label in row["labels"] if label}) > 1
-        place = "" if row["split"] is None else f" of {row['split']}"
-        changed = f" ({row['transformation']})" if row["transformation"] else ""
-        sentence = (
-            f"{len(row['ids']):,} files{place} with {row['pictures']:,} different pictures show "
-            f"the same thing; the lowest log odds of a pair are {row['score']:+.1f}{changed}"
-        )
-        labels = tally(row["labels"])
-        evidence: dict[str, float | int | str] = {
-            "members": len(row["ids"]),
-            "pictures": row["pictures"],
-            "labels": labels,
-            "weakest_log_odds": round(row["score"], 3),
-        }
-        if row["transformation"]:
-            evidence |= {
-                "weakest_link": f"{row['first']} -> {row['second']}",
-                "transformation": row["transformation"],
-                "similarity": round(row["similarity"], 4),
-                "phash_distance": row["distance"],
-            }
-        split = "" if row["split"] is None else f"/split:{row['split']}"
-        return Finding(
-            self.code,
-            Severity.ERROR if conflict else self.severity,
-            tuple(row["ids"]),
-            sentence + (f", and the labels differ ({labels})." if conflict else "."),
-            evidence,
-            Action.REVIEW if conflict else Action.DROP,
-            f"group:{row['representative'][:16]}{split}",
-        )
+            conflict = len({label for label in row["labels"] if label}) > 1
+            place = "" if row["split"] is None else f" of {row['split']}"
+            changed = f" ({row['transformation']})" if row["transformation"] else ""
+            labels, members = tally(row["labels"]), len(row["ids"])
+            evidence: dict[str, Any] = {"members": members, "pictures": row["pictures"]}
+            evidence |= {"labels": labels, "weakest_log_odds": round(row["score"], 3)}
+            if row["transformation"]:
+                evidence |= {
+                    "weakest_link": f"{row['first']} -> {row['second']}",
+                    "transformation": row["transformation"],
+                    "similarity": round(row["similarity"], 4),
+                    "phash_distance": row["distance"],
+                }
+            split = "" if row["split"] is None else f"/split:{row['split']}"
+            yield self.finding(
+                f"group:{row['representative'][:16]}{split}",
+                f"{members:,} files{place} with {row['pictures']:,} different pictures show the "
+                f"same thing; the lowest log odds of a pair are {row['score']:+.1f}{changed}"
+                + (f", and the labels differ ({labels})." if conflict else "."),
+                evidence,
+                row["ids"],
+                action=Action.REVIEW if conflict else Action.DROP,
+                severity=Severity.ERROR if conflict else self.severity,
+            )
 
     def completeness(self, store: Store, params: NoParams) -> str:
-        """Say how complete and how certain the search is, and how many distinct pictures remain."""
         related = dict(store.query("SELECT key, value FROM relate_facts").iter_rows())
         sentences = [*json.loads(related.get("completeness", "[]"))]
         sentences += json.loads(related.get("calibration", "[]"))

@@ -18,7 +18,7 @@ import polars as pl
 
 from audit.checking.cases import Case
 from audit.checking.check import Check
-from audit.records import Action, Finding, Severity
+from audit.records import Finding, Severity
 from audit.run.store import Store
 
 
@@ -231,30 +231,29 @@ class DecoderDisagreement(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        max_share: a kind that more than this share of the pictures has is reported once, 0..1
+        """max_share: a kind that more than this share of the pictures has is reported once, 0..1
         min_common: and only if at least this many pictures have it
         """
 
         max_share: float = 0.5
         min_common: int = 20
 
-    CLEAN = (
-        Case("plain JPEGs and PNGs", [{}, {"format": "PNG", "extension": "png"}]),
-        Case("grey", [{"mode": "L"}]),
-        Case("progressive", [{"progressive": True}]),
-        Case("a camera's multi-picture JPEG", [{"format": "MPO", "frames": 2}]),
-        Case("an animated PNG shows its first frame everywhere", [{"format": "PNG", "frames": 3}]),
-    )
-    DIRTY = (
-        Case("turned by EXIF", [{}, {"id": "t.jpg", "orientation": 6}], ["t.jpg"]),
-        Case(
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("plain JPEGs and PNGs", [{}, {"format": "PNG", "extension": "png"}])
+        yield Case("grey", [{"mode": "L"}])
+        yield Case("progressive", [{"progressive": True}])
+        yield Case("a camera's multi-picture JPEG", [{"format": "MPO", "frames": 2}])
+        yield Case(
+            "an animated PNG shows its first frame everywhere", [{"format": "PNG", "frames": 3}]
+        )
+        yield Case("turned by EXIF", [{}, {"id": "t.jpg", "orientation": 6}], ["t.jpg"])
+        yield Case(
             "several kinds in one file make one finding",
             [{"id": "t.tif", "format": "TIFF", "mode": "CMYK", "frames": 3}, {}],
             ["t.tif"],
-        ),
-        Case(
+        )
+        yield Case(
             "16 bits, 1 bit, palette, animation",
             [
                 {"id": "a.png", "format": "PNG", "mode": "I;16", "bit_depth": 16},
@@ -264,17 +263,15 @@ class DecoderDisagreement(Check):
                 {},
             ],
             ["a.png", "b.png", "c.png", "d.gif"],
-        ),
-        Case(
+        )
+        yield Case(
             "PNGs with alpha are reported once, a second kind of one of them separately",
             [{"format": "PNG", "mode": "RGBA", "has_alpha": True}] * 20
             + [{"id": "t.png", "format": "PNG", "mode": "RGBA", "orientation": 3}],
             ["dataset:alpha", "t.png"],
-        ),
-    )
+        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding per picture, and one per kind that most pictures have."""
         frame, total = _matches(store)
         counts = {rule.kind: int(frame[rule.kind].sum()) for rule in RULES}
         enough = max(params.max_share * total, params.min_common - 1)
@@ -293,10 +290,8 @@ class DecoderDisagreement(Check):
         kinds = "; ".join(f"{rule.kind} ({counts[rule.kind]:,} files)" for rule in rules)
         # The message has room for one rule: a silent one, because nobody would notice it.
         first = max(rules, key=lambda rule: rule.silent)
-        return Finding(
-            self.code,
-            self.severity if silent else Severity.INFO,
-            (row["id"],),
+        return self.about(
+            row,
             f"Decoders disagree on this {row['format']}: {kinds}. {_compare(first)}.",
             {
                 "kinds": ", ".join(rule.kind for rule in rules),
@@ -307,26 +302,21 @@ class DecoderDisagreement(Check):
                 "frames": row["frames"] or 1,
                 **_cells(first),
             },
-            Action.REVIEW,
-            row["subject"],
+            severity=self.severity if silent else Severity.INFO,
         )
 
     def _common(self, rows: pl.DataFrame, rule: Rule, total: int) -> Finding:
-        return Finding(
-            self.code,
-            Severity.INFO,
-            tuple(rows["id"]),
+        return self.finding(
+            f"dataset:{rule.kind}",
             f"{len(rows):,} of {total:,} pictures are of a kind that decoders treat differently "
             f"({rule.kind}). {_compare(rule)}.",
             {"kinds": rule.kind, "images": len(rows), "of": total, **_cells(rule)},
-            Action.REVIEW,
-            f"dataset:{rule.kind}",
+            tuple(rows["id"]),
+            severity=Severity.INFO,
         )
 
-    def completeness(self, store: Store, params: Params) -> str:
-        """Say how many headers the table was applied to."""
-        n = int(store.scalar("SELECT count(*) FROM images WHERE status <> 'unreadable'"))
-        return f"{len(RULES)} rules were applied to the headers of all {n:,} pictures."
+    counts = "SELECT count(*) AS n FROM images WHERE status <> 'unreadable'"
+    examined = f"{len(RULES)} rules were applied to the headers of all {{n:,}} pictures."
 
 
 def _matches(store: Store) -> tuple[pl.DataFrame, int]:
@@ -341,17 +331,11 @@ def _matches(store: Store) -> tuple[pl.DataFrame, int]:
         )
         SELECT * FROM marked WHERE {anything} ORDER BY id
     """
-    total = int(store.scalar("SELECT count(*) FROM images WHERE status <> 'unreadable'"))
-    return store.query(sql), total
+    return store.query(sql), store.scalar(DecoderDisagreement.counts)
 
 
 def _cells(rule: Rule) -> dict[str, str]:
-    return {
-        "pillow": rule.pillow,
-        "opencv": rule.opencv,
-        "torchvision": rule.torchvision,
-        "tensorflow": rule.tensorflow,
-    }
+    return {name: getattr(rule, name) for name in ("pillow", "opencv", "torchvision", "tensorflow")}
 
 
 def _compare(rule: Rule) -> str:

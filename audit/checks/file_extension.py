@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import polars as pl
 
 from audit.checking.cases import Case
 from audit.checking.check import Check
-from audit.records import Action, Finding, Severity
+from audit.records import Finding, Severity
 from audit.run.store import Store
 
 # Which extensions belong to which content. MPO is JPEG with more pictures behind the first;
@@ -61,36 +58,37 @@ class WrongExtension(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        max_share: a mismatch that more than this share of the pictures has is reported once, 0..1
+        """max_share: a mismatch that more than this share of the pictures has is told once, 0..1
         min_common: and only if at least this many pictures have it
         """
 
         max_share: float = 0.5
         min_common: int = 20
 
-    CLEAN = (
-        Case("every spelling of JPEG", [{"extension": e} for e in ("jpg", "jpeg", "jpe", "jfif")]),
-        Case("a camera's multi-picture JPEG", [{"format": "MPO", "extension": "jpg"}]),
-        Case("TIFF by either name", [{"format": "TIFF", "extension": e} for e in ("tif", "tiff")]),
-        Case("a format without an entry", [{"format": "SPIDER", "extension": "spider"}]),
-        Case("not an image: FILE001", [{"status": "unreadable", "extension": "png"}]),
-        Case("a row of a table has no name", [{"uri": "pack+parquet:///a#0", "extension": ""}]),
-    )
-    DIRTY = (
-        Case("a PNG named .jpg", [{"id": "a.jpg", "format": "PNG"}, {}], ["a.jpg"]),
-        Case("no extension", [{"id": "photo", "extension": ""}, {}], ["photo"]),
-        Case("a web page's name", [{"id": "a.php", "extension": "php"}, {}], ["a.php"]),
-        Case(
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case(
+            "every spelling of JPEG", [{"extension": e} for e in ("jpg", "jpeg", "jpe", "jfif")]
+        )
+        yield Case("a camera's multi-picture JPEG", [{"format": "MPO", "extension": "jpg"}])
+        yield Case(
+            "TIFF by either name", [{"format": "TIFF", "extension": e} for e in ("tif", "tiff")]
+        )
+        yield Case("a format without an entry", [{"format": "SPIDER", "extension": "spider"}])
+        yield Case("not an image: FILE001", [{"status": "unreadable", "extension": "png"}])
+        yield Case(
+            "a row of a table has no name", [{"uri": "pack+parquet:///a#0", "extension": ""}]
+        )
+        yield Case("a PNG named .jpg", [{"id": "a.jpg", "format": "PNG"}, {}], ["a.jpg"])
+        yield Case("no extension", [{"id": "photo", "extension": ""}, {}], ["photo"])
+        yield Case("a web page's name", [{"id": "a.php", "extension": "php"}, {}], ["a.php"])
+        yield Case(
             "a whole dataset of PNGs named .jpg is reported once",
             [{"format": "PNG"}] * 20 + [{"id": "a.gif", "extension": "gif"}],
             ["a.gif", "dataset:PNG-as-jpg"],
-        ),
-    )
+        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding per file, or one per mismatch that most of the dataset has."""
         belongs = [f"{name}/{e}" for name, all_e in EXTENSIONS.items() for e in all_e.split()]
         sql = """
             SELECT id, subject, format, extension
@@ -101,37 +99,22 @@ class WrongExtension(Check):
             ORDER BY id
         """
         wrong = store.query(sql, [list(EXTENSIONS), belongs])
-        total = int(store.scalar("SELECT count(*) FROM images WHERE status <> 'unreadable'"))
+        total = store.scalar("SELECT count(*) FROM images WHERE status <> 'unreadable'")
         for (name, extension), rows in wrong.group_by(["format", "extension"], maintain_order=True):
             kind = _describe(str(name), str(extension))
+            severity = self.severity if extension else Severity.INFO
+            evidence = {"format": str(name), "extension": str(extension)}
             if len(rows) > params.max_share * total and len(rows) >= params.min_common:
-                yield self._common(rows, kind, str(name), str(extension), total)
-            else:
-                yield from (self._single(row, kind) for row in rows.iter_rows(named=True))
-
-    def _single(self, row: Mapping[str, Any], kind: str) -> Finding:
-        return Finding(
-            self.code,
-            self.severity if row["extension"] else Severity.INFO,
-            (row["id"],),
-            f"1 file {kind}: rename it.",
-            {"format": row["format"], "extension": row["extension"]},
-            Action.REVIEW,
-            row["subject"],
-        )
-
-    def _common(
-        self, rows: pl.DataFrame, kind: str, name: str, extension: str, total: int
-    ) -> Finding:
-        return Finding(
-            self.code,
-            self.severity if extension else Severity.INFO,
-            tuple(rows["id"]),
-            f"{len(rows):,} of {total:,} pictures: each file {kind}. Rename them together.",
-            {"format": name, "extension": extension, "images": len(rows), "of": total},
-            Action.REVIEW,
-            f"dataset:{name}-as-{extension or 'nothing'}",
-        )
+                yield self.finding(
+                    f"dataset:{name}-as-{extension or 'nothing'}",
+                    f"{len(rows):,} of {total:,} pictures: each file {kind}. Rename them together.",
+                    {**evidence, "images": len(rows), "of": total},
+                    tuple(rows["id"]),
+                    severity=severity,
+                )
+                continue
+            for row in rows.iter_rows(named=True):
+                yield self.about(row, f"1 file {kind}: rename it.", evidence, severity=severity)
 
 
 def _describe(name: str, extension: str) -> str:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from audit.checking.cases import Case
-from audit.checking.check import Check
-from audit.records import Action, Finding, Severity
+from audit.checking.check import QueryCheck
+from audit.records import Severity
 from audit.run.store import Store
 
 
-class HiddenDamage(Check):
+class HiddenDamage(QueryCheck):
     """Valid files whose picture ends in a grey band, or that have bytes after their end.
 
     ## What it does
@@ -54,9 +54,7 @@ class HiddenDamage(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        min_grey_tail: reported if the band covers at least this share of the height, 0..1
+        """min_grey_tail: reported if the band covers at least this share of the height, 0..1
         min_block_rows: and at least this many block rows of 8 px
         min_trailing_bytes: reported from this many bytes after the end of the image data
         min_jpeg_shift: reported from these log odds that blocks are shifted; by chance below 31
@@ -67,68 +65,71 @@ class HiddenDamage(Check):
         min_trailing_bytes: int = 1
         min_jpeg_shift: float = 40.0
 
-    CLEAN = (
-        Case("an intact photograph", [{}]),
-        Case("one block row of a thumbnail", [{"height": 32, "width": 32, "grey_tail": 0.25}]),
-        Case("already reported as cut", [{"status": "damaged", "grey_tail": 0.5}]),
-        Case("grey all over: IMG004", [{"grey_tail": 1.0, "contrast": 0.0, "entropy": 0.0}]),
-        Case("a few bytes of padding allowed", [{"trailing_bytes": 4}],
-             params={"min_trailing_bytes": 64}),
-        Case("not walked", [{"jpeg_faults": None, "jpeg_shift": None}]),
-        Case("an edge that may be the picture's own", [{"jpeg_shift": 25.0}]),
-    )  # fmt: skip
-    DIRTY = (
-        Case("a block that no encoder writes", [{"id": "a.jpg", "jpeg_faults": 1}], ["a.jpg"]),
-        Case("a shift from one block on", [{"id": "a.jpg", "jpeg_shift": 90.0}], ["a.jpg"]),
-        Case("the lower half is grey", [{"id": "a.jpg", "grey_tail": 0.48}], ["a.jpg"]),
-        Case("trailing bytes alone", [{"id": "a.jpg", "trailing_bytes": 4096}], ["a.jpg"]),
-        Case(
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("an intact photograph", [{}])
+        yield Case("one block row of a thumbnail", [{"height": 32, "width": 32, "grey_tail": 0.25}])
+        yield Case("already reported as cut", [{"status": "damaged", "grey_tail": 0.5}])
+        yield Case("grey all over: IMG004", [{"grey_tail": 1.0, "contrast": 0.0, "entropy": 0.0}])
+        yield Case("a few bytes of padding allowed", [{"trailing_bytes": 4}],
+             params={"min_trailing_bytes": 64})  # fmt: skip
+        yield Case("not walked", [{"jpeg_faults": None, "jpeg_shift": None}])
+        yield Case("an edge that may be the picture's own", [{"jpeg_shift": 25.0}])
+        yield Case("a block that no encoder writes", [{"id": "a.jpg", "jpeg_faults": 1}], ["a.jpg"])
+        yield Case("a shift from one block on", [{"id": "a.jpg", "jpeg_shift": 90.0}], ["a.jpg"])
+        yield Case("the lower half is grey", [{"id": "a.jpg", "grey_tail": 0.48}], ["a.jpg"])
+        yield Case("trailing bytes alone", [{"id": "a.jpg", "trailing_bytes": 4096}], ["a.jpg"])
+        yield Case(
             "both in one file make one finding",
             [{"id": "a.jpg", "grey_tail": 0.1, "trailing_bytes": 12}],
             ["a.jpg"],
-        ),
-    )
+        )
 
-    def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding per file."""
-        sql = """
-            SELECT id, subject, grey_tail, height,
-                n_bytes,
-                coalesce(trailing_bytes, 0) AS extra_bytes,
-                coalesce(grey_tail >= ? AND grey_tail * height >= 8 * ? AND grey_tail < 1, false)
-                    AS grey,
-                coalesce(jpeg_faults, 0) AS faults, coalesce(jpeg_shift, 0) AS shift,
-                faults > 0 OR shift >= ? AS changed
-            FROM images WHERE status = 'ok' AND (grey OR changed OR extra_bytes >= ?) ORDER BY id
-        """
-        limits = [
-            params.min_grey_tail,
-            params.min_block_rows,
-            params.min_jpeg_shift,
-            params.min_trailing_bytes,
-        ]
-        for row in store.query(sql, limits).iter_rows(named=True):
-            trailing = row["extra_bytes"] >= params.min_trailing_bytes
-            damaged = row["grey"] or row["changed"]
-            yield Finding(
-                self.code,
-                self.severity if damaged else Severity.INFO,
-                (row["id"],),
-                _message(row, trailing, params.min_jpeg_shift),
-                {
-                    "grey_tail": row["grey_tail"] or 0.0,
-                    "height": row["height"],
-                    "trailing_bytes": row["extra_bytes"],
-                    "min_grey_tail": params.min_grey_tail,
-                    "jpeg_faults": row["faults"],
-                    "jpeg_shift": row["shift"],
-                },
-                Action.REVIEW if damaged else Action.KEEP,
-                row["subject"],
+    sql = """
+        WITH noted AS (
+            SELECT * REPLACE (coalesce(trailing_bytes, 0) AS trailing_bytes,
+                coalesce(grey_tail, 0) AS grey_tail, coalesce(jpeg_faults, 0) AS jpeg_faults,
+                coalesce(jpeg_shift, 0) AS jpeg_shift)
+            FROM images WHERE status = 'ok'
+        )
+        SELECT id, subject, grey_tail, height, n_bytes, trailing_bytes, jpeg_faults, jpeg_shift,
+            coalesce(grey_tail >= $min_grey_tail AND grey_tail * height >= 8 * $min_block_rows
+                AND grey_tail < 1, false) AS grey,
+            jpeg_faults > 0 OR jpeg_shift >= $min_jpeg_shift AS changed,
+            CASE WHEN NOT (grey OR changed) THEN 'keep' END AS action,
+            CASE WHEN NOT (grey OR changed) THEN 'info' END AS severity
+        FROM noted WHERE grey OR changed OR trailing_bytes >= $min_trailing_bytes ORDER BY id
+    """
+    evidence = (
+        "grey_tail", "height", "trailing_bytes", "min_grey_tail", "jpeg_faults", "jpeg_shift"
+    )  # fmt: skip
+
+    def said(self, row: Mapping[str, Any], params: Any) -> str:
+        parts = []
+        if row["jpeg_faults"]:
+            parts.append(
+                f"The coded data have {row['jpeg_faults']:,} blocks that no encoder writes, so "
+                "bytes of this JPEG were changed"
             )
+        if row["jpeg_shift"] >= params.min_jpeg_shift:
+            parts.append(
+                "From one block on this JPEG is too light, too dark or tinted (log odds "
+                f"{row['jpeg_shift']:.0f}), as after a changed byte"
+            )
+        if row["grey"]:
+            pixels = round(row["grey_tail"] * row["height"])
+            parts.append(
+                f"The lowest {row['grey_tail']:.0%} of this picture ({pixels} of {row['height']} "
+                "px) is the flat mid grey that decoders use for missing data"
+            )
+        if row["trailing_bytes"] >= params.min_trailing_bytes:
+            parts.append(
+                f"{row['trailing_bytes']:,} of its {row['n_bytes']:,} bytes follow the end of the "
+                "image"
+            )
+        return "; ".join(parts) + "."
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say how many JPEG files were walked."""
         (row,) = store.rows(
             "SELECT count(*) AS n, count(jpeg_faults) AS walked, count(jpeg_shift) AS looked "
             "FROM images WHERE status = 'ok' AND format = 'JPEG'"
@@ -139,28 +140,3 @@ class HiddenDamage(Check):
             f"Of {row['n']:,} sound JPEG files, the codes of {row['walked']:,} were walked and "
             f"{row['looked']:,} were searched for a shift."
         )
-
-
-def _message(row: Mapping[str, Any], trailing: bool, min_shift: float) -> str:
-    parts = []
-    if row["faults"]:
-        parts.append(
-            f"The coded data have {row['faults']:,} blocks that no encoder writes, so bytes of "
-            "this JPEG were changed"
-        )
-    if row["shift"] >= min_shift:
-        parts.append(
-            "From one block on this JPEG is too light, too dark or tinted (log odds "
-            f"{row['shift']:.0f}), as after a changed byte"
-        )
-    if row["grey"]:
-        pixels = round(row["grey_tail"] * row["height"])
-        parts.append(
-            f"The lowest {row['grey_tail']:.0%} of this picture ({pixels} of {row['height']} px) "
-            "is the flat mid grey that decoders use for missing data"
-        )
-    if trailing:
-        parts.append(
-            f"{row['extra_bytes']:,} of its {row['n_bytes']:,} bytes follow the end of the image"
-        )
-    return "; ".join(parts) + "."

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from audit.checking.cases import Case
-from audit.checking.check import Check
-from audit.records import Action, Finding, Severity
-from audit.run.store import Store
+from audit.checking.check import QueryCheck
+from audit.records import Severity
 
 
-class OddMode(Check):
+class OddMode(QueryCheck):
     """Files with a rare colour mode or bit depth in an otherwise uniform dataset.
 
     ## What it does
@@ -45,66 +44,48 @@ class OddMode(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        max_rare: reported below this share of the pictures, 0..1
+        """max_rare: reported below this share of the pictures, 0..1
         min_dominant: only if one mode and depth covers more than this share, 0..1
         """
 
         max_rare: float = 0.05
         min_dominant: float = 0.8
 
-    CLEAN = (
-        Case("one mode", [{}] * 30),
-        Case("half grey, half colour", [{"mode": "L"}] * 15 + [{}] * 15),
-        Case("one grey of ten is not rare", [{"mode": "L"}] + [{}] * 9),
-        Case("unreadable files have no mode", [{}] * 30 + [{"status": "unreadable", "mode": "1"}]),
-    )
-    DIRTY = (
-        Case("one grey picture of 31", [{}] * 30 + [{"id": "g.png", "mode": "L"}], ["g.png"]),
-        Case(
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("one mode", [{}] * 30)
+        yield Case("half grey, half colour", [{"mode": "L"}] * 15 + [{}] * 15)
+        yield Case("one grey of ten is not rare", [{"mode": "L"}] + [{}] * 9)
+        yield Case(
+            "unreadable files have no mode", [{}] * 30 + [{"status": "unreadable", "mode": "1"}]
+        )
+        yield Case("one grey picture of 31", [{}] * 30 + [{"id": "g.png", "mode": "L"}], ["g.png"])
+        yield Case(
             "same mode, other depth",
             [{"format": "PNG"}] * 30 + [{"id": "d.png", "format": "PNG", "bit_depth": 16}],
             ["d.png"],
-        ),
-        Case("colour among grey", [{"mode": "L"}] * 40 + [{"id": "c.jpg"}], ["c.jpg"]),
-    )
+        )
+        yield Case("colour among grey", [{"mode": "L"}] * 40 + [{"id": "c.jpg"}], ["c.jpg"])
 
-    def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding per picture."""
-        sql = """
-            WITH pictures AS (
-                SELECT id, subject, coalesce(mode, 'unknown') AS mode,
-                    coalesce(bit_depth, 8) AS depth
-                FROM images WHERE status <> 'unreadable'
-            ), kinds AS (
-                SELECT mode, depth, count(*) AS n, n / sum(n) OVER () AS share,
-                    sum(n) OVER () :: BIGINT AS total
-                FROM pictures GROUP BY ALL
-            ), main AS (SELECT * FROM kinds ORDER BY n DESC, mode, depth LIMIT 1)
-            SELECT p.id, p.subject, k.mode,
-                k.depth, k.n, k.share, k.total, m.mode AS main_mode, m.depth AS main_depth,
-                m.share AS main_share
-            FROM main m JOIN kinds k ON m.share > ? AND k.share < ?
-            JOIN pictures p ON p.mode = k.mode AND p.depth = k.depth ORDER BY p.id
-        """
-        rows = store.query(sql, [params.min_dominant, params.max_rare])
-        for row in rows.iter_rows(named=True):
-            yield Finding(
-                self.code,
-                self.severity,
-                (row["id"],),
-                f"This picture is {row['mode']} with {row['depth']} bits per channel, like "
-                f"{row['n']:,} of {row['total']:,} ({row['share']:.2%}); "
-                f"{row['main_share']:.1%} are {row['main_mode']} with {row['main_depth']}.",
-                {
-                    "mode": row["mode"],
-                    "bit_depth": row["depth"],
-                    "share": row["share"],
-                    "dominant_mode": row["main_mode"],
-                    "dominant_bit_depth": row["main_depth"],
-                    "dominant_share": row["main_share"],
-                },
-                Action.REVIEW,
-                row["subject"],
-            )
+    sql = """
+        WITH pictures AS (
+            SELECT id, subject, coalesce(mode, 'unknown') AS mode,
+                coalesce(bit_depth, 8) AS bit_depth
+            FROM images WHERE status <> 'unreadable'
+        ), kinds AS (
+            SELECT mode, bit_depth, count(*) AS n, n / sum(n) OVER () AS share,
+                sum(n) OVER () :: BIGINT AS total
+            FROM pictures GROUP BY ALL
+        ), main AS (SELECT * FROM kinds ORDER BY n DESC, mode, bit_depth LIMIT 1)
+        SELECT p.id, p.subject, k.*, m.mode AS dominant_mode,
+            m.bit_depth AS dominant_bit_depth, m.share AS dominant_share
+        FROM main m JOIN kinds k ON m.share > $min_dominant AND k.share < $max_rare
+        JOIN pictures p ON p.mode = k.mode AND p.bit_depth = k.bit_depth ORDER BY p.id
+    """
+    message = (
+        "This picture is {mode} with {bit_depth} bits per channel, like {n:,} of {total:,} "
+        "({share:.2%}); {dominant_share:.1%} are {dominant_mode} with {dominant_bit_depth}."
+    )
+    evidence = (
+        "mode", "bit_depth", "share", "dominant_mode", "dominant_bit_depth", "dominant_share"
+    )  # fmt: skip

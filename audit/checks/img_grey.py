@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from audit.checking.cases import Case
-from audit.checking.check import Check
-from audit.records import Action, Finding, Severity
-from audit.run.store import Store
+from audit.checking.check import QueryCheck
+from audit.records import Severity
 
 GREY = {"channels_equal": True, "channel_spread": 0.0, "saturation": 0.0}
 
 
-class GreyAmongColour(Check):
+class GreyAmongColour(QueryCheck):
     """Grey pictures, in grey files or stored as RGB, among colour pictures.
 
     ## What it does
@@ -54,9 +53,7 @@ class GreyAmongColour(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        max_spread: grey if 99 % of pixels have channels this equal, share of the brightness, 0..1
+        """max_spread: grey if 99 % of pixels have channels this equal, share of brightness, 0..1
         max_grey_share: reported if at most this share of the class or dataset is grey, 0..1
         min_class: classes smaller than this are compared with the dataset
         """
@@ -65,76 +62,55 @@ class GreyAmongColour(Check):
         max_grey_share: float = 0.1
         min_class: int = 20
 
-    CLEAN = (
-        Case("all in colour", [{}] * 30),
-        Case("all grey", [GREY] * 30),
-        Case("half grey", [GREY] * 15 + [{}] * 15),
-        Case("a class that is grey by nature", [{}] * 300 + [{**GREY, "label": "x-ray"}] * 25),
-        Case("a dark picture has little spread",
-             [{}] * 30 + [{"channel_spread": 0.02, "brightness_p99": 0.05}]),
-        Case("one colour: IMG004", [{}] * 30 + [{**GREY, "contrast": 0.0}]),
-    )  # fmt: skip
-    DIRTY = (
-        Case("grey stored as RGB", [{}] * 30 + [{"id": "g.jpg", **GREY}], ["g.jpg"]),
-        Case("grey but for JPEG's rounding",
-             [{}] * 30 + [{"id": "g.jpg", "channel_spread": 0.012, "saturation": 0.01}], ["g.jpg"]),
-        Case("grey in a colour class of a set that is half grey",
-             [{}] * 30 + [{"id": "g.jpg", **GREY}] + [{**GREY, "label": "x-ray"}] * 30, ["g.jpg"]),
-        Case("a small class is compared with the dataset",
-             [{}] * 30 + [{"id": "g.jpg", "label": "owl", **GREY}], ["g.jpg"]),
-    )  # fmt: skip
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("all in colour", [{}] * 30)
+        yield Case("all grey", [GREY] * 30)
+        yield Case("half grey", [GREY] * 15 + [{}] * 15)
+        yield Case("a class that is grey by nature", [{}] * 300 + [{**GREY, "label": "x-ray"}] * 25)
+        yield Case("a dark picture has little spread",
+             [{}] * 30 + [{"channel_spread": 0.02, "brightness_p99": 0.05}])  # fmt: skip
+        yield Case("one colour: IMG004", [{}] * 30 + [{**GREY, "contrast": 0.0}])
+        yield Case("grey stored as RGB", [{}] * 30 + [{"id": "g.jpg", **GREY}], ["g.jpg"])
+        yield Case(
+            "grey but for JPEG's rounding",
+            [{}] * 30 + [{"id": "g.jpg", "channel_spread": 0.012, "saturation": 0.01}],
+            ["g.jpg"],
+        )
+        yield Case(
+            "grey in a colour class of a set that is half grey",
+            [{}] * 30 + [{"id": "g.jpg", **GREY}] + [{**GREY, "label": "x-ray"}] * 30,
+            ["g.jpg"],
+        )
+        yield Case("a small class is compared with the dataset",
+             [{}] * 30 + [{"id": "g.jpg", "label": "owl", **GREY}], ["g.jpg"])  # fmt: skip
 
-    def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding per image."""
-        sql = """
-            WITH measured AS (
-                SELECT id, subject, coalesce(label, '') AS label, channel_spread, saturation,
-                    mode,
-                    -- Relative to brightness, because a dark colour picture has small differences.
-                    (channels_equal OR channel_spread <= $1 * greatest(brightness_p99, 0.1))
-                        :: INT AS grey
-                FROM images WHERE status = 'ok' AND contrast >= 0.02 AND transparent < 0.5
-            ), classes AS (
-                SELECT label, count(*) AS n, sum(grey) :: BIGINT AS k FROM measured
-                WHERE label <> '' GROUP BY label HAVING count(*) >= $2
-            ), dataset AS (SELECT count(*) AS n, sum(grey) :: BIGINT AS k FROM measured)
-            SELECT j.id, j.subject, j.channel_spread,
-                j.mode, j.saturation, coalesce(c.n, d.n) AS n, coalesce(c.k, d.k) AS k,
-                CASE WHEN c.n IS NULL THEN 'the dataset' ELSE concat('class ', j.label) END
-                    AS reference
-            FROM measured j CROSS JOIN dataset d LEFT JOIN classes c USING (label)
-            WHERE j.grey = 1 AND coalesce(c.k, d.k) <= $3 * coalesce(c.n, d.n)
-                AND coalesce(c.n, d.n) >= $2
-            ORDER BY j.id
-        """
-        limits = [params.max_spread, params.min_class, params.max_grey_share]
-        for row in store.query(sql, limits).iter_rows(named=True):
-            yield Finding(
-                self.code,
-                self.severity,
-                (row["id"],),
-                f"This picture ({row['mode']}) is grey, as are {row['k']:,} of the "
-                f"{row['n']:,} in {row['reference']} ({row['k'] / row['n']:.1%}).",
-                {
-                    "channel_spread": row["channel_spread"],
-                    "saturation": row["saturation"],
-                    "mode": row["mode"],
-                    "grey": row["k"],
-                    "compared": row["n"],
-                    "compared_with": row["reference"],
-                },
-                Action.REVIEW,
-                row["subject"],
-            )
-
-    def completeness(self, store: Store, params: Params) -> str:
-        """Say how many pictures were checked."""
-        sql = """
-            SELECT count(*) AS total,
-                count(*) FILTER (WHERE status = 'ok' AND contrast >= 0.02 AND transparent < 0.5)
-                    AS n
-            FROM images
-        """
-        (row,) = store.rows(sql)
-        left = row["total"] - row["n"]
-        return f"{row['n']:,} pictures were checked; {left:,} without contrast were left out."
+    sql = """
+        WITH measured AS (
+            SELECT id, subject, coalesce(label, '') AS label, channel_spread, saturation, mode,
+                -- Relative to brightness, because a dark colour picture has small differences.
+                (channels_equal OR channel_spread <= $max_spread * greatest(brightness_p99, 0.1))
+                    :: INT AS is_grey
+            FROM images WHERE status = 'ok' AND contrast >= 0.02 AND transparent < 0.5
+        ), classes AS (
+            SELECT label, count(*) AS n, sum(is_grey) :: BIGINT AS k FROM measured
+            WHERE label <> '' GROUP BY label HAVING count(*) >= $min_class
+        ), dataset AS (SELECT count(*) AS n, sum(is_grey) :: BIGINT AS k FROM measured)
+        SELECT j.*, coalesce(c.n, d.n) AS compared, coalesce(c.k, d.k) AS grey,
+            grey / compared AS share,
+            CASE WHEN c.n IS NULL THEN 'the dataset' ELSE concat('class ', j.label) END
+                AS compared_with
+        FROM measured j CROSS JOIN dataset d LEFT JOIN classes c USING (label)
+        WHERE is_grey = 1 AND grey <= $max_grey_share * compared AND compared >= $min_class
+        ORDER BY j.id
+    """
+    message = (
+        "This picture ({mode}) is grey, as are {grey:,} of the {compared:,} in {compared_with} "
+        "({share:.1%})."
+    )
+    evidence = ("channel_spread", "saturation", "mode", "grey", "compared", "compared_with")
+    counts = """
+        SELECT count(*) FILTER (WHERE status = 'ok' AND contrast >= 0.02 AND transparent < 0.5)
+            AS n, count(*) - n AS rest FROM images
+    """
+    examined = "{n:,} pictures were checked; {rest:,} without contrast were left out."

@@ -17,18 +17,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from audit.checking.cases import Case
-from audit.checking.check import Check
-from audit.gaps import MAX_BLOCK, Oddity, find_apart
-from audit.records import Action, Finding, Severity
+from audit.checking.check import Check, asked
+from audit.records import Finding, Severity
 from audit.run.store import Store
-from audit.spacings import chances_of_largest
+from audit.statistics.outlying import MAX_BLOCK, Oddity, chances_of_largest, find_apart
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -50,7 +49,7 @@ PROPERTIES: Mapping[str, tuple[str, str]] = {
 }
 MEASURABLE = """
     status = 'ok' AND contrast >= 0.004 AND transparent < 0.5 AND pixels > 0
-    AND brightness_p99 >= $1 AND brightness_p1 <= $2
+    AND brightness_p99 >= $max_p99_dark AND brightness_p1 <= $min_p1_bright
 """
 
 
@@ -120,9 +119,7 @@ class StatisticalOutlier(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        rate: false findings per image that are expected in a dataset without outliers, 0..1
+        """rate: false findings per image that are expected in a dataset without outliers, 0..1
         max_false: false findings that are expected in such a dataset as a whole, at most
         min_class: classes smaller than this are compared with the whole dataset
         max_p99_dark: pictures below this 99th percentile of luma are left to IMG001, 0..1
@@ -135,12 +132,13 @@ class StatisticalOutlier(Check):
         max_p99_dark: float = 0.16
         min_p1_bright: float = 0.7
 
-    CLEAN: ClassVar[Sequence[Case]] = (
-        Case("no outlier", _varied(60)),
-        Case("two modes", _varied(60) + _varied(60, brightness=0.85, n_bytes=300_000)),
-        Case("all alike", [{}] * 60),
-        Case("too few to compare", [*_varied(20), {"noise": 0.4}]),
-        Case(
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("no outlier", _varied(60))
+        yield Case("two modes", _varied(60) + _varied(60, brightness=0.85, n_bytes=300_000))
+        yield Case("all alike", [{}] * 60)
+        yield Case("too few to compare", [*_varied(20), {"noise": 0.4}])
+        yield Case(
             "what other classes have is not odd",
             _varied(60)
             + [{**_varied(60)[30], "saturation": 0.0}]
@@ -148,34 +146,33 @@ class StatisticalOutlier(Check):
                 {**row, "label": f"class {i % 5}"}
                 for i, row in enumerate(_varied(300, saturation=0.0) + _varied(300))
             ],
-        ),
-        Case("six grey pictures are a kind of subject",
-             _varied(230) + [{**_varied(230)[50], "saturation": 0.0}] * 6),
-        Case("a flat or dark picture is reported elsewhere",
+        )
+        yield Case("six grey pictures are a kind of subject",
+             _varied(230) + [{**_varied(230)[50], "saturation": 0.0}] * 6)  # fmt: skip
+        yield Case("a flat or dark picture is reported elsewhere",
              [*_varied(60), {"contrast": 0.0, "entropy": 0.0}, {"brightness_p99": 0.1,
-              "brightness": 0.001}]),
-    )  # fmt: skip
-    DIRTY: ClassVar[Sequence[Case]] = (
-        Case("a picture of noise", [*_varied(60), {**_varied(60)[30], "id": "x.jpg", "noise": 0.4}],
-             ["x.jpg"]),
-        Case("between two modes",
+              "brightness": 0.001}])  # fmt: skip
+        noisy = {**_varied(60)[30], "id": "x.jpg", "noise": 0.4}
+        middle = _varied(230)[50]
+        loud = [{**middle, "id": f"{i}.jpg", "noise": 0.11 + 0.002 * i} for i in range(6)]
+        yield Case("a picture of noise", [*_varied(60), noisy], ["x.jpg"])
+        yield Case("between two modes",
              [{**r, "brightness": r["brightness"] / 10} for r in _varied(60)]
              + [{**r, "brightness": 1 - r["brightness"] / 10} for r in _varied(60)]
-             + [{**_varied(60)[30], "id": "x.jpg", "brightness": 0.5}], ["x.jpg"]),
-        Case("an outlier of a small class stands out of the dataset",
+             + [{**_varied(60)[30], "id": "x.jpg", "brightness": 0.5}], ["x.jpg"])  # fmt: skip
+        yield Case("an outlier of a small class stands out of the dataset",
              [*_varied(60), {**_varied(60)[30], "id": "x.jpg", "label": "owl",
-              "n_bytes": 9_000_000}], ["x.jpg"]),
-        Case("two outliers together",
+              "n_bytes": 9_000_000}], ["x.jpg"])  # fmt: skip
+        yield Case("two outliers together",
              _varied(100) + [{**_varied(100)[50], "id": f"{i}.jpg", "noise": 0.4} for i in "xy"],
-             ["x.jpg", "y.jpg"]),
-        Case("six pictures of noise among 230",
-             [{**row, "label": "ab"[i % 2]} for i, row in enumerate(_varied(230))]
-             + [{**_varied(230)[50], "id": f"{i}.jpg", "label": "ab"[i % 2],
-                 "noise": 0.11 + 0.002 * i} for i in range(6)], [f"{i}.jpg" for i in range(6)]),
-    )  # fmt: skip
+             ["x.jpg", "y.jpg"])  # fmt: skip
+        yield Case(
+            "six pictures of noise among 230",
+            [{**row, "label": "ab"[i % 2]} for i, row in enumerate([*_varied(230), *loud])],
+            [f"{i}.jpg" for i in range(6)],
+        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding per image, with every property that makes it odd."""
         frame, classes, names = _measurements(store, params)
         odd: dict[int, dict[str, Oddity]] = defaultdict(dict)
         for name in PROPERTIES:
@@ -194,18 +191,20 @@ class StatisticalOutlier(Check):
     def _noisy(self, frame: pl.DataFrame, row: int, noisy: Sequence[int], chance: float) -> Finding:
         *together, nearest = (float(frame["noise"][i]) for i in noisy)
         value = float(frame["noise"][row])
-        return Finding(
-            self.code,
-            self.severity,
-            (frame["id"][row],),
+        return self.finding(
+            frame["subject"][row],
             f"This image is one of {len(together)} with more noise than all others: {value:.3g} "
             f"(the next of {len(frame):,} has {nearest:.3g}), a gap that chance makes in "
             f"{chance:.2g} of datasets.",
-            {"noise": value, "noise_nearest": nearest, "together": len(together),
-             "chance": chance, "compared_with": f"{len(frame):,} of the dataset"},
-            Action.REVIEW,
-            frame["subject"][row],
-        )  # fmt: skip
+            {
+                "noise": value,
+                "noise_nearest": nearest,
+                "together": len(together),
+                "chance": chance,
+                "compared_with": f"{len(frame):,} of the dataset",
+            },
+            (frame["id"][row],),
+        )
 
     def _finding(
         self, frame: pl.DataFrame, odd: Mapping[str, Oddity], others: str, params: Params
@@ -219,22 +218,18 @@ class StatisticalOutlier(Check):
             values.append(f"{name.replace('_', ' ')} {value:.3g} (nearest {nearest:.3g})")
             evidence |= {name: value, f"{name}_nearest": nearest, f"{name}_ratio": oddity.ratio}
         row = ranked[0][1].row
-        return Finding(
-            self.code,
-            self.severity,
-            (frame["id"][row],),
+        return self.finding(
+            frame["subject"][row],
             f"This image is far from the other {others} in {', '.join(values)}: the gap is "
             f"{ranked[0][1].ratio:.1f} times as large as chance explains.",
             evidence,
-            Action.REVIEW,
-            frame["subject"][row],
+            (frame["id"][row],),
         )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say how many images were compared with what."""
         sql = f"""
             WITH classes AS (
-                SELECT count(*) AS n, label IS NOT NULL AND count(*) >= $3 AS own FROM images
+                SELECT count(*) AS n, label IS NOT NULL AND n >= $min_class AS own FROM images
                 WHERE {MEASURABLE} GROUP BY label
             )
             SELECT coalesce(sum(n), 0) :: BIGINT AS n, count(*) FILTER (WHERE own) AS classes,
@@ -242,15 +237,13 @@ class StatisticalOutlier(Check):
                 (SELECT count(*) FROM images) AS total
             FROM classes
         """
-        limits = [params.max_p99_dark, params.min_p1_bright, params.min_class]
-        n, classes, own, total = store.query(sql, limits).row(0)
+        n, classes, own, total = asked(store, sql, params).row(0)
         if n < params.min_class:
             return f"Outliers were not searched: {n:,} pictures, but {params.min_class} are needed."
         return (
             f"{own:,} images were compared with their class ({classes:,} classes), {n - own:,} "
-            "with "
-            f"the dataset; {total - n:,} flat, dark, bright, damaged or unreadable ones were left "
-            "out."
+            f"with the dataset; {total - n:,} flat, dark, bright, damaged or unreadable ones were "
+            "left out."
         )
 
 
@@ -264,10 +257,11 @@ def _measurements(
     )
     sql = f"""
         SELECT id, subject,
-            CASE WHEN count(*) OVER (PARTITION BY label) >= $3 THEN label END AS label, {columns}
+            CASE WHEN count(*) OVER (PARTITION BY label) >= $min_class THEN label END AS label,
+            {columns}
         FROM images WHERE {MEASURABLE} ORDER BY id
     """
-    frame = store.query(sql, [params.max_p99_dark, params.min_p1_bright, params.min_class])
+    frame = asked(store, sql, params)
     names = frame["label"].drop_nulls().unique().sort().to_list()
     numbers = {name: number for number, name in enumerate(names)}
     classes = frame["label"].replace_strict(numbers, default=-1, return_dtype=pl.Int64)

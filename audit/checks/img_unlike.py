@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from audit.checking.cases import Case
-from audit.checking.check import Check
-from audit.properties import LIGHT, LOOK
-from audit.records import Action, Finding, Severity
+from audit.checking.check import Check, asked
+from audit.checking.label_facts import LabelFacts, read_label_facts
+from audit.checking.properties import LIGHT, LOOK
+from audit.records import Finding, Severity
 from audit.run.store import Store
 
 LOOKS = {**LIGHT, **LOOK}
@@ -24,14 +25,10 @@ ODD: Mapping[str, Any] = {
 NEAR = [{"sample_id": "x.jpg", "position": 0, "neighbour_id": "0000.jpg", "similarity": 0.1}]
 
 
-def _tables(pictures: int = 60, **odd: Any) -> Mapping[str, Any]:
-    facts = {"compared": pictures, "least_compared": 50, "vectors": "built-in vectors"}
-    rows = [{"key": key, "value": str(value)} for key, value in facts.items()]
-    outliers = [{**ODD, **odd}] if odd is not None else []
-    return {"vector_outliers": outliers, "vector_neighbours": NEAR, "label_facts": rows}
-
-
-IMAGES = [{"brightness": 0.4 + 0.002 * i} for i in range(60)] + [{"id": "x.jpg", "brightness": 0.9}]
+def _tables(**odd: Any) -> Mapping[str, Any]:
+    facts = LabelFacts("built-in vectors", compared=60, least_compared=50)
+    tables = {"vector_outliers": [{**ODD, **odd}], "vector_neighbours": NEAR}
+    return {**tables, "label_facts": facts.rows()}
 
 
 class UnlikeAllOthers(Check):
@@ -78,27 +75,24 @@ class UnlikeAllOthers(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        rate: share of datasets without outliers in which any picture is reported, up to 0.05
+        """rate: share of datasets without outliers in which any picture is reported, up to 0.05
         max_properties: properties that a finding names, at most
         """
 
         rate: float = 0.01
         max_properties: int = 3
 
-    CLEAN: ClassVar[Sequence[Case]] = (
-        Case("never scanned for vectors", IMAGES),
-        Case("chance explains it", IMAGES, tables=_tables(chance=0.03)),
-    )
-    DIRTY: ClassVar[Sequence[Case]] = (
-        Case("far from all", IMAGES, ["x.jpg"], tables=_tables()),
-        Case("far from its class", IMAGES, ["x.jpg"], tables=_tables(compared_with="cat")),
-        Case("a larger rate", IMAGES, ["x.jpg"], {"rate": 0.05}, _tables(chance=0.03)),
-    )
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        images: list[dict[str, Any]] = [{"brightness": 0.4 + 0.002 * i} for i in range(60)]
+        images += [{"id": "x.jpg", "brightness": 0.9}]
+        yield Case("never scanned for vectors", images)
+        yield Case("chance explains it", images, tables=_tables(chance=0.03))
+        yield Case("far from all", images, ["x.jpg"], tables=_tables())
+        yield Case("far from its class", images, ["x.jpg"], tables=_tables(compared_with="cat"))
+        yield Case("a larger rate", images, ["x.jpg"], {"rate": 0.05}, _tables(chance=0.03))
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a picture, the farthest first."""
         sql = """
             SELECT o.*, i.subject, near.nearest FROM vector_outliers o
             JOIN images i ON i.id = o.sample_id
@@ -109,12 +103,10 @@ class UnlikeAllOthers(Check):
                 FROM vector_neighbours v SEMI JOIN vector_outliers o USING (sample_id)
                 JOIN samples n ON n.id = v.neighbour_id GROUP BY v.sample_id
             ) near ON near.sample_id = o.sample_id
-            WHERE o.chance <= ? ORDER BY o.distance / o.typical DESC, o.sample_id
+            WHERE o.chance <= $rate ORDER BY o.distance / o.typical DESC, o.sample_id
         """
-        rows = store.query(sql, [params.rate]).to_dicts()
-        if not rows:
-            return
-        looks = _robust_scores(store, rows)
+        rows = asked(store, sql, params).to_dicts()
+        looks = _robust_scores(store, rows) if rows else []
         for row, odd in zip(rows, looks, strict=True):
             yield self._finding(row, odd[: params.max_properties])
 
@@ -123,35 +115,34 @@ class UnlikeAllOthers(Check):
         differs = ", ".join(f"{name} ({z:+.1f} deviations)" for name, z in odd)
         nearest = row["nearest"] or ""
         times, rest = row["distance"] / row["typical"], row["rest"] / row["typical"]
-        return Finding(
-            self.code,
-            self.severity,
-            (row["sample_id"],),
+        return self.finding(
+            row["subject"],
             f"This picture looks like no other: its tenth nearest is {times:.2f} times as far as "
             f"is typical of the {row['n']:,} pictures {among} (no other beyond {rest:.2f} times), "
             f"which chance shows in {row['chance']:.2g} of datasets."
             + (f" It differs most in {differs}." if differs else "")
             + (f" Nearest: {nearest}." if nearest else ""),
             {
-                "compared_with": row["compared_with"] or "dataset", "nearest": nearest,
+                "compared_with": row["compared_with"] or "dataset",
+                "nearest": nearest,
                 **{name: row[name] for name in ("n", "chance", "distance", "rest", "typical")},
                 **{f"deviations_{name.replace(' ', '_')}": z for name, z in odd},
             },
-            Action.REVIEW,
-            row["subject"],
-        )  # fmt: skip
+            (row["sample_id"],),
+        )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say how many pictures were compared, or why none."""
-        facts = dict(store.query("SELECT key, value FROM label_facts").iter_rows())
-        if "compared" not in facts:
-            return "Outliers were not searched: this run was made by an older scan; scan again."
-        n, least = int(facts["compared"]), int(facts["least_compared"])
+        facts = read_label_facts(store)
+        if facts is None:
+            return "Outliers were not searched, because this run has no vectors: scan again."
         failed = store.query("SELECT * FROM vector_failures ORDER BY sample_id LIMIT 3").to_dicts()
         without = "".join(f" {row['sample_id']} has no vector: {row['reason']}." for row in failed)
-        if n < least:
-            return f"Outliers cannot be told: {n:,} pictures, but {least} are needed." + without
-        return f"{n:,} pictures were compared by {facts['vectors']}." + without
+        if facts.compared < facts.least_compared:
+            return (
+                f"Outliers cannot be told: {facts.compared:,} pictures, but "
+                f"{facts.least_compared} are needed.{without}"
+            )
+        return f"{facts.compared:,} pictures were compared by {facts.vectors}.{without}"
 
 
 def _robust_scores(

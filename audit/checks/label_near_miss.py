@@ -10,7 +10,7 @@ second, without a loop over all pairs.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from audit.checking.cases import Case
 from audit.checking.check import Check
-from audit.class_names import fold_name
+from audit.checking.class_names import fold_name
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 
@@ -28,6 +28,11 @@ class Spelling(NamedTuple):
 
     name: str
     images: int
+
+
+def _named(*single: str, **counts: int) -> list[dict[str, str]]:
+    """Return a picture of each class that is named alone, and so many of the others."""
+    return [{"label": name} for name in (*single, *Counter(counts).elements())]
 
 
 class NearMissClassName(Check):
@@ -70,67 +75,49 @@ class NearMissClassName(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        max_rarer_share: a typing error is at most this share as frequent as the right name, 0..1
+        """max_rarer_share: a typing error is at most this share as frequent as the right name, 0..1
         min_length: names shorter than this many characters have no typing errors
         """
 
         max_rarer_share: float = 0.1
         min_length: int = 5
 
-    CLEAN = (
-        Case("different words", [{"label": x} for x in ("car", "cat", "cart", "bus", "glass")]),
-        Case("numbered names", [{"label": "class1"}] * 40 + [{"label": "class2"}]),
-        Case("digits", [{"label": x} for x in ("0", "1", "10", "1_0", "1-1", "11")]),
-        Case("synset ids", [{"label": "n01440764"}] * 40 + [{"label": "n01440765"}]),
-        Case("letters of both cases", [{"label": x} for x in "aAbBcC"]),
-        Case(
-            "common words one letter apart",
-            [{"label": x} for x in ("mouse", "house", "horse") for _ in range(20)],
-        ),
-        Case("a rare but different word", [{"label": "truck"}] * 40 + [{"label": "trunk"}]),
-    )
-    DIRTY = (
-        Case(
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("different words", _named("car", "cat", "cart", "bus", "glass"))
+        yield Case("numbered names", _named("class2", class1=40))
+        yield Case("digits", _named("0", "1", "10", "1_0", "1-1", "11"))
+        yield Case("synset ids", _named("n01440765", n01440764=40))
+        yield Case("letters of both cases", _named(*"aAbBcC"))
+        yield Case("common words one letter apart", _named(mouse=20, house=20, horse=20))
+        yield Case("a rare but different word", _named("trunk", truck=40))
+        yield Case(
             "case, plural and spacing",
-            [{"label": x} for x in ("cat", "Cat", "cats", "polar bear", "polar_bear", "dog")],
+            _named("cat", "Cat", "cats", "polar bear", "polar_bear", "dog"),
             ["class:Cat|cat|cats", "class:polar bear|polar_bear"],
-        ),
-        Case(
-            "a doubled letter",
-            [{"label": "bridge"}] * 40 + [{"label": "bridgee"}],
-            ["class:bridge|bridgee"],
-        ),
-        Case(
+        )
+        yield Case("a doubled letter", _named("bridgee", bridge=40), ["class:bridge|bridgee"])
+        yield Case(
             "a swap, and two slips in a long word",
-            [{"label": x} for x in ("giraffe", "restaurant") for _ in range(30)]
-            + [{"label": "girafef"}, {"label": "restaraunt"}],
+            _named("girafef", "restaraunt", giraffe=30, restaurant=30),
             ["class:girafef|giraffe", "class:restaraunt|restaurant"],
-        ),
-        Case(
+        )
+        yield Case(
             "composed and decomposed accents, a Cyrillic letter, a copied folder",
-            [
-                {"label": x}
-                for x in ("caf\u00e9", "cafe\u0301", "c\u0430t", "cat", "dog", "dog (1)")
-            ],
+            _named("caf\u00e9", "cafe\u0301", "c\u0430t", "cat", "dog", "dog (1)"),
             ["class:cafe\u0301|caf\u00e9", "class:cat|c\u0430t", "class:dog|dog (1)"],
-        ),
-        Case(
-            "numbers that went through a float",
-            [{"label": x} for x in ("1", "1.0", "01", "2")],
-            ["class:01|1|1.0"],
-        ),
-        Case(
+        )
+        yield Case(
+            "numbers that went through a float", _named("1", "1.0", "01", "2"), ["class:01|1|1.0"]
+        )
+        yield Case(
             "a declared folder without images",
-            [{"label": "bridge"}] * 40,
+            _named(bridge=40),
             ["class:Bridge|bridge"],
             tables={"declared_classes": [{"split": "train", "label": "Bridge"}]},
-        ),
-    )
+        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding per group of spellings and one per typing error."""
         sql = """
             SELECT label, sum(n) :: BIGINT AS n FROM (
                 SELECT label, count(*) AS n FROM images GROUP BY label
@@ -151,22 +138,20 @@ class NearMissClassName(Check):
     ) -> Finding:
         spellings = ", ".join(f"{s.name!r} ({s.images:,})" for s in group)
         rarer = [i for s in group[1:] for i in members.get(s.name, [])]
-        return Finding(
-            self.code,
-            self.severity,
-            tuple(sorted(rarer)),
+        return self.finding(
+            "class:" + "|".join(sorted(s.name for s in group)),
             f"{len(group)} class names look like one class ({kind}); images in parentheses: "
             f"{spellings}.",
             {"kind": kind, "keep": group[0].name}
             | {f"images of {s.name}": s.images for s in group},
-            Action.RELABEL if rarer else Action.REVIEW,
-            "class:" + "|".join(sorted(s.name for s in group)),
+            tuple(sorted(rarer)),
+            action=Action.RELABEL if rarer else Action.REVIEW,
         )
 
-    def completeness(self, store: Store, params: Params) -> str:
-        """Say how many names were compared."""
-        sql = "SELECT count(DISTINCT label) FROM images WHERE trim(coalesce(label, '')) <> ''"
-        return f"All {int(store.scalar(sql)):,} class names were compared with each other."
+    counts = """
+        SELECT count(DISTINCT label) AS n FROM images WHERE trim(coalesce(label, '')) <> ''
+    """
+    examined = "All {n:,} class names were compared with each other."
 
 
 def _by_frequency(spelling: Spelling) -> tuple[int, str]:
@@ -237,7 +222,8 @@ def _deletions(name: str) -> set[str]:
 def is_typing_error(name: str, meant: str, min_length: int = 5) -> bool:
     """Return whether one edit (two in names of 10 and more) makes `name` from `meant`."""
     longer = max(len(name), len(meant))
-    if longer < min_length or _digits(name) != _digits(meant) or name[0] != meant[0]:
+    digits, others = ([c for c in word if c.isdigit()] for word in (name, meant))
+    if longer < min_length or digits != others or name[0] != meant[0]:
         return False
     head = _shared(name, meant)
     a, b = name[head:], meant[head:]
@@ -252,10 +238,6 @@ def is_typing_error(name: str, meant: str, min_length: int = 5) -> bool:
         # One changed letter makes another word of most short words.
         return longer >= 8
     return longer >= 10 and damerau_levenshtein(a, b) <= 2
-
-
-def _digits(name: str) -> list[str]:
-    return [c for c in name if c.isdigit()]
 
 
 def _shared(a: str, b: str) -> int:

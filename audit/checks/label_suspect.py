@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from audit.checking.cases import Case
-from audit.checking.check import Check
+from audit.checking.check import QueryCheck
+from audit.checking.label_facts import JudgedFacts, LabelFacts, read_label_facts
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 
@@ -17,28 +17,26 @@ SCORE: Mapping[str, Any] = {
     "suggested_probability": 0.98, "error_chance": 0.96, "neighbours": 20, "neighbours_given": 0,
     "neighbours_suggested": 19, "class_doubt": 0.02,
 }  # fmt: skip
-FACTS: Mapping[str, Any] = {
-    "judged": 500, "classes": 10, "reason": "", "conflicting": 2, "in_small_classes": 3,
-    "atypical": 1,
-    "share": 0.05, "share_limit": 0.23, "gain": 40.0, "accuracy": 0.8,
-    "largest_class": 0.1, "expected": '{"50": 0.8}', "vectors": "built-in vectors",
-}  # fmt: skip
+LABELS = JudgedFacts(
+    share=0.05, share_limit=0.23, gain=40.0, accuracy=0.8, largest_class=0.1, expected={50: 0.8}
+)
+FACTS = LabelFacts(
+    "built-in vectors", compared=500, least_compared=50, judged=500, classes=10, conflicting=2,
+    in_small_classes=3, atypical=1, labels=LABELS,
+)  # fmt: skip
+IMAGES = [{"id": "a.jpg", "label": "cat"}, {"id": "b.jpg", "label": "dog"}]
 
 
-def _tables(score: Mapping[str, Any], **facts: Any) -> Mapping[str, Any]:
-    rows = [{"key": key, "value": str(value)} for key, value in {**FACTS, **facts}.items()]
+def _tables(score: Mapping[str, Any], facts: LabelFacts = FACTS) -> Mapping[str, Any]:
     near = {"sample_id": "a.jpg", "position": 0, "neighbour_id": "b.jpg", "similarity": 0.9}
     return {
         "label_scores": [{**SCORE, "sample_id": "a.jpg", **score}],
         "vector_neighbours": [near],
-        "label_facts": rows,
+        "label_facts": facts.rows(),
     }
 
 
-IMAGES = [{"id": "a.jpg", "label": "cat"}, {"id": "b.jpg", "label": "dog"}]
-
-
-class SuspectLabel(Check):
+class SuspectLabel(QueryCheck):
     """Pictures that look like another class than the one they are filed under.
 
     ## What it does
@@ -84,9 +82,7 @@ class SuspectLabel(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        min_chance: chance that the label is wrong from which it is reported, 0..1
+        """min_chance: chance that the label is wrong from which it is reported, 0..1
         min_gain: log likelihood that wrong labels must explain beyond overlap (4: p = 0.002)
         max_class_doubt: a class of which more would be reported is left out, 0..1
         """
@@ -95,119 +91,101 @@ class SuspectLabel(Check):
         min_gain: float = 4.0
         max_class_doubt: float = 0.5
 
-    CLEAN = (
-        Case("never scanned for labels", IMAGES),
-        Case("a label that is probably right", IMAGES, tables=_tables({"error_chance": 0.3})),
-        Case("overlap explains the labels as well", IMAGES, tables=_tables({}, gain=0.4)),
-        Case(
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("never scanned for labels", IMAGES)
+        yield Case("a label that is probably right", IMAGES, tables=_tables({"error_chance": 0.3}))
+        yield Case(
+            "overlap explains the labels as well",
+            IMAGES,
+            tables=_tables({}, replace(FACTS, labels=replace(LABELS, gain=0.4))),
+        )
+        yield Case(
             "half of the class: a matter of its name", IMAGES, tables=_tables({"class_doubt": 0.7})
-        ),
-        Case(
-            "too few pictures", IMAGES, tables=_tables({}, reason="12 pictures, but 50 are needed")
-        ),
-    )
-    DIRTY = (
-        Case("a dog filed under cat", IMAGES, ["a.jpg"], tables=_tables({})),
-        Case(
+        )
+        few = replace(FACTS, labels=None, reason="12 pictures, but 50 are needed")
+        yield Case("too few pictures", IMAGES, tables=_tables({}, few))
+        yield Case("a dog filed under cat", IMAGES, ["a.jpg"], tables=_tables({}))
+        yield Case(
             "a lower threshold", IMAGES, ["a.jpg"], {"min_chance": 0.25},
             _tables({"error_chance": 0.3}),
-        ),
+        )  # fmt: skip
+
+    sql = """
+        WITH listed AS (
+            SELECT s.*, i.label, i.subject, i.id
+            FROM label_scores s JOIN images i ON i.id = s.sample_id
+            WHERE s.error_chance >= $min_chance AND s.class_doubt <= $max_class_doubt
+        ), near AS (
+            SELECT v.sample_id, string_agg(
+                v.neighbour_id || ' (' || coalesce(n.label, 'no label') || ')', ', '
+                ORDER BY v.position) AS nearest
+            FROM vector_neighbours v SEMI JOIN listed l ON l.sample_id = v.sample_id
+            JOIN samples n ON n.id = v.neighbour_id GROUP BY v.sample_id
+        )
+        SELECT l.*, coalesce(near.nearest, '') AS nearest,
+            row_number() OVER (ORDER BY l.label_quality, l.sample_id) AS rank
+        FROM listed l LEFT JOIN near ON near.sample_id = l.sample_id ORDER BY rank
+    """
+    evidence = (
+        "rank", "suggested_label", "nearest", "label_quality", "error_chance", "probability",
+        "suggested_probability", "neighbours", "neighbours_given", "neighbours_suggested",
     )  # fmt: skip
+    action = Action.RELABEL
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding a picture, the most doubtful first."""
-        facts = _facts(store)
-        if not facts or facts["reason"] or float(facts["gain"]) < params.min_gain:
-            return
-        sql = """
-            WITH listed AS (
-                SELECT s.*, i.label, i.subject
-                FROM label_scores s JOIN images i ON i.id = s.sample_id
-                WHERE s.error_chance >= ? AND s.class_doubt <= ?
-            ), near AS (
-                SELECT v.sample_id, string_agg(
-                    v.neighbour_id || ' (' || coalesce(n.label, 'no label') || ')', ', '
-                    ORDER BY v.position) AS nearest
-                FROM vector_neighbours v SEMI JOIN listed l ON l.sample_id = v.sample_id
-                JOIN samples n ON n.id = v.neighbour_id GROUP BY v.sample_id
-            )
-            SELECT l.*, near.nearest FROM listed l LEFT JOIN near ON near.sample_id = l.sample_id
-            ORDER BY l.label_quality, l.sample_id
-        """
-        rows = store.query(sql, [params.min_chance, params.max_class_doubt])
-        for rank, row in enumerate(rows.iter_rows(named=True), 1):
-            yield self._finding(row, rank)
+        facts = read_label_facts(store)
+        if facts and facts.labels and facts.labels.gain >= params.min_gain:
+            yield from super().find(store, params)
 
-    def _finding(self, row: Mapping[str, Any], rank: int) -> Finding:
+    def said(self, row: Mapping[str, Any], params: Any) -> str:
         asked = ""
         if row["neighbours"]:
             asked = (
                 f" Of its {row['neighbours']} nearest neighbours {row['neighbours_suggested']} are "
                 f"{row['suggested_label']!r} and {row['neighbours_given']} are {row['label']!r}."
             )
-        return Finding(
-            self.code,
-            self.severity,
-            (row["sample_id"],),
-            f"The label {row['label']!r} of this picture is wrong with a chance of "
-            f"{row['error_chance']:.0%}: it looks like {row['suggested_label']!r} "
+        return (
+            f"The label {row['label']!r} of this picture is probably wrong "
+            f"({row['error_chance']:.0%}): it looks like {row['suggested_label']!r} "
             f"({row['suggested_probability']:.1%}; {row['label']!r} {row['probability']:.1%})."
-            + asked,
-            {
-                "rank": rank,
-                "suggested_label": row["suggested_label"],
-                "nearest": row["nearest"] or "",
-                **{
-                    name: row[name]
-                    for name in (
-                        "label_quality", "error_chance", "probability", "suggested_probability",
-                        "neighbours", "neighbours_given", "neighbours_suggested",
-                    )
-                },
-            },
-            Action.RELABEL,
-            row["subject"],
-        )  # fmt: skip
+            + asked
+        )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say how many labels were judged, by what, and how many are probably wrong."""
-        facts = _facts(store)
-        if not facts:
-            return "No labels were judged: this run was made by an older scan; scan again."
-        if facts["reason"]:
-            return f"Whether labels are wrong cannot be told: {facts['reason']}."
-        left = int(facts["conflicting"]), int(facts["in_small_classes"]), int(facts["atypical"])
+        facts = read_label_facts(store)
+        if facts is None:
+            return "No labels were judged, because this run has no vectors: scan again."
+        if facts.labels is None:
+            return f"Whether labels are wrong cannot be told: {facts.reason}."
         start = (
-            f"{int(facts['judged']):,} labels of {int(facts['classes']):,} classes were judged by "
-            f"{facts['vectors']}, which name {float(facts['accuracy']):.0%} of them unseen; left "
-            f"out were {left[0]:,} pictures with several labels, {left[1]:,} in small classes and "
-            f"{left[2]:,} that look like no other. "
+            f"{facts.judged:,} labels of {facts.classes:,} classes were judged by "
+            f"{facts.vectors}, which name {facts.labels.accuracy:.0%} of them unseen; left out "
+            f"were {facts.conflicting:,} pictures with several labels, {facts.in_small_classes:,} "
+            f"in small classes and {facts.atypical:,} that look like no other. "
         )
-        if not_drawn := int(facts.get("not_drawn", 0)):
-            start += f"{not_drawn:,} more were not drawn: so many classes of all would take "
-            start += "more memory than a scan may. "
-        return start + _share_sentence(facts, params.min_gain)
+        if facts.not_drawn:
+            start += (
+                f"{facts.not_drawn:,} more were not drawn: to judge all labels of so many classes "
+                "takes more memory than a scan may use. "
+            )
+        return start + _share_sentence(facts.labels, params.min_gain)
 
 
-def _facts(store: Store) -> dict[str, str]:
-    return dict(store.query("SELECT key, value FROM label_facts").iter_rows())
-
-
-def _share_sentence(facts: Mapping[str, str], min_gain: float) -> str:
-    limit = (
-        f"at most {float(facts['share_limit']):.1%} if a wrong label is named unseen by chance "
-        "alone"
-    )
-    if float(facts["accuracy"]) <= float(facts["largest_class"]):
+def _share_sentence(known: JudgedFacts, min_gain: float) -> str:
+    limit = f"at most {known.share_limit:.1%} if a wrong label is named unseen by chance alone"
+    if known.accuracy <= known.largest_class:
         return (
-            "How many are wrong cannot be told: the model names no more labels than whoever says "
-            "the largest class each time."
+            "The share of wrong labels cannot be estimated: the classifier is no better than "
+            "always answering the largest class."
         )
-    if float(facts["gain"]) < min_gain:
-        return f"How many are wrong cannot be told from classes that overlap: {limit}."
-    expected = json.loads(facts["expected"])
-    shares = ", ".join(f"{share:.0%} of the first {int(n):,}" for n, share in expected.items())
+    if known.gain < min_gain:
+        return (
+            "The share of wrong labels cannot be told from that of classes that overlap: it is "
+            f"{limit}."
+        )
+    shares = ", ".join(f"{share:.0%} of the first {n:,}" for n, share in known.expected.items())
     return (
-        f"If errors do not follow the classes, {float(facts['share']):.1%} of the labels are "
-        f"wrong; {limit}" + (f"; wrong are then {shares} to look at." if shares else ".")
+        f"If errors do not follow the classes, {known.share:.1%} of the labels are wrong; {limit}"
+        + (f". In the order of this list, {shares} are expected to be wrong." if shares else ".")
     )

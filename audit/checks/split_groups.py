@@ -2,8 +2,8 @@
 
 Names prove nothing: most datasets number their files. So numbers and times only propose chains of
 pictures, and the pictures decide: a chain is a sequence of shots if its neighbours look more alike
-than pictures of their class do, by a permutation test (`audit.likeness`), tested over all chains at
-once. About 2 s for 60,000 numbered files.
+than pictures of their class do, by a permutation test (`audit.statistics.likeness`), tested over
+all chains at once. About 2 s for 60,000 numbered files.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from audit.chains import Chain, ChainRule, Verdict, judge_chains
 from audit.checking.cases import Case
-from audit.checking.check import Check
-from audit.likeness import LOOK_COLUMNS
+from audit.checking.check import Check, asked
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
+from audit.statistics.likeness import LOOK_COLUMNS, Chain, ChainRule, Verdict, judge_chains
 
 TEST = {"split": "test"}
 NOON = datetime(2024, 5, 1, 12, 0, 0)
@@ -63,14 +62,6 @@ def _frames(prefix: str, numbers: Sequence[int], scene: int | None = None) -> li
         for index, number in enumerate(numbers)
         for split in [("train", "test")[index % 2]]
     ]
-
-
-OTHERS = [{"id": f"train/cat/a{i}b.jpg", **_look(1000 + i)} for i in range(40)]
-# One camera that shoots all day: by its times alone, everything would be a burst.
-BUSY = [
-    {"exif_camera": "Canon EOS 1", "exif_time": NOON + timedelta(minutes=2 * i), **_look(2000 + i)}
-    for i in range(1, 60)
-]
 
 
 class GroupLeakage(Check):
@@ -119,9 +110,7 @@ class GroupLeakage(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        rate: share of datasets without sequences in which one is reported, at most, 0..1
+        """rate: share of datasets without sequences in which one is reported, at most, 0..1
         max_rank: half the neighbours must be closer than all but this share of pairs, 0..1
         min_others: pictures of the class and split that a pair is compared with, at least
         min_members: smallest number of files in a sequence
@@ -140,49 +129,56 @@ class GroupLeakage(Check):
         max_same: int = 30
         max_coincidences: float = 0.01
 
-    CLEAN: ClassVar[Sequence[Case]] = (
-        Case("groups that keep together",
-             [{"group_key": "p1"}, {"group_key": "p1"}, {"group_key": "p2", **TEST}]),
-        Case("zero-padded numbering of pictures that have nothing to do with each other",
-             [*_frames("", range(60)), *OTHERS]),
-        Case("a whole class numbered alike", [*_frames("n01440764_", range(30)), *OTHERS]),
-        Case("numbered like a clip, but unlike", [*OTHERS, *_frames("clip07_", range(8))]),
-        Case("a sequence in one split", [*OTHERS,
-             *({"id": f"train/cat/clip07_{i}.jpg", **_look(5)} for i in range(5))]),
-        Case("frames far apart", [*OTHERS, *_frames("clip07_", [0, 500, 1000, 1500], 5)]),
-        Case("too few others to compare with", _frames("clip07_", range(8), 5)),
-        Case("copies across splits: SPLIT001",
-             [*OTHERS, *({**row, "pixel_hash": "a" * 32}
-                         for row in _frames("clip07_", range(8), 5))]),
-        Case("shots far apart", _shots(0, 60, 120)),
-        Case("a camera in constant use", [*BUSY, *_shots(0, 3)]),
-        Case("one picture copied: SPLIT001",
-             [{**shot, "pixel_hash": "a" * 32} for shot in _shots(0, 0)]),
-    )  # fmt: skip
-    DIRTY: ClassVar[Sequence[Case]] = (
-        Case("one patient in both splits",
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        others = [{"id": f"train/cat/a{i}b.jpg", **_look(1000 + i)} for i in range(40)]
+        # One camera that shoots all day: by its times alone, everything would be a burst.
+        busy = [
+            {
+                "exif_camera": "Canon EOS 1",
+                "exif_time": NOON + timedelta(minutes=2 * i),
+                **_look(2000 + i),
+            }
+            for i in range(1, 60)
+        ]
+        yield Case("groups that keep together",
+             [{"group_key": "p1"}, {"group_key": "p1"}, {"group_key": "p2", **TEST}])  # fmt: skip
+        yield Case("zero-padded numbering of pictures that have nothing to do with each other",
+             [*_frames("", range(60)), *others])  # fmt: skip
+        yield Case("a whole class numbered alike", [*_frames("n01440764_", range(30)), *others])
+        yield Case("numbered like a clip, but unlike", [*others, *_frames("clip07_", range(8))])
+        yield Case("a sequence in one split", [*others,
+             *({"id": f"train/cat/clip07_{i}.jpg", **_look(5)} for i in range(5))])  # fmt: skip
+        yield Case("frames far apart", [*others, *_frames("clip07_", [0, 500, 1000, 1500], 5)])
+        yield Case("too few others to compare with", _frames("clip07_", range(8), 5))
+        yield Case("copies across splits: SPLIT001",
+             [*others, *({**row, "pixel_hash": "a" * 32}
+                         for row in _frames("clip07_", range(8), 5))])  # fmt: skip
+        yield Case("shots far apart", _shots(0, 60, 120))
+        yield Case("a camera in constant use", [*busy, *_shots(0, 3)])
+        yield Case("one picture copied: SPLIT001",
+             [{**shot, "pixel_hash": "a" * 32} for shot in _shots(0, 0)])  # fmt: skip
+        yield Case("one patient in both splits",
              [{"group_key": "p1"}, {"group_key": "p1", **TEST}, {"group_key": "p2", **TEST}],
-             ["group:manifest/p1"]),
-        Case("a clip in two splits", [*OTHERS, *_frames("clip07_", range(1, 7), 5)],
-             ["group:sequence/clip07"]),
-        Case("tracks numbered by class", [*OTHERS, *_frames("00003_", range(1, 7), 5)],
-             ["group:sequence/cat/00003"]),
-        Case("a class that is one film, scene after scene", [*OTHERS,
+             ["group:manifest/p1"])  # fmt: skip
+        yield Case("a clip in two splits", [*others, *_frames("clip07_", range(1, 7), 5)],
+             ["group:sequence/clip07"])  # fmt: skip
+        yield Case("tracks numbered by class", [*others, *_frames("00003_", range(1, 7), 5)],
+             ["group:sequence/cat/00003"])  # fmt: skip
+        yield Case("a class that is one film, scene after scene", [*others,
              *(row for i in range(12) for row in _frames("f", range(5 * i, 5 * i + 5), 50 + i))],
-             ["group:sequence/cat/f"]),
-        Case("a burst of four", _shots(0, 1, 3, 12),
-             ["group:burst/Canon EOS 1/2024-05-01 12:00:00"]),
-        Case("a burst of a camera in constant use", [*BUSY, *_shots(0, 3, 5, 8, scene=5)],
-             ["group:burst/Canon EOS 1/2024-05-01 12:00:00"]),
-    )  # fmt: skip
+             ["group:sequence/cat/f"])  # fmt: skip
+        yield Case("a burst of four", _shots(0, 1, 3, 12),
+             ["group:burst/Canon EOS 1/2024-05-01 12:00:00"])  # fmt: skip
+        yield Case("a burst of a camera in constant use", [*busy, *_shots(0, 3, 5, 8, scene=5)],
+             ["group:burst/Canon EOS 1/2024-05-01 12:00:00"])  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding per manifest group, then per sequence, then per burst."""
         for row in store.rows(MANIFEST):
             name = f"Group {row['name']} of the manifest"
             yield self._spread("manifest", row, name, {"group": row["name"]}, Severity.ERROR)
-        frames = store.query(SEQUENCES, [params.min_members])
-        bursts = store.rows(BURSTS, [params.max_same, params.window_s])
+        frames = asked(store, SEQUENCES, params)
+        bursts = asked(store, BURSTS, params).to_dicts()
         trusted = _coincidences(store, params) <= params.max_coincidences if bursts else True
         chains = _sequences(frames) + ([] if trusted else _as_chains(bursts))
         rule = ChainRule(params.max_gap, params.min_others, params.max_rank, params.rate)
@@ -232,26 +228,24 @@ class GroupLeakage(Check):
                 f"; half of its neighbours look more alike than "
                 f"{1 - float(evidence['median_rank']):.0%} of the pairs of their class"
             )
-        return Finding(
-            self.code,
-            severity,
-            tuple(sorted(row["ids"])),
+        return self.finding(
+            f"group:{kind}/{row['name']}",
             f"{name} is in {len(counts)} splits ({splits}){alike}: the model is tested on samples "
             "that are similar to its training data.",
             {"kind": kind, **evidence, "members": len(row["ids"]), "splits": splits},
-            Action.MOVE,
-            f"group:{kind}/{row['name']}",
+            tuple(sorted(row["ids"])),
+            action=Action.MOVE,
+            severity=severity,
         )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """Say how many samples have each kind of evidence."""
         sql = """
             SELECT count(group_key) AS grouped, count(exif_time) FILTER (
                 WHERE exif_camera IS NOT NULL) AS dated, count(*) AS n FROM images
             WHERE split IS NOT NULL
         """
         (row,) = store.rows(sql)
-        numbered = len(store.query(SEQUENCES, [params.min_members]))
+        numbered = len(asked(store, SEQUENCES, params))
         return (
             f"Of {row['n']:,} samples in splits, {row['grouped']:,} have a manifest group and "
             f"{row['dated']:,} an EXIF time and camera; {numbered:,} have names that are numbered "
@@ -318,7 +312,7 @@ SEQUENCES = r"""
         FROM stems WHERE part.number <> ''
     ), divided AS (
         SELECT name FROM frames GROUP BY name
-        HAVING count(DISTINCT split) > 1 AND count(*) >= ?
+        HAVING count(DISTINCT split) > 1 AND count(*) >= $min_members
             AND count(DISTINCT number) >= 0.9 * count(*)
     )
     SELECT id, split, number, name FROM frames SEMI JOIN divided USING (name)
@@ -353,9 +347,9 @@ BURSTS = """
         WHERE i.split IS NOT NULL AND i.exif_time IS NOT NULL AND i.exif_camera IS NOT NULL
         QUALIFY count(*) OVER (
             PARTITION BY i.exif_camera, date_trunc('second', i.exif_time)
-        ) <= ?
+        ) <= $max_same
     ), gaps AS (
-        SELECT *, epoch(taken) - lag(epoch(taken)) OVER same <= ? AS follows
+        SELECT *, epoch(taken) - lag(epoch(taken)) OVER same <= $window_s AS follows
         FROM shots WINDOW same AS (PARTITION BY camera ORDER BY taken, id)
     ), runs AS (
         SELECT *, count(*) FILTER (WHERE follows IS NOT TRUE) OVER (

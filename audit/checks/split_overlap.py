@@ -10,7 +10,7 @@ from audit.checking.cases import NEAR, NEAR_GROUP, NEAR_PAIR, PICTURES, Case
 from audit.checking.check import Check, tally
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
-from audit.stats import wilson
+from audit.statistics.intervals import wilson
 
 A, B, C, D = PICTURES
 OTHER = [
@@ -61,39 +61,35 @@ class SplitOverlap(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """Thresholds.
-
-        train_splits: names of the splits that models are trained on
-        """
+        """train_splits: names of the splits that models are trained on"""
 
         train_splits: tuple[str, ...] = ("train", "training")
 
-    CLEAN = (
-        Case("different pictures", [{}, TEST]),
-        Case("near-duplicates in one split: DUP003",
-             [{"pixel_hash": A}, {"pixel_hash": B}, TEST], tables=NEAR),
-        Case("blank pictures all look the same",
-             [{"pixel_hash": A, "contrast": 0.0}, {"pixel_hash": A, "contrast": 0.0, **TEST}]),
-        Case("copies without splits",
-             [{"pixel_hash": A, "split": None}, {"pixel_hash": A, "split": None}]),
-    )  # fmt: skip
-    DIRTY = (
-        Case("the same file",
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("different pictures", [{}, TEST])
+        yield Case("near-duplicates in one split: DUP003",
+             [{"pixel_hash": A}, {"pixel_hash": B}, TEST], tables=NEAR)  # fmt: skip
+        yield Case(
+            "blank pictures all look the same",
+            [{"pixel_hash": A, "contrast": 0.0}, {"pixel_hash": A, "contrast": 0.0, **TEST}],
+        )
+        yield Case("copies without splits",
+             [{"pixel_hash": A, "split": None}, {"pixel_hash": A, "split": None}])  # fmt: skip
+        yield Case("the same file",
              [{"pixel_hash": A, "content_hash": "e" * 64, **split} for split in ({}, TEST)],
-             ["group:aaaaaaaaaaaaaaaa"]),
-        Case("the same pixels", [{"pixel_hash": A}, {"pixel_hash": A, **TEST}, {}],
-             ["group:aaaaaaaaaaaaaaaa"]),
-        Case("a near-duplicate", [{"pixel_hash": A}, {"pixel_hash": B, **TEST}, TEST],
-             ["group:aaaaaaaaaaaaaaaa"], tables=NEAR),
-        Case("two groups joined by one pair across splits",
+             ["group:aaaaaaaaaaaaaaaa"])  # fmt: skip
+        yield Case("the same pixels", [{"pixel_hash": A}, {"pixel_hash": A, **TEST}, {}],
+             ["group:aaaaaaaaaaaaaaaa"])  # fmt: skip
+        yield Case("a near-duplicate", [{"pixel_hash": A}, {"pixel_hash": B, **TEST}, TEST],
+             ["group:aaaaaaaaaaaaaaaa"], tables=NEAR)  # fmt: skip
+        yield Case("two groups joined by one pair across splits",
              [{"pixel_hash": A}, {"pixel_hash": B}, {"pixel_hash": C, **TEST},
               {"pixel_hash": D, **TEST}],
              ["group:aaaaaaaaaaaaaaaa|cccccccccccccccc"],
-             tables={"groups": [*NEAR_GROUP, *OTHER], "pairs": [NEAR_PAIR, BRIDGE]}),
-    )  # fmt: skip
+             tables={"groups": [*NEAR_GROUP, *OTHER], "pairs": [NEAR_PAIR, BRIDGE]})  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        """Yield one finding per group across splits, then one per pair of linked groups."""
         for row in store.rows(GROUPS_ACROSS):
             yield self._group(row)
         for row in store.rows(PAIRS_ACROSS):
@@ -116,19 +112,16 @@ class SplitOverlap(Check):
         if row["transformation"]:
             evidence["transformation"] = row["transformation"]
             changed = f" ({row['transformation']})" if kind == "near" else ""
-        return Finding(
-            self.code,
-            self.severity,
-            tuple(row["ids"]),
+        return self.finding(
+            f"group:{row['name']}",
             f"One picture is in {len(set(row['splits']))} splits ({splits}): {KINDS[kind]}{changed}"
             + (f", with different labels ({labels})." if conflict else "."),
             evidence,
-            Action.REVIEW if conflict else Action.MOVE if kind == "near" else Action.DROP,
-            f"group:{row['name']}",
+            tuple(row["ids"]),
+            action=Action.REVIEW if conflict else Action.MOVE if kind == "near" else Action.DROP,
         )
 
     def completeness(self, store: Store, params: Params) -> str:
-        """State the leaked share of each evaluation split."""
         splits = store.query(
             "SELECT split, count(*) AS n FROM pictures "
             "WHERE split IS NOT NULL AND pixel_hash IS NOT NULL GROUP BY split ORDER BY split"

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import polars as pl
 
+from audit.decisions.waivers import apply_decisions
 from audit.errors import UsageError
-from audit.review.status import apply_decisions
 from audit.run.generations import open_run
 from audit.subset.predictions import (
     IDS,
     LABELS,
+    PROBABILITY,
     find_column,
     match,
     read_table,
     standard_columns,
 )
-from audit.subset.probabilities import PROBABILITY
 from audit.subset.source import frame_from_run
 
 UNITS = """

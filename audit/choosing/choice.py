@@ -7,6 +7,8 @@ vectors, 128 numbers a picture.
 
 from __future__ import annotations
 
+import heapq
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,17 +26,17 @@ from audit.choosing.coverage import (
     measure_reach,
     random_reach,
 )
-from audit.choosing.orders import Doubt, doubt_of, fill_rarest
 from audit.embeddings.label_tables import PICTURES
 from audit.embeddings.nearest import compared_points
 from audit.embeddings.ridge import decompose
-from audit.embeddings.stored import stored_vectors
+from audit.embeddings.vectors import stored_vectors
 from audit.errors import UsageError
-from audit.rare_cells import CellParams
 from audit.report.wording import counted
 from audit.run.generations import open_run
-from audit.stats import wilson_share
-from audit.subset.random_numbers import permanent_numbers
+from audit.statistics.intervals import wilson_share
+from audit.statistics.rare_cells import CellParams
+from audit.subset.draw import permanent_numbers
+from audit.subset.predictions import PROBABILITY
 from audit.subset.strata import Strata, cut_points, stratum_names
 
 SCHEMA = "audit-select/1"
@@ -226,16 +228,14 @@ def _by_rarity(free: pl.DataFrame, known: pl.DataFrame, n: int, cells: Sequence[
     both = pl.concat([free, known], how="vertical").with_columns(pl.col(CLASS).alias("label"))
     strata = Strata(by=tuple(cells), edges=cut_points(both, cells), label=has_class)
     names = stratum_names(both, strata).cast(pl.String).fill_null("(none)").to_list()
-    counts: dict[str, int] = {}
-    for name in names[len(free) :]:
-        counts[name] = counts.get(name, 0) + 1
+    counts = Counter(names[len(free) :])
     may = np.flatnonzero(free[CLASS].is_not_null().to_numpy() | (not has_class))
     rows = may[fill_rarest([names[place] for place in may], counts, n)]
     score, words = [], []
     if len(may) < len(free):
         words.append(f"{len(free) - len(may):,} candidates have no class and were passed over.")
     for row in rows:
-        counts[names[row]] = counts.get(names[row], 0) + 1
+        counts[names[row]] += 1
         score.append(float(counts[names[row]]))
     least = min(counts[names[row]] for row in rows)
     words.append(
@@ -285,3 +285,64 @@ def _reach_lines(reach: Mapping[str, Reach]) -> list[str]:
         times = f", {one.draws} draws" if one.draws > 1 else ""
         lines.append(f"  {name + times:<26} {told[0]:<25} {told[1]}")
     return lines
+
+
+# ---- The orders of doubt and of rarity: which candidate comes first, and why ----
+
+Doubt = Literal["margin", "entropy"]
+Numbers = npt.NDArray[np.float64]
+
+
+def doubt_of(candidates: pl.DataFrame, measure: Doubt) -> Numbers:
+    """Return how doubtful a model is of each candidate, 0..1; NaN without a prediction.
+
+    margin: one less the lead of the likeliest class over the next. entropy: of the probabilities,
+    as a share of that of an even guess. Where only a confidence is given: one less that.
+    """
+    names = [c for c in candidates.columns if c.startswith(PROBABILITY)]
+    if len(names) > 1:
+        values = candidates.select(names).cast(pl.Float64).fill_null(np.nan).to_numpy()
+        return _margin(values) if measure == "margin" else _entropy(values)
+    if "confidence" not in candidates.columns:
+        raise UsageError(
+            "--by uncertainty needs how sure a model is: give --predictions with a `confidence` "
+            "column, or with one prob_<class> column a class."
+        )
+    if measure == "entropy":
+        raise UsageError(
+            "--doubt entropy needs one prob_<class> column a class in --predictions; a confidence "
+            "alone gives the margin."
+        )
+    return 1 - candidates["confidence"].fill_null(np.nan).to_numpy()
+
+
+def _margin(values: Numbers) -> Numbers:
+    best = np.sort(values, axis=1)
+    return np.asarray(1 - (best[:, -1] - best[:, -2]))
+
+
+def _entropy(values: Numbers) -> Numbers:
+    logs = np.log(np.where(values > 0, values, 1))
+    total: Numbers = -(values * logs).sum(1) / np.log(values.shape[1])
+    return total
+
+
+def fill_rarest(cells: list[str], known: Mapping[str, int], n: int) -> npt.NDArray[np.int64]:
+    """Return `n` places in `cells`, each of the cell that has fewest by then, in order of place.
+
+    `known`: how many each cell has already. A cell without a candidate left is passed over.
+    """
+    waiting: dict[str, list[int]] = {}
+    for place in reversed(range(len(cells))):  # the first place is the last of its list
+        waiting.setdefault(cells[place], []).append(place)
+    heap = [(known.get(cell, 0), cell) for cell in waiting]
+    heapq.heapify(heap)
+    chosen: list[int] = []
+    while heap and len(chosen) < n:
+        count, cell = heap[0]
+        chosen.append(waiting[cell].pop())
+        if waiting[cell]:
+            heapq.heapreplace(heap, (count + 1, cell))
+        else:
+            heapq.heappop(heap)
+    return np.array(chosen, np.int64)

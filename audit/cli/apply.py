@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli import terminal
-from audit.printable import visible
+from audit.cli.options import print_lines, write_note
+from preflight import terminal
+from preflight.terminal import visible
 
 if TYPE_CHECKING:
-    from audit.applying.application import How
-    from audit.applying.plan_document import DatasetPlan
+    from audit.exports.application import How
+    from audit.exports.planning import DatasetPlan
 
 
 def apply_command(
@@ -37,8 +38,8 @@ def apply_command(
     ] = None,
 ) -> None:
     """Make the dataset of a plan in a new folder; goes on after a stop; touches no source."""
-    from audit.applying.plan_document import read_plan
     from audit.errors import UsageError
+    from audit.exports.planning import read_plan
 
     if rollback is not None:
         if plan or to:
@@ -54,11 +55,11 @@ def apply_command(
 
 
 def _apply(plan: DatasetPlan, folder: Path, how: How, dry_run: bool) -> None:
-    from audit.applying.application import apply_plan
-    from audit.measuring import Progress
-    from audit.progress import ProgressBar
+    from audit.exports.application import apply_plan
+    from audit.scanning.measuring import PHASE_WORDS, Progress
+    from preflight.progress import ProgressBar
 
-    with ProgressBar() as bar:
+    with ProgressBar(PHASE_WORDS) as bar:
         result = apply_plan(
             plan, folder, how, dry_run=dry_run, advance=lambda *n: bar(Progress("apply", *n))
         )
@@ -72,12 +73,12 @@ def _apply(plan: DatasetPlan, folder: Path, how: How, dry_run: bool) -> None:
 
 
 def _roll_back(folder: Path) -> None:
-    from audit.applying.rollback import roll_back
+    from audit.exports.application import roll_back
 
     result = roll_back(folder)
     lines = [f"{result.removed:,} files taken away from {folder}."]
     lines += [f"  kept, because it was edited since: {name}" for name in result.kept]
-    terminal.write_text("\n".join(map(visible, lines)))
+    print_lines(lines)
 
 
 def write_plan_lines(plan: DatasetPlan) -> None:
@@ -96,16 +97,16 @@ def write_plan_lines(plan: DatasetPlan) -> None:
         lines.append(
             f"{torn:,} groups lie in several splits that were given: --resplit joins them."
         )
-    terminal.write_text("\n".join(map(visible, [*lines, *plan.notes])))
+    print_lines([*lines, *plan.notes])
 
 
 def write_plan(
     run: Path, path: Path, splits: str | None, seed: int, resplit: bool, replace: bool
 ) -> None:
     """Write the plan of a run, and say what it holds."""
-    from audit.applying.new_splits import SplitRequest, parse_shares
-    from audit.applying.planning import plan_dataset
+    from audit.exports.new_splits import SplitRequest, parse_shares
+    from audit.exports.planning import plan_dataset
 
     request = SplitRequest(parse_shares(splits), seed, resplit) if splits else None
     write_plan_lines(plan_dataset(run, path, request, replace_file=replace))
-    terminal.write_message(visible(f"`audit apply {path} --to FOLDER` makes it."))
+    write_note(f"`audit apply {path} --to FOLDER` makes it.")

@@ -12,10 +12,11 @@ import resource
 import sys
 from collections.abc import Callable
 
-from audit.cli import terminal
-from audit.cli.exit_codes import ExitCode
-from audit.printable import visible
+from preflight import terminal
+from preflight.ending import Ending, ExitCode
+from preflight.terminal import visible
 
+ENDING = Ending("audit", "Nothing that was published before has changed")
 LEAST_ADDRESS_SPACE = 4 << 30  # bytes
 
 
@@ -28,23 +29,21 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
             return ExitCode.USAGE
         return int(run() or ExitCode.CLEAN)
     except MachineError as error:
-        return _ends(f"audit: {visible(str(error))}", ExitCode.NO_RESULT)
+        return ENDING.end(visible(str(error)), ExitCode.NO_RESULT)
     except AuditError as error:
-        return _ends(f"audit: {visible(str(error))}", ExitCode.USAGE)
+        return ENDING.end(visible(str(error)), ExitCode.USAGE)
     except KeyboardInterrupt:
-        return _ends("\nStopped.", ExitCode.INTERRUPTED)
+        terminal.write_message("\nStopped.")
+        return ExitCode.INTERRUPTED
     except (BrokenPipeError, SystemExit):
         return ExitCode.CLEAN  # the reader of a help page left: the parser's own way to say so
     except terminal.OutputError as error:
-        return _ends(
-            f"audit: the answer cannot be written to standard output ({error}). What was published "
-            "stays published.",
-            ExitCode.NO_RESULT,
-        )
+        sentence = f"the answer cannot be written to standard output ({error})."
+        return ENDING.end(f"{sentence} What was published stays published.", ExitCode.NO_RESULT)
     except Exception as error:  # noqa: BLE001 - a traceback in front of a user is a bug
         if machine := find_machine_error(error):
             _trace(error)
-            return _ends(f"audit: {visible(str(machine))}", ExitCode.NO_RESULT)
+            return ENDING.end(visible(str(machine)), ExitCode.NO_RESULT)
         if isinstance(error, OSError):
             return _of_the_machine(error)
         return _wrong_call(error) or _internal(error)
@@ -55,10 +54,11 @@ def _has_address_space() -> bool:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY or limit >= LEAST_ADDRESS_SPACE:
         return True
-    terminal.write_message(
-        f"audit: this shell limits the address space to {limit >> 20:,} MiB (`ulimit -v`), and the "
+    ENDING.end(
+        f"this shell limits the address space to {limit >> 20:,} MiB (`ulimit -v`), and the "
         f"libraries need {LEAST_ADDRESS_SPACE >> 20:,} MiB: raise it, or bound the memory of the "
-        "container instead."
+        "container instead.",
+        ExitCode.USAGE,
     )
     return False
 
@@ -67,16 +67,12 @@ def _has_folder() -> bool:
     try:
         return bool(os.getcwd())
     except OSError:
-        terminal.write_message(
-            "audit: the folder you are in does not exist any more: go to another (`cd`), and run "
-            "the command again."
+        ENDING.end(
+            "the folder you are in does not exist any more: go to another (`cd`), and run the "
+            "command again.",
+            ExitCode.USAGE,
         )
         return False
-
-
-def _ends(sentence: str, code: ExitCode) -> ExitCode:
-    terminal.write_message(sentence)
-    return code
 
 
 def _wrong_call(error: Exception) -> int | None:
@@ -85,7 +81,8 @@ def _wrong_call(error: Exception) -> int | None:
         return None
     text = io.StringIO()
     error.show(file=text)
-    return _ends(text.getvalue().rstrip("\n"), ExitCode.USAGE)
+    terminal.write_message(text.getvalue().rstrip("\n"))
+    return ExitCode.USAGE
 
 
 # What a user can mend: another place, a name that is shorter, a right to read or write.
@@ -101,26 +98,15 @@ def _of_the_machine(error: OSError) -> ExitCode:
     what = visible(error.strerror or str(error))
     place = f"{visible(os.fsdecode(error.filename))}: " if error.filename else ""
     if error.errno in _MENDABLE:
-        return _ends(
-            f"audit: {place}{what}. Check this path and your rights to it.", ExitCode.USAGE
-        )
-    return _ends(
-        f"audit: no result, because the machine failed: {place}{what}. Nothing that was published "
-        "before has changed.",
-        ExitCode.NO_RESULT,
-    )
+        return ENDING.end(f"{place}{what}. Check this path and your rights to it.", ExitCode.USAGE)
+    return ENDING.machine_failed(f"{place}{what}")
 
 
 def _internal(error: Exception) -> ExitCode:
     from audit.errors import error_place, error_text
 
     _trace(error)
-    return _ends(
-        f"audit: no result, because this program failed: {error_text(error)} "
-        f"({error_place(error)}). Nothing that was published before has changed; please "
-        "report this. `--trace` shows the traceback.",
-        ExitCode.NO_RESULT,
-    )
+    return ENDING.program_failed(f"{error_text(error)} ({error_place(error)})")
 
 
 def _trace(error: Exception) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from audit.cli.apply import write_plan
-from audit.cli.review import RunArgument, print_lines, quoted, write_note
+from audit.cli.options import RunArgument, print_lines, quoted, write_note
 
 MOST = 12  # files in a list
 
@@ -66,9 +66,9 @@ def export_command(
     replace: Annotated[bool, typer.Option("--replace", help="Replace files that exist.")] = False,
 ) -> None:
     """Write what a run found and what was decided, as tables; touches no file of the dataset."""
-    from audit.applying.exporting import describe_tables
     from audit.errors import UsageError
-    from audit.review import export as exports
+    from audit.exports import export as exports
+    from audit.exports.export import describe_tables
 
     named = {
         "manifest": manifest, "quarantine": quarantine, "changes": changes, "pairs": pairs,
@@ -98,7 +98,8 @@ def export_command(
 def _export_folder(
     run: Path, out: Path, form: ExportFormat, annotations: Sequence[str], replace: bool
 ) -> None:
-    from audit.applying.exporting import TOOLS, export_as
+    from audit.exports.export import export_as
+    from audit.exports.review_tasks import TOOLS
 
     made = export_as(run, out, form.value, annotations=annotations, replace=replace)
     print_lines([*_file_lines(made.files), *made.said])

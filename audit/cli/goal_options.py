@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -20,7 +20,7 @@ from audit.errors import UsageError
 
 if TYPE_CHECKING:
     from audit.subset import Goal
-    from audit.subset.estimate import Estimand as Target
+    from audit.subset.goal import Estimand as Target
 
 
 def option(name: str, text: str) -> Any:
@@ -36,14 +36,6 @@ class Estimand(StrEnum):
     DEDUPLICATED = "deduplicated"
 
 
-class AllocationChoice(StrEnum):
-    """How units go to strata."""
-
-    PROPORTIONAL = "proportional"
-    EQUAL = "equal"
-    NEYMAN = "neyman"
-
-
 # Options that other commands of the group have too.
 SplitOption = Annotated[str, option("--split", "Split to draw from; `all` takes every file.")]
 GroupOption = Annotated[
@@ -53,8 +45,6 @@ PredictionsOption = Annotated[
     list[Path] | None,
     option("--predictions", "CSV or Parquet of an earlier model; twice for two models."),
 ]
-ConfidenceOption = Annotated[float, option("--confidence", "Confidence of the intervals.")]
-LooksOption = Annotated[int, option("--looks", "Comparisons fixed in advance.")]
 # Of commands that read a drawn subset: what it was planned for, unless it does not say.
 KeptConfidenceOption = Annotated[
     float | None, option("--confidence", "Confidence of the intervals (default: as planned, 0.95).")
@@ -69,9 +59,6 @@ FromOption = Annotated[
     option("--from", "List of examples (CSV, Parquet) in place of a run: id, label, any columns."),
 ]
 UnlabelledOption = Annotated[bool, option("--unlabelled", "The list has no classes yet.")]
-NoLabelStrataOption = Annotated[
-    bool, option("--no-label-strata", "The label forms no strata; only --by does.")
-]
 
 
 @dataclass(frozen=True)
@@ -89,13 +76,15 @@ class GoalOptions:
             "--by", "Column that forms strata with the label; repeatable; `confidence` works too."
         ),
     ] = None
-    no_label_strata: NoLabelStrataOption = False
+    no_label_strata: Annotated[
+        bool, option("--no-label-strata", "The label forms no strata; only --by does.")
+    ] = False
     group: GroupOption = None
     predictions: PredictionsOption = None
-    confidence: ConfidenceOption = 0.95
+    confidence: Annotated[float, option("--confidence", "Confidence of the intervals.")] = 0.95
     power: Annotated[float, option("--power", "Chance to detect a difference.")] = 0.8
     allocation: Annotated[
-        AllocationChoice | None,
+        Literal["proportional", "equal", "neyman"] | None,
         option("--allocation", "How units go to strata (default: by metric)."),
     ] = None
     estimand: Annotated[
@@ -124,7 +113,7 @@ class GoalOptions:
             "by_label": not self.no_label_strata,
             "group": self.group,
             "deduplicated": Estimand.DEDUPLICATED in (self.estimand or ()),
-            "allocation": None if self.allocation is None else self.allocation.value,
+            "allocation": self.allocation,
         }
 
     def goal(self) -> Goal:
@@ -156,7 +145,7 @@ class PlanOptions(GoalOptions):
     throughput: Annotated[
         str | None, option("--throughput", "Files per second, or a saved profiler session.")
     ] = None
-    looks: LooksOption = 1
+    looks: Annotated[int, option("--looks", "Comparisons fixed in advance.")] = 1
     label_noise: Annotated[
         str | None, option("--label-noise", "Rate of wrong labels, or `auto` for the audit's.")
     ] = None
@@ -225,7 +214,7 @@ def model_names(paths: Sequence[Path]) -> list[str]:
 
 
 def _files_per_second(text: str | None) -> float | None:
-    from audit.subset.throughput import session_throughput
+    from audit.subset.goal import session_throughput
 
     if text is None:
         return None

@@ -6,51 +6,45 @@ is said in `exit_codes`.
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli import terminal
 from audit.cli.apply import apply_command
-from audit.cli.diff import diff_command
-from audit.cli.drift import drift_command
+from audit.cli.compare import diff_command, drift_command, expect_command
 from audit.cli.ending import exit_code_of
-from audit.cli.expect import expect_command
 from audit.cli.export import export_command
-from audit.cli.labels import labels_command
-from audit.cli.needs import needs_command
+from audit.cli.help import ABOUT, Command, Commands, say_next, show_all_options
+from audit.cli.options import ConfigOption, JobsOption, JsonOption, OwnOption, RunArgument
 from audit.cli.review import decide_command, log_command, tags_command, undo_command
-from audit.cli.scan import (
-    ConfigOption,
-    JsonOption,
-    RunArgument,
-    recheck_command,
-    report_command,
-    scan_command,
-)
-from audit.cli.select import select_command
+from audit.cli.scan import recheck_command, report_command, scan_command
+from audit.cli.select import labels_command, needs_command, select_command
 from audit.cli.subset import app as subset_app
 from audit.cli.verify import verify_command
-from audit.printable import visible, visible_frame
+from preflight import terminal
+from preflight.terminal import visible, without_help_all
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from audit.pairs.overlap import OverlapReport
+    from audit.neighbors.pairs.overlap import OverlapReport
 
 app = typer.Typer(
-    help="Find what is wrong with an image dataset before anyone trains on it.",
-    no_args_is_help=True,
+    cls=Commands,
+    help=ABOUT,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.callback(invoke_without_command=True)(say_next)
 app.add_typer(subset_app, name="subset")
-app.command("scan")(scan_command)
-app.command("recheck")(recheck_command)
-app.command("report")(report_command)
+app.command("scan", cls=Command)(scan_command)
+app.command("recheck", cls=Command)(recheck_command)
+app.command("report", cls=Command)(report_command)
 
 
 @app.command(name="show")
@@ -62,8 +56,8 @@ def show_command(
     ] = None,
 ) -> None:
     """Tell everything known of one file, or what two files share."""
+    from audit.report.file_card import card_text
     from audit.report.file_card import make_file_card as show_file
-    from audit.report.file_card_text import card_text
 
     width, styled = terminal.width(), terminal.is_terminal()
     if other is None:
@@ -78,18 +72,17 @@ def show_command(
 @app.command()
 def overlap(
     new: Annotated[list[str], typer.Argument(help="NEW ... RUN: new images, then the run.")],
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Processes (default: cores).")
-    ] = None,
+    jobs: JobsOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tell which images of folder NEW show a picture that RUN holds; reads no image of RUN's."""
     from audit.checking.config import load_config
     from audit.errors import UsageError
-    from audit.executors import Processes, usable_cores
-    from audit.pairs.overlap import find_overlap
+    from audit.machine.executors import Processes
+    from audit.neighbors.pairs.overlap import find_overlap
     from audit.sources import open_source
+    from preflight.cores import usable_cores
 
     if len(new) < 2:
         raise UsageError("overlap takes NEW and RUN: audit overlap new_images runs/images.")
@@ -105,13 +98,13 @@ def overlap(
 
 for name, command in (
     ("decide", decide_command), ("undo", undo_command), ("log", log_command),
-    ("tags", tags_command),
     ("export", export_command), ("verify", verify_command),
     ("diff", diff_command), ("expect", expect_command), ("drift", drift_command),
     ("labels", labels_command), ("needs", needs_command), ("apply", apply_command),
     ("select", select_command),
 ):  # fmt: skip
     app.command(name)(command)
+app.command("tags", hidden=True)(tags_command)  # what `log --tags` was called
 
 
 @app.command(name="app")
@@ -132,36 +125,43 @@ def serve_app(
     ] = True,
 ) -> None:
     """Look at runs and profiles in the browser, and decide."""
-    from audit.ui.launch import serve
+    from audit.ui.server import serve
 
     serve([str(path) for path in runs or ()], address, port, browser=browser)
 
 
 @app.command()
-def explain(code: Annotated[str, typer.Argument(help="Check code, such as DUP001.")]) -> None:
-    """Print the page of a check: what it does, why it matters, what to do."""
+def explain(
+    code: Annotated[
+        str | None, typer.Argument(help="Check code, such as DUP001; without it, all are listed.")
+    ] = None,
+    config: ConfigOption = None,
+    own: OwnOption = None,
+) -> None:
+    """Print the page of a check: what it does, why it matters, what to do; or list the checks."""
     from audit.checking.check import page, select_checks
+    from audit.checking.config import load_config
+    from audit.checking.own import load_own
+    from audit.errors import UsageError
 
-    for check in select_checks([code]):
+    if code is None:
+        list_checks(own=own)
+        return
+    try:
+        checks = select_checks([code])
+    except UsageError:  # none of ours: only then is code of the user's run
+        checks = select_checks([code], load_own([*load_config(config).own, *(own or ())]).checks)
+    for check in checks:
         terminal.write_text(page(check))
 
 
-@app.command(name="checks")
-def list_checks(
-    write_docs: Annotated[
-        bool,
-        typer.Option("--write-docs", help="Regenerate audit/checks/README.md and docs/schema.md."),
-    ] = False,
-) -> None:
+@app.command(name="checks", hidden=True)  # what `explain` without a code was called
+def list_checks(own: OwnOption = None) -> None:
     """List every check."""
-    from audit.checking.check import all_checks
+    from audit.checking.check import select_checks
+    from audit.checking.own import load_own
 
-    if write_docs:
-        from audit.checking.docs import write_all
-
-        terminal.write_message("Wrote " + ", ".join(map(str, write_all())) + ".")
-        return
-    for check in all_checks().values():
+    for check in select_checks(None, load_own(own or ()).checks):
         summary = (type(check).__doc__ or "").strip().splitlines()[0]
         terminal.write_text(f"{check.code}  {check.severity:<8} {check.name:<26} {summary}")
 
@@ -208,6 +208,8 @@ def _table(frame: pl.DataFrame) -> str:
     """Return the first rows as a table; a line break in a cell or a name is none of the table."""
     import polars as pl
 
+    from audit.sources.tables import visible_frame
+
     with pl.Config(
         tbl_rows=1000,
         tbl_cols=100,
@@ -222,9 +224,14 @@ def _table(frame: pl.DataFrame) -> str:
 
 def command_line() -> None:
     """Run the command line; what goes wrong becomes one sentence and an exit code."""
+    # Steps that gain from more threads of BLAS ask for them; elsewhere they wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(200_000, 20, 50)  # imports alone begin 400 collections, for nothing
     terminal.prepare_streams()
+    words, every = without_help_all(sys.argv[1:])
+    show_all_options(every)
     # Not standalone: its own messages would reach the terminal as they are.
-    code = exit_code_of(lambda: app(standalone_mode=False))
+    code = exit_code_of(lambda: app(words, standalone_mode=False))
     terminal.close_streams()
     sys.exit(code)
 

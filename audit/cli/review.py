@@ -11,25 +11,35 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli import terminal
-from audit.printable import visible
+from audit.cli.options import JsonOption, RunArgument, print_lines, quoted, write_note
+from preflight import terminal
 
 if TYPE_CHECKING:
-    from audit.review.keeper_rules import Summary
-    from audit.review.ledger import Decision, Entry
+    from audit.decisions.keeper_rules import Summary
+    from audit.decisions.ledger import Decision, Entry
 
 SHOWN = 5  # examples in a preview
 
 
-RunArgument = Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")]
 ByOption = Annotated[str | None, typer.Option("--by", help="Who decides (default: login name).")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+@dataclass(frozen=True)
+class _Picked:
+    """What is decided about, how it was picked, and how it is signed."""
+
+    things: Sequence[str]
+    codes: Sequence[str]
+    where: str | None
+    note: str
+    by: str | None
+    yes: bool
 
 
 def decide_command(
@@ -62,7 +72,6 @@ def decide_command(
             "--drop-from", help="Split to drop from in groups across splits; repeatable, in order."
         ),
     ] = None,
-    take_from: Annotated[list[str] | None, typer.Option("--take-from", hidden=True)] = None,
     source: Annotated[
         Path | None,
         typer.Option("--from", help="What people changed in Label Studio (.json), CVAT (.xml)."),
@@ -80,30 +89,28 @@ def decide_command(
     if dry_run and yes:
         raise UsageError("--dry-run records nothing, and --yes records: leave one of them out.")
     if source is not None:
-        if things or verdict or code or where or rule or drop_from or take_from:
+        if things or verdict or code or where or rule or drop_from:
             raise UsageError("--from FILE says by itself what is decided: leave the rest out.")
         _decide_by_file(run, source, note, by, yes)
         return
-    if dry_run and things and not (rule or drop_from or take_from):
+    if dry_run and things and not (rule or drop_from):
         raise UsageError("--dry-run goes with what picks in bulk: --code, --where, --rule, --from.")
-    # `--take-from` is the name that 0.1 gave to `--drop-from`.
-    splits = [*(drop_from or ()), *(take_from or ())]
-    if rule or splits:
+    picked = _Picked(things or [], code or [], where, note, by, yes)
+    if rule or drop_from:
         if where or verdict or len(code or ()) != 1:
             raise UsageError("--rule and --drop-from go with one --code, such as --code DUP003.")
-        chosen = (code or [""])[0].upper()
-        _decide_by_rule(run, chosen, rule or "largest", things or None, splits, note, by, yes)
+        _decide_by_rule(run, picked, rule or "largest", drop_from or ())
         return
     if verdict is None:
         raise UsageError("Say what to decide: --as drop, for one, or --code DUP003 --rule largest.")
     if bool(things) + bool(code) + bool(where) != 1:
         raise UsageError("Name findings or samples, or pick them with --code or with --where.")
-    _decide(run, things or [], verdict, code or [], where, note, by, yes)
+    _decide(run, picked, verdict)
 
 
 def _decide_by_file(run: Path, path: Path, note: str, by: str | None, yes: bool) -> None:
-    from audit.review.ledger import Ledger
-    from audit.review.review_files import read_review
+    from audit.decisions.ledger import Ledger
+    from audit.exports.review_tasks import read_review
 
     found = read_review(run, path, note, by)
     verbs = Counter(f"{e.verb}:{e.value}" if e.value else str(e.verb) for e in found.entries)
@@ -121,45 +128,40 @@ def _decide_by_file(run: Path, path: Path, note: str, by: str | None, yes: bool)
         _say_recorded(run, Ledger(run).record(found.entries))
 
 
-def _decide_by_rule(
-    run: Path, code: str, rule: str, fingerprints: Sequence[str] | None, splits: Sequence[str],
-    note: str, by: str | None, yes: bool,
-) -> None:  # fmt: skip
-    from audit.review import keeper_rules
+def _decide_by_rule(run: Path, picked: _Picked, rule: str, splits: Sequence[str]) -> None:
+    from audit.decisions import keeper_rules
 
-    proposal = keeper_rules.propose(run, code, rule, fingerprints, splits)
+    code = picked.codes[0].upper()
+    proposal = keeper_rules.propose(run, code, rule, picked.things or None, splits)
     drops = proposal.filter(~proposal["keep"].fill_null(True))
     shown = [f"{i}  {w}" for i, w in drops.select("sample_id", "why").head(SHOWN).iter_rows()]
     said = _proposal_lines(keeper_rules.summarise(proposal))
     print_lines([*said, *_examples(shown, drops.height)])
-    if _is_confirmed(yes, drops.height):
-        _say_recorded(run, keeper_rules.apply_rule(run, proposal, note, by))
+    if _is_confirmed(picked.yes, drops.height):
+        _say_recorded(run, keeper_rules.apply_rule(run, proposal, picked.note, picked.by))
 
 
-def _decide(
-    run: Path, things: Sequence[str], verdict: str, codes: Sequence[str], where: str | None,
-    note: str, by: str | None, yes: bool,
-) -> None:  # fmt: skip
-    from audit.review import decisions
-    from audit.review.ledger import Ledger
+def _decide(run: Path, picked: _Picked, verdict: str) -> None:
+    from audit.decisions import decisions
+    from audit.decisions.ledger import Ledger
 
     verb, value = decisions.parse_verb(verdict)
     if verb == "fix":
-        _decide_fixes(run, things, codes, where, value, note, by, yes)
+        _decide_fixes(run, picked, value)
         return
-    if where is not None:
-        ids = decisions.select_samples(run, where)
-        entries = decisions.sample_entries(
-            run, ids, verb, value, note or f"where {where}", by
-        )  # fmt: skip
-    elif codes:
-        entries = decisions.finding_entries(run, codes, verb, value, note, by)
+    signed = (verb, value, picked.note, picked.by)
+    if picked.where is not None:
+        ids = decisions.select_samples(run, picked.where)
+        note = picked.note or f"where {picked.where}"
+        entries = decisions.sample_entries(run, ids, verb, value, note, picked.by)
+    elif picked.codes:
+        entries = decisions.finding_entries(run, picked.codes, *signed)
     else:
-        prints, names = _split(run, things)
-        entries = decisions.named_entries(run, prints, names, verb, value, note, by)
-    if where is not None or codes:
+        findings, samples = _split(run, picked.things)
+        entries = decisions.named_entries(run, findings, samples, *signed)
+    if picked.where is not None or picked.codes:
         print_lines(_preview(run, entries))
-        if not _is_confirmed(yes, len(entries)):
+        if not _is_confirmed(picked.yes, len(entries)):
             return
     _say_recorded(run, Ledger(run).record(entries))
     renamed = value if verb in ("relabel", "move") else None
@@ -167,17 +169,15 @@ def _decide(
         write_note(warning)
 
 
-def _decide_fixes(
-    run: Path, things: Sequence[str], codes: Sequence[str], where: str | None,
-    name: str | None, note: str, by: str | None, yes: bool,
-) -> None:  # fmt: skip
+def _decide_fixes(run: Path, picked: _Picked, name: str | None) -> None:
     """Show each annotation before and after; what was named by hand is recorded at once."""
+    from audit.decisions import box_fixes, decisions
+    from audit.decisions.ledger import Ledger
     from audit.errors import UsageError
-    from audit.review import box_fixes, decisions
-    from audit.review.ledger import Ledger
 
-    words, names = (list(codes), []) if codes else _split(run, things)
-    if where is not None or names:
+    codes = list(picked.codes)
+    words, names = (codes, []) if codes else _split(run, picked.things)
+    if picked.where is not None or names:
         raise UsageError("fix applies to findings: give fingerprints, or codes with --code BOX001.")
     proposed = decisions.plan_fixes(run, words, name)
     usable = [p for p in proposed if p.fixes]
@@ -189,8 +189,8 @@ def _decide_fixes(
     ]
     reasons = Counter(p.reason for p in proposed if not p.fixes)
     print_lines(lines + [f"  left open, {n:,}: {reason}" for reason, n in reasons.items()])
-    if not codes or _is_confirmed(yes, len(usable)):
-        entries = box_fixes.fix_entries(run, usable, name, note, by)
+    if not codes or _is_confirmed(picked.yes, len(usable)):
+        entries = box_fixes.fix_entries(run, usable, name, picked.note, picked.by)
         _say_recorded(run, Ledger(run).record(entries))
 
 
@@ -203,7 +203,7 @@ def undo_command(
     ] = False,
 ) -> None:
     """Take back your last decisions; they stay in the log, marked as undone."""
-    from audit.review.ledger import Ledger
+    from audit.decisions.ledger import Ledger
 
     undone = Ledger(run).undo(n, by, anyone=anyone)
     for batch, count in Counter(decision.batch for decision in undone).items():
@@ -217,12 +217,18 @@ def log_command(
     stale: Annotated[
         bool, typer.Option("--stale", help="Only what does not apply any more, and why.")
     ] = False,
+    tags: Annotated[
+        bool, typer.Option("--tags", help="The tags, and how many samples each is on.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the decisions, newest first; stale and undone ones are marked."""
-    from audit.review.ledger import Ledger
-    from audit.review.status import apply_decisions
-    from audit.review.tags import stale_tags
+    if tags:
+        tags_command(run, as_json)
+        return
+    from audit.decisions.decisions import stale_tags
+    from audit.decisions.ledger import Ledger
+    from audit.decisions.waivers import apply_decisions
 
     # Only a decision that was not undone can be stale, and only the run itself can tell.
     reasons = dict(apply_decisions(run).stale.select("decision", "reason").iter_rows())
@@ -247,7 +253,7 @@ def log_command(
 
 def tags_command(run: RunArgument, as_json: JsonOption = False) -> None:
     """List the tags of a run's samples, and how many each is on; `audit decide --as tag:NAME`."""
-    from audit.review.tags import count_tags, stale_tags
+    from audit.decisions.decisions import count_tags, stale_tags
 
     counts = dict(count_tags(run).iter_rows())
     if as_json:
@@ -265,9 +271,9 @@ def tags_command(run: RunArgument, as_json: JsonOption = False) -> None:
 
 def _split(run: Path, things: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the fingerprints, and the ids of the samples that the other words name."""
+    from audit.decisions.decisions import CODE, FINGERPRINT
     from audit.errors import UsageError
     from audit.report.file_card import find_samples
-    from audit.review.decisions import CODE, FINGERPRINT
 
     prints = [thing for thing in things if FINGERPRINT.match(thing)]
     names = [thing for thing in things if not FINGERPRINT.match(thing)]
@@ -278,7 +284,7 @@ def _split(run: Path, things: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _preview(run: Path, entries: Sequence[Entry]) -> list[str]:
     """Return what a bulk decision would record."""
-    from audit.review.decisions import count_by_split
+    from audit.decisions.decisions import count_by_split
 
     samples = [entry.subject for entry in entries if entry.kind == "sample"]
     findings = len(entries) - len(samples)
@@ -297,7 +303,7 @@ def _preview(run: Path, entries: Sequence[Entry]) -> list[str]:
 
 
 def _proposal_lines(summary: Summary) -> list[str]:
-    from audit.review.keeper_rules import SPLIT_NEEDED
+    from audit.decisions.keeper_rules import SPLIT_NEEDED
 
     hint = {SPLIT_NEEDED: " (name it with --drop-from)"}
     dropped = sum(summary.drops.values())
@@ -317,14 +323,15 @@ def _is_confirmed(yes: bool, n: int) -> bool:
 
 
 def _say_recorded(run: Path, decided: Sequence[Decision]) -> None:
-    from audit.review.ledger import whoami
+    from audit.decisions.ledger import whoami
 
     if decided:
         who = decided[0].by
         mine = "" if who == whoami() else f" --by {shlex.quote(who)}"
         write_note(
             f"Recorded {_counted(len(decided), 'decision')} as batch {decided[0].batch} by {who}; "
-            f"`audit undo {quoted(run)}{mine}` takes them back."
+            f"`audit undo {quoted(run)}{mine}` takes them back, "
+            f"`audit export {quoted(run)} --manifest kept.csv` writes what stays."
         )
 
 
@@ -357,19 +364,3 @@ def _counted(n: int, noun: str) -> str:
     from audit.report.wording import counted
 
     return counted(n, noun)
-
-
-def quoted(run: Path) -> str:
-    """Return a run as a word of a command line."""
-    return shlex.quote(str(run))
-
-
-def print_lines(lines: Sequence[str]) -> None:
-    """Print lines to stdout; what is in a name can steer no terminal."""
-    for line in lines:
-        terminal.write_text(visible(line))
-
-
-def write_note(text: str) -> None:
-    """Print a line to stderr, likewise."""
-    terminal.write_message(visible(text))

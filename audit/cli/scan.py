@@ -10,38 +10,38 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli import terminal
-from audit.cli.diff import fails, write_diff
-from audit.cli.exit_codes import ExitCode, FailOn, strongest
-from audit.cli.expect import unmet, write_outcomes
+from audit.cli.compare import FailOn, fails, unmet, write_diff, write_outcomes
+from audit.cli.options import (
+    ChecksOption,
+    ConfigOption,
+    JobsOption,
+    JsonOption,
+    LockOption,
+    OwnOption,
+    RunArgument,
+    TraceOption,
+    scan_option,
+)
+from audit.scanning.options import PROCESSES, ScanOptions
+from preflight import terminal
+from preflight.ending import ExitCode, strongest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from audit.expectations import JudgedExpectation
+    from audit.compare.diff import RunDiff
+    from audit.compare.expectations import JudgedExpectation
     from audit.report import Report
-    from audit.run_diff import RunDiff
-    from audit.scanning import ScanResult
+    from audit.scanning.measuring import Progress
+    from audit.scanning.scanning import ScanResult
 
-RunArgument = Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")]
 FailOption = Annotated[
     FailOn,
     typer.Option("--fail-on", help="Exit with 1 at this severity; new: beyond the --baseline."),
 ]
-ChecksOption = Annotated[
-    str | None,
-    typer.Option("--checks", help="Codes, prefixes or names, comma-separated: DUP,IMG003."),
+FullOption = Annotated[
+    bool, typer.Option("--full", help="Print the whole report, as `audit report RUN` does.")
 ]
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="Settings (default ./audit.toml).")
-]
-TraceOption = Annotated[
-    bool, typer.Option("--trace", help="Print the traceback of a check or reader that failed.")
-]
-LockOption = Annotated[
-    bool, typer.Option("--lock/--no-lock", help="Keep other writers out of the run meanwhile.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
 def scan_command(
@@ -52,83 +52,65 @@ def scan_command(
     out: Annotated[
         Path | None, typer.Option("--out", help="Run directory (default runs/<dataset name>).")
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Processes (default: cores).")
-    ] = None,
-    executor: Annotated[
-        str, typer.Option("--executor", help="processes of this machine, or ray (extra).")
-    ] = "processes",
-    address: Annotated[
-        str, typer.Option("--address", help="Ray cluster (default: the one of this machine).")
-    ] = "auto",
-    parts: Annotated[
-        str | None,
-        typer.Option(
-            "--parts", help="Folder or address that all nodes share: rows go by way of it."
-        ),
-    ] = None,
+    jobs: JobsOption = None,
+    executor: Annotated[str, scan_option("executor")] = PROCESSES,
+    address: Annotated[str, scan_option("address")] = "auto",
+    parts: Annotated[str | None, scan_option("parts")] = None,
     checks: ChecksOption = None,
-    layout: Annotated[
-        str | None,
-        typer.Option("--layout", help="split/class/file, class/file, split/file or flat."),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", help="Glob of files to leave out; repeatable.")
-    ] = None,
-    root: Annotated[
-        list[str] | None, typer.Option("--root", help="OLD=NEW: read a manifest's paths elsewhere.")
-    ] = None,
-    embeddings: Annotated[
-        Path | None,
-        typer.Option("--embeddings", help="Own vectors by path (.npy, .parquet), to judge labels."),
-    ] = None,
-    embedder: Annotated[
-        str | None,
-        typer.Option("--embedder", help="Own model: file.py:make, model.onnx, or lite0 (extra)."),
-    ] = None,
-    predictions: Annotated[
-        Path | None,
-        typer.Option(
-            "--predictions", help="Class probabilities by path, or boxes as COCO results."
-        ),
-    ] = None,
+    layout: Annotated[str | None, scan_option("layout")] = None,
+    exclude: Annotated[list[str] | None, scan_option("exclude")] = None,
+    root: Annotated[list[str] | None, scan_option("roots", "--root")] = None,
+    embeddings: Annotated[Path | None, scan_option("embeddings")] = None,
+    embedder: Annotated[str | None, scan_option("embedder")] = None,
+    predictions: Annotated[Path | None, scan_option("predictions")] = None,
     config: ConfigOption = None,
+    own: OwnOption = None,
     baseline: Annotated[
         Path | None,
         typer.Option("--baseline", help="Run of an earlier audit: tell what changed since."),
     ] = None,
     fail_on: FailOption = FailOn.ERROR,
+    full: FullOption = False,
     as_json: JsonOption = False,
-    verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Hash every file: find edits that size and times hide."),
-    ] = False,
+    verify: Annotated[bool, scan_option("verify")] = False,
     lock: LockOption = True,
     trace: TraceOption = False,
+    timing: Annotated[
+        bool, typer.Option("--timing", help="Print the wall and CPU seconds of each stage.")
+    ] = False,
 ) -> None:
     """Index a dataset and report what is wrong with it; run it again after any change."""
-    from audit.expectations import judge_expectations, parse_expectations
-    from audit.progress import ProgressBar
+    from audit.compare.expectations import judge_expectations, parse_expectations
     from audit.report import collect_report
-    from audit.scan_request import prepare_request
+    from audit.scanning.estimate import Forecast
+    from audit.scanning.measuring import PHASE_WORDS
+    from preflight.cores import usable_cores
+    from preflight.progress import ProgressBar
 
     _need_baseline(fail_on, baseline)
     earlier = None
     if baseline is not None:
-        from audit.run_diff import Snapshot
+        from audit.compare.diff import Snapshot
 
         earlier = Snapshot.of(baseline)  # before the scan, which may be of the same run
-    request = prepare_request(
-        source, out, layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
-        embeddings=embeddings, embedder=embedder, predictions=predictions, config=config,
-        checks=_words(checks), jobs=jobs, executor=executor, address=address, parts=parts,
+    options = ScanOptions(
+        layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
+        checks=_words(checks), embeddings=embeddings, embedder=embedder, predictions=predictions,
+        config=config, own=own or (), jobs=jobs, executor=executor, address=address, parts=parts,
         lock=lock, verify=verify,
     )  # fmt: skip
+    request = options.prepare(source, out)
     expected = parse_expectations(request.config.expect)
     terminal.write_message(request.source.describe())
     try:
-        with ProgressBar() as bar:
-            result = request.carry_out(bar)
+        with ProgressBar(PHASE_WORDS) as bar:
+            forecast = Forecast(bar.say, jobs or usable_cores())
+
+            def show(state: Progress) -> None:
+                bar(state)
+                forecast(state)
+
+            result = request.carry_out(show)
     except KeyboardInterrupt:
         again = " ".join(["audit", "scan", *source, "--out", str(request.run)])
         terminal.write_message(f"\nStopped. Nothing is lost: `{again}` goes on from here.")
@@ -136,35 +118,42 @@ def scan_command(
     terminal.write_message(_what_happened(result))
     diff = None
     if earlier is not None:
-        from audit.run_diff import Snapshot, compare_snapshots
+        from audit.compare.diff import Snapshot, compare_snapshots
 
         diff = compare_snapshots(earlier, Snapshot.of(request.run))
-    report = collect_report(request.run, scan_seconds=result.seconds)
+    report = collect_report(request.run, laps=result.laps)
+    if timing:
+        terminal.write_message(_stage_table(report))
     outcomes = judge_expectations(request.run, expected) if expected else []
-    _finish(report, fail_on, as_json, trace, diff, outcomes)
+    _finish(report, fail_on, as_json, trace, diff, outcomes, full)
 
 
 def recheck_command(
     run: RunArgument,
     checks: ChecksOption = None,
     config: ConfigOption = None,
+    own: OwnOption = None,
     fail_on: FailOption = FailOn.ERROR,
+    full: FullOption = False,
     as_json: JsonOption = False,
     lock: LockOption = True,
     trace: TraceOption = False,
 ) -> None:
     """Run the checks again over what a scan measured, with other thresholds; reads no image."""
-    from audit import scanning
+    from dataclasses import replace
+
     from audit.checking.config import load_config
-    from audit.progress import ProgressBar
     from audit.report import collect_report
+    from audit.scanning import scanning
+    from audit.scanning.measuring import PHASE_WORDS
+    from preflight.progress import ProgressBar
 
     _need_baseline(fail_on, None)
-    with ProgressBar() as bar:
-        scanning.recheck(
-            run, checks=_words(checks), config=load_config(config), progress=bar, lock=lock
-        )
-    _finish(collect_report(run), fail_on, as_json, trace)
+    with ProgressBar(PHASE_WORDS) as bar:
+        settings = load_config(config)
+        settings = replace(settings, own=(*settings.own, *(own or ())))
+        scanning.recheck(run, checks=_words(checks), config=settings, progress=bar, lock=lock)
+    _finish(collect_report(run), fail_on, as_json, trace, full=full)
 
 
 def report_command(
@@ -181,7 +170,7 @@ def report_command(
         Path | None, typer.Option("--config", help="File with [expect] (default ./audit.toml).")
     ] = None,
     listed: Annotated[
-        str | None, typer.Option("--list", help="Print every finding of this check, one a line.")
+        str | None, typer.Option("--list", help="Print every finding of these checks, a line each.")
     ] = None,
     card: Annotated[
         bool,
@@ -194,6 +183,9 @@ def report_command(
         Path | None,
         typer.Option("--reviewed", help="Labels drawn by `audit labels`, answered: their cost."),
     ] = None,
+    pictures: Annotated[
+        bool, typer.Option("--pictures/--no-pictures", help="Small pictures in an HTML report.")
+    ] = True,
     as_json: JsonOption = False,
     trace: TraceOption = False,
 ) -> None:
@@ -212,15 +204,15 @@ def report_command(
     if card and output is None:
         _print_card(collected, licence)
     elif not files:
-        _finish(collected, FailOn.NEVER, as_json, trace)
+        _finish(collected, FailOn.NEVER, as_json, trace, full=True)
         return
     for path, kind in files:
         if card and path is output:
             made = list(write_card(collected, path, licence))
         else:
-            made = [write_report(collected, path, kind)]
+            made = [write_report(collected, path, kind, pictures=pictures)]
         terminal.write_message(f"Wrote {' and '.join(map(str, made))}.")
-    _exit(collected, FailOn.NEVER, trace)
+    _exit(collected, trace)
 
 
 def _check_card(card: bool, licence: str, as_json: bool) -> None:
@@ -239,11 +231,10 @@ def _print_card(report: Report, licence: str) -> None:
 
 
 def _with_expectations(report: Report, run: Path, config: Path | None) -> Report:
-    """Return the report with what `[expect]` says of the run."""
     from dataclasses import replace
 
     from audit.checking.config import load_config
-    from audit.expectations import judge_expectations, parse_expectations
+    from audit.compare.expectations import judge_expectations, parse_expectations
 
     expected = parse_expectations(load_config(config).expect)
     judged = judge_expectations(run, expected) if expected else []
@@ -265,58 +256,98 @@ def _need_baseline(fail_on: FailOn, baseline: Path | None) -> None:
 
 def _finish(
     report: Report, fail_on: FailOn, as_json: bool, trace: bool, diff: RunDiff | None = None,
-    outcomes: Sequence[JudgedExpectation] = (),
+    outcomes: Sequence[JudgedExpectation] = (), full: bool = False,
 ) -> None:  # fmt: skip
-    """Print the report, what changed since a baseline and what was expected; end with a code."""
+    """Print one screen or the `full` report, then what a baseline and what was expected say."""
     from audit.report import to_json, to_text
+    from audit.report.screen import error_lines, to_screen
 
+    cause = _cause(report, fail_on, diff, unmet(outcomes))
     if as_json:
         terminal.write_parts(to_json(report))
     else:
-        styled = terminal.is_terminal()
-        terminal.write_text(to_text(report, terminal.width(), styled), styled=styled)
+        styled, width = terminal.is_terminal(), terminal.width()
+        if full:
+            text = to_text(report, width, styled)
+        else:
+            text = to_screen(report, width, styled, cause)
+        terminal.write_text(text, styled=styled)
+        if not full and not styled and report.counts.error:
+            terminal.write_text("Errors")
+            terminal.write_parts(map(terminal.escape_controls, error_lines(report)))
         if diff is not None:
             terminal.write_text("")
             write_diff(diff)
         if outcomes:
             terminal.write_text("")
             write_outcomes(outcomes)
-    _exit(report, fail_on, trace, diff, unmet(outcomes))
+    _exit(report, trace, cause)
 
 
-def _exit(
-    report: Report, fail_on: FailOn, trace: bool, diff: RunDiff | None = None, unmet: int = 0
-) -> None:
+def _cause(report: Report, fail_on: FailOn, diff: RunDiff | None, unmet: int) -> str:
+    """Return what makes the command end with 1: the worst finding that counts; empty if nothing."""
+    from audit.records import Severity
+    from audit.report.wording import counted
+
+    if fail_on is FailOn.NEVER:
+        return ""
+    said = [counted(unmet, "expectation") + " not met"] if unmet else []
+    if diff is not None and fail_on.only_new:
+        return "; ".join([*said, *(["new findings"] if fails(diff, fail_on) else [])])
+    counts = report.counts
+    bad = counts.error + (counts.warning if fail_on is FailOn.WARNING else 0)
+    if bad:
+        thing = next((one for one in report.first if one.severity is Severity.ERROR), None)
+        thing = thing or next(iter(report.first))
+        codes = f"{thing.codes[0]} {thing.example_text}".strip()
+        more = f", and {bad - 1:,} more" if bad > 1 else ""
+        said.insert(0, f"{codes}{more}; `--fail-on never` ends with 0")
+    return "; ".join(said)
+
+
+def _exit(report: Report, trace: bool, cause: str = "") -> None:
     """End with what the report says: a part that failed counts whatever `--fail-on` is."""
     if trace:
         for part in report.failed:
             terminal.write_message(f"{part.sentence()}\n{part.trace}")
-    if diff is not None and fail_on.only_new:
-        bad = fails(diff, fail_on)
-    else:
-        counts = report.summary
-        bad = bool(counts["error"] or (fail_on is FailOn.WARNING and counts["warning"]))
     code = strongest(
-        ExitCode.FINDINGS if fail_on is not FailOn.NEVER and (bad or unmet) else ExitCode.CLEAN,
+        ExitCode.FINDINGS if cause else ExitCode.CLEAN,
         ExitCode.BROKEN_PART if report.failed else ExitCode.CLEAN,
     )
     if code:
         raise typer.Exit(code)
 
 
-def _list_findings(report: Report, code: str, *, alone: bool) -> None:
-    """Print every finding of a check; raises UsageError for a check that did not run."""
+def _list_findings(report: Report, codes: str, *, alone: bool) -> None:
+    """Print every finding of these checks; raises UsageError for one that did not run."""
     from audit.errors import UsageError
     from audit.report.text import finding_lines
 
     if not alone:
         raise UsageError("--list prints lines of text: leave out -o and --json.")
     ran = [check.code for check in report.checks]
-    if code.upper() not in ran:
-        raise UsageError(
-            f"--list {code}: no check of this code ran here: `audit report` names those that did."
-        )
-    terminal.write_parts(finding_lines(report, code.upper()))
+    wanted = [code.strip().upper() for code in codes.split(",")]
+    for code in wanted:
+        if code not in ran:
+            raise UsageError(
+                f"--list {code}: no check of this code ran here: `audit report` names those that "
+                "did."
+            )
+    for code in wanted:
+        terminal.write_parts(finding_lines(report, code))
+
+
+def _stage_table(report: Report) -> str:
+    """Return the stages of a scan with their seconds; `report` is as far as it was collected."""
+    stages = report.timing["stages"]
+    columns = ("wall_s", "cpu_s", "workers_cpu_s")
+    total = {"stage": "total"} | {name: sum(s[name] for s in stages) for name in columns}
+    head = f"{'stage':<10}{'wall s':>10}{'CPU s':>10}{'of workers':>12}"
+    rows = (
+        f"{s['stage']:<10}{s['wall_s']:>10.2f}{s['cpu_s']:>10.2f}{s['workers_cpu_s']:>12.2f}"
+        for s in (*stages, total)
+    )
+    return "\n".join([head, *rows])
 
 
 def _what_happened(result: ScanResult) -> str:
@@ -330,7 +361,7 @@ def _what_happened(result: ScanResult) -> str:
         parts.append(f"{result.moved:,} moved or renamed")
     if result.resumed:
         parts.append(f"{result.resumed:,} resumed from an unfinished scan")
-    seconds = sum(result.seconds.values())
+    seconds = sum(lap.wall_s for lap in result.laps.values())
     said = f"{', '.join(parts)}, in {seconds:.1f} s."
     if unseen := result.edited_unseen:
         named = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
@@ -345,7 +376,7 @@ def _words(text: str | None) -> list[str] | None:
         return None
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
-        raise UsageError("--checks names no check: `audit checks` lists codes and names.")
+        raise UsageError("--checks names no check: `audit explain` lists codes and names.")
     return words
 
 

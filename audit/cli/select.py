@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.subset_files import check_suffix, print_result, write_rows
-from audit.printable import visible
+from audit.cli.options import JobsOption, JsonOption, RunArgument, print_answer
+from audit.cli.subset import check_suffix, print_result, write_rows
+from audit.errors import UsageError
+from preflight import terminal
+from preflight.terminal import visible
+
+if TYPE_CHECKING:
+    from audit.compare.needs import PictureNeeds, Version
 
 
 class SelectionRule(StrEnum):
@@ -28,7 +36,7 @@ class DoubtMeasure(StrEnum):
 
 
 def select_command(
-    run: Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")],
+    run: RunArgument,
     n: Annotated[int, typer.Option("--n", min=1, help="Pictures to choose.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="x.csv or .parquet to write.")],
     by: Annotated[
@@ -58,9 +66,7 @@ def select_command(
         typer.Option("--cell", help="Column that makes cells with the class, for rare; repeatable"),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed chooses the same rows.")] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Choose the next pictures to label or to evaluate on, and say what they buy."""
     from audit.choosing.candidates import Wanted
@@ -77,3 +83,117 @@ def select_command(
         lambda: found.document() | {"output": str(output)},
         lambda: "\n".join(map(visible, [*found.lines(), f"Written: {output}."])),
     )
+
+
+# ---- audit labels ----
+
+
+def labels_command(
+    run: RunArgument,
+    draw: Annotated[
+        int | None, typer.Option("--draw", help="Draw so many labels at random, to review.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="CSV to write what was drawn to.")
+    ] = None,
+    reviewed: Annotated[
+        Path | None, typer.Option("--reviewed", help="That CSV, with yes or no under `wrong`.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Another seed draws other labels.")
+    ] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure how many labels are wrong: draw some at random, review them, read the interval."""
+    from audit.decisions.label_sample import draw_labels, estimate_wrong, write_drawn
+
+    if (draw is None) == (reviewed is None) or (draw is None) != (out is None):
+        raise UsageError(
+            "Give --draw N --out F.csv to draw labels, or --reviewed F.csv once they are reviewed."
+        )
+    if reviewed is not None:
+        found = estimate_wrong(run, reviewed)
+        text = json.dumps(asdict(found)) if as_json else visible(found.sentence())
+    else:
+        assert draw is not None
+        assert out is not None
+        write_drawn(draw_labels(run, draw, seed), out)
+        text = json.dumps({"drawn": draw, "path": str(out)}) if as_json else visible(
+            f"{draw:,} labels drawn into {out}: write yes or no under `wrong`, then "
+            f"`audit labels {run} --reviewed {out}`."
+        )  # fmt: skip
+    terminal.write_parts([text, "\n"])
+
+
+# ---- audit needs ----
+
+
+def needs_command(
+    run: RunArgument,
+    margin: Annotated[
+        float, typer.Option("--margin", help="Share of pictures that may be lost unnoticed.")
+    ] = 0.02,
+    pictures: Annotated[
+        int, typer.Option("--pictures", min=1, help="Pictures to open, at most.")
+    ] = 2000,
+    jobs: JobsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell how small the pictures may become, and whether colour, position and context matter."""
+    from audit.compare.needs import find_needs
+    from audit.machine.executors import Processes
+    from audit.picture.preview import LIMITS, TIMEOUT_S
+    from audit.scanning.measuring import PHASE_WORDS, Progress
+    from preflight.cores import usable_cores
+    from preflight.progress import ProgressBar
+
+    workers = Processes(jobs or usable_cores(), TIMEOUT_S, LIMITS.max_memory)
+    with ProgressBar(PHASE_WORDS) as bar:
+        found = find_needs(
+            run, workers, LIMITS, margin=margin, most=pictures,
+            advance=lambda done, total: bar(Progress("open", done, total)),
+        )  # fmt: skip
+    print_answer(as_json, found.document, lambda: needs_lines(found))
+
+
+def needs_lines(found: PictureNeeds) -> list[str]:
+    """Return what was found as lines for a terminal."""
+    if found.reason:
+        return [f"What the pictures need cannot be told: {found.reason}."]
+    lines = [
+        f"{found.pictures:,} pictures of {found.classes:,} classes, {found.independent:,} of them "
+        f"independent; a cheap classifier on their vectors names {found.accuracy:.1%} rightly "
+        f"(largest class: {found.largest_class:.1%}).",
+        "",
+        _verdict(found),
+        "",
+    ]
+    return [
+        *lines, *map(_row, (*found.sizes, *found.versions)), "",
+        f"Loss in points of accuracy against the whole picture at {found.base} px, 95 % interval, "
+        f"paired; a loss below {found.margin:.1%} counts as nothing. Sizes above {found.base} px "
+        "were not tried. A larger network may use detail that this classifier does not.",
+    ]  # fmt: skip
+
+
+def _row(version: Version) -> str:
+    return (
+        f"  {version.name:<30} {version.accuracy:6.1%}   loss {100 * version.loss:5.1f} "
+        f"({100 * version.loss_low:.1f} to {100 * version.loss_high:.1f})   {version.verdict}"
+    )
+
+
+def _verdict(found: PictureNeeds) -> str:
+    if found.smallest == found.base:
+        return f"Nothing smaller than {found.base} px is shown to lose nothing."
+    saved = found.pixels / found.smallest**2
+    sentence = (
+        f"Pictures may be reduced to {found.smallest} px: {saved:,.0f} times fewer pixels than the "
+        f"{found.pixels:,} of the median picture."
+    )
+    if found.decoded > 1:
+        sentence += (
+            f" A loader that decodes JPEGs scaled (Pillow's draft) makes {found.decoded} times "
+            "fewer pixels before it resizes."
+        )
+    return sentence

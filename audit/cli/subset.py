@@ -6,15 +6,14 @@ score the full set). With `--json` exactly one document goes to stdout. Wrong in
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import StrEnum
-from functools import wraps
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from audit.cli import terminal
 from audit.cli.goal_options import (
     FromOption,
     GoalOptions,
@@ -29,23 +28,13 @@ from audit.cli.goal_options import (
     option,
     takes_options,
 )
-from audit.cli.subset_files import (
-    check_suffix,
-    named_set,
-    print_result,
-    read_baseline,
-    read_drawn_from,
-    read_models,
-    read_rows,
-    read_set,
-    stated_noise,
-    write_rows,
-)
-from audit.errors import AuditError, MachineError, UsageError
-from audit.printable import visible
+from audit.errors import UsageError
+from preflight import terminal
 
 if TYPE_CHECKING:
-    from audit.subset import Goal, Plan
+    import polars as pl
+
+    from audit.subset import Goal, NoiseRate, Plan, Recipe
 
 app = typer.Typer(
     help="Choose evaluation examples, and know what their number can tell you.",
@@ -55,39 +44,12 @@ app = typer.Typer(
 )
 
 
-class MissingRule(StrEnum):
-    """What to do with examples that have no prediction."""
-
-    REFUSE = "refuse"
-    WRONG = "wrong"
-    DROP = "drop"
-
-
-class UnknownRule(StrEnum):
-    """What to do with predicted classes that the examples do not have."""
-
-    REFUSE = "refuse"
-    WRONG = "wrong"
-
-
-def _answers(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn an AuditError into one sentence on stderr and exit code 2."""
-
-    @wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except MachineError:
-            raise
-        except AuditError as error:
-            terminal.write_message(f"audit: {visible(str(error))}")
-            raise typer.Exit(2) from None
-
-    return run
-
-
 RunArgument = Annotated[
     Path | None, typer.Argument(help="Run directory, as made by `audit scan`; or use --from.")
+]
+SubsetArgument = Annotated[Path, typer.Argument(help="Drawn subset (CSV or Parquet).")]
+ScoredArgument = Annotated[
+    Path, typer.Argument(help="Drawn subset (CSV or Parquet), or a run: the full set.")
 ]
 BaselineOption = Annotated[
     Path | None,
@@ -104,7 +66,6 @@ ScoredPlanOption = Annotated[
 
 
 @app.command("plan")
-@_answers
 @takes_options
 def plan_command(
     options: PlanOptions,
@@ -118,7 +79,7 @@ def plan_command(
     """Say how many examples to evaluate for a target, and what they give."""
     from audit.subset import make_plan, read_predictions
     from audit.subset.baseline import baseline_plan
-    from audit.subset.frame import select_eligible
+    from audit.subset.source import select_eligible
     from audit.subset.text import plan_text
 
     goal = options.goal()  # a wrong goal is refused before the run is read
@@ -143,7 +104,6 @@ def plan_command(
 
 
 @app.command("draw")
-@_answers
 def draw_command(
     plan: Annotated[Path, option("--plan", "Plan, as written by `audit subset plan --json`.")],
     seed: Annotated[int, option("--seed", "Any integer; the same seed draws the same rows.")],
@@ -163,8 +123,8 @@ def draw_command(
 ) -> None:
     """Draw the planned examples: nested, repeatable, with weights."""
     from audit.subset import draw_subset, load_recipe, metric_check
-    from audit.subset.predictions import read_table
-    from audit.subset.prior import known_hits, with_confidence
+    from audit.subset.goal import document_of
+    from audit.subset.population import known_hits, with_confidence
     from audit.subset.text import draw_text
 
     recipe = load_recipe(plan)
@@ -172,28 +132,25 @@ def draw_command(
     frame = read_set(named_set(run, source), split, recipe.strata.by, recipe.group, unlabelled)
     tables = read_models(predictions)
     frame = with_confidence(frame, tables, recipe.strata.by)
-    earlier = None if fresh_from is None else read_table(fresh_from, "earlier subset")
+    earlier = None if fresh_from is None else _read_file(fresh_from, "earlier subset")
     subset = draw_subset(frame, recipe, seed, n=n, fresh_from=earlier)
     metric = None
     if earlier is None:  # a fresh draw is about the rest of the set
         hits = known_hits(frame, tables, recipe.deduplicated)
         metric = None if hits is None else metric_check(frame, recipe, subset, hits)
     write_rows(subset.rows, output)
-    document = {
-        "schema": "subset-draw/1", "output": str(output), "n": subset.n_units,
-        "files": len(subset.rows), "units": subset.population_units, "seed": seed,
-        "plan": recipe.hash, "notes": subset.notes,
-        "metric_check": metric and metric.document(),
+    content = {
+        "output": str(output), "n": subset.n_units, "files": len(subset.rows),
+        "units": subset.population_units, "seed": seed, "plan": recipe.hash, "notes": subset.notes,
+        "metric_check": metric and asdict(metric),
     }  # fmt: skip
+    document = document_of("subset-draw/1", content)
     print_result(as_json, lambda: document, lambda: draw_text(subset, metric))
 
 
 @app.command("score")
-@_answers
 def score_command(
-    subset: Annotated[
-        Path, typer.Argument(help="Drawn subset (CSV or Parquet), or a run: the full set.")
-    ],
+    subset: ScoredArgument,
     predictions: Annotated[
         list[Path], option("--predictions", "CSV or Parquet of a model; twice to compare two.")
     ],
@@ -202,11 +159,12 @@ def score_command(
     ] = None,
     confidence: KeptConfidenceOption = None,
     missing: Annotated[
-        MissingRule, option("--missing", "Examples without a prediction.")
-    ] = MissingRule.REFUSE,
+        Literal["refuse", "wrong", "drop"], option("--missing", "Examples without a prediction.")
+    ] = "refuse",
     unknown: Annotated[
-        UnknownRule, option("--unknown", "Predicted classes that the examples do not have.")
-    ] = UnknownRule.REFUSE,
+        Literal["refuse", "wrong"],
+        option("--unknown", "Predicted classes that the examples do not have."),
+    ] = "refuse",
     looks: KeptLooksOption = None,
     label_noise: Annotated[float | None, option("--label-noise", "Rate of wrong labels.")] = None,
     first: Annotated[int | None, option("--first", "Score only the first N units drawn.")] = None,
@@ -225,20 +183,23 @@ def score_command(
     as_json: JsonOption = False,
 ) -> None:
     """Estimate metrics from a subset, with intervals; compare two models."""
-    from audit.subset import first_units, score_subset
-    from audit.subset.anytime import anytime_text, score_anytime
+    from audit.subset import Baseline, first_units, read_predictions, score_subset
+    from audit.subset.compare import anytime_text, score_anytime
     from audit.subset.labelling import with_sheet
-    from audit.subset.predictions import read_table
     from audit.subset.text import score_text
 
-    if anytime:
-        _refuse_with_anytime(metric, looks, baseline)
+    if anytime and ((metric or ["accuracy"]) != ["accuracy"] or (looks or 1) != 1 or baseline):
+        raise UsageError(
+            "--anytime is for accuracy, of one model or one fixed pair, at any number of looks: "
+            "leave out --metric, --looks and --baseline."
+        )
     rows = read_rows(subset, split, group)
     if labels is not None:
-        rows = with_sheet(rows, read_table(labels, "labelling sheet"), labels.name)
+        rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name)
     known = None
     if baseline is not None:
-        known = read_baseline(baseline, source, plan, split, unlabelled)
+        whole, recipe = read_drawn_from(source, plan, split, unlabelled)
+        known = Baseline.of(whole, read_predictions(baseline), recipe, baseline.stem)
     if first is not None:
         rows = first_units(rows, first)
     if anytime:
@@ -249,7 +210,7 @@ def score_command(
         return
     score = score_subset(
         rows, read_models(predictions), metrics=metric or ["accuracy"], confidence=confidence,
-        missing=missing.value, unknown=unknown.value, looks=looks, label_noise=label_noise,
+        missing=missing, unknown=unknown, looks=looks, label_noise=label_noise,
         names=model_names(predictions),
         baseline=known,
     )  # fmt: skip
@@ -257,11 +218,8 @@ def score_command(
 
 
 @app.command("measure")
-@_answers
 def measure_command(
-    subset: Annotated[
-        Path, typer.Argument(help="Drawn subset (CSV or Parquet), or a run: the full set.")
-    ],
+    subset: ScoredArgument,
     values: Annotated[
         Path, option("--values", "CSV, Parquet, JSON lines or .npz: an id and numbers a row.")
     ],
@@ -280,25 +238,23 @@ def measure_command(
     as_json: JsonOption = False,
 ) -> None:
     """Estimate the mean and quantiles of any number per example: a loss, an IoU, a reward."""
-    from audit.subset.baseline import WholeSet
-    from audit.subset.predictions import read_table
+    from audit.subset.baseline import whole_set
     from audit.subset.values import measure_subset, measures_text
 
     known = None
     if baseline is not None:
-        whole = WholeSet.of(*read_drawn_from(source, plan, split))
-        known = (whole, read_table(baseline, "baseline"))
+        whole = whole_set(*read_drawn_from(source, plan, split))
+        known = (whole, _read_file(baseline, "baseline"))
     found = measure_subset(
-        read_rows(subset, split, group), read_table(values, "values"), number,
+        read_rows(subset, split, group), _read_file(values, "values"), number,
         quantiles=tuple(quantile or ()), confidence=confidence, baseline=known, name=values.name,
     )  # fmt: skip
     print_result(as_json, found.document, lambda: measures_text(found))
 
 
 @app.command("winner")
-@_answers
 def winner_command(
-    subset: Annotated[Path, typer.Argument(help="Drawn subset (CSV or Parquet).")],
+    subset: SubsetArgument,
     predictions: Annotated[
         list[Path], option("--predictions", "One file a checkpoint; two or more.")
     ],
@@ -306,20 +262,18 @@ def winner_command(
     as_json: JsonOption = False,
 ) -> None:
     """Rank checkpoints on one subset, and say what selection alone gives the best."""
-    from audit.subset.predictions import read_table
-    from audit.subset.selection import find_winner, winner_text
+    from audit.subset.compare import find_winner, winner_text
 
     found = find_winner(
-        read_table(subset, "subset"), read_models(predictions), names=model_names(predictions),
+        _read_file(subset, "subset"), read_models(predictions), names=model_names(predictions),
         confidence=confidence,
     )  # fmt: skip
     print_result(as_json, found.document, lambda: winner_text(found))
 
 
 @app.command("sheet")
-@_answers
 def sheet_command(
-    subset: Annotated[Path, typer.Argument(help="Drawn subset (CSV or Parquet).")],
+    subset: SubsetArgument,
     output: Annotated[Path, typer.Option("-o", "--output", help="Sheet to write, CSV.")],
     copy: Annotated[
         int, option("--copy", "1 for the first person, 2 for the second: another order.")
@@ -327,18 +281,16 @@ def sheet_command(
 ) -> None:
     """Write a blind sheet for a person to label: ids and paths, no label, no prediction."""
     from audit.subset.labelling import labelling_sheet
-    from audit.subset.predictions import read_table
 
     check_suffix(output)
-    sheet = labelling_sheet(read_table(subset, "subset"), copy)
+    sheet = labelling_sheet(_read_file(subset, "subset"), copy)
     write_rows(sheet, output)
     terminal.write_text(f"{len(sheet)} examples to label in {output}: fill in the column label.")
 
 
 @app.command("human")
-@_answers
 def human_command(
-    subset: Annotated[Path, typer.Argument(help="Drawn subset (CSV or Parquet).")],
+    subset: SubsetArgument,
     sheet: Annotated[list[Path], option("--sheet", "Filled labelling sheet; twice for two.")],
     predictions: PredictionsOption = None,
     confidence: KeptConfidenceOption = None,
@@ -346,10 +298,9 @@ def human_command(
 ) -> None:
     """Say how well people do on the subset, how far two agree, and the model beside them."""
     from audit.subset.labelling import compare_people, human_text
-    from audit.subset.predictions import read_table
 
     found = compare_people(
-        read_table(subset, "subset"), [read_table(path, "labelling sheet") for path in sheet],
+        _read_file(subset, "subset"), [_read_file(path, "labelling sheet") for path in sheet],
         read_models(predictions), names=model_names([*sheet, *(predictions or ())]),
         confidence=confidence,
     )  # fmt: skip
@@ -357,7 +308,6 @@ def human_command(
 
 
 @app.command("curve")
-@_answers
 @takes_options
 def curve_command(
     options: GoalOptions,
@@ -384,11 +334,107 @@ def curve_command(
     print_result(as_json, curve.document, lambda: curve_text(curve))
 
 
-def _refuse_with_anytime(
-    metric: list[str] | None, looks: int | None, baseline: Path | None
-) -> None:
-    if (metric or ["accuracy"]) != ["accuracy"] or (looks or 1) != 1 or baseline is not None:
+# ---- what the commands read and write ----
+
+
+def print_result(as_json: bool, document: Callable[[], Any], text: Callable[[], str]) -> None:
+    """Print one JSON document, or text."""
+    if as_json:
+        terminal.write_parts([json.dumps(document(), indent=1, ensure_ascii=False), "\n"])
+    else:
+        terminal.write_text(text())
+
+
+def named_set(run: Path | None, source: Path | None) -> Path:
+    """Return where the set is; raises UsageError unless it is named once."""
+    if (run is None) == (source is None):
+        raise UsageError("Name the set once: a run directory, or --from a list of examples.")
+    return run or source or Path()
+
+
+def read_set(
+    source: Path,
+    split: str,
+    by: Sequence[str] | None,
+    group: str | None,
+    unlabelled: bool = False,
+) -> pl.DataFrame:
+    """Return the frame of a run or of a list."""
+    from audit.subset.source import frame_from_list, frame_from_run
+
+    wanted = [c for c in by or () if c != "confidence"] + ([group] if group else [])
+    part = None if split == "all" else split
+    if source.is_file():
+        return frame_from_list(source, part, wanted, unlabelled=unlabelled)
+    return frame_from_run(source, part, wanted)
+
+
+def read_drawn_from(
+    source: Path | None, plan: Path | None, split: str, unlabelled: bool = False
+) -> tuple[pl.DataFrame, Recipe]:
+    """Return the set that a subset was drawn from, and the recipe."""
+    from audit.subset import load_recipe
+    from audit.subset.baseline import PLAIN
+
+    if source is None:
         raise UsageError(
-            "--anytime is for accuracy, of one model or one fixed pair, at any number of looks: "
-            "leave out --metric, --looks and --baseline."
+            "--baseline needs the classes of the whole set: name the run or list that the subset "
+            "was drawn from with --from."
         )
+    recipe = PLAIN if plan is None else load_recipe(plan)
+    return read_set(source, split, recipe.strata.by, recipe.group, unlabelled), recipe
+
+
+def _read_file(path: Path, what: str) -> pl.DataFrame:
+    """Return a file as a table; `what` names it in an error."""
+    from audit.subset.predictions import read_table
+
+    return read_table(path, what)
+
+
+def read_models(paths: Sequence[Path] | None) -> list[pl.DataFrame]:
+    """Return prediction files as tables."""
+    from audit.subset import read_predictions
+
+    return [read_predictions(path) for path in paths or ()]
+
+
+def read_rows(subset: Path, split: str, group: str | None) -> pl.DataFrame:
+    """Return the rows of a drawn subset, or of a whole run."""
+    from audit.subset import census
+
+    if subset.is_dir():
+        return census(read_set(subset, split, None, group), group=group).rows
+    return _read_file(subset, "subset")
+
+
+def write_rows(rows: pl.DataFrame, output: Path) -> None:
+    """Write CSV or Parquet, by the suffix."""
+    try:
+        if output.suffix.lower() == ".csv":
+            rows.write_csv(output)
+        else:
+            rows.write_parquet(output)
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written ({error.strerror or error}).") from error
+
+
+def check_suffix(output: Path) -> None:
+    """Raise UsageError for a file that is neither CSV nor Parquet."""
+    if output.suffix.lower() not in {".csv", ".parquet", ".pq"}:
+        raise UsageError(f"{output}: name a .parquet or .csv file to write.")
+
+
+def stated_noise(text: str | None, frame: pl.DataFrame) -> float | NoiseRate | None:
+    """Return the rate of wrong labels that was stated, or the audit's."""
+    from audit.subset.population import marked_noise
+    from audit.subset.source import select_eligible
+
+    if text is None:
+        return None
+    if text == "auto":
+        return marked_noise(select_eligible(frame).files)
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"--label-noise is {text!r}: give a rate such as 0.03, or auto.") from None

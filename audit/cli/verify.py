@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli import terminal
-from audit.cli.exit_codes import ExitCode
-from audit.printable import visible
+from audit.cli.options import JsonOption, RunArgument, print_answer
+from preflight import terminal
+from preflight.ending import ExitCode
+from preflight.terminal import visible
 
 if TYPE_CHECKING:
-    from audit.verifying import Verification
+    from audit.scanning.verifying import Verification
 
 
 def verify_command(
-    run: Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")],
+    run: RunArgument,
     repair: Annotated[
         bool,
         typer.Option(
             "--repair", help="Restore what can be; move aside what the next scan makes again."
         ),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout.")
-    ] = False,
+    as_json: JsonOption = False,
     lock: Annotated[
         bool, typer.Option("--lock/--no-lock", help="Keep other writers out during a repair.")
     ] = True,
 ) -> None:
     """Read every part of a run and tell what is damaged, what is lost and what makes it again."""
-    from audit.verifying import repair_run, verify_run
+    from audit.scanning.verifying import repair_run, verify_run
 
     try:
         verified = repair_run(run, lock=lock) if repair else verify_run(run)
@@ -42,10 +40,7 @@ def verify_command(
             "disk and permissions, then verify again."
         )
         raise typer.Exit(ExitCode.NO_RESULT) from None
-    if as_json:
-        terminal.write_parts([verified.document(), "\n"])
-    else:
-        terminal.write_text("\n".join(map(visible, _lines(verified))))
+    print_answer(as_json, verified.document, lambda: _lines(verified))
     if verified.damaged:
         raise typer.Exit(ExitCode.FINDINGS)
 

@@ -10,7 +10,7 @@ the scan has published.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import blake3
@@ -20,17 +20,9 @@ import pyarrow.parquet as pq
 from audit.cluster.shared_place import SharedPlace
 from audit.errors import MachineError
 from audit.picture.measure import FileJob, Measured, Measurer, feature_schema, signature_schema
+from audit.picture.own_columns import OwnColumn
 
 FEATURES, SIGNATURES = ".features.parquet", ".signatures.parquet"
-
-
-@dataclass(frozen=True, slots=True)
-class PartName:
-    """A part that was written: its name, rows, and how many of them are not `ok`."""
-
-    name: str
-    rows: int
-    errors: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +39,7 @@ class PartWriter:
     measurer: Measurer
     place: SharedPlace
 
-    def __call__(self, jobs: Sequence[FileJob]) -> PartName | Refusal:
+    def __call__(self, jobs: Sequence[FileJob]) -> str | Refusal:
         """Measure and write; a place that takes nothing is said, not raised: trying again on
         another node would measure the whole dataset for nothing.
         """
@@ -58,18 +50,19 @@ class PartWriter:
             return Refusal(str(error))
 
 
-def write_part(place: SharedPlace, measured: Measured) -> PartName:
-    """Write signatures, then rows: where the rows are, the signatures are too."""
+def write_part(place: SharedPlace, measured: Measured) -> str:
+    """Write signatures, then rows, and return their name: where the rows are, both are."""
     features, signatures = _as_parquet(measured.features), _as_parquet(measured.signatures)
     # one name for both, or rows could be read with the signatures of other pictures
     name = str(blake3.blake3(features + signatures).hexdigest()[:32])
     place.write(name + SIGNATURES, signatures)
     place.write(name + FEATURES, features)
-    status = measured.features["status"].to_pylist()
-    return PartName(name, len(status), sum(word != "ok" for word in status))
+    return name
 
 
-def read_part(place: SharedPlace, name: str, hashes: Sequence[str] = ()) -> Measured | None:
+def read_part(
+    place: SharedPlace, name: str, hashes: Sequence[str] = (), own: Sequence[OwnColumn] = ()
+) -> Measured | None:
     """Return a part, None where it is absent, damaged or of another version."""
     try:
         features, signatures = place.read(name + FEATURES), place.read(name + SIGNATURES)
@@ -78,19 +71,17 @@ def read_part(place: SharedPlace, name: str, hashes: Sequence[str] = ()) -> Meas
         measured = Measured(_table(features), _table(signatures))
     except (OSError, pa.ArrowInvalid):
         return None
-    as_now = measured.features.schema.equals(feature_schema(hashes))
-    return measured if as_now and _is_current(measured.signatures) else None
+    as_now = measured.signatures.schema.equals(signature_schema(), check_metadata=True)
+    return (
+        measured
+        if as_now and measured.features.schema.equals(feature_schema(hashes, own))
+        else None
+    )
 
 
-def waiting_parts(place: SharedPlace) -> Iterator[str]:
-    """Yield the names of the parts that are there."""
-    for name in place.names():
-        if name.endswith(FEATURES):
-            yield name.removesuffix(FEATURES)
-
-
-def _is_current(signatures: pa.Table) -> bool:
-    return bool(signatures.schema.equals(signature_schema(), check_metadata=True))
+def waiting_parts(place: SharedPlace) -> list[str]:
+    """Return the names of the parts that are there."""
+    return [n.removesuffix(FEATURES) for n in place.names() if n.endswith(FEATURES)]
 
 
 def _as_parquet(table: pa.Table) -> bytes:

@@ -1,9 +1,9 @@
 """A Ray cluster as executor: chunks go to its nodes, where a process of its own opens the files.
 
-On a node a chunk is done as on one machine (`audit.executors.Processes`), so that a file that
-crashes or hangs the decoder is found there. Ray moves chunks and answers, and gives the chunk of a
-node that was lost to another; each chunk is answered once, so nothing is counted twice. Every node
-needs the same version of this package, and must see the files under the same addresses.
+On a node a chunk is done as on one machine (`audit.machine.executors.Processes`), so that a file
+that crashes or hangs the decoder is found there. Ray moves chunks and answers, and gives the chunk
+of a node that was lost to another; each chunk is answered once, so nothing is counted twice. Every
+node needs the same version of this package, and must see the files under the same addresses.
 
 Cost: a task takes about 1 ms beside its work, the first on each node what imports take.
 """
@@ -21,7 +21,7 @@ from threading import Event, Thread
 from typing import Any, TypeVar
 
 from audit.errors import MachineError, UsageError
-from audit.executors import MEMORY, Failure, Processes
+from audit.machine.executors import MEMORY, Failure, Processes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -128,7 +128,6 @@ class _Head:
         self._ended.set()
 
     def check(self) -> None:
-        """Raise MachineError where the head was lost."""
         if self.lost:
             _forget(self._ray)
             raise MachineError(NO_HEAD.format(address=self.address))

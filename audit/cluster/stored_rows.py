@@ -43,11 +43,9 @@ class StoredRows:
         self._lock = Lock()
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
         return self.n
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as a description: what was fetched stays."""
         return StoredRows, (self.place, self.name, self.n, self.dtype, self.width)
 
     @property
@@ -56,7 +54,6 @@ class StoredRows:
         return () if self.width is None else (self.width,)
 
     def __getitem__(self, key: Any) -> Any:
-        """Return rows as an array of their own."""
         if isinstance(key, str):
             fields = [self._read(start, end)[key].copy() for start, end in self.files()]
             return np.concatenate(fields) if fields else np.zeros(0, self.dtype)[key]
@@ -83,23 +80,20 @@ class StoredRows:
         return f"{self.name}-{start // FILE_ROWS:06}"
 
     def _read(self, start: int, end: int) -> Array:
-        """Return rows that lie in one file."""
+        """Return rows that lie in one file: mapped in a folder, fetched from a store."""
         first = start // FILE_ROWS * FILE_ROWS
-        if self.place.folder is not None:
-            return self._mapped(first)[start - first : end - first]
-        return self._kept((start, end), KEPT, lambda: self._fetched(first, start, end))
+        name, folder = self._file(first), self.place.folder
+        if folder is not None:
+            path = folder / name
+            rows = self._kept((first, -1), KEPT_FILES, lambda: np.memmap(path, self.dtype, "r"))
+            return rows[start - first : end - first]
 
-    def _mapped(self, first: int) -> Array:
-        assert self.place.folder is not None
-        path = self.place.folder / self._file(first)
-        return self._kept((first, -1), KEPT_FILES, lambda: np.memmap(path, self.dtype, "r"))
+        def fetch() -> Array:
+            size = self.dtype.itemsize * (self.width or 1)
+            content = self.place.read_range(name, (start - first) * size, (end - start) * size)
+            return np.frombuffer(content, self.dtype)
 
-    def _fetched(self, first: int, start: int, end: int) -> Array:
-        n_bytes = self.dtype.itemsize * (self.width or 1)
-        content = self.place.read_range(
-            self._file(first), (start - first) * n_bytes, (end - start) * n_bytes
-        )
-        return np.frombuffer(content, self.dtype)
+        return self._kept((start, end), KEPT, fetch)
 
     def _kept(self, key: tuple[int, int], most: int, get: Callable[[], Array]) -> Array:
         """Return rows that are at hand, or get them; those asked for longest ago are let go."""

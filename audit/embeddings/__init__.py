@@ -2,6 +2,6 @@
 
 `patches` makes vectors of the stored signatures, without weights; `given` and `embedder` take the
 user's own vectors, probabilities or model. `ridge` and `nearest` judge labels out of fold,
-`label_noise` and `humps` say what is wrong and `label_order` what to look at first; `label_tables`
-puts what they find into the tables that the checks read. `similar` answers "more like this".
+`label_noise` says what is wrong and what to look at first; `label_tables` puts what is found into
+the tables that the checks read. `similar` answers "more like this".
 """

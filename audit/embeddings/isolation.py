@@ -2,8 +2,8 @@
 
 The score of a picture is the logarithm of its distance to its tenth nearest picture, copies left
 out: nine pictures of one odd kind do not hide each other. The largest score always is the largest;
-whether it is too large is asked of the spacings below it (`audit.spacings`), of a logarithm, which
-turns distances with tails of any power into exponential ones.
+whether it is too large is asked of the spacings below it (`audit.statistics.outlying`), of a
+logarithm, which turns distances with tails of any power into exponential ones.
 
 Asked of the whole dataset (half of the error rate) and of each class of 50 pictures and more by the
 scores of its own (the other half): what is common among all pictures may be rare in a class.
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from audit.embeddings.nearest import kth_distances
 from audit.embeddings.ridge import Decomposition
-from audit.spacings import LEAST, chances_of_largest
+from audit.statistics.outlying import LEAST, chances_of_largest
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

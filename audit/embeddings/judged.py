@@ -1,7 +1,7 @@
 """Judge labels from vectors, or from the user's own probabilities: arrays in, arrays out.
 
 Built for the scan, and for anybody who has vectors and labels as arrays
-(`benchmarks/label_errors.py` calls it with pictures that never were a dataset).
+(`benchmarks/vectors.py` calls it with pictures that never were a dataset).
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from audit.embeddings.humps import Hump, find_hump
-from audit.embeddings.label_noise import NoiseModel, fit_noise_model, measure_unusual
-from audit.embeddings.label_order import rate_labels
+from audit.embeddings.label_noise import (
+    Hump,
+    NoiseModel,
+    find_hump,
+    fit_noise_model,
+    measure_unusual,
+    rate_labels,
+)
 from audit.embeddings.nearest import Nearest, vote_shares
 from audit.embeddings.ridge import Decomposition, decompose, left_out_scores
-from audit.stats import wilson_share
+from audit.statistics.intervals import wilson_share
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
-EXPECTED_AT = (50, 200, 1000)
 SURE_GAIN = 4.0
 """Log likelihood from which a hump is counted: p = 0.002."""
 LONGEST = 1.5
@@ -60,7 +64,7 @@ class JudgedLabels:
     def expected_shares(self) -> dict[int, float]:
         """Return the share of wrong labels to expect among the first 50, 200 and 1,000."""
         chances = self.error_chance[self.order()]
-        return {n: float(chances[:n].mean()) for n in EXPECTED_AT if n <= len(chances)}
+        return {n: float(chances[:n].mean()) for n in (50, 200, 1000) if n <= len(chances)}
 
 
 def judge_vectors(

@@ -21,16 +21,20 @@ in t, and so is each b_k. Where classes have heavy tails, or one spreads wider t
 pictures are nobody's or the wide class's, whichever way they lean: posteriors of normal classes of
 unlike spread have a term in the squared length, those of Student's t are damped by it. A model
 without t takes such pictures for labels set at random.
+
+Beside the model stand two things that it does not see. Humps (`find_hump`): a few wrong labels
+among classes that lie apart, where a logistic model makes itself believe in overlap. And the order
+in which labels are worth looking at (`rate_labels`), for which every pair of classes has its own
+share of confusion.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
-from audit.embeddings.descent import minimise
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -189,3 +193,200 @@ class _Likelihood:
         by_share = (((1 - own) / (k - 1) - own) / seen).sum()
         gradient[-1] = 0.0 if clean else by_share * share * (1 - share * k / (k - 1))
         return -value / n, -gradient / n
+
+
+# ---- descent: the minimum of a smooth function of a few hundred numbers ----
+
+# L-BFGS (Liu and Nocedal 1989, Mathematical Programming 45:503) with a backtracking line search.
+# Why not scipy.optimize: it takes half a second to import, as long as the rest of a small scan's
+# judgement of labels.
+
+REMEMBERED = 10
+"""Steps whose curvature is kept."""
+LEAST_GAIN = 2e-9
+"""A step that lowers the value by less than this share of it is the last."""
+FLAT = 1e-6
+"""A largest entry of the gradient at which the bottom is reached."""
+
+
+def minimise(
+    loss: Callable[[Floats], tuple[float, Floats]], start: Floats, steps: int = 150
+) -> tuple[Floats, float]:
+    """Return the point (p,) with the least value of `loss`, and that value.
+
+    `loss` returns the value and its gradient (p,).
+    """
+    point = start.astype(np.float64)
+    value, gradient = loss(point)
+    past: list[tuple[Floats, Floats]] = []
+    for _ in range(steps):
+        if np.abs(gradient).max(initial=0.0) < FLAT:
+            break
+        found = _line_search(loss, point, value, gradient, _direction(gradient, past))
+        if found is None:
+            break
+        new, new_value, new_gradient = found
+        step, turn = new - point, new_gradient - gradient
+        if step @ turn > 1e-12 * (turn @ turn):  # else the curvature seen is none of a bottom
+            past = [*past[1 - REMEMBERED :], (step, turn)]
+        gained = value - new_value
+        point, value, gradient = new, new_value, new_gradient
+        if gained < LEAST_GAIN * max(abs(value), 1e-3):
+            break
+    return point, value
+
+
+def _direction(gradient: Floats, past: list[tuple[Floats, Floats]]) -> Floats:
+    """Return the way down: the gradient, corrected by the curvature of past steps."""
+    way = -gradient
+    shares = []
+    for step, turn in reversed(past):
+        shares.append(share := (step @ way) / (step @ turn))
+        way = way - share * turn
+    if past:
+        step, turn = past[-1]
+        way = way * ((step @ turn) / (turn @ turn))
+    else:
+        way = way / max(float(np.abs(way).max()), 1.0)
+    for (step, turn), share in zip(past, reversed(shares), strict=True):
+        way = way + (share - (turn @ way) / (step @ turn)) * step
+    return way
+
+
+def _line_search(
+    loss: Callable[[Floats], tuple[float, Floats]],
+    point: Floats,
+    value: float,
+    gradient: Floats,
+    way: Floats,
+) -> tuple[Floats, float, Floats] | None:
+    """Return the first point along the way that is low enough (Armijo), or None."""
+    slope = float(gradient @ way)
+    if slope >= 0:
+        way, slope = -gradient, -float(gradient @ gradient)
+    length = 1.0
+    for _ in range(30):
+        new = point + length * way
+        new_value, new_gradient = loss(new)
+        if np.isfinite(new_value) and new_value <= value + 1e-4 * length * slope:
+            return new, new_value, new_gradient
+        length /= 2
+    return None
+
+
+# ---- humps: labels that lie where another class is, with nothing on the way there ----
+
+# Classes that overlap have pictures half way between them, and more of them half way than beyond.
+# Labels set at random lie where their picture's class is: beyond. So, for each class, pictures are
+# counted by how far their margin (log odds of the label against the best other class) falls below
+# that of the class: from c to 3 c, and beyond 3 c, where c is at least half the way to the border
+# and 1.5 robust deviations. Whatever the shape of the tails, if their variance is finite, thrice as
+# far out there is a ninth of what is beyond c, or less (a Pareto tail of index 2 has just that).
+# How many labels lie beyond 3 c is therefore tested against a ninth, by an exact binomial, and what
+# goes beyond an eighth of those on the way is counted as wrong.
+
+TAIL = 1 / 9
+"""Share of what is beyond c that a tail of finite variance has beyond 3 c, at most."""
+LEAST_DEVIATIONS = 1.5
+"""Robust deviations at which a tail may begin: before that, the body of the class is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hump:
+    """`beyond` (n,) says which labels lie where another class is; `gain`: how much that tells, on
+    the scale of a log likelihood (4: p = 0.002); `chance` that each of them is wrong, 0..1.
+    """
+
+    beyond: npt.NDArray[np.bool_]
+    gain: float
+    chance: float
+
+
+def find_hump(logits: Floats, labels: Ints) -> Hump:
+    """Return the labels that lie beyond the tail of their class; `logits` are (n, K)."""
+    rows = np.arange(len(labels))
+    own = logits[rows, labels]
+    others = logits.copy()
+    others[rows, labels] = -np.inf
+    margins = own - others.max(1)
+    between, beyond = (np.zeros(len(labels), np.bool_) for _ in range(2))
+    for label in np.unique(labels).tolist():
+        here = np.flatnonzero(labels == label)
+        middle = float(np.median(margins[here]))
+        # 1.4826: of a normal distribution, the median distance from the middle is one deviation
+        deviation = 1.4826 * float(np.median(np.abs(margins[here] - middle)))
+        step = max(middle / 2, LEAST_DEVIATIONS * deviation)
+        if middle > 0:  # else the model does not know this class
+            below = middle - margins[here]
+            between[here] = (below > step) & (below <= 3 * step)
+            beyond[here] = below > 3 * step
+    return _conclude(beyond, int(between.sum()))
+
+
+def _conclude(beyond: npt.NDArray[np.bool_], between: int) -> Hump:
+    from scipy.special import bdtrc, ndtri
+
+    found = int(beyond.sum())
+    if not found:
+        return Hump(beyond, 0.0, 0.0)
+    p = max(float(bdtrc(found - 1, found + between, TAIL)), 1e-300)
+    z = max(-float(ndtri(p)), 0.0)
+    chance = max(0.0, 1 - between * TAIL / (1 - TAIL) / found)
+    return Hump(beyond, z * z / 2, chance)
+
+
+# ---- the order in which labels are worth looking at ----
+
+# Errors that follow the classes (a truck is called a car, never a cat) look like classes that
+# overlap to one share of wrong labels for all. For the order of the list, not for its end, every
+# pair of classes has its own share, held near the common one by a prior.
+
+PAIR_PRIOR = 100.0
+"""Imagined pictures a class that hold its own shares of confusion near the common one."""
+PAIR_ROUNDS = 20
+TINY = 1e-9
+
+
+def rate_labels(p: Floats, labels: Ints, share: float) -> Floats:
+    """Return the quality of each label, 0 to 1: low for those to look at first.
+
+    The mean, on the scale of log odds, of the probability of the label and of the chance that it
+    is right where each pair of classes has its own share of confusion.
+    """
+    rows = np.arange(len(labels))
+    own = p[rows, labels]
+    confused = _confusion_chances(p, labels, max(share, 0.01))
+    log_odds = (_log_odds(own) + _log_odds(1 - confused)) / 2
+    return np.asarray(1 / (1 + np.exp(-log_odds)))
+
+
+def _confusion_chances(p: Floats, labels: Ints, share: float) -> Floats:
+    """Return the chance that a label is wrong by a table (true, given), fitted by EM."""
+    n_classes = p.shape[1]
+    table = _even_table(n_classes, share)
+    order = np.argsort(labels, kind="stable")
+    present, first = np.unique(labels[order], return_index=True)
+    for _ in range(PAIR_ROUNDS):
+        counts = np.zeros((n_classes, n_classes))
+        for given, start, stop in zip(present, first, [*first[1:], len(labels)], strict=True):
+            true = p[order[start:stop]] * table[:, given]
+            true /= true.sum(1, keepdims=True) + 1e-300
+            counts[:, given] = true.sum(0)
+        common = 1 - float(np.trace(counts)) / counts.sum()
+        table = counts + PAIR_PRIOR * _even_table(n_classes, max(common, 1e-4))
+        table /= table.sum(1, keepdims=True)
+    rows = np.arange(len(labels))
+    right = p[rows, labels] * table[labels, labels]
+    every = np.einsum("ij,ij->i", p, table[:, labels].T)
+    return np.asarray(1 - right / (every + 1e-300))
+
+
+def _even_table(n_classes: int, share: float) -> Floats:
+    table = np.full((n_classes, n_classes), share / max(n_classes - 1, 1))
+    np.fill_diagonal(table, 1 - share)
+    return table
+
+
+def _log_odds(chance: Floats) -> Floats:
+    inside = np.clip(chance, TINY, 1 - TINY)
+    return np.asarray(np.log(inside) - np.log1p(-inside))

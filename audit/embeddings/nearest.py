@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from audit.embeddings.kernels import offer_neighbours
 from audit.embeddings.ridge import Decomposition
-from audit.neighbors.kernels.compiled import usable_threads
+from audit.machine.compiled import compiled_on_first_call, usable_threads
 
 Floats = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 AXES = 128
 NEIGHBOURS = 20
@@ -83,6 +84,31 @@ def _search(points: Floats, offsets: Floats, groups: Ints, k: int, references: i
     found = index >= 0
     index[found] = chosen[index[found]]
     return Nearest(index, similarity, len(chosen))
+
+
+@compiled_on_first_call
+def offer_neighbours(
+    block: Array, groups: Array, owners: Array, start: int, index: Array, similarity: Array
+) -> None:
+    """Put the entries of `block` (rows, columns) among the best of each row, largest first.
+
+    Columns are numbered from `start`; those of a row's own group are passed over. Equal values go
+    to the smaller number.
+    """
+    k = index.shape[1]
+    for i in range(block.shape[0]):
+        worst = similarity[i, k - 1]
+        for j in range(block.shape[1]):
+            x = block[i, j]
+            if x > worst and owners[start + j] != groups[i]:
+                place = k - 1
+                while place > 0 and similarity[i, place - 1] < x:
+                    similarity[i, place] = similarity[i, place - 1]
+                    index[i, place] = index[i, place - 1]
+                    place -= 1
+                similarity[i, place] = x
+                index[i, place] = start + j
+                worst = similarity[i, k - 1]
 
 
 def compared_points(decomposition: Decomposition) -> Floats:

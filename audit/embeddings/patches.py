@@ -15,7 +15,7 @@ Costs 0.5 ms a view and core; memory 4 kB a view.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -25,11 +25,12 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from audit.embeddings.kernels import cut_patches, pool_codes
-from audit.neighbors.kernels.compiled import usable_threads
-from audit.neighbors.signatures import COLOUR_SIDE, GREY_SIDE, Signatures
+from audit.machine.compiled import compiled_on_first_call, usable_threads
+from audit.picture.signatures import COLOUR_SIDE, GREY_SIDE, Signatures
+from audit.statistics.association import class_sums
 
 Floats = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]
 SIDE = 6
 STRIDE = 2
 KEPT_AXES = 24
@@ -53,9 +54,6 @@ FLOOR = 10.0
 WHITENING_FLOOR = 0.1
 BATCH = 64
 SEED = 0
-PATCHES_VERSION = 1
-"""Raised when equal signatures give other vectors."""
-POSITIONS = (GREY_SIDE - SIDE) // STRIDE + 1
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
@@ -71,17 +69,15 @@ class Dictionary:
     mirror: npt.NDArray[np.int64]
 
 
-def describe_patches(
-    table: Signatures, *, advance: Callable[[float], None] = lambda share: None
-) -> Floats:
+def describe_patches(table: Signatures, *, crops: bool = True) -> Floats:
     """Return vectors (v, n, d) of v views of the signatures (n,); columns have mean 0, deviation 1.
 
     Of many pictures these are turned to their main axes, which keep their lengths.
-    The first view is the whole picture, the others are crops: few pictures have several, many have
-    one. Deterministic for one order of rows: sort by content hash first. d is at most 896.
+    The first view is the whole picture, the others are `crops`: few pictures have several, many
+    have none. Deterministic for one order of rows: sort by content hash first. d is at most 896.
     """
     n = len(table)
-    regions = VIEWS[: max(1, min(len(VIEWS), ENCODED // max(n, 1)))]
+    regions = VIEWS[: max(1, min(len(VIEWS), ENCODED // max(n, 1))) if crops else 1]
     if not n:
         return np.zeros((1, 0, 0), np.float32)
     words = learn_dictionary(table)
@@ -99,8 +95,7 @@ def describe_patches(
             vectors[view, start : start + BATCH] = codes if turn is None else codes @ turn
 
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(usable_threads()) as pool:
-        for done, _ in enumerate(pool.map(fill, starts)):
-            advance((done + 1) / len(starts))
+        list(pool.map(fill, starts))
     if turn is not None:
         vectors -= vectors.mean(1, dtype=np.float64, keepdims=True).astype(np.float32)
         return vectors
@@ -154,22 +149,22 @@ def colour_pictures(table: Signatures) -> Floats:
     return out
 
 
-def fold_colours(pictures: Floats) -> Floats:
-    """Return 8x8 planes of brightness and two colour differences, the mean with their mirrors."""
-    n, cell = len(pictures), GREY_SIDE // COLOUR_SIDE
-    rgb = pictures.reshape(n, COLOUR_SIDE, cell, COLOUR_SIDE, cell, 3).mean((2, 4))
+def fold_colours(pictures: Floats, cells: int = COLOUR_SIDE) -> Floats:
+    """Return brightness and two colour differences of `cells` x `cells` parts of square pictures.
+
+    The mean with those of the mirror image.
+    """
+    n, cell = len(pictures), pictures.shape[1] // cells
+    rgb = pictures.reshape(n, cells, cell, cells, cell, 3).mean((2, 4))
     grey = rgb @ LUMA
     planes = np.stack([grey, rgb[..., 2] - grey, rgb[..., 0] - grey], axis=-1)
-    folded = (planes + planes[:, :, ::-1])[:, :, : COLOUR_SIDE // 2]
+    folded = (planes + planes[:, :, ::-1])[:, :, : cells // 2]
     return np.ascontiguousarray(folded.reshape(n, -1))
 
 
-# ---- the dictionary ----
-
-
-def learn_dictionary(table: Signatures, seed: int = SEED) -> Dictionary:
+def learn_dictionary(table: Signatures) -> Dictionary:
     """Learn centroids from patches of these pictures and of their mirror images."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     patches = _sample_patches(table, rng)
     most = CENTROIDS if len(table) <= MANY_PICTURES else FEWER_CENTROIDS
     return learn_words(patches, max(1, min(most, len(table)) // 2), rng)
@@ -193,20 +188,26 @@ def learn_words(patches: Floats, half: int, rng: np.random.Generator) -> Diction
 
 def _sample_patches(table: Signatures, rng: np.random.Generator) -> Floats:
     """Return normalised patches (m, 108) of pictures and places drawn at random."""
-    n = len(table)
-    each = -(-TRAINING_PATCHES // n)
-    chosen = (
-        np.arange(n) if n <= TRAINING_PATCHES // 8 else rng.permutation(n)[: TRAINING_PATCHES // 8]
+    n, most = len(table), TRAINING_PATCHES // 8
+    chosen = np.arange(n) if n <= most else rng.permutation(n)[:most]
+    parts = (
+        colour_pictures(table[chosen[start : start + BATCH]])
+        for start in range(0, len(chosen), BATCH)
     )
-    per_picture = POSITIONS * POSITIONS
+    return draw_patches(parts, STRIDE, max(8, -(-TRAINING_PATCHES // n)), rng)
+
+
+def draw_patches(
+    parts: Iterable[Floats], stride: int, each: int, rng: np.random.Generator
+) -> Floats:
+    """Return `each` normalised patches of each square picture, at places drawn at random."""
     out = []
-    for start in range(0, len(chosen), BATCH):
-        rows = chosen[start : start + BATCH]
-        pictures = colour_pictures(table[rows])
-        cut = np.empty((len(rows) * per_picture, SIDE * SIDE * 3), np.float32)
-        cut_patches(pictures, SIDE, STRIDE, np.float32(FLOOR), cut)
-        picks = rng.random((len(rows), per_picture)).argsort(1)[:, : max(8, each)]
-        out.append(cut[(np.arange(len(rows))[:, None] * per_picture + picks).ravel()])
+    for part in parts:
+        places = ((part.shape[1] - SIDE) // stride + 1) ** 2
+        cut = np.empty((len(part) * places, SIDE * SIDE * 3), np.float32)
+        cut_patches(part, SIDE, stride, np.float32(FLOOR), cut)
+        picks = rng.random((len(part), places)).argsort(1)[:, :each]
+        out.append(cut[(np.arange(len(part))[:, None] * places + picks).ravel()])
     return np.concatenate(out)
 
 
@@ -241,21 +242,10 @@ def _cluster(patches: Floats, signs: Floats, half: int, rng: np.random.Generator
         nearest = (patches @ both.T - (both * both).sum(1) / 2).argmax(1)
         turned = np.where((nearest >= half)[:, None], patches * signs, patches)
         owner = nearest % half
-        sums = _grouped_sums(turned, owner, half)
+        sums = class_sums(turned, owner, half)
         counts = np.bincount(owner, minlength=half)[:, None]
         centroids = np.where(counts > 0, sums / np.maximum(counts, 1), centroids).astype(np.float32)
     return centroids
-
-
-def _grouped_sums(rows: Floats, owner: npt.NDArray[Any], groups: int) -> Floats:
-    order = np.argsort(owner, kind="stable")
-    present, first = np.unique(owner[order], return_index=True)
-    sums = np.zeros((groups, rows.shape[1]), np.float32)
-    sums[present] = np.add.reduceat(rows[order], first, axis=0)
-    return sums
-
-
-# ---- codes ----
 
 
 def encode(pictures: Floats, words: Dictionary) -> Floats:
@@ -278,3 +268,61 @@ def code_patches(pictures: Floats, words: Dictionary, stride: int) -> Floats:
     # the mirror image has its left on the right, and in place of each centroid its mirror
     folded = pooled[:, :, 0] + pooled[:, :, 1][:, :, words.mirror]
     return np.asarray(np.sqrt(folded.reshape(n, 2 * k)))
+
+
+# ---- compiled loops ----
+
+
+@compiled_on_first_call
+def cut_patches(pictures: Array, side: int, stride: int, floor: np.float32, out: Array) -> None:
+    """Write every patch of pictures (n, h, w, c) into `out` (n * places, side * side * c).
+
+    Each has its mean taken off and is divided by sqrt(variance + floor).
+    """
+    n, height, width, channels = pictures.shape
+    row = 0
+    for i in range(n):
+        for top in range(0, height - side + 1, stride):
+            for left in range(0, width - side + 1, stride):
+                total, squares, k = np.float32(0), np.float32(0), 0
+                for u in range(side):
+                    for v in range(side):
+                        for c in range(channels):
+                            x = pictures[i, top + u, left + v, c]
+                            out[row, k] = x
+                            total += x
+                            squares += x * x
+                            k += 1
+                mean = total / np.float32(k)
+                variance = max(squares / np.float32(k) - mean * mean, np.float32(0))
+                scale = np.float32(1) / np.sqrt(variance + floor)
+                for t in range(k):
+                    out[row, t] = (out[row, t] - mean) * scale
+                row += 1
+
+
+@compiled_on_first_call
+def pool_codes(products: Array, white: Array, norms: Array, places: int, out: Array) -> None:
+    """Add the activations of patches to the quarter of the picture that they lie in.
+
+    `products` (n * places^2, k): patches times centroids, overwritten with distances; `white`: the
+    patches; `norms` (k,): squared lengths of centroids; `out` (n, 2, 2, k).
+    """
+    k, half = products.shape[1], np.float32(0.5)
+    for i in range(out.shape[0]):
+        for u in range(places):
+            for v in range(places):
+                row = (i * places + u) * places + v
+                own = np.float32(0)
+                for t in range(white.shape[1]):
+                    own += white[row, t] * white[row, t]
+                total = np.float32(0)
+                for j in range(k):
+                    square = own + norms[j] - products[row, j] / half
+                    distance = np.sqrt(max(square, np.float32(0)))
+                    products[row, j] = distance
+                    total += distance
+                mean = total / np.float32(k)
+                cell = out[i, 2 * u // places, 2 * v // places]
+                for j in range(k):
+                    cell[j] += max(mean - products[row, j], np.float32(0))

@@ -20,18 +20,17 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from audit.embeddings.kernels import cut_patches
 from audit.embeddings.patches import (
-    FLOOR,
     LUMA,
-    SIDE,
     Dictionary,
     code_patches,
+    draw_patches,
+    fold_colours,
     learn_words,
     scale_columns,
 )
 from audit.embeddings.ridge import decompose, left_out_scores
-from audit.neighbors.kernels.compiled import usable_threads
+from audit.machine.compiled import usable_threads
 
 Floats = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.uint8]
@@ -41,6 +40,8 @@ HALF = 50
 """Centroids of one size, with their mirror images twice as many."""
 BATCH = 64
 TRAINING_PICTURES, TRAINING_EACH = 1000, 20
+COLOUR_CELLS = 4
+"""Parts along a side whose colour is taken."""
 TILES = 4
 """Tiles along a side that shuffling puts elsewhere."""
 
@@ -58,10 +59,9 @@ def describe_sizes(pictures: Pixels, sizes: Sequence[int]) -> list[Floats]:
     found = []
     for size in sizes:
         reduced = reduce_pictures(pictures, size)
-        words = _learn(reduced)
-        codes = _coded(reduced, words)
+        codes = _coded(reduced, _learn(reduced))
         if size == sizes[0]:
-            codes = np.hstack([codes, _colours(reduced)])
+            codes = np.hstack([codes, fold_colours(reduced, COLOUR_CELLS)])
         found.append(scale_columns(np.ascontiguousarray(codes)))
     return found
 
@@ -134,16 +134,10 @@ def _stride(size: int) -> int:
 def _learn(reduced: Floats) -> Dictionary:
     rng = np.random.default_rng(0)
     chosen = reduced[np.sort(rng.permutation(len(reduced))[:TRAINING_PICTURES])]
-    stride = _stride(reduced.shape[1])
-    places = ((reduced.shape[1] - SIDE) // stride + 1) ** 2
-    kept = []
-    for start in range(0, len(chosen), BATCH):
-        part = chosen[start : start + BATCH]
-        cut = np.empty((len(part) * places, SIDE * SIDE * 3), np.float32)
-        cut_patches(part, SIDE, stride, np.float32(FLOOR), cut)
-        picks = rng.random((len(part), places)).argsort(1)[:, :TRAINING_EACH]
-        kept.append(cut[(np.arange(len(part))[:, None] * places + picks).ravel()])
-    return learn_words(np.concatenate(kept), HALF, rng)
+    parts = (chosen[start : start + BATCH] for start in range(0, len(chosen), BATCH))
+    return learn_words(
+        draw_patches(parts, _stride(reduced.shape[1]), TRAINING_EACH, rng), HALF, rng
+    )
 
 
 def _coded(reduced: Floats, words: Dictionary) -> Floats:
@@ -155,13 +149,3 @@ def _coded(reduced: Floats, words: Dictionary) -> Floats:
 
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(usable_threads()) as pool:
         return np.concatenate(list(pool.map(code, starts)))
-
-
-def _colours(reduced: Floats) -> Floats:
-    """Return brightness and two colour differences of 4x4 cells, the mean with their mirrors."""
-    n, size = reduced.shape[:2]
-    rgb = reduced.reshape(n, 4, size // 4, 4, size // 4, 3).mean((2, 4))
-    grey = rgb @ LUMA
-    planes = np.stack([grey, rgb[..., 2] - grey, rgb[..., 0] - grey], axis=-1)
-    folded = (planes + planes[:, :, ::-1])[:, :, :2]
-    return np.ascontiguousarray(folded.reshape(n, -1))

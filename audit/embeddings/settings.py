@@ -15,17 +15,18 @@ LABELS_VERSION = 3
 """Raised when the tables of labels mean something else: a scan then makes them again."""
 
 
-_FILES = {"embeddings": "embeddings", "predictions": "predictions"}
+# The option that gives each file: boxes are predictions too.
+_FILES = {"embeddings": "embeddings", "predictions": "predictions", "boxes": "predictions"}
 
 
 @dataclass(frozen=True, slots=True)
 class VectorOptions:
     """Where vectors and probabilities come from.
 
-    `embeddings` and `predictions`: files of the user's own, by path (`audit.embeddings.given`).
+    `embeddings` and `predictions`: files of the user's own, by path (`audit.embeddings.vectors`).
     `embedder`: a model that gives the vectors. Without them: the built-in vectors, and the
     classifier that they teach. `boxes`: what a detector predicts
-    (`audit.annotations.box_results`).
+    (`audit.annotations.box_doubts`).
     """
 
     embeddings: Path | None = None
@@ -39,7 +40,7 @@ class VectorOptions:
             raise UsageError(
                 "--embeddings and --embedder both give the vectors: choose one of them."
             )
-        for name, option in (*_FILES.items(), ("boxes", "predictions")):
+        for name, option in _FILES.items():
             path = getattr(self, name)
             if path is not None and not path.is_file():
                 raise UsageError(f"{path} is no file: check the path given to --{option}.")
@@ -47,7 +48,7 @@ class VectorOptions:
     def identity(self) -> dict[str, str | int]:
         """Return what decides the result: names, and size and time of the files."""
         made: dict[str, str | int] = {"version": LABELS_VERSION}
-        for name in (*_FILES, "boxes"):
+        for name in _FILES:
             path = getattr(self, name)
             if path is not None:
                 made[name] = file_identity(path)

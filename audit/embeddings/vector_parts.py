@@ -13,7 +13,6 @@ them), and are made of the stored signatures faster than they could be read.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,8 @@ from typing import TYPE_CHECKING
 import blake3
 import numpy as np
 import numpy.typing as npt
+
+from audit.run.digests import write_synced
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,13 +96,7 @@ def _digest(content: pa.Buffer | bytes) -> str:
 
 def _write_durably(folder: Path, content: pa.Buffer) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{_digest(content)}.parquet"
-    fresh = path.with_suffix(".new")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
+    write_synced(folder / f"{_digest(content)}.parquet", content.to_pybytes())
 
 
 def _read_part(path: Path) -> pa.Table | None:

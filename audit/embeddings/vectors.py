@@ -1,22 +1,28 @@
-"""Where the vectors of a run come from: built in, the user's own file, or a model."""
+"""Where the vectors of a run come from: built in, the user's own file, or a model.
+
+A scan loads them (`load_vectors`); whoever needs those of its last scan takes them as it did,
+without asking a model again (`stored_vectors`).
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from audit.embeddings.given import match_rows, read_probabilities, read_vectors
 from audit.embeddings.patches import scale_columns
-from audit.embeddings.settings import VectorOptions
-from audit.executors import Executor
-from audit.neighbors.signatures import is_comparable
+from audit.embeddings.settings import VectorOptions, file_identity
+from audit.embeddings.vector_parts import VectorParts
+from audit.errors import UsageError
+from audit.machine.executors import Executor
 from audit.picture.decode import Limits
+from audit.picture.signatures import is_comparable
 from audit.run.store import Store
 
 if TYPE_CHECKING:
@@ -38,7 +44,7 @@ class Opening:
 class PictureVectors:
     """`views` (v, n, d), columns of mean 0, of v views of the pictures in `rows`; `source` names
     them in words; `probabilities` are the user's own (n, K) with the columns `classes`;
-    `facts` are sentences and counts to keep; `failures` say why a sample's picture has no vector.
+    `failures` say why a sample's picture has no vector.
     """
 
     rows: pl.DataFrame
@@ -46,7 +52,6 @@ class PictureVectors:
     source: str
     probabilities: Floats | None = None
     classes: tuple[str, ...] = ()
-    facts: Mapping[str, str | int] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
 
     def whole(self) -> Floats:
@@ -62,12 +67,14 @@ def load_vectors(
     run: Path,
     pictures: pl.DataFrame,
     options: VectorOptions,
-    advance: Callable[[float], None],
     opening: Opening | None = None,
+    *,
+    crops: bool = True,
 ) -> PictureVectors:
     """Return the vectors of those `pictures` that have one; a model needs an `opening`.
 
-    Raises UsageError where the user's own file or model cannot be used.
+    Built-in ones have views of crops too, unless nobody asks for these (`crops`). Raises UsageError
+    where the user's own file or model cannot be used.
     """
     if options.embedder is not None:
         assert opening is not None
@@ -75,7 +82,7 @@ def load_vectors(
     elif options.embeddings is not None:
         found = _own(store, pictures, options.embeddings)
     else:
-        found = _built_in(run, pictures, advance)
+        found = _built_in(run, pictures, crops)
     if options.predictions is not None:
         found = _with_probabilities(store, found, options.predictions)
     return found
@@ -97,8 +104,7 @@ def _own(store: Store, pictures: pl.DataFrame, path: Path) -> PictureVectors:
 def _modelled(
     run: Path, pictures: pl.DataFrame, model: Embedder, opening: Opening
 ) -> PictureVectors:
-    """Return the vectors that a model gives."""
-    from audit.embeddings.asking import ask_model
+    from audit.embeddings.embedder import ask_model
 
     answers = ask_model(run, pictures, model, opening.executor, opening.limits, opening.advance)
     views = directions(answers.vectors[answers.found])
@@ -141,17 +147,197 @@ def _rows_of(
     return np.array([first.get(p, -1) for p in pictures["pixel_hash"].to_list()], np.int64)
 
 
-def _built_in(
-    run: Path, pictures: pl.DataFrame, advance: Callable[[float], None]
-) -> PictureVectors:
+def _built_in(run: Path, pictures: pl.DataFrame, crops: bool) -> PictureVectors:
     """Return the vectors of stored signatures; flat and see-through pictures have none."""
     from audit.embeddings.patches import describe_patches
-    from audit.pairs.signature_store import load_signatures
+    from audit.neighbors.pairs.signature_store import load_signatures
 
     table, stored = load_signatures(run, pictures["content_hash"])
     usable = stored & is_comparable(table)
     if not usable.all():  # else all signatures would be there twice
         table = table[usable]
-    views = describe_patches(table, advance=advance)
     source = "built-in vectors (patches of the stored signatures)"
+    views = describe_patches(table, crops=crops)
     return PictureVectors(pictures.filter(pl.Series(usable)), views, source)
+
+
+# ---- those of the last scan ----
+
+
+def stored_vectors(store: Store, run: Path, pictures: pl.DataFrame) -> PictureVectors:
+    """Return the vectors of those `pictures` (pixel_hash, id, content_hash) that have one.
+
+    Raises UsageError, with the command that makes them, where none is left.
+    """
+    used = json.loads(store.meta().get("related_as") or "{}").get("labels") or {}
+    if "embedder" in used:
+        found = _of_model(run, pictures, str(used["embedder"]))
+    else:
+        options = VectorOptions()
+        if "embeddings" in used:
+            options = VectorOptions(embeddings=_unchanged(str(used["embeddings"])))
+        found = load_vectors(store, run, pictures, options)
+    if len(pictures) and not len(found.rows):
+        again = " --embedder MODEL" if "embedder" in used else ""
+        raise UsageError(
+            f"{run} holds no vectors of these pictures: `audit scan SOURCE --out {run}{again}` "
+            "makes them."
+        )
+    return found
+
+
+def _of_model(run: Path, pictures: pl.DataFrame, identity: str) -> PictureVectors:
+    vectors, there = VectorParts(run, identity).load(pictures["content_hash"].to_list())
+    kept = pictures.filter(pl.Series(there, dtype=pl.Boolean))
+    source = f"the stored vectors of model {identity} ({vectors.shape[1]:,} numbers)"
+    return PictureVectors(kept, directions(vectors[np.asarray(there)])[None], source)
+
+
+def _unchanged(identity: str) -> Path:
+    """Return the user's file of vectors; raises UsageError where it is not that of the scan."""
+    path = Path(identity.rsplit(" ", 2)[0])
+    if not path.is_file() or file_identity(path) != identity:
+        raise UsageError(
+            f"{path}, the vectors of the last scan, is gone or was changed: scan again with "
+            "--embeddings FILE, or without it for the built-in vectors."
+        )
+    return path
+
+
+# ---- the user's own vectors and probabilities, joined to pictures by path ----
+# Vectors: Parquet with a column `path` (or `id`, `sample_id`) and either one list column or a
+# number column per dimension; or .npy, (n, d), with the paths beside it in a text file of the
+# same name, one a line. Probabilities: Parquet or CSV with a column `path` and a column per
+# class, named like it. A path is a sample's id, or the place of its file. Whatever does not fit
+# is said in a sentence.
+
+KEYS = ("path", "id", "sample_id")
+SUM_TOLERANCE = 0.02
+"""How far the probabilities of one picture may be from one in all: they were rounded."""
+
+
+def read_vectors(path: Path) -> tuple[list[str], Floats]:
+    """Return paths and vectors (n, d) of a file; raises UsageError for what cannot be used."""
+    if path.suffix.lower() == ".npy":
+        names, vectors = _read_npy(path)
+    elif path.suffix.lower() == ".parquet":
+        names, vectors = _read_columns(path)
+    else:
+        raise UsageError(f"{path} is neither .npy nor .parquet: store the vectors as one of them.")
+    _refuse_not_finite(path, names, vectors)
+    return names, vectors
+
+
+def read_probabilities(path: Path) -> tuple[list[str], tuple[str, ...], Floats]:
+    """Return paths, class names and probabilities (n, K); raises UsageError."""
+    frame = _read_frame(path)
+    names = _take_key(path, frame)
+    numbers = [c for c in frame.columns if c not in KEYS and frame[c].dtype.is_numeric()]
+    if len(numbers) < 2:
+        raise UsageError(
+            f"{path} has {len(numbers)} columns of numbers: give a column of probabilities a "
+            "class, named like the class, beside `path`."
+        )
+    values = frame.select(numbers).to_numpy().astype(np.float32)
+    _refuse_not_finite(path, names, values)
+    sums = values.sum(1)
+    wrong = np.flatnonzero((values.min(1) < -1e-6) | (np.abs(sums - 1) > SUM_TOLERANCE))
+    if len(wrong):
+        row = int(wrong[0])
+        raise UsageError(
+            f"{path}: the probabilities of {names[row]} sum to {sums[row]:.3g}, the least is "
+            f"{values[row].min():.3g} ({len(wrong):,} of {len(names):,} rows are no "
+            "probabilities): apply a softmax to scores first."
+        )
+    return names, tuple(numbers), values
+
+
+def match_rows(path: Path, names: list[str], samples: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """Return for each sample (columns `id`, `uri`) its row in the file, -1 where it has none.
+
+    Raises UsageError where no path matches, or one is there twice.
+    """
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"{path} has {twice} twice: keep one row a path.")
+    known = {name: row for row, name in enumerate(names)}
+    places = [uri.removeprefix("file://") for uri in samples["uri"].to_list()]
+    rows = [known.get(i, known.get(p, -1)) for i, p in zip(samples["id"], places, strict=True)]
+    found = np.array(rows, np.int64)
+    if len(found) and (found < 0).all():
+        raise UsageError(
+            f"No path of {path} is one of this dataset: it has {names[0] if names else 'none'!r}, "
+            f"and the dataset has {samples['id'][0]!r}."
+        )
+    return found
+
+
+def _read_npy(path: Path) -> tuple[list[str], Floats]:
+    beside = path.with_suffix(".txt")
+    try:
+        vectors = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as .npy: {error}.") from None
+    try:
+        names = beside.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise UsageError(
+            f"{path} says nothing of which picture a row is: write the paths into {beside}, one a "
+            "line."
+        ) from None
+    if vectors.ndim != 2 or vectors.dtype.kind not in "fiu" or len(vectors) != len(names):
+        raise UsageError(
+            f"{path} holds {vectors.dtype} of shape {vectors.shape} and {beside} {len(names):,} "
+            "paths: give one row of numbers a path."
+        )
+    return names, vectors.astype(np.float32)
+
+
+def _read_columns(path: Path) -> tuple[list[str], Floats]:
+    frame = _read_frame(path)
+    names = _take_key(path, frame)
+    lists = [c for c in frame.columns if frame[c].dtype in (pl.List, pl.Array)]
+    if len(lists) == 1:
+        column: Any = frame[lists[0]]
+        if column.dtype == pl.Array:
+            column = column.arr.to_list()
+        lengths = column.list.len().fill_null(0)
+        if lengths.n_unique() > 1:
+            row = int((lengths != lengths.mode()[0]).arg_max() or 0)
+            raise UsageError(
+                f"{path}: the vector of {names[row]} has {lengths[row]} numbers, others have "
+                f"{lengths.mode()[0]}: make them of one length."
+            )
+        width = int(lengths[0]) if len(lengths) else 0
+        flat = column.explode().cast(pl.Float32, strict=False).to_numpy()
+        return names, np.asarray(flat, np.float32).reshape(len(names), width).copy()
+    numbers = [c for c in frame.columns if c not in KEYS and frame[c].dtype.is_numeric()]
+    if not numbers or lists:
+        raise UsageError(f"{path} has no vectors: give one column of lists, or columns of numbers.")
+    return names, frame.select(numbers).to_numpy().astype(np.float32)
+
+
+def _read_frame(path: Path) -> pl.DataFrame:
+    kind = path.suffix.lower()
+    if kind not in (".parquet", ".csv"):
+        raise UsageError(f"{path} is neither .parquet nor .csv: store the table as one of them.")
+    try:
+        return pl.read_parquet(path) if kind == ".parquet" else pl.read_csv(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UsageError(f"{path} cannot be read: {str(error).splitlines()[0]}.") from None
+
+
+def _take_key(path: Path, frame: pl.DataFrame) -> list[str]:
+    key = next((name for name in KEYS if name in frame.columns), None)
+    if key is None:
+        raise UsageError(f"{path} has no column `path`: add the path or id of each picture.")
+    return [str(name) for name in frame[key].to_list()]
+
+
+def _refuse_not_finite(path: Path, names: list[str], values: Floats) -> None:
+    bad = np.flatnonzero(~np.isfinite(values).all(1))
+    if len(bad):
+        raise UsageError(
+            f"{path}: {len(bad):,} of {len(names):,} rows hold numbers that are none (NaN or "
+            f"infinite), first that of {names[int(bad[0])]}: leave those rows out."
+        )

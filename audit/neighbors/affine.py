@@ -6,8 +6,8 @@ maximises the correlation itself, so brightness and contrast do not count. Used 
 compared (`inspection`), where a change is put into words (`transformation`) and where the app shows
 a difference; 5 to 50 ms with the size.
 
-Maps come in two forms. In [-1, 1]: the six numbers of `align`, which hold at any size. In pixels:
-2x3 as OpenCV takes it, from the template's pixels to the other picture's.
+Signatures are registered in coordinates of [-1, 1], by six numbers that hold at any size; maps here
+are 2x3 as OpenCV takes them, from the template's pixels to the other picture's.
 """
 
 from __future__ import annotations
@@ -31,18 +31,6 @@ def map_in_pixels(p: npt.NDArray[np.float64], side: int) -> npt.NDArray[np.float
     linear = np.array([[1 + p[0], p[1]], [p[3], 1 + p[4]]])
     shift = half * np.array([p[2], p[5]]) + middle - linear @ np.array([middle, middle])
     return np.concatenate([linear, shift[:, None]], axis=1)
-
-
-def map_in_units(warp: npt.NDArray[Any], side: int) -> tuple[float, ...]:
-    """The inverse of `map_in_pixels`."""
-    half, middle = side / 2, (side - 1) / 2
-    # float64: the map is stored and compared, and its shift is a small difference of pixels
-    linear = warp[:, :2].astype(np.float64)
-    shift = (warp[:, 2] - middle + linear @ np.array([middle, middle])) / half
-    rows = linear - np.eye(2)
-    return tuple(
-        float(v) for v in (rows[0, 0], rows[0, 1], shift[0], rows[1, 0], rows[1, 1], shift[1])
-    )
 
 
 def refine_map(

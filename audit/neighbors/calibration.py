@@ -1,14 +1,13 @@
 """The threshold comes from the user's own pictures, and so do the error rates that are printed.
 
-Non-pairs first: two rows drawn at random are almost never copies, so their scores show what
-accident looks like *here*: high in a set of digits, low among holiday photographs. Up to two
-million random pairs are ranked by descriptor; as many of the nearest as the search has candidates,
-at most 20,000 (4,000 in a small set), are scored: the rest hardly reach the tail. In a small set
-most of these are candidates themselves, and their scores are at hand. An exponential is fitted to
-the tail [peaks over threshold: Pickands 1975; truncated at a score that accident hardly reaches, so
-that real copies among the random pairs do not count as accidents] and the threshold is put where
-the whole data set is expected to hold fewer false pairs than one for 250 pictures, within fixed
-bounds.
+Strangers first. Each picture's candidates are its nearest neighbours, and nearly all of them are
+other pictures: what they score is what accident looks like *here*, at the rank at which it would be
+reported. How many score at least `START`, and how fast their number falls from there, is all that
+the threshold depends on [an exponential tail, peaks over threshold: Pickands 1975; seen in a window
+that few copies fall into]. Pairs below it are not counted, so that what is not aligned to the end
+(refused by the gate, given up early, rejected by an earlier scan) moves nothing: it is known to lie
+below. The threshold is the score at which so many false pairs are expected as 1 in 100 of the pairs
+that reach it, or 1 in 50 sets like this one where hardly any do.
 
 Then synthetic duplicates: known changes of a few of the user's pictures show what this
 threshold finds. Both numbers are expectations from a sample, and are given as such.
@@ -18,43 +17,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.candidates import number_pairs
-from audit.neighbors.dense import find_nearest_in, similarity_table
+from audit.machine.sharing import RowTable
+from audit.neighbors.dense import find_nearest_in
 from audit.neighbors.descriptor import describe
-from audit.neighbors.inspection import check_full_size
-from audit.neighbors.pair_cache import find_contained
-from audit.neighbors.sharing import RowTable
-from audit.neighbors.signatures import is_comparable, make_signature, stack_signatures
+from audit.neighbors.inspection import CONFIRMED, check_full_size
+from audit.neighbors.strangers import weigh
 from audit.neighbors.synthetic import TRANSFORMATIONS, Picture, make_duplicate
-from audit.neighbors.verification import (
-    NO_MATCH,
-    NOT_ALIGNED,
-    Floats,
-    Pairs,
-    VerifiedPairs,
-    verify,
-)
-from audit.stats import wilson_share
+from audit.neighbors.verification import Floats, VerifiedPairs, verify
+from audit.picture.signatures import make_signature, stack_signatures
+from audit.statistics.intervals import wilson_share
 
-LOWEST_THRESHOLD = -1.5
-HIGHEST_THRESHOLD = 4.0
-"""Bounds of the threshold (log odds): beyond them a small sample would decide alone."""
-FALSE_PAIRS_PER_IMAGE = 0.004
-TRUNCATE_AT = 1.0
-SAMPLE_ROWS = 1500
-ALIGNED, ALIGNED_WITHOUT_GATE = 20_000, 4_000
-"""Most pairs to align: a gate makes them cheap; a few thousand hold the highest scores already."""
-LEAST_TAIL = 10
-MOST_TAIL = 300
-USUAL_SLOPE = 1.2
-"""Decay of the tail per unit of log odds, as seen on photographs and CIFAR-10; it weighs as much as
-`USUAL_WEIGHT` exceedances, so that a handful of pictures cannot invent a tail of their own."""
-USUAL_WEIGHT = 20
+LOWEST_THRESHOLD = -1.0
+"""Strangers of photographs hardly come near, and would let anything pass."""
+HIGHEST_THRESHOLD = 14.0
+"""No pair scores more: nothing but equal bytes and pixels is called the same."""
+LOOK_ALIKE = 6.0
+"""Threshold from which the report says that strangers of this set are hard to tell apart."""
+SCORE_DECIMALS = 6
+"""Decimals of stored scores and thresholds; the last ones of a sum hang on where arrays begin."""
+FALSE_SHARE, FALSE_IN_A_SET = 0.01, 0.02
+"""False pairs to expect among the pairs that reach the threshold, and where hardly any do."""
+START, WINDOW = -3.0, 2.5
+"""Where the tail of strangers begins at the lowest, and how far it is looked at: most copies lie
+beyond."""
+MOST_TAIL, STEP, FALLING = 100, 0.25, 0.95
+"""The tail begins at most so many strangers from its end; steps in which it is looked for, and
+share of those before to which these must have fallen."""
+USUAL_SLOPE, USUAL_WEIGHT = 1.0, 20
+"""Decay of the tail per unit of log odds: of calibrated odds it is 1. It weighs as much as twenty
+strangers, so that a handful of pictures cannot invent a tail of their own."""
+LOWEST_SLOPE, HIGHEST_SLOPE = 0.5, 1.5
+"""A tail that falls faster is not trusted to go on so: a few strangers are closer than the rest."""
 KINDS = (*TRANSFORMATIONS, "combination")
 LEAST_SOURCES, NARROW = 3, 0.1
 """Copies are made of so many pictures at least, then until the interval of the recall is so wide:
@@ -63,34 +60,22 @@ WEAK_UNDER = 0.9
 """Recall under which a change is named, where the upper end of its interval lies under it too."""
 
 
-class ScoredPairs(Protocol):
-    """Pairs of rows (m, 2) and their scores (m,)."""
-
-    @property
-    def pairs(self) -> Pairs:
-        """Rows."""
-
-    @property
-    def score(self) -> Floats:
-        """Log odds."""
-
-
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """The threshold, and what to expect of it on these pictures.
 
-    `threshold`: log odds from which a pair is called the same. `false_per_million`: expected
-    false pairs among a million random pairs. `false_expected`: the same for all pairs of the data
-    set. `random_pairs`: how many were drawn. `recall`: share of synthetic copies found, per
+    `threshold`: log odds from which a pair is called the same; `uncertainty`: its standard error.
+    `false_expected`: false pairs to expect at or above it in this data set. `strangers`: pairs in
+    the tail that it comes from. `recall`: share of synthetic copies found, per
     change (empty where no pictures were given); `synthetic_copies`: how many copies were made;
     `recall_age`: pictures that came or went since they were.
     `reason`: a sentence on how the threshold came about.
     """
 
     threshold: float
-    false_per_million: float
+    uncertainty: float
     false_expected: float
-    random_pairs: int
+    strangers: int
     reason: str
     recall: Mapping[str, float] = field(default_factory=dict)
     synthetic_copies: int = 0
@@ -103,11 +88,13 @@ class Calibration:
 
     def sentences(self) -> tuple[str, ...]:
         """What to print: threshold, false pairs, recall."""
-        lines = [
-            self.reason,
-            f"Expected false pairs: {self.false_per_million:.2g} per million random pairs, "
-            f"{self.false_expected:.2g} in this data set.",
-        ]
+        lines = [self.reason, f"Expected false pairs: {self.false_expected:.2g} in this data set."]
+        if self.threshold >= LOOK_ALIKE:
+            lines.append(
+                "Different pictures of this data set are hard to tell apart: only what agrees "
+                "beyond all that they share is called a copy. Equal bytes and equal pixels are "
+                "found in any case."
+            )
         if self.recall:
             each = self.synthetic_copies / len(self.recall)
             # with the chance in it: of four copies, one is lost by accident
@@ -127,136 +114,84 @@ class Calibration:
         return tuple(lines)
 
 
-def calibrate(
-    table: RowTable,
-    descriptors: RowTable,
-    ranks: npt.NDArray[np.int64],
-    *,
-    background: Floats | None = None,
-    verified: ScoredPairs | None = None,
-    wanted: int = ALIGNED,
-    seed: int = 0,
-) -> Calibration:
-    """Choose the threshold from random pairs of `table` (see `verify` for the arguments).
+def calibrate(scores: Floats) -> Calibration:
+    """Choose the threshold from the final scores (see `weigh`) of all candidate pairs.
 
-    `verified` pairs are not aligned again; `wanted`: random pairs to score, within the bounds.
+    Those that were not weighed or aligned may be left out, or score anything below `START`.
     """
-    usable = np.flatnonzero(is_comparable(table))
-    n = len(usable)
-    # rows are drawn in the order of the keys: shuffling the input does not change the sample
-    usable = usable[np.argsort(ranks[usable], kind="stable")]
-    pairs, drawn = _nearest_random_pairs(
-        descriptors, usable, ALIGNED_WITHOUT_GATE if background is None else ALIGNED, seed
-    )
-    # the others hardly reach the tail, but count among its pairs; those of them that happen to be
-    # verified are left out as well, or the threshold would follow what was remembered
-    scores = np.full(len(pairs), NOT_ALIGNED)
-    pairs = pairs[:wanted]
-    fresh = np.arange(len(pairs))
-    if verified is not None:
-        fresh = np.flatnonzero(~_look_up(scores, pairs, verified))
-    scores[fresh] = verify(table, descriptors, pairs[fresh], ranks, background=background).score
-    # a bound a picture, not a pair: what a reviewer has to look at grows with the pictures
-    all_pairs = n * (n - 1) / 2
-    allowed = max(0.5, FALSE_PAIRS_PER_IMAGE * n)
-    tail = fit_tail(scores, drawn)
-    if tail is None:
-        return Calibration(
-            LOWEST_THRESHOLD,
-            0.0,
-            0.0,
-            drawn,
-            f"Threshold {LOWEST_THRESHOLD:+.2f} (log odds, the lowest): of {drawn:,} random pairs "
-            f"fewer than {LEAST_TAIL} resembled each other at all.",
-        )
-    fitting = tail.threshold(allowed / max(all_pairs, 1.0))
-    threshold = float(np.clip(fitting, LOWEST_THRESHOLD, HIGHEST_THRESHOLD))
-    rate = tail.rate(threshold)
-    bound = "" if fitting == threshold else f" (asked for {fitting:+.2f}, held to the bounds)"
+    tail = fit_tail(scores)
+    ordered = np.sort(scores[scores >= LOWEST_THRESHOLD])
+    # where to stop is asked at every pair: the more reach a threshold, the more may be false
+    steps = np.unique(np.append(ordered, [LOWEST_THRESHOLD, HIGHEST_THRESHOLD]))
+    reached = len(ordered) - np.searchsorted(ordered, steps)
+    allowed = np.maximum(FALSE_SHARE * reached, FALSE_IN_A_SET)
+    asked = np.maximum(tail.threshold(allowed), np.append(-np.inf, steps[:-1]))
+    good = asked <= steps
+    wanted = float(asked[good][0]) if good.any() else HIGHEST_THRESHOLD
+    threshold = round(float(np.clip(wanted, LOWEST_THRESHOLD, HIGHEST_THRESHOLD)), SCORE_DECIMALS)
+    uncertainty = tail.uncertainty(threshold)
     reason = (
-        f"Threshold {threshold:+.2f} (log odds){bound}: from the tail of {drawn:,} random pairs, "
-        f"for at most {allowed:.1f} expected false pairs among {all_pairs:,.0f}."
+        f"Threshold {threshold:+.2f} (log odds, +-{uncertainty:.1f}): of the nearest strangers "
+        f"{tail.strangers:,} pairs score {tail.start:+.2f} and more, and their number falls by "
+        f"{1 - np.exp(-tail.slope):.0%} with every unit; 1 in {1 / FALSE_SHARE:.0f} of the pairs "
+        "reported may be false."
     )
-    return Calibration(threshold, rate * 1e6, rate * all_pairs, drawn, reason)
+    return Calibration(
+        threshold, uncertainty, round(float(tail.rate(threshold)), SCORE_DECIMALS), tail.strangers,
+        reason,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Share `share` of random pairs scores above `start`, and decays at `slope` from there."""
+    """So many `strangers` score above `start`, and their number decays at `slope` from there."""
 
-    start: float
-    share: float
+    strangers: int
     slope: float
+    start: float = START
 
     def rate(self, score: float) -> float:
-        """Expected share of random pairs at or above a score."""
-        return float(min(1.0, self.share * np.exp(-self.slope * (score - self.start))))
+        """Expected strangers at or above a score."""
+        return float(self._number * np.exp(-self.slope * (score - self.start)))
 
-    def threshold(self, rate: float) -> float:
-        """Score that only this share of random pairs reaches."""
-        return float(self.start + np.log(self.share / rate) / self.slope)
+    def threshold(self, false: Floats) -> Floats:
+        """Scores that only so many strangers reach."""
+        return np.asarray(self.start + np.log(self._number / false) / self.slope, np.float64)
 
+    def uncertainty(self, score: float) -> float:
+        """Standard error of a threshold: of the number, and of the slope."""
+        steps = (score - self.start) / np.sqrt(self.strangers + USUAL_WEIGHT)
+        return float(np.hypot(1 / (self.slope * np.sqrt(self._number)), steps))
 
-def _nearest_random_pairs(
-    descriptors: RowTable, usable: npt.NDArray[np.intp], most: int, seed: int
-) -> tuple[Pairs, int]:
-    """Pairs of random rows, the `most` similar ones first, and how many they were picked from."""
-    n = len(usable)
-    if n < 2:
-        return np.zeros((0, 2), np.int64), 0
-    # up to 3,000 pictures all pairs of at most 2,000 of them, beyond that 1,500 x 1,500 disjoint
-    # rows: about two million pairs either way
-    rng = np.random.default_rng(seed)
-    if n <= 2 * SAMPLE_ROWS:
-        rows = columns = usable[np.sort(rng.permutation(n)[: min(n, SAMPLE_ROWS + 500)])]
-        first, second = np.triu_indices(len(rows), 1)
-    else:
-        mixed = usable[rng.choice(n, 2 * SAMPLE_ROWS, replace=False)]
-        rows, columns = np.sort(mixed[:SAMPLE_ROWS]), np.sort(mixed[SAMPLE_ROWS:])
-        first, second = (a.ravel() for a in np.indices((len(rows), len(columns))))
-    likeness = similarity_table(descriptors[rows], descriptors[columns])[first, second]
-    # the score follows the similarity, so pairs beyond the nearest ones hardly reach the tail
-    top = np.argsort(-likeness, kind="stable")[:most]
-    return np.stack([rows[first[top]], columns[second[top]]], axis=1), len(first)
+    @property
+    def _number(self) -> float:
+        # none seen is no proof that there are none: a quarter of a stranger
+        return max(self.strangers, 0.25)
 
 
-def _look_up(scores: Floats, pairs: Pairs, verified: ScoredPairs) -> npt.NDArray[np.bool_]:
-    """Fill in the scores of the pairs that are `verified`; return which these are."""
-    asked, codes = number_pairs(pairs), number_pairs(verified.pairs)
-    rows = np.flatnonzero(find_contained(codes, np.sort(asked)))
-    rows = rows[np.argsort(codes[rows])]
-    place = np.searchsorted(codes[rows], asked)
-    found = np.append(codes[rows], -1)[place] == asked
-    scores[np.flatnonzero(found)] = verified.score[rows[place[found]]]
-    return np.asarray(found, np.bool_)
+def fit_tail(scores: Floats) -> Tail:
+    """Fit a truncated exponential to what strangers score in a window above the tail's start.
 
-
-def fit_tail(scores: Floats, drawn: int) -> Tail | None:
-    """Fit a truncated exponential to the highest of the scores: 1 in 150, 10 to 300 of them.
-
-    Of those that were aligned to the end it takes a quarter at most.
+    Where strangers are many, `START` is amid them and no tail: it begins where `MOST_TAIL` are
+    left, as long as they become fewer; copies, which spread over all scores, do not.
     """
-    ordinary = np.sort(scores[(scores > NO_MATCH) & (scores < TRUNCATE_AT)])[::-1]
-    if len(ordinary) < LEAST_TAIL:
-        return None
-    # 1 in 150: high enough for the exponential, enough scores to fit it
-    m = min(MOST_TAIL, max(LEAST_TAIL, min(len(scores) // 150, len(ordinary) // 4)))
-    start = float(ordinary[m - 1])
-    span = TRUNCATE_AT - start
-    excess = float((ordinary[:m] - start).mean())
-    # an exponential cut at `span` has a mean below half of it; near that there is no decay to see
-    if excess >= 0.4 * span:
-        # the tail does not fall towards the truncation point: accidents pass it here (digits,
-        # forms), so every score counts; real copies would have left a gap before theirs
-        every = np.sort(scores[scores > NO_MATCH])[::-1]
-        m = max(LEAST_TAIL, len(every) // 10)
-        start = float(every[m - 1])
-        slope = 1 / max(float((every[:m] - start).mean()), 0.05)
-    else:
-        slope = _truncated_slope(excess, span)
+    ordered = np.sort(scores)
+
+    def seen(start: float) -> Floats:
+        first, last = np.searchsorted(ordered, (start, start + WINDOW))
+        return ordered[first:last]
+
+    start = START
+    while len(seen(start)) > MOST_TAIL:
+        if len(seen(start + STEP)) > FALLING * len(seen(start)):
+            break
+        start += STEP
+    excess = seen(start) - start
     # mean excess, shrunk towards the usual one as if that had been seen USUAL_WEIGHT times
-    mean = (m / slope + USUAL_WEIGHT / USUAL_SLOPE) / (m + USUAL_WEIGHT)
-    return Tail(start, m / drawn, 1 / mean)
+    usual = 1 / USUAL_SLOPE - WINDOW / np.expm1(WINDOW * USUAL_SLOPE)
+    mean = (float(excess.sum()) + USUAL_WEIGHT * usual) / (len(excess) + USUAL_WEIGHT)
+    slope = float(np.clip(_truncated_slope(mean, WINDOW), LOWEST_SLOPE, HIGHEST_SLOPE))
+    return Tail(len(excess), slope, start)
 
 
 def _truncated_slope(mean: float, span: float) -> float:
@@ -276,6 +211,7 @@ def measure_recall(
     descriptors: RowTable,
     pictures: Iterable[tuple[int, Picture]],
     *,
+    pool: npt.NDArray[np.intp],
     neighbours: int = 12,
     uncertainty_band: float = 3.0,
     gated: bool = False,
@@ -284,9 +220,10 @@ def measure_recall(
     """Add the expected recall: change some of the user's pictures in every known way.
 
     `pictures`: rows of `table` and their pictures (uint8 RGB, about 256 px), taken one by one until
-    the interval of the recall is narrow; unchanged without any. A copy is found if its source is
-    among its nearest neighbours in the whole table and the pair passes, with a full-resolution
-    check where the score is within `uncertainty_band` of the threshold; `gated`: the gate included.
+    the interval of the recall is narrow; unchanged without any. `pool`: rows that strangers are
+    taken from. A copy is found if its source is among its nearest neighbours in the whole table and
+    the pair passes, with a full-resolution check where the score is within `uncertainty_band` above
+    the threshold; `gated`: the gate included.
     """
     hits = []
     for row, picture in pictures:
@@ -295,9 +232,10 @@ def measure_recall(
             make_duplicate(picture, kind, np.random.default_rng([seed, row, k]))
             for k, kind in enumerate(KINDS)
         ]
-        near, verified = _search_copies(table, descriptors, row, copies, neighbours, gated)
-        passed = verified.score >= calibration.threshold
-        for k in np.flatnonzero(np.abs(verified.score - calibration.threshold) <= uncertainty_band):
+        near, verified = _search_copies(table, descriptors, row, copies, pool, neighbours, gated)
+        above = verified.score - calibration.threshold
+        passed = above >= 0
+        for k in np.flatnonzero((above >= -CONFIRMED) & (above <= uncertainty_band)):
             pair = (picture, copies[k])
             check = check_full_size(
                 *(pair if verified.template[k] == 0 else pair[::-1]),
@@ -321,20 +259,20 @@ def _search_copies(
     descriptors: RowTable,
     row: int,
     copies: list[Picture],
+    pool: npt.NDArray[np.intp],
     neighbours: int,
     gated: bool,
 ) -> tuple[npt.NDArray[np.int64], VerifiedPairs]:
-    """Nearest rows of the copies of a row, and the pair of each copy with that row, verified."""
+    """Nearest rows of the copies of a row, and the pair of each copy with that row, weighed."""
     made = stack_signatures([make_signature(copy) for copy in copies])
     described = describe(made)
     near = find_nearest_in(described, descriptors, neighbours)
     pairs = np.stack([np.zeros(len(made), np.int64), 1 + np.arange(len(made))], axis=1)
     background = np.append(np.inf, near.similarity[:, -1]) if gated else None
-    verified = verify(
-        np.concatenate([table[[row]], made]),
-        np.concatenate([descriptors[[row]], described]),
-        pairs,
-        np.arange(1 + len(made)),
-        background=background,
-    )
-    return near.index, verified
+    strangers = pool[pool != row]
+    both = np.concatenate([table[[row]], made, table[strangers]])
+    vectors = np.concatenate([descriptors[[row]], described, descriptors[strangers]])
+    if background is not None:
+        background = np.append(background, np.full(len(strangers), np.inf))
+    verified = verify(both, vectors, pairs, np.arange(len(both)), background=background)
+    return near.index, weigh(verified, both, vectors, np.arange(1 + len(made), len(both)))

@@ -19,10 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from audit.neighbors.calibration import FALSE_PAIRS_PER_IMAGE
 from audit.neighbors.descriptor import cosine_basis
-from audit.neighbors.signatures import GREY_SIDE, Flag, Signatures
 from audit.neighbors.verification import VerifiedPairs
+from audit.picture.signatures import GREY_SIDE, Flag, Signatures
 
 Pairs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -32,6 +31,7 @@ FREQUENCIES = 9
 """Cosines along each axis, the constant left out."""
 BLOCK = 1024
 MOST_A_ROW = 4
+FALSE_PAIRS_PER_IMAGE = 0.004
 SAMPLE_ROWS = 1500
 LEAST_ROWS = 50
 """With fewer pictures chance cannot be seen: the highest limit holds."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from threading import Lock
 
@@ -24,10 +25,10 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from audit.machine.compiled import usable_threads
+from audit.machine.sharing import Advance, RowTable, Share, at_once, ignore_share
 from audit.neighbors.descriptor import Descriptors, layout, swap_axes
-from audit.neighbors.kernels.compiled import usable_threads
 from audit.neighbors.kernels.offers import best_sign, merge_offers, offer_rows
-from audit.neighbors.sharing import Advance, RowTable, Share, at_once, ignore_share
 
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
@@ -52,7 +53,6 @@ class Neighbours:
     exact: bool
     recall: float
     sample: int
-    compared_pairs: int
 
 
 def find_nearest(
@@ -75,11 +75,11 @@ def find_nearest(
     if n <= exact_limit:
         parts = [chosen[start:] for start in range(0, n, BLOCK)]
         best, index = _compare(descriptors, parts, k, share, advance)
-        return Neighbours(index, best, True, 1.0, n, n * (n - 1) // 2)
-    parts, compared = _cells(descriptors, chosen, seed, share)
+        return Neighbours(index, best, True, 1.0, n)
+    parts = _cells(descriptors, chosen, seed, share)
     best, index = _compare(descriptors, parts, k, share, advance)
-    recall, sample = _measure(descriptors, chosen, index, k, seed, share)
-    return Neighbours(index, best, False, recall, sample, compared)
+    recall, sample = _measure(descriptors, chosen, index, k, seed)
+    return Neighbours(index, best, False, recall, sample)
 
 
 def find_nearest_in(queries: RowTable, library: RowTable, k: int = 10) -> Neighbours:
@@ -98,7 +98,7 @@ def find_nearest_in(queries: RowTable, library: RowTable, k: int = 10) -> Neighb
         return compare
 
     best, index = _in_threads([task(start) for start in range(0, n, BLOCK)], n, k)
-    return Neighbours(index, best, True, 1.0, n, n * len(library))
+    return Neighbours(index, best, True, 1.0, n)
 
 
 def similarity_table(first: Descriptors, second: Descriptors) -> Floats:
@@ -206,30 +206,24 @@ def _against_itself(descriptors: Floats, members: Indices) -> Task:
     return compare
 
 
-@dataclass(frozen=True, slots=True)
-class _Nearest:
+def _nearest(
+    descriptors: RowTable, k: int, parts: Sequence[Indices], advance: Advance = ignore_share
+) -> tuple[Indices, Floats, Indices]:
     """Step: the k nearest within each part, members of which the first block is compared.
 
     Returns the rows that were compared, similarities and neighbours. Where descriptors are at hand
     these are all rows; else only those of the parts are fetched.
     """
-
-    descriptors: RowTable
-    k: int
-
-    def __call__(
-        self, parts: Sequence[Indices], advance: Advance = ignore_share
-    ) -> tuple[Indices, Floats, Indices]:
-        if isinstance(self.descriptors, np.ndarray):
-            rows = np.arange(len(self.descriptors))
-            tasks = [_against_itself(self.descriptors, part) for part in parts]
-            return rows, *_in_threads(tasks, len(rows), self.k, advance)
-        # in their order, so that equals are ranked as among all rows
-        rows = np.unique(np.concatenate(list(parts)))
-        fetched = self.descriptors[rows]
-        tasks = [_against_itself(fetched, np.searchsorted(rows, part)) for part in parts]
-        best, index = _in_threads(tasks, len(rows), self.k, advance)
-        return rows, best, np.where(index >= 0, rows[index], -1)
+    if isinstance(descriptors, np.ndarray):
+        rows = np.arange(len(descriptors))
+        tasks = [_against_itself(descriptors, part) for part in parts]
+        return rows, *_in_threads(tasks, len(rows), k, advance)
+    # in their order, so that equals are ranked as among all rows
+    rows = np.unique(np.concatenate(list(parts)))
+    fetched = descriptors[rows]
+    tasks = [_against_itself(fetched, np.searchsorted(rows, part)) for part in parts]
+    best, index = _in_threads(tasks, len(rows), k, advance)
+    return rows, best, np.where(index >= 0, rows[index], -1)
 
 
 def _compare(
@@ -237,36 +231,26 @@ def _compare(
 ) -> tuple[Floats, Indices]:
     """Return the nearest of all rows, (n, k), from what was found in each part."""
     if isinstance(descriptors, np.ndarray) and share is at_once:
-        _, best, index = _Nearest(descriptors, k)(parts, advance)
+        _, best, index = _nearest(descriptors, k, parts, advance)
         return best, index
     best, index = _empty(len(descriptors), k)
-    for rows, other, other_index in share(_Nearest(descriptors, k), parts, advance):
+    for rows, other, other_index in share(partial(_nearest, descriptors, k), parts, advance):
         merge_offers(rows, other, other_index, best, index)
     return best, index
 
 
-@dataclass(frozen=True, slots=True)
-class _NearestAnchors:
+def _nearest_anchors(
+    descriptors: RowTable, anchors: Floats, parts: Sequence[Indices], _: Advance = ignore_share
+) -> list[tuple[Indices, Indices]]:
     """Step: the anchors nearest to each row of each part."""
-
-    descriptors: RowTable
-    anchors: Floats
-
-    def __call__(
-        self, parts: Sequence[Indices], advance: Advance = ignore_share
-    ) -> list[tuple[Indices, Indices]]:
-        found = []
-        for done, part in enumerate(parts, start=1):
-            near = find_nearest_in(self.descriptors[part], self.anchors, ANCHORS_PER_IMAGE)
-            found.append((part, near.index))
-            advance(done / len(parts))
-        return found
+    return [
+        (part, find_nearest_in(descriptors[part], anchors, ANCHORS_PER_IMAGE).index)
+        for part in parts
+    ]
 
 
-def _cells(
-    descriptors: RowTable, chosen: Indices, seed: int, share: Share
-) -> tuple[list[Indices], int]:
-    """Return members that share one of their nearest anchors, as parts, and how many pairs."""
+def _cells(descriptors: RowTable, chosen: Indices, seed: int, share: Share) -> list[Indices]:
+    """Return members that share one of their nearest anchors, as parts."""
     n = len(chosen)
     # 2 sqrt(n) anchors balance the two steps: n x anchors products to assign, then cells of about
     # 1.5 sqrt(n) members each
@@ -274,7 +258,7 @@ def _cells(
     anchors = np.asarray(descriptors[chosen[np.sort(drawn)]])
     cells = np.zeros((n, ANCHORS_PER_IMAGE), np.int64)
     parts = [chosen[start : start + STRETCH] for start in range(0, n, STRETCH)]
-    for found in share(_NearestAnchors(descriptors, anchors), parts, ignore_share):
+    for found in share(partial(_nearest_anchors, descriptors, anchors), parts, ignore_share):
         for part, nearest in found:
             cells[np.searchsorted(chosen, part[0]) :][: len(part)] = nearest
     member = np.repeat(chosen, ANCHORS_PER_IMAGE)
@@ -284,45 +268,23 @@ def _cells(
     split = np.split(member[order], np.cumsum(sizes)[:-1])
     # the largest first, so that no thread is left with one at the end
     ordered = sorted(split, key=len, reverse=True)
-    tasks = [part[start:] for part in ordered for start in range(0, len(part), BLOCK)]
-    return tasks, int((sizes.astype(np.int64) * (sizes - 1) // 2).sum())
-
-
-@dataclass(frozen=True, slots=True)
-class _NearestToQueries:
-    """Step: the k rows of the parts that are nearest to each query."""
-
-    descriptors: RowTable
-    queries: Floats
-    k: int
-
-    def __call__(
-        self, parts: Sequence[Indices], advance: Advance = ignore_share
-    ) -> tuple[Floats, Indices]:
-        best, index = _empty(len(self.queries), self.k)
-        each = np.arange(len(self.queries))
-        for done, part in enumerate(parts, start=1):
-            near = find_nearest_in(self.queries, self.descriptors[part], self.k)
-            found = np.where(near.index >= 0, part[near.index], -1)
-            merge_offers(each, near.similarity, found, best, index)
-            advance(done / len(parts))
-        return best, index
+    return [part[start:] for part in ordered for start in range(0, len(part), BLOCK)]
 
 
 def _measure(
-    descriptors: RowTable, chosen: Indices, index: Indices, k: int, seed: int, share: Share
+    descriptors: RowTable, chosen: Indices, index: Indices, k: int, seed: int
 ) -> tuple[float, int]:
     """Share of the true k nearest that were found, on a seeded sample of rows."""
     n = len(chosen)
     # another seed than the anchors', so that the sample does not consist of anchors
     sample = chosen[np.sort(np.random.default_rng(seed + 1).choice(n, min(n, 500), replace=False))]
     # k + 1, because each row is its own nearest
-    best, truth = _empty(len(sample), k + 1)
-    step = _NearestToQueries(descriptors, np.asarray(descriptors[sample]), k + 1)
-    parts = [chosen[start : start + STRETCH] for start in range(0, n, STRETCH)]
-    each = np.arange(len(sample))
-    for other, other_index in share(step, parts, ignore_share):
-        merge_offers(each, other, other_index, best, truth)
+    queries, (best, truth) = np.asarray(descriptors[sample]), _empty(len(sample), k + 1)
+    for start in range(0, n, STRETCH):
+        part = chosen[start : start + STRETCH]
+        near = find_nearest_in(queries, descriptors[part], k + 1)
+        found = np.where(near.index >= 0, part[near.index], -1)
+        merge_offers(np.arange(len(sample)), near.similarity, found, best, truth)
     hits = total = 0
     for row, who in zip(sample, truth, strict=True):
         wanted = [int(w) for w in who if w not in (row, -1)][:k]

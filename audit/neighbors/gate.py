@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.kernels.compiled import usable_threads
+from audit.machine.compiled import usable_threads
 from audit.neighbors.kernels.gate import pass_batch
-from audit.neighbors.signatures import Signatures
+from audit.picture.signatures import Signatures
 
 Floats = npt.NDArray[np.float64]
 Pairs = npt.NDArray[np.int64]

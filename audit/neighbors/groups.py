@@ -23,6 +23,7 @@ Pairs = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 Verify = Callable[[Pairs], Scores]
 """Scores of pairs (m, 2) with first < second; at or above the threshold means verified."""
+MOST_ROUNDS = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,6 @@ def group_pictures(
     verify: Verify,
     threshold: float,
     keys: Sequence[bytes],
-    *,
-    most_rounds: int = 20,
 ) -> Grouping:
     """Group pictures around representatives.
 
@@ -132,29 +131,25 @@ def group_pictures(
     are content hashes, which break ties. A representative is the picture with most verified
     links still free; its members are those linked to it. Then representatives that share a
     neighbourhood are compared, with the members of the smaller against the larger, until a
-    round brings nothing new; `most_rounds` bounds that.
+    round brings nothing new, or for `MOST_ROUNDS`.
     """
     links = _Links(pairs, scores, verify, threshold)
-    rounds = 0
-    while True:
-        groups = _cover(links, keys)
-        rounds += 1
+    groups = _cover(links, keys)
+    for _ in range(MOST_ROUNDS):
         before = len(links.extra)
-        # the cover is made again each round: a new link may make another picture the better
-        # representative, and keeping old groups would make the result depend on the order
-        if rounds < most_rounds:
-            links.verify_missing(_pairs_between(groups, links))
-            links.verify_missing(_pairs_across(groups, links))
+        links.verify_missing(_pairs_between(groups, links))
+        links.verify_missing(_pairs_across(groups, links))
         if len(links.extra) == before:
             break
+        # the cover is made again each round: a new link may make another picture the better
+        # representative, and keeping old groups would make the result depend on the order
+        groups = _cover(links, keys)
     extra = np.array(links.extra, np.int64).reshape(-1, 2)
     of_two = (group for group in groups if len(group.members) > 1)
-    ranked = sorted(of_two, key=lambda group: _rank(group, keys))
+    ranked = sorted(
+        of_two, key=lambda g: (-len(g.members), keys[g.representative], g.representative)
+    )
     return Grouping(tuple(ranked), extra)
-
-
-def _rank(group: Group, keys: Sequence[bytes]) -> tuple[int, bytes, int]:
-    return -len(group.members), keys[group.representative], group.representative
 
 
 def _cover(links: _Links, keys: Sequence[bytes]) -> list[Group]:
@@ -169,31 +164,21 @@ def _cover(links: _Links, keys: Sequence[bytes]) -> list[Group]:
     while heap:
         d, _, centre = heappop(heap)
         # an entry whose degree has fallen since was replaced by another one
-        if centre in free and degree[centre] == -d:
-            groups.append(_take(centre, links, free, degree, heap, keys))
+        if centre not in free or degree[centre] != -d:
+            continue
+        around = sorted(links.near[centre] & free, key=lambda a: (keys[a], a))
+        members = (centre, *around)
+        free.difference_update(members)
+        scores = (1.0, *(links.score(centre, a) for a in around))
+        groups.append(Group(centre, members, scores))
+        lowered: set[int] = set()
+        for member in members:
+            for other in links.near[member] & free:
+                degree[other] -= 1
+                lowered.add(other)
+        for other in lowered:
+            heappush(heap, (-degree[other], keys[other], other))
     return groups
-
-
-def _take(
-    centre: int,
-    links: _Links,
-    free: set[int],
-    degree: dict[int, int],
-    heap: list[tuple[int, bytes, int]],
-    keys: Sequence[bytes],
-) -> Group:
-    """Make a group of `centre` and its free neighbours; lower the degrees of those around."""
-    around = sorted(links.near[centre] & free, key=lambda a: (keys[a], a))
-    members = [centre, *around]
-    free.difference_update(members)
-    lowered: set[int] = set()
-    for member in members:
-        for other in links.near[member] & free:
-            degree[other] -= 1
-            lowered.add(other)
-    for other in lowered:
-        heappush(heap, (-degree[other], keys[other], other))
-    return Group(centre, tuple(members), (1.0, *(links.score(centre, a) for a in around)))
 
 
 def _pairs_between(groups: list[Group], links: _Links) -> list[tuple[int, int]]:

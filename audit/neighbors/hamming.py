@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.kernels.popcount import brute_kernel, chunk_kernel, cross_kernel, permute_bits
-from audit.neighbors.sharing import Advance, Share, at_once, ignore_share
+from audit.machine.sharing import Advance, Share, at_once, ignore_share
+from audit.neighbors.kernels.popcount import brute_kernel, chunk_kernel, permute_bits
 
 Codes = npt.NDArray[np.uint64]
 Hits = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.uint8]]
@@ -47,7 +47,7 @@ class CodePairs:
     """All pairs of distinct codes within a radius, and the rows that share each code.
 
     `first` and `second` index `codes` (sorted, distinct); `inverse` maps rows to codes; `plan`
-    says in words how the search was done; `compared` counts the pairs whose distance was taken.
+    says in words how the search was done.
     """
 
     codes: Codes
@@ -55,52 +55,22 @@ class CodePairs:
     first: npt.NDArray[np.int64]
     second: npt.NDArray[np.int64]
     distance: npt.NDArray[np.uint8]
-    radius: int
     plan: str
-    compared: int
 
-    def rows(
-        self, *, chain_equal: bool = False
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    def rows(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
         """Return pairs of rows (m, 2) with first < second, and their distances.
 
-        With `chain_equal` rows that share one code stand for each other: each is paired with
-        the first of them only, and only the first with other codes. That names every row that
-        has a partner without squaring the size of a block of equal codes.
+        Rows that share one code stand for each other: each is paired with the first of them only,
+        and only the first with other codes. That names every row that has a partner without
+        squaring the size of a block of equal codes.
         """
-        order = np.argsort(self.inverse, kind="stable")
-        starts = np.searchsorted(self.inverse[order], np.arange(len(self.codes) + 1))
-        if chain_equal:
-            return self._chained(order, starts)
-        return self._expanded(order, starts)
-
-    def _chained(
-        self, order: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-        head = order[starts[:-1]]
-        others = np.delete(np.arange(len(order)), starts[:-1])
-        equal = np.stack([head[self.inverse[order[others]]], order[others]], 1)
+        _, head = np.unique(self.inverse, return_index=True)
+        others = np.delete(np.arange(len(self.inverse)), head)
+        equal = np.stack([head[self.inverse[others]], others], 1)
         near = np.stack([head[self.first], head[self.second]], 1)
         pairs = np.sort(np.concatenate([equal, near]), axis=1)
         distance = np.concatenate([np.zeros(len(equal), np.uint8), self.distance])
         return _sorted_pairs(pairs, distance)
-
-    def _expanded(
-        self, order: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-        first = np.concatenate([np.arange(len(self.codes)), self.first])
-        second = np.concatenate([np.arange(len(self.codes)), self.second])
-        distance = np.concatenate([np.zeros(len(self.codes), np.uint8), self.distance])
-        size = np.diff(starts)
-        count = size[first] * size[second]
-        which = np.repeat(np.arange(len(first)), count)
-        offset = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
-        width = size[second][which]
-        a = order[starts[first[which]] + offset // width]
-        b = order[starts[second[which]] + offset % width]
-        keep = (first[which] != second[which]) | (a < b)
-        pairs = np.sort(np.stack([a[keep], b[keep]], 1), axis=1)
-        return _sorted_pairs(pairs, distance[which[keep]])
 
 
 def _sorted_pairs(
@@ -136,23 +106,18 @@ def find_code_pairs(
     # beyond half of the bits nearly every bucket is near every other: no plan can be cheap
     outright = plan == "brute" or (plan is None and len(unique) < PRICED_FROM)
     best = None if outright or radius > 31 else _cheapest(unique, radius)
-    step: _Outright | _ByChunks
     if best is None or (plan is None and brute_cost <= best.cost):
-        step, parts = _Outright(unique, radius), [(0, part) for part in range(PARTS)]
+        step, parts = partial(_outright, unique, radius), [(0, part) for part in range(PARTS)]
         words = "every code compared with every other"
     else:
-        step, chunks = _ByChunks(unique, radius, best), range(len(best.bits))
+        step, chunks = partial(_by_chunks, unique, radius, best), range(len(best.bits))
         parts = [(c, part) for c in chunks if best.radii[c] >= 0 for part in range(PARTS)]
         words = (
             f"{len(best.bits)} chunks of {'+'.join(map(str, best.bits))} bits "
             f"within {'/'.join(map(str, best.radii))}"
         )
-    found = list(share(step, parts, ignore_share))
-    first, second, distance = (np.concatenate([hits[k] for hits, _ in found]) for k in range(3))
-    return CodePairs(
-        unique, inverse.astype(np.int64), first, second, distance, radius, words,
-        sum(compared for _, compared in found),
-    )  # fmt: skip
+    found = _joined(list(share(step, parts, ignore_share)))
+    return CodePairs(unique, inverse.astype(np.int64), *found, words)
 
 
 def find_cross_pairs(
@@ -161,9 +126,7 @@ def find_cross_pairs(
     """Find every (query row, library row) at most `radius` bits apart, and the distances."""
     # many more tasks than cores: their costs are uneven
     tasks = np.linspace(0, len(queries), min(_TASKS, max(len(queries), 1)) + 1).astype(np.int64)
-
-    run = partial(cross_kernel, queries, library, np.uint64(radius), tasks)
-
+    run = partial(brute_kernel, queries, library, False, np.uint64(radius), tasks)
     parts = [_collect(run, *_stretch(len(tasks) - 1, part)) for part in range(PARTS)]
     first, second, distance = _joined(parts)
     return _sorted_pairs(np.stack([first, second], 1), distance)
@@ -217,87 +180,54 @@ def _priced(
     return _Plan(order, bits, radii, cost)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outright:
-    """Step: every code of a part with every later one; returns the pairs and how many it compared.
-
-    A part is (0, number of `PARTS`).
-    """
-
-    codes: Codes
-    radius: int
-
-    def __call__(
-        self, parts: Sequence[tuple[int, int]], advance: Advance = ignore_share
-    ) -> tuple[Hits, int]:
-        n = len(self.codes)
-        # rows near the start meet more partners: equal areas under the triangle, not equal rows
-        share = 1 - np.sqrt(1 - np.linspace(0, 1, _TASKS + 1))
-        tasks = np.unique((share * n).astype(np.int64))
-        run = partial(brute_kernel, self.codes, np.uint64(self.radius), tasks)
-        found, compared = [], 0
-        for _, part in parts:
-            begin, end = _stretch(len(tasks) - 1, part)
-            found.append(_collect(run, begin, end))
-            first, last = int(tasks[begin]), int(tasks[end])
-            compared += (last - first) * (2 * n - first - last - 1) // 2
-        return _joined(found), compared
+def _outright(
+    codes: Codes, radius: int, parts: Sequence[tuple[int, int]], _: Advance = ignore_share
+) -> Hits:
+    """Step: every code of a part with every later one. A part is (0, number of `PARTS`)."""
+    # rows near the start meet more partners: equal areas under the triangle, not equal rows
+    share = 1 - np.sqrt(1 - np.linspace(0, 1, _TASKS + 1))
+    tasks = np.unique((share * len(codes)).astype(np.int64))
+    run = partial(brute_kernel, codes, codes, True, np.uint64(radius), tasks)
+    return _joined([_collect(run, *_stretch(len(tasks) - 1, part)) for _, part in parts])
 
 
-@dataclass(frozen=True, slots=True)
-class _ByChunks:
+def _by_chunks(
+    codes: Codes,
+    radius: int,
+    plan: _Plan,
+    parts: Sequence[tuple[int, int]],
+    _: Advance = ignore_share,
+) -> Hits:
     """Step: codes that one chunk of their bits brings together, and no earlier one.
 
     A part is (chunk, number of `PARTS` of its buckets).
     """
+    found, moved = [], permute_bits(codes, plan.permutation)
+    for chunk, of_chunk in groupby(parts, key=itemgetter(0)):
+        run, tasks = _buckets(moved, radius, plan, chunk)
+        found += [_collect(run, *_stretch(tasks, part)) for _, part in of_chunk]
+    return _joined(found)
 
-    codes: Codes
-    radius: int
-    plan: _Plan
 
-    def __call__(
-        self, parts: Sequence[tuple[int, int]], advance: Advance = ignore_share
-    ) -> tuple[Hits, int]:
-        plan, found, compared = self.plan, [], 0
-        moved = permute_bits(self.codes, plan.permutation)
-        for chunk, of_chunk in groupby(parts, key=itemgetter(0)):
-            run, met = self._buckets(moved, chunk)
-            for _, part in of_chunk:
-                found.append(_collect(run, *_stretch(len(met), part)))
-            compared += int(met.sum())
-        return _joined(found), compared
-
-    def _buckets(self, moved: Codes, c: int) -> tuple[Callable[..., None], npt.NDArray[np.int64]]:
-        """Return what compares the buckets of a chunk, by task, and counts what each compared."""
-        plan = self.plan
-        shifts = np.concatenate([[0], np.cumsum(plan.bits)[:-1]]).astype(np.uint64)
-        fields = np.array([(1 << b) - 1 for b in plan.bits], np.uint64)
-        reach, width = np.array(plan.radii, np.int64), plan.bits[c]
-        # a counting sort by chunk value: bucket u is ordered[starts[u] : starts[u + 1]]
-        keys = ((moved >> shifts[c]) & fields[c]).astype(np.int64)
-        order = np.argsort(keys, kind="stable").astype(np.int32)
-        starts = np.zeros((1 << width) + 1, np.int32)
-        np.cumsum(np.bincount(keys, minlength=1 << width), out=starts[1:])
-        del keys
-        # tasks of equal numbers of codes, not of buckets: the buckets are very uneven
-        tasks = np.unique(np.searchsorted(starts, np.linspace(0, len(moved), _TASKS + 1)))
-        tasks = np.unique(np.concatenate([[0], tasks, [1 << width]])).astype(np.int64)
-        met = np.zeros(len(tasks) - 1, np.int64)
-        run = partial(
-            chunk_kernel,
-            np.uint64(self.radius),
-            shifts,
-            fields,
-            reach,
-            moved[order],
-            order,
-            starts,
-            _masks(width, int(reach[c])),
-            c,
-            tasks,
-            met,
-        )
-        return run, met
+def _buckets(moved: Codes, radius: int, plan: _Plan, c: int) -> tuple[Callable[..., None], int]:
+    """Return what compares the buckets of a chunk, task by task, and how many tasks it has."""
+    shifts = np.concatenate([[0], np.cumsum(plan.bits)[:-1]]).astype(np.uint64)
+    fields = np.array([(1 << b) - 1 for b in plan.bits], np.uint64)
+    reach, width = np.array(plan.radii, np.int64), plan.bits[c]
+    # a counting sort by chunk value: bucket u is ordered[starts[u] : starts[u + 1]]
+    keys = ((moved >> shifts[c]) & fields[c]).astype(np.int64)
+    order = np.argsort(keys, kind="stable").astype(np.int32)
+    starts = np.zeros((1 << width) + 1, np.int32)
+    np.cumsum(np.bincount(keys, minlength=1 << width), out=starts[1:])
+    del keys
+    # tasks of equal numbers of codes, not of buckets: the buckets are very uneven
+    tasks = np.unique(np.searchsorted(starts, np.linspace(0, len(moved), _TASKS + 1)))
+    tasks = np.unique(np.concatenate([[0], tasks, [1 << width]])).astype(np.int64)
+    run = partial(
+        chunk_kernel, np.uint64(radius), shifts, fields, reach, moved[order], order,
+        starts, _masks(width, int(reach[c])), c, tasks,
+    )  # fmt: skip
+    return run, len(tasks) - 1
 
 
 def _stretch(tasks: int, part: int) -> tuple[int, int]:
@@ -340,4 +270,4 @@ def _joined(found: Sequence[Hits]) -> Hits:
     if not found:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8)
     first, second, distance = (np.concatenate(columns) for columns in zip(*found, strict=True))
-    return first.astype(np.int64), second.astype(np.int64), distance
+    return first.astype(np.int64, copy=False), second.astype(np.int64, copy=False), distance

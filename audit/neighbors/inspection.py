@@ -8,20 +8,30 @@ photographs non-pairs reach 0.5 at most and 99 in 100 copies lie above 0.65.
 
 It opens two files and costs about 10 ms with decoding, so it is counted and bounded: the pairs
 nearest to the threshold first. Pictures under 48 px hold nothing that the signatures did not.
+
+Decoders change process-wide state while they listen for warnings, so files are opened one at a
+time; the comparison, nine tenths of the time, runs in threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.affine import lay_over, map_in_pixels, map_in_units, refine_map
+from audit.machine.compiled import usable_threads
+from audit.machine.sharing import RowTable
+from audit.neighbors.affine import lay_over, map_in_pixels, refine_map
+from audit.neighbors.candidates import contains_pairs
+from audit.neighbors.dense import STRETCH
 from audit.neighbors.orientations import orient
-from audit.neighbors.signatures import find_border
+from audit.neighbors.verification import NO_MATCH, Floats, VerifiedPairs, kept_size
+from audit.picture.signatures import find_border
 
 Picture = npt.NDArray[np.uint8]
 Plane = npt.NDArray[np.float32]
@@ -31,6 +41,12 @@ LEAST_SIDE = 48
 """Shorter side (pixels, border cut) from which a file can show more than its signature."""
 SAME_ABOVE = 0.6
 """Contrast and inner correlation from which two pictures are the same; non-pairs reach 0.3."""
+CONFIRMED = 1.0
+"""Log odds that a check which finds two pictures the same adds. No more: what two pages of one form
+share it finds as well."""
+MOST_STRANGERS, NEAR, MARGIN = 12, 4.0, 0.02
+"""Strangers that are checked to see what contrast they reach, how near to the threshold (log odds)
+they are taken from, and by how much a copy has to surpass them."""
 LEAST_OVERLAP = 0.35
 LEAST_TEXTURED = 10
 """Textured blocks of 64 under which a picture is too plain: the signatures' score stands."""
@@ -47,20 +63,16 @@ class FullSizeCheck:
 
     `contrast` is the median over textured blocks of the gradient correlation at 128 px, rescaled
     so that 0 is what the same two pictures reach when laid 12 px apart and 1 is identity (not
-    rescaled where it is too low either way); `inner` is the correlation over the overlap, a caption
-    aside; `overlap` the share of the template; `matrix` maps the template to the other picture, in
-    [-1, 1] coordinates. `decided` is False where the pictures are too small or too plain to tell.
+    rescaled where it is too low either way). `decided` is False where the pictures are too small or
+    too plain to tell.
     """
 
     same: bool
     decided: bool
-    contrast: float
-    inner: float
-    overlap: float
-    matrix: tuple[float, ...]
+    contrast: float = 0.0
 
 
-UNDECIDED = FullSizeCheck(False, False, 0.0, 0.0, 0.0, (0.0,) * 6)
+UNDECIDED = FullSizeCheck(False, False)
 
 
 def check_full_size(
@@ -78,9 +90,9 @@ def check_full_size(
     if first is None or second is None:
         return UNDECIDED
     laid = orient(second, orientation)
-    start = _start_map(matrix)
+    start = map_in_pixels(np.zeros(6) if matrix is None else matrix, CHECK_SIDE)
     best = UNDECIDED
-    for warp in _proposals(first, laid, start):
+    for warp in _proposals(first, laid, start.astype(np.float32)):
         check = _compare(first, laid, warp)
         best = max(best, check, key=lambda one: (one.same, one.decided, one.contrast))
         if best.same:
@@ -88,11 +100,7 @@ def check_full_size(
     return best
 
 
-def _proposals(
-    first: Plane,
-    second: Plane,
-    start: Plane,
-) -> Iterator[Plane]:
+def _proposals(first: Plane, second: Plane, start: Plane) -> Iterator[Plane]:
     """Maps to try, the cheapest first; most pairs that are the same need the first or second."""
     yield start
     yield _refine(first, second, start, None)
@@ -119,11 +127,6 @@ def _prepare(picture: Picture) -> Plane | None:
     grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32)
     # under 2 levels there is sensor noise and nothing else, which correlates with anything
     return grey if float(grey.std()) > 2.0 else None
-
-
-def _start_map(matrix: npt.NDArray[np.float64] | None) -> Plane:
-    """The signatures' map, or none at all, in pixels at 128 px."""
-    return map_in_pixels(np.zeros(6) if matrix is None else matrix, CHECK_SIDE).astype(np.float32)
 
 
 def _refine(first: Plane, second: Plane, warp: Plane, mask: npt.NDArray[np.uint8] | None) -> Plane:
@@ -175,14 +178,13 @@ def _keypoint_map(first: Plane, second: Plane) -> Plane | None:
 def _compare(first: Plane, second: Plane, warp: Plane) -> FullSizeCheck:
     """Correlate gradients of the two through the map, whole and by 8x8 blocks of 16 px."""
     moved, inside = _lay(second, warp)
-    overlap = float(inside.mean())
-    if overlap < LEAST_OVERLAP:
-        return FullSizeCheck(False, True, 0.0, 0.0, overlap, map_in_units(warp, CHECK_SIDE))
+    if float(inside.mean()) < LEAST_OVERLAP:
+        return FullSizeCheck(same=False, decided=True)
     blocks, inner, textured = _agreement(first, moved, inside)
     if textured < LEAST_TEXTURED:
-        return FullSizeCheck(False, False, 0.0, 0.0, overlap, map_in_units(warp, CHECK_SIDE))
+        return UNDECIDED
     if min(blocks, inner) < SAME_ABOVE:  # what is taken away below can only lower it
-        return FullSizeCheck(False, True, blocks, inner, overlap, map_in_units(warp, CHECK_SIDE))
+        return FullSizeCheck(False, True, blocks)
     # what lines of writing or a fence agree when laid wrongly is no evidence: take that away.
     # 12 px is beyond the width of a stroke at this size, so nothing agrees by being blurred
     chance = max(
@@ -192,8 +194,7 @@ def _compare(first: Plane, second: Plane, warp: Plane) -> FullSizeCheck:
     )
     chance = min(max(chance, 0.0), 0.95)
     contrast = (blocks - chance) / (1 - chance)
-    same = contrast >= SAME_ABOVE and inner >= SAME_ABOVE
-    return FullSizeCheck(bool(same), True, contrast, inner, overlap, map_in_units(warp, CHECK_SIDE))
+    return FullSizeCheck(contrast >= SAME_ABOVE, True, contrast)
 
 
 def _lay(second: Plane, warp: Plane) -> tuple[Plane, npt.NDArray[np.bool_]]:
@@ -257,3 +258,144 @@ def _products(
         np.where(inside, value, 0.0).astype(np.float64)
         for value in (ax * bx + ay * by, ax * ax + ay * ay, bx * bx + by * by)
     )
+
+
+# ---- which pairs are inspected ----
+
+
+Opener = Callable[[int], Picture | None]
+"""Row number -> picture (uint8 RGB, about 256 px), or None where it cannot be read any more."""
+
+
+def select_rechecks(
+    table: RowTable, verified: VerifiedPairs, threshold: float, band: float
+) -> npt.NDArray[np.intp]:
+    """Pairs that a check decides, whose files hold more than signatures, nearest first: within
+    `band` above the threshold, and those below that it may lift.
+    """
+    away = verified.score - threshold
+    rows = np.flatnonzero((away >= -CONFIRMED) & (away <= band))
+    away = np.abs(away)
+    used, place = np.unique(verified.pairs[rows], return_inverse=True)
+    side = np.zeros(len(used), np.int64)
+    for start in range(0, len(used), STRETCH):
+        part = slice(start, start + STRETCH)
+        side[part] = kept_size(table[used[part]]).min(axis=1)
+    large = rows[side[place].reshape(-1, 2).min(axis=1) >= LEAST_SIDE]
+    return np.asarray(large[np.argsort(away[large], kind="stable")], np.intp)
+
+
+def recheck_limit(wanted: int | None, images: int) -> int:
+    """Most full-resolution checks: as wanted, else 500 or one image in fifty."""
+    return max(500, images // 50) if wanted is None else wanted
+
+
+def recheck_pairs(
+    verified: VerifiedPairs, rows: npt.NDArray[np.intp], opener: Opener
+) -> list[FullSizeCheck | None]:
+    """Check several pairs (see `recheck_pair`) on all cores; files are opened one at a time."""
+    lock = Lock()
+
+    def open_one(row: int) -> Picture | None:
+        with lock:
+            return opener(row)
+
+    with ThreadPoolExecutor(usable_threads()) as pool:
+        return list(pool.map(lambda row: recheck_pair(verified, int(row), open_one), rows))
+
+
+def recheck_pair(verified: VerifiedPairs, row: int, opener: Opener) -> FullSizeCheck | None:
+    """Open both files of a pair and compare; None where one cannot be read: another time it may."""
+    first, second = (int(r) for r in verified.pairs[row])
+    if verified.template[row] == 1:
+        first, second = second, first
+    pictures = opener(first), opener(second)
+    if pictures[0] is None or pictures[1] is None:
+        return None
+    return check_full_size(
+        pictures[0], pictures[1], int(verified.orientation[row]), verified.matrix[row]
+    )
+
+
+def measure_strangers(
+    table: RowTable, verified: VerifiedPairs, threshold: float, opener: Opener
+) -> float:
+    """Return the contrast that a check has to see here: more than that of any of the pairs that
+    only just fail; these are strangers, where strangers are many.
+    """
+    below = verified.take(verified.score < threshold - CONFIRMED)
+    rows = select_rechecks(table, below, threshold - NEAR, NEAR)[::-1][:MOST_STRANGERS]
+    checks = recheck_pairs(below, rows, opener)
+    return max((c.contrast for c in checks if c and c.decided), default=0.0) + MARGIN
+
+
+class Overruled:
+    """What has the last word on a pair of rows: full-resolution checks, and middles that are one.
+
+    `keys`: of the rows, in their order. `framed`: similarity of the middles of pairs that only
+    share these.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[bytes],
+        known: Mapping[tuple[bytes, bytes], float],
+        framed: Mapping[tuple[int, int], float],
+    ) -> None:
+        """Begin with the verdicts of earlier checks, which are given by keys."""
+        self._keys, self.framed = keys, framed
+        self.verdicts: dict[tuple[int, int], float] = {}
+        row = {key: k for k, key in enumerate(keys)} if known else {}
+        for (a, b), verdict in known.items():
+            if a in row and b in row:
+                self.verdicts[min(row[a], row[b]), max(row[a], row[b])] = verdict
+
+    def check(
+        self,
+        verified: VerifiedPairs,
+        places: npt.NDArray[np.intp],
+        opener: Opener | None,
+        least: float = SAME_ABOVE,
+    ) -> int:
+        """Check pairs at full resolution, if there is an opener; return how many are decided.
+
+        `least`: contrast from which two pictures are the same (`measure_strangers`).
+        """
+        if opener is None:
+            return 0
+        pairs = [tuple(sorted(pair)) for pair in verified.pairs[places].tolist()]
+        fresh = [k for k, pair in enumerate(pairs) if pair not in self.verdicts]
+        checks = recheck_pairs(verified, places[fresh], opener)
+        for k, check in zip(fresh, checks, strict=True):
+            if check is not None:
+                same = check.same and check.contrast >= least
+                self.verdicts[pairs[k]] = (1.0 if same else -1.0) if check.decided else 0.0
+        # verdicts from the cache count against the bound too, or each scan would check 500 more
+        return len(places)
+
+    def scores(self, verified: VerifiedPairs, threshold: float) -> Floats:
+        """Return the scores, overruled where something else decides."""
+        score = verified.score.copy()
+        for k in np.flatnonzero(self.concerns(verified.pairs)).tolist():
+            a, b = sorted(verified.pairs[k].tolist())
+            verdict = self.verdicts.get((a, b))
+            if (a, b) in self.framed:
+                # whatever the whole says: the frame is what differs there
+                score[k] = max(score[k], threshold)
+            elif verdict:
+                score[k] = score[k] + CONFIRMED if verdict > 0 else NO_MATCH
+        return score
+
+    def concerns(self, pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Say for which pairs (m, 2) something else may decide."""
+        known = np.array([*self.framed, *self.verdicts], np.int64).reshape(-1, 2)
+        return contains_pairs(pairs, known)
+
+    def by_check(self, pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Say which pairs (m, 2) a full-resolution check decided."""
+        decided = [bool(self.verdicts.get((min(p), max(p)))) for p in pairs.tolist()]
+        return np.array(decided, np.bool_)
+
+    def by_keys(self) -> dict[tuple[bytes, bytes], float]:
+        """Return the verdicts of checks by keys, for the next search."""
+        return {(self._keys[a], self._keys[b]): v for (a, b), v in self.verdicts.items()}

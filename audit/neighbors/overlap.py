@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from audit.neighbors.candidates import contains_pairs, merge_pairs, neighbour_pairs
+from audit.neighbors.candidates import merge_pairs, neighbour_pairs
 from audit.neighbors.centres import (
     NONE,
     SameCentres,
@@ -21,33 +21,29 @@ from audit.neighbors.centres import (
     find_same_centres,
     framed_pairs,
 )
-from audit.neighbors.completeness import Completeness, count_left_out, why_no_middles
 from audit.neighbors.dense import find_nearest_in
 from audit.neighbors.descriptor import describe
 from audit.neighbors.hamming import Codes, find_cross_pairs
-from audit.neighbors.inspection import Picture
-from audit.neighbors.rechecks import Opener, recheck_limit, recheck_pairs, select_rechecks
-from audit.neighbors.search import SearchOptions
-from audit.neighbors.signatures import Signatures, is_comparable
-from audit.neighbors.verification import (
-    NO_MATCH,
-    NOT_ALIGNED,
-    Floats,
-    VerifiedPairs,
-    key_ranks,
-    verify,
+from audit.neighbors.inspection import (
+    Opener,
+    Overruled,
+    Picture,
+    recheck_limit,
+    select_rechecks,
 )
+from audit.neighbors.search import Completeness, SearchOptions, count_left_out, why_no_middles
+from audit.neighbors.strangers import choose_pool, weigh
+from audit.neighbors.verification import NOT_ALIGNED, VerifiedPairs, key_ranks, verify
+from audit.picture.signatures import Signatures, is_comparable
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryMatches:
-    """Which new images are in a library already.
-
-    `pairs`: (new row, library row) at or above `threshold`, best first per new image.
+    """Which new images are in a library already: (new row, library row) of `pairs`, best first per
+    new image.
     """
 
     pairs: VerifiedPairs
-    threshold: float
     completeness: Completeness
 
 
@@ -90,17 +86,18 @@ def search_against(
         # what surrounds the library's pictures is not known here
         background = np.full(len(both), np.inf)
         background[use_new] = near.similarity[:, -1]
-    verified = verify(both, descriptors, candidates, ranks, background=background)
-    score, rechecks, uncertain = verified.score.copy(), 0, 0
+    examined = verify(both, descriptors, candidates, ranks, background=background)
+    verified = weigh(examined, both, descriptors, choose_pool(n + use_old, chosen.seed))
+    overruled, rechecks, uncertain = Overruled(keys, {}, framed), 0, np.zeros(0, np.intp)
     if open_new is not None and open_library is not None:
 
         def opener(row: int) -> Picture | None:
             return open_new(row) if row < n else open_library(row - n)
 
-        score, rechecks, uncertain = _recheck(both, verified, threshold, chosen, opener)
-    in_middle = contains_pairs(verified.pairs, usable[alike.pairs])
-    # whatever the whole says: the frame is what differs there
-    score[in_middle] = np.maximum(score[in_middle], threshold)
+        uncertain = select_rechecks(both, verified, threshold, chosen.uncertainty_band)
+        most = recheck_limit(chosen.rechecks, len(both))
+        rechecks = overruled.check(verified, uncertain[:most], opener)
+    score = overruled.scores(verified, threshold)
     rows = np.flatnonzero(score >= threshold)
     rows = rows[np.lexsort((-score[rows], verified.pairs[rows, 0]))]
     same = describe_by_middles(verified.take(rows), framed, threshold)
@@ -116,26 +113,10 @@ def search_against(
         recall=1.0,
         recall_sample=len(use_new),
         verified_pairs=len(verified.pairs),
-        gated_pairs=int((verified.score == NOT_ALIGNED).sum()),
+        gated_pairs=int((examined.score == NOT_ALIGNED).sum()),
         rechecks=rechecks,
-        rechecks_wanted=uncertain,
+        rechecks_wanted=len(uncertain),
         left_out=count_left_out(new["flags"]),
         middles=why_no_middles(len(usable), chosen.exact_limit, alike.telling),
     )
-    return LibraryMatches(pairs, threshold, completeness)
-
-
-def _recheck(
-    table: Signatures,
-    verified: VerifiedPairs,
-    threshold: float,
-    options: SearchOptions,
-    opener: Opener,
-) -> tuple[Floats, int, int]:
-    """Check pairs near the threshold; return scores, checks made, checks wanted."""
-    rows = select_rechecks(table, verified, threshold, options.uncertainty_band)
-    score, within = verified.score.copy(), rows[: recheck_limit(options.rechecks, len(table))]
-    for row, verdict in zip(within, recheck_pairs(verified, within, opener), strict=True):
-        if verdict:
-            score[row] = max(score[row], threshold) if verdict > 0 else NO_MATCH
-    return score, len(within), len(rows)
+    return LibraryMatches(pairs, completeness)

@@ -12,7 +12,7 @@ from threading import Thread
 
 import numpy as np
 
-from audit.neighbors.signatures import GREY_SIDE, SIGNATURE_DTYPE, Signatures
+from audit.picture.signatures import GREY_SIDE, SIGNATURE_DTYPE, Signatures
 
 N_PICTURES = 40
 

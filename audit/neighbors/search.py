@@ -10,25 +10,31 @@ groups.
 
 Everything works in the order of the keys (content hashes), so neither the order of the input nor
 the number of workers shows in the result.
+
+A search that bounds its work (neighbours, radius, full-resolution checks) has to say what the
+bounds cost. Every number here is printed with the result and stored with the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from audit.executors import give_back_freed_memory, keep_no_freed_memory
+from audit.machine.executors import give_back_freed_memory, keep_no_freed_memory
+from audit.machine.sharing import Advance, RowTable, Share, at_once, ignore_share
 from audit.neighbors.calibration import (
     LEAST_SOURCES,
-    LOWEST_THRESHOLD,
+    USUAL_WEIGHT,
     Calibration,
     calibrate,
     measure_recall,
 )
 from audit.neighbors.candidates import (
+    Places,
     contains_pairs,
     find_hash_pairs,
     merge_pairs,
@@ -41,12 +47,18 @@ from audit.neighbors.centres import (
     find_same_centres,
     framed_pairs,
 )
-from audit.neighbors.completeness import Completeness, count_left_out, why_no_middles
 from audit.neighbors.dense import EXACT_LIMIT, Neighbours, find_nearest
 from audit.neighbors.descriptor import describe
-from audit.neighbors.examined import ExaminedPairs, examine_pairs
 from audit.neighbors.groups import Grouping, Pairs, group_pictures
 from audit.neighbors.hamming import Codes
+from audit.neighbors.inspection import (
+    SAME_ABOVE,
+    Opener,
+    Overruled,
+    measure_strangers,
+    recheck_limit,
+    select_rechecks,
+)
 from audit.neighbors.pair_cache import (
     Fingerprints,
     KnownRecall,
@@ -55,17 +67,18 @@ from audit.neighbors.pair_cache import (
     key_codes,
     pair_fingerprints,
 )
-from audit.neighbors.rechecks import Opener, Overruled, recheck_limit, select_rechecks
-from audit.neighbors.sharing import Advance, RowTable, Share, at_once, ignore_share
-from audit.neighbors.signatures import is_comparable
+from audit.neighbors.strangers import LINKED, choose_pool, weigh
 from audit.neighbors.verification import (
     NO_MATCH,
     NOT_ALIGNED,
+    ExaminedPairs,
     Floats,
     VerifiedPairs,
+    examine_pairs,
     key_ranks,
     verify,
 )
+from audit.picture.signatures import Flag, is_comparable
 
 # Shares of the work after which the slow steps end: neighbours, verification.
 NEIGHBOURS_UNTIL, VERIFIED_UNTIL = 0.45, 0.95
@@ -73,6 +86,9 @@ GATE_FROM = 500
 """With fewer pictures, aligning every candidate takes less than compiling the gate, and the shots
 of a burst, which the gate loses more often than changed copies, are worth its price."""
 PICTURES_PER_SOURCE = 50
+LEAST_WEIGHED = 5000
+"""Pairs that are weighed against strangers in any case; of many pictures, one for two of them. Only
+digits and the like have more that come near, and 2 ms each would take longer than the search."""
 MOST_CHANGED = 0.25
 """Share of the pictures that may come or go until the recall is measured anew: it moves by less
 than the interval of one that is measured on a few pictures."""
@@ -152,12 +168,11 @@ def find_near_duplicates(
         keep_no_freed_memory()
     order = np.argsort(key_ranks(keys))
     if np.array_equal(order, np.arange(len(order))):
-        search = _Search(table, keys, hashes, descriptors, chosen, share, advance)
-        search.more_hashes = more_hashes or {}
+        search = _Search(table, keys, hashes, more_hashes, descriptors, chosen, share, advance)
         return search.run(open_picture, known or PairCache())
-    sorted_keys = [keys[i] for i in order]
-    search = _Search(table[order], sorted_keys, hashes[order], None, chosen, share, advance)
-    search.more_hashes = {name: codes[order] for name, codes in (more_hashes or {}).items()}
+    sorted_keys, more = [keys[i] for i in order], more_hashes or {}
+    more = {name: codes[order] for name, codes in more.items()}
+    search = _Search(table[order], sorted_keys, hashes[order], more, None, chosen, share, advance)
     opener = None if open_picture is None else lambda row: open_picture(int(order[row]))
     return _in_input_order(search.run(opener, known or PairCache()), order)
 
@@ -170,18 +185,19 @@ class _Search:
         table: RowTable,
         keys: Sequence[bytes],
         hashes: Codes,
+        more_hashes: Mapping[str, Codes] | None,
         descriptors: RowTable | None,
         options: SearchOptions,
         share: Share,
         advance: Advance,
     ) -> None:
         self.table, self.keys, self.hashes, self.options = table, keys, hashes, options
-        self.more_hashes: Mapping[str, Codes] = {}
+        self.more_hashes = more_hashes or {}
         self.share, self.advance = share, advance
         self.ranks = np.arange(len(table))
-        self.flags = table["flags"]
         self.usable = np.flatnonzero(is_comparable(table))
         self.descriptors = describe(table[:], self.usable) if descriptors is None else descriptors
+        self.pool = choose_pool(self.usable, options.seed)
         self.background: Floats | None = None  # what the gate needs; None: every pair is aligned
         self.more: list[VerifiedPairs] = []  # what grouping had verified on its way
 
@@ -200,28 +216,22 @@ class _Search:
         del hash_pairs
         give_back_freed_memory()
         examined, before, rejected = self._examine(candidates, in_middle, known.rejected_pairs)
-        calibration = calibrate(
-            self.table,
-            self.descriptors,
-            self.ranks,
-            background=self.background,
-            verified=examined,
-            wanted=len(candidates),
-            seed=options.seed,
-        )
+        places = self._worth_weighing(examined, overruled)
+        weighed = self._weigh(examined.whole(places))
+        calibration = calibrate(weighed.score)
         calibration = self._with_recall(calibration, opener, known.recall)
         threshold = calibration.threshold if options.threshold is None else options.threshold
-        # now that the threshold is known: those that it, a check or a known verdict may reach
-        within = examined.score[examined.places] >= threshold - options.uncertainty_band
-        within |= overruled.concerns(examined.pairs[examined.places])
-        verified, places = examined.whole(np.flatnonzero(within)), examined.places[within]
-        uncertain = select_rechecks(self.table, verified, threshold, options.uncertainty_band)
+        uncertain = select_rechecks(self.table, weighed, threshold, options.uncertainty_band)
         most = recheck_limit(options.rechecks, len(self.table))
-        rechecks = overruled.check(verified, uncertain[:most], opener)
+        least = SAME_ABOVE
+        if opener is not None and len(uncertain) and calibration.strangers >= USUAL_WEIGHT:
+            least = max(least, measure_strangers(self.table, weighed, threshold, opener))
+        rechecks = overruled.check(weighed, uncertain[:most], opener, least)
         # groups come after the checks: a pair that a check overruled must not hold a group together
-        scores = examined.score.copy()
-        scores[places] = overruled.scores(verified, threshold)
+        scores = np.full(len(examined.pairs), NO_MATCH)
+        scores[examined.places[places]] = overruled.scores(weighed, threshold)
         gated = int((examined.score == NOT_ALIGNED).sum())
+        unweighed = len(examined.places) - len(places)
         pairs = examined.pairs
         del examined, candidates
         if len(before):  # what an earlier search rejected is as good as given up
@@ -230,13 +240,12 @@ class _Search:
 
         def verify_more(pairs: Pairs) -> Floats:
             around = self.background
-            self.more.append(
-                verify(self.table, self.descriptors, pairs, self.ranks, background=around)
-            )
+            found = verify(self.table, self.descriptors, pairs, self.ranks, background=around)
+            self.more.append(self._weigh(found))
             return overruled.scores(self.more[-1], threshold)
 
         grouping = group_pictures(pairs, scores, verify_more, threshold, self.keys)
-        joined = VerifiedPairs.joined([verified, *self.more])
+        joined = VerifiedPairs.joined([weighed, *self.more])
         final = overruled.scores(joined, threshold)
         found = np.flatnonzero(final >= threshold)
         described = describe_by_middles(joined.take(found), framed, threshold)
@@ -253,15 +262,27 @@ class _Search:
             recall_sample=near.sample,
             verified_pairs=len(pairs) + len(grouping.extra),
             gated_pairs=gated,
+            unweighed_pairs=unweighed,
             rechecks=rechecks,
             rechecks_wanted=len(uncertain),
-            left_out=count_left_out(self.flags),
+            left_out=count_left_out(self.table["flags"]),
             rejected_before=len(before),
             middles=middles,
         )
         cache = PairCache(overruled.by_keys(), rejected)
         by_check = overruled.by_check(same.pairs)
         return Relation(same, by_check, grouping, near, calibration, completeness, cache)
+
+    def _worth_weighing(self, examined: ExaminedPairs, overruled: Overruled) -> Places:
+        """Places among those kept of the pairs to weigh: all, or the most alike of too many."""
+        score = examined.score[examined.places]
+        concerned = overruled.concerns(examined.pairs[examined.places])
+        most = max(LEAST_WEIGHED, len(self.usable) // 2)
+        return np.sort(np.lexsort((-score, ~concerned))[:most])
+
+    def _weigh(self, verified: VerifiedPairs) -> VerifiedPairs:
+        """Return pairs with their final scores: against what strangers of this set share."""
+        return weigh(verified, self.table, self.descriptors, self.pool)
 
     def _with_recall(
         self, calibration: Calibration, opener: Opener | None, known: KnownRecall | None
@@ -291,6 +312,7 @@ class _Search:
             self.table,
             self.descriptors,
             pictures,
+            pool=self.pool,
             neighbours=self.options.nearest,
             uncertainty_band=self.options.uncertainty_band,
             gated=self.background is not None,
@@ -323,25 +345,14 @@ class _Search:
         if len(self.usable) < 2:
             return np.zeros((0, 2), np.int64), self.options.radius, "nothing to compare"
         limit = self.options.hash_pairs_per_image * len(self.usable)
-        pairs, radius, plan = find_hash_pairs(
-            self.table,
-            self.usable,
-            self.hashes,
-            radius=self.options.radius,
-            turned=self.options.turned,
-            limit=limit,
+        find = partial(
+            find_hash_pairs, self.table, self.usable, radius=self.options.radius, limit=limit,
             share=self.share,
-        )
+        )  # fmt: skip
+        pairs, radius, plan = find(self.hashes, turned=self.options.turned)
         for name, codes in self.more_hashes.items():
-            others, reach, _ = find_hash_pairs(
-                self.table,
-                self.usable,
-                codes,
-                radius=self.options.radius,
-                turned=False,  # only phash is taken of signatures, in all orientations
-                limit=limit,
-                share=self.share,
-            )
+            # only phash is taken of signatures, in all orientations
+            others, reach, _ = find(codes, turned=False)
             pairs, plan = merge_pairs(pairs, others), f"{plan}; also {name} within {reach} bits"
         return pairs, radius, plan
 
@@ -353,17 +364,9 @@ class _Search:
         Returns these, those that were rejected before, and the fingerprints of those that are
         rejected now.
         """
-        lowest = LOWEST_THRESHOLD
-        if self.options.threshold is not None:
-            lowest = min(lowest, self.options.threshold)
-        # no later calibration can set the threshold lower than this, nor a check reach further
-        least = lowest - self.options.uncertainty_band
         codes, before = key_codes(self.keys), np.zeros(len(candidates), np.bool_)
         if len(rejected):
             before = find_contained(pair_fingerprints(codes, candidates), rejected)
-        if lowest < LOWEST_THRESHOLD:
-            # the user asks for less than any calibration: old rejections were made above that
-            before[:] = False
         # the whole of a pair that shares the middle may have been rejected, and is described
         framed = contains_pairs(candidates, in_middle)
         before &= ~framed
@@ -373,13 +376,13 @@ class _Search:
             self.descriptors,
             candidates[fresh] if before.any() else candidates,
             background=self.background,
-            least=least,
+            least=LINKED,
             keep=framed[fresh],
             share=self.share,
             advance=lambda share: self.advance(NEIGHBOURS_UNTIL + span * share),
         )
         # what the gate refused is not kept: its surroundings may be others at the next scan
-        hopeless = (examined.score < least) & (examined.score > NOT_ALIGNED)
+        hopeless = (examined.score < LINKED) & (examined.score > NOT_ALIGNED)
         decided = [candidates[before], examined.pairs[hopeless]]
         prints = np.concatenate([pair_fingerprints(codes, pairs) for pairs in decided])
         return examined, decided[0], np.sort(prints)
@@ -403,3 +406,103 @@ def _in_input_order(relation: Relation, order: npt.NDArray[np.intp]) -> Relation
     similarity[order] = near.similarity
     neighbours = replace(near, index=index, similarity=similarity)
     return replace(relation, pairs=pairs, grouping=grouping, neighbours=neighbours)
+
+
+# ---- completeness ----
+
+
+@dataclass(frozen=True, slots=True)
+class Completeness:
+    """What was compared, how, and what was left out.
+
+    `hash_pairs`: pairs of images within `radius` bits of each other, all of them found. `exact`
+    and `recall` describe the descriptor search. `left_out`: reason -> images. `rechecks` of
+    `rechecks_wanted` full-resolution checks were made. `rejected_before` of the `verified_pairs`
+    had been rejected by an earlier search and were not aligned again; `gated_pairs` were refused
+    by the gate, `unweighed_pairs` left out as more alike ones were too many. `middles`: why pairs
+    that share the middle only were not looked for, empty where they were.
+    """
+
+    images: int
+    compared_images: int
+    radius: int
+    hash_pairs: int
+    hash_plan: str
+    nearest: int
+    exact: bool
+    recall: float
+    recall_sample: int
+    verified_pairs: int
+    rechecks: int
+    rechecks_wanted: int
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    rejected_before: int = 0
+    gated_pairs: int = 0
+    unweighed_pairs: int = 0
+    middles: str = ""
+
+    def sentences(self) -> tuple[str, ...]:
+        """What to print, with the counts."""
+        hashes = (
+            f"All pairs of {self.compared_images:,} images with perceptual hashes within "
+            f"{self.radius} bits were found ({self.hash_pairs:,}; {self.hash_plan})."
+        )
+        how = (
+            "exactly"
+            if self.exact
+            else f"approximately (recall {self.recall:.1%} measured on {self.recall_sample} images)"
+        )
+        dense = f"The {self.nearest} nearest of each image by descriptor were found {how}."
+        earlier = f" ({self.rejected_before:,} of them by an earlier scan)"
+        gated = (
+            f"; of these {self.gated_pairs:,} were dismissed by a quick look, which loses at most "
+            "1 pair in 2,000"
+        )
+        aligned = (
+            f"{self.verified_pairs:,} candidate pairs were aligned and verified"
+            f"{earlier if self.rejected_before else ''}{gated if self.gated_pairs else ''}."
+        )
+        framed = (
+            "Copies in a soft frame or on another background, which share the middle only, were "
+            f"not looked for: {self.middles}."
+        )
+        unweighed = (
+            f"{self.unweighed_pairs:,} more pairs resemble each other, as so many of this data set "
+            "do, and were left out: those that agree most were compared with their strangers."
+        )
+        left = [f"{count:,} images left out: {why}." for why, count in self.left_out.items()]
+        return (
+            hashes,
+            dense,
+            aligned,
+            self._recheck_sentence(),
+            *[unweighed] * bool(self.unweighed_pairs),
+            *[framed] * bool(self.middles),
+            *left,
+        )
+
+    def _recheck_sentence(self) -> str:
+        missed = self.rechecks_wanted - self.rechecks
+        rest = f"; {missed:,} more were uncertain enough for one." if missed else "."
+        return f"{self.rechecks:,} pairs had a full-resolution check of their files{rest}"
+
+
+def why_no_middles(images: int, limit: int, telling: bool) -> str:
+    """Return why the middles of so many images say nothing, empty where they were compared.
+
+    `limit`: images up to which they are; `telling`: they tell strangers apart.
+    """
+    if images > limit:
+        return f"{images:,} images are more than the {limit:,} whose middles are compared"
+    return "" if telling else "the middles of different images are too much alike here"
+
+
+def count_left_out(flags: npt.NDArray[np.uint8]) -> dict[str, int]:
+    """Count the images that are compared with nothing, by reason, from the flags of signatures."""
+    transparent = (flags & Flag.TRANSPARENT) != 0
+    flat = ((flags & Flag.FLAT) != 0) & ~transparent
+    counts = {
+        "one colour or nearly (nothing to align)": int(flat.sum()),
+        "transparent (hardly an opaque pixel)": int(transparent.sum()),
+    }
+    return {why: count for why, count in counts.items() if count}

@@ -8,7 +8,8 @@ work on uint8 RGB at the size of the file, and amounts that are lengths scale wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import cv2
 import numpy as np
@@ -19,35 +20,27 @@ Share = npt.NDArray[np.float64]
 Change = Callable[[Picture, np.random.Generator], Picture]
 
 
-def _resize(factor: float) -> Change:
-    def apply(picture: Picture, _rng: np.random.Generator) -> Picture:
-        height, width = picture.shape[:2]
-        size = max(1, round(width * factor)), max(1, round(height * factor))
-        return np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), np.uint8)
-
-    return apply
+def _resize(factor: float, picture: Picture, _rng: np.random.Generator) -> Picture:
+    height, width = picture.shape[:2]
+    size = max(1, round(width * factor)), max(1, round(height * factor))
+    return np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def _encode(suffix: str, *parameters: int) -> Change:
-    def apply(picture: Picture, _rng: np.random.Generator) -> Picture:
-        _, coded = cv2.imencode(suffix, picture[..., ::-1], list(parameters))
-        decoded = cv2.imdecode(coded, cv2.IMREAD_COLOR)
-        assert decoded is not None
-        return np.ascontiguousarray(decoded[..., ::-1], np.uint8)
+def _encode(
+    suffix: str, parameters: Sequence[int], picture: Picture, _rng: np.random.Generator
+) -> Picture:
+    _, coded = cv2.imencode(suffix, picture[..., ::-1], parameters)
+    decoded = cv2.imdecode(coded, cv2.IMREAD_COLOR)
+    assert decoded is not None
+    return np.ascontiguousarray(decoded[..., ::-1], np.uint8)
 
-    return apply
 
-
-def _crop(share: float) -> Change:
+def _crop(share: float, picture: Picture, rng: np.random.Generator) -> Picture:
     """Keep `share` of each side, at a random place."""
-
-    def apply(picture: Picture, rng: np.random.Generator) -> Picture:
-        height, width = picture.shape[:2]
-        h, w = max(2, round(height * share)), max(2, round(width * share))
-        y, x = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
-        return picture[y : y + h, x : x + w].copy()
-
-    return apply
+    height, width = picture.shape[:2]
+    h, w = max(2, round(height * share)), max(2, round(width * share))
+    y, x = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
+    return picture[y : y + h, x : x + w].copy()
 
 
 def _stretch(picture: Picture, rng: np.random.Generator) -> Picture:
@@ -78,31 +71,26 @@ def _mirror(picture: Picture, _rng: np.random.Generator) -> Picture:
     return np.ascontiguousarray(picture[:, ::-1])
 
 
-def _levels(gain: float, bias: float = 0.0, gamma: float = 1.0) -> Change:
-    """Change brightness (bias), contrast about mid-grey (gain) and gamma."""
+def _levels(
+    gain: float, bias: float, gamma: float, picture: Picture, _rng: np.random.Generator
+) -> Picture:
+    """Change contrast about mid-grey (gain), brightness (bias) and gamma."""
     level = np.arange(256) / 255.0
     curve = ((level**gamma - 0.5) * gain + 0.5 + bias) * 255.0
-    table = np.clip(np.rint(curve), 0, 255).astype(np.uint8)
-
-    def apply(picture: Picture, _rng: np.random.Generator) -> Picture:
-        return table[picture]
-
-    return apply
+    return np.clip(np.rint(curve), 0, 255).astype(np.uint8)[picture]
 
 
-def _scale(gain: float) -> Change:
+def _scale(gain: float, picture: Picture, rng: np.random.Generator) -> Picture:
     """Multiply every level: exposure, the usual `brightness` of editors and augmentations."""
-    return _levels(gain, bias=(gain - 1.0) / 2)
+    return _levels(gain, (gain - 1.0) / 2, 1.0, picture, rng)
 
 
-def _hue(degrees: float) -> Change:
-    def apply(picture: Picture, rng: np.random.Generator) -> Picture:
-        hsv = cv2.cvtColor(picture, cv2.COLOR_RGB2HSV)
-        turn = degrees if rng.integers(2) else -degrees
-        hsv[..., 0] = (hsv[..., 0].astype(np.int16) + round(turn / 2)) % 180
-        return np.asarray(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB), np.uint8)
-
-    return apply
+def _hue_20(picture: Picture, rng: np.random.Generator) -> Picture:
+    """Turn all hues by 20 degrees either way."""
+    hsv = cv2.cvtColor(picture, cv2.COLOR_RGB2HSV)
+    turn = 10 if rng.integers(2) else -10  # OpenCV counts in steps of two degrees
+    hsv[..., 0] = (hsv[..., 0].astype(np.int16) + turn) % 180
+    return np.asarray(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB), np.uint8)
 
 
 def _grey(picture: Picture, _rng: np.random.Generator) -> Picture:
@@ -224,34 +212,34 @@ def _background(picture: Picture, rng: np.random.Generator) -> Picture:
 _JPEG = cv2.IMWRITE_JPEG_QUALITY
 
 TRANSFORMATIONS: Mapping[str, Change] = {
-    "resize_50": _resize(0.5),
-    "resize_25": _resize(0.25),
-    "jpeg_70": _encode(".jpg", _JPEG, 70),
-    "jpeg_50": _encode(".jpg", _JPEG, 50),
-    "jpeg_30": _encode(".jpg", _JPEG, 30),
-    "crop_95": _crop(0.95),
-    "crop_90": _crop(0.90),
-    "crop_80": _crop(0.80),
+    "resize_50": partial(_resize, 0.5),
+    "resize_25": partial(_resize, 0.25),
+    "jpeg_70": partial(_encode, ".jpg", [_JPEG, 70]),
+    "jpeg_50": partial(_encode, ".jpg", [_JPEG, 50]),
+    "jpeg_30": partial(_encode, ".jpg", [_JPEG, 30]),
+    "crop_95": partial(_crop, 0.95),
+    "crop_90": partial(_crop, 0.90),
+    "crop_80": partial(_crop, 0.80),
     "stretch_10": _stretch,
     "rotate_3": _rotate_3,
     "rotate_90": _rotate_90,
     "rotate_180": _rotate_180,
     "mirror": _mirror,
-    "brighter": _scale(1.3),
-    "darker": _scale(0.7),
-    "more_contrast": _levels(1.4),
-    "less_contrast": _levels(0.6),
-    "gamma_0.6": _levels(1.0, gamma=0.6),
-    "gamma_1.6": _levels(1.0, gamma=1.6),
-    "hue_20": _hue(20.0),
+    "brighter": partial(_scale, 1.3),
+    "darker": partial(_scale, 0.7),
+    "more_contrast": partial(_levels, 1.4, 0.0, 1.0),
+    "less_contrast": partial(_levels, 0.6, 0.0, 1.0),
+    "gamma_0.6": partial(_levels, 1.0, 0.0, 0.6),
+    "gamma_1.6": partial(_levels, 1.0, 0.0, 1.6),
+    "hue_20": _hue_20,
     "grey": _grey,
     "watermark": _watermark,
     "caption": _caption,
     "border": _border,
     "blur": _blur,
     "noise": _noise,
-    "png": _encode(".png"),
-    "webp_50": _encode(".webp", cv2.IMWRITE_WEBP_QUALITY, 50),
+    "png": partial(_encode, ".png", []),
+    "webp_50": partial(_encode, ".webp", [cv2.IMWRITE_WEBP_QUALITY, 50]),
 }
 """Name -> change: the single ones."""
 

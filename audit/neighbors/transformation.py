@@ -9,15 +9,15 @@ changes of one kind that cancel are not seen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from audit.neighbors.affine import lay_over, map_in_pixels
 from audit.neighbors.orientations import INVERSE, ORIENTATIONS, SWAP_AXES, is_reflection, orient
-from audit.neighbors.signatures import GREY_SIDE, Flag
 from audit.neighbors.verification import VerifiedPairs, kept_size, measure_geometry
+from audit.picture.signatures import GREY_SIDE, Flag
 
 Plane = npt.NDArray[np.float32]
 
@@ -26,19 +26,37 @@ Plane = npt.NDArray[np.float32]
 class PairTransformation:
     """What turns the first picture of a pair into the second.
 
-    `words`: for people. `orientation`: index into `ORIENTATIONS`. `share_kept`: share of each side
-    of the first that the second shows (over 1 where the second shows more). `rotation`: degrees,
-    anticlockwise. `stretch`: ratio of horizontal to vertical scale. `brightness`, `contrast`:
-    ratios second to first of mean and standard deviation.
+    `orientation`: index into `ORIENTATIONS`. `share_kept`: share of each side of the first that the
+    second shows (over 1 where the second shows more). `rotation`: degrees, anticlockwise.
+    `stretch`: ratio of horizontal to vertical scale. `brightness`, `contrast`: ratios second to
+    first of mean and standard deviation. `overlaid`: the side of a strip laid over, if there is
+    one. `words`: all of it for people.
     """
 
-    words: str
     orientation: int
     share_kept: float
     rotation: float
     stretch: float
     brightness: float
     contrast: float
+    overlaid: str
+    words: str = ""
+
+    def inverse(self) -> PairTransformation:
+        """The changes that lead back: quarter turns swap, the rest inverts."""
+        # a mirror turns the sense of rotation round once more, so the inverse keeps its sign
+        mirrored = is_reflection(self.orientation)
+        across = self.orientation & SWAP_AXES
+        return PairTransformation(
+            int(INVERSE[self.orientation]),
+            1 / self.share_kept,
+            self.rotation if mirrored else -self.rotation,
+            # after a swap wide has become high, which inverts the ratio already
+            self.stretch if across else 1 / self.stretch,
+            1 / self.brightness,
+            1 / self.contrast,
+            self.overlaid,
+        )
 
 
 def describe_pair(
@@ -54,48 +72,10 @@ def describe_pair(
     light = _light(template, other, orientation, matrix)
     shape = _stretch(matrix, orientation, two)
     kept, angle = float(np.exp(zoom[0])), float(np.degrees(rotation[0]))
-    change = _Change(orientation, 1 / kept, angle, shape, *light)
-    if turned:
-        change = change.inverse()
-    words = _words(change, first, second)
-    return PairTransformation(
-        words,
-        change.orientation,
-        change.share_kept,
-        change.rotation,
-        change.stretch,
-        change.brightness,
-        change.contrast,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """Measured changes, from template to the other picture."""
-
-    orientation: int
-    share_kept: float
-    rotation: float
-    stretch: float
-    brightness: float
-    contrast: float
-    overlaid: str
-
-    def inverse(self) -> _Change:
-        """The changes that lead back: quarter turns swap, the rest inverts."""
-        # a mirror turns the sense of rotation round once more, so the inverse keeps its sign
-        mirrored = is_reflection(self.orientation)
-        across = self.orientation & SWAP_AXES
-        return _Change(
-            int(INVERSE[self.orientation]),
-            1 / self.share_kept,
-            self.rotation if mirrored else -self.rotation,
-            # after a swap wide has become high, which inverts the ratio already
-            self.stretch if across else 1 / self.stretch,
-            1 / self.brightness,
-            1 / self.contrast,
-            self.overlaid,
-        )
+    # measured from the template to the other picture
+    change = PairTransformation(orientation, 1 / kept, angle, shape, *light)
+    change = change.inverse() if turned else change
+    return replace(change, words=_words(change, first, second))
 
 
 def _stretch(matrix: npt.NDArray[np.float64], orientation: int, two: npt.NDArray[np.void]) -> float:
@@ -151,7 +131,7 @@ def _strip(error: Plane, covered: npt.NDArray[np.bool_]) -> str:
     return worst if levels[worst] > max(6 * inner, 25.0) else ""
 
 
-def _words(change: _Change, first: np.void, second: np.void) -> str:
+def _words(change: PairTransformation, first: np.void, second: np.void) -> str:
     """Put the changes that are large enough to mean anything into words."""
     parts = [] if change.orientation == 0 else [ORIENTATIONS[change.orientation]]
     if change.share_kept < 0.97:
@@ -178,7 +158,7 @@ def _percent(more: str, less: str, ratio: float) -> str:
     return f"{word} by {abs(ratio - 1) * 100:.0f} %"
 
 
-def _colour_words(first: np.void, second: np.void, change: _Change) -> list[str]:
+def _colour_words(first: np.void, second: np.void, change: PairTransformation) -> list[str]:
     """Brightness, contrast, and colour taken away, added or changed."""
     parts = []
     if abs(np.log(change.brightness)) > 0.08:

@@ -19,7 +19,7 @@ The policy for files that are not plain 8-bit RGB, everywhere in this project:
   `max_bytes` are not read. Formats that run another program or a page-description language (EPS,
   WMF) are rejected.
 - **Memory**: before anything is decoded, what it will take at its peak is known from size, mode and
-  format (`audit.picture.budget`); a file above `max_memory` is not decoded.
+  format (`audit.picture.header`); a file above `max_memory` is not decoded.
 - **Damage**: the result of a tolerant second decode is measured and marked `damaged`. A decoder
   that crashes or hangs takes down one worker, never the scan (see `executors`).
 - **The machine**: a full disk, no memory, too many open files are no verdict on a file. They are
@@ -45,9 +45,8 @@ import simplejpeg
 from PIL import Image, ImageFile, UnidentifiedImageError
 
 from audit.errors import find_machine_error
-from audit.executors import MEMORY
-from audit.picture.budget import decode_memory
-from audit.picture.header import exif_columns, header_columns
+from audit.machine.executors import MEMORY
+from audit.picture.header import decode_memory, exif_columns, header_columns
 from audit.picture.jpeg_walk import walk_columns
 from audit.picture.magic import IMAGES, detect, extension_of
 from audit.picture.pixels import Picture, Pixels, compose_picture, eight_bits, grey_tail
@@ -83,7 +82,6 @@ class Scratch:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self._bytes = bytearray(0)
 
     def buffer(self, n_bytes: int) -> bytearray | None:
@@ -99,7 +97,6 @@ class DecodeError(Exception):
     """A file that gives no picture: `kind` is an `error_kind`, the text is for the reader."""
 
     def __init__(self, kind: str, text: str) -> None:
-        """Keep the kind beside the text."""
         super().__init__(text)
         self.kind = kind
 

@@ -3,12 +3,18 @@
 Frames, depth, alpha, colour profile, EXIF orientation, time and camera, JPEG quality and
 subsampling, and whether the file ends where its data ends. Costs about 0.03 ms a JPEG; anything
 odd in here is silently null, because a broken comment does not make a broken picture.
+
+How much memory decoding takes at its peak is known from the header too: measured as the growth of
+the resident memory from bytes to features, per pixel: what the decoder itself keeps differs most.
+WebP holds two canvases beside the frame, JPEG 2000 four bytes a sample and both of its
+representations. `tests/audit/picture/test_budget.py` measures it again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 from io import BytesIO
@@ -17,11 +23,10 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageCms
 
-from audit.neighbors.kernels.compiled import compiled_on_first_call
+from audit.machine.compiled import compiled_on_first_call
 
 ORIENTATION, EXIF_IFD, TIME, MAKE, MODEL, SERIAL = 0x0112, 0x8769, 0x9003, 0x010F, 0x0110, 0xA431
 DEEP = {"1": 1, "I": 32, "F": 32, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N": 16}
-ANIMATIONS = ("GIF", "PNG", "WEBP", "AVIF", "FLI")
 # Sampling factors (horizontal, vertical) of luma over chroma.
 SUBSAMPLING = {
     (1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0", (4, 1): "4:1:1", (1, 2): "4:4:0",
@@ -35,7 +40,7 @@ def header_columns(image: Image.Image, data: bytes) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "bit_depth": _bit_depth(image, data),
         "frames": frames,
-        "animated": frames > 1 and image.format in ANIMATIONS,
+        "animated": frames > 1 and image.format in ("GIF", "PNG", "WEBP", "AVIF", "FLI"),
         "has_alpha": "A" in image.mode or "a" in image.mode or "transparency" in image.info,
         "icc_profile": _icc_name(image.info.get("icc_profile")),
         "progressive": bool(image.info.get("progressive") or image.info.get("interlace")),
@@ -179,12 +184,9 @@ def _eoi(data: bytes) -> int | None:
         position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
         in_scan = in_scan or marker == 0xDA
         # The common case first: nearly every file has one scan and ends with its EOI.
-        if in_scan and data.endswith(b"\xff\xd9") and _ends_once(data, position):
+        ended = in_scan and data.endswith(b"\xff\xd9")
+        if ended and _first_eoi(np.frombuffer(data, np.uint8), position) == len(data) - 2:
             return len(data)
-
-
-def _ends_once(data: bytes, start: int) -> bool:
-    return bool(_first_eoi(np.frombuffer(data, np.uint8), start) == len(data) - 2)
 
 
 @compiled_on_first_call
@@ -201,3 +203,20 @@ def _png_end(data: bytes) -> dict[str, Any]:
     if end < 0:
         return {"missing_end": True, "trailing_bytes": 0}
     return {"missing_end": False, "trailing_bytes": max(0, len(data) - end - 8)}
+
+
+# ---- memory ----
+
+
+# Bytes per pixel of the header, the largest that was measured in any mode, rounded up.
+BYTES_PER_PIXEL: Mapping[str, int] = {"JPEG": 9, "MPO": 9, "GIF": 12, "WEBP": 22, "AVIF": 18}
+JPEG2000_BYTES_PER_SAMPLE = 7
+OTHERS = 16
+
+
+def decode_memory(image: Image.Image) -> int:
+    """Return the most bytes that decoding and measuring an opened image takes."""
+    per_pixel = BYTES_PER_PIXEL.get(image.format or "", OTHERS)
+    if image.format == "JPEG2000":
+        per_pixel = JPEG2000_BYTES_PER_SAMPLE * len(image.getbands())
+    return image.width * image.height * per_pixel

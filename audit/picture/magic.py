@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-MAGIC: tuple[tuple[int, bytes, str], ...] = (
+PICTURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xff\xd8\xff", "JPEG"),
     (0, b"\x89PNG\r\n\x1a\n", "PNG"),
     (0, b"GIF87a", "GIF"),
@@ -42,6 +42,9 @@ MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"#?RADIANCE", "Radiance HDR"),
     (0, b"\xc5\xd0\xd3\xc6", "EPS"),
     (0, b"%!PS", "EPS"),
+)
+MAGIC: tuple[tuple[int, bytes, str], ...] = (
+    *PICTURES,
     (0, b"%PDF", "PDF"),
     (0, b"PK\x03\x04", "ZIP"),
     (0, b"PK\x05\x06", "ZIP"),
@@ -67,35 +70,8 @@ MAGIC: tuple[tuple[int, bytes, str], ...] = (
 )
 TARGA_BITS = (8, 15, 16, 24, 32)
 NETPBM = tuple(b"P" + kind for kind in b"1 2 3 4 5 6 7 F f".split())
-# Names from MAGIC that are pictures, whether or not a decoder for them is at hand.
-IMAGES = frozenset(
-    [
-        "JPEG",
-        "PNG",
-        "GIF",
-        "WEBP",
-        "BMP",
-        "TIFF",
-        "AVIF",
-        "HEIC",
-        "JPEG2000",
-        "QOI",
-        "PSD",
-        "DDS",
-        "ICO",
-        "CUR",
-        "ICNS",
-        "PCX",
-        "FITS",
-        "SGI",
-        "SUN",
-        "PPM",
-        "TGA",
-        "OpenEXR",
-        "EPS",
-        "SVG",
-    ]
-) | {"JPEG XL", "Radiance HDR"}
+# What `detect` says of pictures, whether or not a decoder for them is at hand.
+IMAGES = frozenset(name for _, _, name in PICTURES) | {"PPM", "TGA", "SVG"}
 
 
 def detect(head: bytes) -> str | None:

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from audit.executors import Failure
-from audit.neighbors.signatures import SIGNATURE_DTYPE, SIGNATURE_VERSION, make_signature
+from audit.machine.executors import Failure
 from audit.picture.decode import DecodeError, Limits, Scratch, content_hash, decode_picture
 from audit.picture.features import FEATURE_ROW, measure_picture
+from audit.picture.hashing import compute_library_hashes, library_columns
 from audit.picture.jpeg_walk import warm_up_walk
-from audit.picture.library_hashes import compute_library_hashes, library_columns
 from audit.picture.magic import extension_of
+from audit.picture.own_columns import OwnColumn, declared_columns, measure_own
 from audit.picture.pixels import Picture
-from audit.picture.reading import read_bytes
+from audit.picture.reading import read_bytes, reading_ahead
+from audit.picture.signatures import SIGNATURE_DTYPE, SIGNATURE_VERSION, make_signature
 from audit.records import Column, arrow_schema, arrow_table
-from audit.sources.distant_reads import reading_ahead
 from audit.sources.paths import file_of
 
 if TYPE_CHECKING:
@@ -37,14 +37,16 @@ N_BYTES = SIGNATURE_DTYPE.itemsize
 VERSION_KEY = b"signature_version"
 
 
-def feature_columns(hashes: Sequence[str] = ()) -> tuple[Column, ...]:
-    """Return the columns of the table `features`, with the library's hashes that are asked for."""
-    return FEATURE_ROW + library_columns(hashes)
+def feature_columns(
+    hashes: Sequence[str] = (), own: Sequence[OwnColumn] = ()
+) -> tuple[Column, ...]:
+    """Return the columns of the table `features`: ours, the library's hashes, the user's own."""
+    return FEATURE_ROW + library_columns(hashes) + declared_columns(own)
 
 
-def feature_schema(hashes: Sequence[str] = ()) -> pa.Schema:
+def feature_schema(hashes: Sequence[str] = (), own: Sequence[OwnColumn] = ()) -> pa.Schema:
     """Return the Arrow schema of a row of the table `features`."""
-    return arrow_schema(feature_columns(hashes))
+    return arrow_schema(feature_columns(hashes, own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +78,13 @@ class Measurer:
     limits: Limits
     hashes: tuple[str, ...] = ()
     jpeg_walk: bool = False
+    own: tuple[OwnColumn, ...] = ()
 
     def __call__(self, jobs: Sequence[FileJob]) -> Measured:
         """Return one row per job, and the signature of every file that could be decoded."""
         import cv2
 
-        _warm_up()
+        warm_up()
         if self.jpeg_walk:
             warm_up_walk()
         cv2.setNumThreads(1)  # the processes are the parallelism
@@ -96,7 +99,7 @@ class Measurer:
                 rows.append(row)
                 if record is not None:
                     records[row["content_hash"]] = record
-        features = arrow_table(rows, feature_schema(self.hashes))
+        features = arrow_table(rows, feature_schema(self.hashes, self.own))
         return Measured(features, signature_table(list(records), list(records.values())))
 
     def _row(
@@ -119,6 +122,7 @@ class Measurer:
             return keys, None
         features, small = measure_picture(picture)
         features |= compute_library_hashes(small, self.hashes)
+        features |= measure_own(self.own, picture.rgb)
         return keys | features, make_signature(small, opaque_share=1.0 - features["transparent"])
 
     def _read(self, job: FileJob, place: str, coming: Future[bytes] | None) -> bytes:
@@ -180,7 +184,7 @@ class Hasher:
 
 
 @cache
-def _warm_up() -> None:
+def warm_up() -> None:
     """Load or compile the kernels, so that no file's time limit pays for it."""
     # noise: a picture of one colour is no example of what the others need
     noise = np.random.default_rng(0).integers(0, 256, (48, 64, 3)).astype(np.uint8)
@@ -227,11 +231,16 @@ def signature_table(content_hashes: Sequence[str], records: Sequence[np.void]) -
     )
 
 
-def failed_rows(jobs: Sequence[FileJob], failure: Failure, hashes: Sequence[str] = ()) -> Measured:
+def failed_rows(
+    jobs: Sequence[FileJob],
+    failure: Failure,
+    hashes: Sequence[str] = (),
+    own: Sequence[OwnColumn] = (),
+) -> Measured:
     """Return the rows of files whose worker crashed or hung."""
     rows = [
         {"sample_id": job.sample_id, "file_key": job.file_key}
         | unmeasured_columns(job.sample_id, failure.kind, f"decoding it failed: {failure.text}")
         for job in jobs
     ]
-    return Measured(arrow_table(rows, feature_schema(hashes)), signature_table([], []))
+    return Measured(arrow_table(rows, feature_schema(hashes, own)), signature_table([], []))

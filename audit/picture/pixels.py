@@ -57,7 +57,6 @@ def _from_lab(strip: Image.Image) -> Image.Image:
 def _in_strips(
     image: Image.Image, mode: str, convert: Callable[[Image.Image], Image.Image] | None
 ) -> Pixels:
-    """Return the pixels of an image in another mode."""
     width, height = image.size
     channels = () if mode == "L" else (len(mode),)
     pixels = np.empty((height, width, *channels), np.uint8)

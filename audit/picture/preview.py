@@ -3,19 +3,24 @@
 The files may have gone, changed or be hostile since the scan, and whoever asks (a page, a report,
 the comparison of two files) must not die with them. What comes back over the pipe is reduced, so
 that it costs little beside the decode.
+
+A model gets squares of its size. The whole picture is shown, squeezed: a crop would cut off what
+stands at the border. What goes over the pipe is the square, 150 kB at 224 px.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from audit.executors import Executor, Failure, Processes, usable_cores
-from audit.picture.decode import DecodeError, Limits, decode_picture
+from audit.machine.executors import Executor, Failure, Processes
+from audit.picture.decode import DecodeError, Limits, Scratch, decode_picture
 from audit.picture.pixels import Pixels
 from audit.picture.reading import read_bytes
+from preflight.cores import usable_cores
 
 # Tighter than a scan's: a page must not take a minute for one poster.
 LIMITS = Limits(max_pixels=64_000_000, max_bytes=128 << 20)
@@ -48,21 +53,30 @@ class PreviewMaker:
         return [self._preview(path) for path in paths]
 
     def _preview(self, path: str) -> Preview:
-        try:
-            data = read_bytes(path, self.limits)
-        except (DecodeError, ValueError) as error:
-            return Preview(error=str(error))
-        facts, picture = decode_picture(data, path, self.limits)
-        content = facts["content_hash"]
-        if picture is None:
-            said = str(facts.get("error") or "the file holds no picture")
-            return Preview(content_hash=content, error=said)
-        return Preview(self._reduced(picture.rgb), picture.rgb.shape[1], content)
+        pixels, content, error = _opened(path, path, self.limits)
+        if pixels is None:
+            return Preview(content_hash=content, error=error)
+        return Preview(self._reduced(pixels), pixels.shape[1], content)
 
     def _reduced(self, pixels: Pixels) -> Pixels:
         from audit.picture.features import feature_picture
 
         return feature_picture(pixels) if self.longest is None else reduce_to(pixels, self.longest)
+
+
+def _opened(
+    path: str, name: str, limits: Limits, scratch: Scratch | None = None
+) -> tuple[Pixels | None, str | None, str]:
+    """Return the shown picture of a file, its content hash, and why there is no picture."""
+    try:
+        data = read_bytes(path, limits)
+    except (DecodeError, ValueError) as error:
+        return None, None, str(error)
+    facts, picture = decode_picture(data, name, limits, scratch)
+    if picture is None:
+        said = str(facts.get("error") or "the file holds no picture")
+        return None, facts["content_hash"], said
+    return picture.rgb, facts["content_hash"], ""
 
 
 def open_previews(paths: Sequence[str], longest: int) -> dict[str, Preview]:
@@ -104,3 +118,48 @@ def reduce_to(pixels: Pixels, longest: int) -> Pixels:
     if scale >= 1:
         return pixels
     return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+# ---- squares for a model ----
+
+
+class SquareJob(NamedTuple):
+    """A picture to open: the hash of its bytes at the scan, its sample, and where it is."""
+
+    content_hash: str
+    sample_id: str
+    path: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SquareMaker:
+    """The picklable work of a worker: jobs in; out come (side, side, 3) pictures, or why none."""
+
+    limits: Limits
+    side: int
+
+    def __call__(self, jobs: Sequence[SquareJob]) -> list[Pixels | str]:
+        """Return one picture or sentence per job."""
+        scratch = Scratch()
+        return [self._square(job, scratch) for job in jobs]
+
+    def _square(self, job: SquareJob, scratch: Scratch) -> Pixels | str:
+        if job.path is None:
+            return "it lies at a URL, which is not fetched"
+        pixels, content, error = _opened(job.path, job.sample_id, self.limits, scratch)
+        if content not in (None, job.content_hash):
+            return "the file changed since it was measured"
+        return error if pixels is None else squeeze_picture(pixels, self.side)
+
+
+def squeeze_picture(pixels: Pixels, side: int) -> Pixels:
+    """Return a picture (h, w, 3) as a square of `side` px; a square of that side stays as it is."""
+    import cv2
+
+    height, width = pixels.shape[:2]
+    if (height, width) == (side, side):
+        return pixels.copy()  # decoded into a buffer that the next picture takes
+    # INTER_AREA averages every source pixel; where pixels are made, it would only repeat them.
+    smaller = min(height, width) >= side
+    way = cv2.INTER_AREA if smaller else cv2.INTER_CUBIC
+    return np.asarray(cv2.resize(pixels, (side, side), interpolation=way), np.uint8)

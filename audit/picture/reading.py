@@ -1,19 +1,24 @@
 """Place to bytes: the files, members of packs and objects of stores that pictures lie in.
 
 A file is opened without waiting, read once and bounded in size; what cannot be read is an error
-kind of its row, what the machine lacks is raised.
+kind of its row, what the machine lacks is raised. Objects of stores, members of packs that lie in
+one, and rows that hold an address take a round trip or several: they are read some at a time,
+before the worker asks for them, while it has other pictures to measure.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 from audit.picture.decode import DecodeError, Limits, raise_machine_error
-from audit.sources.object_store import SCHEME, is_object, read_object
-from audit.sources.packs.members import is_member
-from audit.sources.reading_error import ReadingError
+from audit.sources.object_store import AT_ONCE, SCHEME, is_object, read_object
+from audit.sources.packs.formats import is_fetched, read_packed
+from audit.sources.packs.members import is_distant, is_member, member_place
+from audit.sources.readings import ReadingError
 
 
 def _opener(path: str, flags: int) -> int:
@@ -45,16 +50,16 @@ def read_bytes(place: str | bytes, limits: Limits, coming: Future[bytes] | None 
 
 
 def _distant_bytes(place: str, limits: Limits, coming: Future[bytes] | None) -> bytes:
-    from audit.sources.packs.formats import read_packed
-
     try:
-        if coming is not None:
-            return coming.result()
-        if is_member(place):
-            return read_packed(place, limits.max_bytes)
-        return read_object(place.removeprefix(SCHEME), limits.max_bytes)
+        return coming.result() if coming is not None else _ask(place, limits.max_bytes)
     except ReadingError as error:
         raise DecodeError(error.kind, str(error)) from None
+
+
+def _ask(place: str, limit: int) -> bytes:
+    if is_member(place):
+        return read_packed(place, limit)
+    return read_object(place.removeprefix(SCHEME), limit)
 
 
 def _file_bytes(path: str | bytes, limits: Limits) -> bytes:
@@ -68,3 +73,29 @@ def _file_bytes(path: str | bytes, limits: Limits) -> bytes:
                 "bomb", f"the file has {size:,} bytes; max_bytes is {limits.max_bytes:,}"
             )
         return file.read()
+
+
+# ---- read before they are asked for ----
+
+
+@contextmanager
+def reading_ahead(
+    places: Sequence[str | None], limit: int
+) -> Iterator[Mapping[str, Future[bytes]]]:
+    """Begin to read what lies elsewhere among some places; give the answers to come, by place."""
+    distant = dict.fromkeys(place for place in places if place and _is_elsewhere(place))
+    if not distant:
+        yield {}
+        return
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        yield {place: pool.submit(_ask, place, limit) for place in distant}
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_elsewhere(place: str) -> bool:
+    if not is_member(place):
+        return is_object(place)
+    form, path, _ = member_place(place)
+    return is_distant(path) or is_fetched(form)

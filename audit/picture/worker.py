@@ -1,26 +1,41 @@
 """The program of a worker process: `python -m audit.picture.worker PIPE SHARED MEMORY`.
 
 Whatever decodes files that nobody has looked at yet runs in here, because a decoder may crash, hang
-or fill the memory. It imports what decoding needs and nothing else, so that it starts in 0.3 s;
-how it is spoken to is said in `audit.workers`.
+or fill the memory. It imports what decoding needs and nothing else; how it is spoken to is said in
+`audit.machine.workers`. With `forks SOCKET` it is the process that forks such workers, with all
+that measuring needs loaded and compiled (`audit.machine.fork_server`).
 """
 
 from __future__ import annotations
 
+import socket
 import sys
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
 import cv2
 
 import audit.picture.decode  # noqa: F401 - imported before the first question, not during it
-from audit.workers import serve_pipe
+from audit.machine.fork_server import serve_forks
+from audit.machine.workers import serve_pipe
 
 
-def run_worker(arguments: list[str]) -> None:
+def run_worker(arguments: Sequence[str]) -> None:
     """Serve a caller, who gives two descriptors and the bytes of memory that may be taken."""
     cv2.setNumThreads(1)  # the processes are the parallelism
-    pipe, shared, memory = map(int, arguments)
-    serve_pipe(Connection(pipe), shared, memory)
+    if arguments[0] == "forks":
+        from audit.picture.measure import warm_up
+
+        warm_up()
+        serve_forks(socket.socket(fileno=int(arguments[1])), _serve)
+    else:
+        pipe, shared, memory = map(int, arguments)
+        _serve((pipe, shared), memory)
+
+
+def _serve(descriptors: Sequence[int], memory: int) -> None:
+    pipe, *shared = descriptors
+    serve_pipe(Connection(pipe), shared[0] if shared else -1, memory)
 
 
 if __name__ == "__main__":

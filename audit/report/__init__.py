@@ -18,7 +18,7 @@ from audit.report.contents import (
     Report,
     ReportedFinding,
 )
-from audit.report.document import to_json
+from audit.report.documents import to_json
 from audit.report.output import FORMATS, render, write_card, write_report
 from audit.report.text import to_text
 

@@ -1,44 +1,45 @@
 """From a run to a `Report`, and the stream of all its findings: the SQL of the report, no more.
 
 `collect_report` reads counts and the few worst findings of each code, so it costs little more for a
-hundred thousand findings than for ten. What is *worst* within a code: the more
-severe, then more samples, then the order in which the check gave them. Findings that a reviewer
-waived as false positives are counted, and left out of everything else.
-"""
+hundred thousand findings than for ten. What is *worst* within a code: the more severe, then more
+samples, then the order in which the check gave them. Findings that a reviewer waived as false
+positives are counted, and left out of everything else."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from audit.annotations.box_summary import load_box_statistics
-from audit.annotations.summary import annotation_sentences
-from audit.checking.check import all_checks
-from audit.records import Action, FailedPart, Layout, SkippedFiles
-from audit.report.check_summaries import (
-    COLUMNS,
-    SEVERITY_RANK,
-    summarise_checks,
-    total_counts,
-)
+from audit.annotations.box_statistics import annotation_sentences, load_box_statistics
+from audit.checking.check import all_checks, page
+from audit.decisions.box_fixes import count_fixes
+from audit.decisions.label_sample import reviewed_rates
+from audit.decisions.waivers import Applied, apply_decisions
+from audit.machine.stopwatch import Lap, Stopwatch
+from audit.records import Action, FailedPart, Layout, Severity, SkippedFiles
 from audit.report.contents import (
+    FINDING_COLUMNS,
+    LISTED,
     LOCATED,
     CheckSummary,
     ClassCount,
+    Counts,
     Dataset,
+    Example,
+    Fold,
+    Member,
     Report,
     ReportedFinding,
     Spread,
 )
 from audit.report.cost import measure_costs
+from audit.report.do_first import SAME_FAULTS, mark_same_faults, rank_first
 from audit.report.folding import FOLDS, fold_findings
-from audit.review.applied_fixes import count_fixes
-from audit.review.rates import reviewed_rates
-from audit.review.status import Applied, apply_decisions
 from audit.run import generations
 from audit.run.store import Store
 from audit.sources.python_objects import GIVEN_AS_OBJECTS
@@ -78,15 +79,16 @@ def collect_report(
     run: Path,
     *,
     worst: int = 5,
-    scan_seconds: Mapping[str, float] | None = None,
+    laps: Mapping[str, Lap] | None = None,
     reviewed: Path | None = None,
 ) -> Report:
     """Return what there is to report about a run, with the `worst` examples of each code.
 
-    `scan_seconds` are the seconds by phase of a scan that just ended; a run does not keep them.
+    `laps` are the stages of a scan that just ended; a run does not keep them.
     `reviewed`: labels drawn by `audit labels --draw`, answered. Raises RunError for a run that is
     absent, unfinished or damaged, UsageError for a file that is no such draw.
     """
+    clock = Stopwatch()
     generation = generations.require(run)
     # Read once: of 10,000 decisions that takes half a second.
     applied = apply_decisions(run, generation)
@@ -101,6 +103,7 @@ def collect_report(
         given = store.query(GIVEN, [GIVEN_AS_OBJECTS]).to_series().to_list()
         boxes = load_box_statistics(store)
         costs = measure_costs(store, run, reviewed)
+        first = rank_first(store, "reported", costs)
         hidden = dict(store.query(WAIVED).iter_rows())
         failed = tuple(FailedPart(**row) for row in store.rows(FAILED))
         skipped = store.rows("FROM judged.skipped_checks ORDER BY code")
@@ -128,11 +131,12 @@ def collect_report(
         tool=facts.get("tool", "dataset-preflight"),
         machine=facts.get("machine", ""),
         created=facts.get("created", ""),
-        timing=_timing(checks, scan_seconds),
+        timing=_timing(checks, laps, clock),
         waived=waived,
         failed=failed,
         boxes=boxes,
         costs=costs,
+        first=first,
     )
 
 
@@ -154,15 +158,16 @@ def stream_findings(report: Report, code: str = "") -> Iterator[ReportedFinding]
                 USING (fingerprint)
             LEFT JOIN measurements.main.samples s ON s.id = m.sample_id GROUP BY m.fingerprint
         )
-        SELECT {COLUMNS}, m.ids, m.uris, d.fold
+        SELECT {COLUMNS}, m.ids, m.uris, d.fold, same.said_by
         FROM memory.main.reported f LEFT JOIN members m USING (fingerprint)
         LEFT JOIN (SELECT fingerprint, fold FROM memory.main.folded) d USING (fingerprint)
+        LEFT JOIN {SAME_FAULTS} same USING (fingerprint)
         WHERE {only} ORDER BY {SEVERITY_RANK}, f.code, f.place
     """
     with generations.open_generation(report.generation) as store:
         _hide(store, report.waived)
         for row in store.pages(sql):
-            yield ReportedFinding.from_row(row, *row[-3:])
+            yield ReportedFinding.from_row(row, *row[-4:])
 
 
 def _hide(store: Store, fingerprints: Sequence[str]) -> None:
@@ -174,9 +179,7 @@ def _hide(store: Store, fingerprints: Sequence[str]) -> None:
     store.execute(REPORTED)
     fold_findings(store)
     store.execute(FOLDED)
-
-
-# ---- the dataset ----
+    mark_same_faults(store, "reported")
 
 
 def _dataset(store: Store, facts: Mapping[str, str]) -> Dataset:
@@ -291,12 +294,149 @@ def _skipped_files(dataset: Dataset) -> str:
 
 
 def _timing(
-    checks: Sequence[CheckSummary], scan_seconds: Mapping[str, float] | None
+    checks: Sequence[CheckSummary], laps: Mapping[str, Lap] | None, clock: Stopwatch
 ) -> dict[str, Any]:
     timing: dict[str, Any] = {
         "checks_s": {c.code: round(c.seconds, 4) for c in checks},
         "checks_memory_bytes": {c.code: c.memory_growth for c in checks},
     }
-    if scan_seconds is not None:
-        timing["phases_s"] = dict(scan_seconds)
+    if laps is not None:
+        clock.lap("report")
+        stages = {**laps, **clock.laps}
+        timing["phases_s"] = {name: lap.wall_s for name, lap in stages.items()}
+        timing["stages"] = [{"stage": name, **asdict(lap)} for name, lap in stages.items()]
     return timing
+
+
+# ---- the checks, a summary each, with the few worst findings and their files ----
+
+
+COLUMNS = ", ".join(FINDING_COLUMNS)
+SEVERITY_RANK = "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END"
+MEMBERS = 6  # files shown of one example
+FOLD_COUNTS = """
+    SELECT d.code, d.fold, d.severity, d.splits, count(DISTINCT d.fingerprint) AS n_findings,
+        count(DISTINCT m.sample_id) AS n_files, (
+            SELECT count(*) FROM samples WHERE list_contains(d.splits, coalesce(split, ''))
+        ) AS n_of
+    FROM folded d JOIN judged.finding_samples m USING (fingerprint)
+    GROUP BY d.code, d.fold, d.severity, d.splits ORDER BY d.code, n_files DESC, d.fold
+"""
+FOLD_FILES = f"""
+    SELECT fold, list(sample_id ORDER BY place, position) AS ids FROM (
+        SELECT d.fold, m.sample_id, d.place, m.position
+        FROM folded d JOIN judged.finding_samples m USING (fingerprint)
+        QUALIFY row_number() OVER (PARTITION BY d.fold ORDER BY d.place, m.position) <= {LISTED}
+    ) GROUP BY fold
+"""
+
+
+def summarise_checks(store: Store, worst: int) -> tuple[CheckSummary, ...]:
+    """Return the checks that ran, the most severe first, with `worst` examples of each."""
+    counts = _counts(store, "reported")
+    repeats = _counts(store, f"(FROM reported SEMI JOIN {SAME_FAULTS} USING (fingerprint))")
+    files = dict(
+        store.query(
+            "SELECT f.code, count(DISTINCT m.sample_id) FROM reported f "
+            "JOIN judged.finding_samples m USING (fingerprint) GROUP BY 1"
+        ).iter_rows()
+    )
+    examples = _examples(store, worst)
+    folds = _folds(store, examples)
+    known = all_checks()
+    summaries = [
+        CheckSummary(
+            code=row["code"],
+            name=row["name"],
+            counts=counts.get(row["code"], Counts()),
+            n_files=files.get(row["code"], 0),
+            seconds=row["seconds"],
+            memory_growth=row.get("memory_growth"),
+            repeats=repeats.get(row["code"], Counts()),
+            completeness=row["completeness"] or "",
+            params=json.loads(row["params"] or "{}"),
+            # A check of the user's own has its page in the run.
+            page=page(known[row["code"]]) if row["code"] in known else row["page"] or "",
+            worst=tuple(examples.get((row["code"], ""), ())),
+            folds=tuple(folds.get(row["code"], ())),
+        )
+        for row in store.rows("SELECT * FROM judged.check_runs ORDER BY code")
+    ]
+    return tuple(sorted(summaries, key=_severity_order))
+
+
+def _severity_order(summary: CheckSummary) -> tuple[int, str]:
+    worst = summary.counts.worst
+    return (len(Severity) if worst is None else worst.rank, summary.code)
+
+
+def _counts(store: Store, findings: str) -> dict[str, Counts]:
+    sql = f"SELECT code, severity, count(*) FROM {findings} GROUP BY ALL"
+    by_code: dict[str, dict[str, int]] = {}
+    for code, severity, count in store.query(sql).iter_rows():
+        by_code.setdefault(code, {})[severity] = count
+    return {code: Counts(**counts) for code, counts in by_code.items()}
+
+
+def total_counts(checks: Sequence[CheckSummary]) -> Counts:
+    """Return the faults that all checks found, by severity: one that two of them say is one."""
+    return Counts(
+        error=sum(c.counts.error - c.repeats.error for c in checks),
+        warning=sum(c.counts.warning - c.repeats.warning for c in checks),
+        info=sum(c.counts.info - c.repeats.info for c in checks),
+    )
+
+
+def _examples(store: Store, worst: int) -> dict[tuple[str, str], list[Example]]:
+    """Return the worst examples by code and fold; the fold of a finding on its own is empty."""
+    sql = f"""
+        WITH ranked AS (
+            SELECT *, row_number() OVER (
+                PARTITION BY code, fold ORDER BY {SEVERITY_RANK}, n_samples DESC, place
+            ) AS rank
+            FROM reported LEFT JOIN (SELECT fingerprint, fold FROM folded) USING (fingerprint)
+        )
+        SELECT {COLUMNS}, coalesce(fold, '') AS fold FROM ranked WHERE rank <= ?
+        ORDER BY code, fold, rank
+    """
+    rows = store.rows(sql, [worst])
+    members = _members(store, [row["fingerprint"] for row in rows])
+    examples: dict[tuple[str, str], list[Example]] = {}
+    for row in rows:
+        shown = members.get(row["fingerprint"], [])
+        ids = [member.id for member in shown]
+        finding = ReportedFinding.from_row(row, ids, fold=row["fold"])
+        examples.setdefault((finding.code, finding.fold), []).append(Example(finding, tuple(shown)))
+    return examples
+
+
+def _folds(
+    store: Store, examples: Mapping[tuple[str, str], Sequence[Example]]
+) -> dict[str, list[Fold]]:
+    """Return the folds of each code, the more severe first, then those of more files."""
+    files = dict(store.query(FOLD_FILES).iter_rows())
+    folds: dict[str, list[Fold]] = {}
+    for row in store.rows(FOLD_COUNTS):
+        code, name = row["code"], row["fold"]
+        fold = Fold(
+            name, Severity(row["severity"]), tuple(row["splits"]), row["n_findings"],
+            row["n_files"], row["n_of"], tuple(examples.get((code, name), ())), tuple(files[name]),
+        )  # fmt: skip
+        folds.setdefault(code, []).append(fold)
+    return {code: sorted(some, key=lambda f: f.severity.rank) for code, some in folds.items()}
+
+
+def _members(store: Store, fingerprints: Sequence[str]) -> dict[str, list[Member]]:
+    sql = """
+        SELECT m.fingerprint, m.sample_id, coalesce(s.uri, ''), s.split, s.label, f.status,
+            f.error_kind, f.error, f.content_hash
+        FROM judged.finding_samples m
+        LEFT JOIN samples s ON s.id = m.sample_id LEFT JOIN features f ON f.sample_id = m.sample_id
+        WHERE m.position < ? AND m.fingerprint IN (SELECT unnest(?))
+        ORDER BY m.fingerprint, m.position
+    """
+    members: dict[str, list[Member]] = {}
+    if fingerprints:
+        for fingerprint, *row in store.query(sql, [MEMBERS, list(fingerprints)]).iter_rows():
+            members.setdefault(fingerprint, []).append(Member(*row))
+    return members

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from audit.annotations.box_summary import BoxStatistics
+from audit.annotations.box_statistics import BoxStatistics, sum_by_key
 from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.report.cost import Cost
 from audit.run.generations import Generation
+from preflight.terminal import visible
 
 SCHEMA = "audit-report/1"
 LISTED = 1000  # files of a fold that a page names
@@ -54,7 +55,8 @@ class ReportedFinding:
     """A finding as it is reported; `sample_ids` may be cut short where `n_samples` says so.
 
     `uris` are those of the first samples, `LOCATED` at most; empty of a sample without a file.
-    `fold` is the name of the line that it is part of, empty where it stands on its own.
+    `fold` is the name of the line that it is part of, empty where it stands on its own; `same_as`
+    the fingerprint of the finding that says the same fault and counts for both, empty without one.
     """
 
     code: str
@@ -68,6 +70,7 @@ class ReportedFinding:
     n_samples: int
     uris: tuple[str, ...] = ()
     fold: str = ""
+    same_as: str = ""
 
     @classmethod
     def from_row(
@@ -76,6 +79,7 @@ class ReportedFinding:
         sample_ids: Iterable[str] | None,
         uris: Iterable[str] | None = None,
         fold: str | None = None,
+        same_as: str | None = None,
     ) -> ReportedFinding:
         """Return the finding of a row of table `findings`: `FINDING_COLUMNS` first, or by name."""
         values = [row[c] for c in FINDING_COLUMNS] if isinstance(row, Mapping) else row
@@ -83,7 +87,7 @@ class ReportedFinding:
         return cls(
             code, name, Severity(severity), tuple(sample_ids or ()), message,
             json.loads(evidence or "{}"), action, fingerprint, n_samples, tuple(uris or ()),
-            fold or "",
+            fold or "", same_as or "",
         )  # fmt: skip
 
 
@@ -132,6 +136,7 @@ class CheckSummary:
     """What one check said: `n_files` are distinct files, `page` is its documentation (Markdown).
 
     `worst` are examples of the findings that stand on their own, `folds` are all the others.
+    `repeats`: its findings that a finding of another check says too.
     `seconds` and `memory_growth` (bytes; None in a run that did not measure it) are what it cost.
     """
 
@@ -144,6 +149,7 @@ class CheckSummary:
     params: Mapping[str, Any]
     page: str
     memory_growth: int | None = None
+    repeats: Counts = Counts()
     worst: tuple[Example, ...] = ()
     folds: tuple[Fold, ...] = ()
 
@@ -197,11 +203,37 @@ class Dataset:
 
     def by_split(self) -> dict[str | None, int]:
         """Return files by split, in the order of the classes table."""
-        return _summed((c.split, c.n) for c in self.classes)
+        return sum_by_key((c.split, c.n) for c in self.classes)
 
     def by_class(self) -> dict[str | None, int]:
         """Return files by class, by name."""
-        return _summed((c.label, c.n) for c in self.classes)
+        return sum_by_key((c.label, c.n) for c in self.classes)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstThing:
+    """A thing to do first: what was found, an example of it, and the codes that list all of it.
+
+    The code of the worst finding stands first; `example` are its first samples, `fingerprint` its
+    name. `points` is what the thing costs by the rule of `audit.report.do_first`: it ranks, and is
+    no measured loss.
+    """
+
+    name: str
+    codes: tuple[str, ...]
+    severity: Severity
+    findings: int
+    files: int
+    points: float
+    message: str
+    example: tuple[str, ...]
+    fingerprint: str
+
+    @property
+    def example_text(self) -> str:
+        """The samples of the example on one line; of those that show one picture, `a = b`."""
+        same = self.name in ("leaked", "contradicting labels", "copies")
+        return visible((" = " if same else ", ").join(self.example))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +253,8 @@ class Report:
     files in errors and warnings; `timing` is in seconds. `waived` are the fingerprints of findings
     that a reviewer called false positives: neither counted nor shown. `failed` are checks and
     source readers that raised: what they would have found is unknown. `boxes` is None without
-    annotations. `costs` are what the findings cost each evaluation split.
+    annotations. `costs` are what the findings cost each evaluation split, `first` what to do first.
+    `counts` have each fault once: `CheckSummary.repeats` counts those that another check says too.
     `expected` is filled by whoever has expectations.
     """
 
@@ -242,6 +275,7 @@ class Report:
     boxes: BoxStatistics | None = None
     costs: tuple[Cost, ...] = ()
     expected: tuple[ExpectationOutcome, ...] = ()
+    first: tuple[FirstThing, ...] = ()
 
     @property
     def summary(self) -> dict[str, int]:
@@ -258,10 +292,3 @@ class Report:
     def failed_readers(self) -> tuple[FailedPart, ...]:
         """Source readers that raised."""
         return tuple(part for part in self.failed if part.kind == "reader")
-
-
-def _summed(pairs: Any) -> dict[str | None, int]:
-    totals: dict[str | None, int] = {}
-    for key, count in pairs:
-        totals[key] = totals.get(key, 0) + count
-    return totals

@@ -22,9 +22,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit.review.label_sample import WrongShare, estimate_by_split
+from audit.decisions.label_sample import WrongShare, estimate_by_split
 from audit.run.store import Store
-from audit.stats import wilson, wilson_share
+from audit.statistics.intervals import wilson, wilson_share
 
 REPORTED_ACCURACY = 0.9
 """An accuracy that a paper may report, for the example in a sentence."""
@@ -153,7 +153,7 @@ def repeated_cost(split: str, n: int, units: int, squares: int) -> Iterator[Cost
 def mislabelled_cost(
     split: str, suspected: int, wrong: WrongShare | None, run: Path
 ) -> Iterator[Cost]:
-    """Yield the accuracy of a model that is always right, or that it cannot be told, and a way."""
+    """Yield the accuracy of a model that is always right, or how to measure it."""
     numbers: dict[str, float | None] = {"suspected": suspected}
     if wrong is not None:
         ceiling, low, high = 1 - wrong.share, 1 - wrong.high, 1 - wrong.low
@@ -167,9 +167,9 @@ def mislabelled_cost(
         place = shlex.quote(str(run))
         labels = "1 label" if suspected == 1 else f"{suspected:,} labels"
         said = (
-            f"{labels} of {split} may be wrong. What accuracy a model that is always right would "
-            f"reach cannot be told from that: `audit labels {place} --draw {DRAWN} --out "
-            f"drawn.csv`, review it, then `audit report {place} --reviewed drawn.csv`."
+            f"{labels} of {split} may be wrong. Suspicion alone does not give the accuracy that a "
+            f"model which is always right would reach: run `audit labels {place} --draw {DRAWN} "
+            f"--out drawn.csv`, review it, then `audit report {place} --reviewed drawn.csv`."
         )
         numbers |= {"ceiling": None, "low": None, "high": None}
     else:

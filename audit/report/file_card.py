@@ -2,27 +2,35 @@
 
 A number such as `sharpness 0.31` says little alone, so each comes with its place among the files of
 the same class and of the whole dataset, as a mid-rank percentile: 0 is below all others, 50 in the
-middle, 100 above all. One query ranks every column at once, in one pass over the run.
-"""
+middle, 100 above all. One query ranks every column at once, in one pass over the run. The card is
+data, and text for a terminal."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from audit.errors import UsageError
 from audit.picture.features import MEASURED
 from audit.records import Column, Sample, sample_id
 from audit.report.contents import FINDING_COLUMNS, ReportedFinding
+from audit.report.text import STYLES, heading, rendered
+from audit.report.wording import ICONS, ON_DISK, bytes_text, counted, named_ids, number_text
 from audit.run.generations import open_run
 from audit.run.store import Store, identifier
 from audit.sources.paths import file_of, path_of, uri_of
+from preflight.terminal import visible
 
 NEAR, SHOWN = 5, 20
-NUMERIC = ("DOUBLE", "INTEGER", "BIGINT")
 # Codes, not quantities: their rank says nothing.
 UNRANKED = ("orientation", "error_at")
 DERIVED = (
@@ -208,7 +216,7 @@ def _measurements(
 
 
 def _ranked(column: Column) -> bool:
-    return column.type in NUMERIC and column.name not in UNRANKED
+    return column.type in ("DOUBLE", "INTEGER", "BIGINT") and column.name not in UNRANKED
 
 
 def _ranks(
@@ -276,3 +284,131 @@ def _twins(store: Store, found: str, measured: Mapping[str, Any]) -> tuple[tuple
     """
     rows = store.query(sql, [hashes[0], *hashes, found])
     return tuple(Twin(*row) for row in rows.head(SHOWN).iter_rows()), rows.height
+
+
+# ---- text for a terminal ----
+
+
+EXTREME = 1.0  # percent: a value in the outer 1 % of its class or the dataset is marked
+TOLD = ("status", "error")  # already in the line `state`
+
+
+def card_text(card: FileCard, width: int = 100, color: bool = False) -> str:
+    """Return the card for a terminal of `width` columns, with ANSI colours if `color`."""
+    parts = [*_facts(card), *_finding_lines(card), *_twin_lines(card), *_metadata_lines(card)]
+    return rendered(Group(*parts, *_measurement_table(card), *_next(card)), width, color)
+
+
+def _facts(card: FileCard) -> Iterator[RenderableType]:
+    sample = card.sample
+    yield Text(visible(sample.id), style="bold")
+    rows = [("where", sample.uri)]
+    places = (("split", sample.split), ("class", sample.label), ("group", sample.group))
+    rows += [(name, value) for name, value in places if value is not None]
+    if sample.n_bytes >= 0:
+        rows.append(("size", bytes_text(sample.n_bytes)))
+    status = card.value("status") or "listed, not measured"
+    rows.append(("state", f"{status}: {card.value('error')}" if card.value("error") else status))
+    if card.on_disk in ON_DISK:
+        rows.append(("now", ON_DISK[card.on_disk]))
+    yield _pairs(rows)
+
+
+def _pairs(rows: list[tuple[str, str]]) -> RenderableType:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for name, value in rows:
+        table.add_row(Text(f"  {name}", style="dim"), Text(visible(value)))
+    return table
+
+
+def _finding_lines(card: FileCard) -> Iterator[RenderableType]:
+    total = counted(card.n_findings, "finding") if card.n_findings else "No finding"
+    yield heading(f"{total} about it")
+    for found in card.findings:
+        head = Text(f"{ICONS[found.severity]} {found.code} {found.name} ", STYLES[found.severity])
+        head.append(f"(suggested: {found.action}; {found.fingerprint})", style="dim")
+        lines: list[RenderableType] = [head, Padding(Text(visible(found.message)), (0, 0, 0, 2))]
+        others = [sample for sample in found.sample_ids if sample != card.sample.id]
+        if found.n_samples > 1:
+            others_text = f"with {named_ids(others, found.n_samples - 1)}"
+            lines.append(Padding(Text(others_text, style="dim"), (0, 0, 0, 2)))
+        yield Padding(Group(*lines), (0, 0, 0, 2))
+    if card.n_findings > len(card.findings):
+        yield Text(f"  and {card.n_findings - len(card.findings):,} more", style="dim")
+
+
+def _twin_lines(card: FileCard) -> Iterator[RenderableType]:
+    if not card.n_twins:
+        return
+    yield heading(f"{counted(card.n_twins, 'other file')} with the same picture")
+    for twin in card.twins:
+        place = ", ".join(visible(part) for part in (twin.split, twin.label) if part)
+        same = "same bytes" if twin.same_bytes else "same pixels, other bytes"
+        said = f" ({place}): {same}" if place else f": {same}"
+        yield Text("  ").append(visible(twin.id), style="bold").append(said)
+    if card.n_twins > len(card.twins):
+        yield Text(f"  and {card.n_twins - len(card.twins):,} more", style="dim")
+
+
+def _metadata_lines(card: FileCard) -> Iterator[RenderableType]:
+    rows = [
+        (name, number_text(value)) for name, value in card.metadata.items() if value is not None
+    ]
+    if rows:
+        yield heading("From the manifest")
+        yield _pairs(rows)
+
+
+def _measurement_table(card: FileCard) -> Iterator[RenderableType]:
+    label = card.sample.label
+    yield heading("Measured")
+    explained = "percentiles: share of files with a smaller value, equal ones counted half"
+    yield Text(f"  {explained}; * outer {EXTREME:g} %", style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("  column", no_wrap=True)
+    table.add_column("value", overflow="fold", max_width=34)
+    if label is not None:
+        table.add_column("in class", justify="right", no_wrap=True)
+    table.add_column("in all", justify="right", no_wrap=True)
+    table.add_column("what it is", style="dim")
+    for measured in card.measurements:
+        if measured.name in TOLD:
+            continue
+        ranks = [_rank(measured.in_class)] if label is not None else []
+        row = (Text(f"  {measured.name}"), Text(_value(measured)), *ranks)
+        table.add_row(*row, _rank(measured.in_dataset), Text(measured.doc))
+    yield table
+    sizes = f"all: {counted(card.dataset_size, 'file')}"
+    if label is not None:
+        sizes = f"class {visible(label)}: {counted(card.class_size, 'file')}; {sizes}"
+    yield Text(f"  {sizes}", style="dim")
+
+
+def _value(measured: Measurement) -> str:
+    if measured.name in ("phash", "dhash"):
+        return f"{measured.value:016x}"
+    return number_text(measured.value)
+
+
+def _rank(rank: Rank | None) -> Text:
+    if rank is None or not rank.n:
+        return Text("")
+    if rank.equal == rank.n:
+        return Text("same" if rank.n > 1 else "only", style="dim")
+    percentile = rank.percentile
+    if min(percentile, 100 - percentile) < EXTREME:
+        return Text(f"{percentile:.1f}*", style="bold yellow")
+    return Text(f"{percentile:.0f}")
+
+
+def _next(card: FileCard) -> Iterator[RenderableType]:
+    run = shlex.quote(card.run)
+    commands = [f"audit explain {found.code}" for found in card.findings]
+    if card.findings:
+        commands.append(f"audit decide {run} {shlex.quote(card.sample.id)} --as drop")
+    if card.on_disk == "changed":
+        commands.append(f"audit scan SOURCE --out {run}")
+    if commands:
+        yield heading("Next")
+        shown = dict.fromkeys(map(visible, commands))
+        yield from (Text(f"  {command}", style="bold") for command in shown)

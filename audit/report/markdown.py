@@ -5,20 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from audit.printable import visible
-from audit.report.box_section import box_sentences
+from audit.report.boxes import box_sentences
 from audit.report.contents import SCHEMA, CheckSummary, Dataset, Report
 from audit.report.wording import (
     ICONS,
     bytes_text,
+    class_rows,
     fold_line,
     headline,
     list_command,
     named_ids,
     next_commands,
-    number_text,
     severity_counts,
+    size_rows,
+    source_notes,
 )
+from preflight.terminal import visible
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")
 MARK = f"<!-- {SCHEMA} -->"
@@ -28,6 +30,13 @@ CLASSES = 50
 def to_markdown(report: Report) -> str:
     """Return the report as one Markdown document; names from the dataset are escaped."""
     blocks = [MARK, f"# Audit of {escaped(report.dataset.name)}", escaped(headline(report))]
+    if report.first:
+        first = (
+            f"{ICONS[thing.severity]} **{escaped(thing.message)}** "
+            f"{code_span(list_command(report, ','.join(thing.codes)))}"
+            for thing in report.first
+        )
+        blocks += ["## Do these first", bullet_list(first)]
     blocks += [_about(report), *_codes(report), *_dataset(report.dataset)]
     if report.boxes is not None:
         blocks += ["## Boxes", bullet_list(escaped(s) for s in box_sentences(report.boxes))]
@@ -109,32 +118,13 @@ def _dataset(data: Dataset) -> Iterator[str]:
     yield class_count_table(data)
     counts = ", ".join(f"{escaped(name)} {n:,}" for name, n in data.formats.items())
     yield f"Formats: {counts}." if counts else ""
-    rows = [
-        (s.name, *(number_text(round(v)) for v in (s.low, s.median, s.high))) for s in data.sizes
-    ]
-    yield pipe_table(("Measure", "Least", "Median", "Greatest"), rows, numbers=3) if rows else ""
-    notes = [
-        f"{s.count:,} files left out ({escaped(s.reason)}), such as {escaped(s.example)}"
-        for s in data.skipped
-    ]
-    notes += [escaped(note) for note in data.notes]
-    if more := data.n_notes - len(data.notes):
-        notes.append(f"and {more:,} more notes")
-    yield bullet_list(iter(notes))
+    head = ("Measure", "Least", "Median", "Greatest")
+    yield pipe_table(head, size_rows(data), numbers=3) if data.sizes else ""
+    yield bullet_list(escaped(note) for note in source_notes(data))
 
 
 def class_count_table(data: Dataset) -> str:
     """Return files by class and split, the largest classes first; empty without classes."""
-    splits, classes = list(data.by_split()), data.by_class()
-    if not set(classes) - {None}:
-        return ""
-    cells = {(c.label, c.split): c.n for c in data.classes}
-    ordered = sorted(classes, key=lambda label: (-classes[label], label or ""))
-    rows = [
-        [escaped(label or "(no label)"), *(f"{cells.get((label, s), 0):,}" for s in splits)]
-        for label in ordered[:CLASSES]
-    ]
-    if more := len(ordered) - CLASSES:
-        rows += [[f"and {more:,} more", *([""] * len(splits))]] if more > 0 else []
-    head = ["Class", *(escaped(split or "files") for split in splits)]
-    return pipe_table(head, rows, numbers=len(splits))
+    rows = [[escaped(name), *counts] for name, *counts in class_rows(data, CLASSES)]
+    head = ["Class", *(escaped(split or "files") for split in data.by_split())]
+    return pipe_table(head, rows, numbers=len(head) - 1) if rows else ""

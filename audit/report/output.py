@@ -29,27 +29,27 @@ def _markdown(report: Report) -> Iterator[str]:
     yield to_markdown(report)
 
 
-def _html(report: Report) -> Iterator[str]:
-    from audit.report.html_page import to_html
+def _html(report: Report, pictures: bool = True) -> Iterator[str]:
+    from audit.report.html_page import NO_PICTURES, to_html
     from audit.report.thumbnails import make_thumbnails
 
-    yield to_html(report, make_thumbnails(report))
+    yield to_html(report, make_thumbnails(report) if pictures else NO_PICTURES)
 
 
 def _json(report: Report) -> Iterator[str]:
-    from audit.report.document import to_json
+    from audit.report.documents import to_json
 
     return to_json(report)
 
 
 def _sarif(report: Report) -> Iterator[str]:
-    from audit.report.sarif import to_sarif
+    from audit.report.documents import to_sarif
 
     return to_sarif(report)
 
 
 def _junit(report: Report) -> Iterator[str]:
-    from audit.report.junit import to_junit
+    from audit.report.documents import to_junit
 
     return to_junit(report)
 
@@ -71,8 +71,10 @@ def render(report: Report, format: str) -> Iterator[str]:  # noqa: A002 - the wo
     return FORMATS[format](report)
 
 
-def write_report(report: Report, path: Path, kind: str = "") -> Path:
+def write_report(report: Report, path: Path, kind: str = "", *, pictures: bool = True) -> Path:
     """Write the report to `path` as `kind`, by default that of its extension; return the path.
+
+    `pictures`: whether a page embeds small copies of the pictures it tells of.
 
     Raises UsageError for an unknown extension, a place that cannot be written, and a file that
     exists and is not a report. An older report is replaced, atomically.
@@ -85,6 +87,8 @@ def write_report(report: Report, path: Path, kind: str = "") -> Path:
             f"{', '.join('.' + name for name in FORMATS)}."
         )
     _refuse_other_files(report, path)
+    if not pictures and kind == "html":
+        return _write_pieces(path, lambda: _html(report, pictures=False))
     return _write_pieces(path, lambda: render(report, kind))
 
 
@@ -93,9 +97,8 @@ def write_card(report: Report, path: Path, licence: str = "") -> tuple[Path, Pat
 
     `licence` is that of all files. Raises UsageError as `write_report`.
     """
-    from audit.report.card import collect_facts, to_card
-    from audit.report.croissant import to_croissant
-    from audit.report.document import dumped
+    from audit.report.card import collect_facts, to_card, to_croissant
+    from audit.report.documents import dumped
 
     if path.suffix.lower() != ".md":
         raise UsageError(f"{path}: a card is Markdown, so its name ends in .md: -o card.md.")

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from audit.neighbors.descriptor import describe
-from audit.neighbors.signatures import is_comparable
+from audit.neighbors.pairs.signature_store import load_signatures
 from audit.neighbors.transformation import describe_pair
 from audit.neighbors.verification import key_ranks, verify
-from audit.pairs.signature_store import load_signatures
-from audit.printable import visible
+from audit.picture.signatures import is_comparable
 from audit.report.file_card import find_sample
 from audit.report.text import heading, rendered
 from audit.report.wording import VERDICTS
 from audit.run.generations import open_run
 from audit.run.store import Store
+from preflight.terminal import visible
 
 
 @dataclass(frozen=True, slots=True)

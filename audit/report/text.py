@@ -10,23 +10,25 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from audit.printable import visible
 from audit.records import Severity
-from audit.report.box_section import box_sentences
+from audit.report.boxes import box_sentences
 from audit.report.collect import stream_findings
 from audit.report.contents import CheckSummary, Counts, Example, Fold, Report
 from audit.report.wording import (
     ICONS,
     TITLE,
     bytes_text,
+    class_rows,
     counted,
     fold_line,
     headline,
     list_command,
     named_ids,
     next_commands,
-    number_text,
+    size_rows,
+    source_notes,
 )
+from preflight.terminal import visible
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 CLASSES = 12  # class rows of the counts table; the rest is counted
@@ -116,9 +118,6 @@ def _code_table(report: Report) -> RenderableType:
     return Padding(table, (1, 0, 0, 2))
 
 
-# ---- examples ----
-
-
 def _worst(report: Report, examples: int) -> Iterator[RenderableType]:
     yield heading("Worst first")
     for check in report.checks:
@@ -162,9 +161,6 @@ def finding_lines(report: Report, code: str) -> Iterator[str]:
         yield f"{ICONS[found.severity]} {said}\n"
 
 
-# ---- the dataset ----
-
-
 def _dataset(report: Report) -> Iterator[RenderableType]:
     data = report.dataset
     yield heading("Dataset")
@@ -172,37 +168,23 @@ def _dataset(report: Report) -> Iterator[RenderableType]:
         yield Padding(_class_table(report), (0, 0, 1, 2))
     formats = ", ".join(f"{visible(name)} {n:,}" for name, n in data.formats.items())
     yield Text(f"  formats: {formats}")
-    for spread in data.sizes:
-        low, middle, high = (
-            number_text(round(v)) for v in (spread.low, spread.median, spread.high)
-        )
-        yield Text(f"  {spread.name}: {low} to {high}, median {middle}")
+    for name, low, middle, high in size_rows(data):
+        yield Text(f"  {name}: {low} to {high}, median {middle}")
     for sentence in box_sentences(report.boxes) if report.boxes else ():
         yield Text(f"  {visible(sentence)}")
-    for skipped in data.skipped:
-        what = f"{skipped.count:,} left out ({skipped.reason}"
-        kind = f", .{visible(skipped.extension)}" if skipped.extension else ""
-        yield Text(f"  {what}{kind}), such as {visible(skipped.example)}")
-    for note in data.notes:
-        yield Text(f"  note: {visible(note)}")
-    if data.n_notes > len(data.notes):
-        yield Text(f"  and {data.n_notes - len(data.notes):,} more notes")
+    for note in source_notes(data):
+        yield Text(f"  {visible(note)}")
 
 
 def _class_table(report: Report) -> Table:
     data = report.dataset
-    splits = list(data.by_split())
-    cells = {(c.label, c.split): c.n for c in data.classes}
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("class", overflow="ellipsis", no_wrap=True)
-    for split in splits:
+    for split in data.by_split():
         table.add_column(visible(split or "files"), justify="right")
-    ordered = sorted(data.by_class().items(), key=lambda item: (-item[1], item[0] or ""))
-    for label, _ in ordered[:CLASSES]:
-        counts = [f"{cells.get((label, s), 0):,}" for s in splits]
-        table.add_row(Text(visible(label or "(no label)")), *counts)
-    if len(ordered) > CLASSES:
-        table.add_row(Text(f"and {len(ordered) - CLASSES:,} more", style="dim"))
+    rows = class_rows(data, CLASSES)
+    for name, *counts in rows:
+        table.add_row(Text(name), *counts)
     return table
 
 

@@ -3,7 +3,7 @@
 The files may have gone, changed or be hostile since the scan: they are opened in a worker process
 (`audit.picture.preview`), and a file that crashed a decoder, hung it or was a bomb in the scan is
 not opened again. What gives no picture gives a sentence. Making a thumbnail costs one decode (1 to
-20 ms); one of 160 px has about 5 kB. `audit.browse.thumbnails` keeps those of the app.
+20 ms); one of 160 px has about 5 kB. `audit.browse.pictures` keeps those of the app.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from audit.sources.paths import reading_place
 LONGEST = 160  # px
 QUALITY = 78
 LIMIT = 200  # thumbnails a page
-DANGEROUS = ("crashed", "timeout", "bomb", "memory")
 CHANGED = "changed since the scan"
 
 
@@ -123,7 +122,7 @@ def preview_sample(sample: Pictured, longest: int) -> tuple[Preview, str]:
 
 def _openable(sample: Pictured) -> tuple[str, str]:
     """Return the path of a sample's file, and why it is not opened, "" where it is."""
-    if sample.error_kind in DANGEROUS:
+    if sample.error_kind in ("crashed", "timeout", "bomb", "memory"):
         return "", f"{sample.error_kind}: {sample.error or 'not opened again'}"
     path = reading_place(sample.uri) if sample.uri else None
     return (path, "") if path is not None else ("", "not a file of this machine")

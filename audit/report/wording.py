@@ -9,10 +9,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from audit.printable import visible
 from audit.records import Severity
-from audit.report.contents import Counts, Fold, Report
+from audit.report.contents import Counts, Dataset, Fold, Report
 from audit.report.folding import split_names
+from preflight.terminal import visible
 
 # What the card of a file says where the file is no longer as it was scanned.
 ON_DISK = {
@@ -54,6 +54,42 @@ def size_text(width: int | None, height: int | None, n_bytes: int) -> str:
     parts = [f"{width:,} × {height:,} px"] if width and height else []
     parts += [bytes_text(n_bytes)] if n_bytes >= 0 else []
     return " · ".join(parts) or "size unknown"
+
+
+def size_rows(data: Dataset) -> list[tuple[str, ...]]:
+    """Return a row a measure of the files: its name with unit, least, median and greatest value."""
+    return [
+        (s.name, *(number_text(round(v)) for v in (s.low, s.median, s.high))) for s in data.sizes
+    ]
+
+
+def class_rows(data: Dataset, most: int) -> list[tuple[str, ...]]:
+    """Return files by class and split, the largest classes first; [] without classes.
+
+    A row is the class, then a number a split; beyond `most`, the last says how many more.
+    """
+    splits, totals = list(data.by_split()), data.by_class()
+    if not set(totals) - {None}:
+        return []
+    cells = {(c.label, c.split): c.n for c in data.classes}
+    ordered = sorted(totals, key=lambda label: (-totals[label], label or ""))
+    rows = [
+        (visible(label or "(no label)"), *(f"{cells.get((label, s), 0):,}" for s in splits))
+        for label in ordered[:most]
+    ]
+    more = len(ordered) - most
+    return [*rows, (f"and {more:,} more", *[""] * len(splits))] if more > 0 else rows
+
+
+def source_notes(data: Dataset) -> list[str]:
+    """Return what was left out and what the reader of the dataset noted, a sentence each."""
+    left = [
+        f"{s.count:,} left out ({s.reason}{f', .{s.extension}' if s.extension else ''}), such as "
+        f"{s.example}"
+        for s in data.skipped
+    ]
+    more = data.n_notes - len(data.notes)
+    return [*left, *data.notes, *([f"and {more:,} more notes"] if more > 0 else [])]
 
 
 def place_text(split: str | None, label: str | None) -> str:
@@ -107,7 +143,7 @@ def fold_line(fold: Fold) -> str:
 
 
 def list_command(report: Report, code: str) -> str:
-    """Return the command that lists every finding of a check."""
+    """Return the command that lists every finding of a check, or of several with commas."""
     return f"audit report {shlex.quote(report.run)} --list {code}"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import blake3
 
 from audit.errors import DamagedError
-from audit.run.store import check_readable
+from audit.run.store import Store
 from audit.run.tables import SCHEMA_VERSION
 
 SEAL = "generation.json"
@@ -35,9 +35,6 @@ def file_digest(path: Path) -> str:
     return str(hasher.hexdigest())
 
 
-# ---- small documents ----
-
-
 def document_text(document: Mapping[str, Any]) -> str:
     """Return a document as its file holds it: one line of JSON, last the digest of the rest."""
     own = blake3.blake3(json.dumps(document).encode()).hexdigest()
@@ -51,8 +48,13 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
     """
     if path.is_dir() and not path.is_symlink():
         raise DamagedError(f"{path} is damaged (it is a folder)", REPAIR)
+    write_synced(path, document_text(document).encode())
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Replace a file atomically; on disk when this returns."""
     fresh = path.with_name(f"{path.name}.new")
-    fresh.write_text(document_text(document))
+    fresh.write_bytes(content)
     sync(fresh)
     os.replace(fresh, path)
     sync(path.parent)
@@ -61,21 +63,20 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
 def read_document(path: Path) -> dict[str, Any]:
     """Return a document without its digest.
 
-    One without a digest is taken as it is: version 0.1 wrote none. Raises DamagedError for one that
-    is no document, or whose text is not what its digest says; OSError where it cannot be read.
+    Raises DamagedError for one that is no document, or whose text is not what its digest says;
+    OSError where it cannot be read.
     """
     try:
         text = path.read_bytes().decode()
-        document = json.loads(text)
-        signed = OWN in document
+        document = dict(json.loads(text))
         document.pop(OWN, None)
     except IsADirectoryError:
         raise DamagedError(f"{path} is damaged (it is a folder)", REPAIR) from None
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         raise DamagedError(f"{path} is damaged (it is no document of a run)", REPAIR) from None
-    if signed and text != document_text(document):
+    if text != document_text(document):
         raise DamagedError(f"{path} is damaged (its text is not what its digest says)", REPAIR)
-    return dict(document)
+    return document
 
 
 def sync(path: Path) -> None:
@@ -128,17 +129,13 @@ def find_damage(path: Path) -> str:
         expected = (read_seal(path.parent) or {}).get(path.name)
     except DamagedError:  # the seal is a part of its own, and reported as such
         expected = None
-    if expected is None:
-        return find_unreadable(path)
-    if file_digest(path) == expected:
-        return ""
-    return "changed since it was written" if path.stat().st_size else "empty"
-
-
-def find_unreadable(path: Path) -> str:
-    """Return why a database cannot be read to its end, "" if it can."""
+    if expected is not None:
+        if file_digest(path) == expected:
+            return ""
+        return "changed since it was written" if path.stat().st_size else "empty"
     try:
-        check_readable(path)
+        with Store.open(path) as store:
+            store.read_everything()
     except DamagedError as error:
         return error.what.removeprefix(f"{path} ")
     return ""

@@ -22,13 +22,15 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from audit.errors import DamagedError, LockedError, RunError
+from audit.errors import DamagedError, RunError
 from audit.run import digests
 from audit.run.store import AGAIN, Store, Tracer
 from audit.run.tables import SCHEMA_VERSION
+from preflight.terminal import nearest_path
 
 MEASUREMENTS = "measurements.duckdb"
 POINTER = "CURRENT"
@@ -39,11 +41,16 @@ FINDINGS = re.compile(r"findings-\d{4,}\.duckdb")
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The published generation of a run: paths of its two databases, and its schema version."""
+    """A generation of a run: paths of its two databases, and whether CURRENT names them."""
 
     path: Path
     findings: Path
-    schema: int = SCHEMA_VERSION
+    named: bool = field(default=True, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Its folder and its findings file."""
+        return f"{self.path.name}/{self.findings.name}"
 
     @property
     def measurements(self) -> Path:
@@ -51,56 +58,61 @@ class Generation:
         return self.path / MEASUREMENTS
 
 
-# ---- which one is current ----
-
-
 def current(run: Path) -> Generation | None:
     """Return the published generation of a run, None if nothing was published yet.
 
-    It may have an older schema: readers use `require`, a scan that wants its rows
-    `find_reusable`. Where CURRENT is missing, damaged or names what is not there, it is the newest
-    generation that is whole. Raises DamagedError where there is none, and RunError where a newer
-    version wrote it.
+    Where CURRENT is missing, damaged or names what is not there, it is the newest generation that
+    is whole. Raises DamagedError where there is none, and RunError where another version wrote it.
     """
     try:
-        said = read_pointer(run)
+        return read_pointer(run) or find_whole(run)
     except DamagedError as error:
         found = find_whole(run)
         if found is None:
             raise DamagedError(f"{error.what}, and no generation is whole", AGAIN) from None
-        said = found
-    if said is None:
-        said = find_whole(run)
-    return None if said is None else _refuse_newer(run, said)
+        return found
 
 
 def read_pointer(run: Path) -> Generation | None:
-    """Return what CURRENT names, None without one; raises DamagedError, and RunError if newer."""
+    """Return what CURRENT names, None without one.
+
+    Raises DamagedError, and RunError where another version wrote it or it cannot be read.
+    """
     pointer = run / POINTER
     if not pointer.exists():
         return None
     try:
         said = digests.read_document(pointer)
         version = int(said["schema"])
-        if version > SCHEMA_VERSION:
-            return Generation(run, run, version)
+        if version != SCHEMA_VERSION:
+            newer = version > SCHEMA_VERSION
+            cure = "upgrade dataset-preflight"
+            raise RunError(
+                f"{run} was written by {'a newer' if newer else 'an older'} version (schema "
+                f"{version}, this one reads {SCHEMA_VERSION}): "
+                f"{cure if newer else 'scan into a new run'}."
+            )
         generation, findings = said["generation"], said["findings"]
         if not (GENERATION.fullmatch(generation) and FINDINGS.fullmatch(findings)):
             raise ValueError
-        if version == SCHEMA_VERSION and len(said) > len(("schema", "generation", "findings")):
-            raise ValueError  # the key of the digest itself was damaged
-    except (IsADirectoryError, ValueError, KeyError, TypeError, OverflowError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         raise DamagedError(f"{pointer} is damaged (it names no generation)", AGAIN) from None
     except OSError as error:
         raise RunError(
             f"{pointer} cannot be read ({error.strerror}): check its disk and permissions."
         ) from None
-    found = Generation(run / generation, run / generation / findings, version)
+    found = Generation(run / generation, run / generation / findings)
     for path in (found.measurements, found.findings):
         if not path.exists():
             missing = path.relative_to(run)
             raise DamagedError(f"{pointer} names {missing}, which is not there", AGAIN)
     return found
+
+
+def _read_if_whole(run: Path) -> Generation | None:
+    with contextlib.suppress(DamagedError):
+        return read_pointer(run)
+    return None
 
 
 def find_whole(run: Path) -> Generation | None:
@@ -110,23 +122,8 @@ def find_whole(run: Path) -> Generation | None:
             continue
         for findings in reversed(list_findings(folder)):
             if not digests.find_damage(findings):
-                return Generation(folder, findings, _schema_of(folder / MEASUREMENTS))
+                return Generation(folder, findings, named=False)
     return None
-
-
-def _schema_of(measurements: Path) -> int:
-    with Store.open(measurements) as store:
-        said = store.scalar("SELECT max(value) FROM meta WHERE key = 'schema_version'")
-    return int(said or SCHEMA_VERSION)
-
-
-def _refuse_newer(run: Path, found: Generation) -> Generation:
-    if found.schema > SCHEMA_VERSION:
-        raise RunError(
-            f"{run} was written by a newer version (schema {found.schema}, this one reads "
-            f"{SCHEMA_VERSION}): upgrade with `pip install -U dataset-preflight`."
-        )
-    return found
 
 
 def list_generations(run: Path) -> list[Path]:
@@ -142,15 +139,13 @@ def list_findings(folder: Path) -> list[Path]:
 def require(run: Path) -> Generation:
     """Return the published generation for reading; raises RunError that says how to make one."""
     if not run.is_dir():
-        raise RunError(f"There is no run at {run}: make one with `audit scan SOURCE --out {run}`.")
+        raise RunError(
+            f"There is no run at {run}: make one with `audit scan SOURCE --out {run}`."
+            f"{nearest_path(run)}"
+        )
     generation = current(run)
     if generation is None:
         raise RunError(f"{run} holds no finished scan yet: run `audit scan SOURCE --out {run}`.")
-    if generation.schema < SCHEMA_VERSION:
-        # every reader comes through here, so that none has to know the columns of older versions
-        raise RunError(
-            f"{run} was made by version 0.1: scan its source again into it; decisions stay."
-        )
     return generation
 
 
@@ -160,11 +155,7 @@ def require_whole(run: Path) -> Generation:
     Its own findings may be damaged or gone. Never an older one in place of damaged measurements:
     its findings would be about another state of the dataset. Raises RunError as `require` does.
     """
-    found = find_reusable(run)
-    try:
-        named = read_pointer(run)
-    except DamagedError:
-        named = None
+    found, named = find_reusable(run), _read_if_whole(run)
     if found is None or (named is not None and _number(named.path) > _number(found.path)):
         named = require(run)
         damage = digests.find_damage(named.measurements)
@@ -175,26 +166,17 @@ def require_whole(run: Path) -> Generation:
 def find_reusable(run: Path) -> Generation | None:
     """Return the generation whose rows a new scan may take over, None if there is none.
 
-    The newest whose measurements are whole: its findings may be damaged or gone. An older schema is
-    none: its files are measured again, and it stays until the scan publishes.
+    The newest whose measurements are whole: its findings may be damaged or gone.
     """
-    try:
-        named = current(run)
-    except DamagedError:
-        named = None
+    named = _read_if_whole(run)
     for folder in reversed(list_generations(run)):
         if digests.find_damage(folder / MEASUREMENTS):
             continue
         if named is not None and named.path == folder:
-            return named if named.schema == SCHEMA_VERSION else None
-        if _schema_of(folder / MEASUREMENTS) != SCHEMA_VERSION:
-            return None
+            return named
         findings = [folder / "findings-0001.duckdb", *list_findings(folder)]
-        return Generation(folder, findings[-1])
+        return Generation(folder, findings[-1], named=False)
     return None
-
-
-# ---- reading ----
 
 
 def open_run(run: Path, tracer: Tracer | None = None) -> Store:
@@ -204,15 +186,8 @@ def open_run(run: Path, tracer: Tracer | None = None) -> Store:
 
 def open_generation(generation: Generation, tracer: Tracer | None = None) -> Store:
     """Open one generation for reading, whatever is published meanwhile."""
-    store = Store.memory(tracer)
-    try:
-        store.attach(generation.measurements, "measurements")
-        store.attach(generation.findings, "judged")
-        store.execute("SET search_path = 'measurements.main,judged.main'")
-    except BaseException:
-        store.close()
-        raise
-    return store
+    paths = {"measurements": generation.measurements, "judged": generation.findings}
+    return _with_both(Store.memory(tracer), paths)
 
 
 def open_for_users(run: Path) -> Store:
@@ -222,18 +197,21 @@ def open_for_users(run: Path) -> Store:
     a user could attach the same file again, for writing.
     """
     generation = require(run)
-    store = Store.open(generation.measurements)
+    store = _with_both(Store.open(generation.measurements), {"judged": generation.findings})
+    store.lock_for_reading()
+    return store
+
+
+def _with_both(store: Store, paths: Mapping[str, Path]) -> Store:
+    """Attach what a store lacks of the two databases, or close it."""
     try:
-        store.attach(generation.findings, "judged")
+        for name, path in paths.items():
+            store.attach(path, name)
         store.execute("SET search_path = 'measurements.main,judged.main'")
-        store.lock_for_reading()
     except BaseException:
         store.close()
         raise
     return store
-
-
-# ---- writing ----
 
 
 def building(run: Path) -> Path:
@@ -281,7 +259,7 @@ def make_current(run: Path, generation: Generation) -> None:
     """Replace CURRENT, atomically and on disk."""
     digests.sync(run)  # what it names, before it is named
     named = {"generation": generation.path.name, "findings": generation.findings.name}
-    digests.write_document(run / POINTER, {"schema": generation.schema, **named})
+    digests.write_document(run / POINTER, {"schema": SCHEMA_VERSION, **named})
 
 
 def next_findings(generation: Generation) -> str:
@@ -320,11 +298,3 @@ def _prune(paths: list[Path], keep: Path) -> None:
             # Windows refuses to unlink a file that a reader holds open; the next scan tries again.
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
-
-
-__all__ = [
-    "MEASUREMENTS", "Generation", "LockedError", "building", "current", "discard_building",
-    "find_reusable", "find_whole", "list_findings", "list_generations", "make_current",
-    "next_findings", "open_for_users", "open_run", "publish", "publish_findings",
-    "publish_sealed", "read_pointer", "require", "require_whole",
-]  # fmt: skip

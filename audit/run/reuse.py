@@ -1,23 +1,33 @@
-"""What a new scan keeps of an unfinished one and of the previous generation: rows of files that are
-unchanged.
+"""What a new scan keeps of an unfinished one and of the previous generation.
 
-A file counts as unchanged where size, mtime and ctime are equal; ctime cannot be set back, so an
-edit that restores the mtime is still seen. Everything is a few SQL statements over both databases.
+The scan has the database of the previous generation attached as `previous`, once for all of this.
+
+The listing is compared while it comes: mostly it is the same. As long as the samples are those of
+the previous generation, in its order, nothing is stored. The first that differs stores the equal
+ones before it, copied from there, and all after it. Where none differs, the table of the previous
+generation is read in place of one of its own: a re-scan that finds nothing new writes nothing.
+Comparing takes 0.3 microseconds a sample, storing two.
+
+Rows of features are kept where a file is unchanged: its size, mtime and ctime are equal. ctime
+cannot be set back, so an edit that restores the mtime is still seen. Everything is a few SQL
+statements over both databases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from audit.run.listing import is_listed_as_before, own_samples
 from audit.run.store import Store
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow as pa
 
+PREVIOUS = "previous"
+"""The name under which a scan attaches the database of the generation before it."""
 # The identity of a file's content as far as a directory listing can tell.
 FILE_KEY = "s.n_bytes || ' ' || s.mtime_ns || ' ' || s.ctime_ns"
 UNCHANGED = f"s.id = f.sample_id AND f.file_key = {FILE_KEY}"
@@ -39,12 +49,60 @@ LASTING = f"NOT {TRANSIENT} AND NOT ({UNSIGNED})"
 LISTED = ("samples", "declared_classes", "skipped_files", "source_notes", "failed_readers")
 
 
+def store_samples(store: Store, frames: Iterable[pl.DataFrame], *, compared: bool) -> int:
+    """Fill `samples` with rows in the order of the source; return how many.
+
+    `compared` with those of the previous generation: where they are the same, `samples` is a view
+    of them, for this connection alone, until `own_samples`.
+    """
+    coming, total = iter(frames), 0
+    if compared:
+        total, different = _count_equal(store, coming)
+        if different is None and total == store.scalar("SELECT count(*) FROM previous.samples"):
+            store.execute("CREATE TEMP VIEW samples AS FROM previous.samples")
+            return total
+        store.execute(f"INSERT INTO samples FROM previous.samples LIMIT {total}")
+        coming = chain([] if different is None else [different], coming)
+    for frame in coming:
+        store.append("samples", frame)
+        total += len(frame)
+    return total
+
+
+def _count_equal(store: Store, coming: Iterator[pl.DataFrame]) -> tuple[int, pl.DataFrame | None]:
+    """Return how many samples are those of before, and the first frame that is not, if any."""
+    import polars as pl
+
+    total = 0
+    with closing(store.frames("FROM previous.samples")) as before:
+        ahead = next(before, pl.DataFrame())
+        for frame in coming:
+            while len(ahead) < len(frame) and (more := next(before, None)) is not None:
+                ahead = pl.concat([ahead, more])
+            if not frame.equals(ahead[: len(frame)]):
+                return total, frame
+            ahead = ahead[len(frame) :]
+            total += len(frame)
+    return total, None
+
+
+def is_listed_as_before(store: Store) -> bool:
+    """Return whether `samples` is the view of those of the previous generation."""
+    return bool(store.columns("temp.samples"))
+
+
+def own_samples(store: Store) -> None:
+    """Copy the samples of the previous generation, where they are a view, into the own table."""
+    if is_listed_as_before(store):
+        store.execute("DROP VIEW temp.samples")
+        store.execute("INSERT INTO samples FROM previous.samples")
+
+
+# ---- rows of features ----
+
+
 def keep_rows(
-    store: Store,
-    previous: Path | None,
-    related_as: str,
-    signed: pa.Table | None,
-    edited: Sequence[str] = (),
+    store: Store, related_as: str, signed: pa.Table | None, edited: Sequence[str] = ()
 ) -> tuple[int, int | None]:
     """Decide which files need no reading; leave the rest in the temporary table `pending`.
 
@@ -64,13 +122,11 @@ def keep_rows(
     with known, store.frame_as("edited", changed):
         n_resumed = _resume(store)
         n_kept: int | None = 0
-        if previous is not None:
-            store.attach(previous, "previous")
+        if PREVIOUS in store.attached:
             if n_resumed or edited or not _nothing_changed(store, related_as, lasting):
                 n_kept = _keep(store, lasting)
             else:
                 n_kept = None
-            store.detach("previous")
     if n_kept is not None:
         own_samples(store)
         store.execute(
@@ -121,32 +177,20 @@ def _same_measures(store: Store) -> bool:
 
 def _nothing_changed(store: Store, related_as: str, lasting: str) -> bool:
     """Say whether listing, notes and metadata equal those of the previous generation."""
-    if not _same_measures(store):
+    if (
+        not _same_measures(store)
+        or store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'") != related_as
+        or store.scalar(f"SELECT count(*) FROM previous.features f WHERE NOT ({lasting})")
+    ):
         return False
-    if store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'") != related_as:
-        return False
-    if store.scalar(f"SELECT count(*) FROM previous.features f WHERE NOT ({lasting})"):
-        return False
-    if _annotations_differ(store):
+    # rows of annotations follow from their files and the samples
+    keys = "SELECT file, file_key FROM {}annotation_files"
+    now, before = (set(store.query(keys.format(x)).iter_rows()) for x in ("", "previous."))
+    columns = store.columns("metadata")
+    if now != before or columns != store.columns("previous.metadata"):
         return False
     tables = [table for table in LISTED if table != "samples" or not is_listed_as_before(store)]
-    has = [bool(store.columns(f"{where}metadata")) for where in ("", "previous.")]
-    if has[0] != has[1]:
-        return False
-    if has[0]:
-        if store.columns("metadata") != store.columns("previous.metadata"):
-            return False
-        tables.append("metadata")
-    return not any(_differs(store, table) for table in tables)
-
-
-def _annotations_differ(store: Store) -> bool:
-    """Say whether the annotation files differ: their rows follow from them and the samples."""
-    keys = "SELECT file, file_key FROM {}annotation_files"
-    if not store.columns("previous.annotation_files"):
-        return True
-    now, before = (set(store.query(keys.format(x)).iter_rows()) for x in ("", "previous."))
-    return now != before
+    return not any(_differs(store, table) for table in (*tables, *["metadata"] * bool(columns)))
 
 
 def _differs(store: Store, table: str) -> bool:

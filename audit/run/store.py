@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import duckdb
 
 from audit.errors import DamagedError, LockedError, RunError, UsageError
-from audit.executors import give_back_freed_memory, usable_cores
+from audit.machine.executors import give_back_freed_memory
 from audit.records import Column, Finding, arrow_schema, arrow_table
 from audit.run.tables import FINDINGS_TABLES, OTHER_TABLES, SAMPLES, VIEWS
+from preflight.cores import usable_cores
 
 if TYPE_CHECKING:
     import polars as pl
@@ -40,7 +41,6 @@ DAMAGE = re.compile(
 )
 READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
 T = TypeVar("T")
-Settings = dict[str, str | bool | int | float | list[str]]
 Tracer = Callable[[str, Sequence[Any]], None]
 
 
@@ -52,26 +52,24 @@ class Store:
         self._con = connection
         self._tracer = tracer
         self._shared: dict[tuple[Any, ...], Any] = {}
-
-    # ---- opening ----
+        self.attached: set[str] = set()
 
     @classmethod
     def memory(cls, tracer: Tracer | None = None) -> Store:
         """Return an empty in-memory store without tables."""
-        return cls(duckdb.connect(":memory:", config=_settings()), tracer)
+        return cls(_connect(Path(":memory:")), tracer)
 
     @classmethod
     def create(cls, path: Path) -> Store:
         """Open `path` for writing, making it if absent; raises LockedError if another does."""
-        config = _settings(storage_compatibility_version=STORAGE_VERSION)
-        return cls(_connect(path, read_only=False, config=config))
+        return cls(_connect(path, storage_compatibility_version=STORAGE_VERSION))
 
     @classmethod
     def open(cls, path: Path, tracer: Tracer | None = None) -> Store:
         """Open `path` for reading; raises RunError if it is absent, DamagedError if damaged."""
         if not path.exists():
             raise DamagedError(f"{path} is missing", AGAIN)
-        return cls(_connect(path, read_only=True, config=_settings()), tracer)
+        return cls(_connect(path, read_only=True), tracer)
 
     def attach(self, path: Path, name: str) -> None:
         """Make another database readable as `name.table`."""
@@ -83,21 +81,16 @@ class Store:
             self._con.execute(sql).fetchall()
         except duckdb.Error as error:
             raise _open_error(path, error) from None
-
-    def detach(self, name: str) -> None:
-        """Undo `attach`."""
-        self.execute(f"DETACH {identifier(name)}")
+        self.attached.add(name)
 
     def close(self) -> None:
         """Close the connection; a writer checkpoints first so that no .wal file is left."""
         self._con.close()
 
     def __enter__(self) -> Store:
-        """Return self."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.close()
 
     def keep_images_at_hand(self, at_most: int) -> None:
@@ -151,7 +144,7 @@ class Store:
             self._create_table(name, columns)
 
     def drop_everything(self) -> None:
-        """Drop all views and tables: those of an unfinished build that an older version left."""
+        """Drop all views and tables: those of an unfinished build that was made otherwise."""
         for kind in ("view", "table"):
             sql = f"SELECT {kind}_name AS name FROM duckdb_{kind}s() WHERE NOT internal"
             for row in self.rows(sql):
@@ -339,13 +332,10 @@ def identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _settings(**more: str) -> Settings:
-    return {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores()), **more}
-
-
-def _connect(path: Path, *, read_only: bool, config: Settings) -> duckdb.DuckDBPyConnection:
+def _connect(path: Path, *, read_only: bool = False, **more: str) -> duckdb.DuckDBPyConnection:
+    config = {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores()), **more}
     try:
-        return duckdb.connect(str(path), read_only=read_only, config=config)
+        return duckdb.connect(str(path), read_only=read_only, config=dict(config))
     except duckdb.Error as error:
         raise _open_error(path, error) from None
 
@@ -376,15 +366,6 @@ def _damage_explained() -> Iterator[None]:
         raise DamagedError(f"A database of the run is damaged ({said})", AGAIN) from None
 
 
-def check_readable(path: Path) -> None:
-    """Read every table of a database; raises DamagedError where DuckDB finds damage."""
-    with Store.open(path) as store:
-        store.read_everything()
-
-
-# ---- findings as rows ----
-
-
 def findings_table(
     findings: Sequence[Finding], names: Mapping[str, str]
 ) -> tuple[pa.Table, pa.Table]:
@@ -403,10 +384,5 @@ def findings_table(
         for f in findings
         for position, sample in enumerate(f.sample_ids)
     ]
-    return _arrow(heads, FINDINGS_TABLES["findings"]), _arrow(
-        members, FINDINGS_TABLES["finding_samples"]
-    )
-
-
-def _arrow(rows: list[dict[str, Any]], columns: Sequence[Column]) -> pa.Table:
-    return arrow_table(rows, arrow_schema(columns))
+    schemas = [arrow_schema(FINDINGS_TABLES[name]) for name in ("findings", "finding_samples")]
+    return arrow_table(heads, schemas[0]), arrow_table(members, schemas[1])

@@ -1,7 +1,7 @@
 """The tables and views of a run's two databases: every column with its type and its meaning.
 
 The documents (docs/schema.md), the cases of the checks and the store are made from these. The
-columns of `features` are those of the picture (`audit.picture.columns`). A change of a table is
+columns of `features` are those of the picture (`audit.picture.features`). A change of a table is
 another schema version: runs of older ones are measured again.
 """
 
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from audit.records import Column
-from audit.run.annotation_tables import ANNOTATION_TABLES
-from audit.run.statistics_tables import BOX_STATISTICS_TABLES
+from audit.run.annotation_tables import ANNOTATION_TABLES, BOX_STATISTICS_TABLES
 
 SCHEMA_VERSION = 2
 SAMPLES: tuple[Column, ...] = (
@@ -168,6 +167,7 @@ FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
         ),
         Column("completeness", "VARCHAR", "what was and was not examined"),
         Column("params", "JSON", "thresholds in force"),
+        Column("page", "VARCHAR", "documentation of a check of the user's own; else empty"),
     ),
     "failed_checks": FAILED_COLUMNS,
     "skipped_checks": (

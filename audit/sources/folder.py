@@ -8,8 +8,7 @@ Unicode normal form C are numbered `#2` in walking order, with a note.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from audit.errors import UsageError
 from audit.records import Layout, Sample, sample_id
@@ -24,8 +23,7 @@ from audit.sources.formats import PACKED
 from audit.sources.layout import FolderLayout, infer_layout
 from audit.sources.listed_tree import ListedTree
 from audit.sources.paths import IdRegister, uri_of
-from audit.sources.read_log import ReadLog
-from audit.sources.sample_rows import SampleRows
+from audit.sources.readings import Given, ReadLog, SampleRows
 from audit.sources.walk import Exclusion, Folder, Walk
 
 BLOCK = 5000  # files of one folder that are listed at a time
@@ -43,48 +41,18 @@ class Place:
     beneath_class: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FolderScope:
-    """A root with its name, and what below it is left out; its tree where it is in no folder."""
-
-    root: str
-    name: str
-    exclude: tuple[str, ...]
-    ignore: tuple[Path, ...]
-    listed: ListedTree | None = None
-    met: Mapping[str, FolderEntries] = field(default_factory=dict)
-    """Folders that the reader listed for its samples, by path; of their files, the texts alone."""
-
-
 class FolderReader:
-    """One root read as a folder tree. `split` is a fixed split for all of it (`train=DIR`)."""
+    """One root read as a folder tree: that of a file system, or `listed`."""
 
-    def __init__(
-        self,
-        root: str,
-        *,
-        name: str = "",
-        split: str | None = None,
-        split_wins: bool = True,
-        layout: str | None = None,
-        exclude: Sequence[str] = (),
-        ignore: Sequence[Path] = (),
-        tree: ListedTree | None = None,
-    ) -> None:
-        """Infer the layout; raises UsageError if the root contains no picture.
-
-        With `tree`, its folders are read, and none of a file system.
-        """
-        self.root = root
-        self._tree = tree
-        self._met: Mapping[str, FolderEntries] = {}
-        self.name = name
-        self._exclude = exclude
-        self._ignore = ignore
-        self._folders: FolderLayout = infer_layout(root, layout, tree)
-        if split_wins or "split" not in self._folders.roles:
-            self._split = split
-        else:
+    def __init__(self, given: Given, listed: ListedTree | None = None) -> None:
+        """Infer the layout; raises UsageError if the root contains no picture."""
+        self.given, self.listed = given, listed
+        self.root, self.name = given.path, given.name
+        self.met: Mapping[str, FolderEntries] = {}
+        """Folders that were listed for samples, by path; of their files, the texts alone."""
+        self._folders: FolderLayout = infer_layout(self.root, given.layout, listed)
+        self._split = given.split
+        if not given.split_wins and "split" in self._folders.roles:
             self._split = None
         self._reject_empty()
 
@@ -93,12 +61,6 @@ class FolderReader:
         """The layout and the reason for it."""
         return self._folders.layout
 
-    @property
-    def scope(self) -> FolderScope:
-        """The root and what is left out of it, for another walk."""
-        exclude, ignore = tuple(self._exclude), tuple(self._ignore)
-        return FolderScope(self.root, self.name, exclude, ignore, self._tree, self._met)
-
     def samples(self, log: ReadLog) -> Iterator[Sample]:
         """Yield the samples in walking order, one by one; see `rows`."""
         for rows in self.rows(log):
@@ -106,9 +68,9 @@ class FolderReader:
 
     def rows(self, log: ReadLog) -> Iterator[SampleRows]:
         """Yield the samples in walking order; what is left out goes to `log`."""
-        exclusion, entered, filled = Exclusion(self._exclude), set[str](), set[str | None]()
+        exclusion, entered, filled = Exclusion(self.given.exclude), set[str](), set[str | None]()
         walk = self._walk(log, exclusion, entered)
-        self._met = walk.met
+        self.met = walk.met
         start = Place(self._split, None, self._folders.roles, self._folders.wrappers)
         ids = IdRegister()
         n_deep, deep_example = 0, ""
@@ -138,10 +100,7 @@ class FolderReader:
                 entered.add(inside.split)
             return inside
 
-        return Walk(
-            self.root, log, enter, exclusion=exclusion, ignore=self._ignore, source=self.name,
-            tree=self._tree,
-        )  # fmt: skip
+        return Walk(self.given, log, enter, exclusion, self.listed)
 
     def _in_folder(
         self, folder: Folder[Place], walk: Walk[Place], ids: IdRegister
@@ -149,9 +108,9 @@ class FolderReader:
         for start in range(0, len(folder.images), BLOCK):
             files = folder.images[start : start + BLOCK]
             identities = self._identities(folder, files, walk.log, ids)
-            if self._tree is not None:
-                listed = self._listed_samples(self._tree, folder, files, identities)
-                yield SampleRows.of(list(listed))
+            if self.listed is not None:
+                samples = self._listed_samples(self.listed, folder, files, identities)
+                yield SampleRows.of(list(samples))
                 continue
             for name in files if folder.links else ():
                 if name in folder.links:
@@ -228,7 +187,8 @@ class FolderReader:
 
     def _take_role(self, place: Place, name: str, log: ReadLog) -> Place:
         role, roles = place.roles[0], place.roles[1:]
-        text = label_of(name)
+        # a label has the folder's own spelling, undecodable bytes as %XX
+        text = name if name.isascii() else "".join(map(_escaped, name))
         if role == "split":
             split = self._split or self._folders.splits.get(name) or self._split_of(name, text)
             place = replace(place, split=split)
@@ -247,18 +207,13 @@ class FolderReader:
     # ---- no pictures ----
 
     def _reject_empty(self) -> None:
-        if self._folders.saw_images and not self._exclude:
+        if self._folders.saw_images and not self.given.exclude:
             return
         log = ReadLog()
-        walk = self._walk(log, Exclusion(self._exclude), set())
+        walk = self._walk(log, Exclusion(self.given.exclude), set())
         start = Place(None, None, self._folders.roles, self._folders.wrappers)
         if next(walk.folders(start), None) is None:
             raise UsageError(f"{sample_id(self.root)} {_what_instead(log)}")
-
-
-def label_of(name: str) -> str:
-    """Return a folder name as a label: its own spelling, undecodable bytes as %XX."""
-    return name if name.isascii() else "".join(map(_escaped, name))
 
 
 def _escaped(char: str) -> str:

@@ -10,22 +10,86 @@ not classes and labels stay empty, unless several splits contain the same class 
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Protocol, cast
+from types import MappingProxyType
+from typing import NamedTuple, cast
 
 from audit.errors import UsageError
 from audit.records import Layout, sample_id
 from audit.sources import names
-from audit.sources.folder_listing import (
-    FOLDERS_LISTED,
-    FolderListing,
-    Level,
-)
+from audit.sources.folder_listing import FOLDERS_LISTED, FolderListing, Level
 from audit.sources.listed_tree import ListedTree
+
+# ---- how trees are annotated: what the text of a file must be to show it ----
+# Only the head and the tail of a file are read: its keys may come in any order, and real ones
+# reach gigabytes. A name alone proves nothing, so a file with the right content is asked for.
+#
+# COCO one JSON file holds `images`, `annotations` and `categories` of many pictures:
+# `annotations/instances_*.json`, `_annotations.coco.json` inside each split (Roboflow), or a lone
+# file at the root YOLO one text file a picture, a line an object (class number, then the box or
+# polygon in 0..1): `images/` beside `labels/`, text files beside the pictures (Darknet);
+# `data.yaml`, a common name, has both its keys VOC one XML file a picture with boxes:
+# `Annotations/*.xml` beside `JPEGImages/`, or beside the pictures LabelMe the same with polygons
+# (MIT's form) Open Images CSV files with a column ImageID and LabelName or OriginalURL
+
+_COCO_KEY = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
+_YOLO_LINE = re.compile(r"\s*\d+(?:[ \t]+-?\d*\.?\d+(?:[eE][-+]?\d+)?){4,}[ \t]*(?:\r?\n|$)")
+_YOLO_NAMES = re.compile(r"""^["']?names["']?\s*:""", re.MULTILINE)
+_YOLO_TRAIN = re.compile(r"""^["']?(?:train|val|nc)["']?\s*:""", re.MULTILINE)
+
+
+class Sign(NamedTuple):
+    """What shows a convention: files of these extensions, `most` in a folder, by their text."""
+
+    extensions: tuple[str, ...]
+    shows: Callable[[str], object]
+    said: str
+    most: int = 8
+
+
+def _is_open_images(text: str) -> bool:
+    columns = {name.strip() for name in text.partition("\n")[0].split(",")}
+    return "ImageID" in columns and not columns.isdisjoint(("LabelName", "OriginalURL"))
+
+
+def _is_coco(text: str) -> bool:
+    return len(set(_COCO_KEY.findall(text))) >= 2
+
+
+_XML = "is an <annotation> of one picture"
+CONVENTIONS: Mapping[str, tuple[Sign, ...]] = MappingProxyType(
+    {
+        "COCO": (Sign(("json",), _is_coco, "lists images and annotations"),),
+        "YOLO": (
+            Sign(
+                ("yaml", "yml"),
+                lambda text: _YOLO_NAMES.search(text) and _YOLO_TRAIN.search(text),
+                "names classes and splits",
+            ),
+            Sign(("txt",), _YOLO_LINE.match, "has lines of class and box"),
+        ),
+        "VOC": (Sign(("xml",), lambda t: "<annotation" in t and "<polygon>" not in t, _XML),),
+        "LabelMe": (Sign(("xml",), lambda t: "<annotation" in t and "<polygon>" in t, _XML),),
+        "Open Images": (Sign(("csv",), _is_open_images, "lists images by ImageID", 16),),
+    }
+)
+"""By name, in the order in which they are tried."""
+
+
+def find_evidence(tree: FolderListing, signs: tuple[Sign, ...]) -> str | None:
+    """Return which file shows a convention, and what it is; None without one."""
+    for folder in tree.near_folders():
+        for sign in signs:
+            for path in tree.files(folder, *sign.extensions, limit=sign.most):
+                if sign.shows(tree.head_and_tail(path)):
+                    return f"{os.path.relpath(path, tree.root)} {sign.said}"
+    return None
+
+
+# ---- which folders mean what ----
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "split/class/file": ("split", "class"),
@@ -34,16 +98,6 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "flat": (),
     "class/split/file": ("class", "split"),
 }
-
-
-class Convention(Protocol):
-    """A module of this package that recognises one way of annotating pictures."""
-
-    NAME: str
-    ORDER: int
-
-    def sniff(self, tree: FolderListing) -> str | None:
-        """Return the evidence, None without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +114,14 @@ class FolderLayout:
     saw_images: bool = False
 
 
-@cache
-def conventions() -> tuple[Convention, ...]:
-    """Return the annotation conventions in the order they are tried: every module with `sniff`."""
-    package = __name__.rpartition(".")[0]
-    path = importlib.import_module(package).__path__
-    modules = [importlib.import_module(f"{package}.{m.name}") for m in pkgutil.iter_modules(path)]
-    sniffers = [cast(Convention, module) for module in modules if hasattr(module, "sniff")]
-    return tuple(sorted(sniffers, key=lambda module: module.ORDER))
-
-
-def option_of(convention: Convention) -> str:
+def option_of(convention: str) -> str:
     """Return the name of a convention as `--layout` takes it."""
-    return convention.NAME.lower().replace(" ", "-")
+    return convention.lower().replace(" ", "-")
 
 
 def layout_names() -> tuple[str, ...]:
     """Return every name that `--layout` takes for a folder."""
-    return (*ROLES, *(option_of(convention) for convention in conventions()))
+    return (*ROLES, *map(option_of, CONVENTIONS))
 
 
 def infer_layout(
@@ -101,18 +145,20 @@ def infer_layout(
     else:
         annotation, evidence = _annotation(tree, wanted)
         if annotation and wanted is None and _classes_recur(tree, inferred):
-            chosen = _keep_class_labels(inferred, annotation, evidence)
+            reason = f"{inferred.layout.reason}; also {annotation} annotations ({evidence})"
+            layout = replace(inferred.layout, reason=reason, annotations=annotation)
+            chosen = replace(inferred, layout=layout)
         else:
             chosen = _drop_class_labels(inferred, annotation, evidence) if annotation else inferred
     return replace(chosen, saw_images=tree.saw_images())
 
 
 def _annotation(tree: FolderListing, wanted: str | None = None) -> tuple[str | None, str]:
-    for convention in conventions():
-        if wanted == option_of(convention):
-            return convention.NAME, "given by --layout"
-        if wanted is None and (evidence := convention.sniff(tree)):
-            return convention.NAME, sample_id(evidence)
+    for name, signs in CONVENTIONS.items():
+        if wanted == option_of(name):
+            return name, "given by --layout"
+        if wanted is None and (evidence := find_evidence(tree, signs)):
+            return name, sample_id(evidence)
     return None, ""
 
 
@@ -134,11 +180,6 @@ def _classes_recur(tree: FolderListing, shape: FolderLayout) -> bool:
     level, _ = _open_wrappers(tree)
     inner = list(_inner(tree, level, list(shape.splits)).values())
     return len(inner) > 1 and len(set.intersection(*inner)) > 1
-
-
-def _keep_class_labels(shape: FolderLayout, annotation: str, evidence: str) -> FolderLayout:
-    reason = f"{shape.layout.reason}; also {annotation} annotations ({evidence})"
-    return replace(shape, layout=replace(shape.layout, reason=reason, annotations=annotation))
 
 
 def _drop_class_labels(shape: FolderLayout, annotation: str, evidence: str) -> FolderLayout:

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 from audit.errors import UsageError
 from audit.records import Layout, Sample, sample_id
 from audit.sources import paths
-from audit.sources.box_names import number_columns
 from audit.sources.formats import extension_of_name
 from audit.sources.manifest_rows import Table, open_table
-from audit.sources.metadata import typed_frame
-from audit.sources.read_log import ReadLog
+from audit.sources.readings import Given, ReadLog
+from audit.sources.tables import number_columns, typed_frame
 from audit.sources.walk import Exclusion
 
 if TYPE_CHECKING:
@@ -45,25 +44,14 @@ _BOX_COLUMNS = frozenset({"xmin", "bbox", "bbox_x", "x_min", "box"})
 
 
 class ManifestReader:
-    """One manifest file. `split` fills rows without one (`train=train.csv`)."""
+    """One manifest file; a split that is given fills rows without one (`train=train.csv`)."""
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        name: str = "",
-        split: str | None = None,
-        exclude: Sequence[str] = (),
-        roots: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, given: Given) -> None:
         """Read header and first row; raises UsageError without a path column or a row."""
-        self.path = path
+        self.path, self.name, self._given = given.path, given.name, given
+        path = given.path
         self.root = os.path.dirname(path)
         self._base = self.root.rstrip("/") + "/"
-        self.name = name
-        self._split = split
-        self._exclude = exclude
-        self._roots = roots or {}
         self._table: Table = open_table(path)
         self._used = _columns(self._table)
         lowered = [column.strip().lower() for column in self._table.columns]
@@ -95,7 +83,11 @@ class ManifestReader:
 
         def rows() -> Iterator[tuple[Any, ...]]:
             for number, cells, listed, sample in self._identified(
-                Exclusion(self._exclude), ReadLog(), extra=wanted, stat_files=False, every_row=True
+                Exclusion(self._given.exclude),
+                ReadLog(),
+                extra=wanted,
+                stat_files=False,
+                every_row=True,
             ):
                 path, texts = listed.removeprefix(prefix), list(map(as_text, cells))
                 size = texts[4:] or [None, None]
@@ -128,7 +120,7 @@ class ManifestReader:
     def samples(self, log: ReadLog) -> Iterator[Sample]:
         """Yield one sample per row, in file order; repeats of an id are numbered, with a note."""
         n_rows = n_missing = n_repeats = 0
-        exclusion = Exclusion(self._exclude)
+        exclusion = Exclusion(self._given.exclude)
         for _, _, listed, sample in self._identified(exclusion, log):
             n_rows += 1
             n_missing += sample.mtime_ns < 0 and not paths.is_remote(sample.uri)
@@ -154,7 +146,7 @@ class ManifestReader:
         rows = (
             (sample.id, cells)
             for _, cells, _, sample in self._identified(
-                Exclusion(self._exclude), ReadLog(), extra=extra, stat_files=False
+                Exclusion(self._given.exclude), ReadLog(), extra=extra, stat_files=False
             )
         )
         columns = [self._table.columns[i] for i in extra]
@@ -212,9 +204,8 @@ class ManifestReader:
                 log.skip("not a regular file", extension_of_name(path), path, self.name)
                 continue
             stored, *sizes = status
-            sample = Sample(
-                unique, stored, self.name, split or self._split, label, group, *sizes
-            )  # fmt: skip
+            split = split or self._given.split
+            sample = Sample(unique, stored, self.name, split, label, group, *sizes)
             yield number, values[n_used:], identity, sample
 
     def _path(self, value: Any, number: int) -> str:
@@ -231,14 +222,14 @@ class ManifestReader:
     def _locate(self, listed: str) -> tuple[str, str]:
         """Return (id without the source, path or URL to read) of a path as listed."""
         if paths.is_remote(listed):
-            return listed, paths.remap(listed, self._roots)
+            return listed, paths.remap(listed, self._given.roots)
         if paths.path_of(listed) is None:
             return listed, listed  # a member of a pack, or an object of a store, as exported
         path = paths.path_of(listed) or listed
         if os.path.isabs(path):
             below = os.path.normpath(path)
             relative = below.removeprefix(self._base)
-            return sample_id(relative), paths.remap(below, self._roots)
+            return sample_id(relative), paths.remap(below, self._given.roots)
         # Most rows are plain already, and normpath costs as much as the rest of the row.
         plain = not ("//" in path or "./" in path or path.startswith("/"))
         relative = path if plain else os.path.normpath(path)
@@ -266,8 +257,6 @@ class ManifestReader:
             if not stat.S_ISDIR(status.st_mode):
                 return None
         return paths.uri_of(uri), -1, -1, -1
-
-    # ---- notes ----
 
     def _note_problems(self, log: ReadLog, n_rows: int, n_missing: int, n_repeats: int) -> None:
         if n_rows and n_missing == n_rows:

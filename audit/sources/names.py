@@ -42,7 +42,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 
 SYSTEM = _set(
     "thumbs.db ehthumbs.db desktop.ini .ds_store __macosx $recycle.bin @eadir lost+found"
-    " .spotlight-v100 .trashes .fseventsd"
+    " .spotlight-v100 .trashes .fseventsd __pycache__"
 ) | {"system volume information", "icon\r"}
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from audit.errors import UsageError
-from audit.sources.reading_error import ReadingError
+from audit.sources.readings import ReadingError
 
 SCHEME = "fetch+"
 TRIES = 5
@@ -77,9 +77,6 @@ def open_store(url: str) -> tuple[Any, str]:
     """Return fsspec's file system of an address, and the address as it spells it."""
     store = _filesystem(url.partition("://")[0])
     return store, store._strip_protocol(url)
-
-
-# ---- listing ----
 
 
 def list_store(url: str) -> dict[str, dict[str, Any]]:
@@ -144,9 +141,6 @@ def _nanoseconds(when: Any) -> int:
         except ValueError:
             return -1
     return -1
-
-
-# ---- reading ----
 
 
 def read_object(url: str, limit: int, start: int = 0, size: int | None = None) -> bytes:

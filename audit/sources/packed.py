@@ -21,13 +21,13 @@ from audit.errors import UsageError
 from audit.records import Layout, Sample, sample_id
 from audit.sources.folder import FolderReader
 from audit.sources.formats import KINDS, extension_of_name
-from audit.sources.metadata import typed_frame
+from audit.sources.listed_tree import Pack, PackedTree
 from audit.sources.names import split_word
 from audit.sources.object_store import object_times
-from audit.sources.packed_tree import Pack, PackedTree
 from audit.sources.packs.formats import PackFormat, choose_packs, format_of, packs_below
 from audit.sources.packs.members import DamagedPackError, PackMember, member_uri
-from audit.sources.read_log import ReadLog
+from audit.sources.readings import Given, ReadLog
+from audit.sources.tables import typed_frame
 from audit.sources.walk import Exclusion
 
 if TYPE_CHECKING:
@@ -45,39 +45,27 @@ def find_packs(path: str) -> list[str]:
 
 
 class PackedReader:
-    """The packs of one root. `split` is a fixed split for all of it (`train=DIR`)."""
+    """The packs of one root."""
 
     def __init__(
-        self,
-        path: str,
-        packs: Sequence[str],
-        *,
-        name: str = "",
-        split: str | None = None,
-        split_wins: bool = True,
-        layout: str | None = None,
-        exclude: Sequence[str] = (),
-        objects: Objects = MappingProxyType({}),
+        self, given: Given, packs: Sequence[str], objects: Objects = MappingProxyType({})
     ) -> None:
         """List archives; raises UsageError where no pack holds a picture, or the formats differ.
 
-        `objects` is the listing of the store below `path`, where it is an address.
+        `objects` is the listing of the store below the root, where it is an address.
         """
-        self.root, self.name = path, name
-        self._split, self._exclude, self._log = split, exclude, ReadLog()
+        path = given.path
+        self.root, self.name, self._given, self._log = path, given.name, given, ReadLog()
         self._packs = [_pack(one, path, objects) for one in packs]
         self._form = _only_format(path, self._packs)
         self.tree_reader: FolderReader | None = None
         """What reads archives as folders; None for rows."""
         if self._form.NAMED:
-            self.tree_reader = FolderReader(
-                path, name=name, split=split, split_wins=split_wins, layout=layout,
-                exclude=exclude, tree=self._packed_tree(),
-            )  # fmt: skip
-        elif layout is not None:
+            self.tree_reader = FolderReader(given, self._packed_tree())
+        elif given.layout is not None:
             raise UsageError(f"--layout is for folders; {sample_id(path)} holds rows.")
-        elif next(self._rows(ReadLog()), None) is None:
-            raise UsageError(f"{sample_id(path)} holds no pictures{self._why(self._row_log())}")
+        elif next(self._rows(self._log), None) is None:
+            raise UsageError(f"{sample_id(path)} holds no pictures{self._why()}")
 
     @property
     def layout(self) -> Layout:
@@ -95,7 +83,7 @@ class PackedReader:
                 log.note(kind, sample, message)
             yield from self.tree_reader.samples(log)
             return
-        exclusion = Exclusion(self._exclude)
+        exclusion = Exclusion(self._given.exclude)
         for pack, member, identity in self._rows(log):
             if exclusion and exclusion.matches(identity, identity):
                 log.skip("excluded", "", identity, self.name)
@@ -122,8 +110,6 @@ class PackedReader:
         )
         return typed_frame(rows, columns, from_text=False, exact=False)
 
-    # ---- rows ----
-
     def _rows(self, log: ReadLog) -> Iterator[tuple[Pack, PackMember, str]]:
         """Yield pack, member and id, without the name of the source."""
         counts = Counter[str | None]()
@@ -135,12 +121,7 @@ class PackedReader:
                 yield pack, member, str(number) if split is None else f"{split}/{number}"
 
     def _split_of(self, pack: Pack, member: PackMember) -> str | None:
-        return self._split or member.split or _split_by_name(pack.path, self.root)
-
-    def _row_log(self) -> ReadLog:
-        log = ReadLog()
-        next(self._rows(log), None)
-        return log
+        return self._given.split or member.split or _split_by_name(pack.path, self.root)
 
     # ---- archives ----
 
@@ -154,11 +135,11 @@ class PackedReader:
             tree.add(pack, members, split)
         tree.sort()
         if not tree.has_pictures():
-            raise UsageError(f"{sample_id(self.root)} holds no pictures{self._why(self._log)}")
+            raise UsageError(f"{sample_id(self.root)} holds no pictures{self._why()}")
         return tree
 
-    def _why(self, log: ReadLog) -> str:
-        notes = [message for kind, _, message in log.notes if kind == DAMAGED]
+    def _why(self) -> str:
+        notes = [message for kind, _, message in self._log.notes if kind == DAMAGED]
         return f". {notes[0]}" if notes else ": give archives, shards or arrays of pictures."
 
 
@@ -191,7 +172,7 @@ def _only_format(path: str, packs: Sequence[Pack]) -> PackFormat:
 
 def _listed(pack: Pack, root: str, log: ReadLog) -> Iterator[PackMember]:
     """Yield what can be read of a pack; what cannot be is a note."""
-    name = sample_id(os.path.relpath(pack.path, root) if pack.path != root else _base(root))
+    name = sample_id(_below(pack.path, root))
     try:
         yield from pack.form.list_members(pack.path)
     except DamagedPackError as damage:
@@ -205,14 +186,13 @@ def _listed(pack: Pack, root: str, log: ReadLog) -> Iterator[PackMember]:
         )
 
 
-def _base(path: str) -> str:
-    return os.path.basename(path)
+def _below(path: str, root: str) -> str:
+    return os.path.relpath(path, root) if path != root else os.path.basename(path)
 
 
 def _split_by_name(path: str, root: str) -> str | None:
     """Return the split that the name of a pack, or of a folder above it, says."""
-    below = os.path.relpath(path, root) if path != root else _base(path)
-    for part in reversed(below.split(os.sep)):
+    for part in reversed(_below(path, root).split(os.sep)):
         words = (split_word(word) for word in re.split(r"[-_. ]", part))
         if (found := next((word for word in words if word is not None), None)) is not None:
             return found

@@ -8,6 +8,11 @@ bytes, or the path of a file. Out: a manifest of one row an item, whose id is th
 Encoded bytes and paths stay what they are. Pixels are written as PNG, without loss, once for each
 content, so that a second scan reads what is new only. An item that raises is a file that says so,
 and no picture. Cost: one pass over the items, and the encoding of pixels (256 x 256: about 1 ms).
+
+Of a stream, a loader's epoch for one, a report says what was taken. A loader gives what comes after
+augmentation, in the order of its sampler. The number of a picture is therefore an index in the
+dataset only where the sampler goes through it in order. What raises half way gives nothing more,
+unlike a dataset whose items are asked one by one. Cost: one pass.
 """
 
 from __future__ import annotations
@@ -17,13 +22,11 @@ import io
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from audit.errors import UsageError
-from audit.sources.streams import count_items, is_loader, take_all
 
 FOLDER = "pictures"
 GIVEN_AS_OBJECTS = "given-as-objects"  # the kind of the notes that say so
@@ -35,14 +38,7 @@ Label = str | int | Sequence[Any] | Callable[[Any], Any] | None
 Told = Callable[[int, int], None]
 
 
-@dataclass
-class _Rows:
-    """The columns of the manifest, filled item by item."""
-
-    id: list[str] = field(default_factory=list)
-    path: list[str] = field(default_factory=list)
-    label: list[str | None] = field(default_factory=list)
-    split: list[str | None] = field(default_factory=list)
+Row = tuple[str, str, str | None, str | None]  # id, path, label, split
 
 
 def is_dataset(thing: object) -> bool:
@@ -61,7 +57,6 @@ def store_dataset(
     run: Path,
     *,
     label: Label = None,
-    name: str | None = None,
     told: Told | None = None,
 ) -> Path:
     """Write the pictures of a dataset below `run` and return the manifest that lists them.
@@ -74,17 +69,17 @@ def store_dataset(
     folder, new = run / FOLDER, not run.exists()
     folder.mkdir(parents=True, exist_ok=True)
     parts = dataset.items() if isinstance(dataset, Mapping) else [(None, dataset)]
-    rows = _Rows()
+    rows: list[Row] = []
     try:
         for split, part in parts:
             _store_part(part, split, folder, label, rows, told or (lambda done, total: None))
-        if not rows.id:
+        if not rows:
             raise UsageError("The dataset has no items: give one with at least one picture.")
     except UsageError:
         if new:  # nothing half done: there is no such run
             shutil.rmtree(run)
         raise
-    manifest = folder / f"{name or dataset_name(dataset)}.parquet"
+    manifest = folder / f"{dataset_name(dataset)}.parquet"
     _write_table(rows, manifest)
     return manifest
 
@@ -109,11 +104,8 @@ def remove_unlisted(manifest: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-# ---- items ----
-
-
 def _store_part(
-    part: Any, split: str | None, folder: Path, label: Label, rows: _Rows, told: Told
+    part: Any, split: str | None, folder: Path, label: Label, rows: list[Row], told: Told
 ) -> None:
     names = _class_names(part)
     given = None if label is None or isinstance(label, str | int) or callable(label) else label
@@ -129,13 +121,10 @@ def _store_part(
         else:
             path = _stored_picture(_picture_of(item, index), folder, identity)
             value = given[index] if given is not None else _label_of(item, label, index)
-        rows.id.append(identity)
-        rows.path.append(path)
-        rows.label.append(_label_text(value, names))
-        rows.split.append(split)
+        rows.append((identity, path, _label_text(value, names), split))
         if (index + 1) % TOLD == 0:
             told(index + 1, total)
-    told(len(rows.id), max(total, len(rows.id)))
+    told(len(rows), max(total, len(rows)))
 
 
 def _items(part: Any) -> Iterator[tuple[Any, str]]:
@@ -217,9 +206,6 @@ def _class_names(part: Any) -> Sequence[str]:
     return [str(name) for name in names] if isinstance(names, Iterable) else []
 
 
-# ---- an item ----
-
-
 def _picture_of(item: Any, index: int) -> Any:
     if isinstance(item, Mapping):
         if "bytes" in item or "path" in item:
@@ -259,7 +245,10 @@ def _label_of(item: Any, label: Label, index: int) -> Any:
 def _label_text(value: Any, names: Sequence[str]) -> str | None:
     """Return a class by name: a number stands for a name; a list or an object is no class."""
     if hasattr(value, "item"):
-        value = _scalar(value)
+        try:
+            value = value.item()
+        except (ValueError, RuntimeError):  # several numbers: boxes, masks, one-hot rows
+            return None
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, bool) or value is None:
@@ -267,16 +256,6 @@ def _label_text(value: Any, names: Sequence[str]) -> str | None:
     if isinstance(value, int):
         return names[value] if 0 <= value < len(names) else str(value)
     return value if isinstance(value, str) else None
-
-
-def _scalar(value: Any) -> Any:
-    try:
-        return value.item()
-    except (ValueError, RuntimeError):  # several numbers: boxes, masks, one-hot rows
-        return None
-
-
-# ---- pictures ----
 
 
 def _stored_picture(picture: Any, folder: Path, identity: str) -> str:
@@ -369,15 +348,85 @@ def _as_levels(array: Any, identity: str) -> Any:
     return np.rint(array.astype(np.float64) * scale).astype(np.uint8)
 
 
-def _write_table(rows: _Rows, path: Path) -> None:
+def _write_table(rows: list[Row], path: Path) -> None:
     import polars as pl
 
-    text = pl.String()
-    frame = pl.DataFrame(
-        {"id": rows.id, "path": rows.path, "label": rows.label, "split": rows.split},
-        schema={"id": text, "path": text, "label": text, "split": text},
-    )
+    columns = ("id", "path", "label", "split")
+    frame = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String), orient="row")
     empty = [name for name in ("label", "split") if frame[name].null_count() == len(frame)]
     part = path.with_suffix(".part")
     frame.drop(empty).write_parquet(part)
     part.replace(path)
+
+
+# ---- streams ----
+
+
+def is_loader(part: Any) -> bool:
+    """Whether a part is a torch DataLoader, or does all that is asked of one here."""
+    names = ("dataset", "collate_fn", "sampler", "batch_sampler")
+    return all(hasattr(part, name) for name in names)
+
+
+def count_items(part: Any) -> int:
+    """Return how many items a part has, 0 where it does not tell."""
+    try:
+        return len(part.dataset if is_loader(part) else part)  # a loader's length is in batches
+    except TypeError:
+        return 0
+
+
+def take_all(part: Any) -> Iterator[Any]:
+    """Yield what a stream gives; where it raises, nothing more can come of it."""
+    iterator, n = iter(part), 0
+    while True:
+        try:
+            item = next(iterator)
+        except StopIteration:
+            return
+        except (MemoryError, UsageError):
+            raise
+        except Exception as error:
+            last = str(error).strip().splitlines()[-1:] or [""]
+            raise UsageError(
+                f"The {type(part).__name__} raised {type(error).__name__} after {n:,} batches or "
+                f"items ({last[0][:200]}): mend it, or give the dataset behind it, of which each "
+                "item is asked alone."
+            ) from error
+        n += 1
+        yield item
+
+
+def describe_epochs(dataset: Any, manifest: Path) -> list[str]:
+    """Return a sentence for each loader among the parts of a stored dataset: what came of it."""
+    import polars as pl
+
+    parts = dataset.items() if isinstance(dataset, Mapping) else [(None, dataset)]
+    table = pl.read_parquet(manifest)
+    sentences = []
+    for split, part in parts:
+        if is_loader(part):
+            rows = table if split is None else table.filter(pl.col("split") == split)
+            sentences.append(_epoch_sentence(part, split, len(rows)))
+    return sentences
+
+
+def _epoch_sentence(loader: Any, split: str | None, n: int) -> str:
+    where = "" if split is None else f" of {split}"
+    of = count_items(loader)
+    came = f"{n:,} of the {of:,} items of its dataset" if of else f"{n:,} items"
+    # A batch sampler of one's own leaves a default `sampler` beside it, which is not used.
+    in_order = (
+        type(loader.sampler).__name__ == "SequentialSampler"
+        and type(loader.batch_sampler).__name__ == "BatchSampler"
+    )
+    number = (
+        "its sampler is sequential, so the number of a picture is its index in the dataset"
+        if in_order
+        else "its sampler does not tell the order, so the number of a picture is its place in that "
+        "epoch, which is no index in the dataset and changes from epoch to epoch"
+    )
+    return (
+        f"The pictures{where} are one epoch of a loader, as they came after its transforms: "
+        f"{came}; {number}."
+    )

@@ -2,8 +2,7 @@
 
 `open_source` takes what the command line was given, decides how to read it and says why; nothing is
 opened but manifests and a few annotation files. `Source.rows` then streams the samples in a fixed
-order. Modules with a function `sniff` (coco.py, yolo.py, voc.py, ...) are found by themselves: a
-new annotation format is a new file.
+order.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -19,15 +18,15 @@ from typing import TYPE_CHECKING, TypeVar
 from audit.errors import AuditError, UsageError, error_place, error_text, error_trace
 from audit.records import FailedPart, Layout, Sample, SkippedFiles, sample_id
 from audit.sources import paths
-from audit.sources.folder import FolderReader, FolderScope
+from audit.sources.folder import FolderReader
 from audit.sources.layout import layout_names
+from audit.sources.listed_tree import StoredTree
 from audit.sources.manifest import ManifestReader
 from audit.sources.names import split_word
 from audit.sources.object_store import check_address, list_store
 from audit.sources.packed import PackedReader, find_packs, find_stored_packs
-from audit.sources.read_log import Note, ReadLog
-from audit.sources.sample_rows import SampleRows, in_rows
-from audit.sources.stored_tree import StoredTree
+from audit.sources.readings import Given, Note, ReadLog, SampleRows, in_rows
+from preflight.terminal import nearest_path
 
 if TYPE_CHECKING:
     import polars as pl
@@ -130,7 +129,7 @@ class Source:
         return self._failed
 
     def _note_overlaps(self) -> None:
-        roots = [(scope.name, scope.root) for scope in self.trees if scope.listed is None]
+        roots = [(tree.name, tree.root) for tree in self.trees if tree.listed is None]
         for name, root in roots:
             for other, outer in roots:
                 if name != other and os.path.commonpath([root, outer]) == outer:
@@ -157,10 +156,10 @@ class Source:
         return [*self.remarks, *self._log.notes]
 
     @property
-    def trees(self) -> list[FolderScope]:
-        """The trees that were given, where annotation files may lie: not those of manifests."""
-        found = [_folder_reader(reader) for reader in self._readers]
-        return [reader.scope for reader in found if reader is not None]
+    def trees(self) -> list[FolderReader]:
+        """The trees of names, where annotation files may lie: of folders, stores and archives."""
+        found = (r.tree_reader if isinstance(r, PackedReader) else r for r in self._readers)
+        return [reader for reader in found if isinstance(reader, FolderReader)]
 
     @property
     def box_tables(self) -> list[ManifestReader]:
@@ -185,21 +184,8 @@ class Source:
             return pl.concat([f.cast(pl.String) for f in frames], how="diagonal")
 
 
-def _folder_reader(reader: Reader) -> FolderReader | None:
-    """Return what reads a tree of names: of a folder, a store, or archives."""
-    if isinstance(reader, PackedReader):
-        return reader.tree_reader
-    return reader if isinstance(reader, FolderReader) else None
-
-
 def _path(reader: Reader) -> str:
     return reader.path if isinstance(reader, ManifestReader) else reader.root
-
-
-@dataclass(frozen=True, slots=True)
-class _Spec:
-    name: str
-    path: str
 
 
 def open_source(
@@ -217,72 +203,44 @@ def open_source(
     dataset, such as the run being written. Raises UsageError with the fix.
     """
     parsed = _parse(specs, roots or {})
-    several = len(parsed) > 1
     readers: list[Reader] = []
     for spec in parsed:
         word = split_word(spec.name) if spec.name else None
-        split = _split_name(spec.name, word, parsed) if several or word else None
+        split = _split_name(spec.name, word, parsed) if len(parsed) > 1 or word else None
+        wins = word is not None
+        given = replace(spec, split=split, split_wins=wins, layout=layout, exclude=tuple(exclude))
         if paths.is_remote(spec.path):
-            readers.append(_stored(spec, split, word is not None, layout, exclude))
+            readers.append(_stored(given))
         elif layout != "manifest" and (packs := find_packs(spec.path)):
-            readers.append(
-                PackedReader(
-                    spec.path, packs, name=spec.name, split=split, split_wins=word is not None,
-                    layout=layout, exclude=exclude,
-                )
-            )  # fmt: skip
+            readers.append(PackedReader(given, packs))
         elif os.path.isdir(spec.path):
             if layout == "manifest":
                 raise UsageError(f"{spec.path} is a folder: give the manifest file itself.")
-            readers.append(
-                FolderReader(
-                    spec.path, name=spec.name, split=split, split_wins=word is not None,
-                    layout=layout, exclude=exclude, ignore=ignore,
-                )
-            )  # fmt: skip
+            readers.append(FolderReader(replace(given, ignore=tuple(ignore))))
+        elif layout not in (None, "manifest"):
+            known = "" if layout in layout_names() else f" ({layout!r} is not a layout)"
+            raise UsageError(f"{spec.path} is a file, so --layout can only be manifest{known}.")
         else:
-            readers.append(_manifest(spec, split, layout, exclude, roots or {}))
+            readers.append(ManifestReader(given))
     return Source(_dataset_name(parsed), readers)
 
 
-def _stored(
-    spec: _Spec, split: str | None, split_wins: bool, layout: str | None, exclude: Sequence[str]
-) -> FolderReader | PackedReader:
+def _stored(given: Given) -> FolderReader | PackedReader:
     """Return a reader of the objects below an address; raises UsageError."""
-    check_address(spec.path)
-    objects = list_store(spec.path)
-    if packs := find_stored_packs(spec.path, objects):
-        return PackedReader(
-            spec.path, packs, name=spec.name, split=split, split_wins=split_wins, layout=layout,
-            exclude=exclude, objects=objects,
-        )  # fmt: skip
-    tree = StoredTree(spec.path, objects)
-    return FolderReader(
-        spec.path, name=spec.name, split=split, split_wins=split_wins, layout=layout,
-        exclude=exclude, tree=tree,
-    )  # fmt: skip
+    check_address(given.path)
+    objects = list_store(given.path)
+    if packs := find_stored_packs(given.path, objects):
+        return PackedReader(given, packs, objects)
+    return FolderReader(given, StoredTree(given.path, objects))
 
 
-def _manifest(
-    spec: _Spec,
-    split: str | None,
-    layout: str | None,
-    exclude: Sequence[str],
-    roots: Mapping[str, str],
-) -> ManifestReader:
-    if layout not in (None, "manifest"):
-        known = "" if layout in layout_names() else f" ({layout!r} is not a layout)"
-        raise UsageError(f"{spec.path} is a file, so --layout can only be manifest{known}.")
-    return ManifestReader(spec.path, name=spec.name, split=split, exclude=exclude, roots=roots)
-
-
-def _split_name(name: str, word: str | None, parsed: Sequence[_Spec]) -> str:
+def _split_name(name: str, word: str | None, parsed: Sequence[Given]) -> str:
     """Return `train` for `training=DIR`, unless another root means the same split."""
     words = [split_word(spec.name) for spec in parsed]
     return word if word is not None and words.count(word) == 1 else name
 
 
-def _parse(specs: Sequence[str], roots: Mapping[str, str]) -> list[_Spec]:
+def _parse(specs: Sequence[str], roots: Mapping[str, str]) -> list[Given]:
     if not all(specs) or not specs:
         raise UsageError("No source given: name a folder of images or a manifest.")
     parsed = [_one(text, roots) for text in specs]
@@ -298,22 +256,22 @@ def _parse(specs: Sequence[str], roots: Mapping[str, str]) -> list[_Spec]:
     return parsed
 
 
-def _one(text: str, roots: Mapping[str, str]) -> _Spec:
+def _one(text: str, roots: Mapping[str, str]) -> Given:
     # A folder may have `=` in its own name (lr=0.1): an existing path is taken as it is.
     match = None if os.path.lexists(text) else _NAMED.fullmatch(text)
     name, given = (sample_id(match[1]), match[2]) if match else ("", text)
     if paths.is_remote(given):
-        return _Spec(name, given.rstrip("/"))
+        return Given(given.rstrip("/"), name, roots=roots)
     path = os.path.abspath(os.path.expanduser(paths.remap(given, roots)))
     if not os.path.exists(path):
         raise UsageError(
             f"{sample_id(path)} does not exist: give a folder of images, a manifest (CSV, JSONL, "
-            "Parquet), an archive or shards, or several as name=PATH."
+            f"Parquet), an archive or shards, or several as name=PATH.{nearest_path(path)}"
         )
-    return _Spec(name, path)
+    return Given(path, name, roots=roots)
 
 
-def _dataset_name(parsed: Sequence[_Spec]) -> str:
+def _dataset_name(parsed: Sequence[Given]) -> str:
     """Return a name that can be a folder: the folder's, the manifest's, or what the roots share."""
     if len(parsed) == 1:
         path = parsed[0].path

@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from audit.records import sample_id
@@ -22,7 +21,7 @@ from audit.sources.folder_listing import FolderEntries, list_folder
 from audit.sources.formats import TEXTS, extension_of_name, kind_of, named_as_images
 from audit.sources.listed_tree import ListedTree
 from audit.sources.names import SYSTEM
-from audit.sources.read_log import ReadLog
+from audit.sources.readings import Given, ReadLog
 
 # Links within links: two links to each next folder would double the tree at every level.
 LINKS_DEEP = 8
@@ -58,7 +57,6 @@ class Exclusion:
         self._unused = set(globs)
 
     def __bool__(self) -> bool:
-        """Return whether there is any glob."""
         return bool(self._patterns)
 
     def matches(self, relative: str, name: str) -> bool:
@@ -93,26 +91,18 @@ class Walk(Generic[S]):
     """
 
     def __init__(
-        self,
-        root: str,
-        log: ReadLog,
-        enter: Callable[[S, str, FolderEntries], S | str],
-        *,
-        exclusion: Exclusion,
-        ignore: Sequence[Path] = (),
-        source: str = "",
-        tree: ListedTree | None = None,
-    ) -> None:
-        """Prepare a walk of `root`, an absolute path, or of a tree that is in no file system."""
+        self, given: Given, log: ReadLog, enter: Callable[[S, str, FolderEntries], S | str],
+        exclusion: Exclusion, tree: ListedTree | None,
+    ) -> None:  # fmt: skip
         self._list_one = list_folder if tree is None else tree.entries
         self._kind = kind_of if tree is None else tree.kind
-        self.root = root
+        self.root = given.path
         self.log = log
         self._enter = enter
         self._exclusion = exclusion
-        self._ignore = {os.path.realpath(path) for path in ignore}
+        self._ignore = {os.path.realpath(path) for path in given.ignore}
         self._ignored_names = {os.path.basename(path) for path in self._ignore}
-        self._source = source
+        self._source = given.name
         self.n_links = 0
         self.met: dict[str, FolderEntries] = {}
         """The folders that were listed, by path; of their files, the texts alone."""
@@ -195,8 +185,6 @@ class Walk(Generic[S]):
     def _skip(self, reason: str, relative: str, name: str) -> None:
         self.log.skip(reason, extension_of_name(name), relative, self._source)
 
-    # ---- folders ----
-
     def _child(
         self,
         path: str,
@@ -207,6 +195,8 @@ class Walk(Generic[S]):
         links_above: int,
     ) -> S | None:
         """Return the state of a folder to visit; None, its files counted, for one left out."""
+        if name == "__pycache__":  # comes and goes with scripts beside the pictures
+            return None
         full, below = os.path.join(path, name), relative + name
         reason = self._folder_reason(full, below, name)
         if reason is None and name in entries.links:
@@ -248,31 +238,23 @@ class Walk(Generic[S]):
                 if name not in entries.links
             )
 
-    # ---- links ----
-
     def _link_reason(self, full: str, below: str, parent: str, links_above: int) -> str | None:
         self.count_link(full, below)
         try:
             loop = self._leads_back(full, parent)
         except OSError:
             return "broken link"
+        why = ""
         if loop:
-            self.log.note(
-                "link-loop",
-                None,
-                f"{sample_id(below, self._source)} is a link to one of its parent folders: "
-                "it is not followed.",
+            why = "is a link to one of its parent folders: it is not followed."
+        elif links_above >= LINKS_DEEP:
+            why = (
+                f"is nested inside {LINKS_DEEP} linked folders: it is not followed. Give the "
+                "folder it points to as a separate source."
             )
-            return "link loop"
-        if links_above >= LINKS_DEEP:
-            self.log.note(
-                "link-loop",
-                None,
-                f"{sample_id(below, self._source)} is nested inside {LINKS_DEEP} linked folders: "
-                "it is not followed. Give the folder it points to as a separate source.",
-            )
-            return "link loop"
-        return None
+        if why:
+            self.log.note("link-loop", None, f"{sample_id(below, self._source)} {why}")
+        return "link loop" if why else None
 
     def _leads_back(self, full: str, parent: str) -> bool:
         """Return whether a linked folder is one of those that contain the link."""

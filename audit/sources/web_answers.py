@@ -23,7 +23,7 @@ from functools import cache
 from typing import IO, Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from audit.sources.reading_error import ReadingError
+from audit.sources.readings import ReadingError
 
 SILENCE_S = 15.0
 """How long a host may say nothing."""

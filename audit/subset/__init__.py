@@ -1,6 +1,6 @@
 """Evaluation subsets with known precision: what to evaluate when a full evaluation takes too long.
 
-In: a polars frame, one row a file (`audit.subset.frame`; `source` makes it from a run), and a goal.
+In: a polars frame, one row a file (`audit.subset.source` makes it from a run), and a goal.
 `make_plan` says how many units a goal takes and what they give, `draw_subset` picks them, nested
 and repeatable, `score_subset` estimates metrics with intervals, `make_curve` shows precision
 against n. Cost: seconds for 10 million rows, most of it one hash per unit; scoring takes
@@ -9,16 +9,22 @@ milliseconds.
 
 from __future__ import annotations
 
-from audit.subset.baseline import Baseline
+from audit.subset.baseline import Baseline, metric_check
 from audit.subset.curve import Curve, make_curve
-from audit.subset.draw import Subset, census, draw_subset, first_units
-from audit.subset.equivalent_size import metric_check
+from audit.subset.draw import (
+    Recipe,
+    Subset,
+    census,
+    draw_subset,
+    first_units,
+    load_recipe,
+    recipe_from,
+)
 from audit.subset.goal import Goal
-from audit.subset.noise import NoiseRate
 from audit.subset.plan import Plan, make_plan
 from audit.subset.predictions import read_predictions
-from audit.subset.recipe import Recipe, load_recipe, recipe_from
 from audit.subset.score import Score, score_subset
+from audit.subset.sizes import NoiseRate
 
 __all__ = [
     "Baseline", "Curve", "Goal", "NoiseRate", "Plan", "Recipe", "Score", "Subset", "census",

@@ -1,14 +1,26 @@
-"""An earlier checkpoint whose answers exist for all of F: what they save, in a score and in a plan.
+"""An earlier model whose answers exist for all of F: what it saves in a score, a plan and a draw.
 
 Neighbouring checkpoints are right on nearly the same examples. What the subset has to find out is
-where they differ; the rest is known (`audit.subset.regression`). Works for metrics that are means
-over rows whose weight in F is known before the model answers: accuracy, recall, specificity and
-macro-recall. Cost: one pass over F.
+where they differ; the rest is known. The subset says how the new number goes with the known one, F
+says what the known one is on average: the estimate is the subset's mean, corrected by coefficient
+times (F's mean of the known number - the subset's). It is the survey regression estimator (Cochran
+1977, sections 7.2 to 7.11; Sarndal, Swensson and Wretman 1992, section 6.6). For generalisation F
+is itself a draw, which adds the variance of F's own mean: with the best coefficient this is PPI++
+(Angelopoulos, Duchi and Zrnic 2023, arXiv:2311.01453) with F less the subset as its unlabelled
+part, so that no row counts twice.
+
+Each stratum has its own coefficient where it has units enough to know one; the others share one.
+Residuals are those that each unit would have had if it had not helped to choose the coefficient
+(e / (1 - leverage), the jackknife's), and carry the calibration weights: a coefficient fitted to
+noise widens the interval and does not narrow it. This works for metrics that are means over rows
+whose weight in F is known before the model answers: accuracy, recall, specificity and macro-recall.
+
+Such a model also shows what stratifying gains, which it does only where the strata differ in
+accuracy: the simple random sample that would be as precise as the design. Cost: one pass over F.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,77 +28,184 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
-from audit.stats import Floats
-from audit.subset.design import Design, MetricEstimate
-from audit.subset.draw import census
-from audit.subset.estimate import ESTIMANDS, Estimand
-from audit.subset.frame import UNLABELLED
-from audit.subset.goal import SIZED_METRICS, Goal, parse_metric
-from audit.subset.intervals import PRIOR_UNITS, caution, proportion_interval
-from audit.subset.outcome import MetricScore, Outcome
+from audit.statistics.intervals import Floats, Ints
+from audit.subset.draw import Recipe, Subset, census
+from audit.subset.estimate import PRIOR_UNITS, Ratio, unit_moments
+from audit.subset.goal import SIZED_METRICS, Estimand, Goal, parse_metric
+from audit.subset.metrics import (
+    Design,
+    MetricEstimate,
+    MetricScore,
+    Outcome,
+    estimate_ratio,
+    estimate_share,
+)
 from audit.subset.plan import Plan
-from audit.subset.predictions import match, right_answers, standard_columns
-from audit.subset.prior import expected_answers, with_confidence
-from audit.subset.recipe import Recipe
-from audit.subset.regression import Known, fit_known
+from audit.subset.population import expected_answers, with_confidence
+from audit.subset.predictions import UNLABELLED, match, standard_columns
 from audit.subset.sizes import smallest
-from audit.subset.strata import Strata
+from audit.subset.source import select_eligible
+from audit.subset.strata import Strata, Units, form_units
+
+# ---- regression on a known number ----
+
+
+OWN_COEFFICIENT_FROM = 20
+"""Units of a stratum that has a coefficient of its own."""
+OWN_LEVERAGE, LARGEST_LEVERAGE = 0.1, 0.2
+"""No unit may have a larger part in a coefficient: ten, or five, units of the rarer known answer.
+A stratum above the first shares the common coefficient; above the second there is none."""
+
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Known:
+    """A number known for all of F: `values` on the subset's rows, `means` over F by stratum."""
+
+    values: Floats
+    means: Floats
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The share of the variance that regression leaves, and the ratio."""
+
+    remaining: float
+    ratio: Ratio
+
+
+def fit_known(design: Design, top: Floats, counts: Floats, known: Known) -> Fit:
+    """Return the ratio of `top` among the rows that count, regressed on the known number.
+
+    `top`: the new number of each row; `counts`: what the row weighs, the same for both numbers and
+    known on F. Its `variance` is that of the regression, its `base_n` that of the plain sample.
+    """
+    plain = design.ratio(top * counts, counts)
+    row_stratum = design.stratum[design.unit]
+    centred = (known.values - known.means[row_stratum]) * counts
+    files = design.multiplicity
+    z = design.totals((top - float(plain.value)) * counts * files)
+    b = design.totals(centred * files)
+    coefficient, residual = _regressed(design, z, b)
+    corrected = design.ratio(top * counts - coefficient[row_stratum] * centred, counts)
+    spread = _residual_ratio(design, residual, counts, float(corrected.value))
+    n = np.bincount(design.stratum, minlength=design.population.size)
+    squares = (design.population / np.maximum(n, 1))[design.stratum] * residual**2
+    kish = float(squares.sum() ** 2 / max(float((squares**2).sum()), 1e-300))
+    full = spread.variance["full-set"]
+    # Plain generalisation less plain full-set: what F owes to being a draw of its own.
+    variance: dict[Estimand, Floats] = {
+        "full-set": full,
+        "generalisation": full + plain.variance["generalisation"] - plain.variance["full-set"],
+    }
+    present = (counts > 0).astype(float)
+    ratio = replace(
+        plain,
+        grouped=design.ratio(present, present).grouped,
+        value=corrected.value,
+        variance=variance,
+        rare_units=np.minimum(plain.rare_units, kish),
+        moments=spread.moments,
+    )
+    before = float(plain.variance["full-set"])
+    return Fit(float(full) / before if before > 0 else 1.0, ratio)
+
+
+def _residual_ratio(design: Design, residual: Floats, counts: Floats, value: float) -> Ratio:
+    # The residuals as if they were answers: y - R x has them as its own linearised values.
+    x = design.totals(counts * design.multiplicity)
+    files = np.maximum(np.bincount(design.unit, minlength=design.n_units), 1)
+    per_row = (residual / files)[design.unit] / design.multiplicity
+    mean = value * (x / files)[design.unit] / design.multiplicity
+    return design.ratio(per_row + mean, counts)
+
+
+def _regressed(design: Design, z: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Return the coefficient of each stratum, and the units' residuals, leverage taken out.
+
+    The totals `z` of the units are fitted to those of the known number, `b`, with a coefficient for
+    each large stratum and one for the others. Residuals carry their calibration weights.
+    """
+    stratum, N, strata = design.stratum, design.population, design.population.size
+    n = np.bincount(stratum, minlength=strata).astype(float)
+    dev = b - (np.bincount(stratum, b, strata) / np.maximum(n, 1))[stratum]
+    # Where all known numbers agree, only rounding differs, and rounding has no slope.
+    rounding = ROUNDING * max(float(np.abs(b).max(initial=0)), 1e-300)
+    dev = np.where(np.abs(dev) > rounding, dev, 0)
+    squares = np.bincount(stratum, dev**2, strata)
+    part = dev**2 / np.where(squares > 0, squares, 1.0)[stratum]
+    largest = np.where(squares > 0, 0.0, 1.0)
+    np.maximum.at(largest, stratum, part)
+    own = (n >= OWN_COEFFICIENT_FROM) & (largest <= OWN_LEVERAGE)
+    group = np.where(own, np.arange(strata), strata).astype(np.int64)
+    # What a squared deviation of a stratum counts for in the variance of the estimate.
+    worth = N**2 / np.maximum(n, 1) / np.maximum(n - 1, 1)
+    of = group[stratum]
+    weighted = worth[stratum] * dev
+    q = np.bincount(of, weighted * dev, strata + 1)
+    p = np.bincount(of, weighted * z, strata + 1)
+    safe = np.where(q > 0, q, 1.0)
+    leverage = weighted * dev / safe[of]
+    largest = np.zeros(strata + 1)
+    np.maximum.at(largest, of, leverage)
+    usable = (q > 0) & (largest <= LARGEST_LEVERAGE)
+    slope = np.where(usable, p / safe, 0.0)
+    # F's mean of the centred number is 0: the subset's shortfall is less its own mean.
+    short = -np.bincount(stratum, b, strata) / np.maximum(n, 1) * N
+    short_of_group = np.bincount(group, short, strata + 1)
+    each = N[stratum] / np.maximum(n, 1)[stratum]
+    pull = np.where(usable, short_of_group / safe, 0.0)[of] * weighted / each
+    leverage = np.where(usable[of], leverage, 0.0)
+    e = z - slope[of] * b
+    centre = (np.bincount(stratum, e, strata) / np.maximum(n, 1))[stratum]
+    return slope[group], np.asarray(centre + (e - centre) * (1 + pull) / (1 - leverage))
+
+
+# ---- an earlier checkpoint ----
+
 
 PLAIN = Recipe(0, Strata(), {})
 
 
-@dataclass(frozen=True)
-class WholeSet:
-    """F under the design of a subset that was drawn from it: one row an evaluated file."""
+def whole_set(frame: pl.DataFrame, recipe: Recipe = PLAIN) -> Design:
+    """Return F under the design of a subset that was drawn from it: one row an evaluated file.
 
-    design: Design
+    `recipe` is that of the plan; it may be left out where strata are labels and units are files.
+    """
+    by, group = recipe.strata, recipe.group
+    return Design.of(census(frame, group=group, deduplicated=recipe.deduplicated, strata=by).rows)
 
-    @classmethod
-    def of(cls, frame: pl.DataFrame, recipe: Recipe = PLAIN) -> WholeSet:
-        """Return F with the strata and units of a plan's recipe.
 
-        The recipe may be left out where strata are the labels and units are files.
-        """
-        full = census(
-            frame, group=recipe.group, deduplicated=recipe.deduplicated, strata=recipe.strata
-        )
-        return cls(Design.of(full.rows))
-
-    def places(self, design: Design) -> np.ndarray:
-        """Return the row of F of each row of the subset; raises UsageError for another set."""
-        sizes = self._sizes()
-        for name, size in design.rows.select("stratum", "N_h").unique().iter_rows():
-            if sizes.get(name) != size:
-                raise UsageError(
-                    f"The subset was drawn from another set than the one given: its stratum "
-                    f"{name!r} has {size} units, and there are {sizes.get(name, 0)}. Give the run "
-                    "or list it was drawn from with --from, and its plan with --plan."
-                )
-        ids = self.design.rows["sample_id"]
-        where = pl.DataFrame({"sample_id": ids, "place": np.arange(len(ids))})
-        place = design.rows.select("sample_id").join(
-            where, on="sample_id", how="left", maintain_order="left"
-        )["place"]
-        if place.null_count():
-            lost = design.rows["sample_id"].filter(place.is_null())[0]
+def places(whole: Design, design: Design) -> Ints:
+    """Return the row of F of each row of a subset; raises UsageError for another set."""
+    there = dict(whole.rows.select("stratum", "N_h").unique().iter_rows())
+    for name, size in design.rows.select("stratum", "N_h").unique().sort("stratum").iter_rows():
+        if there.get(name) != size:
             raise UsageError(
-                f"{place.null_count()} rows of the subset, such as {lost!r}, are not in the set "
-                "given with --from: give the one that it was drawn from."
+                f"The subset was drawn from another set than the one given: its stratum {name!r} "
+                f"has {size} units, and there are {there.get(name, 0)}. Give the run or list it "
+                "was drawn from with --from, and its plan with --plan."
             )
-        return place.to_numpy()
+    where = whole.rows.select("sample_id").with_row_index("place")
+    place = design.rows.join(where, on="sample_id", how="left", maintain_order="left")["place"]
+    if place.null_count():
+        lost = design.rows["sample_id"].filter(place.is_null())[0]
+        raise UsageError(
+            f"{place.null_count()} rows of the subset, such as {lost!r}, are not in the set "
+            "given with --from: give the one that it was drawn from."
+        )
+    return place.cast(pl.Int64).to_numpy()
 
-    def _sizes(self) -> dict[str, int]:
-        return dict(self.design.rows.select("stratum", "N_h").unique().iter_rows())
 
-    def means(self, top: Floats, counts: Floats) -> Floats:
-        """Return the mean of a number over F, by stratum of the subset."""
-        # Strata are sorted by name in both designs, and `places` has seen that they are the same.
-        design = self.design
-        stratum, strata = design.stratum[design.unit], design.population.size
-        weight = counts * design.multiplicity
-        total = np.bincount(stratum, weight, strata)
-        mean = np.bincount(stratum, weight * top, strata) / np.where(total > 0, total, 1.0)
-        return np.asarray(mean)
+def known_on(whole: Design, place: Ints, top: Floats, counts: Floats) -> Known:
+    """Return a number of F as known: at the rows `place`, and its mean over F by stratum."""
+    # Strata are sorted by name in both designs, and `places` has seen that they are the same.
+    stratum, strata = whole.stratum[whole.unit], whole.population.size
+    weight = counts * whole.multiplicity
+    total = np.bincount(stratum, weight, strata)
+    means = np.bincount(stratum, weight * top, strata) / np.where(total > 0, total, 1.0)
+    return Known(top[place], np.asarray(means))
 
 
 @dataclass(frozen=True)
@@ -102,11 +221,10 @@ class Baseline:
     ) -> Baseline:
         """Return the baseline of a set: every example of F needs a prediction.
 
-        `recipe` is that of the plan that the subset was drawn by (see `WholeSet.of`).
+        `recipe` is that of the plan that the subset was drawn by (see `whole_set`).
         """
         table = standard_columns(table, name)
-        frame = with_confidence(frame, [table], recipe.strata.by)
-        design = WholeSet.of(frame, recipe).design
+        design = whole_set(with_confidence(frame, [table], recipe.strata.by), recipe)
         matched = match(design.rows, table, name, "refuse", "refuse-similar")
         hit = expected_answers(design.rows, matched, name)
         return cls(name, Outcome(design, hit, np.ones(hit.size), matched.prediction, matched.table))
@@ -125,26 +243,14 @@ class Baseline:
                 "--baseline needs a prediction for every row of the subset: --missing drop changes "
                 "the set that the baseline is known on. Predict them, or choose --missing wrong."
             )
-        whole = WholeSet(self.whole.design)
-        place = whole.places(outcome.design)
-        top, counts = _terms(self.whole, self.whole.design, name, label)
-        new, _ = _terms(outcome, self.whole.design, name, label)
-        fit = fit_known(
-            outcome.design, new, counts[place], Known(top[place], whole.means(top, counts))
-        )
-        r = self.whole.design.ratio(top * counts, counts)
-        old = float(np.clip(r.value, 0, 1))
-        value = float(np.clip(fit.ratio.value, 0, 1))
-        estimates: dict[Estimand, MetricEstimate] = {}
-        for estimand in ESTIMANDS:
-            low, high, size = (
-                float(v) for v in proportion_interval(fit.ratio, estimand, confidence)
-            )
-            estimates[estimand] = MetricEstimate(
-                value, low, high, size, caution=caution(fit.ratio, value)
-            )
-        if outcome.design.complete:
-            estimates["full-set"] = MetricEstimate(value, value, value, math.inf, True)
+        whole = self.whole.design
+        place = places(whole, outcome.design)
+        top, counts = _terms(self.whole, whole, name, label)
+        new, _ = _terms(outcome, whole, name, label)
+        known_number = known_on(whole, place, top, counts)
+        fit = fit_known(outcome.design, new, counts[place], known_number)
+        old = float(np.clip(whole.ratio(top * counts, counts).value, 0, 1))
+        estimates = estimate_ratio(outcome.design, fit.ratio, float(fit.ratio.value), confidence)
         known = "expects" if self._unlabelled else "has"
         how = (
             f"regression on {self.name}, which {known} {100 * old:.2f} % on all of the set; "
@@ -181,7 +287,7 @@ class VarianceLeft:
 
         R (1/n - 1/N) = 1/n0 - 1/N, R being the share left; the same holds for both estimands, as
         what F owes to being a draw is in both sizes. The score steadies R by units of the plain
-        variance where few units show it (`intervals.guarded_size`), and so does the plan.
+        variance where few units show it (`estimate.guarded_size`), and so does the plan.
         """
         wanted = 1 / plain - 1 / population
 
@@ -199,19 +305,17 @@ def variance_left(baseline: Baseline, pilot: pl.DataFrame, metric: str, name: st
     `pilot`: predictions of a model that differs from the baseline as much as the next one will.
     """
     whole = baseline.whole
-    table = standard_columns(pilot, name)
-    matched = match(whole.design.rows, table, name, "refuse", "refuse-similar")
-    hit = right_answers(whole.design.rows, matched)
-    other = Outcome(whole.design, hit, whole.counts, matched.prediction, matched.table)
+    matched = match(whole.design.rows, pilot, name, "refuse", "refuse-similar")
+    other = Outcome(whole.design, matched.hit, whole.counts, matched.prediction, matched.table)
     kind, label = parse_metric(metric)
     old, counts = _terms(whole, whole.design, kind, label)
     new, _ = _terms(other, whole.design, kind, label)
     # An unlimited set with the strata of this one: no finite-population factor hides a residual.
     design = replace(whole.design, population=whole.design.population * 1e6)
-    fit = fit_known(design, new, counts, Known(old, WholeSet(whole.design).means(old, counts)))
-    return VarianceLeft(
-        min(max(fit.remaining, 0.0), 1.0), float(fit.ratio.rare_units) / design.n_units
-    )
+    every = np.arange(old.size)
+    fit = fit_known(design, new, counts, known_on(whole.design, every, old, counts))
+    shown_by = float(fit.ratio.rare_units) / design.n_units
+    return VarianceLeft(min(max(fit.remaining, 0.0), 1.0), shown_by)
 
 
 def baseline_plan(
@@ -228,15 +332,24 @@ def baseline_plan(
     baseline = Baseline.of(frame, table, plain.recipe, "the baseline")
     if pilots:
         left = variance_left(baseline, pilots[0], goal.metric, "predictions 1")
-        return plan_with_baseline(make, goal, plain, left, "as the given predictions show, it")
-    if goal.discordant is None:
+        source = "as the given predictions show, it"
+    elif goal.discordant is not None:
+        share = goal.planning_value or float(baseline.whole.accuracy.value)
+        left, source = variance_left_of(share, goal.discordant), "at this discordant share it"
+    else:
         raise UsageError(
             "How far the next model will differ from the baseline is not known: give --predictions "
             "of a model that differs as much, or --discordant with the share of examples."
         )
-    share = goal.planning_value or float(baseline.whole.accuracy.value)
-    left = variance_left_of(share, goal.discordant)
-    return plan_with_baseline(make, goal, plain, left, "at this discordant share it")
+    N, n0 = plain.n_units, plain.n
+    floor = min(2 * len(plain.strata), N)
+    plan = make(replace(goal, half_width=None, n=max(left.units_for(n0, N), floor, 2)))
+    plan.reasons.append(
+        f"With the baseline {plan.n} units give plus or minus {100 * goal.half_width:.3g} points, "
+        f"where a plain subset takes {n0}: {source} leaves {100 * left.share:.0f} % of the "
+        "variance. Score it with --baseline; the figures above are without it."
+    )
+    return plan
 
 
 def variance_left_of(share: float, discordant: float) -> VarianceLeft:
@@ -246,17 +359,64 @@ def variance_left_of(share: float, discordant: float) -> VarianceLeft:
     return VarianceLeft(1 - min(max(correlation, 0.0), 1.0) ** 2, min(discordant, share, 1 - share))
 
 
-def plan_with_baseline(
-    make: Callable[[Goal], Plan], goal: Goal, plain: Plan, left: VarianceLeft, source: str
-) -> Plan:
-    """Return the plan of `make` at the size that the baseline leaves to be drawn."""
-    N, n0 = plain.n_units, plain.n
-    floor = min(2 * len(plain.strata), N)
-    plan = make(replace(goal, half_width=None, n=max(left.units_for(n0, N), floor, 2)))
-    plan.reasons.append(
-        f"With the baseline {plan.n} units give plus or minus "
-        f"{100 * (goal.half_width or 0):.3g} points, "
-        f"where a plain subset takes {n0}: {source} leaves {100 * left.share:.0f} % of the "
-        "variance. Score it with --baseline; the figures above are without it."
+@dataclass(frozen=True)
+class MetricCheck:
+    """A prior model's accuracy on S with its full-set interval beside its value on F.
+
+    `equivalent_n`: the simple random sample of files that would be as precise as this design is for
+    that model; `n`: the files that the design takes.
+    """
+
+    on_subset: MetricEstimate
+    on_set: float
+    n: int
+    equivalent_n: float
+    sentence: str
+
+
+def metric_check(frame: pl.DataFrame, recipe: Recipe, subset: Subset, hit: Floats) -> MetricCheck:
+    """Compare accuracy on S and F for a model known on all of F, and price the stratification.
+
+    `hit` is 1 or 0 for each row of the eligible files, in their order.
+    """
+    files = select_eligible(frame, recipe.deduplicated).files
+    units = form_units(files, recipe.strata, recipe.group)
+    answers = dict(zip(files["sample_id"].to_list(), hit.tolist(), strict=True))
+    design = Design.of(subset.rows)
+    on_rows = np.array([answers[i] for i in subset.rows["sample_id"].to_list()])
+    estimate = estimate_share(design, on_rows, np.ones(on_rows.size), 0.95)["full-set"]
+    drawn = units.table["unit_id"].is_in(subset.rows["unit_id"].unique().implode()).to_numpy()
+    n_h = np.bincount(units.codes[drawn], minlength=len(units.strata))
+    equivalent, n = equivalent_n(units, hit, n_h)
+    on_set = float(hit.mean())
+    verb = "contains" if estimate.low <= on_set <= estimate.high else "misses"
+    sentence = (
+        f"The earlier model scores {100 * estimate.value:.2f} % on the subset (interval "
+        f"{100 * estimate.low:.2f} to {100 * estimate.high:.2f}), which {verb} its "
+        f"{100 * on_set:.2f} % on the full set. For it, these {n} files are as precise as a simple "
+        f"random sample of n = {equivalent:.0f}."
     )
-    return plan
+    return MetricCheck(estimate, on_set, n, equivalent, sentence)
+
+
+def equivalent_n(units: Units, hit: Floats, n_h: Ints) -> tuple[float, int]:
+    """Return (equivalent simple random sample of files, files evaluated) of an allocation n_h.
+
+    Uses the true stratum variances of a model known on all of F: V of the design, and the n at
+    which (1 - n/N) S^2 / n is the same.
+    """
+    unit_of_file = np.arange(hit.size) if units.unit_of_file is None else units.unit_of_file
+    y = np.bincount(unit_of_file, hit, len(units.table))
+    m = units.sizes.astype(float)
+    N = np.bincount(units.codes, minlength=len(units.strata)).astype(float)
+    # Residuals y - R m, as in the ratio estimate: unit totals alone would also vary by their sizes.
+    whole = unit_moments(y - hit.mean() * m, m, units.codes, N)
+    drawn = np.maximum(n_h, 1)
+    variance = float((N**2 * (1 - n_h / N) * whole.yy / drawn).sum()) / hit.size**2
+    answer_variance = float(hit.var(ddof=1))
+    # V = (1/n - 1/N) S^2, solved for n.
+    equivalent = float(hit.size)
+    if answer_variance > 0:
+        equivalent = 1 / (variance / answer_variance + 1 / hit.size)
+    files = float((n_h * whole.x).sum()) if units.whole else float(n_h.sum())
+    return equivalent, round(files)

@@ -7,7 +7,8 @@ a point (`minimum_gain`). At p = 0.5 that is about 2,200 examples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -15,20 +16,9 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
-from audit.subset.allocation import (
-    Allocation,
-    choose_allocation,
-    giant_size,
-    stratum_scale,
-    take_giants,
-)
-from audit.subset.apportionment import FIRST_UNITS
-from audit.subset.document import plain_data
-from audit.subset.estimate import ESTIMANDS, Estimand
-from audit.subset.goal import Goal
-from audit.subset.population import Population, read_population
-from audit.subset.requirement import Requirement
-from audit.subset.strata import Strata
+from audit.subset.goal import ESTIMANDS, Estimand, Goal, document_of
+from audit.subset.plan import Allocation, choose_allocation, giant_size, take_giants
+from audit.subset.population import Figures, Population, read_population
 
 SCHEMA = "subset-curve/1"
 MINIMUM_GAIN = 0.001
@@ -58,7 +48,7 @@ class Curve:
         """Return plain data under `subset-curve/1`; NaN becomes null."""
         names = {"minimum_gain": "worth"}  # the document's name for it
         content = {names.get(key, key): value for key, value in asdict(self).items()}
-        return {"schema": SCHEMA, **dict(plain_data(content))}
+        return document_of(SCHEMA, content)
 
 
 def make_curve(
@@ -80,60 +70,50 @@ def make_curve(
     """
     base = replace(goal or Goal(n=2), half_width=None, detect=None, n=2, seconds=None,
                    throughput=None)  # fmt: skip
-    population, strata = read_population(
-        frame, base, by, group, deduplicated, predictions, by_label
-    )
-    kind = choose_allocation(base, population, allocation)
+    population = read_population(
+        frame, base, by=by, group=group, deduplicated=deduplicated, predictions=predictions,
+        by_label=by_label,
+    )  # fmt: skip
+    kind = choose_allocation(population, allocation)
     grid = _grid(population, sizes)
-    shares = _Allocations(base, population, strata, kind, group)
-    stops: dict[Estimand, int | None] = {
-        e: _stops_paying(shares, e, minimum_gain) for e in ESTIMANDS
-    }
+    made: dict[int, Allocation] = {}
+    unit_sizes = np.unique(population.units.sizes)
+
+    def at(n: int, estimand: Estimand) -> Figures:
+        """Return what `n` units give; giant groups are taken whole, as a plan takes them."""
+        above = giant_size(population, n)
+        # Draws with the same giants share an allocation.
+        key = int(np.searchsorted(unit_sizes, above, side="right")) if above else 0
+        if key not in made:
+            made[key] = Allocation.of(take_giants(population, n), kind)
+        shares = made[key]
+        return shares.figures(shares.population.overall, shares.units_per_stratum(n), estimand)
+
+    stops = {e: _stops_paying(population, at, e, minimum_gain) for e in ESTIMANDS}
     reasons = [
         *population.reasons,
         f"More examples stop paying where 10 % more narrow the half-width by less than "
         f"{100 * minimum_gain:g} points.",
     ]
-    if any(giant_size(population, base, n) for n in grid):
+    if any(giant_size(population, n) for n in grid):
         reasons.append(
             "Groups of more files than a group of the draw stands for are all taken, as a plan of "
             "that size takes them."
         )
-    return Curve([_point(shares.at(n), n) for n in grid], stops, minimum_gain, reasons)
-
-
-class _Allocations:
-    """How units of each size of draw are shared out; giant groups are taken whole, as by a plan."""
-
-    def __init__(
-        self, goal: Goal, population: Population, strata: Strata, kind: str, group: str | None
-    ) -> None:
-        self._goal, self.population, self._strata = goal, population, strata
-        self._kind, self._group = kind, group
-        self._made: dict[int, Allocation] = {}
-        sizes = np.unique(population.units.sizes) if population.units.whole else np.zeros(0)
-        self._sizes = sizes
-
-    def at(self, n: int) -> Allocation:
-        """Return the allocation for a draw of `n` units; draws with the same giants share one."""
-        above = giant_size(self.population, self._goal, n)
-        key = int(np.searchsorted(self._sizes, above, side="right")) if above else 0
-        if key not in self._made:
-            population, strata = take_giants(
-                self.population, self._strata, self._group, self._goal, n
-            )
-            requirement = Requirement(self._goal, population)
-            scale = stratum_scale(requirement, self._kind, strata)
-            self._made[key] = Allocation(requirement, scale)
-        return self._made[key]
-
-
-def _smallest(population: Population) -> int:
-    return min(FIRST_UNITS * population.N.size, population.total)
+    bought = {n: {e: at(n, e) for e in ESTIMANDS} for n in grid}
+    points = [
+        CurvePoint(
+            n,
+            {e: f.half_width for e, f in figures.items()},
+            {e: f.detectable_difference for e, f in figures.items()},
+        )
+        for n, figures in bought.items()
+    ]
+    return Curve(points, stops, minimum_gain, reasons)
 
 
 def _grid(population: Population, sizes: Sequence[int] | None) -> list[int]:
-    smallest, total = _smallest(population), population.total
+    smallest, total = population.smallest, population.total
     if sizes is None:
         # Even steps in log n: precision improves with its square root, so small n need more points.
         steps = np.geomspace(smallest, total, POINTS)
@@ -147,25 +127,18 @@ def _grid(population: Population, sizes: Sequence[int] | None) -> list[int]:
     return grid
 
 
-def _point(allocation: Allocation, n: int) -> CurvePoint:
-    figures = {e: allocation.metric_figures(n, e) for e in ESTIMANDS}
-    return CurvePoint(
-        n,
-        {e: f.half_width for e, f in figures.items()},
-        {e: f.detectable_difference for e, f in figures.items()},
-    )
-
-
-def _stops_paying(shares: _Allocations, estimand: Estimand, minimum_gain: float) -> int | None:
-    population = shares.population
+def _stops_paying(
+    population: Population,
+    at: Callable[[int, Estimand], Figures],
+    estimand: Estimand,
+    minimum_gain: float,
+) -> int | None:
     total = population.total
-    for n in np.unique(np.rint(np.geomspace(_smallest(population), total, 200)).astype(int)):
-        more = min(int(np.ceil(MORE * n)), total)
+    for n in np.unique(np.rint(np.geomspace(population.smallest, total, 200)).astype(int)).tolist():
+        more = min(math.ceil(MORE * n), total)
         if more == n:
             break
-        now, then = (
-            shares.at(int(k)).metric_figures(int(k), estimand).half_width for k in (n, more)
-        )
+        now, then = (at(k, estimand).half_width for k in (n, more))
         # Near the end of the set the step is less than a tenth: the gain asked for shrinks with it.
         if now - then < minimum_gain * (more - n) / ((MORE - 1) * n):
             return int(n)

@@ -1,10 +1,23 @@
 """Drawing: the first n units of a fixed order, with everything a later score needs in each row.
 
 Within a stratum, units are taken in the order of their permanent random numbers; across strata in
-the order of `audit.subset.apportionment`. Both are fixed by plan and seed, so S(n) lies inside
+the order of `audit.subset.strata.order_units`. Both are fixed by plan and seed, so S(n) lies inside
 S(n+1), the same rows come out on any machine, and new data displace only their share of the subset.
 Each row carries n_h and N_h, hence its inclusion probability and weight: `first_units` shortens a
 subset and recomputes them.
+
+A unit's number depends on its key and the seed alone: not on row order, library version, machine or
+on which other units exist. That makes draws repeatable and nested, and keeps a draw almost
+unchanged when data are added (Ohlsson 1995, "Coordination of samples using permanent random
+numbers", in Business Survey Methods). The number is
+``u = (splitmix64(h XOR splitmix64(seed)) >> 11) * 2**-53`` with h the first 8 bytes, little-endian,
+of the BLAKE3 hash of the key's UTF-8 bytes. The key of a duplicate group is its smallest member
+hash; the *minimum of the members' numbers* would favour large groups.
+
+The recipe is all that a draw needs from a saved plan, and its hash is the plan's name: rows that
+carry the same hash were drawn by the same rule. The size n is not part of the name, because draws
+of different sizes lie inside one another; nor are confidence and looks, which no row depends on and
+each row carries to its score.
 
 Cost: one hash per unit of F (about 0.2 us), one pass to find candidates below a threshold in each
 stratum, and a sort of little more than n rows.
@@ -12,19 +25,234 @@ stratum, and a sort of little more than n rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
+import blake3
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from audit.errors import UsageError
-from audit.stats import Floats, Ints
-from audit.subset.apportionment import FIRST_UNITS, order_units
-from audit.subset.frame import EligibleSet, select_eligible
-from audit.subset.random_numbers import permanent_numbers
-from audit.subset.recipe import Recipe
-from audit.subset.strata import Strata
-from audit.subset.units import Units, evaluated_files, form_units
+from audit.machine.compiled import compiled_on_first_call
+from audit.statistics.intervals import Floats, Ints, check_level
+from audit.subset.source import EligibleSet, select_eligible
+from audit.subset.strata import FIRST_UNITS, Strata, Units, evaluated_files, form_units, order_units
+
+# ---- permanent random numbers ----
+
+
+U64 = NDArray[np.uint64]
+# Compiling the loop costs about as much as hashing this many keys one by one.
+COMPILE_FROM_ROWS = 200_000
+SLICE_ROWS = 1_000_000
+_LOW_BITS = 11
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def splitmix64(x: U64) -> U64:
+    """Return the splitmix64 output for each state: Steele, Lea and Flood (2014), OOPSLA."""
+    z = np.asarray(x, np.uint64) + _GAMMA
+    z = (z ^ (z >> np.uint64(30))) * _MIX_1
+    z = (z ^ (z >> np.uint64(27))) * _MIX_2
+    return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+def permanent_numbers(keys: pl.Series, seed: int) -> NDArray[np.float64]:
+    """Return one number in [0, 1) for each key, in order; `seed` is any integer of 64 bits."""
+    salt = splitmix64(np.array([seed % 2**64], np.uint64))
+    mixed = splitmix64(hash_keys(keys) ^ salt)
+    return (mixed >> np.uint64(_LOW_BITS)).astype(np.float64) * 2.0**-53
+
+
+def hash_keys(keys: pl.Series) -> U64:
+    """Return the first 8 bytes of BLAKE3 of each key as little-endian integers."""
+    result = np.empty(len(keys), np.uint64)
+    compiled = len(keys) >= COMPILE_FROM_ROWS
+    for start in range(0, len(keys), SLICE_ROWS):
+        part = keys.slice(start, SLICE_ROWS)
+        result[start : start + len(part)] = _compiled(part) if compiled else _by_package(part)
+    return result
+
+
+def _by_package(keys: pl.Series) -> U64:
+    digests = b"".join(blake3.blake3(key.encode()).digest(8) for key in keys.to_list())
+    return np.frombuffer(digests, "<u8").astype(np.uint64)
+
+
+def _compiled(keys: pl.Series) -> U64:
+    text = keys.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
+    _, offset_buffer, data_buffer = text.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int64)[text.offset : text.offset + len(keys) + 1]
+    data = np.frombuffer(data_buffer, np.uint8) if data_buffer else np.zeros(1, np.uint8)
+    result = first_words(data, offsets)
+    long = np.flatnonzero(np.diff(offsets) > 64)
+    if long.size:
+        result[long] = _by_package(keys.gather(pl.Series(long)))
+    return np.asarray(result)
+
+
+# ---- blake3 ----
+
+
+IV = np.array(
+    [
+        0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A,
+        0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19,
+    ],
+    np.uint32,
+)  # fmt: skip
+PERMUTATION = np.array([2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8], np.int64)
+# The four words that each of the eight quarter-rounds mixes: four columns, then four diagonals.
+QUARTERS = np.array(
+    [
+        [0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15],
+        [0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14],
+    ],
+    np.int64,
+)  # fmt: skip
+FLAGS = np.uint32(1 | 2 | 8)  # CHUNK_START, CHUNK_END, ROOT
+ROUNDS = 7
+
+
+@compiled_on_first_call
+def _rotate(x: np.uint32, by: int) -> np.uint32:
+    return np.uint32((x >> np.uint32(by)) | (x << np.uint32(32 - by)))
+
+
+@compiled_on_first_call
+def first_words(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the hash's first 8 bytes for each key `data[offsets[i]:offsets[i+1]]`.
+
+    Keys longer than 64 bytes get a meaningless number: the caller hashes those itself.
+    """
+    count = offsets.size - 1
+    result = np.empty(count, np.uint64)
+    state, words, moved = np.empty(16, np.uint32), np.empty(16, np.uint32), np.empty(16, np.uint32)
+    for i in range(count):
+        start, length = offsets[i], min(offsets[i + 1] - offsets[i], 64)
+        for w in range(16):
+            word = np.uint32(0)
+            for b in range(4):
+                at = 4 * w + b
+                if at < length:
+                    word |= np.uint32(data[start + at]) << np.uint32(8 * b)
+            words[w] = word  # little-endian, zeros behind the end of the key
+        # A first and only chunk starts from IV, with counter 0.
+        state[:8] = IV
+        state[8:12] = IV[:4]
+        state[12], state[13] = np.uint32(0), np.uint32(0)
+        state[14], state[15] = np.uint32(length), FLAGS
+        for r in range(ROUNDS):
+            for q in range(8):
+                a, b4, c, d = QUARTERS[q, 0], QUARTERS[q, 1], QUARTERS[q, 2], QUARTERS[q, 3]
+                state[a] = state[a] + state[b4] + words[2 * q]
+                state[d] = _rotate(state[d] ^ state[a], 16)
+                state[c] = state[c] + state[d]
+                state[b4] = _rotate(state[b4] ^ state[c], 12)
+                state[a] = state[a] + state[b4] + words[2 * q + 1]
+                state[d] = _rotate(state[d] ^ state[a], 8)
+                state[c] = state[c] + state[d]
+                state[b4] = _rotate(state[b4] ^ state[c], 7)
+            if r < ROUNDS - 1:
+                for w in range(16):
+                    moved[w] = words[PERMUTATION[w]]
+                words[:] = moved  # the next round mixes the same words in another order
+        # Output word i is state[i] ^ state[i + 8]; the first two are the first 8 bytes.
+        low, high = state[0] ^ state[8], state[1] ^ state[9]
+        result[i] = np.uint64(low) | (np.uint64(high) << np.uint64(32))
+    return result
+
+
+# ---- the recipe ----
+
+
+# The schema of the plan document that a recipe is read from.
+PLAN_SCHEMA = "subset-plan/1"
+# Fields that no row depends on.
+PLANNED_FOR = ("confidence", "looks")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides which rows are drawn, besides the set and the seed.
+
+    `confidence`, `looks`: what was planned for, None where a plan does not say.
+    """
+
+    n: int
+    strata: Strata
+    scale: dict[str, float]
+    group: str | None = None
+    deduplicated: bool = False
+    allocation: str = "proportional"
+    confidence: float | None = None
+    looks: int | None = None
+
+    @property
+    def hash(self) -> str:
+        """16 hex digits that name the plan: a hash of what decides the rows, but n: draws nest."""
+        content = self.content()
+        for name in ("n", *PLANNED_FOR):
+            content.pop(name, None)
+        text = json.dumps(content, sort_keys=True, ensure_ascii=False)
+        return str(blake3.blake3(text.encode()).hexdigest()[:16])
+
+    def content(self) -> dict[str, Any]:
+        """Return the recipe as plain data; what is usual goes without saying."""
+        content = asdict(self)
+        if self.strata.label:
+            del content["strata"]["label"]
+        if not self.strata.whole_above:
+            del content["strata"]["whole_above"]
+        for name in PLANNED_FOR:
+            if content[name] is None:
+                del content[name]
+        return content
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read the part of a saved plan that a draw needs; raises UsageError if it is not a plan."""
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: write a plan with `audit subset plan RUN ... --json > {path}`."
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is not JSON: write it with `audit subset plan --json`."
+        ) from error
+    return recipe_from(document, str(path))
+
+
+def recipe_from(document: Any, name: str = "the plan") -> Recipe:
+    """Return the recipe of a plan document."""
+    if not isinstance(document, dict) or document.get("schema") != PLAN_SCHEMA:
+        found = document.get("schema") if isinstance(document, dict) else type(document).__name__
+        raise UsageError(
+            f"{name} is not a {PLAN_SCHEMA} document (it says {found!r}): make one with "
+            "`audit subset plan --json`."
+        )
+    try:
+        content = dict(document["recipe"])
+        strata = dict(content.pop("strata"))
+        edges = {key: tuple(values) for key, values in strata["edges"].items()}
+        merged, by_label = dict(strata["merged"]), bool(strata.get("label", True))
+        whole = int(strata.get("whole_above", 0))
+        for field, kind in zip(PLANNED_FOR, (float, int), strict=True):
+            if field in content:
+                content[field] = kind(content[field])
+        return Recipe(strata=Strata(tuple(strata["by"]), edges, merged, by_label, whole), **content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"{name} is damaged ({error}): plan again.") from error
+
+
+# ---- the draw ----
+
 
 COLUMNS = (
     "sample_id", "path", "label", "stratum", "unit_id", "unit_size", "n_h", "N_h",
@@ -160,7 +388,6 @@ def _drawn_before(
 def _smallest_numbers(
     units: Units, codes: np.ndarray, n_h: Ints, N: Ints, seed: int
 ) -> pl.DataFrame:
-    """Return the n_h units with the smallest numbers of each stratum, by stratum and number."""
     numbers = permanent_numbers(units.table["unit_key"], seed)
     # Sorting all units would cost more than hashing them. The n_h smallest of N_h uniform numbers
     # lie, but for six standard deviations, below n_h/N_h: only those candidates are sorted.
@@ -236,19 +463,16 @@ def planned_level(
 
     Raises UsageError where both are there and differ: intervals would not keep the plan's word.
     """
-    kept = _kept_level(rows)
-    asked = {"--confidence": confidence, "--looks": looks}
-    for (option, given), meant in zip(asked.items(), kept, strict=True):
+    level, times = _kept_level(rows)
+    for option, given, meant in (("--confidence", confidence, level), ("--looks", looks, times)):
         if given is not None and meant is not None and given != meant:
             raise UsageError(
                 f"{option} is {given:g}, and this subset was planned for {meant:g}: leave out "
                 f"{option}, or plan again with it and draw."
             )
-    level, times = (
-        next(value for value in (given, meant, usual) if value is not None)
-        for given, meant, usual in zip(asked.values(), kept, (0.95, 1), strict=True)
-    )
-    return float(level), int(times)
+    kept = next(float(v) for v in (confidence, level, 0.95) if v is not None)
+    check_level(kept, "--confidence")
+    return kept, next(int(v) for v in (looks, times, 1) if v is not None)
 
 
 def _kept_level(rows: pl.DataFrame) -> list[float | None]:

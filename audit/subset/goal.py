@@ -1,25 +1,30 @@
 """What is asked of a subset: a metric, a target or a budget, the error rates; checked once.
 
 Exactly one of half_width, detect, n and seconds is given. A goal knows nothing of the set: what it
-takes there is in `audit.subset.requirement`, and which strata that goes to in
-`audit.subset.allocation`. Shares are in [0, 1], seconds in seconds, throughput in files per second.
+takes there is in `audit.subset.plan`. Shares are in [0, 1], seconds in seconds, throughput in files
+per second. Here too: the two estimands, and the form of every document.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
-from dataclasses import dataclass
-from typing import Any
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
-from audit import stats
 from audit.errors import UsageError
-from audit.subset.estimate import ESTIMANDS, Estimand
+from audit.records import finite
+from audit.statistics.intervals import alpha_for_looks, check_level
 
+Estimand = Literal["full-set", "generalisation"]
+ESTIMANDS: tuple[Estimand, Estimand] = ("full-set", "generalisation")
 SIZED_METRICS = ("accuracy", "recall", "specificity", "macro-recall")
 SCORED_METRICS = (*SIZED_METRICS, "precision", "macro-f1", "auroc")
 # Fields whose command-line option has another name.
 OPTIONS = {"planning_value": "p"}
-PER_LABEL = ("recall", "specificity", "precision")
 
 
 def parse_metric(metric: str) -> tuple[str, str | None]:
@@ -27,7 +32,7 @@ def parse_metric(metric: str) -> tuple[str, str | None]:
     name, _, label = metric.partition(":")
     if name not in SCORED_METRICS:
         raise UsageError(f"Metric {metric!r} does not exist: choose {', '.join(SCORED_METRICS)}.")
-    if label and name not in PER_LABEL:
+    if label and name not in ("recall", "specificity", "precision"):
         raise UsageError(f"{name} is over all classes: write it without {':' + label!r}.")
     if name in {"specificity", "precision"} and not label:
         raise UsageError(f"{name} is of one class: write {name}:CLASS.")
@@ -60,7 +65,7 @@ class Goal:
     @property
     def alpha(self) -> float:
         """Error rate of one comparison, after sharing it among the looks."""
-        return stats.alpha_for_looks(self.confidence, self.looks)
+        return alpha_for_looks(self.confidence, self.looks)
 
     @property
     def level(self) -> float:
@@ -104,8 +109,8 @@ class Goal:
         self._check_numbers()
 
     def _check_numbers(self) -> None:
-        stats.check_level(self.confidence, "--confidence")
-        stats.check_level(self.power, "--power")
+        check_level(self.confidence, "--confidence")
+        check_level(self.power, "--power")
         if self.estimand not in ESTIMANDS:
             raise UsageError(f"--estimand is {self.estimand!r}: choose {' or '.join(ESTIMANDS)}.")
         for name in ("half_width", "detect", "planning_value", "discordant", "rho"):
@@ -138,4 +143,63 @@ class Goal:
                     f"{self.seconds:g} s at {self.throughput:g} files/s pay for fewer than 2 "
                     "examples: allow more seconds."
                 )
-        stats.alpha_for_looks(self.confidence, self.looks)
+        alpha_for_looks(self.confidence, self.looks)
+
+
+# ---- files per second, from a saved session ----
+
+
+SESSION_SCHEMA = "profile/1"
+UNDISTURBED = "W"
+LARGEST = 256 << 20  # bytes of a session once unpacked
+
+
+def session_throughput(path: Path) -> float:
+    """Return files per second of a saved session (`.json` or `.json.gz`)."""
+    document = _session(path)
+    runs = [run for run in document.get("runs", ()) if run.get("arm") == UNDISTURBED]
+    files, seconds = 0.0, 0.0
+    for run in runs:
+        size, totals = run.get("config", {}).get("batch_size"), run.get("totals", {})
+        if size and totals.get("steps") and totals.get("elapsed_ns"):
+            files += float(size) * totals["steps"]
+            seconds += totals["elapsed_ns"] / 1e9
+    if seconds <= 0:
+        raise UsageError(
+            f"{path} does not tell the throughput (no timed run of arm {UNDISTURBED} with a batch "
+            "size): give --throughput as files per second."
+        )
+    return files / seconds
+
+
+def _session(path: Path) -> dict[str, Any]:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            text = file.read(LARGEST)  # a file of a megabyte may unpack to gigabytes
+        document = json.loads(text)
+    except (OSError, ValueError, EOFError, RecursionError, zlib.error) as error:
+        raise UsageError(
+            f"--throughput {str(path)!r} is neither a number (files per second) nor a saved "
+            "profiler session."
+        ) from error
+    if not isinstance(document, dict) or document.get("schema") != SESSION_SCHEMA:
+        raise UsageError(
+            f"{path} is not a profiler session ({SESSION_SCHEMA}): give files per second."
+        )
+    return document
+
+
+class Documented:
+    """A record that is printed as a document of its `SCHEMA`."""
+
+    SCHEMA: ClassVar[str]
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data under its schema; NaN and infinity become null."""
+        return document_of(self.SCHEMA, self)
+
+
+def document_of(schema: str, content: Any) -> dict[str, Any]:
+    """Return a record (or its content) as plain data under a schema, as JSON can hold it."""
+    values = content if isinstance(content, dict) else asdict(content)
+    return {"schema": schema, **finite(values)}

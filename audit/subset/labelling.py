@@ -9,26 +9,18 @@ the set's order nor another person's answers show through.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
-from audit.stats import Floats
-from audit.subset.design import Design, MetricEstimate
-from audit.subset.document import plain_data
-from audit.subset.draw import planned_level
-from audit.subset.estimate import Estimand
-from audit.subset.frame import UNLABELLED
-from audit.subset.linearised import Linearised
-from audit.subset.outcome import MetricScore, estimate_linear
-from audit.subset.predictions import IDS, find_column
-from audit.subset.random_numbers import permanent_numbers
+from audit.statistics.intervals import Floats
+from audit.subset.draw import permanent_numbers, planned_level
+from audit.subset.goal import Documented, Estimand
+from audit.subset.metrics import Design, Linearised, MetricEstimate, MetricScore, estimate_linear
+from audit.subset.predictions import UNLABELLED, value_of_each
 from audit.subset.score import score_subset
-
-SCHEMA = "subset-human/1"
 
 
 @dataclass(frozen=True)
@@ -40,19 +32,16 @@ class PersonScore:
 
 
 @dataclass(frozen=True)
-class Human:
+class Human(Documented):
     """People beside a model on the same examples; agreement and kappa of the first two sheets."""
 
+    SCHEMA = "subset-human/1"
     n_files: int
     truth: str
     answers: list[PersonScore]
     agreement: MetricScore | None
     kappa: MetricScore | None
     notes: list[str] = field(default_factory=list)
-
-    def document(self) -> dict[str, Any]:
-        """Return it as plain data under `subset-human/1`."""
-        return {"schema": SCHEMA, **dict(plain_data(asdict(self)))}
 
 
 def labelling_sheet(rows: pl.DataFrame, copy: int = 1) -> pl.DataFrame:
@@ -65,20 +54,10 @@ def labelling_sheet(rows: pl.DataFrame, copy: int = 1) -> pl.DataFrame:
 
 def sheet_labels(rows: pl.DataFrame, sheet: pl.DataFrame, name: str) -> pl.Series:
     """Return the label of each row from a filled sheet; every row needs one."""
-    key = find_column(sheet, IDS, name, "id")
     if "label" not in sheet.columns:
         raise UsageError(f"{name} has no column 'label': fill in the sheet that was written.")
-    given = sheet.select(
-        sample_id=pl.col(key).cast(pl.String),
-        given=pl.col("label").cast(pl.String).str.strip_chars(),
-    ).filter(pl.col("given") != "")
-    given = given.unique(maintain_order=True)
-    if given["sample_id"].is_duplicated().any():
-        twice = given.filter(pl.col("sample_id").is_duplicated())["sample_id"][0]
-        raise UsageError(f"{name}: {twice!r} has two labels. Keep one row for each example.")
-    found = rows.select(pl.col("sample_id").cast(pl.String)).join(
-        given, on="sample_id", how="left", maintain_order="left"
-    )["given"]
+    given = pl.col("label").cast(pl.String).str.strip_chars()
+    found = value_of_each(rows, sheet, pl.when(given != "").then(given), name, "labels")
     if found.null_count():
         raise UsageError(
             f"{name}: {found.null_count()} of {len(rows)} examples have no label, such as "

@@ -3,53 +3,57 @@
 `make_plan` turns a goal into a `Plan`, a record that survives JSON: `draw_subset` needs its recipe,
 readers need its figures and reasons. Every choice that the caller did not make is in `reasons`.
 Document schema: `subset-plan/1`, where the estimand full-set is called `agreement` (how far the
-subset's number may be from the full set's). Beyond reading the rows (seconds for 10 million), the
-cost is milliseconds, up to a second for exact tests.
+subset's number may be from the full set's).
+
+A goal speaks of a simple random sample ("597 examples for plus or minus 4 points"). The units that
+give as much depend on the domain: how many files a unit holds and how alike they are, how much of
+the set is drawn, and how many groups are left to estimate a variance from. They are shared out in
+one of three ways. *Proportional* (S_h = 1) gives every file the same weight, which no metric over
+all examples needs to pay for. *Equal* gives each class what its own target takes, for metrics per
+class. *Neyman* puts units where an earlier model's answers vary most.
+
+What a plan cannot give is known before anything is drawn, while more units, other groups or another
+allocation can still be chosen: targets out of reach, intervals that will be rough, and prices.
+
+Beyond reading the rows (seconds for 10 million), the cost is milliseconds, up to a second for exact
+tests.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
-from audit.stats import Ints
-from audit.subset.allocation import (
-    Allocation,
-    budget_units,
-    choose_allocation,
-    giants_taken,
-    stratum_scale,
-    take_giants,
-)
-from audit.subset.apportionment import FIRST_UNITS
-from audit.subset.document import plain_data
-from audit.subset.estimate import ESTIMANDS, Estimand
-from audit.subset.goal import Goal
-from audit.subset.noise import NoiseRate, accepted_rate
-from audit.subset.plan_limits import (
-    Unreachable,
-    cautions,
-    price_of_looks,
-    unequal_weights,
-    unreachable_targets,
-)
+from audit.statistics.intervals import Floats, Ints
+from audit.subset.draw import PLAN_SCHEMA, Recipe
+from audit.subset.estimate import FEW_DEGREES
+from audit.subset.goal import ESTIMANDS, Estimand, Goal, document_of
 from audit.subset.population import (
+    MEAN,
+    Domain,
+    Figures,
     Population,
-    count_population,
-    merge_small_strata,
+    effective_files,
+    expected_degrees,
+    expected_half_width,
+    paired_files,
     read_population,
 )
-from audit.subset.precision import Figures
-from audit.subset.recipe import SCHEMA, Recipe
-from audit.subset.requirement import Requirement
-from audit.subset.strata import Strata
+from audit.subset.sizes import NoiseRate, connor_difference, smallest_for_good
+from audit.subset.strata import FIRST_UNITS, allocate, merged_strata, scale_for_classes
 
+LEAST_DEVIATION = 0.3
+"""Of the largest S_h: between 0.2 and 0.35 costs the planned model little and protects the next."""
+# From this loss to unequal weights on, a plan for the whole says so.
+UNEQUAL_WEIGHTS = 1.5
 # The document's names for the estimands.
 DOCUMENT_NAMES = {"full-set": "agreement", "generalisation": "generalisation"}
 
@@ -75,6 +79,18 @@ class ClassPlan:
     n: int
     step: float
     estimands: dict[Estimand, Figures]
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """A target that the data cannot give, what it gets instead, and how many more would do."""
+
+    what: str
+    target: float
+    reached: float
+    needs: int
+    more: int
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -112,20 +128,13 @@ class Plan:
 
     def document(self) -> dict[str, Any]:
         """Return the plan as plain data under `subset-plan/1`; NaN becomes null."""
-        content = asdict(self)
-        content["recipe"] = self.recipe.content()
+        content = asdict(self) | {"recipe": self.recipe.content()}
         estimands = {
             DOCUMENT_NAMES[name]: {"estimand": name, **figures}
             for name, figures in content.pop("estimands").items()
         }
-        content = {
-            "schema": SCHEMA,
-            "n": self.n,
-            "hash": self.hash,
-            "estimands": estimands,
-            **content,
-        }
-        return dict(plain_data(content))
+        head = {"n": self.n, "hash": self.hash, "estimands": estimands}
+        return document_of(PLAN_SCHEMA, head | content)
 
     def save(self, path: Path) -> None:
         """Write the document as JSON."""
@@ -148,7 +157,7 @@ def make_plan(
     label_noise: float | NoiseRate | None = None,
     by_label: bool = True,
 ) -> Plan:
-    """Return the plan that meets `goal` on the eligible rows of `frame` (see `audit.subset.frame`).
+    """Return the plan that meets `goal` on the eligible rows of `frame` (`audit.subset.source`).
 
     `by`: columns that form strata with the label; `group`: column of units that are taken whole;
     `allocation`: proportional, neyman (needs predictions) or equal; `merge_strata`: join the
@@ -156,68 +165,240 @@ def make_plan(
     one or two earlier models, for planning values; `label_noise`: rate of wrong labels; `by_label`
     False: the label forms no strata.
     """
-    population, strata = read_population(
-        frame, goal, by, group, deduplicated, predictions, by_label
-    )
-    classes, reasons = population.files["label"].n_unique(), population.reasons
-    noise = accepted_rate(label_noise, classes, population.prior.predictions_differ, reasons)
-    kind = choose_allocation(goal, population, allocation)
-    limit = budget_units(goal, population)
-    if limit is not None and limit < min(FIRST_UNITS * population.N.size, population.total):
+    population = read_population(
+        frame, goal, by=by, group=group, deduplicated=deduplicated, predictions=predictions,
+        by_label=by_label, label_noise=label_noise,
+    )  # fmt: skip
+    kind = choose_allocation(population, allocation)
+    limit = budget_units(population)
+    if limit is not None and limit < population.smallest:
         if not merge_strata:
-            raise _too_few_for_strata(limit, population.N.size)
-        population, strata = _merged_to(limit, goal, population, strata, group)
-    shares, n = _sized(Requirement(goal, population, noise), kind, strata, limit)
-    population, strata = take_giants(population, strata, group, goal, n)
-    if strata.whole_above:
-        reasons.append(giants_taken(population, strata))
-        shares, n = _sized(Requirement(goal, population, noise), kind, strata, limit)
+            raise UsageError(
+                f"{limit} units cannot give two to each of {population.N.size} strata, and a "
+                "stratum with fewer has no interval: ask for at least "
+                f"{FIRST_UNITS * population.N.size}, use fewer --by columns, or add "
+                "--merge-strata."
+            )
+        population = population.under(
+            merged_strata(
+                population.units, population.strata, population.reasons, limit // FIRST_UNITS
+            )
+        )
+    shares, n = _sized(population, kind, limit)
+    population = take_giants(population, n)
+    if population.strata.whole_above:
+        population.reasons.append(_giants_taken(population))
+        shares, n = _sized(population, kind, limit)
     scale = dict(zip(population.units.strata, shares.scale.tolist(), strict=True))
     recipe = Recipe(
-        n, strata, scale, group, deduplicated, kind, confidence=goal.confidence, looks=goal.looks
+        n, population.strata, scale, group, deduplicated, kind, goal.confidence, goal.looks
     )
     return _describe(shares, recipe)
 
 
-def _sized(
-    requirement: Requirement, kind: str, strata: Strata, limit: int | None
-) -> tuple[Allocation, int]:
-    shares = Allocation(requirement, stratum_scale(requirement, kind, strata))
+def choose_allocation(population: Population, asked: str | None) -> str:
+    """Return how units go to strata; the reason is noted where nobody asked for it."""
+    if asked is None:
+        per_class = population.goal.parsed[0] in {"recall", "macro-recall", "specificity"}
+        asked = "equal" if per_class else "proportional"
+        why = "the metric is per class" if per_class else "the metric is over all examples"
+        population.reasons.append(f"Allocation: {asked}, because {why}.")
+    if asked not in ("proportional", "equal", "neyman"):
+        raise UsageError(
+            f"Allocation {asked!r} does not exist: choose proportional, equal or neyman."
+        )
+    if asked == "neyman" and population.prior.first is None:
+        raise UsageError(
+            "Neyman allocation needs to know where a model errs: give --predictions of an "
+            "earlier model, or use proportional allocation."
+        )
+    return asked
+
+
+def budget_units(population: Population) -> int | None:
+    """Return the units that n, or seconds x throughput, pay for; None for a target."""
+    whole, total = population.units.whole, population.total
+    n = population.goal.budget_units(population.M.sum() / population.N.sum() if whole else 1.0)
+    if n is None or n <= total:
+        return n
+    if population.goal.seconds is None:
+        raise UsageError(
+            f"{n} units were asked for and the eligible set has {total}: ask for at most "
+            f"{total}, or evaluate the full set (`audit subset score RUN`)."
+        )
+    population.reasons.append(
+        f"The budget pays for {n} units and the eligible set has {total}: the plan "
+        "takes all of them."
+    )
+    return total
+
+
+def _sized(population: Population, kind: str, limit: int | None) -> tuple[Allocation, int]:
+    shares = Allocation.of(population, kind)
     if limit is not None:
         return shares, limit
-    n, N = shares.size(requirement.goal.estimand), requirement.population.N
-    if strata.whole_above:  # all of them, and two of each other stratum
-        giant = requirement.population.units.strata.index(strata.giants)
-        n = max(n, int(N[giant]) + FIRST_UNITS * (N.size - 1))
+    n, N = shares.size(population.goal.estimand), population.N
+    if population.strata.whole_above:  # all of them, and two of each other stratum
+        n = max(n, int(N[_giants(population)]) + FIRST_UNITS * (N.size - 1))
     return shares, n
 
 
-def _too_few_for_strata(limit: int, strata: int) -> UsageError:
-    return UsageError(
-        f"{limit} units cannot give two to each of {strata} strata, and a stratum with fewer has "
-        f"no interval: ask for at least {FIRST_UNITS * strata}, use fewer --by columns, or add "
-        "--merge-strata."
+# ---- groups that are all taken ----
+
+
+def giant_size(population: Population, n: int) -> int:
+    """Return the size in files above which groups are all taken when `n` are drawn; 0 if none are.
+
+    A group that holds more files than n groups share out (files / n) decides a plain draw by being
+    in it or not. Two at least, so that their stratum has a variance; none where n leaves no two
+    units for each other stratum, and none under a budget of time, which they would exceed.
+    """
+    sizes = population.units.sizes
+    budget = population.goal.seconds
+    if not population.units.whole or budget or n >= population.total or sizes.size < 3:
+        return 0
+    above = int(population.M.sum() // n)
+    if not (sizes > above).any():
+        return 0
+    above = min(above, int(np.partition(sizes, -2)[-2]) - 1)
+    left = n - int((sizes > above).sum())
+    return above if above > 0 and left >= FIRST_UNITS * population.N.size else 0
+
+
+def take_giants(population: Population, n: int) -> Population:
+    """Return the population in which giants, for a draw of `n`, are a stratum taken whole."""
+    above = giant_size(population, n)
+    strata = replace(population.strata, whole_above=above)
+    return population.under(strata) if above else population
+
+
+def _giants(population: Population) -> int:
+    return population.units.strata.index(population.strata.giants)
+
+
+def _giants_taken(population: Population) -> str:
+    giant = _giants(population)
+    share = population.M[giant] / population.M.sum()
+    return (
+        f"{population.N[giant]} groups of more than {population.strata.whole_above} files hold "
+        f"{100 * share:.0f} % of all files: each of them is taken, and the others are drawn."
     )
 
 
-def _merged_to(
-    limit: int, goal: Goal, population: Population, strata: Strata, group: str | None
-) -> tuple[Population, Strata]:
-    files, reasons = population.files, population.reasons
-    at_most = limit // FIRST_UNITS
-    units, strata = merge_small_strata(files, population.units, strata, group, at_most, reasons)
-    merged = count_population(population.eligible, files, units, population.prior, reasons, goal)
-    return merged, strata
+# ---- how many units, and where ----
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A population with the weights S_h by which its units are shared out."""
+
+    population: Population
+    scale: Floats
+
+    @classmethod
+    def of(cls, population: Population, kind: str) -> Allocation:
+        """Return the allocation of a kind; S_h is rounded, so that every machine orders alike."""
+        raw = np.ones(population.N.size)
+        if kind != "proportional":
+            # Neyman (1934), JRSS 97:558: units in proportion to N_h times the deviation there.
+            raw = model_scale(population.p) if kind == "neyman" else _class_scale(population)
+        if population.strata.whole_above:
+            # Large enough that the last unit there precedes any third unit elsewhere.
+            raw[_giants(population)] = 10 * float(population.N.max() * raw.max())
+        return cls(population, np.array([float(f"{v:.9g}") for v in raw]))
+
+    def units_per_stratum(self, n: int) -> Ints:
+        """Return n_h for a subset of `n` units."""
+        return allocate(self.population.N, self.scale, n)
+
+    def expected_units(self, domain: Domain, n_h: Ints) -> Floats:
+        """Return the units of a domain expected among n_h drawn from each stratum."""
+        return np.asarray(n_h * domain.N / self.population.N, float)
+
+    def size(self, estimand: Estimand) -> int:
+        """Return the units that meet the target in every domain, or all that help."""
+        population = self.population
+        domains = [domain for _, domain in population.domains]
+        needs = [(d, min(population.units_for(d, estimand), d.total)) for d in domains]
+        everything = len(domains) == 1 and domains[0].total == population.total
+
+        def meets(n: int) -> bool:
+            n_h = self.units_per_stratum(n)
+            if everything:
+                return n >= population.total or population.is_met(domains[0], n_h, estimand)
+            # Units of one class bring some of the next where strata mix labels: expected counts.
+            return all(self.expected_units(d, n_h).sum() >= need - 1e-9 for d, need in needs)
+
+        limit = population.total if everything and estimand == "full-set" else None
+        return max(population.smallest, smallest_for_good(meets, population.total, limit))
+
+    def figures(
+        self, domain: Domain, n_h: Ints, estimand: Estimand, needed: int | None = None
+    ) -> Figures:
+        """Return what n_h drawn units give for one domain."""
+        expected, goal = self.expected_units(domain, n_h), self.population.goal
+        discordant = self.population.observed(0.0)[1]
+        paired = paired_files(domain, expected, estimand, 1 - goal.alpha)
+        # the smallest difference between two models that these units show with `power`
+        shown = (
+            connor_difference(paired, discordant, goal.alpha, goal.power) if paired > 0 else None
+        )
+        return Figures(
+            round(float(expected.sum())),
+            effective_files(domain, expected, estimand),
+            expected_half_width(domain, expected, estimand, goal.level),
+            math.nan if shown is None else float(shown),
+            needed,
+        )
+
+
+def model_scale(p: Floats) -> Floats:
+    """Return the standard deviations that an earlier model's answers have, none far below the rest.
+
+    Another model errs elsewhere: strata that this one gets all right need units too, or the score's
+    interval must allow for what they do not show.
+    """
+    deviation = np.sqrt(p * (1 - p))
+    return np.maximum(deviation, LEAST_DEVIATION * max(float(deviation.max()), 1e-3))
+
+
+def _class_scale(population: Population) -> Floats:
+    goal, domains = population.goal, population.domains
+    by_mean = domains[0][0] == MEAN
+    if by_mean or domains[0][0] == "all":  # or equal shares were asked for
+        domains = [(label, population.class_domain(label)) for label in population.labels]
+    names = [name for name, _ in domains]
+    rest = len(names)  # the number of the class that no domain is about
+    if names[0].startswith("not "):
+        negative = names[0].removeprefix("not ")
+        code = [rest if label == negative else 0 for label in population.stratum_labels]
+    else:
+        number = {name: i for i, name in enumerate(names)}
+        code = [number.get(label, rest) for label in population.stratum_labels]
+    wanted = np.zeros(rest + 1)
+    for i, (_, domain) in enumerate(domains):
+        # A budget and a mean have no target per class: all get the same. No class can get more than
+        # it has.
+        alike, total = goal.is_budget or by_mean, domain.total
+        wanted[i] = 1.0 if alike else min(population.units_for(domain, goal.estimand), total)
+    return scale_for_classes(population.N, np.array(code), wanted)
+
+
+# ---- what a plan gives ----
 
 
 def _describe(allocation: Allocation, recipe: Recipe) -> Plan:
-    requirement = allocation.requirement
-    goal, population = requirement.goal, requirement.population
-    n_h = allocation.units_per_stratum(recipe.n)
-    by_target = not goal.is_budget
+    population, n_h = allocation.population, allocation.units_per_stratum(recipe.n)
+    goal, eligible = population.goal, population.eligible
     if recipe.n == population.total:
         population.reasons.append("The plan takes every unit: full-set figures are then known.")
-    eligible = population.eligible
+    needed = {e: None if goal.is_budget else allocation.size(e) for e in ESTIMANDS}
+    effect, files = population.domain().cluster_effect, float(population.M.sum())
+    weight_effect = unequal_weights(n_h, population)
+    strata = zip(
+        population.units.strata, population.stratum_labels, population.N.tolist(),
+        population.M.tolist(), n_h.tolist(), allocation.scale.tolist(), strict=True,
+    )  # fmt: skip
     return Plan(
         recipe=recipe,
         metric=goal.metric,
@@ -229,74 +410,125 @@ def _describe(allocation: Allocation, recipe: Recipe) -> Plan:
         n_all=eligible.n_all,
         n_files=len(eligible.files),
         n_units=population.total,
-        estimands=_overall_figures(allocation, n_h),
-        classes=_class_plans(allocation, n_h),
-        strata=_stratum_plans(allocation, n_h),
+        estimands={e: allocation.figures(population.overall, n_h, e, needed[e]) for e in ESTIMANDS},
+        classes=[_class_plan(allocation, label, n_h) for label in population.labels],
+        strata=[StratumPlan(*row) for row in strata],
         excluded=eligible.excluded.to_dicts(),
-        unreachable=unreachable_targets(allocation, n_h) if by_target else [],
-        design=_design_figures(population, n_h),
-        assumptions=_assumptions(requirement),
+        unreachable=[] if goal.is_budget else unreachable_targets(allocation, n_h),
+        design={
+            "rho": population.rho,
+            "cluster_design_effect": effect,
+            "weight_design_effect": weight_effect,
+            "mean_unit_size": files / population.total,
+            "effective_set_size": files / effect,
+        },
+        assumptions=_assumptions(population),
         reasons=[
             *population.reasons,
-            *cautions(requirement, n_h),
+            *cautions(population, n_h, weight_effect),
             *price_of_looks(allocation),
         ],
     )
 
 
-def _overall_figures(allocation: Allocation, n_h: Ints) -> dict[Estimand, Figures]:
-    requirement = allocation.requirement
-    domains = requirement.domains()
-    overall = domains[0][1] if len(domains) == 1 else requirement.population.domain()
-    figures: dict[Estimand, Figures] = {}
-    for estimand in ESTIMANDS:
-        needed = None if requirement.goal.is_budget else allocation.size(estimand)
-        figures[estimand] = allocation.figures(overall, n_h, estimand, needed)
-    return figures
+def _class_plan(allocation: Allocation, label: str, n_h: Ints) -> ClassPlan:
+    domain = allocation.population.class_domain(label)
+    figures = {e: allocation.figures(domain, n_h, e) for e in ESTIMANDS}
+    n = figures["full-set"].n
+    # All files of a group are evaluated, but one file of a duplicate group.
+    evaluated = n * (domain.files_per_unit if allocation.population.units.whole else 1.0)
+    return ClassPlan(label, domain.total, n, 1 / evaluated if n else float("nan"), figures)
 
 
-def _stratum_plans(allocation: Allocation, n_h: Ints) -> list[StratumPlan]:
-    population = allocation.requirement.population
-    columns = (
-        population.units.strata, population.stratum_labels, population.N.tolist(),
-        population.M.tolist(), n_h.tolist(), allocation.scale.tolist(),
-    )  # fmt: skip
-    return [StratumPlan(*row) for row in zip(*columns, strict=True)]
-
-
-def _class_plans(allocation: Allocation, n_h: Ints) -> list[ClassPlan]:
-    population = allocation.requirement.population
-    result = []
-    for label in population.labels:
-        domain = population.class_domain(label)
-        figures = {e: allocation.figures(domain, n_h, e) for e in ESTIMANDS}
-        n = figures["full-set"].n
-        # All files of a group are evaluated, but one file of a duplicate group.
-        evaluated = n * (domain.files_per_unit if population.units.whole else 1.0)
-        step = 1 / evaluated if n else float("nan")
-        result.append(ClassPlan(label, domain.total, n, step, figures))
-    return result
-
-
-def _design_figures(population: Population, n_h: Ints) -> dict[str, float]:
-    effect, files = population.domain().cluster_effect, float(population.M.sum())
-    return {
-        "rho": population.rho,
-        "cluster_design_effect": effect,
-        "weight_design_effect": unequal_weights(n_h, population),
-        "mean_unit_size": files / population.total,
-        "effective_set_size": files / effect,
-    }
-
-
-def _assumptions(requirement: Requirement) -> dict[str, float]:
-    goal, population = requirement.goal, requirement.population
+def _assumptions(population: Population) -> dict[str, float]:
+    goal = population.goal
     values = {
         "p": population.planning_share, "discordant": population.discordant, "power": goal.power,
     }  # fmt: skip
-    if requirement.noise is not None:
-        values |= {"label_noise": requirement.noise.rate}
+    if population.noise is not None:
+        values |= {"label_noise": population.noise.rate}
         if goal.detect:
-            observed, psi = requirement.observed_difference()
+            observed, psi = population.observed(goal.detect)
             values |= {"difference_on_noisy_labels": observed, "discordant_on_noisy_labels": psi}
     return values
+
+
+# ---- what a plan cannot give ----
+
+
+def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
+    """Return the targets that all units of a domain together do not meet."""
+    population, goal = allocation.population, allocation.population.goal
+    target = goal.half_width or goal.detect or 0.0
+    kind = "a difference of" if goal.detect else "a half-width of"
+    # One answer of n moves a share by 1/n: a finer target is met in the formula only.
+    step = math.ceil(1 / target - 1e-9)
+    # A full-set share is known at n = N however fine; a difference is still counted in answers.
+    coarse = bool(goal.detect) or goal.estimand == "generalisation"
+    result = []
+    for name, domain in population.domains:
+        needs, units = population.units_for(domain, goal.estimand), domain.total
+        too_fine = coarse and units < step
+        if needs <= units and not too_fine:
+            continue
+        figures = allocation.figures(domain, n_h, goal.estimand)
+        reached = figures.detectable_difference if goal.detect else figures.half_width
+        needs = max(needs, step) if too_fine else needs
+        why = f"; one of {units} units is already {100 / units:.2g} points" if too_fine else ""
+        gets = f"it gets {100 * reached:.3g} points"
+        sentence = (
+            f"{'the set' if name == 'all' else name}: {kind} {100 * target:.3g} points is "
+            f"unreachable with {units} units{why}; "
+            f"{'nothing can be told' if math.isnan(reached) else gets}, and {needs - units} more "
+            f"units ({needs} in all) would reach it."
+        )
+        result.append(Unreachable(name, target, reached, needs, needs - units, sentence))
+    return result
+
+
+def unequal_weights(n_h: Ints, population: Population) -> float:
+    """Return n sum w^2 / (sum w)^2, the loss from unequal weights: Kish (1965), section 11.7."""
+    weight = np.repeat(population.N / np.maximum(n_h, 1), np.minimum(n_h, 1)) * 1.0
+    units = n_h[n_h > 0]
+    return float(units.sum() * (units * weight**2).sum() / (units * weight).sum() ** 2)
+
+
+def cautions(population: Population, n_h: Ints, effect: float) -> list[str]:
+    """Return what a score of this plan will suffer from: unequal weights, too few groups.
+
+    `effect`: the loss from unequal weights.
+    """
+    n = int(n_h.sum())
+    if n >= population.total:
+        return []
+    if population.domains[0][0] == "all" and effect > UNEQUAL_WEIGHTS:
+        return [
+            f"Warning: the rows will have unequal weights (design effect {effect:.2f}): for "
+            f"{population.goal.metric}, {math.ceil(n / effect)} units in proportion to the strata "
+            "tell as much."
+        ]
+    # Single files have as many degrees of freedom as files: only groups can have too few.
+    degrees = expected_degrees(population.domain(), n_h)
+    if degrees >= FEW_DEGREES:
+        return []
+    return [
+        f"Warning: {n} groups of these sizes are worth about {degrees + 1:.0f} equal ones: "
+        f"with fewer than {FEW_DEGREES:g} degrees of freedom intervals and verdicts are rough. "
+        "Draw more groups, or group by something finer."
+    ]
+
+
+def price_of_looks(allocation: Allocation) -> list[str]:
+    """Return what several comparisons cost in units, as a sentence; empty for one comparison."""
+    population, goal = allocation.population, allocation.population.goal
+    if goal.looks == 1 or goal.is_budget:
+        return []
+    # The plan for one comparison is hypothetical: its reasons are not this plan's.
+    silent = replace(population, reasons=[], goal=replace(goal, looks=1))
+    one = replace(allocation, population=silent).size(goal.estimand)
+    many = allocation.size(goal.estimand)
+    return [
+        f"{goal.looks} comparisons fixed in advance: Bonferroni at {goal.alpha:.4g} each takes "
+        f"{many} units where one comparison takes {one}. This does not cover models that are "
+        "chosen by their scores on this subset: confirm those on a fresh draw."
+    ]

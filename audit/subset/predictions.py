@@ -6,11 +6,18 @@ A prediction file is any table (CSV, Parquet, JSON lines, `.npz`) with one row a
 columns. Everything is matched by example, so
 shuffled, partial or padded batches cannot bias a score: an example that was predicted twice alike
 counts once, and one without a prediction is refused, counted wrong or dropped, as the caller says.
+
+A model's output is an array with one row an example and one column a class. An `.npz` file holds it
+as `probabilities` beside `ids` and `classes` (names, in the order of the columns); other arrays of
+one number an example, such as `loss`, become columns of their own. In JSON lines `probabilities` is
+an object from class to number. Where a table has probabilities and no predicted label, the label
+is the class with the largest one, and the confidence is that probability.
 """
 
 from __future__ import annotations
 
 import difflib
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +27,6 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
-from audit.subset.frame import UNLABELLED
-from audit.subset.probabilities import (
-    PROBABILITY,
-    read_arrays,
-    with_columns_by_class,
-    with_likeliest,
-)
 
 IDS = ("sample_id", "id", "path", "file", "filename")
 LABELS = ("prediction", "predicted_label", "predicted", "pred")
@@ -34,10 +34,11 @@ TEXT = ("label", "stratum", "unit_id", "plan_hash")
 CONFIDENCES = ("confidence", "score", "probability")
 MISSING_RULES = ("refuse", "wrong", "drop")
 Missing = Literal["refuse", "wrong", "drop"]
-UNKNOWN_RULES = ("refuse", "wrong")
 Unknown = Literal["refuse", "wrong", "refuse-similar"]
 """What a predicted class is that the set does not have: refused, wrong, or refused if it is one of
 the set's but for case and blanks (a plan's earlier model may know more classes than the set)."""
+# The class of every example of a set whose classes are not known yet.
+UNLABELLED = "(unlabelled)"
 SHOWN = 5
 
 
@@ -120,6 +121,25 @@ def find_column(table: pl.DataFrame, choices: tuple[str, ...], name: str, what: 
     )
 
 
+def value_of_each(
+    rows: pl.DataFrame, table: pl.DataFrame, value: pl.Expr, name: str, what: str
+) -> pl.Series:
+    """Return the value that a table has for each row, by id or else by path; null without one.
+
+    Raises UsageError for an example that has two of `what`.
+    """
+    key = find_column(table, IDS, name, "id")
+    given = table.select(key=pl.col(key).cast(pl.String), value=value).drop_nulls("value")
+    given = given.unique(maintain_order=True)
+    twice = given.filter(pl.col("key").is_duplicated())["key"]
+    if len(twice):
+        raise UsageError(f"{name}: {twice[0]!r} has two {what}. Keep one row for each example.")
+    ids = rows["sample_id"].cast(pl.String)
+    found = ids.is_in(given["key"].implode()).any()
+    wanted = pl.DataFrame({"key": ids if found or "path" not in rows else rows["path"]})
+    return wanted.join(given, on="key", how="left", maintain_order="left")["value"]
+
+
 def _check_probability(table: pl.DataFrame, column: str, name: str) -> None:
     values = table[column]
     bad = table.filter(values.is_null() | values.is_nan() | (values < 0) | (values > 1))
@@ -146,10 +166,12 @@ def _once_each(table: pl.DataFrame, name: str) -> pl.DataFrame:
 class Matched:
     """Predictions aligned with the rows that are scored; `table` has one row for each of them.
 
-    `missing` rows have no prediction (null); `unknown` keys match no row.
+    `hit` is 1.0 for a right prediction, 0.0 for a wrong one, NaN for a dropped example; `missing`
+    rows have no prediction (null); `unknown` keys match no row.
     """
 
     table: pl.DataFrame
+    hit: np.ndarray
     missing: int
     unknown: list[str] = field(default_factory=list)
     unknown_count: int = 0
@@ -183,6 +205,7 @@ def match(
     unknown_class: Unknown = "refuse",
 ) -> Matched:
     """Return predictions for each row of `rows` (sample_id, path, label), by id or else by path."""
+    predictions = standard_columns(predictions, name)
     if missing not in MISSING_RULES:
         raise UsageError(f"--missing is {missing!r}: choose {', '.join(MISSING_RULES)}.")
     keys = predictions["key"].implode()
@@ -209,7 +232,9 @@ def match(
             "Predict them, or choose --missing wrong or --missing drop."
         )
     _check_classes(rows["label"], table["prediction"], name, unknown_class)
-    return Matched(table, absent, unknown[:SHOWN].to_list(), len(unknown))
+    hit = (rows["label"] == table["prediction"]).cast(pl.Float64)
+    hit = hit.fill_null(0.0 if missing == "wrong" else float("nan"))
+    return Matched(table, hit.to_numpy(), absent, unknown[:SHOWN].to_list(), len(unknown))
 
 
 def _check_classes(labels: pl.Series, predicted: pl.Series, name: str, rule: Unknown) -> None:
@@ -251,7 +276,70 @@ def _meant(answer: str, plain: Mapping[str, str]) -> str:
     return f" (did you mean {plain[found[0]]!r}?)" if found else ""
 
 
-def right_answers(rows: pl.DataFrame, matched: Matched, missing: Missing = "refuse") -> np.ndarray:
-    """Return 1.0 for a right prediction, 0.0 for a wrong one, NaN for a dropped example."""
-    hit = (rows["label"] == matched.prediction).cast(pl.Float64)
-    return hit.fill_null(0.0 if missing == "wrong" else float("nan")).to_numpy()
+# ---- probabilities ----
+
+
+PROBABILITY = "prob_"
+NESTED = "probabilities"
+ARRAY_IDS, ARRAY_CLASSES = "ids", "classes"
+
+
+def read_arrays(path: Path) -> pl.DataFrame:
+    """Read an `.npz` file into a table; raises UsageError for a missing or misshaped array."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise UsageError(
+            f"{path} cannot be read as arrays ({str(error).splitlines()[0]}): write it with "
+            "numpy.savez, ids and classes as arrays of text."
+        ) from error
+    if ARRAY_IDS not in arrays or arrays[ARRAY_IDS].ndim != 1:
+        raise UsageError(
+            f"{path} has no array 'ids' with one id an example; it has {', '.join(arrays)}. Save "
+            "it with numpy.savez(path, ids=..., probabilities=..., classes=...)."
+        )
+    count = arrays[ARRAY_IDS].size
+    columns: dict[str, np.ndarray] = {"sample_id": arrays.pop(ARRAY_IDS).astype(str)}
+    if NESTED in arrays:
+        columns |= _by_class(
+            arrays.pop(NESTED), arrays.pop(ARRAY_CLASSES, np.array([])), count, path
+        )
+    columns |= {k: v for k, v in arrays.items() if v.ndim == 1 and v.size == count}
+    return pl.DataFrame(columns)
+
+
+def _by_class(
+    values: np.ndarray, classes: np.ndarray, count: int, path: Path
+) -> dict[str, np.ndarray]:
+    if values.ndim != 2 or values.shape != (count, classes.size):
+        raise UsageError(
+            f"{path}: 'probabilities' has the shape {values.shape} for {count} ids and "
+            f"{classes.size} classes. Give one row an example, one column a class, and their names."
+        )
+    return {f"{PROBABILITY}{name}": values[:, k] for k, name in enumerate(classes.astype(str))}
+
+
+def with_columns_by_class(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table with one `prob_` column a class where it has them nested in one column."""
+    nested_type = table.schema.get(NESTED)
+    if not isinstance(nested_type, pl.Struct):
+        return table
+    names = [field.name for field in nested_type.fields]
+    nested = [pl.col(NESTED).struct.field(n).alias(f"{PROBABILITY}{n}") for n in names]
+    return table.with_columns(nested).drop(NESTED)
+
+
+def with_likeliest(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table of probabilities with its likeliest class, and its probability, as answers."""
+    columns = [c for c in table.columns if c.startswith(PROBABILITY)]
+    if not columns:
+        return table
+    values = np.nan_to_num(
+        table.select(columns).cast(pl.Float64, strict=False).to_numpy(), nan=-1.0
+    )
+    names = np.array([c.removeprefix(PROBABILITY) for c in columns])
+    answers = table.with_columns(prediction=pl.Series(names[values.argmax(axis=1)]))
+    if "confidence" in table.columns or values.size == 0:
+        return answers
+    return answers.with_columns(confidence=pl.Series(np.maximum(values.max(axis=1), 0.0)))

@@ -14,30 +14,26 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from audit import stats
 from audit.errors import UsageError
-from audit.stats import Floats
+from audit.statistics.intervals import Floats, alpha_for_looks
 from audit.subset.baseline import Baseline
-from audit.subset.design import Design, MetricEstimate, estimate_share
-from audit.subset.document import plain_data
+from audit.subset.compare import Comparison, Pairing, compare_metric, compare_right, noise_sentence
 from audit.subset.draw import planned_level
-from audit.subset.estimate import ESTIMANDS, Estimand
-from audit.subset.goal import parse_metric
-from audit.subset.outcome import MetricScore, Outcome, estimate_metric, is_linearised
+from audit.subset.goal import ESTIMANDS, Estimand, document_of, parse_metric
+from audit.subset.metrics import (
+    LINEARISED,
+    Design,
+    MetricEstimate,
+    MetricScore,
+    Outcome,
+    estimate_metric,
+    estimate_share,
+)
 from audit.subset.predictions import (
     Matched,
     Missing,
     Unknown,
     match,
-    right_answers,
-    standard_columns,
-)
-from audit.subset.verdict import (
-    Comparison,
-    Pairing,
-    compare_metric,
-    compare_right,
-    noise_sentence,
 )
 
 SCHEMA = "subset-score/1"
@@ -86,10 +82,7 @@ class Score:
         for model in content["models"]:
             if not model["with_baseline"]:
                 del model["with_baseline"]
-        return {"schema": SCHEMA, **dict(plain_data(content))}
-
-
-# ---- the score ----
+        return document_of(SCHEMA, content)
 
 
 def score_subset(
@@ -120,30 +113,26 @@ def score_subset(
         raise UsageError(f"{len(predictions)} prediction files were given: score takes one or two.")
     design = Design.of(rows)
     confidence, looks = planned_level(rows, confidence, looks)
-    level = 1 - stats.alpha_for_looks(confidence, looks)
+    level = 1 - alpha_for_looks(confidence, looks)
     matched = [
-        match(design.rows, standard_columns(table, name), name, missing, unknown)
+        match(design.rows, table, name, missing, unknown)
         for table, name in zip(predictions, names, strict=False)
     ]
-    outcomes = _outcomes(design, matched, missing)
+    outcomes = _outcomes(design, matched)
     if len(outcomes) == 2 and metrics[0] == "recall":
         raise UsageError(
             "recall is one number per class, and two models are compared on one number: give "
             "recall:CLASS, or macro-recall, the mean over the classes."
         )
-    metrics = _each_metric(metrics, design)
+    # `recall` of no class is that of every class
+    each = [f"recall:{label}" for label in design.rows["label"].unique().sort()]
+    metrics = [one for metric in metrics for one in (each if metric == "recall" else [metric])]
     models = [
-        _score_model(
-            outcome,
-            name,
-            metrics,
-            level,
-            user_metrics or {},
-            aligned.notes(name, missing),
-            baseline,
-        )
-        for outcome, name, aligned in zip(outcomes, names, matched, strict=False)
+        _score_model(outcome, name, metrics, level, user_metrics or {}, baseline)
+        for outcome, name in zip(outcomes, names, strict=False)
     ]
+    for model, one in zip(models, matched, strict=True):
+        model.notes[:0] = one.notes(model.name, missing)
     pairing = Pairing(design, names, metrics[0], level, power)
     comparison = _comparison(outcomes, pairing, label_noise) if len(outcomes) == 2 else None
     suspected = int(design.rows["suspected_mislabel"].sum())
@@ -153,20 +142,12 @@ def score_subset(
     )  # fmt: skip
 
 
-def _each_metric(metrics: Sequence[str], design: Design) -> list[str]:
-    """Return the metrics, with `recall` of no class as that of every class."""
-    labels = design.rows["label"].unique().sort().to_list()
-    each = [f"recall:{label}" for label in labels]
-    return [one for metric in metrics for one in (each if metric == "recall" else [metric])]
-
-
-def _outcomes(design: Design, matched: list[Matched], missing: Missing) -> list[Outcome]:
-    hits = [right_answers(design.rows, aligned, missing) for aligned in matched]
+def _outcomes(design: Design, matched: list[Matched]) -> list[Outcome]:
     # Two models are compared on the same examples: one dropped for either is dropped for both.
-    counts = np.all([~np.isnan(hit) for hit in hits], axis=0).astype(float)
+    counts = np.all([~np.isnan(one.hit) for one in matched], axis=0).astype(float)
     return [
-        Outcome(design, np.nan_to_num(hit), counts, aligned.prediction, aligned.table)
-        for hit, aligned in zip(hits, matched, strict=True)
+        Outcome(design, np.nan_to_num(one.hit), counts, one.prediction, one.table)
+        for one in matched
     ]
 
 
@@ -176,7 +157,6 @@ def _score_model(
     metrics: Sequence[str],
     confidence: float,
     user_metrics: dict[str, UserMetric],
-    notes: list[str],
     baseline: Baseline | None,
 ) -> ModelScore:
     every = np.ones(outcome.hit.size)
@@ -184,20 +164,16 @@ def _score_model(
     scores = [outcome.score(metric, confidence, every) for metric in metrics]
     scores += [_score_user_metric(outcome, m, f, confidence) for m, f in user_metrics.items()]
     without = [] if clean.all() else [outcome.score(m, confidence, clean) for m in metrics]
-    notes = [*notes, *_cautions(scores)]
+    notes = [
+        f"The interval of {score.metric} is {caution}."
+        for score in scores
+        if (caution := score.estimands["generalisation"].caution)
+    ]
     known = [baseline.score(outcome, m, confidence) for m in metrics] if baseline else []
     return ModelScore(
         name, scores, without, _class_counts(outcome, confidence), notes,
         [score for score in known if score is not None],
     )  # fmt: skip
-
-
-def _cautions(metrics: list[MetricScore]) -> list[str]:
-    return [
-        f"The interval of {metric.metric} is {caution}."
-        for metric in metrics
-        if (caution := metric.estimands["generalisation"].caution)
-    ]
 
 
 def _score_user_metric(
@@ -223,23 +199,17 @@ def _class_counts(outcome: Outcome, confidence: float) -> list[ClassScore]:
     for label in labels.unique().sort().to_list():
         own = (labels == label).to_numpy().astype(float) * outcome.counts
         n, right_ones = int(own.sum()), int((own * outcome.hit).sum())
-        recall = {
-            e: estimate_share(outcome.design, outcome.hit, own, e, confidence) for e in ESTIMANDS
-        }
-        result.append(ClassScore(label, right_ones, n, recall, _count_sentence(right_ones, n)))
+        recall = estimate_share(outcome.design, outcome.hit, own, confidence)
+        more = f"one more right answer moves recall by {100 / max(n, 1):.1f} points"
+        sentence = f"{right_ones} of {n} right; {more}" if n else "no example with a prediction"
+        result.append(ClassScore(label, right_ones, n, recall, sentence))
     return result
-
-
-def _count_sentence(right_ones: int, n: int) -> str:
-    if n == 0:
-        return "no example with a prediction"
-    return f"{right_ones} of {n} right; one more right answer moves recall by {100 / n:.1f} points"
 
 
 def _comparison(outcomes: list[Outcome], pairing: Pairing, label_noise: float | None) -> Comparison:
     first, second = outcomes
     name, label = parse_metric(pairing.metric)
-    if name == "precision" or is_linearised(name):
+    if name == "precision" or name in LINEARISED:
         return compare_metric(pairing, first, second)
     top, bottom = first.share_terms(name, label)
     other, _ = second.share_terms(name, label)

@@ -1,23 +1,38 @@
-"""One share: from a half-width to a sample size, and back.
+"""From a target to a number of independent examples, and back: one share, two models, wrong labels.
 
-The interval is the one that `score` prints. Exact widths are sawteeth in n: a size is the smallest
-n from which on *every* larger n meets the target, so that one example more never breaks a promise.
-Shares are in [0, 1]; sizes are whole examples of a simple random sample; `audit.subset.precision`
-turns them into sizes of the design at hand. Milliseconds each.
+Everything here is about a simple random sample of single files, whose intervals and tests are those
+that `score` prints; `audit.subset.population` turns its sizes into those of the design at hand.
+Exact widths and the power of tests on counts are sawteeth in n: a size is the smallest n from which
+on *every* larger n meets the target, so that one example more never breaks a promise. Shares are in
+[0, 1]. Milliseconds each, up to a second for a size by enumeration.
+
+Wrong labels that are independent of the models shrink every difference and blur the disagreement,
+so a plan that ignores them promises power it does not have. For noise that leans towards confusable
+classes there is no formula, only a bound on how far it can move a difference.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from audit import stats
 from audit.errors import UsageError
-from audit.stats import Floats
+from audit.statistics.intervals import (
+    Floats,
+    Ints,
+    clopper_pearson,
+    effective_n,
+    hypergeometric_limits,
+    wilson_share,
+)
+
+# ---- one share ----
+
 
 # Below this sampling fraction the score interval on the effective size follows the exact limits;
 # above it the few unseen examples make the distribution too coarse for a normal approximation.
@@ -35,9 +50,9 @@ def share_limits(share: ArrayLike, n: ArrayLike, confidence: float = 0.95) -> tu
     where that is wider. All of it is known at n = inf: no width.
     """
     value, size = np.broadcast_arrays(np.asarray(share, float), np.asarray(n, float))
-    low, high = stats.wilson_share(value, size, confidence)
+    low, high = wilson_share(value, size, confidence)
     finite = np.where(np.isfinite(size), size, 1.0)
-    exact_low, exact_high = stats.clopper_pearson(value * finite, finite, confidence)
+    exact_low, exact_high = clopper_pearson(value * finite, finite, confidence)
     few_right, few_wrong = (
         np.isfinite(size) & (part * finite < RARE_ANSWERS) for part in (value, 1 - value)
     )
@@ -61,7 +76,7 @@ def half_width(
         return np.asarray((high - low) / 2)
     result = np.zeros(size.shape)
     small = size < EXACT_FROM_FRACTION * population
-    result[small] = half_width(stats.effective_n(size[small], population), p, confidence)
+    result[small] = half_width(effective_n(size[small], population), p, confidence)
     result[~small] = _exact_half_width(size[~small], p, confidence, population)
     return result
 
@@ -71,7 +86,7 @@ def _exact_half_width(size: Floats, p: float, confidence: float, population: int
     whole = np.minimum(np.floor(size).astype(np.int64), population)
     widths = []
     for successes in (np.floor(p * whole), np.ceil(p * whole)):
-        low, high = stats.hypergeometric_limits(successes, whole, population, confidence)
+        low, high = hypergeometric_limits(successes, whole, population, confidence)
         widths.append((high - low) / (2 * population))
     return np.maximum(*widths)
 
@@ -126,3 +141,184 @@ def smallest(meets: Callable[[int], bool], low: int, high: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if meets(middle) else (middle + 1, high)
     return high
+
+
+# ---- two models on the same examples ----
+
+
+# Connor's formula is used where the power that the test really has is this near the target.
+CONNOR_SLACK = 0.015
+
+
+def connor_n(
+    difference: float, discordant: float, alpha: float = 0.05, power: float = 0.8
+) -> float:
+    """Return the paired examples at which McNemar's test finds `difference`.
+
+    Connor (1987), Biometrics 43:207. `discordant` is the share of examples on which exactly one
+    model is right. Not rounded: callers scale it by design effects first.
+    """
+    if not 0 < difference <= 1:
+        raise UsageError(f"A difference of {difference} cannot be planned for: give 0 < D <= 1.")
+    if not difference <= discordant <= 1:
+        raise UsageError(
+            f"A difference of {difference:g} needs at least as large a share of examples on which "
+            f"the two models differ, and that share is {discordant:g}: ask for a smaller --detect, "
+            "or give --discordant or two prediction files that differ more."
+        )
+    from scipy.stats import norm
+
+    z_a, z_b = norm.isf(alpha / 2), norm.ppf(power)
+    # One pair's change is +1, 0 or -1: its variance is psi if there is no difference (the test's
+    # own assumption, hence z_a) and psi - d^2 if there is one (what power is about, hence z_b).
+    deviation = math.sqrt(max(discordant - difference**2, 0.0))
+    return float(((z_a * math.sqrt(discordant) + z_b * deviation) / difference) ** 2)
+
+
+@lru_cache(maxsize=256)  # a plan asks for the same size many times
+def paired_n(
+    difference: float, discordant: float, alpha: float = 0.05, power: float = 0.8
+) -> tuple[float, str]:
+    """Return the paired examples to plan for, and the reason for the method that gave them.
+
+    Connor's formula, unless the test's exact power at that size is more than `CONNOR_SLACK` off
+    (one model wins nearly every disagreement): then by enumeration.
+    """
+    formula = connor_n(difference, discordant, alpha, power)
+    reached = mcnemar_power(math.ceil(formula), difference, discordant, alpha)
+    if abs(reached - power) <= CONNOR_SLACK:
+        return formula, "Connor (1987), for McNemar's test"
+    return mcnemar_n(difference, discordant, alpha, power), (
+        f"McNemar's test, n by enumeration (Connor's {math.ceil(formula)} would reach a power of "
+        f"{reached:.3f})"
+    )
+
+
+def connor_difference(
+    n: ArrayLike, discordant: float, alpha: float = 0.05, power: float = 0.8
+) -> Floats:
+    """Return the smallest difference that `n` pairs detect: `connor_n` solved for the difference.
+
+    NaN where even a model that is right wherever the two differ would not be told apart.
+    """
+    from scipy.stats import norm
+
+    size = np.asarray(n, float)
+    z_a, z_b = norm.isf(alpha / 2), norm.ppf(power)
+    # Squaring connor_n's equation leaves a quadratic in d / sqrt(psi); this is its positive root.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        root = z_a * np.sqrt(size) + z_b * np.sqrt(size - z_a**2 + z_b**2)
+        difference = math.sqrt(discordant) * root / (size + z_b**2)
+        difference = np.where(np.isinf(size), 0.0, difference)
+    return np.where(difference <= discordant, difference, np.nan)
+
+
+def mcnemar_power(n: int, difference: float, discordant: float, alpha: float = 0.05) -> float:
+    """Return the exact power of McNemar's test, summed over the number of discordant examples."""
+    from scipy.stats import binom
+
+    # Counts outside these quantiles change the power by less than 1e-9 and would dominate the cost.
+    low, high = binom.ppf([1e-10, 1 - 1e-10], n, discordant).astype(int)
+    counts = np.arange(max(low, 0), high + 1)
+    chance = binom.pmf(counts, n, discordant)
+    # Given m discordant examples, the better model wins each with chance (1 + d/psi) / 2.
+    share = (1 + difference / discordant) / 2
+    return float(chance @ _rejection_probability(counts, share, alpha))
+
+
+def _rejection_probability(counts: Ints, share: float, alpha: float) -> Floats:
+    from scipy.stats import binom, norm
+
+    # The test rejects where the smaller of the two counts is at most (m - z sqrt(m)) / 2.
+    critical = np.floor((counts - norm.isf(alpha / 2) * np.sqrt(counts)) / 2)
+    critical = np.where(counts > 0, critical, -1.0)
+    lower = binom.cdf(critical, counts, share)
+    return np.asarray(lower + binom.cdf(critical, counts, 1 - share))
+
+
+def mcnemar_n(difference: float, discordant: float, alpha: float = 0.05, power: float = 0.8) -> int:
+    """Return the smallest n from which on the test's exact power stays at `power`, enumerated."""
+    start = math.ceil(connor_n(difference, discordant, alpha, power))
+
+    def meets(n: int) -> bool:
+        return mcnemar_power(n, difference, discordant, alpha) >= power
+
+    n = smallest(meets, max(1, start // 2), 3 * start + 100)
+    # Bisection may stop on any tooth of the saw, so the sizes around it are tried one by one.
+    margin = 40 + math.isqrt(n)
+    failing = [m for m in range(max(1, n - margin), n + margin) if not meets(m)]
+    return failing[-1] + 1 if failing else n - margin
+
+
+@dataclass(frozen=True)
+class NoiseRate:
+    """A rate of wrong labels with its interval and where it comes from, in words."""
+
+    rate: float
+    low: float
+    high: float
+    source: str
+    automatic: bool = False
+
+
+def _check_rate(eta: float, classes: int) -> None:
+    if not 0 <= eta < (classes - 1) / classes:
+        raise UsageError(
+            f"A label-noise rate of {eta:g} leaves no signal with {classes} classes: "
+            f"give a rate from 0 to below {(classes - 1) / classes:.3g}."
+        )
+
+
+def accepted_rate(
+    given: float | NoiseRate | None,
+    classes: int,
+    predictions_differ: float | None,
+    reasons: list[str],
+) -> NoiseRate | None:
+    """Return the rate to plan with, None for none; `reasons` gets the sentence that explains it."""
+    if given is None:
+        return None
+    rate = given if isinstance(given, NoiseRate) else NoiseRate(given, given, given, "stated")
+    _check_rate(rate.rate, classes)
+    # A rate that may be 0 would make a plan larger for noise that nobody has shown to be there.
+    if rate.automatic and rate.low <= 0:
+        reasons.append(
+            f"Label noise: not used, because the interval of {rate.source} "
+            f"({rate.low:.3f} to {rate.high:.3f}) includes 0."
+        )
+        return None
+    # Models may disagree on more examples than the discordant ones: unknown counts as all.
+    bound = noise_bound(rate.rate, 1.0 if predictions_differ is None else predictions_differ)
+    reasons.append(
+        f"Label noise: rate {rate.rate:.3f} ({rate.source}), taken as uniform and independent "
+        f"of the models. If wrong labels lean towards confusable classes there is no formula: "
+        f"they may shift a difference by up to {bound:.3f}, and a difference below that is not "
+        "guaranteed under class-dependent noise."
+    )
+    return rate
+
+
+def noisy_difference(
+    difference: float, discordant: float, eta: float, classes: int, both_wrong: float
+) -> tuple[float, float]:
+    """Return the difference and the discordant share as they appear under wrong labels.
+
+    A share `eta` of labels is replaced by another class, each as likely, whatever the models say:
+    d' = d (1 - eta K/(K-1)); psi' = psi (1 - eta (K-2)/(K-1)) + 2 r eta/(K-1). `both_wrong` is r,
+    the share on which both models are wrong and differ.
+    """
+    if classes < 2:
+        raise UsageError(f"Label noise needs at least 2 classes, and the set has {classes}.")
+    _check_rate(eta, classes)
+    # A label moves with chance eta to one of K - 1 others, so an answer that was right stays right
+    # with chance 1 - eta and one that was wrong becomes right with chance eta/(K - 1): the
+    # difference shrinks by their gap. Examples on which both models are wrong, and differ, become
+    # discordant when the new label is what one of the two said.
+    others = classes - 1
+    smaller = difference * (1 - eta * classes / others)
+    return smaller, discordant * (1 - eta * (classes - 2) / others) + 2 * both_wrong * eta / others
+
+
+def noise_bound(eta: float, predictions_differ: float) -> float:
+    """Return 2 min(eta, share on which predictions differ): what any label noise may do to d."""
+    return 2 * min(eta, predictions_differ)

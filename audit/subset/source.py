@@ -1,14 +1,29 @@
-"""From a run to the frame that subsets are planned on: one query, one group-by, nothing decided.
+"""The eligible set F: where files come from, which count in an evaluation, and why others do not.
 
-What is left out of an evaluation set, and why, is written here and nowhere else: files that cannot
-be read, files whose picture is also in the training split (the same pixels, or a near-duplicate
-that the audit verified), and pictures that carry two labels. Exact copies within the split become
-duplicate groups. Suspected mislabels are marked and stay.
+The library's input is one plain polars frame, one row a file:
+
+| column | type | meaning |
+|---|---|---|
+| sample_id | str | unique name of the file (required) |
+| path | str | where it is (default: the id) |
+| label | str | class; a file without one is left out, with that reason (required) |
+| content_hash | str | hash of the bytes, hexadecimal; null: the id stands in |
+| excluded_reason | str | why the file is not eligible; null: it is |
+| duplicate_group | str | name of its group of pixel-identical files; null: none |
+| suspected_mislabel | bool | kept, but marked; scores come with and without them |
+| any other | | usable for `by` and `group` |
+
+`frame_from_run` makes it from a run: left out are files that cannot be read, files whose picture is
+also in the training split (the same pixels, or a near-duplicate that the audit verified), and
+pictures that carry two labels. `frame_from_list` makes it from a CSV or Parquet file with an id and
+a class, without scan and picture. Filters and group-bys over columns: 10 million rows take a few
+seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +32,131 @@ import polars as pl
 from audit.errors import UsageError
 from audit.run.generations import open_run
 from audit.run.store import Store, identifier
+from audit.subset.predictions import IDS, UNLABELLED, find_column, read_table
+
+# ---- the eligible set ----
+
+
+REQUIRED = ("sample_id", "label")
+DEFAULTS: dict[str, pl.Expr] = {
+    "path": pl.col("sample_id"),
+    "content_hash": pl.lit(None, pl.String),
+    "excluded_reason": pl.lit(None, pl.String),
+    "duplicate_group": pl.lit(None, pl.String),
+    "suspected_mislabel": pl.lit(False),
+}
+NO_LABEL = "no label"
+MISSING = "(missing)"
+
+
+@dataclass(frozen=True)
+class EligibleSet:
+    """F (`files`, rows of the frame) and what was `excluded` (sample_id, path, reason)."""
+
+    files: pl.DataFrame
+    excluded: pl.DataFrame
+
+    @property
+    def n_all(self) -> int:
+        """Files before exclusions."""
+        return len(self.files) + len(self.excluded)
+
+
+def select_eligible(
+    frame: pl.DataFrame, deduplicated: bool = False, keep: Sequence[str] | None = None
+) -> EligibleSet:
+    """Return F: files with a label and no reason against them, optional columns filled in.
+
+    `deduplicated` leaves one file of each duplicate group (the smallest hash) in F: the target is
+    then the metric over distinct pictures. `keep` limits the columns beyond the named ones.
+    """
+    full = _checked(frame)
+    if keep is not None:
+        wanted = {*REQUIRED, *DEFAULTS, *keep}
+        full = full.select(c for c in full.columns if c in wanted)
+    reason = pl.coalesce(
+        "excluded_reason", pl.when(pl.col("label").is_null()).then(pl.lit(NO_LABEL))
+    )
+    full = full.with_columns(reason=reason).drop("excluded_reason")
+    if deduplicated:
+        full = _without_copies(full)
+    excluded = full.filter(pl.col("reason").is_not_null()).select("sample_id", "path", "reason")
+    files = full if excluded.is_empty() else full.filter(pl.col("reason").is_null())
+    if files.is_empty():
+        raise UsageError(
+            f"No file is eligible: all {len(full)} are excluded or have no label. Check the split "
+            "name and the labels, or run `audit report` to see what was found."
+        )
+    return EligibleSet(files.drop("reason"), excluded)
+
+
+def _checked(frame: pl.DataFrame) -> pl.DataFrame:
+    missing = [name for name in REQUIRED if name not in frame.columns]
+    if missing:
+        raise UsageError(
+            f"The frame has no column {missing[0]!r}; it has {', '.join(frame.columns[:12])}. "
+            "Rename the column that holds it."
+        )
+    fill = [value.alias(name) for name, value in DEFAULTS.items() if name not in frame.columns]
+    full = frame.with_columns(fill).with_columns(
+        pl.col("label").cast(pl.String), pl.col("suspected_mislabel").fill_null(False)
+    )
+    if full["sample_id"].null_count():
+        raise UsageError("Some rows have no sample_id: give every file a unique id.")
+    ids = full["sample_id"]
+    # Distinct hashes prove distinct ids at a third of the memory; equal ones prove nothing.
+    if ids.hash().n_unique() < len(ids) and (repeated := len(ids) - ids.n_unique()):
+        example = ids.filter(ids.is_duplicated())[0]
+        raise UsageError(
+            f"{repeated} sample ids occur more than once, such as {example!r}: ids must be unique."
+        )
+    return full
+
+
+def _without_copies(full: pl.DataFrame) -> pl.DataFrame:
+    grouped = full.filter(pl.col("duplicate_group").is_not_null() & pl.col("reason").is_null())
+    originals = representatives(grouped)["sample_id"]
+    in_group = pl.col("duplicate_group").is_not_null()
+    copy = in_group & ~pl.col("sample_id").is_in(originals.implode())
+    return full.with_columns(
+        pl.when(pl.col("reason").is_null() & copy)
+        .then(pl.lit("copy of a kept file (deduplicated estimand)"))
+        .otherwise(pl.col("reason"))
+        .alias("reason")
+    )
+
+
+def representatives(grouped: pl.DataFrame, key: str = "content_hash") -> pl.DataFrame:
+    """Return the one row of each duplicate group that names and represents it."""
+    # The smallest hash does not depend on file names or on the order of the rows, and leaves the
+    # chance to be drawn alone: the smallest of m random numbers would favour large groups.
+    return grouped.sort("duplicate_group", key, "sample_id", nulls_last=True).unique(
+        "duplicate_group", keep="first", maintain_order=True
+    )
+
+
+def checked_column(files: pl.DataFrame, name: str) -> pl.Series:
+    """Return a column to stratify, group or compare by; raises UsageError if it is unusable."""
+    if name not in files.columns:
+        hidden = {"excluded_reason", "duplicate_group", "content_hash", "sample_id", "path"}
+        raise UsageError(
+            f"There is no column {name!r} to stratify or group by. There are: "
+            f"{', '.join(c for c in files.columns if c not in hidden)}."
+        )
+    column = files[name]
+    if column.dtype.is_float() and column.is_nan().any():
+        raise UsageError(
+            f"Column {name!r} is NaN for {int(column.is_nan().sum())} of {len(column)} files: fill "
+            "the values in, set them to null, or choose another column."
+        )
+    return column
+
+
+# ---- from a run ----
+
 
 UNREADABLE = "unreadable file"
 TRAIN = ["train", "training"]
-IN_TRAIN = "also in the training split"
-NEAR_TRAIN = "a near-duplicate is in the training split (SPLIT001)"
-CONFLICT = "identical pictures with different labels"
 # Columns of the `images` view that say where a file is or what it hashes to, not what it shows.
 NOT_PROPERTIES = {
     "uri", "source", "mtime_ns", "ctime_ns", "pixel_hash", "phash", "dhash", "phash256", "error",
@@ -34,7 +168,7 @@ NOT_PROPERTIES = {
 def frame_from_run(
     run: Path, split: str | None = "test", extra: Sequence[str] = ()
 ) -> pl.DataFrame:
-    """Return the frame of `audit.subset.frame` for one split of a run (None: all files).
+    """Return the frame of this file for one split of a run (None: all files).
 
     `group` is the manifest's group column; measured features keep their names and can be used with
     `--by`. `extra` names further columns that must exist.
@@ -62,7 +196,8 @@ def _suspected(store: Store) -> set[str]:
     rows = store.rows(
         "SELECT DISTINCT s.sample_id FROM findings f JOIN finding_samples s USING (fingerprint) "
         # A subject `id@hash` is about one picture; renaming a whole class is not a mislabel of it.
-        "WHERE f.action = 'relabel' AND f.subject LIKE '%@%'"
+        # BOX003 and BOX006: one of its boxes has a wrong class.
+        "WHERE (f.action = 'relabel' OR f.code IN ('BOX003', 'BOX006')) AND f.subject LIKE '%@%'"
     )
     return {str(row["sample_id"]) for row in rows}
 
@@ -121,10 +256,56 @@ def _with_reasons(table: pl.DataFrame, near: set[str]) -> pl.DataFrame:
         pl.when(~pl.col("shown").fill_null(False))
         .then(pl.lit(UNREADABLE))
         .when("leaked")
-        .then(pl.lit(IN_TRAIN))
+        .then(pl.lit("also in the training split"))
         .when("beside")
-        .then(pl.lit(NEAR_TRAIN))
+        .then(pl.lit("a near-duplicate is in the training split (SPLIT001)"))
         .when("conflict")
-        .then(pl.lit(CONFLICT))
+        .then(pl.lit("identical pictures with different labels"))
     )
     return table.with_columns(reason.alias("excluded_reason"))
+
+
+# ---- from a list ----
+
+
+CLASSES = ("label", "class", "target", "y")
+
+
+def frame_from_list(
+    path: Path, split: str | None = None, extra: Sequence[str] = (), *, unlabelled: bool = False
+) -> pl.DataFrame:
+    """Return the frame of this file for a list of examples (split None: all of them).
+
+    A list without a `split` column is one set. `extra` names columns that must exist.
+    """
+    table = read_table(path, "list of examples")
+    table = table.rename({find_column(table, IDS, str(path), "id"): "sample_id"}).with_columns(
+        pl.col("sample_id").cast(pl.String)
+    )
+    table = _of_split(table, split, path)
+    absent = [name for name in extra if name not in table.columns]
+    if absent:
+        raise UsageError(
+            f"{path} has no column {absent[0]!r}; it has {', '.join(table.columns[:12])}."
+        )
+    return table.with_columns(label=pl.lit(UNLABELLED) if unlabelled else _classes(table, path))
+
+
+def _of_split(table: pl.DataFrame, split: str | None, path: Path) -> pl.DataFrame:
+    if split is None or "split" not in table.columns:
+        return table
+    chosen = table.filter(pl.col("split").cast(pl.String) == split)
+    if chosen.is_empty():
+        there = ", ".join(table["split"].cast(pl.String).unique().drop_nulls().sort()[:12])
+        raise UsageError(f"{path} has no split {split!r}; its splits: {there}.")
+    return chosen
+
+
+def _classes(table: pl.DataFrame, path: Path) -> pl.Expr:
+    label = next((c for c in CLASSES if c in table.columns), None)
+    if label is None:
+        raise UsageError(
+            f"{path} has no class column ({', '.join(CLASSES)}): rename the one that holds it, or "
+            "add --unlabelled to choose what to label."
+        )
+    return pl.col(label).cast(pl.String)

@@ -6,15 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from audit.subset.baseline import MetricCheck
+from audit.subset.compare import Comparison
 from audit.subset.curve import Curve
-from audit.subset.design import MetricEstimate
 from audit.subset.draw import Subset
-from audit.subset.equivalent_size import MetricCheck
-from audit.subset.outcome import MetricScore
+from audit.subset.metrics import MetricEstimate, MetricScore
 from audit.subset.plan import Plan
-from audit.subset.precision import Figures
+from audit.subset.population import Figures
 from audit.subset.score import ClassScore, ModelScore, Score
-from audit.subset.verdict import Comparison
 
 SHOWN_EXCLUDED = 20
 SHOWN_ROWS = 40
@@ -38,9 +37,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 def points_text(value: float) -> str:
     """Format a share as points, `-` where there is none."""
     return "-" if not math.isfinite(value) else f"{100 * value:.2f}"
-
-
-# ---- plan ----
 
 
 def plan_text(plan: Plan) -> str:
@@ -136,9 +132,6 @@ def _design_lines(plan: Plan) -> Iterator[str]:
         )
 
 
-# ---- draw ----
-
-
 def draw_text(subset: Subset, metric: MetricCheck | None) -> str:
     """Return a draw for a reader: size, notes, what it is equivalent to."""
     lines = [
@@ -149,9 +142,6 @@ def draw_text(subset: Subset, metric: MetricCheck | None) -> str:
     if metric is not None:
         lines.append(metric.sentence)
     return "\n".join(lines)
-
-
-# ---- score ----
 
 
 def score_text(score: Score) -> str:
@@ -220,9 +210,6 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     if comparison.mcnemar_p is not None:
         yield f"  McNemar's test: p = {comparison.mcnemar_p:.4g}"
     yield from (f"  {note}" for note in comparison.notes)
-
-
-# ---- curve ----
 
 
 def curve_text(curve: Curve) -> str:

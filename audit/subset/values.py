@@ -13,28 +13,29 @@ model is not 0 in a sample: what noise alone gives is printed beside it and allo
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 from scipy.stats import binom
 from scipy.stats import t as student
 
-from audit import stats
 from audit.errors import UsageError
-from audit.stats import Floats
-from audit.subset.baseline import WholeSet
-from audit.subset.design import Design
-from audit.subset.document import plain_data
+from audit.statistics.intervals import Floats, z_value
+from audit.subset.baseline import Known, fit_known, known_on, places
 from audit.subset.draw import planned_level
-from audit.subset.estimate import ESTIMANDS, Estimand, Ratio, degrees_of_freedom
-from audit.subset.intervals import FEW_DEGREES
-from audit.subset.predictions import IDS, find_column, match, right_answers, standard_columns
-from audit.subset.probabilities import PROBABILITY
-from audit.subset.regression import Known, fit_known
+from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom
+from audit.subset.goal import ESTIMANDS, Documented, Estimand
+from audit.subset.metrics import Design
+from audit.subset.predictions import (
+    IDS,
+    PROBABILITY,
+    find_column,
+    match,
+    value_of_each,
+)
 
-SCHEMA = "subset-values/1"
 BRIER, CALIBRATION = "brier", "ece"
 GROUPS = 15
 SKEWED = 0.5
@@ -62,9 +63,10 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Measures:
+class Measures(Documented):
     """The measures of a subset; `deviation` is that of one example, for the next plan."""
 
+    SCHEMA = "subset-values/1"
     n_files: int
     n_units: int
     population_units: int
@@ -73,34 +75,23 @@ class Measures:
     measures: list[Measure]
     notes: list[str] = field(default_factory=list)
 
-    def document(self) -> dict[str, Any]:
-        """Return the measures as plain data under `subset-values/1`; infinity becomes null."""
-        return {"schema": SCHEMA, **dict(plain_data(asdict(self)))}
 
-
-# ---- the values of the rows ----
-
-
-def aligned_values(rows: pl.DataFrame, table: pl.DataFrame, column: str, name: str) -> Floats:
-    """Return a column of `table` for each row of a subset (or of F), by id or path.
+def row_numbers(rows: pl.DataFrame, table: pl.DataFrame, column: str, name: str) -> Floats:
+    """Return a number for each row of a subset (or of F): a column, by id or path, or `brier` from
+    the probabilities.
 
     Raises UsageError where a row has no finite number.
     """
-    key = find_column(table, IDS, name, "id")
+    if column == BRIER and column not in table.columns:
+        return brier_values(rows["label"], match(rows, table, name).table)
     if column not in table.columns:
+        find_column(table, IDS, name, "id")
         raise UsageError(
             f"{name} has no column {column!r}; it has {', '.join(table.columns[:12])}."
         )
-    numbers = table.select(
-        key=pl.col(key).cast(pl.String), value=pl.col(column).cast(pl.Float64, strict=False)
-    ).unique(maintain_order=True)
-    if numbers["key"].is_duplicated().any():
-        twice = numbers.filter(pl.col("key").is_duplicated())["key"][0]
-        raise UsageError(f"{name}: {twice!r} has two numbers. Keep one row for each example.")
-    by = "sample_id" if rows["sample_id"].is_in(numbers["key"].implode()).any() else "path"
-    values = rows.select(key=pl.col(by)).join(numbers, on="key", how="left", maintain_order="left")[
-        "value"
-    ]
+    values = value_of_each(
+        rows, table, pl.col(column).cast(pl.Float64, strict=False), name, "numbers"
+    )
     bad = values.is_null() | ~values.fill_null(0.0).is_finite()
     if bad.any():
         raise UsageError(
@@ -108,14 +99,6 @@ def aligned_values(rows: pl.DataFrame, table: pl.DataFrame, column: str, name: s
             f"{rows['sample_id'].filter(bad)[0]!r}. Give a number for each of them."
         )
     return values.to_numpy()
-
-
-def row_numbers(rows: pl.DataFrame, table: pl.DataFrame, number: str, name: str) -> Floats:
-    """Return a number for each row: a column, or `brier` from the probabilities."""
-    if number in table.columns or number != BRIER:
-        return aligned_values(rows, table, number, name)
-    matched = match(rows, standard_columns(table, name), name)
-    return brier_values(rows["label"], matched.table)
 
 
 def brier_values(labels: pl.Series, table: pl.DataFrame) -> Floats:
@@ -134,9 +117,6 @@ def brier_values(labels: pl.Series, table: pl.DataFrame) -> Floats:
     return total
 
 
-# ---- estimates ----
-
-
 def estimate_mean(
     design: Design, values: Floats, confidence: float, known: Known | None = None
 ) -> dict[Estimand, ValueEstimate]:
@@ -151,16 +131,24 @@ def estimate_mean(
         unit = Known(known.values / scale, known.means / scale)
         r = fit_known(design, y, ones, unit).ratio
     value = low + scale * float(r.value)
-    result: dict[Estimand, ValueEstimate] = {}
-    for estimand in ESTIMANDS:
-        if estimand == "full-set" and design.complete:
-            result[estimand] = ValueEstimate(value, value, value, known=True)
-            continue
+
+    def limits(estimand: Estimand) -> tuple[float, float, str]:
         down, up, caution = _mean_limits(design, r, y, estimand, confidence)
-        result[estimand] = ValueEstimate(
-            value, value - scale * down, value + scale * up, False, caution
-        )
-    return result
+        return value - scale * down, value + scale * up, caution
+
+    return _estimates(design, value, limits)
+
+
+def _estimates(
+    design: Design, value: float, limits: Callable[[Estimand], tuple[float, float, str]]
+) -> dict[Estimand, ValueEstimate]:
+    """Return a value with its limits (low, high, caution), which is known of a whole set."""
+    estimates: dict[Estimand, ValueEstimate] = {}
+    for estimand in ESTIMANDS:
+        known = estimand == "full-set" and design.complete
+        low, high, caution = (value, value, "") if known else limits(estimand)
+        estimates[estimand] = ValueEstimate(value, low, high, known, caution)
+    return estimates
 
 
 def _mean_limits(
@@ -183,7 +171,7 @@ def _mean_limits(
 
 def _estimate_skewness(design: Design, y: Floats, mean: float) -> float:
     """Return the skewness of the weighted mean: that of one unit over the root of their number."""
-    unit = np.bincount(design.unit, design.weight * (y - mean), design.n_units)
+    unit = design.totals(design.weight * (y - mean))
     squares = float((unit**2).sum())
     return float((unit**3).sum()) / squares**1.5 if squares > 0 else 0.0
 
@@ -205,25 +193,17 @@ def estimate_quantile(
     ranked, share = values[order], np.cumsum(design.weight[order]) / design.weight.sum()
     value = _at_share(ranked, share, q)
     r = design.ratio((values <= value).astype(float), np.ones(values.size))
-    result: dict[Estimand, ValueEstimate] = {}
-    for estimand in ESTIMANDS:
-        if estimand == "full-set" and design.complete:
-            result[estimand] = ValueEstimate(value, value, value, known=True)
-            continue
-        below, above = _order_limits(r, q, estimand, confidence)
-        result[estimand] = ValueEstimate(
-            value, _at_share(ranked, share, below), _at_share(ranked, share, above)
-        )
-    return result
+    below, tail = float(r.value), (1 - confidence) / 2
 
+    def limits(estimand: Estimand) -> tuple[float, float, str]:
+        # Order statistics of as many independent examples as the share below it rests on.
+        variance = float(r.variance[estimand])
+        observed = below * (1 - below) / variance if variance > 0 else math.inf
+        n = max(math.floor(min(observed, float(r.base_n[estimand]))), 1)
+        low, high = float(binom.ppf(tail, n, q)) / n, float(binom.ppf(1 - tail, n, q) + 1) / n
+        return _at_share(ranked, share, low), _at_share(ranked, share, high), ""
 
-def _order_limits(r: Ratio, q: float, estimand: Estimand, confidence: float) -> tuple[float, float]:
-    # Order statistics of as many independent examples as the share below the quantile rests on.
-    share, variance = float(r.value), float(r.variance[estimand])
-    observed = share * (1 - share) / variance if variance > 0 else math.inf
-    n = max(math.floor(min(observed, float(r.base_n[estimand]))), 1)
-    tail = (1 - confidence) / 2
-    return float(binom.ppf(tail, n, q)) / n, float(binom.ppf(1 - tail, n, q) + 1) / n
+    return _estimates(design, value, limits)
 
 
 def _at_share(ranked: Floats, share: Floats, q: float) -> float:
@@ -255,19 +235,13 @@ def estimate_calibration(
         noise += weight * math.sqrt(2 / math.pi * max(float(r.variance["generalisation"]), 0.0))
         sign += own * np.sign(mean)
     r = design.ratio(sign * gap, np.ones(order.size))
-    z = stats.z_value(confidence)
-    result: dict[Estimand, ValueEstimate] = {}
-    for estimand in ESTIMANDS:
-        if estimand == "full-set" and design.complete:
-            result[estimand] = ValueEstimate(value, value, value, known=True)
-            continue
-        error = math.sqrt(max(float(r.variance[estimand]), 0.0))
-        low, high = max(value - z * error - noise, 0.0), min(value + z * error, 1.0)
-        result[estimand] = ValueEstimate(value, low, high)
-    return result, noise
+    z = z_value(confidence)
 
+    def limits(estimand: Estimand) -> tuple[float, float, str]:
+        error = z * math.sqrt(max(float(r.variance[estimand]), 0.0))
+        return max(value - error - noise, 0.0), min(value + error, 1.0), ""
 
-# ---- a subset measured ----
+    return _estimates(design, value, limits), noise
 
 
 def measure_subset(
@@ -277,7 +251,7 @@ def measure_subset(
     *,
     quantiles: tuple[float, ...] = (),
     confidence: float | None = None,
-    baseline: tuple[WholeSet, pl.DataFrame] | None = None,
+    baseline: tuple[Design, pl.DataFrame] | None = None,
     name: str = "the numbers",
 ) -> Measures:
     """Measure one number per example on drawn rows: its mean, and the quantiles asked for.
@@ -287,44 +261,33 @@ def measure_subset(
     column of an earlier model for all of it, on which the mean is regressed.
     """
     confidence = planned_level(rows, confidence)[0]
-    stats.check_level(confidence, "--confidence")
     design = Design.of(rows)
     if column == CALIBRATION and column not in table.columns:
         return _calibration(design, table, confidence, name)
     values = row_numbers(design.rows, table, column, name)
-    measures = [
-        Measure(f"mean {column}", estimate_mean(design, values, confidence), "Hall's interval"),
-    ]
+    mean = estimate_mean(design, values, confidence)
+    measures = [Measure(f"mean {column}", mean, "Hall's interval")]
     if baseline is not None:
         whole, earlier = baseline
-        old = row_numbers(whole.design.rows, earlier, column, "the baseline")
-        known = Known(old[whole.places(design)], whole.means(old, np.ones(old.size)))
-        measures.append(
-            Measure(
-                f"mean {column} with the baseline",
-                estimate_mean(design, values, confidence, known),
-                "regression on the baseline's numbers, Hall's interval",
-            )
-        )
-    measures += [
-        Measure(
-            f"quantile {q:g} of {column}",
-            estimate_quantile(design, values, q, confidence),
-            "Woodruff's interval",
-        )
-        for q in quantiles
-    ]
+        old = row_numbers(whole.rows, earlier, column, "the baseline")
+        known = known_on(whole, places(whole, design), old, np.ones(old.size))
+        mean = estimate_mean(design, values, confidence, known)
+        how = "regression on the baseline's numbers, Hall's interval"
+        measures.append(Measure(f"mean {column} with the baseline", mean, how))
+    for q in quantiles:
+        found = estimate_quantile(design, values, q, confidence)
+        measures.append(Measure(f"quantile {q:g} of {column}", found, "Woodruff's interval"))
     return _measures(design, values, confidence, measures)
 
 
 def _calibration(design: Design, table: pl.DataFrame, confidence: float, name: str) -> Measures:
-    matched = match(design.rows, standard_columns(table, name), name)
+    matched = match(design.rows, table, name)
     if "confidence" not in matched.table.columns:
         raise UsageError(
             f"{name}: the calibration error needs a `confidence` column, or one prob_<class> "
             "column a class."
         )
-    hit, stated = right_answers(design.rows, matched), matched.table["confidence"].to_numpy()
+    hit, stated = matched.hit, matched.table["confidence"].to_numpy()
     estimates, noise = estimate_calibration(design, hit, stated, confidence)
     method = f"{GROUPS} groups of equal size"
     found = _measures(design, hit - stated, confidence, [Measure(CALIBRATION, estimates, method)])
@@ -355,7 +318,7 @@ def units_for_mean(
     """
     if not (deviation > 0 and half_width > 0 and math.isfinite(deviation / half_width)):
         raise UsageError("--deviation and --half-width must be finite and greater than 0.")
-    plain = (stats.z_value(confidence) * deviation / half_width) ** 2
+    plain = (z_value(confidence) * deviation / half_width) ** 2
     for _ in range(5):  # Student's quantile depends on the size: a few rounds settle it
         quantile = float(student.isf((1 - confidence) / 2, max(plain - 1, 1)))
         plain = (quantile * deviation / half_width) ** 2

@@ -2,7 +2,7 @@
 
 While it is open the keys are its own: arrows turn to the cards beside it, K keeps, D drops, U takes
 back, Z zooms, and in the labelling mode 1 to 9 are classes. The page behind it has none, so that no
-key decides about what is not shown. All but Z go through the queue (`picture_queue`); the buttons
+key decides about what is not shown. All but Z go through the queue; the buttons
 do the same where it is not drawn yet.
 """
 
@@ -17,24 +17,20 @@ import streamlit as st
 from audit.browse.boxes import load_boxes
 from audit.browse.images import cards
 from audit.browse.pictures import LONGEST, view
-from audit.printable import visible, visible_frame
 from audit.records import Action
 from audit.report.file_card import FileCard, make_file_card
 from audit.report.wording import ON_DISK, as_sentence, counted, number_text
+from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.deciding import decide_selected, label_picture, undo
 from audit.ui.gallery import BESIDE
 from audit.ui.opened import Opened, answering, cached, open_chosen_run, safely, show_said
-from audit.ui.picture_queue import show_picture_queue
+from audit.ui.queue import show_picture_queue
+from preflight.terminal import visible
 
 KEYED = 9  # classes that have a digit
 ZOOMED = "image is zoomed"
 ZOOM_LONGEST, ZOOM_HEIGHT = 2400, 620  # px
-
-
-def open_image(sample: str) -> None:
-    """Ask for the image's dialogue: the link names it."""
-    link.put(image=sample)
 
 
 def dialogue() -> None:
@@ -128,7 +124,7 @@ def _keys(run: Opened, sample: str) -> list[str]:
     with st.container(horizontal=True):
         for label, key, verb in (("Keep", "K", Action.KEEP), ("Drop", "D", Action.DROP)):
             _key(label, key, partial(decide_selected, run, [sample], verb))
-        _key("Undo", "U", partial(undo, run.run), disabled=run.ledger.last is None)
+        _key("Undo", "U", partial(undo, run), disabled=run.ledger.last is None)
         _key("Zoom", "Z", _zoom)
         for label, key, there in (("Previous", "Left", before), ("Next", "Right", after)):
             _key(label, key, partial(link.put, image="".join(there)), disabled=not there)

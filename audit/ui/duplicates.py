@@ -1,35 +1,62 @@
-"""Duplicates: groups side by side with what differs, keeper rules with a preview, and the overlap
-of the splits.
+"""Duplicates: groups side by side with what differs, keeper rules with a preview, any two compared,
+and the overlap of the splits as a matrix.
 
 Keys: 1 to 9 the copy that stays, K the rule chooses, D drop the selected, F false positive, U take
-back, N next group, P previous.
-"""
+back, N next group, P previous."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
+import altair as alt
+import polars as pl
 import streamlit as st
 
 from audit.browse import findings as browse
 from audit.browse.findings import FindingFilter, OpenedFinding
-from audit.report.wording import counted
+from audit.browse.images import Card
+from audit.browse.overview import overlap_matrix
+from audit.browse.pictures import PictureDifference, difference
+from audit.records import Action
+from audit.report.pair_card import PairCard, evidence_lines, show_pair
+from audit.report.wording import counted, number_text, size_text
+from audit.sources.tables import visible_frame
 from audit.ui import html, link
+from audit.ui.deciding import (
+    button,
+    choose_rule,
+    decide_finding,
+    explained,
+    marks,
+    proposed,
+    record_rule,
+    rule_for_all,
+    rule_of_link,
+    would_drop,
+)
 from audit.ui.detail import dialogue
-from audit.ui.duplicate_group import group
-from audit.ui.findings import COLUMNS, page_buttons
-from audit.ui.fragment import make_fragment, page_changed
-from audit.ui.keeper_rule import choose_rule, rule_for_all
-from audit.ui.listed import list_of_link
-from audit.ui.listing import ListRow, show_listing
-from audit.ui.opened import Opened, open_chosen_run
-from audit.ui.split_overlap import show_overlap
+from audit.ui.findings import (
+    COLUMNS,
+    go_on,
+    pick,
+    selected,
+    step,
+    step_from,
+    turn_pages,
+    write_head,
+)
+from audit.ui.frame import make_fragment, page_changed
+from audit.ui.gallery import place, show_gallery
+from audit.ui.listing import ListColumn, ListRow, finding_row, list_of_link, show_listing
+from audit.ui.opened import Opened, cached, open_chosen_run
+from audit.ui.queue import DIGITS, copies_left, show_queue
+from preflight.terminal import visible
 
 VIEWS = ("Groups", "Overlap of splits")
 CODES = ("DUP003", "DUP002", "DUP001", "SPLIT001")
 FAMILY = ("DUP", "SPLIT001")
 STATUSES = ("open", "decided", "waived", "all")
-SIZE = 24
 
 
 def page() -> None:
@@ -48,13 +75,8 @@ def page() -> None:
 
 @make_fragment
 def _body(run: Opened) -> None:
-    """Draw the list, the rule and the open group."""
     filters = _asked()
-    with run.store() as store:
-        listed = list_of_link(store, filters, SIZE, "group")
-    with st.container():  # what is below keeps its place
-        if listed.said:
-            html.notice(listed.said)
+    listed = list_of_link(run, filters, "group")
     current = listed.current
     if current is None:
         _nothing(filters)
@@ -116,7 +138,6 @@ def _offered(facet: Mapping[str, int], name: str) -> list[str]:
 
 
 def _asked() -> FindingFilter:
-    """Return the filter that the link holds."""
     status = link.chosen_option("status", STATUSES)
     return FindingFilter(
         codes=(link.get("code"),) if link.get("code") in CODES else FAMILY,
@@ -139,28 +160,247 @@ def _nothing(filters: FindingFilter) -> None:
         html.empty("No group fits these filters.", "Widen them, or look at another status.")
 
 
-# ---- the list ----
-
-
 def _list(rows: browse.Rows, total: int, current: OpenedFinding) -> None:
     html.paragraph(counted(total, "group"), "quiet small")
     lines = [
-        ListRow(
-            row.fingerprint,
-            {
-                "severity": row.severity.value,
-                "code": row.code,
-                "about": f"{(row.first or '').rsplit('/', 1)[-1]} and {row.n_samples - 1:,} more",
-                "status": "" if row.status == "open" else row.status,
-            },
-            row.status != "open",
-        )
+        finding_row(row, f"{(row.first or '').rsplit('/', 1)[-1]} and {row.n_samples - 1:,} more")
         for row in rows.rows
     ]
     show_listing("groups list", COLUMNS, lines, _open, current.finding.fingerprint)
-    page_buttons(rows)
+    turn_pages(rows)
 
 
 def _open(fingerprint: str) -> None:
     page_changed()
     link.put(finding=fingerprint)
+
+
+def group(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None:
+    """Draw the open group; `filters` is the list that Next goes on in."""
+    found = current.finding
+    write_head(current)
+    proposal = proposed(run, found.code, (found.fingerprint,))
+    picked = selected(current)
+    _group_bar(run, filters, current, proposal, picked)
+    show_gallery(
+        run,
+        "group members",
+        current.members,
+        marks=marks(proposal) | dict(run.ledger.by_sample),
+        on_pick=pick,
+        picked=picked,
+        lines=partial(_card_lines, copies_left(run, current.members)[:DIGITS]),
+        width=230 if len(current.members) <= 4 else 170,
+    )
+    if proposal is not None and proposal["keep"].null_count():
+        why = explained(proposal["why"].drop_nulls()[0])
+        html.notice(f"The rule leaves this group open: {why}.")
+    _compare(run, current)
+    with st.expander("Evidence"):
+        html.write_html(html.value_table({k: number_text(v) for k, v in found.evidence.items()}))
+
+
+def _card_lines(keyed: Sequence[str], card: Card) -> list[str]:
+    key = f"{keyed.index(card.id) + 1} · " if card.id in keyed else ""
+    quality = f" · quality {card.jpeg_quality}" if card.jpeg_quality else ""
+    sharp = f"sharpness {number_text(card.sharpness)}" if card.sharpness is not None else ""
+    return [
+        f"{key}{place(card)}",
+        size_text(card.width, card.height, card.n_bytes),
+        f"{card.format or 'no format'}{quality}",
+        sharp,
+    ]
+
+
+def _group_bar(
+    run: Opened,
+    filters: FindingFilter,
+    current: OpenedFinding,
+    proposal: pl.DataFrame | None,
+    picked: list[str],
+) -> None:
+    fingerprint = current.finding.fingerprint
+    then = partial(step, run, filters, current.place)
+    go = partial(go_on, run, filters, current.place)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        # Their keys and clicks are the queue's: Streamlit makes one of several presses.
+        button(
+            "Keep by the rule `K`",
+            "apply rule",
+            partial(record_rule, run, proposal, then),
+            disabled=not would_drop(proposal),
+            help_="Drops the copies marked drop (rule).",
+        )
+        label = f"Drop {counted(len(picked), 'selected')} `D`" if picked else "Drop selected `D`"
+        button(
+            label,
+            "drop selected",
+            lambda: decide_finding(run, fingerprint, Action.DROP, samples=picked, then=then),
+            disabled=not picked,
+        )
+        button(
+            "False positive `F`",
+            "waive group",
+            lambda: decide_finding(run, fingerprint, Action.FALSE_POSITIVE, then=then, once=True),
+        )
+        button("Previous", "previous group", partial(go, back=True), shortcut="P")
+        button("Next", "next group", go, shortcut="N", primary=True)
+    show_queue(run, filters, current, picked, partial(step_from, run, filters), rule_of_link())
+
+
+# ---- two of a group ----
+
+
+def _compare(run: Opened, current: OpenedFinding) -> None:
+    members = {card.id: card for card in current.members}
+    if len(members) < 2:
+        return
+    st.header("Compare two")
+    names = list(members)
+    left, right = st.columns(2)
+    with left:
+        first = link.choose("First", "a", names, any_=None, shown=visible)
+    with right:
+        second = link.choose(
+            "Second", "b", [n for n in names if n != first], any_=None, shown=visible
+        )
+    shown = _difference(run.key, first, second, members[first], members[second])
+    if shown.error:
+        html.empty("No difference image", shown.error)
+        return
+    for side, data, title in zip(
+        st.columns(3),
+        (shown.first, shown.second, shown.difference),
+        ("First", "Second", "Difference, 4 times as strong"),
+        strict=True,
+    ):
+        with side:
+            st.image(data, width="stretch", alt=title)
+            html.paragraph(title, "quiet small")
+    html.write_html(html.value_table(_evidence(shown, _pair(run.key, first, second, run))))
+
+
+@cached
+def _difference(key: str, first: str, second: str, _a: Card, _b: Card) -> PictureDifference:
+    return difference(_a, _b)
+
+
+@cached
+def _pair(key: str, first: str, second: str, _run: Opened) -> PairCard:
+    return show_pair(_run.run, first, second)
+
+
+def _evidence(shown: PictureDifference, pair: PairCard) -> Sequence[tuple[str, str]]:
+    stored = dict(evidence_lines(pair))
+    rows = [("verdict", stored["verdict"])]
+    if pair.transformation and pair.kind == "near":
+        rows.append(("what changed", f"{pair.transformation} (first to second)"))
+    rows.append(
+        (
+            "difference",
+            f"{shown.mean:.1f} grey levels of 255 on average, where both reach "
+            f"({shown.covered:.0%} of the first); second laid over: {shown.said}",
+        )
+    )
+    names = ("hashes", "log odds", "similarity")
+    return rows + [(name, stored[name]) for name in names if name in stored]
+
+
+# ---- the overlap of the splits ----
+
+
+OVERLAP_COLUMNS = (
+    ListColumn("of", "Files of"),
+    ListColumn("in", "also in"),
+    ListColumn("files", "Files", "number", "7rem"),
+    ListColumn("share", "Share", "bar", "7rem"),
+)
+FULL = 0.2  # leaked share of the darkest colour; light text begins at half of it
+NOTHING = "#88888818"  # of a cell in which nothing is shared: hardly there, light or dark
+
+
+def show_overlap(run: Opened) -> None:
+    """Draw the matrix, and the way to the groups behind it."""
+    matrix = run.ask(overlap_matrix)
+    if matrix.is_empty():
+        html.empty(
+            "This dataset has fewer than two splits with pictures.",
+            "There is nothing that could leak from one into another.",
+        )
+        return
+    html.paragraph(
+        "Of the files of a row's split, how many show a picture that the column's split "
+        "shows too: by bytes, by pixels, or as a verified near-duplicate."
+    )
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        st.altair_chart(heat_of_splits(matrix), width="stretch")
+    with right:
+        _rows(matrix)
+    said = [c.completeness for c in run.report().checks if c.code == "SPLIT001"]
+    for sentence in filter(None, said):
+        html.paragraph(sentence, "quiet small")
+    st.button("See the leaking groups", on_click=partial(link.put, view=None, code="SPLIT001"))
+
+
+def _rows(matrix: pl.DataFrame) -> None:
+    """Draw the cells as rows, the largest share first: a click opens the groups of both splits."""
+    cells = matrix.sort("share", descending=True, maintain_order=True).rows(named=True)
+    lines = [
+        ListRow(
+            str(place),
+            {
+                "of": cell["of"],
+                "in": cell["in"],
+                "files": f"{cell['shared']:,} of {cell['files']:,}",
+                "share": {"share": cell["share"], "text": f"{cell['share']:.1%}"},
+            },
+            settled=not cell["shared"],
+        )
+        for place, cell in enumerate(cells)
+    ]
+
+    def opened(place: str) -> None:
+        if place.isdecimal() and int(place) < len(cells):
+            open_cell(cells[int(place)]["of"], cells[int(place)]["in"])
+
+    show_listing("overlap cells", OVERLAP_COLUMNS, lines, opened)
+
+
+def open_cell(of: str, within: str) -> None:
+    """Open the duplicates that two splits share."""
+    link.first_page("finding")
+    link.put(view=None, code=None, split=of, beside=within)
+
+
+def heat_of_splits(matrix: pl.DataFrame) -> alt.LayerChart:
+    """Return the matrix as cells with their shares; a cell without overlap has no colour."""
+    shown = visible_frame(matrix).rename({"of": "row", "in": "column"})
+    base = alt.Chart(shown).encode(
+        x=alt.X("column:N", title="… also shown in", axis=alt.Axis(orient="top", labelAngle=0)),
+        y=alt.Y("row:N", title="files of"),
+    )
+    colour = alt.Color(
+        "share:Q",
+        title="leaked share",
+        scale=alt.Scale(range=["#eef3f8", "#0b5c8a"], domain=[0, FULL], clamp=True),
+        legend=alt.Legend(format="%"),
+    )
+    tooltip = [
+        "row",
+        "column",
+        alt.Tooltip("shared", format=","),
+        alt.Tooltip("files", format=","),
+        alt.Tooltip("share", format=".1%"),
+    ]
+    empty = "datum.shared == 0"
+    cells = base.mark_rect(cornerRadius=4).encode(
+        color=alt.condition(empty, alt.value(NOTHING), colour), tooltip=tooltip
+    )
+    # on a cell without colour, a grey that is read on light and on dark
+    ink = alt.when(empty).then(alt.value("#7a7f87"))
+    ink = ink.when(f"datum.share > {FULL / 2}").then(alt.value("white"))
+    text = base.mark_text(fontSize=14, fontWeight=600).encode(
+        text=alt.Text("share:Q", format=".1%"), color=ink.otherwise(alt.value("#1c1e21"))
+    )
+    return alt.layer(cells, text).properties(height=90 * matrix["of"].n_unique() + 40)

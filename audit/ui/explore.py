@@ -1,10 +1,14 @@
-"""Explore: pictures first; every column filtered, sorted and drawn; a lasso; one image; export."""
+"""Explore: pictures first; every column filtered, sorted and drawn; a lasso; one image; export.
+
+One decision or tag may go to all pictures that fit, or that are ticked: they are seen first, looked
+up in the generation of the page, and recorded as one batch, so one undo takes all of it back.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -12,25 +16,36 @@ from typing import Any
 
 import streamlit as st
 
-from audit.browse import columns as browse_columns
+from audit.browse import conditions as browse_conditions
 from audit.browse import distributions, images
-from audit.browse.columns import ColumnOf, Kind
-from audit.browse.conditions import Among, Condition, from_link, used
+from audit.browse.conditions import (
+    Among,
+    Between,
+    ColumnOf,
+    Condition,
+    Contains,
+    Kind,
+    OneOf,
+    from_link,
+    to_link,
+    used,
+    without,
+    words_of,
+)
 from audit.browse.images import Edge, Order, Page
 from audit.embeddings.similar import similar_pictures
+from audit.errors import UsageError
 from audit.records import Action
 from audit.report.wording import counted, number_text
 from audit.ui import html, link
-from audit.ui.bulk import bulk_dialogue, open_bulk
-from audit.ui.conditions import conditions_bar, draw_chips
-from audit.ui.deciding import button, decide_selected, page_key
-from audit.ui.detail import dialogue, open_image
-from audit.ui.fragment import make_fragment, page_changed
+from audit.ui.charts import put_conditions, show_extremes, show_scatter, show_strip
+from audit.ui.deciding import NOTE, button, decide_selected, page_buttons
+from audit.ui.detail import dialogue
+from audit.ui.frame import make_fragment, page_changed
 from audit.ui.gallery import default_lines, show_gallery
-from audit.ui.opened import Opened, cached, open_chosen_run
-from audit.ui.picture_queue import show_selected_queue
-from audit.ui.scatter import show_scatter
-from audit.ui.strip import show_extremes, show_strip
+from audit.ui.opened import Opened, answering, cached, open_chosen_run, safely
+from audit.ui.queue import show_selected_queue
+from preflight.terminal import visible
 
 SIZES = ("24", "36", "60")
 SCATTER, MAP, EXTREMES = "Scatter", "Map", "Extremes"
@@ -49,10 +64,10 @@ def page() -> None:
     """Show the page."""
     run = open_chosen_run()
     st.title("Explore")
-    known = _columns(run.key, run)
+    known = dict(run.ask(browse_conditions.list_columns))
     conditions = from_link(link.get("where"))
     for name in used(conditions):
-        browse_columns.column(known, name)
+        browse_conditions.column_named(known, name)
     side, main = st.columns([3, 10], gap="medium")
     with side:
         conditions_bar(run, known, conditions)
@@ -61,12 +76,6 @@ def page() -> None:
     with main:
         _main(run, known, conditions)
     dialogue()
-
-
-@cached
-def _columns(key: str, _run: Opened) -> dict[str, ColumnOf]:
-    with _run.store() as store:
-        return dict(browse_columns.list_columns(store))
 
 
 def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, ...]) -> None:
@@ -123,11 +132,7 @@ def _show(
         html.empty(f"No picture that fits is known to be like {link.get('like')}.", NO_VECTORS)
         return
     fitting = (*conditions, *among)
-    if among:
-        with run.store() as store:
-            total = images.count_images(store, fitting)
-    else:
-        total = _count(run.key, link.get("where"), run)
+    total = run.ask(images.count_images, fitting)
     _grid(run, fitting, order, size, total, near)
     bulk_dialogue((Among(tuple(_picked())),) if link.get("act") == "picked" else fitting)
 
@@ -140,12 +145,6 @@ def _alike(key: str, like: str, where: str, _run: Opened) -> dict[str, float]:
         near = dict(found.select("sample_id", "similarity").iter_rows())
         fitting = set(images.list_ids(store, (*from_link(where), Among(tuple(near)))))
     return {name: alike for name, alike in near.items() if name in fitting}
-
-
-@cached
-def _count(key: str, where: str, _run: Opened) -> int:
-    with _run.store() as store:
-        return images.count_images(store, from_link(where))
 
 
 # ---- scatter ----
@@ -173,7 +172,8 @@ def _scatter(
             y = link.choose("Up", "y", _first(numbers, Y), any_=None, resets=["lasso"])
     with box[0 if of_map else 2]:
         colour = link.choose("Colour", "colour", _first(others, COLOUR), any_=None)
-    found = _points(run.key, x, y, colour, link.get("where"), run)
+    where = from_link(link.get("where"))
+    found = run.ask(distributions.scatter_points, x, y, colour, where)
     if found.rows.is_empty():
         html.empty("No file here has both numbers.", "Choose other columns or widen the filters.")
         return None
@@ -191,7 +191,7 @@ def _scatter(
     show_scatter("scatter", found.rows, x, y, _lassoed, ring)
     if not ring:
         return None
-    ids = _inside(run.key, x, y, link.get("where"), tuple(ring), run)
+    ids = run.ask(distributions.ids_inside, x, y, tuple(ring), where)
     html.paragraph(
         f"The lasso holds {len(ids):,} of {found.total:,} files, drawn or not; the cards beside it "
         "are these.",
@@ -203,22 +203,6 @@ def _scatter(
 def _first(names: list[str], wanted: str) -> list[str]:
     """Return the names with the wanted one first: the first is what is shown unasked."""
     return sorted(names, key=lambda name: name != wanted)
-
-
-@cached
-def _points(
-    key: str, x: str, y: str, colour: str, where: str, _run: Opened
-) -> distributions.Points:
-    with _run.store() as store:
-        return distributions.scatter_points(store, x, y, colour, from_link(where))
-
-
-@cached
-def _inside(
-    key: str, x: str, y: str, where: str, ring: tuple[tuple[float, float], ...], _run: Opened
-) -> tuple[str, ...]:
-    with _run.store() as store:
-        return distributions.ids_inside(store, x, y, ring, from_link(where))
 
 
 def _ring(text: str) -> list[tuple[float, float]]:
@@ -262,11 +246,10 @@ def _grid(
     named = "likeness" if near is not None else order.column
     lines = default_lines if named in ("id", "split", "label") else _with_value(named)
     show_gallery(
+        run,
         "grid",
         found.cards,
-        run.thumbnails().many(found.cards),
         marks=run.ledger.by_sample,
-        on_open=open_image,
         on_pick=lambda ids: _pick(found, ids),
         lines=lines,
         picked=[i for i in picked if i in {c.id for c in found.cards}],
@@ -290,19 +273,10 @@ def _bar(
     number = int(link.number_of("page", 1, 10**9, 1))
     with st.container(horizontal=True, vertical_alignment="center"):
         html.paragraph(f"{counted(total, 'file')}, page {number:,}")
-        st.button(
-            "Previous page",
-            disabled=not found.before,
-            shortcut=page_key("PageUp"),
-            on_click=_turn,
-            args=("before", found.first, number - 1),
-        )
-        st.button(
-            "Next page",
-            disabled=not found.after,
-            shortcut=page_key("PageDown"),
-            on_click=_turn,
-            args=("after", found.last, number + 1),
+        page_buttons(
+            _turn,
+            ("before", found.first, number - 1) if found.before else None,
+            ("after", found.last, number + 1) if found.after else None,
         )
         if picked:
             for verb in (Action.KEEP, Action.DROP):
@@ -346,3 +320,233 @@ def _pick(found: Page, ids: list[str]) -> None:
     here = {card.id for card in found.cards}
     kept = [i for i in st.session_state.get(PICKED, []) if i not in here]
     st.session_state[PICKED] = [*kept, *ids]
+
+
+# ---- filters: columns, for each a range, a choice or a part of its text ----
+
+
+MISSING = "(none)"
+Put = Callable[[Condition | None], None]
+CHIP = 48  # characters of a filter that a chip shows
+
+
+def conditions_bar(
+    run: Opened, known: Mapping[str, ColumnOf], conditions: Sequence[Condition]
+) -> None:
+    """Draw the filters and write what they say to the link."""
+    st.header("Filters")
+    named = dict.fromkeys([*(n for n in ("split", "label") if n in known), *used(conditions)])
+    extra = st.session_state.setdefault("filter columns", [])
+    shown = list(dict.fromkeys([*named, *(n for n in extra if n in known)]))
+    by_column = {c.column: c for c in conditions if not hasattr(c, "ids")}
+    for name in shown:
+        _filter(run, known[name], by_column.get(name), by_column)
+    st.selectbox(
+        "Add a filter",
+        [n for n in known if n not in shown],
+        index=None,
+        key="add a filter",
+        placeholder="any column",
+        format_func=visible,
+        on_change=_add,
+    )
+    if conditions:
+        st.button("Clear the filters", on_click=_clear)
+
+
+def draw_chips(conditions: Sequence[Condition], more: Mapping[str, str]) -> None:
+    """Draw each filter as a chip that lets go of it; `more` are others: the name in the link of
+    each and what it says.
+    """
+    if not conditions and not more:
+        return
+    with st.container(horizontal=True, gap="small"):
+        for condition in conditions:
+            rest = without(conditions, condition.column) if hasattr(condition, "column") else []
+            _chip(words_of(condition), f"chip {condition}", where=to_link(rest), lasso=None)
+        for name, said in more.items():
+            _chip(said, f"chip of {name}", **{name: None})
+
+
+def _chip(said: str, key: str, **then: str | None) -> None:
+    def let_go() -> None:
+        link.first_page()
+        link.put(**then)
+
+    st.button(
+        html.label(said if len(said) <= CHIP else f"{said[:CHIP]}…"),
+        key=key,
+        icon=":material/close:",
+        help="Click to let go of this filter.",
+        on_click=let_go,
+    )
+
+
+def _add() -> None:
+    name = st.session_state["add a filter"]
+    if name:
+        st.session_state["filter columns"] = [*st.session_state["filter columns"], name]
+    st.session_state["add a filter"] = None
+
+
+def _clear() -> None:
+    st.session_state["filter columns"] = []
+    link.first_page("where", "lasso")
+
+
+def _filter(
+    run: Opened, one: ColumnOf, now: Condition | None, all_: Mapping[str, Condition]
+) -> None:
+    key = f"filter {visible(one.name)}"
+
+    def put(condition: Condition | None) -> None:
+        rest = [other for name, other in all_.items() if name != one.name]
+        put_conditions([*rest, *([condition] if condition else [])])
+
+    if one.kind is Kind.NUMBER:
+        _range_filter(run, one, now, key, put)
+        return
+    values = run.ask(browse_conditions.choices, one) if one.kind is Kind.CHOICE else []
+    if values:
+        _choice(one, now, key, values, put)
+    else:
+        written = now.text if isinstance(now, Contains) else ""
+        st.text_input(
+            html.label(one.name),
+            help=_doc(one),
+            placeholder="part of the text",
+            **link.bound(
+                key, written, lambda text: put(Contains(one.name, text) if text else None)
+            ),
+        )
+
+
+def _range_filter(run: Opened, one: ColumnOf, now: Condition | None, key: str, put: Put) -> None:
+    bounds = run.ask(distributions.extent, one.name)
+    if bounds.low is None or bounds.high is None or bounds.low == bounds.high:
+        html.paragraph(f"{one.name}: no range to choose from", "quiet small")
+        return
+    # A range as wide as the column is no condition: it would leave out rows without a number.
+    whole = (bounds.low, bounds.high)
+    st.slider(
+        html.label(one.name),
+        *whole,
+        help=_doc(one),
+        step=1.0 if bounds.whole else None,
+        format="%.0f" if bounds.whole else "compact",
+        **link.bound(
+            key,
+            _within(now, whole),
+            lambda ends: put(None if tuple(ends) == whole else Between(one.name, *ends)),
+        ),
+    )
+
+
+def _doc(one: ColumnOf) -> str | None:
+    return html.label(one.doc) or None
+
+
+def _within(now: Condition | None, whole: tuple[float, float]) -> tuple[float, float]:
+    if not isinstance(now, Between):
+        return whole
+    low, high = max(now.low, whole[0]), min(now.high, whole[1])
+    return (low, high) if low <= high else whole
+
+
+def _choice(
+    one: ColumnOf, now: Condition | None, key: str, values: Sequence[str | None], put: Put
+) -> None:
+    names = [MISSING if v is None else v for v in values]
+    chosen = [MISSING if v is None else v for v in now.values] if isinstance(now, OneOf) else []
+
+    def changed(picked: Sequence[str]) -> None:
+        values = tuple(None if v == MISSING else v for v in picked)
+        put(OneOf(one.name, values) if values else None)
+
+    st.multiselect(
+        html.label(one.name),
+        names,
+        help=_doc(one),
+        placeholder="any",
+        format_func=visible,
+        **link.bound(key, [v for v in chosen if v in names], changed),
+    )
+
+
+# ---- one decision on several ----
+
+
+PREVIEW = 12
+VERBS = {
+    "Keep": Action.KEEP,
+    "Drop": Action.DROP,
+    "Relabel": Action.RELABEL,
+    "Move": Action.MOVE,
+    "Tag": Action.TAG,
+    "Untag": Action.UNTAG,
+}
+TO = {
+    Action.RELABEL: "New class",
+    Action.MOVE: "New split",
+    Action.TAG: "Tag",
+    Action.UNTAG: "Tag to take away",
+}
+VERB, VALUE = "verb for all that fit", "value for all that fit"
+
+
+def open_bulk(of: str = "all") -> None:
+    """Ask for the dialogue about `all` that fit, or those `picked`: the link says so."""
+    link.put(act=of)
+
+
+def bulk_dialogue(conditions: Sequence[Condition]) -> None:
+    """Show the dialogue over the pictures under these conditions, if the link asks for it."""
+    # One dialogue at a time: a picture that is open lies in front.
+    if link.get("act") in ("all", "picked") and not link.get("image"):
+        _bulk_dialogue(conditions)
+
+
+@st.dialog("Decide on several", width="large", on_dismiss=lambda: link.put(act=None))
+def _bulk_dialogue(conditions: Sequence[Condition]) -> None:
+    safely(_draw_bulk, conditions)
+
+
+def _draw_bulk(conditions: Sequence[Condition]) -> None:
+    run = open_chosen_run()
+    with run.store() as store:
+        n = images.count_images(store, conditions)
+        found = images.page(store, conditions, size=PREVIEW)
+    if not n:
+        html.empty("No file fits.", "Close this, and widen the filters.")
+        return
+    said = "; ".join(words_of(c) for c in conditions) or "no filter: all files of the run"
+    html.paragraph(f"{counted(n, 'file')}: {said}.", "strong")
+    show_gallery(run, "bulk preview", found.cards, opens=False, width=110)
+    if n > PREVIEW:
+        html.paragraph(f"The first {PREVIEW} of {n:,}.", "quiet small")
+    chosen = st.segmented_control("Decision", list(VERBS), key=VERB)
+    if not chosen:
+        html.paragraph("Choose what to decide.", "quiet small")
+        return
+    verb = VERBS[str(chosen)]
+    if verb in TO:
+        st.text_input(TO[verb], key=VALUE)
+    st.text_input("Note, kept with the decision", key=NOTE)
+    st.button(
+        f"{verb.value.capitalize()} {counted(n, 'file')}",
+        key="bulk",
+        type="primary",
+        on_click=answering(_decide_bulk),
+        args=(run, conditions, verb, n),
+    )
+    html.paragraph("One undo takes all of it back. No file is changed.", "quiet small")
+
+
+def _decide_bulk(run: Opened, conditions: Sequence[Condition], verb: Action, n: int) -> None:
+    with run.store() as store:
+        ids = images.list_ids(store, conditions)
+    if len(ids) != n:
+        raise UsageError("The files that fit have changed: look at them, and decide again.")
+    value = str(st.session_state.get(VALUE, "")).strip() if verb in TO else None
+    decide_selected(run, ids, verb, value)
+    link.put(act=None)

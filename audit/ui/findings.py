@@ -7,8 +7,8 @@ finding of the list.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import streamlit as st
 
@@ -16,25 +16,23 @@ from audit.browse import findings as browse
 from audit.browse.boxes import load_boxes
 from audit.browse.findings import FindingFilter, OpenedFinding, Rows
 from audit.browse.images import Card
-from audit.browse.thumbnails import with_boxes
+from audit.browse.pictures import with_boxes
 from audit.checking.check import all_checks
 from audit.checking.check import page as check_page
-from audit.printable import visible
+from audit.decisions.decisions import COPIES, is_of_box
 from audit.records import Action, Severity
 from audit.report.thumbnails import Thumbnail
 from audit.report.wording import counted, number_text
-from audit.review.decisions import COPIES
 from audit.ui import html, link
-from audit.ui.deciding import NOTE, button, decide_finding, page_key
-from audit.ui.detail import dialogue, open_image
-from audit.ui.fragment import make_fragment, page_changed
+from audit.ui.deciding import BOX_STAYS, NOTE, button, decide_finding, page_buttons
+from audit.ui.detail import dialogue
+from audit.ui.frame import make_fragment, page_changed
 from audit.ui.gallery import show_gallery
-from audit.ui.listed import list_of_link
-from audit.ui.listing import ListColumn, ListRow, show_listing
+from audit.ui.listing import ListColumn, finding_row, list_of_link, show_listing
 from audit.ui.opened import Opened, open_chosen_run
-from audit.ui.queue import may_drop, show_queue, value_key
+from audit.ui.queue import show_queue, value_key, why_stays
+from preflight.terminal import visible
 
-PAGE_SIZE = 24
 STATUSES = ("open", "decided", "waived")
 ALL = "all"
 COLUMNS = (
@@ -57,13 +55,8 @@ def page() -> None:
 
 @make_fragment
 def _body(run: Opened) -> None:
-    """Draw the list and the open finding."""
     filters = filter_of_link()
-    with run.store() as store:
-        listed = list_of_link(store, filters, PAGE_SIZE, "finding")
-    with st.container():  # what is below keeps its place
-        if listed.said:
-            html.notice(listed.said)
+    listed = list_of_link(run, filters, "finding")
     if listed.current is None:
         _nothing(run)
         return
@@ -74,15 +67,12 @@ def _body(run: Opened) -> None:
         finding(run, filters, listed.current)
 
 
-# ---- which findings ----
-
-
-def filter_of_link(codes: tuple[str, ...] = ()) -> FindingFilter:
+def filter_of_link() -> FindingFilter:
     """Return the filter that the link holds."""
     severity = link.get("severity")
     status = link.chosen_option("status", (*STATUSES, ALL))
     return FindingFilter(
-        codes=(link.get("code"),) if link.get("code") else codes,
+        codes=(link.get("code"),) if link.get("code") else (),
         severity=severity if severity in list(Severity) else None,
         split=link.get("split") or None,
         label=link.get("class") or None,
@@ -97,66 +87,37 @@ def _filters(run: Opened) -> None:
     filters = filter_of_link()
     with run.store() as store:
         facets = {
-            "code": browse.facet(store, _without(filters, codes=()), "code"),
-            "severity": browse.facet(store, _without(filters, severity=None), "severity"),
-            "splits": browse.facet(store, _without(filters, split=None), "splits"),
-            "labels": browse.facet(store, _without(filters, label=None), "labels"),
+            "code": browse.facet(store, replace(filters, codes=()), "code"),
+            "severity": browse.facet(store, replace(filters, severity=None), "severity"),
+            "splits": browse.facet(store, replace(filters, split=None), "splits"),
+            "labels": browse.facet(store, replace(filters, label=None), "labels"),
         }
         names = {check.code: check.name for check in run.report().checks}
     box = st.columns([3, 2, 2, 3, 2, 3], vertical_alignment="bottom")
-    shown = partial(_with_count, facets)
+    codes = {c: f"{c} {name} ({facets['code'].get(c, 0):,})" for c, name in names.items()}
     with box[0]:
-        link.choose(
-            "Check",
-            "code",
-            list(names),
-            resets=["finding", "fold"],
-            shown=lambda c: f"{c} {names[c]} ({facets['code'].get(c, 0):,})",
-        )
+        resets = ["finding", "fold"]
+        link.choose("Check", "code", list(names), resets=resets, shown=codes.__getitem__)
     with box[1]:
-        link.choose(
-            "Severity",
-            "severity",
-            list(Severity),
-            resets=["finding", "fold"],
-            shown=partial(shown, "severity"),
-        )
-    with box[2]:
-        link.choose(
-            "Split",
-            "split",
-            _kept(facets["splits"], "split"),
-            resets=["finding"],
-            shown=partial(shown, "splits"),
-        )
-    with box[3]:
-        link.choose(
-            "Class",
-            "class",
-            _kept(facets["labels"], "class"),
-            resets=["finding"],
-            shown=partial(shown, "labels"),
-        )
+        shown = partial(_with_count, facets["severity"])
+        link.choose("Severity", "severity", list(Severity), resets=resets, shown=shown)
+    for place, title, name, facet in (
+        (box[2], "Split", "split", facets["splits"]),
+        (box[3], "Class", "class", facets["labels"]),
+    ):
+        # the chosen one is offered whatever is left of it
+        options = sorted({*facet, link.get(name)} - {""})
+        shown = partial(_with_count, facet)
+        with place:
+            link.choose(title, name, options, resets=["finding"], shown=shown)
     with box[4]:
         link.choose("Status", "status", (*STATUSES, ALL), any_=None, resets=["finding"])
     with box[5]:
         link.write_link("Search", "q", resets=["finding"], placeholder="file name or message")
 
 
-def _without(filters: FindingFilter, **changes: Any) -> FindingFilter:
-    from dataclasses import replace
-
-    return replace(filters, **changes)
-
-
-def _kept(facet: Mapping[str, int], name: str) -> list[str]:
-    """Return the values to offer: those of the facet, and the chosen one whatever is left of it."""
-    chosen = link.get(name)
-    return sorted({*facet, chosen} - {""})
-
-
-def _with_count(facets: Mapping[str, Mapping[str, int]], name: str, value: str) -> str:
-    return f"{value} ({facets[name].get(value, 0):,})"
+def _with_count(facet: Mapping[str, int], value: str) -> str:
+    return f"{value} ({facet.get(value, 0):,})"
 
 
 def _nothing(run: Opened) -> None:
@@ -173,42 +134,25 @@ def _clear() -> None:
     link.first_page("code", "severity", "split", "class", "status", "q", "finding", "fold")
 
 
-# ---- the list ----
-
-
 def _list(rows: Rows, total: int, current: OpenedFinding | None) -> None:
     html.paragraph(f"{counted(total, 'finding')}, the most severe first", "quiet small")
     if link.get("fold"):
         st.button("Back to all findings", on_click=_unfold, args=("",))
-    lines = [
-        ListRow(
-            row.fingerprint,
-            {
-                "severity": row.severity.value,
-                "code": row.code,
-                "about": _about(row),
-                "status": "" if row.status == "open" else row.status,
-            },
-            row.status != "open",
-        )
-        for row in rows.rows
-    ]
+    lines = [finding_row(row, _about(row)) for row in rows.rows]
     chosen = current.finding.fingerprint if current else None
     folds = {row.fingerprint: row.fold or "" for row in rows.rows if row.n_folded > 1}
     show_listing("findings list", COLUMNS, lines, lambda f: _open_line(f, folds), chosen)
-    page_buttons(rows)
+    turn_pages(rows)
 
 
-def page_buttons(rows: Rows) -> None:
+def turn_pages(rows: Rows) -> None:
     """Draw the buttons that turn the pages of a list of findings."""
-    ends = [row.fingerprint for row in rows.rows] or [""]
     with st.container(horizontal=True):
-        for label, key, way, there, end in (
-            ("Previous page", "PageUp", "before", rows.before, ends[0]),
-            ("Next page", "PageDown", "start", rows.after, ends[-1]),
-        ):
-            shortcut = page_key(key)
-            st.button(label, disabled=not there, shortcut=shortcut, on_click=_turn, args=(way, end))
+        page_buttons(
+            _turn,
+            ("before", rows.rows[0].fingerprint) if rows.before else None,
+            ("start", rows.rows[-1].fingerprint) if rows.after else None,
+        )
 
 
 def _about(row: browse.Row) -> str:
@@ -245,19 +189,22 @@ def _unfold(fold: str) -> None:
     st.session_state[PICKED] = []
 
 
-# ---- the open finding ----
+def write_head(current: OpenedFinding, *more: str) -> None:
+    """Write what an open finding is; `more` are elements behind its name."""
+    found = current.finding
+    html.write_html(
+        html.chip(found.severity.value, found.severity.value),
+        html.tag("span", f"{found.code} {found.name}", "strong"),
+        *more,
+        html.chip(current.status, "good") if current.status != "open" else "",
+        html.tag("p", found.message),
+    )
 
 
 def finding(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None:
     """Show a finding: what, why, the pictures, the decision and the check's page."""
     found = current.finding
-    html.write_html(
-        html.chip(found.severity.value, found.severity.value),
-        html.tag("span", f"{found.code} {found.name}", "strong"),
-        html.tag("span", f"  suggested: {found.action}", "quiet small"),
-        html.chip(current.status, "good") if current.status != "open" else "",
-        html.tag("p", found.message),
-    )
+    write_head(current, html.tag("span", f"  suggested: {found.action}", "quiet small"))
     if filters.folded and current.n_folded > 1:
         said = f"One of {current.n_folded:,} findings of this kind; a decision is about this one."
         html.paragraph(said, "quiet small")
@@ -274,7 +221,9 @@ def finding(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None
     check = all_checks().get(found.code)
     with st.expander(f"About {found.code}: what it does, its limits, what to do"):
         if check is None:
-            html.paragraph("The package that brought this check is no longer installed.")
+            own = next((c.page for c in run.report().checks if c.code == found.code), "")
+            # a check of the user's own: its page is in the run, as plain text
+            st.text(own or "The package that brought this check is no longer installed.")
         else:
             st.markdown(check_page(check))
 
@@ -301,7 +250,7 @@ def _decision_bar(
     with st.container(horizontal=True, vertical_alignment="bottom"):
         # Their keys and clicks are the queue's: Streamlit makes one of several presses.
         button(f"Keep {what} `K`", "keep", act(Action.KEEP))
-        if picked or may_drop(current.finding.code, current.finding.n_samples):
+        if picked or not why_stays(current.finding.code, current.finding.n_samples):
             button(f"Drop {what} `D`", "drop", act(Action.DROP))
         button("False positive `F`", "waive", act(Action.FALSE_POSITIVE))
         button("Previous", "previous", partial(go, back=True), shortcut="P")
@@ -311,6 +260,8 @@ def _decision_bar(
         html.paragraph(
             "Of copies one stays: select those to drop, or use the page Duplicates.", "quiet small"
         )
+    elif current.finding.n_samples and is_of_box(current.finding.code):
+        html.paragraph(BOX_STAYS, "quiet small")
     with st.expander("Relabel, move, note"):
         _values(run, act, disabled=current.finding.n_samples == 0)
 
@@ -376,19 +327,17 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
         about = "the whole dataset" if not found.n_samples else "samples that are no longer listed"
         html.paragraph(f"This finding is about {about}.", "quiet")
         return
-    # Thumbnails of the members that are drawn, not of all: a group may have thousands.
-    thumbs = _drawn(run, current.members)
     several = len(current.members) > 1
     if found.n_samples > len(current.members):
         html.paragraph(
             f"The first {len(current.members):,} of {found.n_samples:,} files", "quiet small"
         )
     show_gallery(
+        run,
         "finding pictures",
         current.members,
-        thumbs,
+        thumbnails=_drawn(run, current.members),
         marks=run.ledger.by_sample,
-        on_open=open_image,
         on_pick=pick if several else None,
         picked=picked,
         width=260 if len(current.members) <= 4 else 170,

@@ -1,15 +1,36 @@
-"""What every page has around it: its title, one entry of the history, and the list of its keys."""
+"""What pages have around them: title, history, keys, the sidebar; and fragments of a page.
+
+Streamlit draws the whole page after each click. A fragment is drawn alone where the click only
+turned one of its own pages and called `page_changed`, with the ledger as it is now; after any other
+click, and where the run was scanned meanwhile, it asks for the whole page, so that nothing beside
+it is out of date. What fails in a fragment is one sentence in its place; the rest stays."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import streamlit as st
 
-from audit.printable import visible
-from audit.ui import link
+from audit.errors import AuditError
+from audit.report.wording import counted
+from audit.ui import html, link
+from audit.ui.deciding import page_key, undo
 from audit.ui.gallery import component
-from audit.ui.opened import run_name
+from audit.ui.opened import (
+    Opened,
+    choose_run,
+    known_runs,
+    open_chosen_run,
+    run_name,
+    safely,
+    show_said,
+)
+from audit.ui.start import going_on
+from preflight.terminal import visible
 
-EVERYWHERE = (("U", "take back the latest decision"), ("?", "this list; Esc closes it"))
+EVERYWHERE = (("U", "take back the latest decision of this tab"), ("?", "this list; Esc closes it"))
 IMAGE = (
     ("Left, Right", "picture open: the one beside it"),
     ("K, D, Z", "picture open: keep, drop, zoom"),
@@ -45,3 +66,107 @@ def draw_frame(page: str, title: str) -> None:
     keys = (*PAGES.get(page, ()), *EVERYWHERE)
     with st.sidebar:
         component("frame")(key="frame", data={"title": title, "keys": [list(k) for k in keys]})
+
+
+def draw_sidebar() -> None:
+    """Draw the sidebar; what fails in a part of it is a sentence in its place."""
+    with st.sidebar:
+        for part in (_runs, _ledger, going_on):
+            safely(part)
+
+
+def _runs() -> None:
+    names = list(known_runs())
+    now = run_name()
+    if not names:
+        return
+    st.session_state["run choice"] = now
+    st.selectbox(
+        "Run",
+        names,
+        key="run choice",
+        format_func=visible,
+        on_change=lambda: choose_run(st.session_state["run choice"]),
+    )
+
+
+def _nothing_to_undo() -> None:
+    st.toast("There is no decision to take back.")
+
+
+def _ledger() -> None:
+    try:
+        if run_name() is None:
+            return
+        run = open_chosen_run()
+    except (AuditError, OSError):
+        return  # the page says what is wrong
+    summary = run.ledger
+    last = summary.last
+    st.button(
+        "Undo",
+        key="undo",
+        shortcut=page_key("U"),
+        on_click=partial(undo, run) if last else _nothing_to_undo,
+        help="Takes back what was decided in this tab, the latest first.",
+        icon=":material/undo:",
+        width="stretch",
+    )
+    if last is None:
+        html.paragraph("Nothing decided yet.", "quiet small")
+        return
+    about = "" if last.kind == "finding" else f" of {last.subject.rsplit('/', 1)[-1]}"
+    html.paragraph(
+        f"{counted(summary.n_effective, 'sample')} decided, "
+        f"{counted(len(summary.settled), 'finding')} settled. Last: {last.verb.value}{about}.",
+        "quiet small",
+    )
+    if summary.stale.height:
+        html.paragraph(
+            f"{counted(summary.stale.height, 'decision')} no longer apply: see Decisions.",
+            "quiet small",
+        )
+    if st.button("Decisions and export", icon=":material/history:", width="stretch"):
+        link.go("decisions", run=link.get("run"))
+        st.rerun()
+
+
+# ---- fragments ----
+
+
+WITH_ITS_PAGE = "fragment drawn with its page"
+CHANGED = "page of the fragment changed"
+
+
+def page_changed() -> None:
+    """Say, in a callback, that nothing outside the fragment has changed."""
+    st.session_state[CHANGED] = True
+
+
+def make_fragment(draw: Callable[..., None]) -> Callable[..., None]:
+    """Make a function whose first argument is the run draw a fragment of its page."""
+
+    @st.fragment
+    def alone(run: Opened, *args: Any) -> None:
+        safely(_draw_or_rerun, draw, run, *args)
+
+    def with_its_page(run: Opened, *args: Any) -> None:
+        st.session_state[WITH_ITS_PAGE] = True
+        alone(run, *args)
+
+    return with_its_page
+
+
+def _draw_or_rerun(draw: Callable[..., None], run: Opened, *args: Any) -> None:
+    # Both marks are taken whatever follows: one left over would count for a later click.
+    whole = st.session_state.pop(WITH_ITS_PAGE, False)
+    only_page_changed = st.session_state.pop(CHANGED, False)
+    if whole:
+        st.container()  # where the sentence stands in a fragment that is drawn alone
+        draw(run, *args)
+        return
+    now = open_chosen_run()
+    if not only_page_changed or now.key != run.key:
+        st.rerun()
+    show_said(once=False)  # its page shows it again, above what is drawn alone
+    draw(now, *args)

@@ -13,9 +13,11 @@ from typing import Any
 import streamlit as st
 
 from audit.browse.images import Card
-from audit.printable import visible
 from audit.report.thumbnails import Thumbnail
 from audit.report.wording import place_text, size_text
+from audit.ui import link
+from audit.ui.opened import Opened
+from preflight.terminal import visible
 
 HERE = Path(__file__).parent
 MOUNTED: dict[str, Any] = {}
@@ -35,21 +37,24 @@ def component(name: str) -> Any:
 
 
 def show_gallery(
+    run: Opened,
     key: str,
     cards: Sequence[Card],
-    thumbnails: Sequence[Thumbnail],
     *,
+    thumbnails: Sequence[Thumbnail] | None = None,
     marks: Mapping[str, str] | None = None,
     lines: Callable[[Card], Sequence[str]] | None = None,
-    on_open: Callable[[str], None] | None = None,
+    opens: bool = True,
     on_pick: Callable[[list[str]], None] | None = None,
     picked: Sequence[str] = (),
-    current: str | None = None,
     width: int = 180,
 ) -> None:
-    """Show the cards; `on_open` gets the id of a clicked card, `on_pick` all that are selected."""
-    lines_of = lines or default_lines
-    marks = marks or {}
+    """Show the cards, with `thumbnails` of their own or those of the run; a click opens the picture
+    unless `opens` is false, and `on_pick` gets the ids of all that are selected.
+    """
+    lines_of, marks = lines or default_lines, marks or {}
+    if thumbnails is None:
+        thumbnails = run.thumbnails().many(cards)
     shown = [
         _card(card, thumb, lines_of(card), marks.get(card.id, ""))
         for card, thumb in zip(cards, thumbnails, strict=True)
@@ -58,9 +63,9 @@ def show_gallery(
     # What the browser sends is not trusted to be text, nor to be there at all.
     def card_opened() -> None:
         value = st.session_state[key].get("opened")
-        if on_open is not None and isinstance(value, str):
+        if opens and isinstance(value, str):
             st.session_state[BESIDE] = [card.id for card in cards]
-            on_open(value)
+            link.put(image=value)
 
     def chosen() -> None:
         value = st.session_state[key].get("picked")
@@ -73,7 +78,6 @@ def show_gallery(
             "cards": shown,
             "selectable": on_pick is not None,
             "picked": list(picked),
-            "current": current,
             "width": width,
         },
         on_opened_change=card_opened,

@@ -63,7 +63,6 @@ class Guard:
     """
 
     def __init__(self, app: App, token: str, port: int, hosts: Collection[str] = ()) -> None:
-        """Guard an app with a token."""
         self._app = app
         self._token = token
         self._cookie = f"audit-app-{port}"

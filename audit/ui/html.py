@@ -16,7 +16,7 @@ import numpy as np
 import streamlit as st
 from PIL import Image
 
-from audit.printable import visible
+from preflight.terminal import visible
 
 HERE = Path(__file__).parent
 # Every ASCII punctuation mark may be escaped in Markdown: colours, formulas and icons go with them.

@@ -8,14 +8,15 @@ from pathlib import Path
 import polars as pl
 import streamlit as st
 
-from audit.applying.exporting import TABLE_FORMS, Exported, export_as
-from audit.printable import visible, visible_frame
+from audit.exports.export import TABLE_FORMS, Exported, export_as
 from audit.report.wording import counted
+from audit.sources.tables import visible_frame
 from audit.ui import html
-from audit.ui.background import start_job
 from audit.ui.deciding import button
-from audit.ui.jobs import begin, is_busy, show_work
 from audit.ui.opened import Opened, open_chosen_run, say
+from audit.ui.start import begin, is_busy, show_work
+from audit.ui.work import start_job
+from preflight.terminal import visible
 
 OUT = "folder of the export"
 FORMAT = "format of the export"

@@ -12,7 +12,7 @@ from typing import Any
 
 import streamlit as st
 
-from audit.printable import visible
+from preflight.terminal import visible
 
 ANY = "Any"
 PAGE, VIEWS = "page of the link", "views of the pages"
@@ -100,6 +100,22 @@ def follow(pages: Mapping[str, Any]) -> None:
         st.switch_page(pages[name], query_params=values)
 
 
+def bound(key: str, value: object, changed: Callable[[Any], None]) -> dict[str, Any]:
+    """Return what makes a widget show a value, and tell `changed` of another one."""
+    st.session_state[key] = value
+    return {"key": key, "on_change": lambda: changed(st.session_state[key])}
+
+
+def _putting(name: str, resets: Sequence[str]) -> Callable[[str], None]:
+    """Return what sets a value of the link, and goes to the first page of a list."""
+
+    def changed(value: str) -> None:
+        first_page(*resets)
+        put(**{name: value})
+
+    return changed
+
+
 def choose(
     label: str,
     name: str,
@@ -111,55 +127,38 @@ def choose(
     **more: Any,
 ) -> str:
     """Draw a choice of the link; returns "" for any. Options are shown as text, not as Markdown."""
-    key = f"choice {name}"
     values = ["", *options] if any_ is not None else list(options)
-    st.session_state[key] = chosen_option(name, values)
-
-    def changed() -> None:
-        first_page(*resets)
-        put(**{name: st.session_state[key]})
-
-    return str(
-        st.selectbox(
-            label,
-            values,
-            key=key,
-            on_change=changed,
-            format_func=lambda value: (
-                any_ if value == "" and any_ is not None else visible(shown(value))
-            ),
-            **more,
-        )
+    chosen = st.selectbox(
+        label,
+        values,
+        format_func=lambda value: (
+            any_ if value == "" and any_ is not None else visible(shown(value))
+        ),
+        **bound(f"choice {name}", chosen_option(name, values), _putting(name, resets)),
+        **more,
     )
+    return str(chosen)
 
 
 def write_link(label: str, name: str, *, resets: Sequence[str] = (), **more: Any) -> str:
     """Draw a text of the link."""
-    key = f"text {name}"
-    st.session_state[key] = get(name)
-
-    def changed() -> None:
-        first_page(*resets)
-        put(**{name: st.session_state[key].strip()})
-
-    return str(st.text_input(label, key=key, on_change=changed, **more)).strip()
+    put_first = _putting(name, resets)
+    given = bound(f"text {name}", get(name), lambda written: put_first(written.strip()))
+    return str(st.text_input(label, **given, **more)).strip()
 
 
 def switch(
     label: str, name: str, options: Sequence[str], *, resets: Sequence[str] = (), **more: Any
 ) -> str:
     """Draw a segmented choice of the link; the options are our own words. The first is default."""
-    key = f"switch {name}"
-    st.session_state[key] = chosen_option(name, options)
 
-    def changed() -> None:
+    def changed(chosen: str | None) -> None:
         first_page(*resets)
         # A click on the chosen segment lets go of it: None, which stands for the default.
-        put_unless_default(name, st.session_state[key] or options[0], options[0])
+        put_unless_default(name, chosen or options[0], options[0])
 
-    chosen = st.segmented_control(
-        label, options, key=key, on_change=changed, label_visibility="collapsed", **more
-    )
+    given = bound(f"switch {name}", chosen_option(name, options), changed)
+    chosen = st.segmented_control(label, options, label_visibility="collapsed", **given, **more)
     return str(chosen or options[0])
 
 
@@ -167,24 +166,22 @@ def slide(
     label: str, name: str, low: float, high: float, default: float, step: float, **more: Any
 ) -> float:
     """Draw a slider of the link."""
-    key = f"slide {name}"
-    st.session_state[key] = number_of(name, low, high, default)
-
-    def changed() -> None:
-        put_unless_default(name, st.session_state[key], default)
-
-    return float(st.slider(label, low, high, step=step, key=key, on_change=changed, **more))
+    given = bound(
+        f"slide {name}",
+        number_of(name, low, high, default),
+        lambda value: put_unless_default(name, value, default),
+    )
+    return float(st.slider(label, low, high, step=step, **given, **more))
 
 
 def toggle(label: str, name: str) -> bool:
     """Draw a switch of the link."""
-    key = f"toggle {name}"
-    st.session_state[key] = get(name) == "yes"
 
-    def changed() -> None:
-        put(**{name: "yes" if st.session_state[key] else None})
+    def changed(on: bool) -> None:
+        put(**{name: "yes" if on else None})
 
-    return bool(st.toggle(label, key=key, on_change=changed))
+    given = bound(f"toggle {name}", get(name) == "yes", changed)
+    return bool(st.toggle(label, **given))
 
 
 def share(points: float | None) -> float | None:

@@ -1,15 +1,22 @@
-"""A table whose rows open something when clicked: findings, codes, groups."""
+"""A table whose rows open something when clicked, and the list of findings that a link asks for.
+
+A link outlives what it names: its finding may be decided by now, or a newer scan may not find it;
+and all findings from its page on may be decided while others before it are open."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import streamlit as st
 
-from audit.printable import visible
+from audit.browse import findings as browse
+from audit.browse.findings import FindingFilter, OpenedFinding, Rows
+from audit.ui import html, link
 from audit.ui.gallery import component
+from audit.ui.opened import Opened
+from preflight.terminal import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,18 @@ class ListRow:
     settled: bool = False
 
 
+def finding_row(found: browse.Row, about: str) -> ListRow:
+    """Return the row of a finding; `about` is what it says in its widest column."""
+    settled = found.status != "open"
+    cells = {
+        "severity": found.severity.value,
+        "code": found.code,
+        "about": about,
+        "status": found.status if settled else "",
+    }
+    return ListRow(found.fingerprint, cells, settled)
+
+
 def show_listing(
     key: str,
     columns: Sequence[ListColumn],
@@ -50,15 +69,9 @@ def show_listing(
     component("listing")(
         key=key,
         data={
-            "columns": [
-                {"key": c.key, "label": c.label, "kind": c.kind, "width": c.width} for c in columns
-            ],
+            "columns": [asdict(column) for column in columns],
             "rows": [
-                {
-                    "id": line.id,
-                    "cells": {k: _safe(v) for k, v in line.cells.items()},
-                    "settled": line.settled,
-                }
+                asdict(line) | {"cells": {k: _safe(v) for k, v in line.cells.items()}}
                 for line in lines
             ],
             "current": current,
@@ -69,3 +82,54 @@ def show_listing(
 
 def _safe(value: Any) -> Any:
     return visible(value) if isinstance(value, str) else value
+
+
+PAGE_SIZE = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A page of the list, how many findings fit, and the open one."""
+
+    rows: Rows
+    total: int
+    current: OpenedFinding | None
+
+
+def list_of_link(run: Opened, filters: FindingFilter, what: str) -> Listed:
+    """Return what the link asks for, and say where that is something else by now; `what` is what
+    the page calls a finding.
+    """
+    before, asked = link.get("before"), link.get("finding")
+    anchor = before or link.get("start")
+    with run.store() as store:
+        place = browse.place_of(store, anchor) if anchor else None
+        rows = browse.page(store, filters, start=place or 0, back=bool(before), size=PAGE_SIZE)
+        if not rows.rows and anchor:
+            rows = browse.page(store, filters, size=PAGE_SIZE)
+        named = browse.open_finding(store, asked) if asked else None
+        first = rows.rows[0].fingerprint if rows.rows else ""
+        current = named or (browse.open_finding(store, first) if first else None)
+        total = browse.count_findings(store, filters)
+    with st.container():  # what is below keeps its place
+        if said := _said(filters, asked, named, current, what):
+            html.notice(said)
+    return Listed(rows, total, current)
+
+
+def _said(
+    filters: FindingFilter,
+    asked: str,
+    named: OpenedFinding | None,
+    current: OpenedFinding | None,
+    what: str,
+) -> str:
+    if asked and named is None:
+        instead = f" The first {what} of the list is open in its place." if current else ""
+        return (
+            f"The {what} of this link is not in the run: a newer scan no longer finds it.{instead}"
+        )
+    if named is not None and filters.status not in (None, named.status):
+        listed = f"the list has those that are {filters.status}."
+        return f"The {what} of this link is {named.status}: {listed}"
+    return ""

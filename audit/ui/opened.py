@@ -17,21 +17,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import streamlit as st
 
 from audit.browse import decided, findings, images
 from audit.browse.decided import LedgerSummary
-from audit.browse.thumbnails import FOLDER, ThumbnailCache
+from audit.browse.pictures import FOLDER, ThumbnailCache
+from audit.decisions.ledger import Ledger
 from audit.errors import AuditError, RunError
 from audit.report import Report, collect_report
-from audit.review.ledger import Ledger
 from audit.run import generations
 from audit.run.store import Store
 from audit.ui import html, link
 
 P = ParamSpec("P")
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 WORST = 8
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the packages
@@ -70,6 +71,13 @@ class Opened:
                 findings.mark(shared.store, self.ledger.statuses)
                 shared.marked = self.ledger.revision
             yield shared.store
+
+    def ask(
+        self, question: Callable[Concatenate[Store, P], T], *args: P.args, **more: P.kwargs
+    ) -> T:
+        """Return the answer of a function of `audit.browse`, cached while the run is as it is."""
+        name = f"{question.__module__}.{question.__qualname__}"
+        return cast(T, _answer(self.key, name, args, more, question, self))
 
     def report(self) -> Report:
         """Return the counts and worst findings of the run, cached."""
@@ -166,6 +174,14 @@ def _shared(key: str, _generation: generations.Generation) -> Shared:
     store = generations.open_generation(_generation)
     findings.index(store)
     return Shared(store)
+
+
+@st.cache_data(max_entries=512, show_spinner=False)
+def _answer(
+    key: str, name: str, args: Any, more: Any, _question: Callable[..., Any], _run: Opened
+) -> Any:
+    with _run.store() as store:
+        return _question(store, *args, **more)
 
 
 @st.cache_resource(max_entries=6, show_spinner=False)

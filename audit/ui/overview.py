@@ -11,15 +11,15 @@ import polars as pl
 import streamlit as st
 
 from audit.browse.conditions import OneOf
-from audit.browse.overview import FindingTally, Step, count_files_left, count_progress, first_steps
-from audit.printable import visible_frame
+from audit.browse.overview import FindingTally, count_files_left, count_progress, first_steps
 from audit.report import PICTURED, Report, collect_report, render
-from audit.report.contents import CheckSummary
+from audit.report.contents import CheckSummary, FirstThing
 from audit.report.wording import bytes_text, counted, failures, number_text
+from audit.sources.tables import visible_frame
 from audit.ui import html, link
+from audit.ui.charts import clickable, clicked_place, explore_where, show_selectable
 from audit.ui.listing import ListColumn, ListRow, show_listing
 from audit.ui.opened import Opened, open_chosen_run
-from audit.ui.strip import clickable, clicked_place, explore_where, show_selectable
 
 COLUMNS = (
     ListColumn("severity", "Severity", "severity", "5.8rem"),
@@ -53,7 +53,8 @@ def page() -> None:
         html.notice(failures(report), "error")
     _figures(report, by_severity, files)
     _decided(list(by_code.values()), len(report.checks))
-    _leaks(report)
+    for cost in report.costs:  # what changes a reported number most
+        html.paragraph(cost.message)
     _first(steps)
     left, right = st.columns([2, 1], gap="large")
     with left:
@@ -86,12 +87,6 @@ def _decided(parts: Sequence[FindingTally], checks: int) -> None:
         html.paragraph(said, "strong")
 
 
-def _leaks(report: Report) -> None:
-    """Say what the findings cost an evaluation split: what changes a reported number most."""
-    for cost in report.costs:
-        html.paragraph(cost.message)
-
-
 def _figures(report: Report, by_severity: Mapping[str, FindingTally], files: int) -> None:
     data = report.dataset
     errors, warnings = (by_severity.get(name, FindingTally()) for name in ("error", "warning"))
@@ -111,37 +106,27 @@ def _figures(report: Report, by_severity: Mapping[str, FindingTally], files: int
         )
 
 
-def _first(steps: Sequence[Step]) -> None:
+def _first(things: Sequence[FirstThing]) -> None:
     st.header(
         "Do these first",
-        help="The most severe problem of three different kinds. What "
-        "changes a reported number (leaks, wrong labels) comes before what only looks "
-        "wrong.",
+        help="Ordered by what they cost a training and an evaluation, times how sure they are: "
+        "leaks, wrong labels, damaged files and faulty objects before what only looks odd.",
     )
-    if not steps:
+    if not things:
         html.empty("No errors or warnings are open.", "Findings still lists what was decided.")
-        return
-    for column, step in zip(st.columns(len(steps)), steps, strict=True):
-        with column.container(border=True, height="stretch"):
-            _step(step)
-
-
-def _step(step: Step) -> None:
-    files = f" in {counted(step.files, 'file')}" if step.files else ""
-    html.write_html(
-        html.chip(step.severity.value, step.severity.value),
-        html.tag("span", f"{step.code} {step.name}", "strong"),
-        html.tag("p", f"{counted(step.findings, 'finding')}{files}. The worst:", "quiet small"),
-        html.tag("p", step.message),
-    )
-    if st.button("Look and decide", key=f"step {step.code}", icon=":material/arrow_forward:"):
-        link.go("findings", run=run_link(), code=step.code, finding=step.fingerprint)
-        st.rerun()
-
-
-def run_link() -> str:
-    """Return the run's name for a link to another page."""
-    return link.get("run")
+    for thing in things:
+        with st.container(border=True):
+            said, act = st.columns([5, 1], vertical_alignment="center")
+            with said:
+                html.write_html(
+                    html.chip(thing.severity.value, thing.severity.value),
+                    html.tag("span", thing.message, "strong"),
+                    html.tag("p", f"{', '.join(thing.codes)}  {thing.example_text}", "quiet small"),
+                )
+            code = thing.codes[0]
+            if act.button("Look and decide", key=f"step {code}", icon=":material/arrow_forward:"):
+                link.go("findings", run=link.get("run"), code=code, finding=thing.fingerprint)
+                st.rerun()
 
 
 def _health(report: Report, by_code: Mapping[str, FindingTally]) -> None:
@@ -155,7 +140,7 @@ def _health(report: Report, by_code: Mapping[str, FindingTally]) -> None:
             "health",
             COLUMNS,
             [_line(c, by_code[c.code], report.dataset.n_samples) for c in found],
-            lambda code: link.go("findings", run=run_link(), code=code),
+            lambda code: link.go("findings", run=link.get("run"), code=code),
         )
     if clean:
         html.paragraph(

@@ -110,9 +110,7 @@ function refusal(data, line, verb, digit, named) {
   if (named && line.id !== data.open) {
     return "That button is about the finding that is being saved: press it when the next one is drawn.";
   }
-  if (verb === "drop" && !line.drops) {
-    return "Nothing here can be dropped whole: of copies one stays, so select those to drop.";
-  }
+  if (verb === "drop" && line.stays) return line.stays;
   if (verb === "keeper" && line.left < 2) return "Nothing is left to choose here: N goes on.";
   if (verb === "keeper" && digit > line.digits) {
     return line.digits ? `This group has the digits 1 to ${line.digits}.` : "This group is not shown whole: use the rule (K).";
@@ -200,7 +198,10 @@ Object.assign(queue, { pressed, clicked });
 export default function (component) {
   const { data, parentElement, setStateValue, setTriggerValue } = component;
   const first = queue.run !== data.run;
-  if (first) Object.assign(queue, { run: data.run, pending: restore(), images: new Map() });
+  if (first) {
+    queue.run = data.run; // which names the place that is restored
+    Object.assign(queue, { pending: restore(), images: new Map() });
+  }
   const root = parentElement.querySelector(".queue");
   const last = queue.fronts[data.kind];
   // A dialogue that was closed has let go of where it stood.

@@ -2,9 +2,9 @@
 
 A person types faster than a page is drawn, and Streamlit makes one of several presses of a button.
 So the keys and buttons of a page belong to a component in front of it: of Findings and Duplicates a
-strip that holds the next findings, of an open picture and of selected cards the queues of
-`picture_queue`. A press is about what is shown there, and shows as `saving` at once; the strip goes
-on to the next finding. The list and the open finding alone are drawn again, and what stands beside
+strip that holds the next findings, of an open picture and of selected cards queues of their own. A
+press is about what is shown there, and shows as `saving` at once; the strip goes on to the next
+finding. The list and the open finding alone are drawn again, and what stands beside
 them once no key was pressed for a while. What is sent is the whole queue, each entry with an id; an
 id that was answered is not recorded again, whatever a reload or another run of the script sends. A
 refused entry opens its finding again, with the reason at the top of the page.
@@ -13,7 +13,7 @@ refused entry opens its finding again, with the reason at the top of the page.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -22,19 +22,27 @@ import streamlit as st
 
 from audit.browse import findings as browse
 from audit.browse.findings import FindingFilter, OpenedFinding
-from audit.browse.images import Card
+from audit.browse.images import Card, cards
+from audit.decisions.decisions import COPIES, is_of_box
+from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
-from audit.printable import visible
 from audit.records import Action
 from audit.report.contents import ReportedFinding
-from audit.review.decisions import COPIES
-from audit.review.ledger import Ledger
 from audit.ui import link
-from audit.ui.deciding import decide_finding, decide_keeper, decide_selected, label_picture, undo
-from audit.ui.fragment import page_changed
+from audit.ui.deciding import (
+    BOX_STAYS,
+    decide_by_rule,
+    decide_finding,
+    decide_keeper,
+    decide_selected,
+    label_picture,
+    undo,
+)
+from audit.ui.frame import page_changed
+from audit.ui.gallery import BESIDE as CARDS_BESIDE
 from audit.ui.gallery import component
-from audit.ui.keeper_rule import decide_by_rule
 from audit.ui.opened import Opened, answering, open_chosen_run
+from preflight.terminal import visible
 
 ANSWERED, OWN = "answered decisions by key", "revision of the ledger by this tab"
 BESIDE = "page beside the decisions by key is older"
@@ -60,6 +68,7 @@ GROUP_HINT = (
     "1 to 9: that copy stays and the others go; K: the rule chooses; D drops the selected; "
     "F: false positive; U takes back"
 )
+COPIES_STAY = "Nothing here can be dropped whole: of copies one stays, so select those to drop."
 Then = Callable[[str], None]
 
 
@@ -80,27 +89,20 @@ class QueuedDecision:
     value: str = ""
 
 
+@dataclass
 class Answered:
-    """The ids that were answered, of one run: shared by all tabs of this process."""
+    """The ids that were answered, of one run, and whether each was recorded or refused: shared by
+    all tabs of this process.
+    """
 
-    def __init__(self) -> None:
-        """Begin with none."""
-        self.lock = RLock()
-        self._recorded: dict[str, bool] = {}
-
-    def __contains__(self, name: str) -> bool:
-        """Say whether this id was answered."""
-        return name in self._recorded
+    lock: Any = field(default_factory=RLock)
+    recorded: dict[str, bool] = field(default_factory=dict)
 
     def add(self, name: str, *, recorded: bool) -> None:
-        """Remember an id, and whether it was recorded or refused."""
-        self._recorded[name] = recorded
-        while len(self._recorded) > KEPT:
-            del self._recorded[next(iter(self._recorded))]
-
-    def is_recorded(self, name: str) -> bool:
-        """Say whether this id was answered, and not refused."""
-        return self._recorded.get(name, False)
+        """Remember an id."""
+        self.recorded[name] = recorded
+        while len(self.recorded) > KEPT:
+            del self.recorded[next(iter(self.recorded))]
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -187,6 +189,69 @@ def show_queue(
     mount_queue(run, "findings", data, images, then, after)
 
 
+# ---- the open picture, and selected cards ----
+
+# The dialogue of a picture holds the pictures beside it, so that arrows turn and digits label as
+# fast as they are typed: its strip shows the thumbnail of the one that a press is about, wherever
+# the server is by then. What is decided names that picture.
+
+BEHIND = 2  # pictures before the open one
+PICTURE_KEYS = {
+    "k": "keep",
+    "d": "drop",
+    "u": UNDO,
+    "arrowleft": "before",
+    "arrowright": "after",
+}
+PICTURE_BUTTONS = {
+    "image Keep": "keep",
+    "image Drop": "drop",
+    "image Undo": UNDO,
+    "image Previous": "before",
+    "image Next": "after",
+}
+SELECTED_BUTTONS = {"grid keep": "keep", "grid drop": "drop", "undo": UNDO}
+
+
+def show_picture_queue(run: Opened, sample: str, classes: Sequence[str]) -> None:
+    """Draw the queue of the open picture; `classes` have digits, and label the picture."""
+    beside = st.session_state.get(CARDS_BESIDE, [])
+    at = beside.index(sample) if sample in beside else 0
+    near = beside[max(at - BEHIND, 0) : at + 1 + AHEAD] if sample in beside else [sample]
+    with run.store() as store:
+        found = cards(store, near)
+    thumbs = run.thumbnails().many(found)
+    labels = {f"class {digit}": [LABEL, name] for digit, name in enumerate(classes, 1)}
+    data = {
+        "open": sample,
+        "lines": [{"id": c.id, "title": visible(c.id), "images": [c.id]} for c in found],
+        "keys": PICTURE_KEYS | ({"digit": LABEL} if classes else {}),
+        "buttons": {key: [verb, ""] for key, verb in PICTURE_BUTTONS.items()} | labels,
+        "classes": list(classes),
+    }
+    images = {card.id: thumb.data_uri for card, thumb in zip(found, thumbs, strict=True)}
+
+    def turned(sent: Mapping[str, Any]) -> None:
+        # A dialogue that was closed meanwhile stays closed.
+        if sent.get("at") in near and link.get("image"):
+            link.put(image=sent["at"])
+
+    mount_queue(run, "picture", data, images, None, turned)
+
+
+def show_selected_queue(run: Opened, picked: Sequence[str]) -> None:
+    """Draw the queue of the selected cards, which shows itself while something is saved."""
+    data = {
+        "picked": list(picked),
+        "keys": {"u": UNDO},
+        "buttons": {key: [verb, ""] for key, verb in SELECTED_BUTTONS.items()},
+    }
+    mount_queue(run, "selected", data, {}, None, lambda _: None)
+
+
+# ---- what is sent ----
+
+
 def value_key(verb: Action) -> str:
     """Return the key of the field for the class or split of a verb."""
     return f"value of {verb}"
@@ -209,19 +274,14 @@ def _lines(
     thumbs = run.thumbnails().many(pictured)
     images = {c.id: t.data_uri for c, t in zip(pictured, thumbs, strict=True)}
     here = current.finding
-    left = copies_left(run, current.members) if groups else []
-    lines = [_line(here, here.message, left, "", groups=groups)]
-    lines[0]["drops"] = lines[0]["drops"] or bool(picked)
-    lines += [
-        _line(row, row.message, _shown(run, members[row.fingerprint], groups), row.first,
-              groups=groups)
-        for row in rows
-    ]  # fmt: skip
+    lines = [_line(here, copies_left(run, current.members) if groups else [], groups=groups)]
+    if picked:
+        lines[0]["stays"] = ""
+    for row in rows:
+        shown = members[row.fingerprint]
+        left = copies_left(run, shown) if groups else [card.id for card in shown]
+        lines.append(_line(row, left, row.first, groups=groups))
     return lines, images
-
-
-def _shown(run: Opened, cards: Sequence[Card], groups: bool) -> list[str]:
-    return copies_left(run, cards) if groups else [card.id for card in cards]
 
 
 def copies_left(run: Opened, cards: Sequence[Card]) -> list[str]:
@@ -232,17 +292,16 @@ def copies_left(run: Opened, cards: Sequence[Card]) -> list[str]:
 
 def _line(
     found: ReportedFinding | browse.Row,
-    message: str,
     members: list[str],
-    first: str | None,
+    first: str | None = None,
     *,
     groups: bool,
 ) -> dict[str, Any]:
     whole = groups and found.n_samples <= browse.MEMBERS
     return {
         "id": found.fingerprint,
-        "title": visible(f"{found.code} {first or ''}: {message}"),
-        "drops": not groups and may_drop(found.code, found.n_samples),
+        "title": visible(f"{found.code} {first or ''}: {found.message}"),
+        "stays": COPIES_STAY if groups else why_stays(found.code, found.n_samples),
         "images": members[: DIGITS if groups else 1],
         "members": members[:DIGITS] if groups else [],
         "left": len(members),
@@ -251,9 +310,11 @@ def _line(
     }
 
 
-def may_drop(code: str, n_samples: int) -> bool:
-    """Say whether a finding's samples may be dropped whole: of copies one has to stay."""
-    return n_samples > 0 and not code.startswith(COPIES)
+def why_stays(code: str, n_samples: int) -> str:
+    """Return why a finding's samples may not be dropped by it, whole; nothing where they may."""
+    if n_samples > 0 and is_of_box(code):
+        return BOX_STAYS
+    return COPIES_STAY if n_samples == 0 or code.startswith(COPIES) else ""
 
 
 def queued_in(value: object) -> list[QueuedDecision]:
@@ -293,7 +354,7 @@ def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | No
     known, ledger = answered_of(run.run), Ledger(run.run)
     with known.lock:
         for entry in entries:
-            if entry.id in known:
+            if entry.id in known.recorded:
                 continue
             before = ledger.revision()
             own = before == run.ledger.revision or _own(run, before)
@@ -320,7 +381,7 @@ def _go_on(known: Answered, entries: Sequence[QueuedDecision], then: Then) -> No
     undone = max((at for at, entry in enumerate(entries) if entry.verb == UNDO), default=-1)
     for entry in entries[undone + 1 :]:
         stands = entry.finding and link.get("finding") in ("", entry.finding)
-        if stands and known.is_recorded(entry.id):
+        if stands and known.recorded.get(entry.id):
             then(entry.finding)
 
 
@@ -331,7 +392,7 @@ def _own(run: Opened, revision: str) -> bool:
 
 def _record(run: Opened, entry: QueuedDecision, then: Then | None) -> None:
     if entry.verb == UNDO:
-        undo(run.run)
+        undo(run)
         return
     if not entry.finding:
         _decide_pictures(run, entry)

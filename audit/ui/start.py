@@ -1,21 +1,21 @@
 """Start: scan a folder or check a run again in the background; open another run.
 
 The scan publishes by rename, so every page stays usable while it works, and shows the new
-generation at the next click after it is done.
-"""
+generation at the next click after it is done. All tabs have one list of jobs, the latest last."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import streamlit as st
 
-from audit.printable import visible
+from audit.report.wording import counted
 from audit.ui import html
-from audit.ui.background import start_job
-from audit.ui.jobs import begin, is_busy, look_at_run, show_work
-from audit.ui.opened import answering, known_runs, run_name, say
+from audit.ui.opened import add_run, answering, choose_run, known_runs, run_name, safely, say
+from audit.ui.work import Job, start_job
+from preflight.terminal import visible
 
 SOURCE, OUT = "folder to scan", "run to write"
 OTHER = "run to open"
@@ -112,3 +112,92 @@ def _open_other() -> None:
         say(f"There is no run at {path}: make one with a scan.", "error")
         return
     look_at_run(path)
+
+
+# ---- work going on ----
+
+
+@st.cache_resource(show_spinner=False)
+def _jobs() -> list[Job]:
+    """Return the jobs of this app, the latest last: one list for all tabs."""
+    return []
+
+
+def latest() -> Job | None:
+    """Return the latest job."""
+    return _jobs()[-1] if _jobs() else None
+
+
+def begin(job: Job) -> None:
+    """Add a job that was started."""
+    _jobs().append(job)
+
+
+def is_busy() -> bool:
+    """Whether a job is running."""
+    job = latest()
+    return job is not None and job.state == "running"
+
+
+def show_work() -> None:
+    """Show the latest job, where there is one: how far it is, or how it ended."""
+    job = latest()
+    if job is not None:
+        st.header("Work in the background")
+        _follow(_whole) if job.state == "running" else _ended(job)
+
+
+def going_on() -> None:
+    """Show running work in the sidebar."""
+    if is_busy():
+        _follow(_small)
+
+
+@st.fragment(run_every="1s")
+def _follow(draw: Callable[[Job], None]) -> None:
+    safely(_draw_running, draw)
+
+
+def _draw_running(draw: Callable[[Job], None]) -> None:
+    job = latest()
+    if job is None or job.state != "running":
+        st.rerun()
+    draw(job)
+
+
+def _small(job: Job) -> None:
+    st.progress(job.stage.share, text=html.label(f"{job.what}: {job.stage.phase.lower()}"))
+
+
+def _whole(job: Job) -> None:
+    with st.container(border=True):
+        html.paragraph(f"{job.what} → {job.target}", "strong")
+        st.progress(job.stage.share)
+        html.paragraph(_progress_text(job))
+        st.button("Cancel", on_click=answering(job.cancel), icon=":material/stop:")
+
+
+def _progress_text(job: Job) -> str:
+    stage = job.stage
+    parts = [f"{stage.phase}: {stage.done:,}" + (f" of {stage.total:,}" if stage.total else "")]
+    parts += [f"{stage.rate:,.0f} a second"] if stage.rate else []
+    parts += [f"about {stage.left_s:,.0f} s left in this step"] if stage.left_s else []
+    parts += [f"{counted(stage.errors, 'file')} not whole"] if stage.errors else []
+    return ", ".join(parts)
+
+
+def _ended(job: Job) -> None:
+    html.notice(
+        f"{job.what}: {job.said}",
+        "good" if job.state == "done" else "error" if job.state == "failed" else "",
+    )
+    if job.state == "done" and job.makes_run:
+        st.button(
+            "Open this run", type="primary", on_click=answering(partial(look_at_run, job.target))
+        )
+
+
+def look_at_run(run: Path) -> None:
+    """Open a run on all pages."""
+    choose_run(add_run(run))
+    say(f"Now looking at {run}.")

@@ -1,32 +1,30 @@
-"""Subset designer: from the precision you need to the examples to evaluate, ready to download."""
+"""Subset designer: from the precision you need to the examples to evaluate, ready to download.
+
+A model's predictions are shown beside the truth: its wrong answers as a table and as pictures."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import altair as alt
 import polars as pl
 import streamlit as st
 
 from audit.browse import subsets
-from audit.errors import UsageError
-from audit.printable import visible_frame
+from audit.browse.images import cards
+from audit.browse.subsets import Disagreements, find_disagreements
+from audit.errors import AuditError, UsageError
 from audit.report.wording import counted
-from audit.subset import (
-    Curve,
-    Goal,
-    Plan,
-    Subset,
-    census,
-    draw_subset,
-    make_curve,
-    make_plan,
-)
+from audit.sources.tables import visible_frame
+from audit.subset import Curve, Goal, Plan, Subset, census, draw_subset, make_curve, make_plan
+from audit.subset.predictions import read_predictions
 from audit.subset.source import frame_from_run
 from audit.ui import html, link
 from audit.ui.detail import dialogue
-from audit.ui.disagreements import draw_disagreements
+from audit.ui.gallery import show_gallery
 from audit.ui.opened import Opened, answering, cached, open_chosen_run
 
 TARGETS = ("Half-width", "Difference", "Budget")
@@ -60,9 +58,6 @@ def page() -> None:
         if wish is not None:
             _result(run, wish)
     dialogue()
-
-
-# ---- the wish ----
 
 
 def _controls(run: Opened) -> Wish | None:
@@ -130,9 +125,6 @@ def _frame(key: str, split: str, _run: Opened) -> pl.DataFrame:
     return frame_from_run(_run.run, None if split == ALL else split)
 
 
-# ---- the plan ----
-
-
 def _result(run: Opened, wish: Wish) -> None:
     plan, curve = _planned(run.key, wish, run)
     _headline(plan)
@@ -175,7 +167,8 @@ def _headline(plan: Plan) -> None:
     html.write_html(html.tag("p", f"{plan.n:,} of {plan.n_units:,} {unit}", "strong"))
     columns = st.columns(4)
     shown: list[tuple[str, str]] = []
-    for about, figures in subsets.figures_by_meaning(plan).items():
+    for name, figures in plan.estimands.items():
+        about = subsets.MEANING[name]
         shown.append((f"Half-width, {about}", f"± {_points(figures.half_width)}"))
         shown.append((f"Detects, {about}", _points(figures.detectable_difference)))
     for column, (label, value) in zip(columns, shown, strict=False):
@@ -221,13 +214,11 @@ def _reasons(plan: Plan) -> None:
     with st.expander("Why these figures, and what was left out"):
         for reason in plan.reasons:
             html.paragraph(reason, "small")
-        rows = [(reason, counted(n, "file")) for reason, n in subsets.exclusion_counts(plan)]
+        left_out = Counter(e["reason"] for e in plan.excluded).most_common()
+        rows = [(reason, counted(n, "file")) for reason, n in left_out]
         html.write_html(html.value_table(rows)) if rows else html.paragraph(
             "Nothing was left out.", "small"
         )
-
-
-# ---- the draw ----
 
 
 def _draw(run: Opened, wish: Wish, plan: Plan) -> Subset | None:
@@ -278,7 +269,7 @@ def _downloads(run: Opened, subset: Subset) -> None:
         html.paragraph(note, "small")
     with st.container(horizontal=True):
         for label, data, ending in (
-            ("Download CSV", partial(subsets.subset_csv, subset), "csv"),
+            ("Download CSV", lambda: subset.rows.write_csv().encode(), "csv"),
             ("Download Parquet", partial(subsets.subset_parquet, subset), "parquet"),
         ):
             st.download_button(
@@ -290,3 +281,65 @@ def _downloads(run: Opened, subset: Subset) -> None:
             )
     first = visible_frame(subset.rows.head(200))
     st.dataframe(first, hide_index=True, width="stretch", height=280)
+
+
+# ---- predictions beside truth ----
+
+
+FILE = "predictions file"  # of the session: a link of somebody else never names a file to read
+SHOWN = 24
+
+
+def draw_disagreements(run: Opened, rows: pl.DataFrame, about: str) -> None:
+    """Ask for a file of predictions, and show where it differs from the labels of `rows`."""
+    st.header("Predictions beside truth")
+    given = st.text_input(
+        "File with a model's predictions: CSV, Parquet, JSON lines or .npz",
+        key=FILE,
+        placeholder="predictions.csv with sample_id, prediction, confidence",
+    ).strip()
+    if not given:
+        html.paragraph("Wrong answers are listed here, those of highest confidence first.", "quiet")
+        return
+    path = Path(given).expanduser()
+    try:
+        found = find_disagreements(rows, read_predictions(path), path.name)
+    except AuditError as error:
+        html.notice(str(error), "error")
+        return
+    _summary(found, about)
+    if not found.table.is_empty():
+        _pictures(run, found.table.head(SHOWN))
+        st.dataframe(visible_frame(found.table), hide_index=True, width="stretch", height=280)
+
+
+def _summary(found: Disagreements, about: str) -> None:
+    of_all = found.accuracy
+    limits = "" if of_all.known else f", {of_all.low:.1%} to {of_all.high:.1%}"
+    html.paragraph(
+        f"{found.right:,} of {counted(found.n, 'example')} of {about} right: accuracy "
+        f"{of_all.value:.1%}{limits} on all of the set.",
+        "strong",
+    )
+    for note in found.notes:
+        html.paragraph(note, "small")
+
+
+def _pictures(run: Opened, worst: pl.DataFrame) -> None:
+    lines = {row["sample_id"]: _lines(row) for row in worst.iter_rows(named=True)}
+    with run.store() as store:
+        shown = cards(store, list(lines))
+    show_gallery(
+        run,
+        "wrong answers",
+        shown,
+        marks={row["sample_id"]: "suspected mislabel" for row in worst.iter_rows(named=True)
+               if row["suspected_mislabel"]},
+        lines=lambda card: lines[card.id],
+    )  # fmt: skip
+
+
+def _lines(row: dict[str, object]) -> list[str]:
+    confidence = row["confidence"]
+    sure = f"confidence {confidence:.2f}" if isinstance(confidence, float) else ""
+    return [f"labelled {row['truth']}", f"predicted {row['prediction']}", *([sure] if sure else [])]

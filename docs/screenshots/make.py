@@ -1,14 +1,17 @@
 """Make the screenshots of every page at 1440 px, from the sample data: real app, real browser.
 
-    python docs/screenshots/make.py
+    make pictures
 
 Scans sample_data into a temporary run, decides a few findings so that the pages have something to
-show, starts the app and photographs each page. PNG, 1440 px wide and at most 1200 high.
+show, starts the app and photographs each page, and the two pages that are files. PNG, 1440 px wide
+and at most 1200 high.
 """
 
 from __future__ import annotations
 
 import getpass
+import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -22,13 +25,14 @@ from typing import Any
 
 from PIL import Image
 
-from audit import scanning
-from audit.review import keeper_rules
+from audit.decisions import keeper_rules
+from audit.scanning import scanning
 from audit.sources import open_source
-from audit.ui.launch import command
+from audit.ui.server import TOKEN, command
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = Path(__file__).resolve().parent
+SECRET = "pictures"
 WIDTH, TALLEST = 1440, 1200
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 RESTING = '[data-testid="stApp"][data-test-script-state="notRunning"]'
@@ -50,8 +54,17 @@ PAGES = {
     "profiles-time-line": (
         "profiles?session=torch-input-bound", "light", "Time line", CHART
     ),
+    "checks": ("checks", "light", "", "h1"),
+    "runs": ("runs", "light", "", "h1"),
     "start": ("start", "light", "", "text=Scan a folder"),
+    "boxes": ("findings?code=BOX004", "light", "", ".gallery .card img"),
 }  # fmt: skip
+# name: what makes the page that is sent to others
+FILES = {
+    "report": "audit report {run} -o {page}",
+    "profile": "pipeline-profiler report {session} -o {page}",
+}
+SESSION = "torch-input-bound.json.gz"
 
 
 def main() -> None:
@@ -62,15 +75,19 @@ def main() -> None:
         run = _decided_run(Path(folder) / "sample_data")
         port = _free_port()
         line = command([str(run), *_sessions()], port=port, browser=False)
-        server = subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL)
+        env = {**os.environ, TOKEN: SECRET}
+        server = subprocess.Popen(line, cwd=folder, env=env, stdout=subprocess.DEVNULL)
         try:
-            _wait_for(port)
+            _wait_for(server, port)
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(
                     executable_path=shutil.which("chromium"), args=list(FLAGS)
                 )
-                for name in sys.argv[1:] or PAGES:
-                    _photograph(browser, f"http://127.0.0.1:{port}", name)
+                for name in sys.argv[1:] or (*PAGES, *FILES):
+                    if name in PAGES:
+                        _photograph(browser, f"http://127.0.0.1:{port}", name)
+                    else:
+                        _photograph_file(browser, name, run)
                 browser.close()
         finally:
             server.terminate()
@@ -91,6 +108,7 @@ def _sessions() -> list[str]:
 def _photograph(browser: Any, address: str, name: str) -> None:
     link, theme, tab, there = PAGES[name]
     context = browser.new_context(viewport={"width": WIDTH, "height": 900}, color_scheme=theme)
+    context.request.get(f"{address}/?token={SECRET}")  # traded for the cookie of this browser
     page = context.new_page()
     page.set_default_timeout(90_000)
     page.goto(f"{address}/{link}")
@@ -103,12 +121,31 @@ def _photograph(browser: Any, address: str, name: str) -> None:
     page.set_viewport_size({"width": WIDTH, "height": max(700, min(tall, TALLEST))})
     page.locator(there).first.wait_for()
     page.wait_for_timeout(1500)  # charts are drawn again for the new size
-    _save(page.screenshot(), HERE / f"{name}.png")
+    title = page.get_by_role("heading", level=1).first.inner_text()
+    _save(page.screenshot(), HERE / f"{name}.png", title)
     context.close()
 
 
-def _save(data: bytes, path: Path) -> None:
+def _photograph_file(browser: Any, name: str, run: Path) -> None:
+    page = run.parent / f"{name}.html"
+    session = ROOT / "sample_data" / "sessions" / SESSION
+    words = shlex.split(FILES[name].format(run=run, page=page, session=session))
+    subprocess.run([Path(sys.executable).parent / words[0], *words[1:]], check=True)
+    shown = browser.new_page(viewport={"width": WIDTH, "height": TALLEST})
+    page.write_text(page.read_text().replace(str(ROOT / "sample_data"), "sample_data"))
+    shown.goto(page.as_uri())
+    _save(shown.screenshot(), HERE / f"{name}.png", shown.title())
+    shown.close()
+
+
+def _save(data: bytes, path: Path, title: str) -> None:
+    """Keep the picture, with the title of its page: a test compares it with that of today."""
     from io import BytesIO
+
+    from PIL.PngImagePlugin import PngInfo
+
+    info = PngInfo()
+    info.add_itxt("Title", title)
 
     # 256 colours, of which every hue on the page gets some: a quarter of the size
     few = (
@@ -116,7 +153,7 @@ def _save(data: bytes, path: Path) -> None:
         .convert("RGB")
         .quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.FLOYDSTEINBERG)
     )
-    few.save(path, optimize=True)
+    few.save(path, optimize=True, pnginfo=info)
     sys.stdout.write(f"{path.name}: {path.stat().st_size / 1000:.0f} kB\n")
 
 
@@ -126,13 +163,16 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait_for(port: int) -> None:
-    while True:
+def _wait_for(server: subprocess.Popen[bytes], port: int) -> None:
+    while server.poll() is None:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=2):
                 return
+        except urllib.error.HTTPError:  # the guard answers: it is there
+            return
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)
+    raise SystemExit("The app ended before it could be photographed.")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from glob import glob
 
 from pipeline_profiler.cli.output import check_session_output
 from pipeline_profiler.cli.user_code import spec_file
-from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.profiling.record.session import ProfileError
 
+PYTHON_HELP = "your training's Python, or the folder of its environment (default: this one)"
 LEAST_STEPS = 10
 MOST_SEED = 2**32 - 1  # numpy and torch take no larger one
 AXES = {  # option -> (argument, setting, least value, most)

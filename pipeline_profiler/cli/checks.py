@@ -8,28 +8,32 @@ still prints the answers there are.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline_profiler.cli.arguments import MOST_SEED, check_amount
-from pipeline_profiler.cli.exit_codes import ExitCode, strongest
+from pipeline_profiler.cli.arguments import MOST_SEED, PYTHON_HELP, check_amount
+from pipeline_profiler.cli.factory_text import mentioned, refuse_empty, refuse_training
 from pipeline_profiler.cli.output import check_output, write_report
 from pipeline_profiler.cli.recording import add_recording_options
 from pipeline_profiler.cli.terminal import say, show
 from pipeline_profiler.cli.user_code import offered, spec_file, target
-from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.profiling.record.session import ProfileError
+from preflight.ending import ExitCode, strongest
 
 if TYPE_CHECKING:
-    from pipeline_profiler.checking.loader_subject import LoaderSubject
-    from pipeline_profiler.checking.runner import CheckReport
+    from pipeline_profiler.checks.loader_subject import LoaderSubject
+    from pipeline_profiler.checks.runner import CheckReport
 
 SECONDS, QUICK_SECONDS = 120.0, 20.0
 PARTS = ("loader", "model", "loss", "optimizer", "schedule")
-OFFERED = (
-    *(f"make_{name}" for name in ("training", *PARTS, "eval_loader")),
-    *("train_step", "evaluate", "split_batch", "reference"),
-)
+MAKERS = tuple(f"make_{name}" for name in (*PARTS, "eval_loader"))
+OFFERED = ("make_training", *MAKERS, "train_step", "evaluate", "split_batch", "reference")
 NEEDED = ("make_loader", "make_model", "make_loss", "make_optimizer")
+TRAINING_PARTS = (
+    "{'model', 'loader', 'loss', 'optimizer'}, as make_training() does, or give the file alone, "
+    "with make_loader, make_model, make_loss and make_optimizer(model)"
+)
 TRAINING_HELP = "make_training(), or a file with make_loader, make_model, make_loss, make_optimizer"
 
 
@@ -37,6 +41,7 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Mount the commands."""
     p = commands.add_parser("check-loader", help="is the loader right: order, coverage, pixels")
     p.add_argument("loader", metavar="FILE.py:FUNCTION", help="makes the loader")
+    p.add_argument("--python", metavar="PATH", help=PYTHON_HELP)
     _add_loader_options(p)
     _add_shared_options(p)
     p.set_defaults(command=check_loader_command)
@@ -44,6 +49,7 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "check-training", help="is the loop right: before a run that costs a day"
     )
     p.add_argument("training", metavar="FILE.py[:FUNCTION]", help=TRAINING_HELP)
+    p.add_argument("--python", metavar="PATH", help=PYTHON_HELP)
     for name in PARTS:
         p.add_argument(f"--{name}", metavar="FILE.py:FUNCTION", help=f"instead of make_{name}")
     _add_shared_options(p)
@@ -104,18 +110,18 @@ def _add_shared_options(p: argparse.ArgumentParser) -> None:
 
 def check_loader_command(args: argparse.Namespace) -> int:
     """Examine a loader."""
-    from pipeline_profiler.checking.loader_subject import LoaderSubject
+    from pipeline_profiler.checks.loader_subject import LoaderSubject
 
     _check_shared(args, [args.loader, args.eval, args.split])
     if args.grid:
         check_output(args.grid, args.replace)
     mean, deviation = _declared(args)
     subject = LoaderSubject(
-        target(args.loader),
-        _maybe_target(args.eval),
+        target(args.loader, "the loader"),
+        _maybe_target(args.eval, "the loader"),
         evaluation=args.evaluation,
         classes=args.classes,
-        split=_maybe_target(args.split),
+        split=_maybe_target(args.split, "(inputs, targets)"),
         mean=mean,
         deviation=deviation,
         make_model=_model_of(args),
@@ -129,7 +135,7 @@ def check_loader_command(args: argparse.Namespace) -> int:
 
 def _declared(args: argparse.Namespace) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and deviation of the options, or of the file that --pretrained names."""
-    from pipeline_profiler.checking.declared_numbers import read_declaration
+    from pipeline_profiler.checks.loader_subject import read_declaration
 
     mean, deviation = split_decimals(args.mean, "--mean"), split_decimals(args.std, "--std")
     if args.pretrained and ".py:" not in args.pretrained:
@@ -141,13 +147,13 @@ def _declared(args: argparse.Namespace) -> tuple[tuple[float, ...], tuple[float,
 def _model_of(args: argparse.Namespace) -> Callable[..., Any] | None:
     """What may declare them: the function of --pretrained, else make_model beside the loader's."""
     if args.pretrained:
-        return _maybe_target(args.pretrained if ".py:" in args.pretrained else None)
+        return _maybe_target(args.pretrained if ".py:" in args.pretrained else None, "the model")
     return offered(spec_file(args.loader), "make_model")
 
 
 def _draw_grid(subject: LoaderSubject) -> bytes | None:
     """The pictures, as far as the loader gives any; a check has said why where it does not."""
-    from pipeline_profiler.checking.grid import grid_png
+    from pipeline_profiler.checks.loader_subject import grid_png
 
     try:
         return grid_png(subject.batches, subject.mean, subject.deviation)
@@ -165,23 +171,20 @@ def _write_grid(blob: bytes | None, args: argparse.Namespace) -> ExitCode:
 
 def check_training_command(args: argparse.Namespace) -> int:
     """Examine a training."""
-    from pipeline_profiler.checking.subject_choice import choose_subject
+    from pipeline_profiler.checks.keras_subject import choose_subject
 
     file, _, name = args.training.rpartition(":")
-    specs = [args.training] if file.endswith(".py") else [f"{args.training}:"]
-    _check_shared(args, specs)
-    functions = _functions_of(file if file.endswith(".py") else args.training, name)
-    for part in PARTS:
-        if spec := getattr(args, part):
-            functions[f"make_{part}"] = target(spec)
-            functions.pop("make_training", None)
-    missing = [n for n in NEEDED if n not in functions]
-    # a compiled model of Keras brings its loss and its optimizer
-    if set(missing) & {"make_loader", "make_model"} and "make_training" not in functions:
-        raise ProfileError(
-            f"{args.training} has no {', '.join(missing)}: write them, or one make_training() that "
-            "returns {'model', 'loader', 'loss', 'optimizer'}."
-        )
+    if not file.endswith(".py"):
+        file, name = args.training, ""
+    _check_shared(args, [f"{file}:{name}"])
+    given = {f"make_{part}": spec for part in PARTS if (spec := getattr(args, part))}
+    _refuse_unfit(Path(file), name, given)
+    functions = _functions_of(file, name)
+    if given:
+        functions.pop("make_training", None)
+    for maker, spec in given.items():
+        functions[maker] = target(spec, f"the {maker.removeprefix('make_')}")
+    _refuse_incomplete(functions, file)
     subject = choose_subject(functions, args.seed)
     _choose_threads()
     report = _run("TRAIN", subject, args)
@@ -190,9 +193,37 @@ def check_training_command(args: argparse.Namespace) -> int:
     return _finish(report, args, args.training)
 
 
+def _refuse_unfit(path: Path, name: str, given: Mapping[str, str]) -> None:
+    """Refuse a script or a whole training by its text, before anything of it runs.
+
+    `given`: what the options name instead of functions of the file.
+    """
+    if name:
+        refuse_training(path, name, TRAINING_PARTS)
+        return
+    there = mentioned(path, OFFERED)
+    _refuse_incomplete({*there, *given}, str(path))
+    if "make_training" in there and not given:
+        refuse_training(path, "make_training", TRAINING_PARTS)
+        return
+    for maker in MAKERS:
+        if maker not in given:
+            refuse_empty(path, maker, f"the {maker.removeprefix('make_')}")
+
+
+def _refuse_incomplete(names: Collection[str], file: str) -> None:
+    missing = [name for name in NEEDED if name not in names]
+    # a compiled model of Keras brings its loss and its optimizer
+    if set(missing) & {"make_loader", "make_model"} and "make_training" not in names:
+        raise ProfileError(
+            f"{file} has no {', '.join(missing)}: write them, or one make_training() that "
+            "returns {'model', 'loader', 'loss', 'optimizer'}."
+        )
+
+
 def check_log_command(args: argparse.Namespace) -> int:
     """Examine a log."""
-    from pipeline_profiler.checking.log_subject import LogSubject, folders_of, read_logs
+    from pipeline_profiler.checks.log_subject import LogSubject, folders_of, read_logs
 
     _check_shared(args, [f"{path}:" for path in args.log])
     report = _run("LOG", LogSubject(read_logs(args.log), folders=folders_of(args.log)), args)
@@ -207,7 +238,7 @@ def _choose_threads() -> None:
     torch = sys.modules.get("torch")
     if torch is None:
         return
-    from pipeline_profiler.record.cores import usable_cores
+    from preflight.cores import usable_cores
 
     cores = usable_cores()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
@@ -220,8 +251,8 @@ def _choose_threads() -> None:
 def _functions_of(file: str, name: str) -> dict[str, Callable[..., Any]]:
     """The functions of a file by the names that are known; one named is make_training."""
     found: dict[str, Callable[..., Any]] = {}
-    if name and file.endswith(".py") and not name.endswith(".py"):
-        found["make_training"] = target(f"{file}:{name}")
+    if name:
+        found["make_training"] = target(f"{file}:{name}", TRAINING_PARTS)
     for known in OFFERED:
         if known not in found and (function := offered(file, known)) is not None:
             found[known] = function
@@ -230,7 +261,8 @@ def _functions_of(file: str, name: str) -> dict[str, Callable[..., Any]]:
 
 def explain_command(args: argparse.Namespace) -> int:
     """Print the page of a check, or the list of a family."""
-    from pipeline_profiler.checking.check import FAMILIES, all_checks, check_page
+    from pipeline_profiler.checks.check import FAMILIES, all_checks
+    from preflight.check_contract import page_of
 
     word = args.code.upper()
     if word in FAMILIES:
@@ -241,7 +273,7 @@ def explain_command(args: argparse.Namespace) -> int:
         raise ProfileError(
             f"No check has the code '{args.code}': LOAD, TRAIN or LOG lists the codes."
         )
-    return show(check_page(check).rstrip())
+    return show(page_of(check).rstrip())
 
 
 # ------------------------------------------------------------------------------- parts
@@ -257,8 +289,8 @@ def _check_shared(args: argparse.Namespace, specs: Sequence[str | None]) -> None
         check_output(args.output, args.replace, [f for s in specs if (f := spec_file(s))])
 
 
-def _maybe_target(text: str | None) -> Callable[..., Any] | None:
-    return target(text) if text else None
+def _maybe_target(text: str | None, makes: str) -> Callable[..., Any] | None:
+    return target(text, makes) if text else None
 
 
 def split_decimals(text: str | None, option: str) -> tuple[float, ...]:
@@ -274,8 +306,8 @@ def _words(text: str | None) -> list[str]:
 
 
 def _run(family: str, subject: Any, args: argparse.Namespace) -> CheckReport:
-    from pipeline_profiler.checking.check import select_checks
-    from pipeline_profiler.checking.runner import run_checks
+    from pipeline_profiler.checks.check import select_checks
+    from pipeline_profiler.checks.runner import run_checks
 
     checks = select_checks(family, _words(args.only), _words(args.skip), args.quick)
     seconds = args.seconds or (QUICK_SECONDS if args.quick else SECONDS)
@@ -285,13 +317,8 @@ def _run(family: str, subject: Any, args: argparse.Namespace) -> CheckReport:
 def _finish(
     report: CheckReport, args: argparse.Namespace, name: str, grid: bytes | None = None
 ) -> ExitCode:
-    from pipeline_profiler.checking.document import (
-        checks_json,
-        checks_text,
-        headline,
-        verdict_word,
-    )
-    from pipeline_profiler.run_table.row import RunOutcome
+    from pipeline_profiler.checks.document import checks_json, checks_text, headline, verdict_word
+    from pipeline_profiler.runs.row import RunOutcome
 
     if args.trace:
         for result in report.broken:
@@ -310,8 +337,8 @@ def _finish(
     shown = show(checks_json(report, name) if args.json else checks_text(report, name))
     return strongest(
         shown,
-        ExitCode.EXCEEDED if report.failed else ExitCode.CLEAN,
+        ExitCode.FINDINGS if report.failed else ExitCode.CLEAN,
         ExitCode.USAGE if any(r.users for r in report.results) else ExitCode.CLEAN,
-        ExitCode.BROKEN_RULE if report.broken else ExitCode.CLEAN,
+        ExitCode.BROKEN_PART if report.broken else ExitCode.CLEAN,
         ExitCode.INTERRUPTED if report.interrupted else ExitCode.CLEAN,
     )

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pipeline_profiler.cli.arguments import bound
-from pipeline_profiler.cli.exit_codes import ExitCode, strongest
 from pipeline_profiler.cli.output import UnsavedError, write_as_asked, write_session
 from pipeline_profiler.cli.recording import record_outcome
-from pipeline_profiler.cli.terminal import say, show
-from pipeline_profiler.record.session import ProfileError, Session
-from pipeline_profiler.run_table.entry import outcome_of_session
+from pipeline_profiler.cli.terminal import ENDING, say, show
+from pipeline_profiler.profiling.record.session import ProfileError, Session
+from pipeline_profiler.runs.entry import outcome_of_session
+from preflight.ending import ExitCode, strongest
 
 Conclude = Callable[[Session], None]  # fills the session's results
 
@@ -40,8 +40,7 @@ def _concluded(session: Session, args: argparse.Namespace, conclude: Conclude) -
     try:
         conclude(session)
     except ProfileError as error:
-        say(f"pipeline-profiler: {error}")
-        return [ExitCode.USAGE]
+        return [ENDING.end(str(error), ExitCode.USAGE)]
     # with its results now; where the first try went elsewhere, there again
     return [save_session(session, args)]
 
@@ -66,10 +65,21 @@ def save_session(session: Session, args: argparse.Namespace) -> ExitCode:
 
 
 def _print(session: Session, args: argparse.Namespace) -> ExitCode:
-    from pipeline_profiler.report import render as reports
+    from pipeline_profiler.report.render import to_json, to_text
+    from pipeline_profiler.report.screen import to_screen
+    from pipeline_profiler.report.sections import COMPUTE_BOUND, split_causes
 
     done = f"saved: {args.saved}   next: pipeline-profiler report {args.saved} -o profile.html"
-    text = reports.to_json(session).rstrip("\n") if args.json else reports.to_text(session)
+    shown, _ = split_causes(session.results.get("causes") or [])
+    tried = session.results.keys() & {"trials", "sweep", "precision"}
+    if shown and shown[0]["code"] != COMPUTE_BOUND and not tried:
+        done += (
+            "\nafter a change: the same command with -o after.json, then "
+            f"pipeline-profiler compare {args.saved} after.json"
+        )
+    whole = "precision" in session.results  # its tables are the answer
+    text = to_json(session) if args.json else (to_text if whole else to_screen)(session)
+    text = text.rstrip("\n")
     code = show(text if args.json else f"{text}\n{done}")
     if code is not ExitCode.CLEAN:
         say(done)
@@ -77,14 +87,14 @@ def _print(session: Session, args: argparse.Namespace) -> ExitCode:
 
 
 def judge(session: Session, fail_on: str | None) -> ExitCode:
-    """BROKEN_RULE with a failed rule; EXCEEDED when the whole interval lies above the bound."""
-    failed = ExitCode.BROKEN_RULE if session.results.get("failed_rules") else ExitCode.CLEAN
+    """BROKEN_PART with a failed rule; FINDINGS when the whole interval lies above the bound."""
+    failed = ExitCode.BROKEN_PART if session.results.get("failed_rules") else ExitCode.CLEAN
     if not fail_on:
         return failed
     _, limit = bound(fail_on)
     low = (session.results.get("stall") or {}).get("low")
     exceeded = low is not None and low > limit
-    return strongest(failed, ExitCode.EXCEEDED if exceeded else ExitCode.CLEAN)
+    return strongest(failed, ExitCode.FINDINGS if exceeded else ExitCode.CLEAN)
 
 
 # ---- what ended early ----
@@ -149,12 +159,9 @@ def failed(error: Exception, args: argparse.Namespace) -> ExitCode:
     at = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
     said = " ".join(str(error).split())[:200] or "no message"
     if isinstance(error, (OSError, MemoryError)):
-        say(f"pipeline-profiler: no result, because the machine failed: {said}{at}.")
+        ENDING.machine_failed(f"{said}{at}")
     else:
-        say(
-            f"pipeline-profiler: no result, because this program failed: {type(error).__name__}: "
-            f"{said}{at}. Please report this; `--trace` shows the traceback."
-        )
+        ENDING.program_failed(f"{type(error).__name__}: {said}{at}")
     if getattr(args, "trace", False):
         say("".join(traceback.format_exception(error)))
     if getattr(args, "saved", None):

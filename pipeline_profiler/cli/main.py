@@ -9,29 +9,67 @@ progress goes to stderr. Every argument is looked at before anything is measured
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pipeline_profiler.cli import checks, ending, precision, recording, runs, watch
-from pipeline_profiler.cli.arguments import bound, check_measuring, read_axes
+from pipeline_profiler.cli.arguments import PYTHON_HELP, bound, check_measuring, read_axes
 from pipeline_profiler.cli.ending import finish, judge
-from pipeline_profiler.cli.exit_codes import ExitCode, strongest
-from pipeline_profiler.cli.output import check_output, write_report
-from pipeline_profiler.cli.terminal import open_closed_streams, say, show
+from pipeline_profiler.cli.output import check_output, is_ours, write_report
+from pipeline_profiler.cli.terminal import say, show
 from pipeline_profiler.cli.user_code import call_user, target
-from pipeline_profiler.record.arm import Arm
-from pipeline_profiler.record.session import ProfileError, Session
-from pipeline_profiler.report.controls import escape_controls
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.session import ProfileError, Session
+from preflight.ending import ExitCode, strongest
+from preflight.terminal import (
+    escape_controls,
+    grouped_help,
+    nearest_name,
+    prepare_streams,
+    without_help_all,
+)
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-    from pipeline_profiler.diagnose.verdict import Conclusion
-    from pipeline_profiler.measure.arms import Bench, Options
-    from pipeline_profiler.measure.stopping import Guard
+    from pipeline_profiler.profiling.diagnose.verdict import Conclusion
+    from pipeline_profiler.profiling.measure.arms import Bench, Options
+    from pipeline_profiler.profiling.measure.stopping import Guard
 
+GROUPS = {
+    "Start here": {
+        "watch": "run a training as it is, and say what its steps wait for",
+        "run": "measure a loader against a step, and name what slows it down",
+        "report": "a saved measurement as text, page, Markdown, JSON or trace",
+        "explain": "what a check proves, how it decides, what to do",
+    },
+    "Profile": {
+        "tune": "apply what is recommended, measure again, keep or reject",
+        "sweep": "settings of the loader, predicted beside measured",
+        "precision": "training steps in FP32, FP16 and BF16, with the loader attached",
+    },
+    "Check": {
+        "check-loader": "is the loader right: order, coverage, pixels",
+        "check-training": "is the training loop right: before a run that costs a day",
+        "check-log": "what logs of metrics show: periods, divergence, plateaus",
+    },
+    "Compare": {
+        "compare": "is the second measurement faster, and how sure is that",
+        "runs": "the table of all measurements and checks",
+    },
+}
+RARE = {
+    "--cold", "--files", "--epoch-steps", "--seed", "--limit", "--replace", "--study", "--note",
+    "--config", "--runs", "--no-record", "--trace", "--ceiling",
+}  # fmt: skip
+NEWEST = 3
+ESTIMATED_S = 60.0  # a longer measurement says first how long it will take
 DEFAULT_EMULATED_MS = 10.0
 TRACE_HELP = "print the traceback of a diagnosis rule, or of this program, that failed"
 REPLACE_HELP = "replace a file that pipeline-profiler did not write"
@@ -39,18 +77,22 @@ EPOCH_STEPS_HELP = "steps of an epoch in your training, where the loader does no
 LIMIT_HELP = "end a measurement without a step for so long (default: the budget, at least 30 s)"
 
 
-def command_line(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    open_closed_streams()
-    words = sys.argv[1:] if argv is None else argv
-    args = parser().parse_args(words)
-    code = _obey(args, words)
+def command_line(argv: Sequence[str] | None = None, *, lent: bool = False) -> int:
+    """Entry point; returns the exit code. `lent`: this is the Python that --python has named."""
+    prepare_streams()
+    words, every = without_help_all(sys.argv[1:] if argv is None else argv)
+    if not words:
+        return show(next_here(Path.cwd()))
+    args = parser(every).parse_args(words)
+    code = _obey(args, words, lent)
     recording.record_outcome(args, code)
     return code
 
 
-def _obey(args: argparse.Namespace, words: Sequence[str]) -> int:
+def _obey(args: argparse.Namespace, words: Sequence[str], lent: bool) -> int:
     try:
+        if not lent and (code := _run_elsewhere(args, words)) is not None:
+            return code
         recording.begin_recording(args, words)
         return int(args.command(args))
     except ProfileError as error:
@@ -64,22 +106,76 @@ def _obey(args: argparse.Namespace, words: Sequence[str]) -> int:
         return ending.failed(error, args)
 
 
+def _run_elsewhere(args: argparse.Namespace, words: Sequence[str]) -> int | None:
+    """Run the command in the Python that --python names; None where that is this one."""
+    named = getattr(args, "python", None)
+    if named is None or os.path.abspath(named) == sys.executable:
+        return None
+    from pipeline_profiler.profiling.watching.interpreter import run_in, training_python
+
+    python = training_python(named)
+    if python.is_ours:
+        return None
+    say(f"runs in {python.path} (Python {python.version}, numpy {python.numpy})")
+    return run_in(python, words)
+
+
 class _Parser(argparse.ArgumentParser):
-    """A parser that repeats what was typed without obeying it."""
+    """A parser that repeats what was typed without obeying it, and tells rare options last."""
+
+    every = False  # whether help lists the rare options too
+
+    def format_help(self) -> str:
+        """Return the help: of the program its commands in groups, of a command its options."""
+        if self.prog == "pipeline-profiler":
+            return grouped_help(self.prog, str(self.description), GROUPS)
+        rare = [] if self.every else [a for a in self._actions if RARE & set(a.option_strings)]
+        helps = [action.help for action in rare]
+        for action in rare:
+            action.help = argparse.SUPPRESS
+        text = super().format_help()
+        for action, help_text in zip(rare, helps, strict=True):
+            action.help = help_text
+        names = ", ".join(sorted(max(action.option_strings, key=len) for action in rare))
+        return f"{text}\n{textwrap.fill(f'--help-all tells of {names}.')}\n" if rare else text
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [name for group in GROUPS.values() for name in group]
+            raise argparse.ArgumentError(
+                action, f"there is no {value!r}.{nearest_name(str(value), known)}"
+            )
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         (say if file is sys.stderr else show)(escape_controls(message).rstrip("\n"))
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
+def next_here(folder: Path) -> str:
+    """Return what the program alone says: the next commands in this folder. It starts nothing."""
+    sessions = sorted(p.name for p in folder.glob("profile*.json*") if is_ours(p))[:NEWEST]
+    lines = [f"  pipeline-profiler report {shlex.quote(name)}" for name in sessions]
+    lines += [
+        "  pipeline-profiler watch -- python train.py            what a training waits for",
+        "  pipeline-profiler run FILE.py:make_loader --quick     what slows a loader down",
+        "  pipeline-profiler --help                              every command",
+    ]
+    return "\n".join(["Next:", *lines])
+
+
+def parser(every: bool = False) -> argparse.ArgumentParser:
+    """All commands and their options; help lists the rare ones too with `every`."""
+    _Parser.every = every
     top: argparse.ArgumentParser = _Parser(
         prog="pipeline-profiler",
         description="Find what keeps the accelerator waiting, how sure that is, and prove the fix.",
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    _measuring(commands, "run", run_command, "measure the arms, name the causes, save the session")
-    _measuring(commands, "replay", replay_command, "the ceiling: the step fed with cached batches")
+    run = _measuring(
+        commands, "run", run_command, "measure the arms, name the causes, save the session"
+    )
+    run.add_argument("--ceiling", action="store_true", help="only the step, fed from memory")
+    hidden = _measuring(commands, "replay", run_command)  # what `run --ceiling` was called
+    hidden.set_defaults(ceiling=True)
     sweep_parser = _measuring(
         commands, "sweep", sweep_command, "settings, predicted beside measured"
     )
@@ -115,11 +211,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _measuring(
-    commands: Commands, name: str, command: Callable[[argparse.Namespace], int], text: str
+    commands: Commands, name: str, command: Callable[[argparse.Namespace], int], text: str = ""
 ) -> argparse.ArgumentParser:
-    p = commands.add_parser(name, help=text)
+    """Add a command that measures; one without a text is not listed by --help."""
+    p = commands.add_parser(name, help=text) if text else commands.add_parser(name)
     p.add_argument("loader", metavar="FILE.py:FUNCTION", help="makes the loader")
     p.add_argument("--step", metavar="FILE.py:FUNCTION", help="makes the step: step(batch)")
+    p.add_argument("--python", metavar="PATH", help=PYTHON_HELP)
     p.add_argument("--emulate-step-ms", type=float, metavar="MS", help="a step that only sleeps")
     p.add_argument("--steps", type=int, default=300, help="timed steps an arm (default 300)")
     p.add_argument("--repeats", type=int, default=5, help="repeats of each arm (default 5)")
@@ -144,9 +242,14 @@ def _measuring(
 
 
 def run_command(args: argparse.Namespace) -> int:
-    """Measure, save, diagnose, print."""
-    from pipeline_profiler.diagnose.verdict import diagnose_session
-    from pipeline_profiler.measure.schedule import measure_arms
+    """Measure, save, diagnose, print; with --ceiling measure the step alone."""
+    from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
+    from pipeline_profiler.profiling.measure.schedule import measure_arms
+    from pipeline_profiler.profiling.measure.tune import ceiling
+
+    bench, options = _bench(args)
+    if args.ceiling:
+        return finish(ceiling(bench, options), args)
 
     def conclude(session: Session) -> None:
         conclusion = diagnose_session(session)
@@ -154,21 +257,12 @@ def run_command(args: argparse.Namespace) -> int:
         if args.trace:
             _print_traces(conclusion)
 
-    bench, options = _bench(args)
     return finish(measure_arms(bench, options), args, conclude)
-
-
-def replay_command(args: argparse.Namespace) -> int:
-    """Measure the ceiling: the step fed with cached batches."""
-    from pipeline_profiler.measure.tune import ceiling
-
-    bench, options = _bench(args)
-    return finish(ceiling(bench, options), args)
 
 
 def sweep_command(args: argparse.Namespace) -> int:
     """Measure every combination of the given settings beside its prediction."""
-    from pipeline_profiler.measure import tune as tuning
+    from pipeline_profiler.profiling.measure import tune as tuning
 
     axes = read_axes(args)
     bench, options = _bench(args)
@@ -177,7 +271,7 @@ def sweep_command(args: argparse.Namespace) -> int:
 
 def tune_command(args: argparse.Namespace) -> int:
     """Apply recommendations until none is worth more than the noise."""
-    from pipeline_profiler.measure import tune as tuning
+    from pipeline_profiler.profiling.measure import tune as tuning
 
     bench, options = _bench(args)
     return finish(tuning.tune_loader(bench, options), args)
@@ -220,8 +314,8 @@ def _report_trace(args: argparse.Namespace) -> int:
 
 def _judge_again(session: Session, trace: bool) -> None:
     """Results where there are none yet; a saved session has no traceback of a failed rule."""
-    from pipeline_profiler.diagnose.verdict import diagnose_session
-    from pipeline_profiler.watching.conclusion import is_one_loop, judge_watched
+    from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
+    from pipeline_profiler.profiling.watching.conclusion import is_one_loop, judge_watched
 
     if is_one_loop(session) and "verdict" not in session.results and session.runs:
         judge_watched(session)
@@ -244,7 +338,7 @@ def compare_command(args: argparse.Namespace) -> int:
     """Compare two saved sessions."""
     import json
 
-    from pipeline_profiler.measure.tune import compare as comparing
+    from pipeline_profiler.profiling.measure.tune import compare as comparing
 
     result = comparing(Session.load(args.a), Session.load(args.b))
     return show(json.dumps(result) if args.json else result["sentence"])
@@ -256,10 +350,10 @@ def compare_command(args: argparse.Namespace) -> int:
 def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
     from glob import glob
 
-    from pipeline_profiler.measure.arms import Bench, Options, emulated_step
+    from pipeline_profiler.profiling.measure.arms import Bench, Options, emulated_step
 
     check_measuring(args)
-    make_loader = target(args.loader)
+    make_loader = target(args.loader, "the loader")
     emulated = None if args.step else args.emulate_step_ms
     if not args.step and emulated is None:
         emulated = DEFAULT_EMULATED_MS
@@ -268,7 +362,7 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
             "step only; choose another with --emulate-step-ms"
         )
     step = (
-        call_user(target(args.step), args.step)
+        call_user(target(args.step, "the step, a function step(batch)"), args.step)
         if args.step
         else emulated_step(float(emulated or 0.0))
     )
@@ -284,6 +378,8 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
         seconds=args.seconds,
         emulate_ms=emulated,
     )
+    if options.budget > ESTIMATED_S:
+        say(f"this takes about {options.budget:.0f} s; --quick about 25 s, with wider intervals")
     guard = _guard(args, options)
     bench = Bench(make_loader, step, progress=say, guard=guard)
     bench.epoch_steps, bench.seed = args.epoch_steps, args.seed
@@ -291,8 +387,7 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
 
 
 def _guard(args: argparse.Namespace, options: Options) -> Guard:
-    from pipeline_profiler.measure.stopping import Guard
-    from pipeline_profiler.measure.watchdog import LEAST_LIMIT_S
+    from pipeline_profiler.profiling.measure.stopping import LEAST_LIMIT_S, Guard
 
     return Guard(
         limit_s=args.limit or max(LEAST_LIMIT_S, options.budget),

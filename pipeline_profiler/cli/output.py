@@ -18,8 +18,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pipeline_profiler.cli.terminal import say
-from pipeline_profiler.record.session import ProfileError
-from pipeline_profiler.record.session_file import GZIP_HEAD, write_packed, write_whole
+from pipeline_profiler.profiling.record.session import (
+    GZIP_HEAD,
+    ProfileError,
+    write_packed,
+    write_whole,
+)
 
 HEAD_BYTES = 600
 MARKS = re.compile(

@@ -16,22 +16,21 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from pipeline_profiler.cli import ending
-from pipeline_profiler.cli.arguments import check_amount, check_run_options
+from pipeline_profiler.cli.arguments import PYTHON_HELP, check_amount, check_run_options
 from pipeline_profiler.cli.ending import finish
 from pipeline_profiler.cli.output import check_session_output
 from pipeline_profiler.cli.recording import add_recording_options
 from pipeline_profiler.cli.terminal import say
 from pipeline_profiler.cli.user_code import call_user, spec_file, target
-from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.profiling.record.session import ProfileError
 
 if TYPE_CHECKING:
-    from pipeline_profiler.measure.stopping import Guard
     from pipeline_profiler.precision.batches import MakeLoader
     from pipeline_profiler.precision.image_data import ImageData
-    from pipeline_profiler.precision.plan import ModelJob, SweepOptions
-    from pipeline_profiler.precision.sweep_state import ReportProgress
+    from pipeline_profiler.precision.plan import ModelJob, ReportProgress, SweepOptions
     from pipeline_profiler.precision.trainer import Backend, MakeModel
-    from pipeline_profiler.record.session import Session
+    from pipeline_profiler.profiling.measure.stopping import Guard
+    from pipeline_profiler.profiling.record.session import Session
 
 GPU_SIZES, CPU_SIZES = "64,128,256,512", "4,8"
 GPU_PRECISIONS, CPU_PRECISIONS = "fp32,tf32,fp16,bf16", "fp32,bf16,fp16"
@@ -72,6 +71,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _add_data_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--python", metavar="PATH", help=PYTHON_HELP)
     p.add_argument("--loader", metavar="FILE.py:FUNCTION", help="make_loader(batch_size)")
     p.add_argument("--data", metavar="FOLDER", help="class folders, instead of --loader")
     p.add_argument("--workers", type=int, help="of the loader over --data (default: cores - 1)")
@@ -175,7 +175,7 @@ def check_arguments(args: argparse.Namespace) -> None:
 
 
 def _guard(args: argparse.Namespace, options: SweepOptions) -> Guard:
-    from pipeline_profiler.measure.stopping import Guard
+    from pipeline_profiler.profiling.measure.stopping import Guard
 
     return Guard(
         limit_s=args.limit or 2 * options.seconds,
@@ -271,12 +271,12 @@ def make_jobs(args: argparse.Namespace, backend: Backend) -> tuple[list[str], li
 
 def _own_step_job(args: argparse.Namespace, backend: Backend) -> tuple[list[str], list[ModelJob]]:
     """The user's own step with the loader asked for, else the one that it brings."""
-    from pipeline_profiler.checking.user_training import Training
+    from pipeline_profiler.checks.user_training import Training
+    from pipeline_profiler.precision.backend_torch import read_step
     from pipeline_profiler.precision.data_source import make_sized_loader, own_batch_size
-    from pipeline_profiler.precision.own_step import read_step
     from pipeline_profiler.precision.plan import ModelJob
 
-    make = target(args.step)
+    make = target(args.step, "the step, a function step(batch, precision)")
     first = read_step(call_user(make, "make_step()"), GIVEN if args.loader or args.data else None)
     notes: list[str] = []
     if args.loader:
@@ -297,20 +297,23 @@ def load_own_loader(text: str) -> MakeLoader:
     """The user's loader as a function of the batch size."""
     from pipeline_profiler.precision.data_source import make_sized_loader
 
-    make = target(text)
+    make = target(text, "the loader")
     return lambda size: make_sized_loader(make, size)
 
 
 def make_folder_loader(args: argparse.Namespace, backend: Backend) -> tuple[MakeLoader, ImageData]:
     """The shipped loader over a folder of images."""
-    from pipeline_profiler.precision import image_loaders
-    from pipeline_profiler.precision.image_data import find_data
+    from pipeline_profiler.precision.image_data import (
+        find_data,
+        make_keras_loader,
+        make_torch_loader,
+    )
 
     data = find_data(args.data)
     if args.framework == "keras":
-        return lambda size: image_loaders.make_keras_loader(data, size, args.workers), data
+        return lambda size: make_keras_loader(data, size, args.workers), data
     pin = backend.device == "cuda"
-    return lambda size: image_loaders.make_torch_loader(data, size, args.workers, pin), data
+    return lambda size: make_torch_loader(data, size, args.workers, pin), data
 
 
 def make_models(args: argparse.Namespace, classes: int) -> list[tuple[str, MakeModel]]:
@@ -330,7 +333,7 @@ def make_models(args: argparse.Namespace, classes: int) -> list[tuple[str, MakeM
         raise ProfileError(
             f"'{args.model}' is no shipped model ({names}) and no FILE.py:FUNCTION of your own."
         )
-    return [(args.model.rpartition(":")[2], target(args.model))]
+    return [(args.model.rpartition(":")[2], target(args.model, "the model"))]
 
 
 def _with_classes(make: Callable[[int], object], classes: int) -> MakeModel:
@@ -339,7 +342,7 @@ def _with_classes(make: Callable[[int], object], classes: int) -> MakeModel:
 
 def _keras_models(classes: int) -> dict[str, MakeModel]:
     """The shipped Keras model."""
-    from pipeline_profiler.precision.models.resnet_keras import keras_resnet18
+    from pipeline_profiler.precision.backend_keras import keras_resnet18
 
     return {"resnet18": lambda: keras_resnet18(classes)}
 

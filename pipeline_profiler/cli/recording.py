@@ -16,11 +16,10 @@ from pathlib import Path
 
 from pipeline_profiler.cli.terminal import say
 from pipeline_profiler.cli.user_code import spec_file
-from pipeline_profiler.record.errors import ProfileError
-from pipeline_profiler.run_table.entry import RunCall, RunWords, make_row, working_folder
-from pipeline_profiler.run_table.location import default_file
-from pipeline_profiler.run_table.origin import Code, read_code, typed
-from pipeline_profiler.run_table.row import RunOutcome, RunRow
+from pipeline_profiler.profiling.record.errors import ProfileError
+from pipeline_profiler.runs.entry import RunCall, RunWords, make_row, working_folder
+from pipeline_profiler.runs.origin import Code, read_code, typed
+from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
 
 FROM_FILES = ("loader", "training", "model")  # arguments that name code of the user's
 
@@ -62,7 +61,7 @@ def record_outcome(args: argparse.Namespace, exit_code: int) -> None:
         return
     recording.done = True
     try:
-        from pipeline_profiler.run_table.table_file import append_row  # some Pythons lack sqlite3
+        from pipeline_profiler.runs.table_file import append_row  # some Pythons lack sqlite3
 
         number = append_row(path, _row(args, recording, outcome, int(exit_code)))
     except ProfileError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline_profiler.cli.recording import table_of
 from pipeline_profiler.cli.terminal import say, show
-from pipeline_profiler.record.errors import ProfileError
+from pipeline_profiler.profiling.record.errors import ProfileError
 
 MOST_SHOWN = 40
 
@@ -44,9 +44,8 @@ def runs_command(args: argparse.Namespace) -> int:
 
 
 def _one(args: argparse.Namespace, path: Path) -> int:
-    from pipeline_profiler.run_table.listing import row_text
-    from pipeline_profiler.run_table.masking import mask_secrets
-    from pipeline_profiler.run_table.table_file import append_note, read_row
+    from pipeline_profiler.runs.origin import mask_secrets
+    from pipeline_profiler.runs.table_file import append_note, read_row, row_text
 
     if args.note:
         row = append_note(path, args.id, mask_secrets(args.note))
@@ -59,8 +58,7 @@ def _one(args: argparse.Namespace, path: Path) -> int:
 
 
 def _listed(args: argparse.Namespace, path: Path) -> int:
-    from pipeline_profiler.run_table.listing import Filter, rows_json, rows_text, sort_rows
-    from pipeline_profiler.run_table.table_file import read_rows
+    from pipeline_profiler.runs.table_file import Filter, read_rows, rows_json, rows_text, sort_rows
 
     if args.last is not None and args.last < 1:
         raise ProfileError("--last takes a whole number from 1 on.")

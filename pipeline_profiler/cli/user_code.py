@@ -12,9 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pipeline_profiler.measure.failure import user_traceback
-from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.cli.factory_text import refuse_empty
+from pipeline_profiler.profiling.measure.stopping import said_by, user_traceback
+from pipeline_profiler.profiling.record.session import ProfileError
 
+LONGEST = 400  # characters of what an error says
 EXTRAS = {"torch": "[torch]", "tensorflow": "[tf]"}
 
 
@@ -32,8 +34,17 @@ def spec_file(text: str | None) -> str:
     return (text or "").rpartition(":")[0]
 
 
-def target(text: str) -> Callable[..., Any]:
-    """`FILE.py:FUNCTION` -> the function, its folder put on sys.path as `python FILE.py` would."""
+def target(text: str, makes: str) -> Callable[..., Any]:
+    """`FILE.py:FUNCTION` -> the function, its folder put on sys.path as `python FILE.py` would.
+
+    `makes`: what it returns, in words. One that returns nothing is refused before anything runs.
+    """
+    file, _, name = text.rpartition(":")
+    refuse_empty(Path(file), name, makes)
+    return _load(text)
+
+
+def _load(text: str) -> Callable[..., Any]:
     file, colon, name = text.rpartition(":")
     path = Path(file)
     if "\0" in file or not colon or not path.is_file() or path.suffix != ".py":
@@ -50,7 +61,7 @@ def target(text: str) -> Callable[..., Any]:
 def offered(file: str, name: str) -> Callable[..., Any] | None:
     """A function of the user's file; None where the file has none of that name."""
     try:
-        return target(f"{file}:{name}")
+        return _load(f"{file}:{name}")
     except UserCodeError:
         raise
     except ProfileError as error:
@@ -64,8 +75,11 @@ def _import_file(path: Path) -> ModuleType:
         return importlib.import_module(path.stem)
     except ModuleNotFoundError as error:
         extra = EXTRAS.get(error.name or "", "")
-        fix = f": pip install 'dataset-preflight{extra}'" if extra else ""
-        raise ProfileError(f"{path} cannot be imported ({error}){fix}.") from None
+        fix = f", or pip install 'dataset-preflight{extra}'" if extra else ""
+        raise ProfileError(
+            f"{path} cannot be imported by {sys.executable} ({error}): name the Python of your "
+            f"training with --python PATH{fix}."
+        ) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code
         raise _told(f"{path} cannot be imported", error) from None
 
@@ -81,5 +95,5 @@ def call_user(function: Callable[..., Any], name: str) -> Any:
 
 
 def _told(what: str, error: BaseException) -> UserCodeError:
-    said = " ".join(str(error).split())[:200] or "no message"
-    return UserCodeError(f"{what}: {type(error).__name__}: {said}", user_traceback(error))
+    said = f"{what}: {type(error).__name__}: {said_by(error)[:LONGEST]}"
+    return UserCodeError(said, user_traceback(error))

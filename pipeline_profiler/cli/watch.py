@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline_profiler.cli import recording
+from pipeline_profiler.cli.arguments import PYTHON_HELP
 from pipeline_profiler.cli.output import (
     check_output,
     check_session_output,
@@ -20,10 +21,10 @@ from pipeline_profiler.cli.output import (
     write_report,
 )
 from pipeline_profiler.cli.terminal import say, show
-from pipeline_profiler.record.errors import ProfileError
-from pipeline_profiler.record.session import Session
-from pipeline_profiler.report.controls import escape_controls
-from pipeline_profiler.run_table.entry import outcome_of_session
+from pipeline_profiler.profiling.record.errors import ProfileError
+from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.runs.entry import outcome_of_session
+from preflight.terminal import escape_controls
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -37,6 +38,7 @@ def add_watch(commands: Commands, replace_help: str) -> None:
     p.add_argument("--every", type=float, default=60.0, metavar="S", help="seconds between saves")
     p.add_argument("--quiet", action="store_true", help="no live line, no summary at the end")
     p.add_argument("--replace", action="store_true", help=replace_help)
+    p.add_argument("--python", dest="interpreter", metavar="PATH", help=PYTHON_HELP)
     recording.add_recording_options(p)
     p.add_argument(
         "script", nargs=argparse.REMAINDER, metavar="-- SCRIPT", help="train.py and its arguments"
@@ -46,29 +48,32 @@ def add_watch(commands: Commands, replace_help: str) -> None:
 
 def watch_command(args: argparse.Namespace) -> int:
     """Run the script, judge what it left, return its exit code."""
-    from pipeline_profiler.watching.launch import HOME, command_of, run_watched, saved_files
-    from pipeline_profiler.watching.process import WatchOrder
+    from pipeline_profiler.profiling.watching.interpreter import lent_packages, training_python
+    from pipeline_profiler.profiling.watching.launch import command_of, run_watched, saved_files
+    from pipeline_profiler.profiling.watching.process import WatchOrder
 
     words = args.script[1:] if args.script[:1] == ["--"] else args.script
     if args.every <= 0:
         raise ProfileError(f"--every is a number of seconds above 0, not {args.every:g}.")
-    command = command_of(words, args.module)
+    named = args.interpreter
+    python = training_python(named, with_numpy=False).path if named else ""
+    command = command_of(words, args.module, python)
     _check_places(args.output, args.replace)
-    folder = tempfile.mkdtemp(prefix="pipeline-profiler-")
-    order = WatchOrder(
-        output=os.path.abspath(args.output),
-        every_s=args.every,
-        folder=folder,
-        home=str(HOME),
-        parent=os.getpid(),
-        quiet=args.quiet,
-    )
-    try:
+    notes = tempfile.TemporaryDirectory(prefix="pipeline-profiler-", ignore_cleanup_errors=True)
+    with lent_packages() as home, notes as folder:
+        order = WatchOrder(
+            output=os.path.abspath(args.output),
+            every_s=args.every,
+            folder=folder,
+            home=home,
+            parent=os.getpid(),
+            quiet=args.quiet,
+        )
         code = run_watched(command, order)
         files = saved_files(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     _conclude(files, args)
+    if code and not files and command[0] == sys.executable:
+        say(f"It ran in {sys.executable}: --python PATH names the Python of your training.")
     return code
 
 
@@ -83,8 +88,9 @@ def _check_places(output: str, replace: bool) -> None:
 
 def _conclude(files: list[Path], args: argparse.Namespace) -> None:
     """Judge the sessions, save them with their results, say what they say."""
-    from pipeline_profiler.watching.conclusion import judge_watched, summary_lines
-    from pipeline_profiler.watching.ranks import join_lines
+    from pipeline_profiler.profiling.watching.conclusion import judge_watched
+    from pipeline_profiler.profiling.watching.ranks import join_lines
+    from pipeline_profiler.report.screen import to_screen
 
     if not files:
         say("pipeline-profiler: no DataLoader, tf.data iterator or fit was seen: nothing is saved.")
@@ -98,8 +104,10 @@ def _conclude(files: list[Path], args: argparse.Namespace) -> None:
     args.outcome, args.saved = outcome_of_session(sessions[0]), str(files[0])
     if args.quiet:
         return
-    lines = summary_lines(sessions[0]) if len(sessions) == 1 else join_lines(sessions)
-    say("\n".join(["", "pipeline-profiler:", *lines]))
+    said = (
+        to_screen(sessions[0]).rstrip() if len(sessions) == 1 else "\n".join(join_lines(sessions))
+    )
+    say(f"\npipeline-profiler:\n{said}")
     names = " ".join(_shortest(path) for path in files)
     say(f"saved: {names}   next: pipeline-profiler report {names}")
 
@@ -114,8 +122,8 @@ def _shortest(path: Path) -> str:
 
 def report_ranks(paths: list[str], output: str | None, replace: bool) -> int:
     """The sessions of several ranks in one table; with `output` as an HTML page."""
-    from pipeline_profiler.report.ranks_page import render_ranks
-    from pipeline_profiler.watching.ranks import join_lines
+    from pipeline_profiler.profiling.watching.ranks import join_lines
+    from pipeline_profiler.report.render import render_ranks
 
     if output and Path(output).suffix != ".html":
         raise ProfileError("Several ranks are joined on a page: give -o a name that ends in .html.")

@@ -2,6 +2,6 @@
 
 In come models, loaders and `SweepOptions`; out comes a `Session` whose key `precision` holds the
 windows that were timed, the table made of them and its sentences. Start reading at sweep.py; the
-types are in cell.py, measurement.py and table.py. A sweep costs its time budget (2 to 5 minutes)
+types are in cell.py and table.py. A sweep costs its time budget (2 to 5 minutes)
 and memory for one model at a time; torch or TensorFlow is imported when a backend is made.
 """

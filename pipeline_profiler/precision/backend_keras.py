@@ -8,16 +8,188 @@ comparison with torch would be unfair. Both are put back after each piece of wor
 from __future__ import annotations
 
 import gc
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
 
-from pipeline_profiler.precision.batches import Batch, split_batch
-from pipeline_profiler.precision.cell import PRECISIONS, Cell, Recipe
-from pipeline_profiler.precision.trainer import Flags, MakeModel
-from pipeline_profiler.precision.trainer_keras import KerasTrainer, import_tensorflow
-from pipeline_profiler.record.session import ProfileError
-from pipeline_profiler.record.stages import Clock
+from pipeline_profiler.precision.batches import Batch, Tensor, split_batch
+from pipeline_profiler.precision.cell import DYNAMIC, Cell, Recipe
+from pipeline_profiler.precision.trainer import (
+    Backend,
+    Flags,
+    MakeModel,
+    Mark,
+    PeakMemory,
+    Trainer,
+    choose_optimizer,
+    import_framework,
+)
+from pipeline_profiler.profiling.record.session import ProfileError
+from pipeline_profiler.profiling.record.stages import Clock
+
+if TYPE_CHECKING:
+    import keras
+
+# ---- The training step ----
+
+Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor] | None"
+
+INITIAL_SCALE = 2.0**15  # LossScaleOptimizer's own default; torch starts at 2^16
+NEVER = 2**31 - 1  # steps: a static scale must not grow
+
+
+def import_tensorflow() -> ModuleType:
+    """TensorFlow, or ProfileError with the command that installs it."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    return import_framework("TensorFlow", "tf")
+
+
+class KerasTrainer(Trainer):
+    """A Keras model with its optimizer, stepped by one traced function."""
+
+    def __init__(
+        self, model: object, cell: Cell, recipe: Recipe, device: str, clock: Clock
+    ) -> None:
+        """`model` is a model, or (model, loss) with loss(targets, outputs)."""
+        import keras
+
+        super().__init__(device, clock)
+        self.model: keras.Model
+        self.loss: Loss
+        self.model, self.loss = model if isinstance(model, tuple) else (model, None)
+        if not isinstance(self.model, keras.Model):
+            raise ProfileError(
+                f"make_model returned {type(self.model).__name__}: return a Keras model, or "
+                "(model, loss)."
+            )
+        self.static = None if cell.loss_scale in ("", DYNAMIC) else float(cell.loss_scale)
+        self.scaled = cell.precision == "fp16"
+        self.optimizer = make_keras_optimizer(recipe)
+        if self.scaled:
+            self.optimizer = keras.mixed_precision.LossScaleOptimizer(
+                self.optimizer,
+                initial_scale=self.static or INITIAL_SCALE,
+                dynamic_growth_steps=NEVER if self.static else 2000,
+            )
+        last = getattr(self.model.layers[-1], "activation", None) if self.model.layers else None
+        logits = getattr(last, "__name__", "") != "softmax"
+        self._cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=logits)
+        self._traced = import_tensorflow().function(
+            self._step, jit_compile=recipe.compile, autograph=False
+        )
+        self._applied: list[Tensor] = []
+
+    def _step(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Traced once a shape: (loss, whether the update was applied)."""
+        tf = import_tensorflow()
+        variables = self.model.trainable_variables
+        with tf.GradientTape() as tape:
+            outputs = tf.cast(self.model(inputs, training=True), tf.float32)
+            loss_of = self.loss or self._cross_entropy
+            loss = tf.reduce_mean(loss_of(targets, outputs))
+            # small gradients underflow in FP16: the loss is enlarged before the tape is read, and
+            # the LossScaleOptimizer divides the gradients again
+            enlarged = self.optimizer.scale_loss(loss)
+        gradients = tape.gradient(enlarged, variables)
+        if not self.scaled:
+            self.optimizer.apply(gradients, variables)
+            return loss, tf.constant(True)
+        # Keras does not say whether it skipped; the inner optimizer counts only updates it applied.
+        # A copy, because the variable itself would be read after the update.
+        before = tf.identity(self.optimizer.inner_optimizer.iterations)
+        self.optimizer.apply(gradients, variables)
+        applied = self.optimizer.inner_optimizer.iterations.value > before
+        if self.static:  # a static scale stays what it is, after a skip too
+            self.optimizer.dynamic_scale.assign(self.static)
+        return loss, applied
+
+    def place(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        tf = import_tensorflow()
+        inputs, targets = split_batch(batch)
+        with tf.device("GPU:0" if self.device == "cuda" else "CPU:0"):
+            return tf.identity(inputs), tf.identity(targets)
+
+    def step(self, batch: Batch) -> None:
+        self._build()
+        loss, applied = self._traced(*split_batch(batch))
+        self._losses.append(loss)
+        self._applied.append(applied)
+
+    def _build(self) -> None:
+        """The optimizer's variables must exist before the step is traced.
+
+        A traced function may create variables in its first call only, and a second shape is traced
+        again.
+        """
+        if not self.optimizer.built:
+            self.optimizer.build(self.model.trainable_variables)
+
+    def outputs(self, batch: Batch) -> tuple[int, ...] | None:
+        """Shape of the outputs in inference; no weight and no statistic changes."""
+        if self.loss is not None:
+            return None
+        outputs = self.model(split_batch(batch)[0], training=False)
+        return tuple(int(side) for side in getattr(outputs, "shape", ()))
+
+    def synchronise(self) -> None:
+        if self.device == "cuda":
+            import_tensorflow().test.experimental.sync_devices()
+
+    def periods_ms(self, marks: Sequence[Mark]) -> list[float]:
+        """Host periods on the CPU, where a call returns when it is done; [] on a GPU."""
+        # on a GPU the host's marks would time the enqueueing: better none than wrong ones
+        return [] if self.device == "cuda" else super().periods_ms(marks)
+
+    def skipped(self) -> list[int]:
+        return [i for i, applied in enumerate(self._applied) if not bool(applied)]
+
+    def forget(self) -> None:
+        super().forget()
+        self._applied.clear()
+
+    def nudge(self, share: float) -> bool:
+        tf = import_tensorflow()
+        for weight in self.model.trainable_variables:
+            noise = tf.random.stateless_normal(weight.shape, seed=(1, 2), dtype=weight.dtype)
+            weight.assign(weight * (1 + share * noise))
+        return True
+
+    def scale(self) -> float | None:
+        return float(self.optimizer.dynamic_scale) if self.scaled else None
+
+    def start_at(self, scale: float) -> None:
+        if self.scaled and self.static is None:
+            self._build()
+            self.optimizer.dynamic_scale.assign(scale)
+
+    def graphs(self) -> int:
+        """Times the step was traced."""
+        return int(self._traced.experimental_get_tracing_count())
+
+    def peak_memory(self, batch: Batch) -> PeakMemory:
+        """Peak of TensorFlow's GPU allocator; a CPU has no such figure."""
+        if self.device != "cuda":
+            return PeakMemory(None, "n/a: TensorFlow counts no peak on a CPU")
+        info = import_tensorflow().config.experimental.get_memory_info("GPU:0")
+        return PeakMemory(
+            int(info["peak"]), "peak of TensorFlow's GPU allocator over the first steps"
+        )
+
+
+def make_keras_optimizer(recipe: Recipe) -> keras.optimizers.Optimizer:
+    """SGD with momentum, Adam or AdamW."""
+    import keras
+
+    momentum = {"momentum": 0.9} if recipe.optimizer == "sgd" else {}
+    kinds = keras.optimizers
+    known = {"sgd": kinds.SGD, "adam": kinds.Adam, "adamw": kinds.AdamW}
+    return choose_optimizer(recipe, known)(recipe.lr, **momentum)
+
+
+# ---- The backend ----
 
 POLICIES = {
     "fp32": "float32",
@@ -27,7 +199,7 @@ POLICIES = {
 }
 
 
-class KerasBackend:
+class KerasBackend(Backend):
     """Keras on TensorFlow, on the GPU where there is one, else on the CPU."""
 
     name = "keras"
@@ -44,17 +216,8 @@ class KerasBackend:
         gpu_name = str(details.get("device_name", "GPU"))
         self.device_name = gpu_name if self.device == "cuda" else "CPU"
 
-    def refusal(self, precision: str) -> str:
-        """Why this device does not have the precision; '' when it has it."""
-        if precision not in PRECISIONS:
-            return f"there is no precision '{precision}': choose from {', '.join(PRECISIONS)}."
-        if precision == "tf32" and self.device == "cpu":
-            return "a CPU has no TF32: leave tf32 out, or use a GPU."
-        return ""
-
     @contextmanager
     def using(self, precision: str) -> Iterator[None]:
-        """Set policy and TF32, and put the old ones back."""
         import keras
 
         experimental = import_tensorflow().config.experimental
@@ -70,7 +233,6 @@ class KerasBackend:
             experimental.enable_tensor_float_32_execution(allowed)
 
     def flags(self, precision: str) -> Flags:
-        """The flags as they are set during steps of this precision."""
         experimental = import_tensorflow().config.experimental
         with self.using(precision):
             return {
@@ -79,7 +241,6 @@ class KerasBackend:
             }
 
     def new_trainer(self, make_model: MakeModel, cell: Cell, recipe: Recipe) -> KerasTrainer:
-        """A new model from the recipe's seed, under the policy that is set."""
         import keras
 
         keras.utils.set_random_seed(recipe.seed)
@@ -105,3 +266,32 @@ class KerasBackend:
         # free_memory=False: clear_session would run the collector, which the next line does anyway
         keras.utils.clear_session(free_memory=False)
         gc.collect()
+
+
+# ---- The shipped model ----
+
+
+def keras_resnet18(classes: int = 10, side: int = 32) -> keras.Model:
+    """ResNet-18 as models/resnet.py has it: (B, side, side, 3) to (B, classes) logits.
+
+    Convolutions follow the global dtype policy; the last layer stays float32, as Keras advises.
+    """
+    import keras
+
+    layers = keras.layers
+
+    def convolution(x: Tensor, width: int, kernel: int, stride: int) -> Tensor:
+        x = layers.Conv2D(width, kernel, stride, padding="same", use_bias=False)(x)
+        return layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
+
+    inputs = keras.Input((side, side, 3))
+    x = layers.ReLU()(convolution(inputs, 64, 3, 1))
+    for width in (64, 128, 256, 512):
+        for stride in (1 if width == 64 else 2, 1):
+            body = layers.ReLU()(convolution(x, width, 3, stride))
+            body = convolution(body, width, 3, 1)
+            if stride != 1 or x.shape[-1] != width:
+                x = convolution(x, width, 1, stride)
+            x = layers.ReLU()(layers.Add()([body, x]))
+    x = layers.GlobalAveragePooling2D()(x)
+    return keras.Model(inputs, layers.Dense(classes, dtype="float32")(x), name="resnet18")

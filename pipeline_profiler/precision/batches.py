@@ -7,11 +7,10 @@ becomes a row of the table.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.profiling.record.session import ProfileError
 
 Tensor: TypeAlias = Any  # torch.Tensor, tf.Tensor or numpy array: they share no base class
 Batch: TypeAlias = "tuple[Tensor, Tensor] | Sequence[Tensor] | dict[str, Tensor]"
@@ -59,11 +58,6 @@ def full_batches(loader: Loader, batch_size: int) -> Iterator[Batch]:
             if count_samples(batch) == batch_size:
                 any_full = True
                 yield batch
-
-
-def cycle_batches(batches: Sequence[Batch]) -> Iterator[Batch]:
-    """The batches in hand for ever: the step without any loading."""
-    return itertools.cycle(batches)
 
 
 def label_range(targets: Tensor) -> tuple[int, int] | None:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from pipeline_profiler.precision.cell import Cell
 from pipeline_profiler.precision.data_source import LOADER_ONLY_BATCHES, LOADER_ONLY_S, DataSource
-from pipeline_profiler.precision.measurement import ProbeResult
-from pipeline_profiler.precision.sweep_state import SweepState
-from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.precision.plan import SweepOptions, SweepState
+from pipeline_profiler.precision.table import ProbeResult
+from pipeline_profiler.profiling.record.session import ProfileError
 
 TINY_STEPS, TINY_REPEATS = 1, 3  # a step of FP16 on a CPU takes seconds
 FEWEST_REPEATS = 3  # below three an interval is a guess
@@ -67,9 +67,12 @@ def blocks_cost(sweep: SweepState, cells: Sequence[Cell]) -> Cost:
 
 def least_s(sweep: SweepState, cells: Sequence[Cell]) -> float:
     """Seconds that these cells take with the fewest repeats of the fewest steps."""
-    options = sweep.options
-    repeats = min(FEWEST_REPEATS, options.repeats)
-    return blocks_cost(sweep, cells).of(repeats, min(options.fewest_steps, options.steps))
+    return blocks_cost(sweep, cells).of(*_fewest(sweep.options))
+
+
+def _fewest(options: SweepOptions) -> tuple[int, int]:
+    """The repeats and steps that the budget leaves at least."""
+    return min(FEWEST_REPEATS, options.repeats), min(options.fewest_steps, options.steps)
 
 
 def left_s(sweep: SweepState) -> float:
@@ -77,9 +80,6 @@ def left_s(sweep: SweepState) -> float:
     options = sweep.options
     kept = LARGEST_SHARE * options.seconds if sweep.searches_largest else 0.0
     return MARGIN * (options.seconds - kept - sweep.spent_s())
-
-
-# ---- cells ----
 
 
 def has_room(sweep: SweepState) -> bool:
@@ -97,12 +97,6 @@ def train_again_s(probe: ProbeResult) -> float:
     return probe.setup_s + probe.step_s * (1 + len(probe.losses))
 
 
-def drop_unvisited(sweep: SweepState, cells: Sequence[Cell]) -> None:
-    """Cells that there was no time to probe, each with a row that says so."""
-    for cell in cells:
-        sweep.probes[cell] = ProbeResult("dropped", _explain_drop(sweep))
-
-
 def drop_excess(sweep: SweepState) -> list[Cell]:
     """The cells that fit the time left; ProfileError where not even the first does."""
     live = sweep.live_cells()
@@ -114,20 +108,17 @@ def drop_excess(sweep: SweepState) -> list[Cell]:
 
 
 def drop_cell(sweep: SweepState, cell: Cell) -> None:
-    """No time for this one: its losses and memory stay in its row."""
-    sweep.mark_failed(cell, ProbeResult("dropped", _explain_drop(sweep)))
-
-
-def _explain_drop(sweep: SweepState) -> str:
-    return (
+    """No time for this one: what was learnt of it, losses and memory, stays in its row."""
+    sentence = (
         f"dropped to end within {sweep.options.seconds:.0f} s: give --seconds for more, or fewer "
         "--batch-sizes and --precisions."
     )
+    sweep.mark_failed(cell, ProbeResult("dropped", sentence))
 
 
 def _explain_least(sweep: SweepState, cell: Cell) -> str:
     options = sweep.options
-    repeats, steps = min(FEWEST_REPEATS, options.repeats), min(options.fewest_steps, options.steps)
+    repeats, steps = _fewest(options)
     took = options.seconds - left_s(sweep) / MARGIN
     needed = took + least_s(sweep, [cell]) / MARGIN
     return (
@@ -136,9 +127,6 @@ def _explain_least(sweep: SweepState, cell: Cell) -> str:
         f"repeats of {steps} steps at {sweep.probes[cell].step_s:.2g} s). Give --seconds "
         f"{math.ceil(1.2 * needed)}, or a smaller batch."
     )
-
-
-# ---- steps and repeats ----
 
 
 def fit_to_budget(sweep: SweepState, live: Sequence[Cell]) -> tuple[int, int]:
@@ -155,22 +143,14 @@ def fit_to_budget(sweep: SweepState, live: Sequence[Cell]) -> tuple[int, int]:
     # solved for the steps: repeats * (fixed + steps * once) = left
     affordable = int((left / repeats - cost.fixed) / cost.once) if cost.once else options.steps
     steps = max(min(options.steps, affordable), fewest)
-    _explain_cuts(sweep, steps, repeats)
-    return steps, repeats
-
-
-def _explain_cuts(sweep: SweepState, steps: int, repeats: int) -> None:
-    options = sweep.options
+    end = f"all rows must end within {options.seconds:.0f} s"
     if repeats < options.repeats:
         sweep.reasons.append(
-            f"{repeats} repeats instead of {options.repeats}: all rows must end within "
-            f"{options.seconds:.0f} s; give --seconds for more."
+            f"{repeats} repeats instead of {options.repeats}: {end}; give --seconds for more."
         )
     if steps < options.steps:
-        sweep.reasons.append(
-            f"{steps} timed steps per window instead of {options.steps}: all rows must end within "
-            f"{options.seconds:.0f} s."
-        )
+        sweep.reasons.append(f"{steps} timed steps per window instead of {options.steps}: {end}.")
+    return steps, repeats
 
 
 def explain_start(sweep: SweepState) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline_profiler.record.arm import Arm
+from pipeline_profiler.profiling.record.arm import Arm
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 PRECISION_NAMES = {"fp32": "FP32", "tf32": "TF32", "fp16": "FP16", "bf16": "BF16"}

@@ -11,8 +11,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeVar
 
-from pipeline_profiler.adapters import module_for
 from pipeline_profiler.precision.batches import (
     Batch,
     Loader,
@@ -22,10 +22,12 @@ from pipeline_profiler.precision.batches import (
     label_range,
     split_batch,
 )
-from pipeline_profiler.precision.measurement import LoaderPass, SourceRecord
-from pipeline_profiler.record.session import ProfileError
-from pipeline_profiler.record.stages import Clock
+from pipeline_profiler.precision.table import LoaderPass, SourceRecord
+from pipeline_profiler.profiling.adapters import module_for
+from pipeline_profiler.profiling.record.session import ProfileError
+from pipeline_profiler.profiling.record.stages import Clock
 
+T = TypeVar("T")
 CACHED = 8  # several, so that data differ from step to step; few, as all lie on the device
 SCANNED, SCAN_S = 64, 3.0
 LOADER_ONLY_BATCHES, LOADER_ONLY_S = 20, 1.0
@@ -87,8 +89,9 @@ class DataSource:
             count += 1
             size = count_samples(batch)
             largest = max(largest, size)
-            if self.pairs:
-                self._widen_labels(label_range(split_batch(batch)[1]))
+            if self.pairs and (ends := label_range(split_batch(batch)[1])):
+                low, high = self.labels or ends
+                self.labels = min(low, ends[0]), max(high, ends[1])
             if size == self.batch_size and len(self.cached_batches) < CACHED:
                 self.cached_batches.append(batch)
             # two batches at least: cycling a single one would time a cache, not a training
@@ -103,20 +106,10 @@ class DataSource:
         self.batch_s = (clock() - first) / 1e9 / (count - 1) if count > 1 else (first - begin) / 1e9
         return ""
 
-    def _widen_labels(self, ends: tuple[int, int] | None) -> None:
-        if ends is not None:
-            low, high = self.labels or ends
-            self.labels = min(low, ends[0]), max(high, ends[1])
-
     @property
     def workers(self) -> int:
         """Processes or threads that load beside the trainer; 0 where loading is in its way."""
-        return self._number("workers")
-
-    @property
-    def buffered(self) -> int:
-        """Batches in flight at most."""
-        return self.workers * self._number("prefetch")
+        return self._setting("workers", int) or 0
 
     @property
     def restart_s(self) -> float:
@@ -131,11 +124,11 @@ class DataSource:
         Workers start with empty buffers and fill them while the first steps compile: batches that
         wait there would make the loader look faster than it is. Twice the buffers drains them.
         """
-        return max(2, 2 * self.buffered)
+        return max(2, 2 * self.workers * (self._setting("prefetch", int) or 0))
 
-    def _number(self, key: str) -> int:
+    def _setting(self, key: str, kind: type[T]) -> T | None:
         value = self.config.get(key)
-        return value if isinstance(value, int) else 0
+        return value if isinstance(value, kind) else None
 
     def time_loader(self, block: int, clock: Clock) -> LoaderPass:
         """Take batches with no step between them."""
@@ -152,17 +145,15 @@ class DataSource:
 
     def describe(self) -> SourceRecord:
         """The setting, for the session."""
-        kind, pinned = self.config.get("kind"), self.config.get("pin_memory")
-        workers, prefetch = self.config.get("workers"), self.config.get("prefetch")
         return SourceRecord(
             self.model,
             self.batch_size,
             len(self.cached_batches),
             self.problem,
-            kind=None if kind is None else str(kind),
-            workers=workers if isinstance(workers, int) else None,
-            prefetch=prefetch if isinstance(prefetch, int) else None,
-            pin_memory=pinned if isinstance(pinned, bool) else None,
+            self._setting("kind", str),
+            self._setting("workers", int),
+            self._setting("prefetch", int),
+            self._setting("pin_memory", bool),
         )
 
     def close(self) -> None:
@@ -194,7 +185,11 @@ def _explain_no_batch(size: int, largest: int) -> str:
 
 def make_sized_loader(make: Callable[..., Loader], size: int) -> Loader:
     """A user's loader at one batch size: `make(size)`, or `make()` rebuilt by its adapter."""
-    if _takes_size(make):
+    try:
+        inspect.signature(make).bind(1)
+    except (TypeError, ValueError):
+        pass
+    else:
         return make(size)
     loader = make()
     module = module_for(loader)
@@ -208,11 +203,3 @@ def own_batch_size(loader: Loader) -> int:
     """The batch size that a loader has, by its settings, else by its first batch; 0 without one."""
     size = module_for(loader).describe(loader).get("batch_size")
     return size or next((count_samples(batch) for batch in loader), 0)
-
-
-def _takes_size(make: Callable[..., Loader]) -> bool:
-    try:
-        inspect.signature(make).bind(1)
-    except (TypeError, ValueError):
-        return False
-    return True

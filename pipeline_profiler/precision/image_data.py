@@ -3,22 +3,28 @@
 Class folders are read with Pillow, cropped at random and flipped: real loading work on real files.
 The dataset is a plain object (no torch import), so that spawned workers start quickly. A short list
 of files is read several times in one epoch, and says so: an epoch of three batches would time the
-start of epochs.
+start of epochs. The loaders over it, a torch DataLoader and a tf.data pipeline, shuffle, load in
+parallel and drop the partial batch, so that the two frameworks are fed alike.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.precision.batches import Loader, Tensor
+from pipeline_profiler.profiling.record.session import ProfileError
+from preflight.cores import usable_cores
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
+    from torch.utils.data import DataLoader, Dataset
 
 Pixels: TypeAlias = NDArray[np.float32]
 
@@ -35,11 +41,9 @@ class ImageFolder:
         self.files, self.labels, self.side, self.length = files, labels, side, length
 
     def __len__(self) -> int:
-        """Samples per epoch."""
         return self.length
 
     def __getitem__(self, i: int) -> tuple[Pixels, int]:
-        """Decode, resize, pad and crop at random, flip half the time."""
         from PIL import Image
 
         at = i % len(self.files)
@@ -59,38 +63,23 @@ class NoiseImages:
     """Random pictures, different ones: where there is no folder of images."""
 
     def __init__(self, classes: int, side: int, length: int) -> None:
-        """`length` samples per epoch."""
         self.classes, self.side, self.length = classes, side, length
 
     def __len__(self) -> int:
-        """Samples per epoch."""
         return self.length
 
     def __getitem__(self, i: int) -> tuple[Pixels, int]:
-        """One picture, the same for the same number."""
         # by number, so that every worker and every epoch gives the same picture
         rng = np.random.default_rng(i)
         pixels = rng.standard_normal((3, self.side, self.side), dtype=np.float32)
         return pixels, int(rng.integers(self.classes))
 
 
-class ImageDataset(Protocol):
-    """Samples by number: (image float32 (3, side, side), label)."""
-
-    side: int
-
-    def __len__(self) -> int:
-        """Samples per epoch."""
-
-    def __getitem__(self, i: int, /) -> tuple[Pixels, int]:
-        """One image and its class."""
-
-
 @dataclass(frozen=True)
 class ImageData:
     """A dataset, how many classes it has, and what to say about it."""
 
-    dataset: ImageDataset
+    dataset: ImageFolder | NoiseImages
     classes: int
     notes: tuple[str, ...]
 
@@ -119,10 +108,9 @@ def read_image_folder(root: Path, side: int = SIDE, shortest: int = SHORTEST_EPO
     if not root.is_dir():
         raise ProfileError(f"No folder {root}: give --data a folder with one folder per class.")
     paths = sorted(p for p in root.glob("*/*") if p.suffix.lower() in EXTENSIONS)
-    try:
-        decodable = [path for path in paths if _can_decode(path)]
-    except ImportError:
+    if not find_spec("PIL"):
         return make_noise("Pillow is not installed: pip install pillow")
+    decodable = [path for path in paths if _can_decode(path)]
     if not decodable:
         raise ProfileError(f"No images in the class folders of {root}: give --data another folder.")
     classes = sorted({path.parent.name for path in decodable})
@@ -148,16 +136,64 @@ def _convert_to_rgb(image: Picture) -> Picture:
 
 def _can_decode(path: Path) -> bool:
     """True where Pillow decodes the file to its end."""
-    import warnings
-
     from PIL import Image
 
     try:
-        with warnings.catch_warnings(), Image.open(path) as image:
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), Image.open(path) as image:
             _convert_to_rgb(image)
-    except ImportError:
-        raise
     except Exception:  # noqa: BLE001 - decoders raise anything on damaged bytes
         return False
     return True
+
+
+# ---- Loaders ----
+
+MOST_WORKERS = 8
+
+
+def default_workers() -> int:
+    """One core stays for the trainer."""
+    return min(MOST_WORKERS, max(1, usable_cores() - 1))
+
+
+def make_torch_loader(
+    data: ImageData, batch_size: int, workers: int | None, pin: bool
+) -> DataLoader[tuple[Pixels, int]]:
+    """A shuffling DataLoader over the dataset; workers stay alive between epochs."""
+    import torch
+    from torch.utils.data import DataLoader
+
+    count = default_workers() if workers is None else workers
+    order = torch.Generator().manual_seed(0)
+    return DataLoader(
+        cast("Dataset[tuple[Pixels, int]]", data.dataset),  # torch asks for __getitem__ alone
+        batch_size,
+        shuffle=True,
+        num_workers=count,
+        drop_last=True,
+        pin_memory=pin,
+        persistent_workers=count > 0,
+        generator=order,
+    )
+
+
+def make_keras_loader(data: ImageData, batch_size: int, workers: int | None) -> Loader:
+    """A tf.data pipeline over the dataset: shuffled, loaded in parallel, channels last."""
+    from pipeline_profiler.precision.backend_keras import import_tensorflow
+
+    tf = import_tensorflow()
+    dataset, side = data.dataset, data.dataset.side
+
+    def load(number: int) -> tuple[Pixels, int]:
+        image, label = dataset[int(number)]
+        return image.transpose(1, 2, 0), label
+
+    def sample(number: Tensor) -> tuple[Tensor, Tensor]:
+        image, label = tf.numpy_function(load, [number], [tf.float32, tf.int64])
+        return tf.ensure_shape(image, (side, side, 3)), tf.ensure_shape(label, ())
+
+    plain = tf.autograph.experimental.do_not_convert(sample)
+    numbers = tf.data.Dataset.range(len(dataset)).shuffle(len(dataset), seed=0)
+    loaded = numbers.map(plain, num_parallel_calls=workers or default_workers())
+    batches: Loader = loaded.batch(batch_size, drop_remainder=True).prefetch(2)
+    return batches

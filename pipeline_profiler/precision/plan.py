@@ -1,18 +1,27 @@
-"""What a precision sweep was asked for, and the cells that follow from it.
+"""A sweep: what it was asked for, the cells that follow from it, and its state while it runs.
 
 Every combination of model, batch size and precision is a cell; FP16 is one for each loss scale.
 On a CPU, which has no FP16 arithmetic, FP16 shrinks to one tiny cell with FP32 beside it.
+Everything that an interrupted sweep needs for its partial results is in its state, so that a Ctrl-C
+at any moment loses at most one window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 
 from pipeline_profiler.precision.batches import MakeLoader
 from pipeline_profiler.precision.cell import DYNAMIC, Cell, Recipe
-from pipeline_profiler.precision.trainer import Backend, MakeModel
-from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.precision.data_source import DataSource
+from pipeline_profiler.precision.table import LargestBatch, LoaderPass, ProbeResult, Visit
+from pipeline_profiler.precision.trainer import Backend, MakeModel, Trainer, is_out_of_memory
+from pipeline_profiler.profiling.measure.stopping import Guard
+from pipeline_profiler.profiling.record.session import ProfileError
+from pipeline_profiler.profiling.record.stages import Clock
+
+# ---- What is asked for ----
 
 TINY_BATCH = 2  # FP16 is emulated on a CPU: one step of a larger batch would take minutes
 
@@ -55,17 +64,14 @@ def check_options(options: SweepOptions) -> None:
     if options.repeats < 1 or options.steps < 1 or options.parity_steps < 1:
         raise ProfileError("--repeats, --steps and --parity-steps must be at least 1.")
     for text in options.loss_scales:
-        if text != DYNAMIC and not _is_positive(text):
+        try:
+            is_known = text == DYNAMIC or float(text) > 0
+        except ValueError:
+            is_known = False
+        if not is_known:
             raise ProfileError(
                 f"--loss-scale takes 'dynamic' or numbers above 0 with commas, not '{text}'."
             )
-
-
-def _is_positive(text: str) -> bool:
-    try:
-        return float(text) > 0
-    except ValueError:
-        return False
 
 
 def plan_cells(
@@ -74,12 +80,11 @@ def plan_cells(
     """All cells to measure, and the reasons for those that were changed."""
     cells: list[Cell] = []
     reasons = []
-    tiny = backend.device == "cpu" and options.tiny_fp16 and "fp16" in options.precisions
-    for job in jobs:
-        for size in options.batch_sizes:
-            for precision in options.precisions:
-                if not (tiny and precision == "fp16"):
-                    cells += _by_loss_scale(job.name, size, precision, options)
+    tiny = has_tiny(backend, options)
+    asked = product(jobs, options.batch_sizes, options.precisions)
+    for job, size, precision in asked:
+        if not (tiny and precision == "fp16"):
+            cells += _by_loss_scale(job.name, size, precision, options)
     if tiny:
         size = min(TINY_BATCH, *options.batch_sizes)
         # a ratio needs FP32 at the same batch; where it is planned already, dict.fromkeys drops it
@@ -92,15 +97,122 @@ def plan_cells(
     return list(dict.fromkeys(cells)), reasons
 
 
+def has_tiny(backend: Backend, options: SweepOptions) -> bool:
+    """Whether FP16 is cut down to a tiny row: on a CPU, where it was asked for."""
+    return backend.device == "cpu" and options.tiny_fp16 and "fp16" in options.precisions
+
+
 def _by_loss_scale(model: str, size: int, precision: str, options: SweepOptions) -> list[Cell]:
     """FP16 once for each loss scale, the others once."""
     scales = options.loss_scales if precision == "fp16" else ("",)
     return [Cell(model, size, precision, scale) for scale in scales]
 
 
-def is_tiny(cell: Cell, options: SweepOptions, device: str) -> bool:
-    """True for the cut-down FP16 row of a CPU and the FP32 row beside it."""
-    if device != "cpu" or not options.tiny_fp16 or "fp16" not in options.precisions:
-        return False
-    beside = cell.batch_size not in options.batch_sizes
-    return cell.precision == "fp16" or (cell.precision == "fp32" and beside)
+# ---- A sweep under way ----
+
+ReportProgress = Callable[[int, int, str], None]
+
+
+@dataclass
+class SweepState:
+    """The sweep's inputs and its measurements so far; keys (model, batch size) or the cell."""
+
+    backend: Backend
+    jobs: Sequence[ModelJob]
+    options: SweepOptions
+    clock: Clock
+    progress: ReportProgress
+    sources: dict[tuple[str, int], DataSource] = field(default_factory=dict)
+    probes: dict[Cell, ProbeResult] = field(default_factory=dict)
+    references: dict[tuple[str, int], Sequence[float]] = field(default_factory=dict)
+    floors: dict[tuple[str, int], Sequence[float]] = field(default_factory=dict)
+    visits: list[Visit | LoaderPass] = field(default_factory=list)
+    largest: list[LargestBatch] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    done: int = 0
+    total: int = 0
+    began: int = 0
+    guard: Guard = field(default_factory=Guard)
+
+    def spent_s(self) -> float:
+        """Seconds since the sweep began."""
+        return (self.clock() - self.began) / 1e9
+
+    @property
+    def searches_largest(self) -> bool:
+        """Whether the largest batch is looked for at the end."""
+        # a CPU that runs out of memory is killed rather than refused: there only when asked for
+        wanted = self.options.largest
+        return self.backend.device == "cuda" if wanted is None else wanted
+
+    def is_over(self) -> bool:
+        """Whether the time budget is spent."""
+        return self.spent_s() > self.options.seconds
+
+    def announce(self, text: str) -> None:
+        """One unit of work is about to start."""
+        self.guard.pulse.doing = text
+        self.progress(self.done, self.total, text)
+        self.done += 1
+
+    def job(self, name: str) -> ModelJob:
+        """The job of that name."""
+        return next(job for job in self.jobs if job.name == name)
+
+    def is_tiny(self, cell: Cell) -> bool:
+        """True for the cut-down FP16 row of a CPU and the FP32 row beside it."""
+        beside = cell.precision == "fp32" and cell.batch_size not in self.options.batch_sizes
+        return has_tiny(self.backend, self.options) and (cell.precision == "fp16" or beside)
+
+    def live_cells(self) -> list[Cell]:
+        """The cells that can still be measured, in the order they were planned."""
+        return [cell for cell, probe in self.probes.items() if probe.status == "ok"]
+
+    def mark_failed(self, cell: Cell, failure: ProbeResult) -> None:
+        """The cell stops here; what its probe measured stays in its row."""
+        probe = self.probes.get(cell, failure)
+        self.probes[cell] = replace(probe, status=failure.status, sentence=failure.sentence)
+
+    def open_source(self, cell: Cell) -> DataSource:
+        """The data of one model at one batch size, read once; ProfileError where there is none."""
+        key = cell.source
+        if key not in self.sources:
+            job = self.job(cell.model)
+            self.sources[key] = DataSource.open(job.make_loader, *key, self.clock, job.pairs)
+        source = self.sources[key]
+        if source.problem:
+            raise ProfileError(source.problem)
+        return source
+
+    def make_trainer(self, cell: Cell) -> Trainer:
+        """A new trainer of the cell, from the recipe's seed."""
+        job, recipe = self.job(cell.model), self.options.recipe
+        return self.backend.new_trainer(job.make_model, cell, recipe)
+
+
+def run_guarded(sweep: SweepState, cell: Cell, work: Callable[[], ProbeResult]) -> ProbeResult:
+    """What goes wrong in a cell becomes its row; nothing of it stays on the device."""
+    try:
+        with sweep.backend.using(cell.precision):
+            result = work()
+    except ProfileError as error:
+        result = ProbeResult("refused", str(error))
+    except Exception as error:  # noqa: BLE001 - a user's model may raise anything: it is a row
+        result = _describe_failure(error, cell)
+    # outside the except block: its traceback would keep the tensors of the failed step alive
+    sweep.backend.release()
+    return result
+
+
+def _describe_failure(error: Exception, cell: Cell) -> ProbeResult:
+    if is_out_of_memory(error):
+        return ProbeResult(
+            "oom", f"out of memory at batch {cell.batch_size}: take a smaller batch or precision."
+        )
+    # frameworks print pages; the reason stands in the last line
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    last = lines[-1].strip() if lines else "no message"
+    return ProbeResult(
+        "failed",
+        f"{type(error).__name__}: {last}; run one step of the model by hand to see where.",
+    )

@@ -1,30 +1,436 @@
 """From a measurement to the results of a session: rows, comparisons, sentences, in this order.
 
-Nothing is measured here and nothing is read from a clock: a session that was saved, or interrupted
-half way, gives its results by the same call.
+Pure functions over a `Measurement`: nothing is read from a clock, so that a session that was saved,
+or interrupted half way, gives its results by the same call. Means, not medians: stalls are
+heavy-tailed. Intervals are Student's over the repeats, because steps inside one window are not
+independent. The data stall is (T_W - T_D) / T_W, signed. A ratio is taken inside each block first
+and averaged after, because the blocks of a sweep are minutes apart: a machine that slows down
+changes both rows of a block alike and leaves their ratio.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipeline_profiler.precision.comparisons import compare_batch_sizes, compare_with_fp32
+import numpy as np
+
+from pipeline_profiler.precision.cell import PRECISION_NAMES, RESIDENT, WARM, Cell, name_precision
 from pipeline_profiler.precision.document import table_as_dict
-from pipeline_profiler.precision.measurement import Measurement
-from pipeline_profiler.precision.rows import make_loader_row, make_rows
-from pipeline_profiler.precision.sentences import write_sentences
-from pipeline_profiler.precision.table import PrecisionTable
+from pipeline_profiler.precision.table import (
+    Growth,
+    LargestBatch,
+    LoaderPass,
+    LoaderRow,
+    Measurement,
+    Parity,
+    PrecisionTable,
+    ProbedCell,
+    Rate,
+    Row,
+    SourceRecord,
+    Speedup,
+    StepTimes,
+)
+from pipeline_profiler.profiling.diagnose.intervals import Interval, mean_interval
+
+# ---- Rows ----
+
+MOST_EXPONENT = 700.0  # exp() of more overflows a double
+
+
+def _make_row(measurement: Measurement, probed: ProbedCell) -> Row:
+    cell, probe = probed.cell, probed.probe
+    synthetic = measurement.means_by_block(cell, RESIDENT)
+    fed = measurement.means_by_block(cell, WARM)
+    visits = measurement.visits_of(cell)
+    skipped_timed = sum(len(v.window.skipped) for v in visits)
+    skipped_warmup = sum(v.window.warmup_skipped for v in visits)
+    return Row(
+        cell,
+        probe.status,
+        probe.sentence,
+        probed.tiny,
+        step=summarise_steps(measurement, cell, RESIDENT),
+        fed=summarise_steps(measurement, cell, WARM),
+        synthetic_per_s=samples_per_second(synthetic, cell.batch_size),
+        loader_per_s=samples_per_second(fed, cell.batch_size),
+        stall=data_stall(synthetic, fed),
+        peak_bytes=probe.peak_bytes,
+        peak_how=probe.peak_how,
+        # None, not 0, without a loss scale: nothing could have been skipped
+        skipped=probe.skipped + skipped_timed + skipped_warmup if cell.loss_scale else None,
+        skipped_timed=skipped_timed,
+        loss_scale_end=probe.scale,
+        parity=compare_losses(probed),
+        warmup_s=round(probe.seconds + sum(v.window.warmup_s for v in visits), 3),
+        graphs=probe.graphs,
+        recompiled=sum(v.recompiled for v in visits),
+        reserved_bytes=probe.reserved_bytes,
+        occupied_bytes=probe.occupied_bytes,
+    )
+
+
+def data_stall(synthetic: Mapping[int, float], fed: Mapping[int, float]) -> Interval | None:
+    """Share of the fed step that the same step on batches in hand does not need."""
+    # Paired inside each block, where heat and other programs slow both windows alike. Not cut at 0:
+    # the mean of noise would become positive.
+    shares = [(fed[b] - synthetic[b]) / fed[b] for b in sorted(synthetic.keys() & fed.keys())]
+    return mean_interval(shares) if shares else None
+
+
+def summarise_steps(measurement: Measurement, cell: Cell, arm: str) -> StepTimes | None:
+    """Mean with interval over the repeats, and the quantiles of all single steps, ms."""
+    blocks = measurement.means_by_block(cell, arm)
+    if not blocks:
+        return None
+    # One mean per block, not all steps: steps of one window share heat and the loader's phase, and
+    # as independent values they would give an interval that is far too narrow.
+    mean = positive_mean(list(blocks.values()))
+    steps = [ms for v in measurement.visits_of(cell) if v.arm == arm for ms in v.window.counted_ms]
+    median, tail = np.quantile(steps, [0.5, 0.95]).tolist() if steps else (None, None)
+    return StepTimes(
+        mean.value, median, tail, _finite(mean.low), _finite(mean.high), mean.n, len(steps)
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def samples_per_second(blocks: Mapping[int, float], batch_size: int) -> Rate | None:
+    """Samples per second with interval, from mean periods in ms by block."""
+    if not blocks:
+        return None
+    # Mean of periods, inverted once: the mean of the blocks' rates would report more samples than
+    # the run delivered (Jensen's inequality).
+    period, samples = positive_mean(list(blocks.values())), batch_size * 1e3
+    has_ends = period.low > 0 and math.isfinite(period.high)
+    return Rate(
+        samples / period.value,
+        samples / period.high if has_ends else None,
+        samples / period.low if has_ends else None,
+        period.n,
+    )
+
+
+def positive_mean(values: Sequence[float], geometric: bool = False) -> Interval:
+    """Mean with an interval above 0; two values, and geometric means, go through logarithms."""
+    if not geometric and len(values) != 2:
+        return mean_interval(values)
+    # Two repeats leave Student's t one degree of freedom: +-12.7 standard errors reach below 0 for
+    # almost any pair. Times are positive and errors multiply them, hence logarithms.
+    logs = mean_interval([math.log(v) for v in values])
+    value = math.exp(logs.value) if geometric else float(np.mean(values))
+    if not math.isfinite(logs.half_width):
+        return Interval(value, logs.low, logs.high, logs.n)
+    high = math.exp(min(logs.high, MOST_EXPONENT))
+    return Interval(value, math.exp(logs.low), high, logs.n)
+
+
+def compare_losses(probed: ProbedCell) -> Parity:
+    """Loss after k steps and how far it is from FP32 with the same seed, as a share of FP32's.
+
+    None where there is no FP32 run to compare with, and for FP32 itself.
+    """
+    losses, reference = probed.probe.losses, probed.reference
+    compared = probed.cell.precision != "fp32"
+    apart = relative_distances(losses, reference) if compared else []
+    chance = relative_distances(probed.floor, reference)
+    return Parity(
+        steps=len(losses),
+        first=losses[0] if losses else None,
+        last=losses[-1] if losses else None,
+        # the largest on the way shows that two curves which meet at the end did not run together
+        apart=apart[-1] if apart else None,
+        apart_most=float(np.max(apart)) if apart else None,
+        floor=chance[-1] if chance else None,
+    )
+
+
+def relative_distances(losses: Sequence[float], reference: Sequence[float]) -> list[float]:
+    """|loss - reference| / |reference| at each common step."""
+    count = min(len(losses), len(reference))
+    ours, theirs = np.asarray(losses[:count]), np.asarray(reference[:count])
+    # relative, because the scale of a loss is the user's choice; 1e-12 for a loss of exactly 0
+    distances: list[float] = (np.abs(ours - theirs) / np.maximum(np.abs(theirs), 1e-12)).tolist()
+    return distances
+
+
+def make_loader_row(measurement: Measurement, source: SourceRecord) -> LoaderRow:
+    """What the loader delivers with no step running: an upper bound of what a run can get.
+
+    The trainer's Python thread and the loader's workers share cores, so in a run it is less.
+    """
+    passes = (visit for visit in measurement.visits if isinstance(visit, LoaderPass))
+    key = source.model, source.batch_size
+    own = (each for each in passes if (each.model, each.batch_size) == key and each.batches)
+    blocks = {each.block: each.elapsed_ms / each.batches for each in own}
+    return LoaderRow(source, samples_per_second(blocks, source.batch_size))
+
+
+def compare_with_fp32(measurement: Measurement, rows: Sequence[Row]) -> list[Speedup]:
+    """Each row against the FP32 row of its model and batch size: compute and run."""
+    bases = {row.cell.source: row.cell for row in rows if row.cell.precision == "fp32"}
+    speedups = []
+    for row in rows:
+        base = bases.get(row.cell.source)
+        if base is not None and row.cell.precision != "fp32":
+            compute = _cell_ratio(measurement, base, row.cell, RESIDENT)
+            run = _cell_ratio(measurement, base, row.cell, WARM)
+            if compute is not None and run is not None:
+                speedups.append(Speedup(row.cell, row.tiny, compute, run))
+    return speedups
+
+
+def compare_batch_sizes(measurement: Measurement, rows: Sequence[Row]) -> list[Growth]:
+    """What the largest batch of a model and precision buys over the smallest, in samples/s."""
+    by_kind: dict[tuple[str, str, str], list[Cell]] = {}
+    for row in rows:
+        # tiny rows have one step per window: too few to compare batch sizes by
+        if row.step and row.fed and not row.tiny:
+            kind = row.cell.model, row.cell.precision, row.cell.loss_scale
+            by_kind.setdefault(kind, []).append(row.cell)
+    growths = [_compare_extremes(measurement, cells) for cells in by_kind.values()]
+    return [growth for growth in growths if growth is not None]
+
+
+def _compare_extremes(measurement: Measurement, cells: Sequence[Cell]) -> Growth | None:
+    smallest = min(cells, key=lambda cell: cell.batch_size)
+    largest = max(cells, key=lambda cell: cell.batch_size)
+    times = largest.batch_size / smallest.batch_size
+    compute = _cell_ratio(measurement, smallest, largest, RESIDENT)
+    run = _cell_ratio(measurement, smallest, largest, WARM)
+    if times <= 1 or compute is None or run is None:
+        return None
+    return Growth(
+        *(largest.model, largest.precision, largest.loss_scale),
+        smallest.batch_size,
+        largest.batch_size,
+        # a step of the larger batch takes longer and holds `times` as many samples: the ratio of
+        # periods times the ratio of sizes is the ratio of samples per second
+        compute.scaled(times),
+        run.scaled(times),
+    )
+
+
+def _cell_ratio(measurement: Measurement, base: Cell, cell: Cell, arm: str) -> Interval | None:
+    """How many times as fast as the base one step is: its period is the divisor."""
+    return paired_ratio(
+        measurement.means_by_block(base, arm), measurement.means_by_block(cell, arm)
+    )
+
+
+def paired_ratio(above: Mapping[int, float], below: Mapping[int, float]) -> Interval | None:
+    """Geometric mean of the ratios inside each block; None without a common block."""
+    # blocks where either window is missing (out of memory, all steps skipped) have no pair
+    ratios = [above[block] / below[block] for block in sorted(above.keys() & below.keys())]
+    # On the log scale 2x and 0.5x are equally far from 1, so A against B is the inverse of B
+    # against A; an arithmetic mean of ratios favours whichever row stands above.
+    return positive_mean(ratios, geometric=True) if ratios else None
+
+
+# ---- Sentences ----
+
+AT_ITS_LIMIT = 0.9  # of what the loader delivers with no step running
+
+
+def write_sentences(table: PrecisionTable) -> list[str]:
+    """All sentences, the speed first."""
+    measured = [row for row in table.rows if row.status == "ok"]
+    return [
+        *compare_speeds(table),
+        *state_demands(table, measured),
+        *compare_sizes(table.growths),
+        *compare_loss_scales(measured),
+        *describe_parity(measured),
+        *list_problems(table.rows),
+        *describe_largest(table.measurement.largest),
+    ]
+
+
+def format_percent(share: float) -> str:
+    """'0.014 %', '2.1 %': two figures, down to what single precision resolves."""
+    return "below 0.001 %" if 0 < share < 1e-5 else f"{100 * share:.2g} %"
+
+
+def format_ratio(ratio: Interval) -> str:
+    """'2.1x faster (2.0 to 2.2)', '9.0x slower', or that it cannot be told from noise."""
+    value, low, high = ratio.value, ratio.low, ratio.high
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f"{value:.2f}x as fast (one repeat: no interval)"
+    # the whole interval must lie on one side of 1: anything else may be noise
+    if low > 1:
+        return f"{value:.2f}x faster ({low:.2f} to {high:.2f})"
+    if high < 1 and low > 0:
+        # turned round, so that a reader need not divide; the ends change places
+        return f"{1 / value:.2f}x slower ({1 / high:.2f} to {1 / low:.2f})"
+    return f"no faster or slower beyond the noise ({value:.2f}x, {low:.2f} to {high:.2f})"
+
+
+def compare_speeds(table: PrecisionTable) -> Iterator[str]:
+    """What each precision buys over FP32, with the loader attached, and what it asks of it."""
+    rows = {row.cell: row for row in table.rows}
+    for speedup in table.speedups:
+        cell = speedup.cell
+        row, loader = rows[cell], table.loader_of(cell)
+        head = f"{cell.model}, batch {cell.batch_size}: {cell.name} makes the compute "
+        text = f"{head}{format_ratio(speedup.compute)} and the run {format_ratio(speedup.run)}"
+        if row.tiny:
+            yield f"{text}. This is the tiny row: it says nothing about a GPU."
+        else:
+            yield f"{text}{name_reason(speedup, row, loader)}; {state_demand(row, loader)}"
+
+
+def name_reason(speedup: Speedup, row: Row, loader: LoaderRow | None) -> str:
+    """Why the run gains less than the compute; '' where that cannot be told from noise."""
+    compute, run = speedup.compute, speedup.run
+    if not math.isfinite(run.high) or compute.low <= 1 or run.high >= compute.low:
+        return ""
+    used = None  # of what the loader delivers with no step running
+    if loader is not None and loader.alone_per_s and row.loader_per_s:
+        used = row.loader_per_s.value / loader.alone_per_s.value
+    # the stronger reason first: a loader near its limit explains the stall as well
+    if used is not None and used >= AT_ITS_LIMIT:
+        return f", because the loader is at {used:.0%} of its limit"
+    # a stall whose interval reaches 0 may be noise and is no reason; an unknown end is -inf
+    if row.stall is None or row.stall.low <= 0:
+        return ""
+    limit = "" if used is None else f" (the loader is at {used:.0%} of what it delivers alone)"
+    return f", because {row.stall.value:.0%} of the step is data stall{limit}"
+
+
+def state_demand(row: Row, loader: LoaderRow | None) -> str:
+    """How much the loader would have to deliver for this row's compute."""
+    need = row.synthetic_per_s.value if row.synthetic_per_s else math.nan
+    text = f"the loader would have to deliver {need:,.0f} samples/s"
+    if loader is None or not loader.alone_per_s:
+        return f"{text}."
+    # Measured without a step beside it, the loader's rate is an upper bound: below the need it
+    # proves that the loader is too slow, above it it proves nothing, and the words differ.
+    most = loader.alone_per_s.value
+    compared = "and delivers at most" if most < need else "and delivers, with the cores to itself,"
+    return f"{text} {compared} {most:,.0f}."
+
+
+def state_demands(table: PrecisionTable, measured: Sequence[Row]) -> Iterator[str]:
+    """Rows that no comparison speaks of: what they ask of the loader."""
+    compared = {speedup.cell.source for speedup in table.speedups}
+    for row in measured:
+        cell = row.cell
+        if cell.source not in compared and row.synthetic_per_s:
+            stall = (
+                "" if row.stall is None else f", {row.stall.value:.0%} of the step is data stall"
+            )
+            head = f"{cell.model}, batch {cell.batch_size}, {cell.name}"
+            yield f"{head}{stall}; {state_demand(row, table.loader_of(cell))}"
+
+
+def compare_sizes(growths: Sequence[Growth]) -> Iterator[str]:
+    """From the smallest to the largest batch of a model and precision."""
+    for growth in growths:
+        name = name_precision(growth.precision, growth.loss_scale)
+        head = f"{growth.model}, {name}: from batch {growth.smallest} to {growth.largest}"
+        compute, run = format_ratio(growth.compute), format_ratio(growth.run)
+        yield f"{head} the compute is {compute} in samples/s and the run {run}."
+
+
+def compare_loss_scales(measured: Sequence[Row]) -> Iterator[str]:
+    """Whether the loss scale made a difference, in time and in loss."""
+    by_source: dict[tuple[str, int], list[tuple[Row, StepTimes, float]]] = {}
+    for row in measured:
+        if row.cell.precision == "fp16" and row.step and row.parity.last is not None:
+            timed_row = row, row.step, row.parity.last
+            by_source.setdefault(row.cell.source, []).append(timed_row)
+    for (model, size), rows in by_source.items():
+        if len(rows) > 1:
+            yield f"{model}, batch {size}: {_compare_scales(rows)}"
+
+
+def _compare_scales(timed: Sequence[tuple[Row, StepTimes, float]]) -> str:
+    rows, steps, losses = zip(*timed, strict=True)
+    periods = [step.mean_ms for step in steps]
+    apart = (max(losses) - min(losses)) / max(abs(min(losses)), 1e-12)
+    # All intervals share a point exactly when the highest low end is not above the lowest high
+    # end; an unknown end excludes nothing.
+    low, high = (step.low_ms or 0.0 for step in steps), (step.high_ms or math.inf for step in steps)
+    verdict = (
+        "no difference to the step beyond the noise" if max(low) <= min(high) else "a difference"
+    )
+    scales = ", ".join(row.cell.loss_scale for row in rows)
+    skips = ", ".join(str(row.skipped) for row in rows)
+    ends = ", ".join(f"{last:.4g}" for last in losses)
+    return (
+        f"loss scales {scales} make {verdict} ({min(periods):.1f} to {max(periods):.1f} ms); the "
+        f"losses after {rows[0].parity.steps} steps are {ends}, {format_percent(apart)} apart"
+        f"{_beside_chance(apart, [row.parity.floor for row in rows])}, skipped steps {skips}."
+    )
+
+
+def _beside_chance(apart: float, floors: Sequence[float | None]) -> str:
+    """The distance beside that of FP32 from itself; '' where that was not measured."""
+    known = [floor for floor in floors if floor is not None]
+    if not known:
+        return ""
+    words = "no farther than" if apart <= max(known) else "farther than"
+    return f" ({words} FP32 from weights nudged by 1e-6, {format_percent(max(known))})"
+
+
+def describe_parity(measured: Sequence[Row]) -> Iterator[str]:
+    """How far the loss is from FP32: the farthest row of each model and precision."""
+    farthest: dict[tuple[str, str], Row] = {}
+    for row in measured:
+        if row.parity.apart is None:
+            continue
+        key = row.cell.model, row.cell.precision
+        # the farthest row speaks for all: an average would hide the one that diverges
+        if key not in farthest or row.parity.apart > (farthest[key].parity.apart or 0.0):
+            farthest[key] = row
+    for row in farthest.values():
+        cell, parity, floor = row.cell, row.parity, row.parity.floor
+        # training magnifies any difference: without this yardstick every distance looks like a
+        # fault
+        nudged = "FP32 from weights nudged by 1e-6"
+        chance = "" if floor is None else f"; {nudged} is {format_percent(floor)} away"
+        yield (
+            f"{cell.model}, {cell.name}: after {parity.steps} steps from one seed the loss is "
+            f"{format_percent(parity.apart or 0.0)} from FP32's (batch {cell.batch_size}: "
+            f"{parity.last:.4g}{chance})."
+        )
+
+
+# ---- what could not be measured, and memory ----
+
+
+def list_problems(rows: Sequence[Row]) -> Iterator[str]:
+    """Rows that could not be measured, each with what to do."""
+    for row in rows:
+        if row.status != "ok":
+            cell = row.cell
+            yield f"{cell.model}, batch {cell.batch_size}, {cell.name}: {row.sentence}"
+
+
+def describe_largest(largest: Sequence[LargestBatch]) -> Iterator[str]:
+    """The largest batch that fits, by model and precision."""
+    for each in largest:
+        limit = " (the limit of the search)" if each.limit_reached else ""
+        trouble = f"; {each.trouble[0]}" if each.trouble else ""
+        yield (
+            f"{each.model}, {PRECISION_NAMES[each.precision]}: the largest batch that fits is "
+            f"{each.batch_size}{limit}, found in {len(each.trials)} trials{trouble}."
+        )
 
 
 def summarise(measurement: Measurement) -> PrecisionTable:
     """Everything that follows from a measurement."""
-    rows = make_rows(measurement)
+    rows = [_make_row(measurement, probed) for probed in measurement.cells]
     table = PrecisionTable(
         measurement,
         rows,
         # a source with a problem delivered nothing: its rows carry the sentence
-        [make_loader_row(measurement, s) for s in measurement.sources if not s.problem],
+        [make_loader_row(measurement, s) for s in measurement.feeds if not s.problem],
         compare_with_fp32(measurement, rows),
         compare_batch_sizes(measurement, rows),
         sentences=(),

@@ -5,36 +5,258 @@ read, the pace is learnt. Blocks: each repeat visits all cells in random order, 
 times the step on batches in hand and the step fed by the loader right after each other, so that
 heat and other programs hit all rows alike and ratios are taken inside a block. A cell that runs out
 of memory, or cannot be trained at all, becomes a row that says so; the sweep goes on.
+
+The largest batch: memory cannot be predicted from a small batch (workspaces and fragmentation grow
+in steps), so each size is tried, doubling first, then bisection. A trial makes a new model and
+takes two steps (the optimizer's state comes with the first), on a real batch whose samples are
+repeated: memory depends on shapes only. It costs about 2 log2(answer) trials.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from pipeline_profiler.measure import environment
-from pipeline_profiler.measure.stopping import Guard, StoppedError, kept_when_stopped
 from pipeline_profiler.precision import budget
-from pipeline_profiler.precision.batches import Batch, cycle_batches, full_batches
-from pipeline_profiler.precision.budget import TINY_REPEATS, TINY_STEPS, WARM_STEPS
+from pipeline_profiler.precision.batches import (
+    Batch,
+    full_batches,
+    label_problem,
+    shape_problem,
+)
 from pipeline_profiler.precision.cell import RESIDENT, WARM, Cell
 from pipeline_profiler.precision.data_source import DataSource
-from pipeline_profiler.precision.largest_batch import search_largest
-from pipeline_profiler.precision.measurement import Measurement, ProbedCell, ProbeResult, Visit
-from pipeline_profiler.precision.plan import ModelJob, SweepOptions, check_options, plan_cells
-from pipeline_profiler.precision.probe import add_references, probe_cell
+from pipeline_profiler.precision.plan import (
+    ModelJob,
+    ReportProgress,
+    SweepOptions,
+    SweepState,
+    check_options,
+    plan_cells,
+    run_guarded,
+)
 from pipeline_profiler.precision.summary import as_results, summarise
-from pipeline_profiler.precision.sweep_state import ReportProgress, SweepState, run_guarded
-from pipeline_profiler.precision.timing import TimedWindow, time_window, train_steps
-from pipeline_profiler.precision.trainer import Backend, Trainer
-from pipeline_profiler.record.plan import Plan, Reason
-from pipeline_profiler.record.session import Session
-from pipeline_profiler.record.stages import Clock
+from pipeline_profiler.precision.table import (
+    LargestBatch,
+    Measurement,
+    ProbedCell,
+    ProbeResult,
+    Visit,
+)
+from pipeline_profiler.precision.trainer import (
+    Backend,
+    Trainer,
+    time_window,
+    train_steps,
+)
+from pipeline_profiler.profiling.measure import environment
+from pipeline_profiler.profiling.measure.stopping import Guard, StoppedError, kept_when_stopped
+from pipeline_profiler.profiling.record.plan import Plan, Reason
+from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.profiling.record.stages import Clock
+
+# ---- The first visit of a cell ----
+
+TINY_PARITY = 3  # FP16 on a CPU takes seconds per step
+NUDGE = 1e-6  # some roundings of FP32 (2^-24 is 6e-8): the least change that cannot vanish
 
 
-def _ignore_progress(done: int, total: int, text: str) -> None:
-    """For callers that show no progress."""
+def probe_cell(sweep: SweepState, cell: Cell) -> ProbeResult:
+    """The first visit with the seconds it took, or why there is none."""
+    started = sweep.clock()
+    refusal = sweep.backend.refusal(cell.precision)
+    if refusal:
+        result = ProbeResult("refused", refusal)
+    else:
+        result = run_guarded(sweep, cell, lambda: _visit_first(sweep, cell))
+    return replace(result, seconds=(sweep.clock() - started) / 1e9)
+
+
+def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
+    source = sweep.open_source(cell)
+    if not sweep.probes:
+        # the first optimizer of a process imports for seconds: no later visit pays that again
+        sweep.make_trainer(cell)
+    begin = sweep.clock()
+    trainer = sweep.make_trainer(cell)
+    setup_s = (sweep.clock() - begin) / 1e9
+    # torch counts graphs in the whole process: only the difference belongs to this cell
+    compiled = trainer.graphs()
+    problem = find_misfit(trainer, source)
+    if problem:
+        return ProbeResult("refused", problem)
+    trainer.count_correct()
+    wanted = sweep.options.parity_steps
+    wanted = min(TINY_PARITY, wanted) if sweep.is_tiny(cell) else wanted
+    limit_s = budget.PROBE_SHARE * sweep.options.seconds
+    step_s = train_steps(trainer, source.cached_batches, wanted, sweep.clock, limit_s)
+    losses, skipped = trainer.losses(), trainer.skipped()
+    accuracies = trainer.accuracies()
+    if 0 < len(losses) < wanted:
+        sweep.reasons.append(
+            f"{cell.label}: the losses of {len(losses)} steps instead of {wanted}, because a step "
+            f"takes {step_s:.2g} s."
+        )
+    if losses and math.isnan(losses[0]):
+        # before anything was learnt
+        advice = (
+            "FP16 overflows above 65,504: scale the inputs down, or use bf16."
+            if cell.precision == "fp16"
+            else "check the inputs for NaN and the loss for a logarithm of 0."
+        )
+        return ProbeResult("refused", f"the loss is NaN at step 0: {advice}")
+    # memory comes after the losses: its extra step must not change what parity compares
+    peak = trainer.peak_memory(trainer.place(source.cached_batches[0]))
+    return ProbeResult(
+        losses=losses,
+        accuracies=accuracies,
+        skipped=len(skipped),
+        scale=trainer.scale(),
+        step_s=step_s,
+        setup_s=setup_s,
+        peak_bytes=peak.allocated,
+        peak_how=peak.how,
+        reserved_bytes=peak.reserved,
+        occupied_bytes=peak.occupied,
+        graphs=trainer.graphs() - compiled,
+    )
+
+
+def find_misfit(trainer: Trainer, source: DataSource) -> str:
+    """What is wrong with outputs or labels, asked on the host before the first step.
+
+    On a GPU a label out of range ends in a device assertion that no later cell survives.
+    """
+    shape = trainer.outputs(source.cached_batches[0])
+    if shape is None:  # a loss of the user's own knows better
+        return ""
+    wrong = shape_problem(shape, source.batch_size)
+    return wrong or (label_problem(*source.labels, shape[1]) if source.labels else "")
+
+
+def add_references(sweep: SweepState) -> None:
+    """FP32 losses where no row has them, and FP32 from nudged weights: what chance alone does.
+
+    Training magnifies any difference; a precision is suspicious only beyond that.
+    """
+    live = sweep.live_cells()
+    compared = dict.fromkeys(cell.source for cell in live if cell.precision != "fp32")
+    for model, size in compared:
+        base = Cell(model, size, "fp32")
+        costs = max(
+            budget.train_again_s(sweep.probes[cell])
+            for cell in live
+            if cell.source == (model, size)
+        )
+        nudged = not sweep.is_tiny(base)
+        needed_s = budget.least_s(sweep, live) + costs * (nudged + (base not in sweep.probes))
+        if needed_s > budget.left_s(sweep):
+            sweep.reasons.append(
+                f"{model}, batch {size}: no loss of a second FP32 run beside the others, because "
+                f"the {sweep.options.seconds:.0f} s have no room for it."
+            )
+            continue
+        if base not in sweep.probes:
+            sweep.references[model, size] = _train_again(sweep, base, 0.0)
+        if nudged:
+            sweep.floors[model, size] = _train_again(sweep, base, NUDGE)
+
+
+def _train_again(sweep: SweepState, cell: Cell, nudge: float) -> Sequence[float]:
+    """The first losses of one more training run; none where it fails."""
+
+    def work() -> ProbeResult:
+        trainer, source = sweep.make_trainer(cell), sweep.open_source(cell)
+        if nudge and not trainer.nudge(nudge):
+            return ProbeResult()
+        train_steps(trainer, source.cached_batches, sweep.options.parity_steps, sweep.clock)
+        return ProbeResult(losses=trainer.losses())
+
+    return run_guarded(sweep, cell, work).losses
+
+
+# ---- The largest batch ----
+
+TRIAL_STEPS = 2  # the optimizer allocates its state in the first, so only the second has it all
+
+
+def search_largest(sweep: SweepState, cells: Sequence[Cell]) -> None:
+    """Find the largest batch of each model and precision that can train at all."""
+    for cell in cells:
+        kinds = {(row.model, row.precision) for row in sweep.largest}
+        # a cell without memory is searched too: its model may fit at a smaller batch
+        if (cell.model, cell.precision) in kinds or sweep.probes[cell].status not in ("ok", "oom"):
+            continue
+        if sweep.is_over():
+            sweep.reasons.append(
+                f"{cell.model}, {cell.name}: the largest batch was not looked for, because the "
+                f"{sweep.options.seconds:.0f} s are over; give --seconds for more."
+            )
+            continue
+        sweep.progress(sweep.total, sweep.total, f"largest batch of {cell.model} {cell.precision}")
+        sweep.largest.append(_search_cell(sweep, cell))
+
+
+def _search_cell(sweep: SweepState, cell: Cell) -> LargestBatch:
+    batch = next(
+        source.cached_batches[0]
+        for (model, _), source in sweep.sources.items()
+        if model == cell.model and source.cached_batches
+    )
+    trials: list[int] = []
+    trouble: list[str] = []
+
+    def train(size: int) -> ProbeResult:
+        trainer = sweep.make_trainer(replace(cell, batch_size=size))
+        device_batch = trainer.place(sweep.backend.resized(batch, size))
+        train_steps(trainer, [device_batch], TRIAL_STEPS, sweep.clock)
+        return ProbeResult()
+
+    def fits(size: int) -> bool:
+        if sweep.is_over():
+            trouble.append(
+                f"the search ended at the {sweep.options.seconds:.0f} s: it is at least this"
+            )
+            return False
+        trials.append(size)
+        after = run_guarded(sweep, replace(cell, batch_size=size), lambda: train(size))
+        # another failure counts as "does not fit", or the search would not end; it is reported
+        if after.status not in ("ok", "oom"):
+            trouble.append(f"at {size}: {after.sentence}")
+        return after.status == "ok"
+
+    limit = sweep.options.largest_limit
+    size = bisect_largest(fits, 1, limit)
+    return LargestBatch(cell.model, cell.precision, size, size == limit, trials, trouble[:1])
+
+
+def bisect_largest(fits: Callable[[int], bool], start: int, limit: int) -> int:
+    """The largest batch size up to `limit` for which `fits` holds; 0 where not even one does.
+
+    `fits` must be monotone, as memory is.
+    """
+    # invariant: `low` fits (or is 0) and, once the doubling has ended, `high` does not
+    low, high = 0, max(1, start)
+    # doubling first: the answer may be 1 or 65,536, and a trial above it costs no more than one
+    # below, because memory is refused before the step runs
+    while high <= limit and fits(high):
+        low, high = high, high * 2
+    if high > limit:
+        # the last doubling passed the limit without a trial: ask for the limit itself
+        if low == limit or fits(limit):
+            return limit
+        high = limit
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def measure_precisions(
@@ -42,7 +264,7 @@ def measure_precisions(
     jobs: Sequence[ModelJob],
     options: SweepOptions,
     clock: Clock = time.perf_counter_ns,
-    progress: ReportProgress = _ignore_progress,
+    progress: ReportProgress = lambda done, total, text: None,
     notes: Sequence[str] = (),
     guard: Guard | None = None,
     began: int | None = None,
@@ -78,15 +300,13 @@ def measure_precisions(
 
 def _fill_before_rescue(guard: Guard, sweep: SweepState) -> None:
     """What ends the process saves the session: it must hold the rows by then."""
-    rescue = guard.rescue
-    if rescue is None:
-        return
+    if rescue := guard.rescue:
 
-    def fill_and_rescue(session: Session) -> None:
-        fill_session(session, sweep)
-        rescue(session)
+        def fill_and_rescue(session: Session) -> None:
+            fill_session(session, sweep)
+            rescue(session)
 
-    guard.rescue = fill_and_rescue
+        guard.rescue = fill_and_rescue
 
 
 # ---- measuring ----
@@ -113,7 +333,8 @@ def _probe_cells(sweep: SweepState, cells: Sequence[Cell]) -> None:
     """Every cell once, as long as the budget has room for what is known to follow."""
     for number, cell in enumerate(cells):
         if number and not budget.has_room(sweep):
-            budget.drop_unvisited(sweep, cells[number:])
+            for left in cells[number:]:
+                budget.drop_cell(sweep, left)
             return
         sweep.announce(f"probing {cell.label}")
         sweep.probes[cell] = probe_cell(sweep, cell)
@@ -132,7 +353,7 @@ def _time_blocks(sweep: SweepState, steps: int, repeats: int) -> None:
             )
             return
         order = sweep.live_cells()
-        if block >= TINY_REPEATS:
+        if block >= budget.TINY_REPEATS:
             order = [cell for cell in order if not sweep.is_tiny(cell)]
         for key in dict.fromkeys(cell.source for cell in order):
             sweep.visits.append(sweep.sources[key].time_loader(block, sweep.clock))
@@ -156,11 +377,17 @@ def _visit_cell(sweep: SweepState, cell: Cell, block: int, steps: int, rng: rand
         if scale is not None:
             trainer.start_at(scale)
         device_batches = [trainer.place(batch) for batch in source.cached_batches]
-        train_steps(trainer, device_batches, 1 if tiny else WARM_STEPS, sweep.clock)
+        train_steps(trainer, device_batches, 1 if tiny else budget.WARM_STEPS, sweep.clock)
         # which arm comes first is drawn, or the second would always have the warmer device
         for arm in rng.sample((RESIDENT, WARM), 2):
             before = trainer.graphs()
-            window = _time_arm(sweep, arm, trainer, device_batches, source, steps, tiny)
+            batches: Iterator[Batch] = itertools.cycle(device_batches)
+            if arm == WARM:
+                batches = full_batches(source.loader, source.batch_size)
+            warmup = source.warmup if arm == WARM else 1
+            # a tiny row takes one step and no warm-up, or it would take minutes
+            count, warmup = (budget.TINY_STEPS, 0) if tiny else (steps, warmup)
+            window = time_window(trainer, batches, count, warmup, sweep.clock)
             recompiled = trainer.graphs() - before
             sweep.visits.append(Visit(arm, block, cell, window.rounded(), recompiled))
         return sweep.probes[cell]
@@ -168,28 +395,6 @@ def _visit_cell(sweep: SweepState, cell: Cell, block: int, steps: int, rng: rand
     result = run_guarded(sweep, cell, work)
     if result.status != "ok":
         sweep.mark_failed(cell, result)
-
-
-def _time_arm(
-    sweep: SweepState,
-    arm: str,
-    trainer: Trainer,
-    device_batches: Sequence[Batch],
-    source: DataSource,
-    steps: int,
-    tiny: bool,
-) -> TimedWindow:
-    """One window of one arm; a tiny row takes one step and no warm-up, or it would take minutes."""
-    count = TINY_STEPS if tiny else steps
-    if arm == RESIDENT:
-        return time_window(
-            trainer, cycle_batches(device_batches), count, 0 if tiny else 1, sweep.clock
-        )
-    batches = full_batches(source.loader, source.batch_size)
-    return time_window(trainer, batches, count, 0 if tiny else source.warmup, sweep.clock)
-
-
-# ---- results ----
 
 
 def fill_session(session: Session, sweep: SweepState) -> None:

@@ -1,4 +1,8 @@
-"""What a sweep concludes: the rows of the table, the comparisons between them, the sentences.
+"""What a sweep measured, and what it concludes: rows, the comparisons between them, sentences.
+
+Every figure of the table follows from the records of the measurement, so a session that holds them
+can be summarised again with other formulas. All are frozen: what was measured does not change. How
+they look in a saved session is decided in document.py alone.
 
 Figures that were not measured are None, never 0. Times are in ms, rates in samples per second;
 an `Interval` is a ratio or a share with its 95 % interval, infinite where one repeat gives none.
@@ -6,12 +10,127 @@ an `Interval` is a ratio or a share with its 95 % interval, infinite where one r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from pipeline_profiler.diagnose.intervals import Interval
-from pipeline_profiler.precision.cell import Cell, name_precision
-from pipeline_profiler.precision.measurement import Measurement, SourceRecord
+from pipeline_profiler.precision.cell import RESIDENT, WARM, Cell, Recipe
+from pipeline_profiler.precision.trainer import Flags, TimedWindow
+from pipeline_profiler.profiling.diagnose.intervals import Interval
+
+# ---- What was measured ----
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What the first visit of a cell found; `status` is ok, refused, failed, oom or dropped.
+
+    `setup_s` are the seconds of making the trainer, which every visit does again.
+    """
+
+    status: str = "ok"
+    sentence: str = ""
+    losses: Sequence[float] = ()
+    accuracies: Sequence[float] = ()
+    skipped: int = 0
+    scale: float | None = None
+    step_s: float = 0.0
+    seconds: float = 0.0
+    setup_s: float = 0.0
+    peak_bytes: int | None = None
+    peak_how: str = "n/a"
+    reserved_bytes: int | None = None
+    occupied_bytes: int | None = None
+    graphs: int = 0
+
+
+@dataclass(frozen=True)
+class ProbedCell:
+    """A cell with its first visit and the FP32 losses that its own are compared with.
+
+    `reference` are FP32's losses from the same seed, `floor` those of FP32 from nudged weights.
+    """
+
+    cell: Cell
+    probe: ProbeResult
+    reference: Sequence[float] = ()
+    floor: Sequence[float] = ()
+    tiny: bool = False
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One window of one cell in one block; `recompiled` counts graphs made inside it."""
+
+    arm: str
+    block: int
+    cell: Cell
+    window: TimedWindow
+    recompiled: int = 0
+
+
+@dataclass(frozen=True)
+class LoaderPass:
+    """Batches taken from a loader with no step between them, in one block."""
+
+    block: int
+    model: str
+    batch_size: int
+    batches: int
+    elapsed_ms: float
+
+
+@dataclass(frozen=True)
+class SourceRecord:
+    """The setting of a data source; `problem` says why no row could use it."""
+
+    model: str
+    batch_size: int
+    kept: int = 0
+    problem: str = ""
+    kind: str | None = None
+    workers: int | None = None
+    prefetch: int | None = None
+    pin_memory: bool | None = None
+
+
+@dataclass(frozen=True)
+class LargestBatch:
+    """The largest batch that fits; `trouble` says what else went wrong on the way."""
+
+    model: str
+    precision: str
+    batch_size: int
+    limit_reached: bool
+    trials: Sequence[int]
+    trouble: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """All that a sweep measured, with the device and the flags it was measured under."""
+
+    backend: str
+    device: str
+    device_name: str
+    recipe: Recipe = field(default_factory=Recipe)
+    flags: Mapping[str, Flags] = field(default_factory=dict)
+    cells: Sequence[ProbedCell] = ()
+    feeds: Sequence[SourceRecord] = ()
+    largest: Sequence[LargestBatch] = ()
+    visits: Sequence[Visit | LoaderPass] = ()
+
+    def visits_of(self, cell: Cell) -> list[Visit]:
+        """The timed windows of one cell, both arms, in order of measurement."""
+        windows = (visit for visit in self.visits if isinstance(visit, Visit))
+        return [v for v in windows if v.cell == cell and v.arm in (RESIDENT, WARM)]
+
+    def means_by_block(self, cell: Cell, arm: str) -> dict[int, float]:
+        """Block -> mean period of one arm, ms; windows whose steps AMP all skipped are left out."""
+        means = {v.block: v.window.mean_ms for v in self.visits_of(cell) if v.arm == arm}
+        return {block: mean for block, mean in means.items() if mean}
+
+
+# ---- What it says ----
 
 
 @dataclass(frozen=True)
@@ -84,12 +203,7 @@ class LoaderRow:
     """A data source and what its loader delivers with no step running: an upper bound."""
 
     source: SourceRecord
-    loader_only_per_s: Rate | None
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """Model and batch size."""
-        return self.source.model, self.source.batch_size
+    alone_per_s: Rate | None
 
 
 @dataclass(frozen=True)
@@ -114,11 +228,6 @@ class Growth:
     compute: Interval
     run: Interval
 
-    @property
-    def name(self) -> str:
-        """'FP16 (scale 128)'."""
-        return name_precision(self.precision, self.loss_scale)
-
 
 @dataclass(frozen=True)
 class PrecisionTable:
@@ -133,4 +242,5 @@ class PrecisionTable:
 
     def loader_of(self, cell: Cell) -> LoaderRow | None:
         """The loader that fed this cell."""
-        return next((row for row in self.loaders if row.key == cell.source), None)
+        sources = {(row.source.model, row.source.batch_size): row for row in self.loaders}
+        return sources.get(cell.source)

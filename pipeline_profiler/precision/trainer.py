@@ -1,23 +1,40 @@
-"""What a framework must offer so that its training step can be timed: a backend and its trainers.
+"""What a framework must offer so that its training step can be timed, and how a window is timed.
 
 A step is: batch to the device, forward, loss, backward, optimizer. A backend knows the device and
-what each precision means on it; a trainer is one model with its optimizer at one precision. Both
-are protocols: the sweep never asks which framework it drives, and tests drive it with a clock.
+what each precision means on it; a trainer is one model with its optimizer at one precision. The
+sweep never asks which framework it drives, and tests drive it with a clock.
+
+Periods run from next() entry to next() entry on one clock: CUDA events where the trainer has a GPU
+(read after the window, so nothing synchronises inside it), perf_counter_ns where compute is
+synchronous. The mean counts, because stalls are heavy-tailed: a median would hide exactly the steps
+that a slow loader costs. Steps that AMP skipped are taken out of the mean and counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+import gc
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from itertools import cycle, pairwise
+from types import ModuleType
+from typing import Any, TypeAlias, TypeVar
 
-from pipeline_profiler.precision.batches import Batch
-from pipeline_profiler.precision.cell import Cell, Recipe
+import numpy as np
+
+from pipeline_profiler.precision.batches import Batch, Tensor
+from pipeline_profiler.precision.cell import PRECISIONS, Cell, Recipe
+from pipeline_profiler.profiling.record.session import ProfileError
+from pipeline_profiler.profiling.record.stages import Clock
 
 Mark: TypeAlias = Any  # a point in time: nanoseconds, or an event of the device
 MakeModel: TypeAlias = Callable[[], object]  # returns a model, or (model, loss)
 Flags: TypeAlias = dict[str, str | bool | int]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,59 +51,81 @@ class PeakMemory:
     occupied: int | None = None
 
 
-class Trainer(Protocol):
-    """A model with its optimizer that can be stepped, on one framework and device."""
+class Trainer(ABC):
+    """A model with its optimizer that can be stepped, on one framework and device.
 
+    What it is not told how to do, it answers as one that cannot tell.
+    """
+
+    def __init__(self, device: str, clock: Clock) -> None:
+        """`device` is cuda or cpu; the clock gives ns."""
+        self.device, self.clock = device, clock
+        self._losses: list[Tensor | float] = []
+
+    @abstractmethod
     def place(self, batch: Batch) -> Batch:
         """The batch on the device, in the memory format of the recipe."""
 
+    @abstractmethod
     def step(self, batch: Batch) -> None:
         """One training step, enqueued."""
 
-    def outputs(self, batch: Batch) -> tuple[int, ...] | None:
-        """Shape of the model's outputs for this batch; None where its own loss checks them."""
-
-    def mark(self) -> Mark:
-        """A point in time on the trainer's clock."""
-
+    @abstractmethod
     def synchronise(self) -> None:
         """Wait for the device; used at the edges of a window only."""
 
-    def periods_ms(self, marks: Sequence[Mark]) -> list[float]:
-        """Differences of neighbouring marks; [] where the framework has no such clock."""
-
-    def losses(self) -> list[float]:
-        """Losses of the steps since `forget`; reads the device."""
-
-    def skipped(self) -> list[int]:
-        """Numbers of the steps since `forget` whose update was skipped; reads the device."""
-
-    def forget(self) -> None:
-        """Clear the lists of losses and skipped steps."""
-
-    def nudge(self, share: float) -> bool:
-        """Change every weight by about this share of itself; False where none can be reached."""
-
-    def scale(self) -> float | None:
-        """The loss scale now; None without one."""
-
-    def start_at(self, scale: float) -> None:
-        """Begin with this dynamic scale: the skips that find it belong to a training's start."""
-
+    @abstractmethod
     def peak_memory(self, batch: Batch) -> PeakMemory:
         """Most memory of training on this batch."""
 
-    def count_correct(self) -> None:
+    def outputs(self, batch: Batch) -> tuple[int, ...] | None:
+        """Shape of the model's outputs for this batch; None where its own loss checks them."""
+        return None
+
+    def mark(self) -> Mark:
+        """A point in time on the trainer's clock."""
+        return self.clock()
+
+    def periods_ms(self, marks: Sequence[Mark]) -> list[float]:
+        """Differences of neighbouring marks; [] where the framework has no such clock."""
+        return [(b - a) / 1e6 for a, b in pairwise(marks)]
+
+    def losses(self) -> list[float]:
+        """Losses of the steps since `forget`; reads the device."""
+        return [float(loss) for loss in self._losses]
+
+    def skipped(self) -> list[int]:
+        """Numbers of the steps since `forget` whose update was skipped; reads the device."""
+        return []
+
+    def forget(self) -> None:
+        """Clear the lists of losses and skipped steps."""
+        self._losses.clear()
+
+    def nudge(self, share: float) -> bool:
+        """Change every weight by about this share of itself; False where none can be reached."""
+        return False
+
+    def scale(self) -> float | None:
+        """The loss scale now; None without one."""
+        return None
+
+    def start_at(self, scale: float) -> None:  # noqa: B027 - nothing to do without a scale
+        """Begin with this dynamic scale: the skips that find it belong to a training's start."""
+
+    def count_correct(self) -> None:  # noqa: B027 - nothing to do where outputs are out of reach
         """From now on keep the accuracy of each step; costs a reduction, so in no timed window."""
 
     def accuracies(self) -> list[float]:
         """Share of each step's samples whose largest output is their label; [] where unknown."""
+        return []
 
     def graphs(self) -> int:
         """Graphs compiled so far; grows where a new shape makes it compile again."""
+        return 0
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """A framework on a device."""
 
     name: str
@@ -95,24 +134,51 @@ class Backend(Protocol):
 
     def refusal(self, precision: str) -> str:
         """Why this device does not have the precision, and what to do; '' when it has it."""
+        if precision not in PRECISIONS:
+            return f"there is no precision '{precision}': choose from {', '.join(PRECISIONS)}."
+        if precision == "tf32" and self.device == "cpu":
+            return "a CPU has no TF32: leave tf32 out, or use a GPU."
+        return ""
 
+    @abstractmethod
     def flags(self, precision: str) -> Flags:
         """The flags that decide what the precision means, as they are set during its steps."""
 
+    @abstractmethod
     def using(self, precision: str) -> AbstractContextManager[None]:
         """Context manager that sets those flags, and puts the old ones back."""
 
+    @abstractmethod
     def new_trainer(self, make_model: MakeModel, cell: Cell, recipe: Recipe) -> Trainer:
         """A new model with its optimizer, made from the recipe's seed."""
 
+    @abstractmethod
     def resized(self, batch: Batch, size: int) -> Batch:
         """The batch with its samples repeated up to `size`."""
 
+    @abstractmethod
     def release(self) -> None:
         """Give back what a dropped trainer held."""
 
+    @abstractmethod
     def limit_memory(self, limit_bytes: int) -> str:
         """Let training have no more than this; a sentence that says what is limited."""
+
+
+def import_framework(name: str, extra: str) -> ModuleType:
+    """torch or TensorFlow, or ProfileError with the command that installs it."""
+    try:
+        return import_module(name.lower())
+    except ImportError:
+        command = f"pip install 'dataset-preflight[{extra}]'"
+        raise ProfileError(f"{name} is not installed: {command}.") from None
+
+
+def choose_optimizer(recipe: Recipe, kinds: dict[str, T]) -> T:
+    """The optimizer that the recipe names; ProfileError with the known ones."""
+    if recipe.optimizer not in kinds:
+        raise ProfileError(f"No optimizer '{recipe.optimizer}': choose from {', '.join(kinds)}.")
+    return kinds[recipe.optimizer]
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -123,3 +189,155 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     # torch's CPU allocator has no class of its own for this
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+# ---- Timing ----
+
+
+@dataclass(frozen=True)
+class TimedWindow:
+    """One timed window: a period and the host's wait in next() for each step, ms.
+
+    `skipped` are the numbers of the steps whose update AMP dropped: in `period_ms`, in no mean.
+    `period_ms` is empty and `elapsed_ms` alone counts where single steps cannot be told apart.
+    """
+
+    period_ms: Sequence[float]
+    wait_ms: Sequence[float]
+    elapsed_ms: float
+    steps: int
+    skipped: Sequence[int] = ()
+    warmup_skipped: int = 0
+    warmup_s: float = 0.0
+
+    @property
+    def counted_ms(self) -> list[float]:
+        """Periods of the steps whose update was applied."""
+        dropped = set(self.skipped)
+        return [ms for i, ms in enumerate(self.period_ms) if i not in dropped]
+
+    @property
+    def mean_ms(self) -> float | None:
+        """Mean period of the steps taken; None where AMP skipped them all."""
+        if not self.period_ms:
+            return self.elapsed_ms / self.steps if self.steps else None
+        # a skipped step omits the optimizer: left in, it would make FP16 look faster than it is
+        counted = self.counted_ms
+        return float(np.mean(counted)) if counted else None
+
+    def rounded(self) -> TimedWindow:
+        """Whole microseconds: what the clocks are good for, and a small file.
+
+        Done before anything is computed, so that a loaded session gives the same figures.
+        """
+        periods = [round(ms, 3) for ms in self.period_ms]
+        return replace(self, period_ms=periods, wait_ms=[round(ms, 3) for ms in self.wait_ms])
+
+
+def time_window(
+    trainer: Trainer,
+    batches: Iterable[Batch],
+    steps: int,
+    warmup: int,
+    clock: Clock = time.perf_counter_ns,
+) -> TimedWindow:
+    """Train `warmup` steps that do not count, then `steps` that do."""
+    iterator = iter(batches)
+    start = clock()
+    try:
+        warmup_skipped = _warm_up(trainer, iterator, warmup)
+        with _no_collector():
+            begin = clock()
+            marks, waits = _time_steps(trainer, iterator, steps, clock)
+            end = clock()
+    finally:
+        # a generator over the loader holds its workers: they must end here, not at some collection
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
+    # the events are read only now: reading one inside the window would wait for the device
+    periods = trainer.periods_ms(marks)
+    elapsed = sum(periods) if periods else (end - begin) / 1e6
+    return TimedWindow(
+        periods, waits, elapsed, steps, trainer.skipped(), warmup_skipped, (begin - start) / 1e9
+    )
+
+
+def _warm_up(trainer: Trainer, iterator: Iterator[Batch], count: int) -> int:
+    """Steps until compilation and the loader's buffers have settled; how many AMP skipped."""
+    trainer.forget()
+    for _ in range(count):
+        trainer.step(_next_batch(iterator))
+    # work still queued on the device would be charged to the first timed step
+    trainer.synchronise()
+    skipped = len(trainer.skipped())
+    trainer.forget()
+    return skipped
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Python's collector takes milliseconds and strikes at random: as long as a small step."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _time_steps(
+    trainer: Trainer, iterator: Iterator[Batch], steps: int, clock: Clock
+) -> tuple[list[Mark], list[float]]:
+    """The window itself: marks at each next() entry and after the last step; waits in ms."""
+    marks, waits = [], []
+    for _ in range(steps):
+        # the mark comes before next(), so a period holds one wait and one step, in that order
+        marks.append(trainer.mark())
+        # the wait is on the host's clock: it is the host that stands still in next()
+        before = clock()
+        batch = _next_batch(iterator)
+        waits.append((clock() - before) / 1e6)
+        trainer.step(batch)
+    marks.append(trainer.mark())
+    # the only wait for the device: the last mark must have happened before it is read
+    trainer.synchronise()
+    return marks, waits
+
+
+def _next_batch(iterator: Iterator[Batch]) -> Batch:
+    try:
+        return next(iterator)
+    except StopIteration:
+        raise ProfileError(
+            "The loader had no full batch left: give a loader that can be iterated again and "
+            "has more samples than the batch size."
+        ) from None
+
+
+def train_steps(
+    trainer: Trainer,
+    batches: Sequence[Batch],
+    count: int,
+    clock: Clock,
+    limit_s: float = math.inf,
+) -> float:
+    """Train `count` steps on cached batches; mean seconds per step, the first left out.
+
+    Ends early after `limit_s`, but with two steps at least.
+    """
+    start = clock()
+    cycled = cycle(batches)
+    # the first step allocates, compiles and picks algorithms: it says nothing about the pace
+    trainer.step(next(cycled))
+    trainer.synchronise()
+    begin = clock()
+    taken = 0
+    for _ in range(count - 1):
+        trainer.step(next(cycled))
+        taken += 1
+        if (clock() - start) / 1e9 > limit_s:
+            break
+    trainer.synchronise()
+    return (clock() - begin) / 1e9 / max(1, taken)

@@ -19,9 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.diagnose.intervals import Floats, Interval, block_interval
-from pipeline_profiler.diagnose.verdict import verdict_of
-from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.profiling.diagnose.intervals import (
+    Floats,
+    Interval,
+    block_interval,
+    ratio_of_sums,
+)
+from pipeline_profiler.profiling.diagnose.verdict import verdict_of
+from pipeline_profiler.profiling.record.session import ProfileError
 
 LARGEST = 1 << 30  # bytes of JSON: some ten times as much is needed to read it
 LEAST_STEPS = 5
@@ -168,14 +173,9 @@ def _verdict_line(edges: Floats, waits: Floats, device: Floats) -> str:
     exposed = _idle_of(waits, device) if len(device) else waits
     waited = np.diff(_before(exposed, edges))
     rows = np.stack([waited, np.diff(edges)], axis=1)
-    stall = block_interval(rows, 5, _ratio)
+    stall = block_interval(rows, 5, ratio_of_sums)
     name = "device idle while the loader is waited for" if len(device) else "input wait"
     return f"{verdict_of(stall)[0]}: {name} {_shown(stall)} of the step"
-
-
-def _ratio(rows: Floats) -> Floats:
-    sums: Floats = rows.sum(axis=1)
-    return sums[:, 0] / sums[:, 1]
 
 
 def _shown(share: Interval) -> str:

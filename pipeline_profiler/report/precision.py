@@ -1,21 +1,34 @@
-"""The precision sweep's part of a report: table, flags and sentences; its chart is precision_chart.
+"""The precision sweep's part of a report: chart, table, flags and sentences.
 
 Reads the session's key `precision` once into a `PrecisionTable`; from there on every figure has a
-type, and what was not measured is "n/a", never 0.
+type, and what was not measured is "n/a", never 0. The chart has two bars a measured row, in samples
+a second: above the compute with batches in hand, below the same step with the loader attached. A
+whisker is the 95 % interval, the dashed line what the loader delivers alone: where the lower bar
+ends at the line, a faster step gains nothing.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from functools import partial
+from typing import TYPE_CHECKING
 
-from pipeline_profiler.diagnose.intervals import Interval
 from pipeline_profiler.precision.cell import OWN_OPTIMIZER, name_precision
 from pipeline_profiler.precision.document import table_from_dict
-from pipeline_profiler.precision.measurement import ProbeResult
-from pipeline_profiler.precision.sentences import format_percent
-from pipeline_profiler.precision.table import PrecisionTable, Row, StepTimes
-from pipeline_profiler.record.session import Session
-from pipeline_profiler.report.precision_chart import draw_rates, format_number, format_rate
+from pipeline_profiler.precision.summary import format_percent
+from pipeline_profiler.precision.table import (
+    LoaderRow,
+    PrecisionTable,
+    ProbeResult,
+    Rate,
+    Row,
+    StepTimes,
+)
+from pipeline_profiler.profiling.diagnose.intervals import Interval
+from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.report.section import Section
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 HEAD = (
     *("model", "batch", "precision", "step", "p50 / p95", "samples/s", "with loader", "stall"),
@@ -24,36 +37,29 @@ HEAD = (
 CURVE_STEPS = 50  # as in the published tables
 
 
-class Part(TypedDict, total=False):
-    """The fields of one section of the report."""
-
-    title: str
-    lines: tuple[str, ...]
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    chart: str
+TITLE = "Samples a second by row: batches in hand, and with the loader attached"
+NAMES = ("batches in hand", "with the loader")
+LABEL, ROW, BAR, RIGHT = 230, 40, 13, 720  # px: labels, a row, a bar, the chart's width
+DASHED = 'stroke="#D55E00" stroke-width="2" stroke-dasharray="4 2"'
 
 
-def parts(session: Session) -> list[Part]:
-    """Title, lines, head, rows and chart of each section; [] for other sessions."""
+def precision_sections(session: Session) -> list[Section]:
+    """The sections of a precision sweep; [] for other sessions."""
     saved = session.results.get("precision")
     if not saved:
         return []
     table = table_from_dict(saved)
+    rows = tuple(format_row(row) for row in table.rows)
+    said = (*table.sentences, explain_columns(table))
     return [
-        {
-            "title": "Precision",
-            "head": HEAD,
-            "rows": tuple(format_row(row) for row in table.rows),
-            "chart": draw_rates(table),
-        },
-        *_curves(table),
-        {"title": "What the table says", "lines": (*table.sentences, explain_columns(table))},
-        {"title": "What the precisions mean here", "lines": tuple(describe_flags(table))},
+        Section("Precision", (), HEAD, rows, partial(draw_rates, table)),
+        *curves(table),
+        Section("What the table says", said),
+        Section("What the precisions mean here", tuple(describe_flags(table))),
     ]
 
 
-def _curves(table: PrecisionTable) -> list[Part]:
+def curves(table: PrecisionTable) -> list[Section]:
     """Loss and accuracy of the first steps, every CURVE_STEPS; none where nothing was trained."""
     trained = [probed for probed in table.measurement.cells if probed.probe.losses]
     if not trained:
@@ -67,13 +73,9 @@ def _curves(table: PrecisionTable) -> list[Part]:
         )
         for probed in trained
     )
-    return [
-        {
-            "title": f"Loss / accuracy, mean of up to {CURVE_STEPS} steps (the batches in hand)",
-            "head": ("model", "batch", "precision", *(f"step {mark}" for mark in marks)),
-            "rows": rows,
-        }
-    ]
+    title = f"Loss / accuracy, mean of up to {CURVE_STEPS} steps (the batches in hand)"
+    head = ("model", "batch", "precision", *(f"step {mark}" for mark in marks))
+    return [Section(title, (), head, rows)]
 
 
 def _at_mark(probe: ProbeResult, mark: int) -> str:
@@ -151,6 +153,20 @@ def _whole_percent(value: float) -> str:
     return f"{round(100 * value) + 0:d}%"
 
 
+def format_number(value: float) -> str:
+    """Three figures below 100, whole numbers above."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def format_rate(rate: Rate | None) -> str:
+    """'1,840 (1,790 to 1,900)'."""
+    if rate is None:
+        return "n/a"
+    if rate.low is None or rate.high is None:
+        return format_number(rate.value)
+    return f"{format_number(rate.value)} ({format_number(rate.low)} to {format_number(rate.high)})"
+
+
 def format_memory(row: Row) -> str:
     """'812 MB'; on a GPU 'allocated / reserved / occupied', as '9.0 / 11.2 / 12.1 GB'."""
     if row.reserved_bytes is None or row.occupied_bytes is None or row.peak_bytes is None:
@@ -194,3 +210,67 @@ def describe_flags(table: PrecisionTable) -> list[str]:
 def _flag(key: str, value: str | bool | int) -> str:
     text = ("on" if value else "off") if isinstance(value, bool) else value
     return f"{key.replace('_', ' ')} {text}"
+
+
+def draw_rates(table: PrecisionTable) -> Markup | str:
+    """The chart as a figure; '' without a measured row."""
+    from preflight.charts import figure, text
+
+    rows = [
+        (row, (row.synthetic_per_s, row.loader_per_s))
+        for row in table.rows
+        if row.synthetic_per_s and row.loader_per_s
+    ]
+    if not rows:
+        return ""
+    # wide intervals are cut at the edge: they must not squeeze the bars
+    most = 1.3 * max(rate.value for _, rates in rows for rate in rates if rate)
+    scale = (RIGHT - LABEL - 10) / most
+    body = _legend()
+    for i, (row, rates) in enumerate(rows):
+        top = 30 + i * ROW
+        label = f"{row.cell.model} {row.cell.name} x{row.cell.batch_size}"
+        body.append(text(LABEL - 8, top + BAR + 4, label, "end"))
+        for arm, rate in enumerate(rates):
+            if rate:
+                body += _bar(rate, top + arm * (BAR + 2), scale, arm)
+        body += _limit(table.loader_of(row.cell), top, scale, most)
+    return figure(36 + len(rows) * ROW, TITLE, body)
+
+
+def _bar(rate: Rate, y: float, scale: float, arm: int) -> list[Markup]:
+    """A bar with its whisker and value; `arm` 0 is the upper one."""
+    from preflight.charts import bar, line, text
+
+    width, middle = rate.value * scale, y + BAR / 2
+    words = f"{NAMES[arm]}: {format_rate(rate)} samples/s"
+    shapes = [bar(LABEL, y, max(width, 0.5), BAR, arm, words)]
+    if rate.low is not None and rate.high is not None:
+        low, width = rate.low * scale, min(rate.high * scale, RIGHT - LABEL - 40.0)
+        style = 'stroke="currentColor" stroke-width="1.2"'
+        shapes.append(line(LABEL + low, middle, LABEL + width, middle, style))
+        ends = (LABEL + low, LABEL + width)
+        shapes += [line(end, middle - 3, end, middle + 3, style) for end in ends]
+    return [*shapes, text(LABEL + width + 6, y + BAR - 2, format_number(rate.value))]
+
+
+def _limit(loader: LoaderRow | None, top: float, scale: float, most: float) -> list[Markup]:
+    """What the loader delivers alone, where that is not beyond the chart."""
+    from preflight.charts import line
+
+    rate = loader.alone_per_s if loader else None
+    if rate is None or rate.value > most:
+        return []
+    x, words = LABEL + rate.value * scale, f"loader alone: {format_number(rate.value)} samples/s"
+    return [line(x, top - 3, x, top + 2 * BAR + 5, DASHED, words)]
+
+
+def _legend() -> list[Markup]:
+    from preflight.charts import bar, line, text
+
+    shapes = [text(8, 16, "samples/s, 95 % interval:")]
+    for i, name in enumerate(NAMES):
+        x = 170 + i * 140
+        shapes += [bar(x, 6, 12, 12, i, name), text(x + 18, 16, name)]
+    alone = text(463, 16, "loader alone (none: beyond the edge)")
+    return [*shapes, line(455, 5, 455, 19, DASHED), alone]

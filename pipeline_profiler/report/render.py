@@ -1,34 +1,43 @@
 """Sections -> text, Markdown, HTML (charts as inline SVG), JSON or a Perfetto trace.
 
-A report is a list of sections made once from the session's results (sections.py); each
-format only renders them. The format follows the file's extension.
+A report is a list of sections made once from the session's results (sections.py); each format only
+renders them. The format follows the file's extension. The joined ranks of one job are a page too.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from pipeline_profiler.record.session import ProfileError, Session
-from pipeline_profiler.record.session_file import write_whole
+from pipeline_profiler.profiling.record.session import ProfileError, Session, write_whole
+from pipeline_profiler.profiling.watching.ranks import (
+    RANK_HEAD,
+    RankRow,
+    join_ranks,
+    rank_cells,
+    ranks_sentence,
+)
 from pipeline_profiler.report import trace
-from pipeline_profiler.report.controls import escape_controls
-from pipeline_profiler.report.page import render_page
 from pipeline_profiler.report.section import Section
 from pipeline_profiler.report.sections import report_sections
+from preflight.pages import render_page
+from preflight.terminal import escape_controls
 
 TEXT_WIDTH = 96
 
 
 def to_text(session: Session) -> str:
     """Plain text for a terminal."""
-    return "\n".join(_text_section(s) for s in report_sections(session))
+    return "\n".join(section_text(s) for s in report_sections(session))
 
 
-def _text_section(s: Section) -> str:
+def section_text(s: Section) -> str:
+    """A section as plain text."""
     # a line end inside a text must not begin what looks like a line of the report
     out = [s.title, "-" * len(s.title), *(line.replace("\n", "\n    ") for line in s.lines)]
     if s.rows and s.wide:
@@ -74,7 +83,42 @@ def to_markdown(session: Session) -> str:
 
 def to_html(session: Session) -> str:
     """One self-contained page: no script, nothing fetched."""
-    return render_page(report_sections(session))
+    return _page(report_sections(session))
+
+
+def _page(sections: Sequence[Section]) -> str:
+    from markupsafe import Markup, escape
+
+    def with_commands(cell: str) -> Markup:
+        # a plain text: `re` would join pieces of markup, and that escapes them once more
+        text = str(escape(escape_controls(cell)))
+        return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", text))
+
+    rows = [[[with_commands(cell) for cell in row] for row in s.rows] for s in sections]
+    return render_page(
+        "pipeline_profiler/report/page.html",
+        escape_controls,
+        title="Pipeline profile",
+        generator="pipeline-profiler",
+        sections=list(zip(sections, rows, strict=True)),
+    )
+
+
+def render_ranks(sessions: Sequence[Session]) -> str:
+    """The joined ranks as one HTML page: the sentence, a bar a rank on one scale, the table."""
+    from preflight.charts import stacked_bars
+
+    joined = join_ranks(sessions)
+    parts = [(str(row.rank), _rank_parts(row)) for row in joined.rows]
+    chart = partial(stacked_bars, "Mean step of each rank", parts, "ms")
+    rows = tuple(map(rank_cells, joined.rows))
+    return _page([Section("Verdict", (ranks_sentence(joined),), RANK_HEAD, rows, chart)])
+
+
+def _rank_parts(row: RankRow) -> dict[str, float]:
+    """Milliseconds by part of a rank's mean step; they add up to it."""
+    parts = {"loader wait": row.wait_ms, "own work": row.own_ms, "collective": row.collective_ms}
+    return parts | {"together": max(0.0, row.period_ms - sum(parts.values()))}
 
 
 def to_json(session: Session) -> str:

@@ -5,7 +5,7 @@ Figures carry their unit; what was not measured is "n/a", never 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,14 @@ class Section:
     lines: tuple[str, ...] = ()
     head: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    chart: str = ""
+    chart: Callable[[], str] = str  # makes markup, for a page alone: it needs more than numpy
     wide: bool = False  # sentences in the cells: on a terminal one block per row, not a table
+
+
+def tells_nothing(share: Mapping[str, Any]) -> bool:
+    """Whether the interval of a share is so wide that the share could be anything."""
+    low, high = share.get("low"), share.get("high")
+    return low is not None and high is not None and (high - low > 1 or low < -0.5 or high > 1.5)
 
 
 def share_text(share: Mapping[str, Any]) -> str:
@@ -27,6 +33,8 @@ def share_text(share: Mapping[str, Any]) -> str:
     value, low, high = share.get("share"), share.get("low"), share.get("high")
     if value is None:
         return "n/a"
+    if tells_nothing(share):
+        return "cannot tell, the repeats differ too much"
     if low is None or high is None:
         return f"{value:.1%} (interval unknown)"
     return f"{value:.1%} ({low:.1%} to {high:.1%})"

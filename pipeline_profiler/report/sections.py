@@ -1,26 +1,50 @@
 """Session -> the sections of a report: sentences, tables and charts; no format knows more.
 
-A section added here appears in every format and in the app. This file has the verdict, the causes
-and the conditions; timing.py and trials.py have the rest.
+A section added here appears in every format and in the app. What is drawn of the loop is the first
+run of the warm loader; a partial session without one shows its first pass. Windows are made once,
+so that no section walks back to the spans of a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.diagnose.evidence import NULL_FACTOR
-from pipeline_profiler.diagnose.window import Windows
-from pipeline_profiler.record.arm import Arm
-from pipeline_profiler.record.session import Session
-from pipeline_profiler.report import charts, precision, timing, trials
-from pipeline_profiler.report.section import Section, share_text
+from pipeline_profiler.profiling.diagnose.evidence import NULL_FACTOR
+from pipeline_profiler.profiling.diagnose.stalls import readiness, slowest_samples, stall_events
+from pipeline_profiler.profiling.diagnose.window import Window, Windows, first_with_steps
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.plan import SlowSample
+from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.profiling.watching.conclusion import parts_line
+from pipeline_profiler.report.precision import precision_sections
+from pipeline_profiler.report.section import Section, in_ms, share_text, tells_nothing
+from preflight import charts
 
+WORDS = {
+    "AU": "accelerator utilisation: the share of the time in which the step computes",
+    "HOL": "head of line: a batch that is ready waits for an earlier one that is late",
+    "arm": "one way of running the loop that was timed, such as batches that lie on the device",
+    "shadow": "the step on batches in memory while the real loader runs beside it",
+    "serialise": "to turn a batch into bytes, so that a worker process can hand it over",
+    "collate": "to make one batch of single samples",
+}
+COMPUTE_BOUND = "PIPE000"
+LEAST_REST = 0.02  # share of the step, from which what no cause explains is told
 REFERENCE_AU = (0.9, 0.7)  # MLPerf Storage: image workloads, CosmoFlow
 NO_VERDICT = "no verdict: the session ended before the real loader was timed"
+UNTOLD = (
+    "cannot tell whether the step waits for data: the repeats differ too much. Measure longer on a "
+    "quiet machine: the same command with `--seconds 240`."
+)
 SHOWN_FRAMES = 5
+SHOWN_STEPS, SHOWN_SAMPLES, SHOWN_EPOCHS = 2000, 10, 5
+NAMED_STALLS = 0.1  # share of the stalled time from which samples are blamed for it
 BUSY = 0.9  # load a core before the run, from which the report says so
 
 
@@ -28,31 +52,49 @@ def report_sections(session: Session) -> list[Section]:
     """Every section that the session has something to say in."""
     windows = Windows(session)
     all_sections = [
-        _verdict(session, windows),
-        *_precision(session),
+        verdict(session),
+        *precision_sections(session),
         _causes(session),
-        timing.arm_periods(session, windows),
-        timing.waiting(session, windows),
-        timing.loading_stages(windows),
-        trials.operations(session),
-        trials.interventions(session),
-        timing.stall_causes(windows),
-        timing.samples(session, windows),
-        trials.sweep_points(session),
-        trials.tuning_trials(session),
+        arm_periods(session, windows),
+        waiting(session, windows),
+        loading_stages(windows),
+        operations(session),
+        interventions(session),
+        stall_causes(windows),
+        samples(session, windows),
+        sweep_points(session),
+        tuning_trials(session),
         _conditions(session),
     ]
-    return [s for s in all_sections if s is not None]
+    found = [s for s in all_sections if s is not None]
+    return [*found, *_words(found)]
 
 
-def _verdict(session: Session, windows: Windows) -> Section:
+def _words(sections: Sequence[Section]) -> list[Section]:
+    """What the words mean that these sections use and not everybody knows."""
+    text = " ".join(part for s in sections for part in (*s.lines, *s.head, *chain(*s.rows)))
+    said = [f"{w}: {m}" for w, m in WORDS.items() if re.search(rf"\b{w}s?\b", text, re.IGNORECASE)]
+    return [Section("Words", tuple(said))] if said else []
+
+
+def verdict(session: Session) -> Section:
+    """The verdict, what a perfect loader would buy, and what speaks against believing either."""
     results = session.results
-    lines = [str(results.get("sentence") or results.get("verdict") or NO_VERDICT)]
+    stall = results.get("stall") or {}
+    if tells_nothing(stall):
+        lines = [UNTOLD]
+    else:
+        lines = [str(results.get("sentence") or results.get("verdict") or NO_VERDICT)]
     lines += failed_rules(session)
     if session.partial:
         lines.append("This session is partial: the run ended before all arms were measured.")
     lines += _cut_off(results)
-    lines += [*_utilisation(session, windows), *_busy(session), *_unfit_build(session)]
+    arms = results.get("arms") or {}
+    if stall.get("share") is not None and arms.get(Arm.RESIDENT) and arms.get(Arm.WARM):
+        lines += (
+            [] if tells_nothing(stall) else [f"A perfect loader would make it {_faster(stall)}."]
+        )
+    lines += [*_busy(session), *_unfit_build(session)]
     return Section("Verdict", tuple(lines))
 
 
@@ -95,13 +137,8 @@ def _unfit_build(session: Session) -> list[str]:
     return [f"Careful: {problem}"] if problem else []
 
 
-def _precision(session: Session) -> list[Section]:
-    """The table, sentences and chart of `pipeline-profiler precision`."""
-    return [Section(**part) for part in precision.parts(session)]
-
-
 def _utilisation(session: Session, windows: Windows) -> list[str]:
-    """AU and headroom, or why AU is no figure here."""
+    """Accelerator utilisation (AU), or why it is no figure here."""
     arms = session.results.get("arms") or {}
     if not arms.get(Arm.RESIDENT) or not arms.get(Arm.WARM):
         return []
@@ -111,15 +148,16 @@ def _utilisation(session: Session, windows: Windows) -> list[str]:
     if null and ideal < NULL_FACTOR * null[0]:
         au_null = ideal / (ideal + null[0])
         lines.append(
-            f"AU is n/a: the step ({ideal:.3f} ms) is below {NULL_FACTOR} x an empty loader's "
-            f"next() ({null[0]:.3f} ms). AU / AU_null {ideal / real / au_null:.1%}."
+            f"Accelerator utilisation (AU) is n/a: the step ({ideal:.3f} ms) is shorter than "
+            f"{NULL_FACTOR} times an empty loader's next() ({null[0]:.3f} ms). It reaches "
+            f"{ideal / real / au_null:.1%} of what an empty loader would allow."
         )
     else:
         marks = ", ".join(f"{mark:.0%}" for mark in REFERENCE_AU)
-        lines.append(f"AU {ideal / real:.1%} (MLPerf Storage asks for {marks}, by workload).")
-    stall = session.results.get("stall") or {}
-    if stall.get("share") is not None:
-        lines.append(f"Headroom: a perfect loader would make it {_faster(stall)}.")
+        lines.append(
+            f"Accelerator utilisation (AU): {ideal / real:.1%}; MLPerf Storage asks for {marks}, "
+            "by workload."
+        )
     return lines
 
 
@@ -136,14 +174,16 @@ def _faster(stall: Mapping[str, float | None]) -> str:
 
 
 def _causes(session: Session) -> Section | None:
-    causes = session.results.get("causes") or []
+    shown, unsure = split_causes(session.results.get("causes") or [])
+    causes = [*shown, *unsure]
     if not causes:
         return None
     rows = tuple(
         (str(i + 1), c["code"], c["name"], share_text(c), c["cause"], c["next"])
         for i, c in enumerate(causes)
     )
-    chart = charts.dots(
+    chart = partial(
+        charts.intervals,
         "Share of the step each cause is worth, with 95 % interval",
         [
             (c["name"], 100 * c["share"], 100 * c["low"], 100 * c["high"])
@@ -152,9 +192,40 @@ def _causes(session: Session) -> Section | None:
         ],
         "%",
     )
-    lines = ("Causes overlap: shares do not add up. The first is the one to fix.",)
+    lines = ["Causes overlap: shares do not add up."]
+    if shown and shown[0]["code"] != COMPUTE_BOUND:
+        lines[0] += " The first is the one to fix."
+    if rest := unexplained(session):
+        lines.append(f"{rest[0].upper()}{rest[1:]}.")
+    if unsure:
+        lines.append(
+            f"The last {len(unsure)} are not shown to cost time: the interval reaches zero."
+        )
     head = ("#", "code", "name", "of the step", "cause", "next")
-    return Section("Causes", lines, head, rows, chart, wide=True)
+    return Section("Causes", tuple(lines), head, rows, chart, wide=True)
+
+
+def split_causes(
+    causes: Sequence[Mapping[str, Any]],
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Return (those shown to cost time, by the lower limit of their interval; the others).
+
+    One whose interval includes zero, or says nothing, is not shown to cost anything. One without an
+    interval keeps its place behind those that have one.
+    """
+    unsure = [c for c in causes if tells_nothing(c) or (c.get("low") is not None and c["low"] <= 0)]
+    shown = [c for c in causes if c not in unsure]
+    return sorted(shown, key=lambda c: -(c["low"] if c.get("low") is not None else 0.0)), unsure
+
+
+def unexplained(session: Session) -> str:
+    """What the causes leave of the stall, where that is more than its interval; else nothing."""
+    stall, causes = session.results.get("stall") or {}, session.results.get("causes") or []
+    if stall.get("low") is None or tells_nothing(stall) or stall["low"] <= 0:
+        return ""
+    named = sum(c["share"] or 0.0 for c in causes if c["code"] != COMPUTE_BOUND)
+    rest = stall["low"] - named
+    return f"not explained: at least {rest:.1%} of the step" if rest >= LEAST_REST else ""
 
 
 def _conditions(session: Session) -> Section:
@@ -180,3 +251,240 @@ def _shown(name: str, value: Any) -> str:
     if name.endswith("_bytes") and isinstance(value, (int, float)):
         return f"{value / 1e9:.1f} GB"
     return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+# ---- where the time goes ----
+
+
+def arm_periods(session: Session, windows: Windows) -> Section | None:
+    """Step period of each arm, the split of the stall, and what recording cost."""
+    periods = session.results.get("arms") or {}
+    measured = {name: row for name, row in periods.items() if row}
+    if not measured:
+        return None
+    rows = tuple(
+        (
+            Arm(name).label,
+            f"{row['period_ms']:.3f} ms" if row else "n/a",
+            str(row["repeats"]) if row else "n/a",
+        )
+        for name, row in periods.items()
+    )
+    parts = session.results.get("parts") or {}
+    lines = _utilisation(session, windows)
+    lines += ["Split of the stall, in this order (shares of the last arm's step):"] if parts else []
+    lines += [f"  {name}: {share_text(share)}" for name, share in parts.items()]
+    lines += _device_bytes(windows)
+    if session.arm(Arm.BARE):
+        cost = float(session.results.get("recording_share") or 0.0)
+        cost_text = (
+            f"costs up to {cost:.1%} of the step and is taken out of the stall"
+            if cost >= 0.0005
+            else "costs nothing measurable"
+        )
+        lines.append(
+            f"recording {cost_text} (the warm loader against the bare loop, which has no recorder)"
+        )
+    if "contention" not in parts and parts:
+        lines.append(
+            "  preparation includes contention here: the shadow loader, which separates them, was "
+            "not run."
+        )
+    drawn = [(Arm(name).label, row["period_ms"]) for name, row in measured.items()]
+    chart = partial(charts.bars, "Step period by arm", drawn, "ms")
+    return Section("Arms", tuple(lines), ("arm", "period", "repeats"), rows, chart)
+
+
+def _device_bytes(windows: Windows) -> list[str]:
+    """Whether warm was warm and cold was cold: what really came from the block device."""
+    lines = []
+    for arm in (Arm.WARM, Arm.COLD):
+        batches = [window.batches for window in windows.arm(arm)]
+        known = [m.read_bytes for m in batches if len(m.batch) and m.read_bytes.min() >= 0]
+        if known:
+            megabytes = sum(int(column.sum()) for column in known) / 1e6
+            lines.append(f"{megabytes:.1f} MB came from the block device in the arm '{arm.label}'")
+    return lines
+
+
+def shown(windows: Windows) -> Window | None:
+    """The first run of the warm loader; the pilot where a partial session has none."""
+    return first_with_steps(windows.arm(Arm.WARM, Arm.PILOT))
+
+
+def waiting(session: Session, windows: Windows) -> Section | None:
+    """How long a step waits, when batches are ready, and how an epoch begins."""
+    timed = shown(windows)
+    if timed is None:
+        return None
+    ready = readiness(timed)
+    first = ", ".join(in_ms(ns) for ns in timed.first_batch_ns[:SHOWN_EPOCHS]) or "n/a"
+    lines = [
+        f"input wait {in_ms(timed.input_wait_ns)} a step of {in_ms(timed.period_ns)} "
+        "(mean, first repeat)",
+        f"data readiness {'n/a' if ready is None else f'{ready:.1%}'} (share of the time with a "
+        "batch deliverable; near 100 % is healthy)",
+        f"time to first batch {first} (by epoch)",
+        *_first_batch(timed),
+        *_on_device(session),
+        *parts_line(session.results.get("phases") or {}, session),
+    ]
+    low, high = timed.clock_error_ns
+    if (low, high) != (0, 0):
+        offset = "one clock" if low <= 0 <= high else "CLOCKS DISAGREE"
+        lines.append(
+            f"worker clocks: {offset}; cause and effect bound the offset to {in_ms(low)} .. "
+            f"{in_ms(high)}"
+        )
+    if not timed.steady:
+        lines.append("not steady: the step period drifts or its halves differ; give more --steps")
+    chart = partial(
+        charts.curve,
+        "Wait inside next(), by step",
+        [(float(i), float(w) / 1e6) for i, w in enumerate(timed.steps.wait[:SHOWN_STEPS])],
+        "step",
+        "ms",
+    )
+    return Section("Waiting", tuple(lines), chart=chart)
+
+
+def _first_batch(timed: Window) -> list[str]:
+    spawn = timed.first_fetch_ns
+    return [] if spawn is None else [f"  of the first, {in_ms(spawn)} until a worker began to load"]
+
+
+def _on_device(session: Session) -> list[str]:
+    probed = session.probes
+    if not probed.on_device:
+        return ["device rows (starvation by events, copy, utilisation): n/a, no GPU was used"]
+    share, use = probed.starvation, probed.utilisation_symptom
+    lines = [f"device idle for data (events): {'n/a' if share is None else f'{share:.1%}'}"]
+    shown = "n/a" if use is None else f"{use:.0%}"
+    return [*lines, f"utilisation {shown} (some kernel ran: a symptom, not a cause)"]
+
+
+def loading_stages(windows: Windows) -> Section | None:
+    """What loading a batch consists of."""
+    timed = shown(windows)
+    if timed is None or not timed.stage_table:
+        return None
+    table, shares = timed.stage_table, timed.loading_shares
+    line = (
+        f"loading time: {shares.cpu:.0%} on CPU, {shares.queued:.0%} waiting "
+        f"for a core, {shares.blocked:.0%} blocked (I/O, locks, sleep)"
+    )
+    rows = tuple(
+        (
+            r.stage,
+            f"{r.ms:.2f} ms",
+            "n/a" if r.cpu_ms is None else f"{r.cpu_ms:.2f} ms",
+            f"{r.share:.1%}",
+        )
+        for r in table
+    )
+    chart = partial(
+        charts.bars, "Loading time a batch by stage", [(r.stage, r.ms) for r in table], "ms"
+    )
+    return Section("Stages", (line,), ("stage", "a batch", "on CPU", "share"), rows, chart)
+
+
+def stall_causes(windows: Windows) -> Section | None:
+    """How many stalls there were of each cause, and how long they took."""
+    timed = shown(windows)
+    events = stall_events(timed) if timed is not None else []
+    if timed is None or not events:
+        return None
+    causes = sorted({e.cause for e in events})
+    rows = []
+    for cause in causes:
+        walls = np.array([e.wall_ns for e in events if e.cause == cause]) / 1e6
+        rows.append(
+            (
+                cause,
+                f"{1000 * len(walls) / len(timed):.0f}",
+                f"{walls.sum():.1f} ms",
+                f"{np.median(walls):.1f} ms",
+                f"{np.quantile(walls, 0.95):.1f} ms",
+                f"{walls.max():.1f} ms",
+            )
+        )
+    head = ("cause", "per 1000 steps", "total", "p50", "p95", "longest")
+    return Section("Stall events", (), head, tuple(rows))
+
+
+def samples(session: Session, windows: Windows) -> Section | None:
+    """The samples that were slowest of their batch."""
+    warm = windows.arm(Arm.WARM)
+    slow = session.probes.slow_samples or slowest_samples(warm, SHOWN_SAMPLES)
+    if not slow or not any(len(window.run) for window in warm):
+        return None
+    named = [{"path": row["key"], **row} for row in slow[:SHOWN_SAMPLES]]
+    rows = _rows(named, "{path}", "{ms:.1f} ms", "{worst_ms:.1f} ms", "{seen}")
+    head = ("sample", "mean", "worst", "seen as slowest of its batch")
+    return Section("Slowest samples", _guilty(slow), head, rows)
+
+
+def _guilty(slow: Sequence[SlowSample]) -> tuple[str, ...]:
+    guilty = [row for row in slow if row.get("stall_share")]
+    share = sum(row["stall_share"] for row in guilty)
+    if share < NAMED_STALLS:
+        return ()
+    return (f"{len(guilty)} samples make {share:.0%} of the stalled time.",)
+
+
+# ---- what was tried ----
+
+
+def _rows(items: Iterable[Mapping[str, Any]], *forms: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(form.format(**item) for form in forms) for item in items)
+
+
+def operations(session: Session) -> Section | None:
+    """tf.data: each operation's cost, from timing the prefixes of the user's own graph."""
+    prefixes = session.probes.prefixes or []
+    if not prefixes:
+        return None
+    forms = ("{operation}", "{ms:.2f} ms", "{total_ms:.2f} ms", "{first_ms:.1f} ms", "{visits:g}")
+    rows = _rows(prefixes, *forms)
+    head = ("operation", "adds a batch", "up to here", "first element", "elements a batch")
+    lines = (
+        "Each prefix of the graph iterated alone, source first; a negative figure: the operation "
+        "runs in parallel with, or ahead of, what comes before it.",
+    )
+    return Section("tf.data operations", lines, head, rows)
+
+
+def interventions(session: Session) -> Section | None:
+    """tf.data: what each change to the graph saved."""
+    trials = session.probes.interventions or []
+    if not trials:
+        return None
+    saved = [{**r, "saves": 1 - r["period_ms"] / r["baseline_ms"]} for r in trials]
+    forms = ("{name}", "{baseline_ms:.2f} ms", "{period_ms:.2f} ms")
+    rows = _rows(saved, *forms, "{saves:+.1%} +/- {spread:.1%}", "{how}")
+    head = ("tried", "as it is", "changed", "saves", "how")
+    return Section("tf.data interventions, tried and timed", (), head, rows)
+
+
+def sweep_points(session: Session) -> Section | None:
+    """Every setting with its predicted and its measured period."""
+    points = session.results.get("sweep") or []
+    if not points:
+        return None
+    points = [point | {"extrapolated": point["extrapolated"] or ""} for point in points]
+    forms = ("{setting}", "{measured_ms:.2f} ms", "{predicted_ms:.2f} ms", "{error:+.1%}")
+    rows = _rows(points, *forms, "{fluid_error:+.1%}", "{extrapolated}")
+    head = ("setting", "measured", "predicted", "error", "fluid bound's error", "extrapolated")
+    lines = (str(session.results.get("sweep_sentence", "")),)
+    return Section("Sweep: predicted beside measured", lines, head, rows)
+
+
+def tuning_trials(session: Session) -> Section | None:
+    """What `tune` tried, and what it kept."""
+    trials = session.results.get("trials") or []
+    if not trials:
+        return None
+    rows = _rows(trials, "{change}", "{predicted:.2f}x", "{measured}", "{decision}", "{why}")
+    head = ("change", "predicted", "measured", "decision", "why")
+    lines = tuple(filter(None, [session.results.get("kept_sentence")]))
+    return Section("Tuning: recommended, applied, re-run", lines, head, rows)

@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.diagnose.verdict import MODERATE
-from pipeline_profiler.diagnose.window import Window
-from pipeline_profiler.record.arm import Arm
-from pipeline_profiler.record.session import MAIN, ProfileError, Session
+from pipeline_profiler.profiling.diagnose.verdict import MODERATE
+from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.session import MAIN, ProfileError, Session
 
-GENERATOR = "pipeline-profiler"
 MAX_EVENTS = 200_000
 EVENTS_A_BATCH = 29  # upper estimate, decides how many batches fit
 TRAINER, MAIN_THREAD, RECEIVE, READY, STALLS = 1, 1, 2, 3, 4
@@ -48,7 +47,7 @@ def build(session: Session, max_events: int = MAX_EVENTS) -> dict[str, Any]:
     events += builder.causes(session)
     events += [builder.arm(window) for window in measured]
     other = {
-        "generator": GENERATOR,
+        "generator": "pipeline-profiler",
         "batches": len(whole),
         "batches_shown": count,
         "first_batch_shown": int(whole.steps.batch[builder.first]),
@@ -122,7 +121,6 @@ class _Builder:
         return round((ns - self.origin) / 1e3, 3)
 
     def slice(self, name: str, pid: int, tid: int, start: int, wall: int, **args: Any) -> Event:
-        """One complete slice."""
         return {
             "ph": "X",
             "cat": "loader",
@@ -161,7 +159,6 @@ class _Builder:
         return out + list(self.ready())
 
     def epochs(self) -> Iterator[Event]:
-        """The iter() calls."""
         rows = self.iterations
         first, last = (int(self.steps.batch[i]) for i in (self.shown[0], self.shown[-1]))
         for batch, start, wall in zip(rows["batch"], rows["start"], rows["wall"], strict=True):

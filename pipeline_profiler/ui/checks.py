@@ -6,26 +6,18 @@ as the model gets them, and the series that a check kept. Every text is shown as
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import altair as alt
 import polars as pl
 import streamlit as st
 
-from pipeline_profiler.checking.saved_checks import (
-    SavedAnswer,
-    SavedChecks,
-    number_series,
-    parse_checks,
-)
-from pipeline_profiler.record.errors import ProfileError
-from pipeline_profiler.record.session_file import MOST_BYTES
-from pipeline_profiler.report.controls import escape_controls
+from pipeline_profiler.checks.document import SavedAnswer, SavedChecks, number_series, parse_checks
+from pipeline_profiler.profiling.record.session import MOST_BYTES
 from pipeline_profiler.ui.sessions import nearby
-from pipeline_profiler.ui.texts import write_notice, write_text
+from pipeline_profiler.ui.texts import choose_of_link, drawing, write_pairs, write_text
+from preflight.terminal import escape_controls
 
-LOG = logging.getLogger("pipeline-profiler.app")
 SCHEMA = b"checks/"
 DYNAMICS = "TRAIN031"
 EMPTY = (
@@ -37,13 +29,8 @@ EMPTY = (
 def page() -> None:
     """Show the page."""
     st.title("Checks")
-    try:
+    with drawing("This document could not be drawn ({kind})."):
         _page()
-    except ProfileError as error:
-        write_notice(str(error))
-    except Exception as error:  # a page must never show a traceback
-        LOG.exception("page failed")
-        write_notice(f"This document could not be drawn ({type(error).__name__}).")
 
 
 def _page() -> None:
@@ -52,14 +39,13 @@ def _page() -> None:
         write_text("There is no document of checks here yet.", strong=True)
         write_text(EMPTY)
         return
-    asked = str(st.query_params.get("checks", ""))
-    st.session_state.setdefault("checks", asked if asked in known else next(iter(known)))
-    name = str(st.selectbox("Document", list(known), key="checks", on_change=_chosen))
+    name = choose_of_link("Document", "checks", list(known))
     made = _loaded(known[name], known[name].stat().st_mtime_ns)
     counts = ", ".join(f"{made.count(v)} {v}" for v in ("fail", "cannot tell", "pass"))
     write_text(f"{made.verdict}: {made.subject} ({counts})", strong=True)
     write_text(made.ended)
-    _table(made)
+    if made.answers:
+        st.dataframe(answers_frame(made), hide_index=True, width="stretch")
     for answer in made.answers:
         if answer.verdict == "fail":
             _failed(answer)
@@ -67,10 +53,6 @@ def _page() -> None:
         st.header("Pictures as the model gets them")
         st.image(made.grid)
     _dynamics(made)
-
-
-def _chosen() -> None:
-    st.query_params["checks"] = st.session_state["checks"]
 
 
 @st.cache_resource(max_entries=4)
@@ -87,19 +69,11 @@ def answers_frame(made: SavedChecks) -> pl.DataFrame:
     return pl.DataFrame(shown, schema=dict.fromkeys(names, pl.String), orient="row")
 
 
-def _table(made: SavedChecks) -> None:
-    if made.answers:
-        st.dataframe(answers_frame(made), hide_index=True, width="stretch")
-
-
 def _failed(answer: SavedAnswer) -> None:
     with st.container(border=True):
         write_text(f"fail: {answer.code} {answer.name}", strong=True)
         if answer.numbers:
-            numbers = [[escape_controls(text) for text in row] for row in answer.numbers]
-            schema = {"number": pl.String, "value": pl.String}
-            frame = pl.DataFrame(numbers, schema=schema, orient="row")
-            st.dataframe(frame, hide_index=True, width="stretch")
+            write_pairs("number", answer.numbers)
         write_text(answer.sentence)
         if answer.causes:
             write_text(f"Likely: {'; '.join(answer.causes)}.")

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline_profiler.diagnose.intervals import mean_interval
-from pipeline_profiler.diagnose.samples import slowest_samples
-from pipeline_profiler.diagnose.stalls import stall_events
-from pipeline_profiler.diagnose.window import Window, Windows, first_with_steps
-from pipeline_profiler.record.arm import REPORTED, Arm
-from pipeline_profiler.record.session import MAIN, Session
+from pipeline_profiler.profiling.diagnose.intervals import mean_interval
+from pipeline_profiler.profiling.diagnose.stalls import slowest_samples, stall_events
+from pipeline_profiler.profiling.diagnose.window import Window, Windows, first_with_steps
+from pipeline_profiler.profiling.record.arm import REPORTED, Arm
+from pipeline_profiler.profiling.record.session import MAIN, Session
 
 MOST_POINTS = 2000
 OTHER_STEP = 1.5  # fold; the same step on one machine repeats within some percent
@@ -55,9 +54,7 @@ def periods_frame(session: Session) -> pl.DataFrame:
     """Return `arm, ms, low, high, repeats`: the mean step period of each measured arm."""
     rows = []
     for arm in REPORTED:
-        values = [Window.of(run).period_ns / 1e6 for run in session.arm(arm)]
-        values = [v for v in values if np.isfinite(v)]
-        if values:
+        if values := _periods(session, arm):
             mean = mean_interval(values)
             low, high = (end if np.isfinite(end) else mean.value for end in (mean.low, mean.high))
             rows.append((arm.label, mean.value, low, high, len(values)))
@@ -66,17 +63,22 @@ def periods_frame(session: Session) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=names, orient="row")
 
 
+def _periods(session: Session, arm: Arm) -> list[float]:
+    """Return the mean step of each run of an arm, ms."""
+    values = [Window.of(run).period_ns / 1e6 for run in session.arm(arm)]
+    return [v for v in values if np.isfinite(v)]
+
+
 def other_step(a: Session, b: Session) -> str:
     """Return a sentence where the training steps themselves differ too much to compare loaders; ""
     where they do not, or were not measured alone.
     """
     means = []
     for session in (a, b):
-        values = [Window.of(run).period_ns / 1e6 for run in session.arm(Arm.RESIDENT)]
-        finite = [v for v in values if np.isfinite(v) and v > 0]
-        if not finite:
+        values = [v for v in _periods(session, Arm.RESIDENT) if v > 0]
+        if not values:
             return ""
-        means.append(float(np.mean(finite)))
+        means.append(float(np.mean(values)))
     if max(means) / min(means) < OTHER_STEP:
         return ""
     return (

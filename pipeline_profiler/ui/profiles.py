@@ -6,7 +6,6 @@ Texts of a session (names of stages and samples, sentences) are shown as text: n
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,17 +13,15 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
-from pipeline_profiler.measure.tune import compare
-from pipeline_profiler.record.session import ProfileError, Session
+from pipeline_profiler.profiling.measure.tune import compare
+from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.report.section import Section
 from pipeline_profiler.report.sections import failed_rules, report_sections
 from pipeline_profiler.ui import frames
 from pipeline_profiler.ui.frames import Lookup
-from pipeline_profiler.ui.sessions import load as load_session
-from pipeline_profiler.ui.sessions import nearby, perfetto, read, title
-from pipeline_profiler.ui.texts import write_notice, write_text
+from pipeline_profiler.ui.sessions import judged, nearby, perfetto, read, title
+from pipeline_profiler.ui.texts import choose_of_link, drawing, write_notice, write_text
 
-LOG = logging.getLogger("pipeline-profiler.app")
 DRAWN = (
     "Verdict", "Causes", "Arms", "Stages", "Waiting", "Stall events", "Slowest samples",
     "Conditions",
@@ -33,23 +30,18 @@ CAUSES = ["read", "cpu", "oversubscribed", "HOL", "transport", "serial", "start-
 COLOURS = ["#3b6fb6", "#c2762b", "#b3475e", "#8a5fb0", "#3f8f5f", "#7a7f87", "#a08a1d", "#9aa0a6"]
 INTERVAL = "#8d96a3"  # to be seen on light and dark
 STEP = dict(zip(frames.STEP_PARTS, COLOURS, strict=False))
+STEP_PERIOD = "step period, ms"
 PERCENT = st.column_config.NumberColumn(format="percent")
 
 
 def page(lookup: Lookup | None = None) -> None:
     """Show the page; `lookup` tells what an index knows of samples."""
     st.title("Profiles")
-    try:
+    with drawing(
+        "This session could not be drawn ({kind}: {said}): try `pipeline-profiler report` on it; "
+        "the terminal of the app has the details."
+    ):
         _page(lookup)
-    except ProfileError as error:
-        write_notice(str(error))
-    except Exception as error:  # a page must never show a traceback
-        LOG.exception("page failed")
-        said = str(error).splitlines()[0] if str(error) else "no text"
-        write_notice(
-            f"This session could not be drawn ({type(error).__name__}: {said}): try "
-            "`pipeline-profiler report` on it; the terminal of the app has the details."
-        )
 
 
 def _page(lookup: Lookup | None) -> None:
@@ -72,11 +64,9 @@ def _page(lookup: Lookup | None) -> None:
         "Conditions": lambda: _sections(session, ("Conditions",)),
     }
     extra = [s for s in report_sections(session) if s.title not in DRAWN]
-    if extra:
-        views = {"Tables": lambda: _all(extra), **views}
-        views = {k: views[k] for k in sorted(views, key=lambda k: k == "Tables")}
-    if session.results.get("verdict") == "precision":
-        views = {k: views[k] for k in sorted(views, key=lambda k: k != "Tables")}
+    tables = {"Tables": lambda: _all(extra)} if extra else {}
+    first = session.results.get("verdict") == "precision"
+    views = tables | views if first else views | tables
     # which one is open stands in the link, and only that one is drawn
     tabs = st.tabs(list(views), key="profile", bind="query-params")
     for tab, draw in zip(tabs, views.values(), strict=True):
@@ -90,9 +80,6 @@ def _all(found: list[Section]) -> None:
         _section(section)
 
 
-# ---- which session ----
-
-
 def _choose() -> tuple[str, Session] | None:
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     with right.expander("Upload a session"):
@@ -100,10 +87,8 @@ def _choose() -> tuple[str, Session] | None:
     names = [*_uploaded(), *nearby()]
     if not names:
         return None
-    asked = str(st.query_params.get("session", ""))
-    st.session_state["session"] = asked if asked in names else names[0]
     with left:
-        name = str(st.selectbox("Session", names, key="session", on_change=_chosen))
+        name = choose_of_link("Session", "session", names)
     return name, _open(name)
 
 
@@ -122,20 +107,15 @@ def _given() -> None:
 
 
 def _open(name: str) -> Session:
-    """Read a session that is listed."""
     if name in _uploaded():
         return read(_uploaded()[name], name)
     path = nearby()[name]
     return _loaded(path, path.stat().st_mtime_ns)
 
 
-def _chosen() -> None:
-    st.query_params["session"] = st.session_state["session"]
-
-
 @st.cache_resource(max_entries=4, show_spinner="Reading the session …")
 def _loaded(path: Path, changed: int) -> Session:
-    return load_session(path)
+    return judged(Session.load(path))
 
 
 # ---- what it says ----
@@ -245,12 +225,14 @@ def _time(session: Session) -> None:
         if made.is_empty():
             write_text("This loader tells nothing of its stages.")
         else:
-            st.altair_chart(_stage_chart(made), width="stretch")
+            chart = _bars(made, "stage", "part", "ms a batch", 36, apart=False)
+            st.altair_chart(chart, width="stretch")
         _sections(session, ("Stages",))
     predicted = frames.prediction(session)
     if not predicted.is_empty():
         st.header("Predicted beside measured")
-        st.altair_chart(_prediction_chart(predicted), width="stretch")
+        chart = _bars(predicted, "setting", "kind", STEP_PERIOD, 20, apart=True)
+        st.altair_chart(chart, width="stretch")
 
 
 def _arm_chart(measured: pl.DataFrame) -> alt.LayerChart:
@@ -266,33 +248,20 @@ def _arm_chart(measured: pl.DataFrame) -> alt.LayerChart:
     ).properties(height=alt.Step(36))
 
 
-def _stage_chart(made: pl.DataFrame) -> alt.Chart:
-    return (
-        alt.Chart(made)
-        .mark_bar(size=16)
-        .encode(
-            y=alt.Y("stage:N", sort=None, title=None),
-            x=alt.X("ms:Q", title="ms a batch"),
-            color=alt.Color("part:N", title=None, legend=alt.Legend(orient="bottom")),
-            tooltip=["stage", "part", alt.Tooltip("ms:Q", format=".3f")],
-        )
-        .properties(height=alt.Step(36))
-    )
-
-
-def _prediction_chart(predicted: pl.DataFrame) -> alt.Chart:
-    return (
-        alt.Chart(predicted)
-        .mark_bar()
-        .encode(
-            y=alt.Y("setting:N", sort=None, title=None, axis=alt.Axis(labelLimit=260)),
-            yOffset="kind:N",
-            x=alt.X("ms:Q", title="step period, ms"),
-            color=alt.Color("kind:N", title=None),
-            tooltip=["setting", "kind", alt.Tooltip("ms:Q", format=".3f")],
-        )
-        .properties(height=alt.Step(20))
-    )
+def _bars(
+    frame: pl.DataFrame, rows: str, colour: str, title: str, step: int, *, apart: bool
+) -> alt.Chart:
+    """Return bars of ms, one a row and colour: `apart` below each other, else end to end."""
+    y = alt.Y(f"{rows}:N", sort=None, title=None, axis=alt.Axis(labelLimit=260))
+    legend = alt.Legend(orient="right" if apart else "bottom")
+    chart = alt.Chart(frame).mark_bar(size=13).encode(
+        y=y,
+        x=alt.X("ms:Q", title=title),
+        color=alt.Color(f"{colour}:N", sort=None, title=None, legend=legend),
+        tooltip=[rows, colour, alt.Tooltip("ms:Q", format=".3f")],
+    )  # fmt: skip
+    offset = {"yOffset": alt.YOffset(f"{colour}:N", sort=None)} if apart else {}
+    return chart.encode(**offset).properties(height=alt.Step(step))
 
 
 def _time_line(session: Session) -> None:
@@ -390,7 +359,8 @@ def _compare(name: str, session: Session) -> None:
         frames.periods_frame(s).with_columns(session=pl.lit(n))
         for s, n in ((before, other), (session, name))
     ]
-    st.altair_chart(_compared(pl.concat(both)), width="stretch")
+    chart = _bars(pl.concat(both), "arm", "session", STEP_PERIOD, 18, apart=True)
+    st.altair_chart(chart, width="stretch")
 
 
 def _compared_with() -> None:
@@ -399,24 +369,6 @@ def _compared_with() -> None:
         st.query_params.pop("before", None)
     else:
         st.query_params["before"] = chosen
-
-
-def _compared(both: pl.DataFrame) -> alt.Chart:
-    return (
-        alt.Chart(both)
-        .mark_bar(size=13)
-        .encode(
-            y=alt.Y("arm:N", sort=None, title=None, axis=alt.Axis(labelLimit=180)),
-            yOffset=alt.YOffset("session:N", sort=None),
-            x=alt.X("ms:Q", title="step period, ms"),
-            color=alt.Color("session:N", sort=None, title=None),
-            tooltip=["session", "arm", alt.Tooltip("ms:Q", format=".3f")],
-        )
-        .properties(height=alt.Step(18))
-    )
-
-
-# ---- sections of the report ----
 
 
 def _sections(session: Session, titles: tuple[str, ...], *, rows: bool = True) -> None:

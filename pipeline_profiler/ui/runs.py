@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 
 import polars as pl
 import streamlit as st
 
-from pipeline_profiler.record.errors import ProfileError
-from pipeline_profiler.report.controls import escape_controls
-from pipeline_profiler.run_table.listing import Filter, best_figure
-from pipeline_profiler.run_table.location import default_file
-from pipeline_profiler.run_table.row import RunRow
-from pipeline_profiler.run_table.table_file import read_row, read_rows
-from pipeline_profiler.ui.texts import write_notice, write_text
+from pipeline_profiler.runs.row import RunRow, default_file
+from pipeline_profiler.runs.table_file import Filter, best_figure, read_row, read_rows
+from pipeline_profiler.ui.texts import drawing, write_pairs, write_text
+from preflight.terminal import escape_controls
 
-LOG = logging.getLogger("pipeline-profiler.app")
 ANY = "all"
 DETAILS = (
     "command_line", "sentence", "note", "config", "file", "folder", "git_commit", "git_branch",
@@ -27,13 +22,8 @@ DETAILS = (
 def page() -> None:
     """Show the page."""
     st.title("Runs")
-    try:
+    with drawing("The table of runs could not be drawn ({kind})."):
         _page()
-    except ProfileError as error:
-        write_notice(str(error))
-    except Exception as error:  # a page must never show a traceback
-        LOG.exception("page failed")
-        write_notice(f"The table of runs could not be drawn ({type(error).__name__}).")
 
 
 def _page() -> None:
@@ -79,12 +69,8 @@ def runs_frame(rows: list[RunRow]) -> pl.DataFrame:
 
 def _one(row: RunRow) -> None:
     data = row.as_dict()
-    told = [
-        (name.replace("_", " "), escape_controls(str(data[name]))) for name in DETAILS if data[name]
-    ]
-    schema = {"of this run": pl.String, "value": pl.String}
-    frame = pl.DataFrame([list(pair) for pair in told], schema=schema, orient="row")
-    st.dataframe(frame, hide_index=True, width="stretch")
+    told = [(name.replace("_", " "), str(data[name])) for name in DETAILS if data[name]]
+    write_pairs("of this run", told)
     if row.git_diff:
         st.header("Uncommitted changes")
         st.code(escape_controls(row.git_diff), language="diff")

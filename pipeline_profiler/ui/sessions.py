@@ -12,9 +12,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline_profiler.diagnose.verdict import diagnose_session
-from pipeline_profiler.record.arm import Arm
-from pipeline_profiler.record.session import Session
+from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.report import trace
 
 FOLDERS = (".", "sessions", "runs", "sample_data/sessions")
@@ -69,11 +69,6 @@ def looks_like_one(path: Path, schema: bytes = b"profile/") -> bool:
     except (OSError, EOFError):
         return False
     return b'"schema"' in head and b'"' + schema in head
-
-
-def load(path: Path) -> Session:
-    """Read a session, judging it where it was saved without results."""
-    return judged(Session.load(path))
 
 
 def read(data: bytes, name: str) -> Session:

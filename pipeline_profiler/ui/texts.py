@@ -6,11 +6,18 @@ as escapes.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 
+import polars as pl
 import streamlit as st
 
-from pipeline_profiler.report.controls import escape_controls
+from pipeline_profiler.profiling.record.errors import ProfileError
+from preflight.terminal import escape_controls
+
+LOG = logging.getLogger("pipeline-profiler.app")
 
 
 def write_text(words: str, *, strong: bool = False) -> None:
@@ -25,3 +32,37 @@ def write_notice(words: str) -> None:
     """Write a sentence about what went wrong."""
     text = escape(escape_controls(words))
     st.html(f'<div class="ap"><div class="notice error"><span>{text}</span></div></div>')
+
+
+@contextmanager
+def drawing(failed: str) -> Iterator[None]:
+    """Make what goes wrong a sentence: a page must never show a traceback. `failed` may name the
+    {kind} of the error and what it {said}.
+    """
+    try:
+        yield
+    except ProfileError as error:
+        write_notice(str(error))
+    except Exception as error:
+        LOG.exception("page failed")
+        said = str(error).splitlines()[0] if str(error) else "no text"
+        write_notice(failed.format(kind=type(error).__name__, said=said))
+
+
+def choose_of_link(label: str, name: str, options: Sequence[str]) -> str:
+    """Draw a choice that the link holds; what it names in vain is the first option."""
+    asked = str(st.query_params.get(name, ""))
+    st.session_state[name] = asked if asked in options else options[0]
+
+    def changed() -> None:
+        st.query_params[name] = st.session_state[name]
+
+    return str(st.selectbox(label, options, key=name, on_change=changed))
+
+
+def write_pairs(name: str, rows: Sequence[Sequence[str]]) -> None:
+    """Write a table of names and values."""
+    shown = [[escape_controls(text) for text in row] for row in rows]
+    schema = {name: pl.String, "value": pl.String}
+    frame = pl.DataFrame(shown, schema=schema, orient="row")
+    st.dataframe(frame, hide_index=True, width="stretch")

@@ -1,12 +1,34 @@
-"""One scan of the dataset with something to decide about, for every test that only needs a run."""
+"""What many tests share: a scanned dataset to decide about, commands, and drawn scenes."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import audit
+from audit.cli.main import command_line
 from tests.audit.reviewed import reviewed_dataset, scan
+from tests.audit.scenes import Picture, draw_scene
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run `audit ...` in this process: (exit code, stdout, stderr)."""
+
+    def audit(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["audit", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            command_line()
+        said = capsys.readouterr()
+        return int(stopped.value.code or 0), said.out, said.err
+
+    return audit
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +36,27 @@ def reviewed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of `reviewed_dataset` with no decisions; neither it nor its files may be changed."""
     folder = tmp_path_factory.mktemp("reviewed")
     return scan(reviewed_dataset(folder / "pets"), folder / "pets-run")
+
+
+@pytest.fixture
+def run(reviewed_run: Path, tmp_path: Path) -> Path:
+    """A copy of that run, to be decided about."""
+    return Path(shutil.copytree(reviewed_run, tmp_path / "run"))
+
+
+@pytest.fixture
+def own(run: Path) -> audit.Run:
+    """The same, opened."""
+    return audit.open(run)
+
+
+@pytest.fixture(scope="session")
+def scene() -> Callable[..., Picture]:
+    """Give the tests `draw_scene`."""
+    return draw_scene
+
+
+@pytest.fixture(scope="session")
+def scenes() -> list[Picture]:
+    """Sixty different scenes."""
+    return [draw_scene(seed) for seed in range(60)]

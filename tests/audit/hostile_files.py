@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from audit.checking.check import all_checks
-from audit.checking.config import RELATE_OLD_NAMES, RELATE_RANGES, SCAN_KEYS
+from audit.checking.config import RELATE_RANGES, SCAN_KEYS
 
 TEXTS = (
     "", " ", "a.jpg", "../a.jpg", "..", ".", "/", "//a", "/etc/passwd", "a//b/../c.jpg", "~", "~x",
@@ -186,7 +186,7 @@ def config_bytes(rng: Random) -> bytes:
     if rng.random() < 0.1:
         return rng.randbytes(rng.choice((0, 1, 30, 2000)))
     tables: dict[str, list[str]] = {"scan": [*SCAN_KEYS], "measure": ["hashes"]}
-    tables["relate"] = [*RELATE_RANGES, *RELATE_OLD_NAMES, "turned", "uncertainty_band", "hashes"]
+    tables["relate"] = [*RELATE_RANGES, "turned", "uncertainty_band", "hashes"]
     for code, check in rng.sample(sorted(all_checks().items()), 3):
         tables[f"checks.{code}"] = sorted(check.Params.__dataclass_fields__)
     lines = []

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from audit.cli import terminal
 from audit.cli.ending import exit_code_of
 from audit.cli.main import app
+from audit.decisions.decisions import decide_findings, decide_samples
+from audit.decisions.ledger import Ledger
 from audit.records import Action
-from audit.review.decisions import decide_findings, decide_samples
-from audit.review.ledger import Ledger
+from preflight import terminal
 from tests.audit import hostile_files as files
 from tests.audit.hostile_runs import damage_ledger, damage_run
 from tests.audit.hostile_trees import plant_tree

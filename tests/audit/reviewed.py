@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
-from audit import scanning
 from audit.checking.cases import HEALTHY
 from audit.checking.runner import configure_checks, run_checks
+from audit.decisions.waivers import apply_decisions
 from audit.picture.features import FEATURE_ROW, MEASURED
-from audit.review.status import apply_decisions
 from audit.run import generations
 from audit.run.store import Store
 from audit.run.tables import SAMPLES
+from audit.scanning import scanning
 from audit.sources import open_source
 from tests.conftest import picture
 

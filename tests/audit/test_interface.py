@@ -20,6 +20,8 @@ from audit.checking.config import Config
 from audit.errors import AuditError, RunError, UsageError
 from tests.conftest import ROOT, make_tree
 
+pytestmark = pytest.mark.slow
+
 CONFIG = Config(relate={"synthetic_sources": 0})
 QUICK: dict[str, Any] = {"checks": ["FILE", "DUP"], "config": CONFIG, "jobs": 1, "progress": False}
 

@@ -14,14 +14,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-from audit.ui.launch import TOKEN, command, guarded_command
+from audit.ui.server import TOKEN, command
 from tests.conftest import ROOT
 
 PATIENCE_MS = 60_000
+SECRET = "secret"
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -43,15 +44,14 @@ def chromium(playwright: Any) -> str | None:
 def axe_script() -> str:
     """The source of axe-core, as the package for tests carries it."""
     found = importlib.util.find_spec("axe_playwright_python")
-    if found is None or found.origin is None:
-        without("no axe-core: pip install 'dataset-preflight[dev]'")
     assert found is not None
     assert found.origin is not None
     return Path(found.origin).with_name("axe.min.js").read_text("utf-8")
 
 
-def without(reason: str) -> None:
-    """Skip with the reason; on a build server that is a failure."""
+def without_chromium() -> NoReturn:
+    """Skip; on a build server that is a failure."""
+    reason = "no Chromium: python -m playwright install chromium"
     if os.environ.get("CI"):
         pytest.fail(f"the browser tests must run here, and cannot: {reason}")
     pytest.skip(reason)
@@ -59,43 +59,27 @@ def without(reason: str) -> None:
 
 @contextmanager
 def served(folder: Path, *words: Path) -> Iterator[str]:
-    """The address of the app, started in `folder` for these runs and sessions."""
-    port = _free_port()
+    """The address of the app, as `audit app` serves it in `folder` for these runs and sessions."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
     line = command([str(w) for w in words], port=port, browser=False)
-    with _running(line, port, folder / "app.log"):
-        yield f"http://127.0.0.1:{port}"
-
-
-@contextmanager
-def guarded(folder: Path, *words: Path) -> Iterator[str]:
-    """The link of the app as `audit app` serves it."""
-    port = _free_port()
-    line = guarded_command([str(w) for w in words], port=port, browser=False)
-    with _running(line, port, folder / "guarded.log", **{TOKEN: "secret"}):
-        yield f"http://127.0.0.1:{port}/?token=secret"
-
-
-@contextmanager
-def _running(line: list[str], port: int, log: Path, **more: str) -> Iterator[None]:
-    """Run a server in the folder of its log until the block ends; it answers when this yields."""
-    settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **more}
-    with log.open("w") as file:
-        process = subprocess.Popen(line, cwd=log.parent, stdout=file, stderr=file, env=settings)
+    settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), TOKEN: SECRET}
+    address = f"http://127.0.0.1:{port}"
+    with (folder / "app.log").open("w") as file:
+        process = subprocess.Popen(
+            line, cwd=folder, stdout=file, stderr=file, env={**os.environ, **settings}
+        )
         try:
-            _wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
-            yield
+            wait_for(f"{address}/_stcore/health", process)
+            yield address
         finally:
             process.terminate()
             process.wait(20)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
+def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a server answers; fails where its process ends before."""
     until = time.monotonic() + PATIENCE_MS / 1000
     while time.monotonic() < until:
         assert process.poll() is None, "the app ended before it answered"
@@ -118,6 +102,9 @@ class Visitor:
     leaves: bool = False  # whether the question of a page that is left is answered with yes
 
     def __post_init__(self) -> None:
+        # As the link does: the token is traded for the cookie of this browser.
+        request = self.page.context.request
+        request.get(f"{self.address}/?token={SECRET}", max_retries=3)  # a kept connection may end
         self.page.set_default_timeout(PATIENCE_MS)
         self.page.on("pageerror", lambda e: self.errors.append(str(e)))
         self.page.on("console", self._console)
@@ -210,7 +197,7 @@ class Visitor:
         while not listed.is_visible():
             assert time.monotonic() < until, f"{label} does not offer {option}"
             self.page.get_by_label(label, exact=True).click()
-            self.page.wait_for_timeout(500)
+            self._is_seen(listed, 500)
         listed.click()
 
     def next_in_strip(self, before: Sequence[str]) -> str:

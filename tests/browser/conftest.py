@@ -9,30 +9,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
-from pipeline_profiler.record.session import Session
-from tests.browser.app import FLAGS, Visitor, chromium, served, without
-from tests.browser.nasty import nasty_run
+from audit.decisions.decisions import decide_samples
+from audit.records import Action
+from audit.scanning import scanning
+from audit.sources import open_source
+from pipeline_profiler.profiling.record.session import Session
+from tests.browser.app import FLAGS, Visitor, chromium, served, without_chromium
 from tests.browser.recorded import session
+from tests.conftest import picture
 
+# A dataset whose names try to be HTML, Markdown and a formula.
+NAME = "<img src=x onerror=alert(1)>**bold** [x](javascript:alert(1)) $x^2$ :red[y].jpg"
+LABEL = "<b>cat _em_ `x`"
+NOTE = "<script>alert(1)</script> **note**"
 RUNS = ("looked", "decided", "walked", "doomed", "typed", "grouped", "clicked")
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Headless Chromium; the tests are skipped, with the reason, where there is none."""
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        without("no Playwright: pip install 'dataset-preflight[dev]'")
-    try:
-        import streamlit  # noqa: F401
-    except ImportError:
-        without("no Streamlit: pip install 'dataset-preflight[app]'")
+    """Headless Chromium; the tests are skipped where there is none."""
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         path = chromium(playwright)
         if path is None:
-            without("no Chromium: python -m playwright install chromium")
+            without_chromium()
         opened = playwright.chromium.launch(executable_path=path, headless=True, args=list(FLAGS))
         yield opened
         opened.close()
@@ -61,6 +64,22 @@ class Served:
     runs: dict[str, Path]
 
 
+def nasty_run(folder: Path) -> Path:
+    """Scan the nasty dataset into `folder`/nasty, with a decision whose note is nasty too."""
+    for split in ("train", "test"):
+        for label in (LABEL, "dog"):
+            (folder / "names" / split / label).mkdir(parents=True)
+            for seed in range(3):
+                path = folder / "names" / split / label / f"{seed}.jpg"
+                Image.fromarray(picture(seed + 10 * (label == "dog"))).save(path)
+    dark = folder / "names" / "train" / LABEL / NAME
+    Image.fromarray(picture(50) // 12).save(dark)
+    run = folder / "nasty"
+    scanning.scan(open_source([str(folder / "names")]), run, jobs=1)
+    decide_samples(run, [f"test/{LABEL}/0.jpg"], Action.DROP, note=NOTE)
+    return run
+
+
 @pytest.fixture(scope="session")
 def app(
     browser: Any,
@@ -77,12 +96,19 @@ def app(
     assert "Traceback" not in (folder / "app.log").read_text()
 
 
-@pytest.fixture
-def visitor(browser: Any, app: Served) -> Iterator[Visitor]:
-    """A tab at the app; at the end nothing may have complained or asked another server."""
+@pytest.fixture(scope="session")
+def profile(browser: Any) -> Iterator[Any]:
+    """What all tabs share: the cookie, and the app's own files, which are loaded once."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
-    tab = Visitor(context.new_page(), app.address)
-    yield tab
+    yield context
     context.close()
+
+
+@pytest.fixture
+def visitor(profile: Any, app: Served) -> Iterator[Visitor]:
+    """A tab at the app; at the end nothing may have complained or asked another server."""
+    tab = Visitor(profile.new_page(), app.address)
+    yield tab
+    tab.page.close()
     assert tab.errors == []
     assert tab.outside == []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline_profiler.record.arm import Arm
-from pipeline_profiler.record.session import Session
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.session import Session
 from tests.pipeline_profiler.fakes import made_session, schedule
 
 STEP_MS = 10.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipeline_profiler.record.arm import Arm
-from pipeline_profiler.record.plan import Plan
-from pipeline_profiler.record.session import BATCH_COLUMNS, MAIN, Run
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.plan import Plan
+from pipeline_profiler.profiling.record.session import BATCH_COLUMNS, MAIN, Run
 
 MS = 1_000_000
 
@@ -145,7 +145,7 @@ def made_session(
     rows: list[dict[str, Any]], step: float, repeats: int = 5, jitter: float = 0.0, **config: Any
 ) -> Any:
     """D and W runs in blocks; `jitter` ms is added to the W steps of every other block."""
-    from pipeline_profiler.record.session import Session
+    from pipeline_profiler.profiling.record.session import Session
 
     session = Session(environment={"cores": 2}, plan=Plan(arms=(Arm.RESIDENT, Arm.WARM)))
     ideal = [{"entry": i * step, "got": i * step, "end": (i + 1) * step} for i in range(len(rows))]

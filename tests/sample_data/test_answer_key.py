@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from audit import scanning
 from audit.checking.check import all_checks
 from audit.run.generations import open_run
+from audit.scanning import scanning
 from audit.sources import open_source
-from tests.conftest import ROOT
+from tests.sample_data.conftest import SAMPLE_DATA
 
 pytestmark = pytest.mark.slow
 
-SAMPLE_DATA = ROOT / "sample_data"
 Row = tuple[str, str]
 
 

@@ -6,19 +6,16 @@ import csv
 import hashlib
 import itertools
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from tests.conftest import ROOT
+from tests.sample_data.conftest import SAMPLE_DATA, make
 
 pytestmark = pytest.mark.slow
 
-SAMPLE_DATA = ROOT / "sample_data"
 SPLITS = ("train", "val", "test")
 CLASSES = {"apple", "boat", "bridge", "fish", "flower", "house", "leaf", "tree"}
 ALL_CODES = {
@@ -26,18 +23,6 @@ ALL_CODES = {
     *(f"LABEL00{n}" for n in range(1, 7)), *(f"DIST00{n}" for n in range(1, 5)),
     *(f"IMG00{n}" for n in range(1, 9)), *(f"BOX00{n}" for n in range(1, 6)),
 }  # fmt: skip
-
-
-def make(seed, out):
-    command = [sys.executable, "-B", str(SAMPLE_DATA / "make.py"), "--seed", str(seed)]
-    return subprocess.run(
-        [*command, "--out", str(out)], capture_output=True, text=True, check=False
-    )
-
-
-@pytest.fixture(scope="module")
-def fresh(made_again):
-    return made_again
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +57,7 @@ def test_what_it_did_not_make_is_spared(fresh):
 def test_folders_of_somebody_else_are_left_alone(tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "mine.jpg").write_bytes(b"mine")
-    done = make(7, tmp_path)
+    done = make("--seed", 7, "--out", tmp_path)
     assert done.returncode == 1
     assert "choose another" in done.stderr
     assert (tmp_path / "train" / "mine.jpg").read_bytes() == b"mine"
@@ -170,11 +155,6 @@ def test_accepted_findings_are_few_and_explained():
 
 
 def test_an_unknown_option_is_refused_with_usage():
-    done = subprocess.run(
-        [sys.executable, "-B", str(SAMPLE_DATA / "make.py"), "--sede", "7"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = make("--sede", 7)
     assert done.returncode == 2
     assert "usage:" in done.stderr

@@ -12,11 +12,9 @@ import pytest
 import simplejpeg
 from PIL import ExifTags, Image, ImageFilter
 
-from tests.conftest import ROOT
+from tests.sample_data.conftest import SAMPLE_DATA
 
 pytestmark = pytest.mark.slow
-
-SAMPLE_DATA = ROOT / "sample_data"
 
 
 @pytest.fixture(scope="module", params=[7, 20261])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.kernels.compiled import compiled_kernel
+from audit.machine.compiled import compiled_kernel
 from audit.neighbors.orientations import source_place
 
 Array = npt.NDArray[Any]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit.neighbors.kernels.compiled import compiled_kernel
+from audit.machine.compiled import compiled_kernel
 from audit.neighbors.kernels.registration import compose_inverse, orient_plane, sample, steepest
 
 Array = npt.NDArray[Any]

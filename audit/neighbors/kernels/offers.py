@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from audit.neighbors.kernels.compiled import compiled_kernel, inlined
+from audit.machine.compiled import compiled_kernel, inlined
 
 Array = npt.NDArray[Any]
 

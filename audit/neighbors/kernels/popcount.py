@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from audit.neighbors.kernels.compiled import compiled_kernel, emitted, inlined
+from audit.machine.compiled import compiled_kernel, emitted, inlined
 
 Array = npt.NDArray[Any]
 Codes = npt.NDArray[np.uint64]
@@ -84,6 +84,8 @@ def _emit(
 @compiled_kernel(parallel=True)
 def brute_kernel(
     codes: Array,
+    others: Array,
+    later: bool,
     radius: np.uint64,
     bounds: Array,
     tasks: Array,
@@ -93,8 +95,11 @@ def brute_kernel(
     distance: Array,
     count: Array,
 ) -> None:
-    """Rows bounds[task]..bounds[task+1] against every later row, four rows and 64 at a time."""
-    n = codes.size
+    """Rows bounds[task]..bounds[task+1] against all others, four rows and 64 at a time.
+
+    `later`: the others are the same codes, and each row meets those after it.
+    """
+    n = others.size
     for t in numba.prange(tasks.size):
         hits = 0
         row, end = bounds[tasks[t]], bounds[tasks[t] + 1]
@@ -103,51 +108,13 @@ def brute_kernel(
             last = min(row + 4, end)
             a = codes[row]
             b, c, d = codes[min(row + 1, last - 1)], codes[min(row + 2, last - 1)], codes[last - 1]
-            for start in range(row + 1, n, 64):
+            for start in range(row + 1 if later else 0, n, 64):
                 stop = min(start + 64, n)
-                # a row meets itself, at distance 0, in its own stretch: the quick test passes there
-                if start >= last and _near4(a, b, c, d, codes, start, stop) > radius:
+                if _near4(a, b, c, d, others, start, stop) > radius:
                     continue
                 for i in range(row, last):
-                    for j in range(max(start, i + 1), stop):
-                        apart = _popcount(codes[i] ^ codes[j])
-                        if apart <= radius:
-                            _emit(i, j, apart, hits, edges, t, first, second, distance)
-                            hits += 1
-            row = last
-        count[t] = hits
-
-
-@compiled_kernel(parallel=True)
-def cross_kernel(
-    queries: Array,
-    library: Array,
-    radius: np.uint64,
-    bounds: Array,
-    tasks: Array,
-    edges: Array,
-    first: Array,
-    second: Array,
-    distance: Array,
-    count: Array,
-) -> None:
-    """Query rows bounds[task]..bounds[task+1] against the whole library."""
-    n = library.size
-    for t in numba.prange(tasks.size):
-        hits = 0
-        row, end = bounds[tasks[t]], bounds[tasks[t] + 1]
-        while row < end:
-            last = min(row + 4, end)
-            a = queries[row]
-            b = queries[min(row + 1, last - 1)]
-            c, d = queries[min(row + 2, last - 1)], queries[last - 1]
-            for start in range(0, n, 64):
-                stop = min(start + 64, n)
-                if _near4(a, b, c, d, library, start, stop) > radius:
-                    continue
-                for i in range(row, last):
-                    for j in range(start, stop):
-                        apart = _popcount(queries[i] ^ library[j])
+                    for j in range(max(start, i + 1) if later else start, stop):
+                        apart = _popcount(codes[i] ^ others[j])
                         if apart <= radius:
                             _emit(i, j, apart, hits, edges, t, first, second, distance)
                             hits += 1
@@ -181,7 +148,6 @@ def chunk_kernel(
     masks: Array,
     chunk: int,
     bounds: Array,
-    met: Array,
     tasks: Array,
     edges: Array,
     first: Array,
@@ -192,7 +158,6 @@ def chunk_kernel(
     """Buckets bounds[task]..bounds[task+1] of one chunk against the buckets within its radius."""
     for t in numba.prange(tasks.size):
         hits = 0
-        compared = 0
         for u in range(bounds[tasks[t]], bounds[tasks[t] + 1]):
             begin, end = starts[u], starts[u + 1]
             if begin == end:
@@ -209,7 +174,6 @@ def chunk_kernel(
                     own = codes[i]
                     # within one bucket each pair once
                     from_ = i + 1 if v == u else low
-                    compared += high - from_
                     for start in range(from_, high, 32):
                         stop = min(start + 32, high)
                         # the same quick test for one row: buckets are too short for four
@@ -228,4 +192,3 @@ def chunk_kernel(
                                 _emit(a, b, apart, hits, edges, t, first, second, distance)
                                 hits += 1
         count[t] = hits
-        met[tasks[t]] = compared

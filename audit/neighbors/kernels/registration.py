@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from audit.machine.compiled import compiled_kernel
 from audit.neighbors.kernels.agreement import (
     correlate_colours,
     correlate_gradients,
     correlate_levels,
     source_place_of,
 )
-from audit.neighbors.kernels.compiled import compiled_kernel
 
 Array = npt.NDArray[Any]
 
@@ -286,6 +286,34 @@ def _register(
         if change < 0.002:
             break
     return True
+
+
+@compiled_kernel(nogil=True, fastmath=True)
+def lay_gradients(
+    grey: Array,
+    rows: Array,
+    orientations: Array,
+    maps: Array,
+    soft: Array,
+    out: Array,
+    reach: Array,
+) -> None:
+    """Lay pictures over their templates, softened `soft` times; write gradients and their reach."""
+    plane = np.empty((_N, _N), np.float32)
+    other = np.empty((_N, _N), np.float32)
+    valid = np.empty((_N, _N), np.float32)
+    for t in range(rows.size):
+        orient_plane(grey[rows[t]], orientations[t], plane)
+        for _ in range(soft[t]):
+            _soften(plane, other)
+            plane[:] = other
+        sample(plane, maps[t], other, valid)
+        for y in range(1, _N - 1):
+            for x in range(1, _N - 1):
+                if valid[y, x - 1] * valid[y, x + 1] * valid[y - 1, x] * valid[y + 1, x] > 0.0:
+                    out[t, 0, y, x] = other[y, x + 1] - other[y, x - 1]
+                    out[t, 1, y, x] = other[y + 1, x] - other[y - 1, x]
+                    reach[t, y, x] = True
 
 
 @compiled_kernel(nogil=True, fastmath=True)

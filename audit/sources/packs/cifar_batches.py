@@ -13,17 +13,20 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from audit.sources.packs.members import DamagedPackError, PackMember
-from audit.sources.packs.opened import NOT_AN_ARRAY, encode_member, kept_open
+from audit.sources.packs.members import (
+    NOT_AN_ARRAY,
+    DamagedPackError,
+    PackMember,
+    encode_member,
+    kept_open,
+)
 
 NAME = "cifar"
 NAMED = False
 _PICKLED = re.compile(r"^(data_batch_\d+|test_batch)$")
-_HUNDRED = frozenset(("train", "test"))
 _BINARY = re.compile(r"^(data_batch_\d+|test_batch|train|test)\.bin$")
 SIDE = 32
 _PIXELS = 3 * SIDE * SIDE
-_PROTOCOLS = b"\x80"
 _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
@@ -48,11 +51,11 @@ def recognises(path: str) -> bool:
     if _BINARY.match(name):
         size = os.path.getsize(path)
         return bool(size) and (size % (_PIXELS + 1) == 0 or size % (_PIXELS + 2) == 0)
-    if not _PICKLED.match(name) and name not in _HUNDRED:
+    if not _PICKLED.match(name) and name not in ("train", "test"):
         return False
     try:
         with open(path, "rb") as file:
-            return file.read(1) == _PROTOCOLS
+            return file.read(1) == b"\x80"
     except OSError:
         return False
 

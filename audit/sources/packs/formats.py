@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from audit.sources.formats import KINDS, extension_of_name
 from audit.sources.packs.members import PackMember, member_place
-from audit.sources.reading_error import ReadingError
+from audit.sources.readings import ReadingError
 
 FOLDERS_DEEP = 3
 

@@ -13,8 +13,13 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from audit.sources.packs.members import DamagedPackError, PackMember
-from audit.sources.packs.opened import NOT_AN_ARRAY, encode_member, kept_open
+from audit.sources.packs.members import (
+    NOT_AN_ARRAY,
+    DamagedPackError,
+    PackMember,
+    encode_member,
+    kept_open,
+)
 
 NAME = "idx"
 NAMED = False

@@ -130,9 +130,6 @@ def _is_packed(head: bytes) -> bool:
     return pickled or 0x81 <= head[0] <= 0x9F or 0xDC <= head[0] <= 0xDF
 
 
-# ---- pages ----
-
-
 def _open_database(file: IO[bytes]) -> _Database:
     """Return a database by the newer of its two first pages; raises DamagedPackError."""
     size = file.seek(0, os.SEEK_END)
@@ -239,14 +236,11 @@ def _value(database: _Database, name: str, start: int, size: int, data: bytes | 
     if start + size > database.size:
         database.behind_end += 1
         start = min(start, database.size)
-    if KINDS.get(extension_of_name(name)) is not None:
-        return _Value(name, start, size, None if _says_picture(name) else b"-")
+    kind = KINDS.get(extension_of_name(name))
+    if kind is not None:
+        return _Value(name, start, size, None if kind == "image" else b"-")
     head = data if data is not None else database.read(start, min(size, HEAD_BYTES))
     return _Value(name, start, size, head[:HEAD_BYTES])
-
-
-def _says_picture(name: str) -> bool:
-    return KINDS.get(extension_of_name(name)) == "image"
 
 
 def _name(key: bytes) -> str:
@@ -257,9 +251,6 @@ def _name(key: bytes) -> str:
         return f"0x{key.hex()}"
     sound = text.isprintable() and all(part not in ("", ".", "..") for part in text.split("/"))
     return text if sound else f"0x{key.hex()}"
-
-
-# ---- labels ----
 
 
 def _read_labels(path: str) -> tuple[Mapping[str, str], str]:

@@ -2,18 +2,29 @@
 
 A member's uri is `pack+FORMAT://PATH#KEY`: the path of the pack, percent-encoded, and a key that
 its format understands. It says where the bytes are, as an absolute path does for a file.
+
+The process that reads members keeps their packs open: opening one costs more than a member. What is
+read of packs that hold numbers is a picture of an array, as PNG.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import pickle
+import struct
+import threading
+import tokenize
+import zipfile
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 from urllib.parse import quote, unquote, unquote_to_bytes
 
+from audit.errors import UsageError
 from audit.sources.object_store import open_object, read_object
-from audit.sources.reading_error import ReadingError
+from audit.sources.readings import ReadingError
 
 SCHEME = "pack+"
 
@@ -86,3 +97,56 @@ def open_pack(path: str) -> IO[bytes]:
 def is_distant(path: str) -> bool:
     """Return whether a pack is an object of a store."""
     return "://" in path
+
+
+# ---- packs kept open ----
+
+
+KEPT = 4
+NOT_AN_ARRAY = (
+    OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, SyntaxError, IndexError,
+    OverflowError, RuntimeError, ImportError, pickle.UnpicklingError, tokenize.TokenError,
+    struct.error, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What the libraries raise for a file that holds no arrays, or damaged ones."""
+_open: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+_one_at_a_time = threading.RLock()  # members may be read by several threads
+
+
+def kept_open(read: Callable[..., Any], path: str, *more: Any) -> Any:
+    """Return `read(path, *more)`, from before where the file is still the same."""
+    status = None if is_distant(path) else os.stat(path)
+    same = (status.st_size, status.st_mtime_ns) if status else ()
+    key = (read, path, more, same)
+    with _one_at_a_time:
+        if key in _open:
+            _open.move_to_end(key)
+            return _open[key]
+        opened = read(path, *more)
+        _open[key] = opened
+        while len(_open) > KEPT:
+            _open.popitem(last=False)
+        return opened
+
+
+def encode_member(find: Callable[[int], Any], index: str, limit: int) -> bytes:
+    """Return `find(index)`, a picture as an array, as PNG.
+
+    Raises ReadingError: bomb above `limit` bytes, unsupported where a library is missing, corrupt
+    for what the file holds; OSError where the system cannot read it.
+    """
+    from audit.sources.python_objects import encode_picture
+
+    try:
+        picture = find(int(index))
+        if picture.nbytes > limit:
+            raise ReadingError(
+                "bomb", f"the picture has {picture.nbytes:,} bytes; max_bytes is {limit:,}"
+            )
+        return encode_picture(picture, index)
+    except UsageError as error:
+        raise ReadingError("unsupported", str(error)) from None
+    except NOT_AN_ARRAY as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise ReadingError("corrupt", f"the array cannot be read: {error}") from None

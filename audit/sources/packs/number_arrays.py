@@ -15,8 +15,13 @@ from typing import Any
 
 from audit.errors import UsageError
 from audit.sources.names import split_word
-from audit.sources.packs.members import DamagedPackError, PackMember
-from audit.sources.packs.opened import NOT_AN_ARRAY, encode_member, kept_open
+from audit.sources.packs.members import (
+    NOT_AN_ARRAY,
+    DamagedPackError,
+    PackMember,
+    encode_member,
+    kept_open,
+)
 
 NAME = "arrays"
 NAMED = False

@@ -15,10 +15,10 @@ from audit.sources.packs.members import (
     DamagedPackError,
     PackMember,
     is_distant,
+    kept_open,
     open_pack,
 )
-from audit.sources.packs.opened import kept_open
-from audit.sources.reading_error import ReadingError
+from audit.sources.readings import ReadingError
 
 if TYPE_CHECKING:
     import pyarrow as pa

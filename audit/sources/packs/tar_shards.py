@@ -17,7 +17,7 @@ from audit.sources.packs.members import (
     open_pack,
     read_range,
 )
-from audit.sources.reading_error import ReadingError
+from audit.sources.readings import ReadingError
 
 NAME = "tar"
 NAMED = True

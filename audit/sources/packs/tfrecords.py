@@ -24,7 +24,6 @@ NAMED = False
 FILES = re.compile(r"\.(tfrecords?|record|tfrec)(-\d+-of-\d+)?$", re.IGNORECASE)
 LABEL_TEXTS = ("image/class/text", "class/text", "label_name", "class_name")
 LABELS = ("label", "image/class/label", "class", "target", "image/label")
-OTHER_WORDS = ("filename", "source_id", "key/sha256", "format", "colorspace")
 _HEAD = struct.Struct("<QI")
 _CHECKSUM_BYTES = 4
 _LONGEST_TEXT = 200  # bytes of a feature that is a word

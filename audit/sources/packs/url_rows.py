@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from audit.errors import UsageError
-from audit.sources.box_names import number_columns
 from audit.sources.object_store import check_address, read_object
 from audit.sources.packs.members import PackMember
 from audit.sources.packs.parquet_rows import (
@@ -27,7 +26,8 @@ from audit.sources.packs.parquet_rows import (
     plain_columns,
     read_value,
 )
-from audit.sources.reading_error import ReadingError
+from audit.sources.readings import ReadingError
+from audit.sources.tables import number_columns
 from audit.sources.web_answers import fetch_picture, shown_address
 
 if TYPE_CHECKING:

@@ -19,14 +19,14 @@ from audit.annotations import (
 )
 from audit.checking.check import all_checks, make_params
 from audit.checking.runner import configure_checks, run_checks
-from audit.measuring import sample_frame
 from audit.picture.features import FEATURE_ROW
 from audit.records import Finding
 from audit.run import generations
 from audit.run.store import Store
 from audit.run.tables import SCHEMA_VERSION
-from audit.sources import open_source
-from audit.sources.sample_rows import SampleRows
+from audit.scanning.measuring import sample_frame
+from audit.sources import Source, open_source
+from audit.sources.readings import SampleRows
 
 
 def picture(path: Path, width: int = 64, height: int = 48, orientation: int = 1) -> None:
@@ -66,18 +66,19 @@ def coco_tree(root: Path, document: Mapping[str, Any] | bytes | str, n: int = 1)
 def annotated(root: Path) -> Iterator[Store]:
     """The tables of a dataset: samples, features of the headers alone, annotations, boxes."""
     with Store.memory() as store:
-        store.create_measurements(FEATURE_ROW)
         _fill(store, root)
         yield store
 
 
-def _fill(store: Store, root: Path) -> None:
+def _fill(store: Store, root: Path) -> Source:
+    store.create_measurements(FEATURE_ROW)
     source = open_source([str(root)])
     samples = [sample for batch in source.batches() for sample in batch]
     store.append("samples", sample_frame(SampleRows.of(samples)))
     store.append("features", [_measured(s.id, s.uri) for s in samples])
     read_annotations(store, source)
     settle_boxes(store)
+    return source
 
 
 def _measured(sample: str, path: str) -> dict[str, Any]:
@@ -97,13 +98,7 @@ def annotated_run(root: Path, run: Path, results: Path | None = None) -> Path:
     """
     building = generations.building(run)
     with Store.create(building / generations.MEASUREMENTS) as store:
-        store.create_measurements(FEATURE_ROW)
-        source = open_source([str(root)])
-        samples = [sample for batch in source.batches() for sample in batch]
-        store.append("samples", sample_frame(SampleRows.of(samples)))
-        store.append("features", [_measured(s.id, s.uri) for s in samples])
-        read_annotations(store, source)
-        settle_boxes(store)
+        source = _fill(store, root)
         if results is not None:
             judge_boxes(store, load_results(store, results))
         measure_boxes(store)

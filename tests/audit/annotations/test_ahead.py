@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 import pytest
 
-from audit.annotations.ahead import look_ahead
-from audit.annotations.sink import Sink
+from audit.annotations.sink import Sink, look_ahead
 from audit.picture.features import FEATURE_ROW
 from audit.run.store import Store
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from audit.annotations.summary import annotation_sentences
+from audit.annotations.box_statistics import annotation_sentences
 from tests.audit.annotations.datasets import annotated, coco, coco_tree, codes, judge
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from audit.annotations.class_names import plain_names, yaml_items
+import audit
+from audit.run import generations
 from tests.audit.annotations.datasets import annotated, codes, judge, picture
 
 pytestmark = pytest.mark.slow
@@ -61,6 +62,22 @@ def test_yolo_without_names_says_so(tmp_path: Path) -> None:
         assert "no file names the classes" in store.scalar("SELECT not_read FROM annotation_files")
 
 
+def test_a_fault_in_data_yaml_is_a_finding_until_it_is_corrected(tmp_path: Path) -> None:
+    root, run = tmp_path / "data", tmp_path / "run"
+    yolo_tree(root, "1 0.5 0.5 0.25 0.5\n", names="nc: 2\nnames: [cat, dog\ntrain: .\n")
+    assert audit.scan(root, run).found("BOX013")["message"].to_list() == [
+        "In labels, 1 time: a file of class names is not read to its end: did not find expected "
+        "',' or ']' (data.yaml, line 3)."
+    ]
+    with generations.open_run(run) as store:
+        assert store.scalar("SELECT label FROM boxes") == "class 1"
+        assert "data.yaml cannot be read" in store.scalar("SELECT not_read FROM annotation_files")
+    (root / "data.yaml").write_text("nc: 2\nnames: [cat, dog]\n")
+    assert audit.scan(root, run).found("BOX013").height == 0
+    with generations.open_run(run) as store:
+        assert store.scalar("SELECT label FROM boxes") == "dog"
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -77,6 +94,21 @@ def test_lines_that_are_no_labels(tmp_path: Path, line: str) -> None:
         assert any(
             f.code == "BOX013" and f.sample_ids == ("images/a.b2.jpg",) for f in judge(store)
         )
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said"),
+    [("utf-8-sig", "a file begins with a byte-order mark"), ("utf-16", "a file is UTF-16")],
+)
+def test_labels_in_another_encoding_are_read_and_named(
+    tmp_path: Path, encoding: str, said: str
+) -> None:
+    good = "0 0.5 0.5 0.2 0.2\n"
+    with annotated(yolo_tree(tmp_path, good, good, good.encode(encoding))) as store:
+        [row] = store.rows("FROM annotation_problems")
+        assert (row["kind"], row["image_key"]) == ("encoding", "a.b2.txt")
+        assert row["detail"].startswith(said)
+        assert store.scalar("SELECT count(*) FROM boxes WHERE width > 0") == 3
 
 
 def test_captions_beside_pictures_are_no_labels(tmp_path: Path) -> None:
@@ -101,45 +133,24 @@ def test_a_table_of_boxes(tmp_path: Path) -> None:
     assert first_box(tmp_path) == ("images/0.jpg", "cat", [5, 6, 20, 10])
 
 
-def test_open_images(tmp_path: Path) -> None:
-    picture(tmp_path / "train" / "0.jpg")
-    (tmp_path / "train-annotations-bbox.csv").write_text(
+def test_open_images_with_names_that_are_edited_later(tmp_path: Path) -> None:
+    root, run = tmp_path / "data", tmp_path / "run"
+    picture(root / "train" / "0.jpg")
+    (root / "train-annotations-bbox.csv").write_text(
         "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsGroupOf\n0,x,/m/1,1,0.25,0.5,0,0.5,0\n"
     )
-    (tmp_path / "class-descriptions.csv").write_text("/m/1,cat\n")
-    assert first_box(tmp_path) == ("train/0.jpg", "cat", [16, 0, 16, 24])
+    for name in ("cat", "tiger"):
+        (root / "class-descriptions.csv").write_text(f"/m/1,{name}\n")
+        assert first_box(root) == ("train/0.jpg", name, [16, 0, 16, 24])
+        audit.scan(root, run)
+        with generations.open_run(run) as store:
+            assert store.scalar("SELECT label FROM boxes") == name
 
 
 def test_real_sets_are_silent(real_data: Path) -> None:
     assert codes(real_data / "raccoon") == set()
     for form in ("coco_dataset/coco", "yolo_dataset/labels", "voc_dataset/voc_dataset1"):
         assert codes(real_data / "formats" / form) == set(), form
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("names: [a, 'b, c', \"d\"] # x\n", ["a", "b, c", "d"]),
-        ("nc: 2\nnames:\n  - a b\n  - c\ntrain: x\n", ["a b", "c"]),
-        ("names:\n- a\n- b\nval: y", ["a", "b"]),
-        ("names:\n  0: a\n  1: 'b'\n", ["a", "b"]),
-        ("names: {0: a, 1: b}", ["a", "b"]),
-        ("names: [\n a,\n b\n]\n", ["a", "b"]),
-        ("train: x", []),
-    ],
-)
-def test_names_in_yaml(text: str, names: list[str]) -> None:
-    assert list(yaml_items(text, "names").values()) == names
-
-
-def test_names_one_a_line() -> None:
-    assert plain_names("a\nb c\n\n") == {"0": "a", "1": "b c"}
-
-
-def test_a_number_sign_in_quotes_begins_no_comment() -> None:
-    block = "names:\n  0: 'label #0'  # the first\n  1: \"it's #1\"\n  2: plain # said\n"
-    assert yaml_items(block, "names") == {"0": "label #0", "1": "it's #1", "2": "plain"}
-    assert yaml_items("names: ['a #1', b] # two\n", "names") == {"0": "a #1", "1": "b"}
 
 
 # ---- files that other programs write ----

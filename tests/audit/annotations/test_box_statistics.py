@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from audit.annotations import measure_boxes
-from audit.annotations.box_cover import cover_and_overlap
-from audit.annotations.box_summary import BoxStatistics, load_box_statistics
-from audit.report.box_section import box_sentences, render_boxes
+from audit.annotations.box_statistics import BoxStatistics, cover_and_overlap, load_box_statistics
+from audit.report.boxes import box_sentences, render_boxes
 from tests.audit.annotations.datasets import annotated, coco, coco_tree, picture
 
 
@@ -120,22 +119,21 @@ def test_the_page_shows_hostile_classes_as_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_compiled_and_plain_covering_agree() -> None:
+@pytest.mark.parametrize("few", [0, 10**9], ids=["compiled", "plain"])
+def test_covered_pixels_and_overlaps_are_those_of_a_grid(few: int) -> None:
     draw = np.random.default_rng(5)
-    low = draw.integers(0, 40, (900, 2)).astype(float)
-    corners = np.hstack([low, low + draw.integers(1, 30, (900, 2))])
-    offsets = np.concatenate([[0], np.sort(draw.integers(0, 900, 200)), [900]]).astype(np.int64)
+    counts = draw.integers(0, 9, 60)
+    low = draw.integers(0, 40, (counts.sum(), 2)).astype(float)
+    corners = np.hstack([low, low + draw.integers(1, 30, low.shape)])
+    offsets = np.concatenate([[0], counts.cumsum()])
     for first, last in itertools.pairwise(offsets.tolist()):
-        part = corners[first:last]
-        corners[first:last] = part[np.argsort(part[:, 1], kind="stable")]
-    plain = cover_and_overlap(corners, offsets)
-    compiled = cover_and_overlap(corners, offsets, few=0)
-    for one, other in zip(plain, compiled, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12)
-    grid = np.zeros((80, 80), bool)
-    for x0, y0, x1, y1 in corners[offsets[5] : offsets[12]].astype(int):
-        grid[y0:y1, x0:x1] = True
-    together = cover_and_overlap(
-        corners[offsets[5] : offsets[12]], np.array([0, offsets[12] - offsets[5]])
-    )
-    assert together[0][0] == grid.sum()
+        corners[first:last] = corners[first:last][corners[first:last, 1].argsort()]
+    cover, overlap = cover_and_overlap(corners, offsets, few)
+    for picture_area, (first, last) in zip(cover, itertools.pairwise(offsets), strict=True):
+        grids = np.zeros((last - first, 80, 80), bool)
+        for grid, (x0, y0, x1, y1) in zip(grids, corners[first:last].astype(int), strict=True):
+            grid[y0:y1, x0:x1] = True
+        assert picture_area == grids.any(0).sum()
+        for i, grid in enumerate(grids):
+            others = [(grid & o).sum() / (grid | o).sum() for k, o in enumerate(grids) if k != i]
+            assert overlap[first + i] == pytest.approx(max(others, default=0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from audit.browse.disagreements import COLUMNS, find_disagreements
+from audit.browse.subsets import COLUMNS, find_disagreements
 from audit.errors import UsageError
 from audit.subset import Goal, draw_subset, make_plan
 from tests.audit.subset.frames import made_set

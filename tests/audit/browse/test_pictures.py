@@ -14,8 +14,7 @@ from PIL import Image
 from audit.browse import images
 from audit.browse.boxes import Box
 from audit.browse.images import Card
-from audit.browse.pictures import difference, view
-from audit.browse.thumbnails import LONGEST, ThumbnailCache
+from audit.browse.pictures import SMALL, ThumbnailCache, difference, view
 from audit.run import generations
 from tests.conftest import picture
 
@@ -37,13 +36,13 @@ def test_a_thumbnail_is_small_upright_and_made_once(tmp_path: Path) -> None:
     exif[0x0112] = 6  # to be turned by a quarter
     path = saved(tmp_path / "a.jpg", picture(1, 800, 400), exif=exif)
     made = ThumbnailCache(tmp_path / "cache")
-    first = made.one(card(path))
-    assert Image.open(io.BytesIO(first.data)).size == (LONGEST // 2, LONGEST)
+    (first,) = made.many([card(path)])
+    assert Image.open(io.BytesIO(first.data)).size == (SMALL // 2, SMALL)
     files = list((tmp_path / "cache").glob("*/*.jpg"))
     assert len(files) == 1
     stamp = files[0].stat().st_mtime_ns
     path.rename(tmp_path / "moved.jpg")  # the thumbnail needs the file no more
-    assert made.one(card(tmp_path / "moved.jpg")).data == first.data
+    assert made.many([card(tmp_path / "moved.jpg")])[0].data == first.data
     assert [f.stat().st_ino for f in files] == [
         f.stat().st_ino for f in (tmp_path / "cache").glob("*/*.jpg")
     ]
@@ -69,7 +68,8 @@ def test_the_cache_keeps_to_its_bound_and_drops_the_oldest(tmp_path: Path) -> No
 def test_a_folder_that_cannot_be_written_still_gives_thumbnails(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
-    assert ThumbnailCache(blocked / "cache").one(card(saved(tmp_path / "a.jpg", picture(1)))).data
+    (made,) = ThumbnailCache(blocked / "cache").many([card(saved(tmp_path / "a.jpg", picture(1)))])
+    assert made.data
 
 
 def test_what_gives_no_picture_gives_a_reason(tmp_path: Path) -> None:
@@ -77,13 +77,18 @@ def test_what_gives_no_picture_gives_a_reason(tmp_path: Path) -> None:
     broken = tmp_path / "b.jpg"
     broken.write_bytes(b"<html>")
     sound = saved(tmp_path / "a.jpg", picture(1))
-    assert made.one(card(broken)).error
-    assert made.one(card(tmp_path / "gone.jpg")).error
-    bomb = made.one(card(sound, error_kind="bomb", error="it promises too much"))
+    asked = (
+        card(broken),
+        card(tmp_path / "gone.jpg"),
+        card(sound, error_kind="bomb", error="it promises too much"),
+        Card("x", uri="https://example.org/x.jpg"),
+        card(sound, content_hash="f" * 64),
+    )
+    damaged, gone, bomb, remote, changed = made.many(asked)
+    assert damaged.error
+    assert gone.error
     assert bomb.error == "bomb: it promises too much"
-    remote = made.one(Card("x", uri="https://example.org/x.jpg"))
     assert remote.error == "not a file of this machine"
-    changed = made.one(card(sound, content_hash="f" * 64))
     assert changed.note == "changed since the scan"
     assert not list((tmp_path / "cache").glob("ff/*"))
 
@@ -135,7 +140,7 @@ def test_boxes_are_drawn_where_they_lie(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_only_what_the_index_recorded_is_opened(tree: Path, tmp_path: Path) -> None:
-    from audit import scanning
+    from audit.scanning import scanning
     from audit.sources import open_source
 
     run = tmp_path / "run"

@@ -17,19 +17,12 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_settings_are_read(tmp_path: Path) -> None:
-    relate = "[relate]\nradius = 8\nturned = true\n"
+    relate = "[relate]\nradius = 8\nturned = true\nuncertainty_band = 2.5\n"
     text = f"[scan]\nmax_pixels = 5\n{relate}[checks.IMG001]\nmax_p99 = 0.2\n"
     config = load_config(written(tmp_path, text))
     assert config.limits.max_pixels == 5
-    assert config.relate == {"radius": 8, "turned": True}
+    assert config.relate == {"radius": 8, "turned": True, "uncertainty_band": 2.5}
     assert config.thresholds == {"IMG001": {"max_p99": 0.2}}
-
-
-def test_settings_of_the_search_keep_their_old_names(tmp_path: Path) -> None:
-    new = load_config(written(tmp_path, "[relate]\nrechecks = 7\nuncertainty_band = 2.5"))
-    assert new.relate == {"rechecks": 7, "uncertainty_band": 2.5}
-    old = load_config(written(tmp_path, "[relate]\nlooks = 7\nlook_band = 2.5"))
-    assert old == new
 
 
 @pytest.mark.parametrize(
@@ -39,14 +32,13 @@ def test_settings_of_the_search_keep_their_old_names(tmp_path: Path) -> None:
         ("[relate]\nnearest = true", "nearest is True: write a whole number"),
         ('[relate]\nturned = "yes"', "turned is 'yes': write true or false"),
         ("[relate]\nuncertainty_band = true", "uncertainty_band is True: write a number, 0 to 50"),
-        ("[relate]\nlooks = -1", "rechecks is -1: write a whole number"),
-        ("[relate]\nlooks = 1\nrechecks = 2", "has rechecks and its old name looks"),
+        ("[relate]\nrechecks = -1", "rechecks is -1: write a whole number"),
         (
             "[relate]\nradios = 6",
             "has no 'radios'; it may have nearest, radius, rechecks, turned, uncertainty_band",
         ),
         ("[scan]\nmax_pixel = 6", "[scan] has no 'max_pixel'"),
-        ("[check]\n", "has no 'check'; it may have checks, expect, measure, relate, scan"),
+        ("[check]\n", "has no 'check'; it may have checks, expect, measure, own, relate, scan"),
         ("[scan", "cannot be read as TOML"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audit.checking.memory_gauge import MemoryGauge
+from audit.checking.runner import MemoryGauge
 from audit.report import collect_report
 from audit.run import generations
 from tests.audit.reviewed import made_run

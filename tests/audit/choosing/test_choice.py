@@ -52,12 +52,7 @@ def test_coverage_of_what_has_no_label_begins_where_no_label_is(found: audit.Run
     chosen = found.select(2, unlabelled=True)
     assert chosen.candidates == 6
     assert chosen.known == 24, "the copy and its original are one"
-    assert chosen.rows["sample_id"][0] in (
-        "pool/4.png",
-        "pool/5.png",
-        "pets/pool/4.png",
-        "pets/pool/5.png",
-    )
+    assert chosen.rows["sample_id"][0].removeprefix("pets/") in ("pool/4.png", "pool/5.png")
     assert chosen.rows["label"].null_count() == 2
     assert chosen.reach is not None
     assert chosen.reach["this choice"].mean[1] < chosen.reach["random choice"].mean[2]
@@ -129,6 +124,7 @@ def test_vectors_that_are_gone_are_a_sentence(found: audit.Run) -> None:
         kept.rename(vectors)
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_list_that_scan_and_plan_read(
     found: audit.Run, tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from audit.choosing.orders import doubt_of, fill_rarest
+from audit.choosing.choice import doubt_of, fill_rarest
 from audit.errors import UsageError
 
 

@@ -52,8 +52,8 @@ COPY = f"train{EVIL}/cat{EVIL}/0{EVIL}.png"
 PLAN = ("--split", "all", "--by", "label", "--estimand", "full-set", "--half-width", "0.2")
 COMMANDS = [
     ("scan", f"set{EVIL}", "--out", "RUN", "--jobs", "1"),
-    ("scan", f"set{EVIL}", "--out", "RUN"),
-    ("scan", f"set{EVIL}", "--out", "RUN", "--json"),
+    ("scan", f"set{EVIL}", "--out", "RUN", "--jobs", "1"),
+    ("scan", f"set{EVIL}", "--out", "RUN", "--jobs", "1", "--json"),
     ("recheck", "RUN", "--trace"),
     ("report", "RUN"),
     ("report", "RUN", "--json"),

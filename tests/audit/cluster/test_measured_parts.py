@@ -19,13 +19,15 @@ from audit.cluster.measured_parts import (
 )
 from audit.cluster.shared_place import SharedPlace
 from audit.errors import MachineError, UsageError
-from audit.executors import Serial
+from audit.machine.executors import Serial
 from audit.picture.decode import Limits
 from audit.picture.measure import FileJob, Measured, Measurer
-from audit.scan_request import prepare_request
-from audit.scanning import ScanResult, scan
+from audit.scanning.options import ScanOptions
+from audit.scanning.scanning import ScanResult, scan
 from audit.sources import open_source
 from tests.audit.sources.packed_sets import pictures, write_folder
+
+pytestmark = pytest.mark.slow
 
 FACTS = (
     "SELECT * EXCLUDE (file_key) FROM features ORDER BY sample_id",
@@ -37,6 +39,15 @@ FACTS = (
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_folder(tmp_path / "set", pictures(12))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """The facts of a scan without parts."""
+    folder = tmp_path_factory.mktemp("alone")
+    source = open_source([str(write_folder(folder / "set", pictures(12)))])
+    scan(source, folder / "run", executor=Serial())
+    return facts(folder / "run")
 
 
 @pytest.fixture
@@ -78,18 +89,16 @@ def parts_below(place: SharedPlace) -> list[Path]:
 
 
 def test_by_way_of_parts_equals_and_leaves_nothing(
-    folder: Path, place: SharedPlace, tmp_path: Path
+    folder: Path, place: SharedPlace, tmp_path: Path, alone: list[Any]
 ) -> None:
-    scan(open_source([str(folder)]), tmp_path / "alone", executor=Serial())
     scanned(folder, tmp_path / "run", place, Serial())
-    assert facts(tmp_path / "run") == facts(tmp_path / "alone")
+    assert facts(tmp_path / "run") == alone
     assert parts_below(place) == []
 
 
 def test_what_nodes_measured_outlives_the_head(
-    folder: Path, place: SharedPlace, tmp_path: Path
+    folder: Path, place: SharedPlace, tmp_path: Path, alone: list[Any]
 ) -> None:
-    scan(open_source([str(folder)]), tmp_path / "alone" / "run", executor=Serial())
     with pytest.raises(KeyboardInterrupt):
         scanned(folder, tmp_path / "lost" / "run", place, Counting(dies_after=8))
     assert len(parts_below(place)) == 8
@@ -97,7 +106,7 @@ def test_what_nodes_measured_outlives_the_head(
     again = Counting()
     result = scanned(folder, tmp_path / "new" / "run", place, again)
     assert (result.total, result.resumed, again.opened) == (12, 8, 4)
-    assert facts(tmp_path / "new" / "run") == facts(tmp_path / "alone" / "run")
+    assert facts(tmp_path / "new" / "run") == alone
     assert parts_below(place) == []
 
 
@@ -112,8 +121,9 @@ def test_parts_that_outlived_their_scan_are_removed_by_the_next(
     assert parts_below(place) == []
 
 
-def test_a_damaged_part_is_measured_again(folder: Path, place: SharedPlace, tmp_path: Path) -> None:
-    scan(open_source([str(folder)]), tmp_path / "alone" / "run", executor=Serial())
+def test_a_damaged_part_is_measured_again(
+    folder: Path, place: SharedPlace, tmp_path: Path, alone: list[Any]
+) -> None:
     with pytest.raises(KeyboardInterrupt):
         scanned(folder, tmp_path / "lost" / "run", place, Counting(dies_after=8))
     rows = [path for path in parts_below(place) if path.name.endswith(FEATURES)]
@@ -126,7 +136,7 @@ def test_a_damaged_part_is_measured_again(folder: Path, place: SharedPlace, tmp_
     result = scanned(folder, tmp_path / "new" / "run", place, again)
     damaged = {rows[0].name.removesuffix(FEATURES), kept[1].name.removesuffix(SIGNATURES)}
     assert result.resumed == 8 - 2 * len(damaged)
-    assert facts(tmp_path / "new" / "run") == facts(tmp_path / "alone" / "run")
+    assert facts(tmp_path / "new" / "run") == alone
 
 
 def test_parts_of_files_that_changed_since_are_not_taken(
@@ -171,13 +181,13 @@ def test_a_part_is_its_rows_and_signatures_or_none(place: SharedPlace, tmp_path:
         path.write_bytes(content)
         jobs.append(FileJob(name, "key", str(path)))
     measured = Measurer(Limits())(jobs)
-    part = write_part(place, measured)
-    assert (part.rows, part.errors, list(waiting_parts(place))) == (3, 0, [part.name])
-    back = read_part(place, part.name)
+    name = write_part(place, measured)
+    assert waiting_parts(place) == [name]
+    back = read_part(place, name)
     assert isinstance(back, Measured)
     assert back.features.equals(measured.features)
     assert back.signatures.equals(measured.signatures)
-    assert read_part(place, part.name, ("whash",)) is None  # rows of other columns
+    assert read_part(place, name, ("whash",)) is None  # rows of other columns
     assert read_part(place, "absent") is None
 
 
@@ -195,10 +205,9 @@ def test_a_place_that_cannot_be_used_is_a_sentence(
     folder: Path, tmp_path: Path, parts: str, executor: str, sentence: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("audit.scan_request._choose_executor", lambda *_: Serial())
+    monkeypatch.setattr(ScanOptions, "_executor", lambda *_: Serial())
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=sentence):
-        prepare_request(
-            [str(folder)], tmp_path / "run", executor=executor,
-            parts=parts.format(tmp=tmp_path),
-        )  # fmt: skip
+        ScanOptions(executor=executor, parts=parts.format(tmp=tmp_path)).prepare(
+            [str(folder)], tmp_path / "run"
+        )

@@ -10,19 +10,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 
 import audit
 from audit.cluster import ray_cluster
 from audit.cluster.ray_cluster import RayCluster
 from audit.errors import MachineError, UsageError
-from audit.executors import Failure, Serial
+from audit.machine.executors import Failure, Serial
 from audit.picture.decode import Limits
 from audit.picture.measure import FileJob, Measurer
-from audit.scanning import scan
+from audit.scanning.scanning import scan
 from audit.sources import open_source
 from tests.audit.sources.packed_sets import pictures, write_folder
 
-ray = pytest.importorskip("ray")
 pytestmark = [
     pytest.mark.slow,
     # Ray says of its own release to come that it will leave processors' variables alone
@@ -80,22 +80,14 @@ def test_an_item_that_kills_its_process_is_found(nodes: Any) -> None:
     assert sorted(rest) == [1, 2, 4, 5]
 
 
-def test_a_scan_equals_that_of_one_machine_row_for_row(nodes: Any, tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "set", pictures(30))
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_scan_equals_that_of_one_machine_row_for_row(
+    nodes: Any, parts: bool, tmp_path: Path
+) -> None:
+    folder, shared = write_folder(tmp_path / "set", pictures(30)), tmp_path / "shared"
     (folder / "train/cat/cut.png").write_bytes(next(iter(pictures().values()))[:100])
     scan(open_source([str(folder)]), tmp_path / "one", executor=Serial())
-    audit.scan(folder, tmp_path / "two", executor="ray")
-    one, two = audit.open(tmp_path / "one"), audit.open(tmp_path / "two")
-    question = "SELECT * EXCLUDE (file_key) FROM features ORDER BY sample_id"
-    assert one.sql(question).equals(two.sql(question))
-    assert one.findings["fingerprint"].equals(two.findings["fingerprint"])
-
-
-def test_a_scan_by_way_of_parts_equals_that_of_one_machine(nodes: Any, tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "set", pictures(30))
-    (folder / "train/cat/cut.png").write_bytes(next(iter(pictures().values()))[:100])
-    scan(open_source([str(folder)]), tmp_path / "one", executor=Serial())
-    audit.scan(folder, tmp_path / "two", executor="ray", parts=tmp_path / "shared")
+    audit.scan(folder, tmp_path / "two", executor="ray", parts=shared if parts else None)
     one, two = audit.open(tmp_path / "one"), audit.open(tmp_path / "two")
     for question in (
         "SELECT * EXCLUDE (file_key) FROM features ORDER BY sample_id",
@@ -105,7 +97,7 @@ def test_a_scan_by_way_of_parts_equals_that_of_one_machine(nodes: Any, tmp_path:
     ):
         assert one.sql(question).equals(two.sql(question))
     assert one.findings["fingerprint"].equals(two.findings["fingerprint"])
-    assert list((tmp_path / "shared").iterdir()) == []
+    assert not parts or list(shared.iterdir()) == []
 
 
 def test_errors_of_the_work_are_the_callers(nodes: Any) -> None:

@@ -10,22 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit.cluster import shared_search, stored_rows
+from audit.cluster import stored_rows
 from audit.cluster.shared_place import SharedPlace
-from audit.cluster.shared_search import share_signatures
 from audit.cluster.stored_rows import StoredRows
-from audit.executors import Failure, Serial
-from audit.neighbors import examined
+from audit.machine.executors import Failure, Serial
+from audit.neighbors import shared_search, verification
 from audit.neighbors.descriptor import describe
-from audit.neighbors.examined import examine_pairs
 from audit.neighbors.kernels.offers import merge_offers
 from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
-from audit.neighbors.signatures import Signatures, make_signature, stack_signatures
+from audit.neighbors.shared_search import share_signatures
 from audit.neighbors.synthetic import make_duplicate
-from audit.neighbors.verification import verify
+from audit.neighbors.verification import examine_pairs, verify
 from audit.picture.features import measure_picture
 from audit.picture.pixels import Picture
-from tests.audit.neighbors.conftest import draw_scene
+from audit.picture.signatures import Signatures, make_signature, stack_signatures
+from tests.audit.scenes import draw_scene
+
+pytestmark = pytest.mark.slow
 
 N = 640
 
@@ -47,7 +48,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedPlac
     if request.param == "folder":
         yield SharedPlace(str(tmp_path / "shared"))
         return
-    pytest.importorskip("fsspec")
     address = SharedPlace(f"memory://{tmp_path.name}/shared")
     yield address
     address.remove()
@@ -87,7 +87,7 @@ def test_shared_out_equals_in_one_process(
 def test_parts_of_pairs_carry_what_surrounds_their_pictures(
     made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examined, "BATCH", 100)
+    monkeypatch.setattr(verification, "BATCH", 100)
     table, rng = made[0], np.random.default_rng(1)
     descriptors, background = describe(table), rng.choice([-1.0, 1.0], N)
     pairs = np.unique(np.sort(rng.integers(0, N, (900, 2))), axis=0)

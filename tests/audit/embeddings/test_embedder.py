@@ -11,16 +11,16 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from audit import scanning
 from audit.cli.main import app
 from audit.embeddings.embedder import LITE, load_embedder
 from audit.embeddings.settings import VectorOptions
 from audit.embeddings.vector_parts import VectorParts, list_vector_parts
 from audit.errors import MissingExtraError, UsageError
-from audit.executors import Serial
+from audit.machine.executors import Serial
 from audit.run.generations import open_run
+from audit.scanning import scanning
+from audit.scanning.verifying import repair_run, verify_run
 from audit.sources import open_source
-from audit.verifying import repair_run, verify_run
 from tests.conftest import picture
 
 pytestmark = pytest.mark.slow
@@ -223,7 +223,8 @@ def test_two_sources_of_vectors_are_refused(model_file: Path, tmp_path: Path) ->
 
 
 def test_weights_are_part_of_a_torch_model(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     path = tmp_path / "net.py"
     path.write_text("""
 import torch

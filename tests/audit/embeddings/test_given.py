@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from audit.embeddings.given import match_rows, read_probabilities, read_vectors
+from audit.embeddings.vectors import match_rows, read_probabilities, read_vectors
 from audit.errors import UsageError
 
 SAMPLES = pl.DataFrame({"id": ["a.jpg", "b.jpg"], "uri": ["/d/a.jpg", "/d/b.jpg"]})

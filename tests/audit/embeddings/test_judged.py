@@ -33,9 +33,14 @@ def reported(found: JudgedLabels) -> int:
     return int((found.error_chance >= 0.5).sum()) if found.gain >= MIN_GAIN else 0
 
 
-@pytest.mark.parametrize("size", [3, 30])  # smaller and larger than the columns are many
-def test_a_group_is_left_out_as_a_whole(size: int) -> None:
+@pytest.mark.parametrize("columns", [20, 90])  # fewer and more than rows
+@pytest.mark.parametrize("size", [1, 3, 30])  # smaller and larger than the columns are many
+def test_a_group_is_left_out_as_a_whole(size: int, columns: int) -> None:
     points, labels = clouds(1, 60, 3, 2.0)
+    if columns > 20:
+        wide = np.random.default_rng(3).normal(size=(20, columns)) / 5
+        points = (points @ wide).astype(np.float32)
+        points -= points.mean(0)
     groups = np.arange(60) // size
     every = left_out_scores(decompose(points), labels, groups, 3)
     # by hand: ridge regression with an intercept on the other rows, for the penalty that was chosen
@@ -47,7 +52,7 @@ def test_a_group_is_left_out_as_a_whole(size: int) -> None:
             out = groups == group
             x, y = points[~out].astype(float), one_hot[~out]
             middle = x.mean(0)
-            gram = (x - middle).T @ (x - middle) + penalty * np.eye(20)
+            gram = (x - middle).T @ (x - middle) + penalty * np.eye(columns)
             slopes = np.linalg.solve(gram, (x - middle).T @ (y - y.mean(0)))
             by_hand[out] = y.mean(0) + (points[out] - middle) @ slopes
         errors.append(np.abs(by_hand - every).max())

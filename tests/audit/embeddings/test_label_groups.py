@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from audit.embeddings.labelled import number_groups
+from audit.embeddings.label_tables import number_groups
 
 
 def rows(*pictures: tuple[str, str | None, list[str]]) -> pl.DataFrame:
     """Pictures by pixel hash, the representative of their near-duplicates, their group keys."""
-    schema = {
-        "pixel_hash": pl.String,
-        "representative": pl.String,
-        "group_keys": pl.List(pl.String),
-    }
+    keys = pl.List(pl.String)
+    schema = {"pixel_hash": pl.String, "representative": pl.String, "group_keys": keys}
     return pl.DataFrame(pictures, schema=schema, orient="row")
 
 

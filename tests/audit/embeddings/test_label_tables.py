@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,16 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from audit import scanning
-from audit.embeddings import labelled
-from audit.embeddings.labelled import draw_judged
+from audit.checking.cases import Case, case_store
+from audit.checking.check import all_checks, make_params
+from audit.checking.label_facts import LabelFacts, read_label_facts
+from audit.checks.label_suspect import FACTS
+from audit.embeddings import label_tables
+from audit.embeddings.label_tables import draw_judged
 from audit.embeddings.settings import VectorOptions
 from audit.errors import UsageError
 from audit.run.generations import open_run
+from audit.scanning import scanning
 from audit.sources import open_source
 from tests.conftest import picture
 
@@ -46,7 +51,7 @@ def own_vectors(path: Path, root: Path, wrong: tuple[str, ...]) -> Path:
     return path
 
 
-def scanned(root: Path, run: Path, options: VectorOptions) -> tuple[list[str], str, dict[str, str]]:
+def scanned(root: Path, run: Path, options: VectorOptions) -> tuple[list[str], str, LabelFacts]:
     """Return the samples of LABEL006 in their order, its completeness, and the facts."""
     scanning.scan(open_source([str(root)]), run, jobs=1, vectors=options)
     with open_run(run) as store:
@@ -55,7 +60,8 @@ def scanned(root: Path, run: Path, options: VectorOptions) -> tuple[list[str], s
             "WHERE code = 'LABEL006' ORDER BY CAST(evidence ->> 'rank' AS INTEGER)"
         )
         said = store.scalar("SELECT completeness FROM check_runs WHERE code = 'LABEL006'")
-        facts = dict(store.query("SELECT key, value FROM label_facts").iter_rows())
+        facts = read_label_facts(store)
+    assert facts is not None
     return [row["sample_id"] for row in found], said, facts
 
 
@@ -65,7 +71,7 @@ def test_own_vectors_show_what_is_wrong(animals: Path, tmp_path: Path) -> None:
     found, said, facts = scanned(animals, tmp_path / "run", VectorOptions(embeddings=path))
     assert sorted(found) == sorted(wrong)
     assert "v.parquet" in said
-    assert facts["conflicting"] == "1"  # the picture with two labels is left to LABEL005
+    assert facts.conflicting == 1  # the picture with two labels is left to LABEL005
     # what else the tables hold
     with open_run(tmp_path / "run") as store:
         near = store.rows("SELECT * FROM vector_neighbours WHERE sample_id = 'cat/00.png'")
@@ -74,25 +80,17 @@ def test_own_vectors_show_what_is_wrong(animals: Path, tmp_path: Path) -> None:
     assert places == 92
 
 
-def test_pictures_that_show_nothing_of_their_class(animals: Path, tmp_path: Path) -> None:
-    found, said, _ = scanned(animals, tmp_path / "run", VectorOptions())
-    assert found == []
-    assert "cannot be told" in said
-
-
 def test_other_vectors_are_related_again_without_measuring(animals: Path, tmp_path: Path) -> None:
-    scanning.scan(open_source([str(animals)]), tmp_path / "run", jobs=1)
+    found, said, _ = scanned(animals, tmp_path / "run", VectorOptions())
+    assert found == []  # pictures that show nothing of their class
+    assert "cannot be" in said
     path = own_vectors(tmp_path / "v.parquet", animals, ("cat/00.png",))
-    again = scanning.scan(
-        open_source([str(animals)]), tmp_path / "run", jobs=1,
-        vectors=VectorOptions(embeddings=path),
-    )  # fmt: skip
-    assert (again.measured, again.unchanged) == (0, False)
-    same = scanning.scan(
-        open_source([str(animals)]), tmp_path / "run", jobs=1,
-        vectors=VectorOptions(embeddings=path),
-    )  # fmt: skip
-    assert same.unchanged
+    options = VectorOptions(embeddings=path)
+    again, same = (
+        scanning.scan(open_source([str(animals)]), tmp_path / "run", jobs=1, vectors=options)
+        for _ in range(2)
+    )
+    assert (again.measured, again.unchanged, same.unchanged) == (0, False, True)
 
 
 def test_own_probabilities_and_a_class_without_column(animals: Path, tmp_path: Path) -> None:
@@ -127,7 +125,7 @@ def test_five_pictures_and_a_single_class(tmp_path: Path) -> None:
 def test_of_many_labels_of_many_classes_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.repeat([0, 1, -1, 2], [600, 300, 50, 11])
     assert draw_judged(labels, 3, 10)[1] == 0
-    monkeypatch.setattr(labelled, "MOST_CELLS", 911)
+    monkeypatch.setattr(label_tables, "MOST_CELLS", 911)
     drawn, left = draw_judged(labels, 3, 10)
     kept = np.bincount(drawn[drawn >= 0], minlength=3)
     assert kept.tolist() == [200, 100, 10]  # a third of each, but ten
@@ -136,19 +134,26 @@ def test_of_many_labels_of_many_classes_some_are_drawn(monkeypatch: pytest.Monke
     assert (drawn[labels < 0] == -1).all()
 
 
-def test_what_was_not_drawn_is_said(
-    animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(labelled, "MOST_CELLS", 3 * 60)
-    _, said, facts = scanned(animals, tmp_path / "run", VectorOptions())
-    assert 50 <= int(facts["judged"]) <= 60
-    assert f"{int(facts['not_drawn']):,} more were not drawn" in said
+def rows(n: int) -> pl.DataFrame:
+    """So many pictures of three classes by turns, as `relate_labels` reads them."""
+    names = [f"{i:04d}" for i in range(n)]
+    schema = {"representative": pl.String, "group_keys": pl.List(pl.String)}
+    frame = pl.DataFrame({"pixel_hash": names, "labels": [[CLASSES[i % 3]] for i in range(n)]})
+    return frame.with_columns(*(pl.lit(None, t).alias(name) for name, t in schema.items()))
 
 
-def test_more_classes_than_memory_is_for_cannot_be_told(
-    animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(labelled, "MOST_CLASSES", 2)
-    found, said, _ = scanned(animals, tmp_path / "run", VectorOptions())
-    assert found == []
-    assert "cannot be told: 3 classes are more than the 2" in said
+def test_what_was_not_drawn_is_counted_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(label_tables, "MOST_CELLS", 3 * 60)
+    known = label_tables.label_pictures(rows(90), np.zeros(90, bool))
+    assert int((known.labels >= 0).sum()) == 60
+    assert known.not_drawn == 30
+    facts = replace(FACTS, not_drawn=known.not_drawn).rows()
+    check = all_checks()["LABEL006"]
+    with case_store(Case("some were drawn", [], tables={"label_facts": facts})) as store:
+        assert "30 more were not drawn" in check.completeness(store, make_params(check, {}))
+
+
+def test_more_classes_than_memory_is_for_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(label_tables, "MOST_CLASSES", 2)
+    reason = label_tables.label_pictures(rows(90), np.zeros(90, bool)).reason
+    assert reason.startswith("3 classes are more than the 2 that memory is for")

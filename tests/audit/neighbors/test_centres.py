@@ -9,8 +9,8 @@ import pytest
 from audit.neighbors.centres import find_same_centres
 from audit.neighbors.overlap import search_against
 from audit.neighbors.search import SearchOptions, find_near_duplicates
-from audit.neighbors.signatures import make_signature, stack_signatures
 from audit.neighbors.synthetic import FRAMES, make_duplicate
+from audit.picture.signatures import make_signature, stack_signatures
 
 
 def found_pairs(pictures: list[np.ndarray]) -> set[tuple[int, int]]:
@@ -42,7 +42,7 @@ def test_framed_copies_are_found_and_strangers_in_the_same_frame_are_not(
     copies = [make_duplicate(scene, kind, np.random.default_rng(1)) for scene in scenes[:20]]
     called = found_pairs([*scenes, *copies])
     wanted = {(k, len(scenes) + k) for k in range(20)}
-    # drawn grain is finer than a signature shows; benchmarks/soft_frames.py has real pictures
+    # drawn grain is finer than a signature shows; near_duplicates.py frames has real pictures
     assert len(called & wanted) >= 12
     assert not called - wanted
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from audit.neighbors.dense import find_nearest, find_nearest_in, similarity_table
 from audit.neighbors.descriptor import compare_orientations, describe
 from audit.neighbors.orientations import ORIENTATIONS, orient
-from audit.neighbors.signatures import SIGNATURE_DTYPE, make_signature, stack_signatures
+from audit.picture.signatures import SIGNATURE_DTYPE, make_signature, stack_signatures
 
 
 def random_table(seed: int, n: int) -> np.ndarray:
@@ -59,7 +59,7 @@ def brute(table: np.ndarray) -> np.ndarray:
     return compare_orientations(d[first], d[second]).max(axis=1).reshape(n, n)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000), n=st.integers(2, 60), k=st.integers(1, 12))
 def test_the_exact_search_is_exact(seed: int, n: int, k: int) -> None:
     table = random_table(seed, n)
@@ -71,7 +71,6 @@ def test_the_exact_search_is_exact(seed: int, n: int, k: int) -> None:
     assert (found.index[:, m:] == -1).all()
     assert (found.index != np.arange(n)[:, None]).all()
     assert found.exact
-    assert found.compared_pairs == n * (n - 1) // 2
 
 
 @pytest.mark.slow
@@ -93,7 +92,6 @@ def test_the_approximate_search_measures_its_recall_and_finds_copies() -> None:
     assert not found.exact
     assert 0.0 < found.recall < 1.0
     assert found.sample == 500
-    assert found.compared_pairs < 1800 * 1799 // 2
     hit = (found.index[:300] == np.arange(1500, 1800)[:, None]).any(axis=1)
     assert hit.mean() > 0.97
 

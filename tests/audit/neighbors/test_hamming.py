@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from audit.neighbors.hamming import find_code_pairs, find_cross_pairs
@@ -22,25 +22,28 @@ def clustered(seed: int, n: int, flips: int) -> np.ndarray:
 
 
 def brute(codes: np.ndarray, radius: int) -> tuple[np.ndarray, np.ndarray]:
+    """All pairs of the first rows of each code, and each other row with the first of its code."""
     apart = np.bitwise_count(codes[:, None] ^ codes[None])
-    first, second = np.nonzero(np.triu(apart <= radius, 1))
+    lead = np.isin(np.arange(len(codes)), np.unique(codes, return_index=True)[1])
+    first, second = np.nonzero(np.triu(apart <= radius, 1) & lead[:, None] & (lead | (apart == 0)))
     return np.stack([first, second], 1), apart[first, second]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", ["brute", "chunks"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
+@example(seed=0, n=0, flips=0, radius=10)
+@example(seed=0, n=1, flips=0, radius=10)
 @given(
     seed=st.integers(0, 10**6),
-    n=st.integers(1, 400),
+    n=st.integers(0, 400),
     flips=st.integers(0, 14),
     radius=st.integers(0, 16),
 )
 def test_every_pair_is_found_once(plan: str, seed: int, n: int, flips: int, radius: int) -> None:
     codes = clustered(seed, n, flips)
     wanted, apart = brute(codes, radius)
-    found = find_code_pairs(codes, radius, plan=plan)
-    rows, distance = found.rows()
+    rows, distance = find_code_pairs(codes, radius, plan=plan).rows()
     assert rows.tolist() == wanted.tolist()
     assert distance.tolist() == apart.tolist()
 
@@ -63,15 +66,14 @@ def test_more_hits_than_a_buffer_holds() -> None:
 
 def test_equal_codes_chain_to_the_first_without_squaring() -> None:
     codes = np.array([7] * 1000 + [5, 0xFFFF], np.uint64)
-    found = find_code_pairs(codes, 1)
-    rows, distance = found.rows(chain_equal=True)
+    rows, distance = find_code_pairs(codes, 1).rows()
     assert len(rows) == 999 + 1
     assert rows[:999, 0].tolist() == [0] * 999
     assert rows.tolist().count([0, 1000]) == 1
     assert distance.max() == 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 200), radius=st.integers(0, 12))
 def test_queries_against_a_library(seed: int, n: int, radius: int) -> None:
     codes = clustered(seed, 2 * n, 6)
@@ -90,11 +92,6 @@ def test_the_order_of_rows_does_not_matter() -> None:
         frozenset(order[list(p)].tolist()) for p in find_code_pairs(codes[order], 8).rows()[0]
     }
     assert straight == shuffled
-
-
-def test_nothing_to_compare() -> None:
-    assert len(find_code_pairs(np.zeros(0, np.uint64), 10).rows()[0]) == 0
-    assert len(find_code_pairs(np.zeros(1, np.uint64), 10).rows()[0]) == 0
 
 
 def test_a_radius_out_of_range_says_what_to_give() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from audit.neighbors.descriptor import describe
 from audit.neighbors.inspection import FullSizeCheck, check_full_size
-from audit.neighbors.signatures import make_signature, stack_signatures
 from audit.neighbors.synthetic import make_duplicate
 from audit.neighbors.verification import verify
+from audit.picture.signatures import make_signature, stack_signatures
 
 
 def check_both(first: np.ndarray, second: np.ndarray) -> FullSizeCheck:
@@ -73,8 +73,6 @@ def test_plain_pictures_are_left_to_the_thumbnails() -> None:
 
 
 def test_the_same_answer_every_time(scene: Callable[..., np.ndarray]) -> None:
-    first, second = (
-        scene(1, 192, 256),
-        make_duplicate(scene(1, 192, 256), "crop_80", np.random.default_rng(0)),
-    )
+    first = scene(1, 192, 256)
+    second = make_duplicate(first, "crop_80", np.random.default_rng(0))
     assert check_full_size(first, second) == check_full_size(first, second)

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from audit.neighbors.overlap import search_against
-from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
-from audit.neighbors.signatures import make_signature, stack_signatures
 from audit.neighbors.synthetic import make_duplicate
+from audit.picture.signatures import make_signature, stack_signatures
 
 CHANGES = ("jpeg_50", "mirror", "crop_90")
 
@@ -21,19 +20,22 @@ def key(picture: np.ndarray) -> bytes:
     return hashlib.blake2b(picture.tobytes(), digest_size=16).digest()
 
 
-def mean_hash(picture: np.ndarray) -> int:
+def mean_hash(signature: np.void) -> int:
     """A 64-bit hash is all the search asks for; this one is enough here."""
-    small = make_signature(picture)["grey"].reshape(8, 4, 8, 4).mean(axis=(1, 3)).ravel()
+    small = signature["grey"].reshape(8, 4, 8, 4).mean(axis=(1, 3)).ravel()
     return int("".join("1" if v > np.median(small) else "0" for v in small), 2)
 
 
-def search(pictures: list[np.ndarray], check: bool = True, **options: object) -> Relation:
+def signed(pictures: list[np.ndarray]) -> tuple[np.ndarray, list[bytes], np.ndarray]:
+    """Signatures, keys and hashes of pictures: what is searched."""
+    table = stack_signatures([make_signature(p) for p in pictures])
+    return table, [key(p) for p in pictures], np.array([mean_hash(s) for s in table], np.uint64)
+
+
+def search(pictures: list[np.ndarray], **options: object) -> Relation:
+    """Search with the pictures at hand; see `SearchOptions`."""
     return find_near_duplicates(
-        stack_signatures([make_signature(p) for p in pictures]),
-        [key(p) for p in pictures],
-        np.array([mean_hash(p) for p in pictures], np.uint64),
-        options=SearchOptions(**options),  # type: ignore[arg-type]
-        open_picture=(lambda row: pictures[row]) if check else None,
+        *signed(pictures), options=SearchOptions(**options), open_picture=pictures.__getitem__
     )
 
 
@@ -46,6 +48,17 @@ def families(scenes: list[np.ndarray]) -> list[np.ndarray]:
     return out
 
 
+@pytest.fixture(scope="module")
+def known(families: list[np.ndarray]) -> tuple[np.ndarray, list[bytes], np.ndarray]:
+    return signed(families)
+
+
+@pytest.fixture(scope="module")
+def found(families: list[np.ndarray]) -> Relation:
+    """What the search finds in the families."""
+    return search(families)
+
+
 def member_keys(relation: Relation, pictures: list[np.ndarray]) -> set[frozenset[bytes]]:
     return {
         frozenset(key(pictures[m]) for m in group.members) for group in relation.grouping.groups
@@ -53,8 +66,7 @@ def member_keys(relation: Relation, pictures: list[np.ndarray]) -> set[frozenset
 
 
 @pytest.mark.slow
-def test_families_of_duplicates_are_the_groups(families: list[np.ndarray]) -> None:
-    found = search(families)
+def test_families_of_duplicates_are_the_groups(families: list[np.ndarray], found: Relation) -> None:
     wanted = {
         frozenset(key(families[m]) for m in (k, 30 + 3 * k, 31 + 3 * k, 32 + 3 * k))
         for k in range(10)
@@ -64,28 +76,28 @@ def test_families_of_duplicates_are_the_groups(families: list[np.ndarray]) -> No
 
 
 @pytest.mark.slow
-def test_shuffling_the_input_changes_nothing(families: list[np.ndarray]) -> None:
+def test_shuffling_the_input_changes_nothing(families: list[np.ndarray], found: Relation) -> None:
     order = np.random.default_rng(3).permutation(len(families))
     shuffled = [families[k] for k in order]
-    one, other = search(families), search(shuffled)
-    assert member_keys(one, families) == member_keys(other, shuffled)
+    other = search(shuffled)
+    assert member_keys(found, families) == member_keys(other, shuffled)
     pairs = [
         {
             (frozenset((key(p[a]), key(p[b]))), round(float(s), 9))
             for (a, b), s in zip(r.pairs.pairs, r.pairs.score, strict=True)
         }
-        for r, p in ((one, families), (other, shuffled))
+        for r, p in ((found, families), (other, shuffled))
     ]
     assert pairs[0] == pairs[1]
-    assert one.completeness == other.completeness
+    assert found.completeness == other.completeness
 
 
 @pytest.mark.slow
 def test_a_stranger_changes_no_group(
-    families: list[np.ndarray], scene: Callable[..., np.ndarray]
+    families: list[np.ndarray], found: Relation, scene: Callable[..., np.ndarray]
 ) -> None:
     more = [*families, scene(777)]
-    assert member_keys(search(families), families) == member_keys(search(more), more)
+    assert member_keys(found, families) == member_keys(search(more), more)
 
 
 @pytest.mark.slow
@@ -100,71 +112,46 @@ def test_flat_pictures_are_left_out_and_counted(families: list[np.ndarray]) -> N
 
 @pytest.mark.slow
 def test_checks_are_bounded_and_counted(families: list[np.ndarray]) -> None:
-    free = search(families, uncertainty_band=50.0, nearest=3)
-    bound = search(families, uncertainty_band=50.0, nearest=3, rechecks=2)
+    options = {"uncertainty_band": 50.0, "nearest": 3, "synthetic_sources": 0}
+    free, bound = search(families, **options), search(families, **options, rechecks=2)
     assert free.completeness.rechecks == free.completeness.rechecks_wanted > 2
     assert bound.completeness.rechecks == 2
     assert "uncertain enough for one" in " ".join(bound.completeness.sentences())
 
 
 @pytest.mark.slow
-def test_without_the_files_there_are_no_checks(families: list[np.ndarray]) -> None:
-    found = search(families, check=False)
-    assert found.completeness.rechecks == 0
-    assert not found.verified_full_size.any()
-
-
-@pytest.mark.slow
-def test_an_unreadable_file_is_decided_by_its_signature(families: list[np.ndarray]) -> None:
-    table = stack_signatures([make_signature(p) for p in families])
-    hashes = np.array([mean_hash(p) for p in families], np.uint64)
-    found = find_near_duplicates(
-        table,
-        [key(p) for p in families],
-        hashes,
-        options=SearchOptions(uncertainty_band=50.0),
-        open_picture=lambda row: None,
+def test_without_the_files_signatures_decide_alone(known: tuple) -> None:
+    alone = find_near_duplicates(*known)
+    assert alone.completeness.rechecks == 0
+    unread = find_near_duplicates(
+        *known, options=SearchOptions(uncertainty_band=50.0), open_picture=lambda row: None
     )
-    assert len(found.grouping.groups) == 10
-    assert not found.verified_full_size.any()
+    for one in (alone, unread):
+        assert len(one.grouping.groups) == 10
+        assert not one.verified_full_size.any()
 
 
 @pytest.mark.slow
-def test_a_decided_pair_is_not_opened_again(families: list[np.ndarray]) -> None:
+def test_a_decided_pair_is_not_opened_again(families: list[np.ndarray], known: tuple) -> None:
     opened: list[int] = []
 
     def opener(row: int) -> np.ndarray:
         opened.append(row)
         return families[row]
 
-    table = stack_signatures([make_signature(p) for p in families])
-    keys = [key(p) for p in families]
-    hashes = np.array([mean_hash(p) for p in families], np.uint64)
     options = SearchOptions(uncertainty_band=50.0, nearest=3, synthetic_sources=0)
-    first = find_near_duplicates(table, keys, hashes, options=options, open_picture=opener)
+    first = find_near_duplicates(*known, options=options, open_picture=opener)
     assert opened
     opened.clear()
-    again = find_near_duplicates(
-        table,
-        keys,
-        hashes,
-        options=options,
-        open_picture=opener,
-        known=first.cache,
-    )
+    again = find_near_duplicates(*known, options=options, open_picture=opener, known=first.cache)
     assert not opened
     assert again.pairs.pairs.tolist() == first.pairs.pairs.tolist()
 
 
 @pytest.mark.slow
-def test_a_rejected_pair_is_not_aligned_again(families: list[np.ndarray]) -> None:
-    def search(known: PairCache | None) -> Relation:
-        hashes = np.array([mean_hash(p) for p in families], np.uint64)
-        table = stack_signatures([make_signature(p) for p in families])
-        return find_near_duplicates(table, [key(p) for p in families], hashes, known=known)
-
-    first = search(None)
-    again = search(first.cache)
+def test_a_rejected_pair_is_not_aligned_again(known: tuple) -> None:
+    first = find_near_duplicates(*known)
+    again = find_near_duplicates(*known, known=first.cache)
     assert 0 < len(first.cache.rejected_pairs) <= first.completeness.verified_pairs
     assert first.completeness.rejected_before == 0
     assert again.completeness.rejected_before == len(first.cache.rejected_pairs)
@@ -177,42 +164,27 @@ def test_a_rejected_pair_is_not_aligned_again(families: list[np.ndarray]) -> Non
 
 @pytest.mark.slow
 def test_the_recall_to_expect_comes_from_pictures_of_the_set(families: list[np.ndarray]) -> None:
-    table = stack_signatures([make_signature(p) for p in families])
-    hashes = np.array([mean_hash(p) for p in families], np.uint64)
-    found = find_near_duplicates(
-        table,
-        [key(p) for p in families],
-        hashes,
-        options=SearchOptions(synthetic_sources=3),
-        open_picture=lambda row: families[row],
-    )
-    assert found.calibration.synthetic_copies == 3 * len(found.calibration.recall)
-    assert 0.5 < found.calibration.overall_recall <= 1.0
-    assert "Expected recall on synthetic copies" in found.calibration.sentences()[-1]
+    expected = search(families, synthetic_sources=3).calibration
+    assert expected.synthetic_copies == 3 * len(expected.recall)
+    assert 0.5 < expected.overall_recall <= 1.0
+    assert "Expected recall on synthetic copies" in expected.sentences()[-1]
 
 
 @pytest.mark.slow
-def test_progress_goes_from_none_to_all(families: list[np.ndarray]) -> None:
+def test_progress_goes_from_none_to_all(known: tuple) -> None:
     shares: list[float] = []
-    find_near_duplicates(
-        stack_signatures([make_signature(p) for p in families]),
-        [key(p) for p in families],
-        np.array([mean_hash(p) for p in families], np.uint64),
-        advance=shares.append,
-    )
+    find_near_duplicates(*known, advance=shares.append)
     assert shares == sorted(shares)
     assert 0 < shares[0] < shares[-1] <= 1
 
 
 @pytest.mark.slow
-def test_the_radius_shrinks_rather_than_flood(families: list[np.ndarray]) -> None:
-    n = len(families)
-    found = find_near_duplicates(
-        stack_signatures([make_signature(p) for p in families]),
-        [key(p) for p in families],
-        np.arange(n, dtype=np.uint64),  # every hash within 6 bits of every other
-        options=SearchOptions(hash_pairs_per_image=2),
-    )
+def test_the_radius_shrinks_rather_than_flood(known: tuple) -> None:
+    table, keys, _ = known
+    n = len(table)
+    # every hash is within 6 bits of every other
+    options = SearchOptions(hash_pairs_per_image=2)
+    found = find_near_duplicates(table, keys, np.arange(n, dtype=np.uint64), options=options)
     assert found.completeness.radius < 6
     assert found.completeness.hash_pairs <= 2 * n
     assert len(found.grouping.groups) == 10
@@ -230,20 +202,13 @@ def test_new_images_are_found_in_a_library(scenes: list[np.ndarray]) -> None:
     library = scenes[:40]
     new = [make_duplicate(scenes[k], "crop_90", np.random.default_rng(k)) for k in range(10)]
     new += scenes[50:60]
-    asked = [new, library]
-    tables = [stack_signatures([make_signature(p) for p in part]) for part in asked]
-    keys = [[key(p) for p in part] for part in asked]
-    hashes = [np.array([mean_hash(p) for p in part], np.uint64) for part in asked]
-    found = search_against(*tables, *keys, *hashes, -1.5)
+    # the tables of both, the keys of both, the hashes of both
+    asked = [part for both in zip(signed(new), signed(library), strict=True) for part in both]
+    found = search_against(*asked, -1.5)
     assert found.pairs.pairs.tolist() == [[k, k] for k in range(10)]
     checked = search_against(
-        *tables,
-        *keys,
-        *hashes,
-        -1.5,
-        options=SearchOptions(uncertainty_band=50.0),
-        open_new=lambda k: new[k],
-        open_library=lambda k: library[k],
-    )
+        *asked, -1.5, options=SearchOptions(uncertainty_band=50.0),
+        open_new=new.__getitem__, open_library=library.__getitem__,
+    )  # fmt: skip
     assert checked.pairs.pairs.tolist() == found.pairs.pairs.tolist()
     assert checked.completeness.rechecks > 0

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.neighbors.signatures import GREY_SIDE, make_signature, stack_signatures
+from audit.neighbors.candidates import find_turned_pairs, hash_orientations
 from audit.neighbors.synthetic import make_duplicate
-from audit.neighbors.turned import find_turned_pairs, hash_orientations
+from audit.picture.signatures import GREY_SIDE, make_signature, stack_signatures
 
 
 def table_of_grey(*thumbnails: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -10,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.neighbors.descriptor import describe
-from audit.neighbors.signatures import SIGNATURE_DTYPE, make_signature, stack_signatures
 from audit.neighbors.synthetic import TRANSFORMATIONS, make_duplicate
-from audit.neighbors.transformation import describe_pair
+from audit.neighbors.transformation import PairTransformation, describe_pair
 from audit.neighbors.verification import NO_MATCH, key_ranks, verify
+from audit.picture.signatures import SIGNATURE_DTYPE, make_signature, stack_signatures
 
 HARD = {"crop_80", "caption"}
 
@@ -39,7 +40,7 @@ def test_strangers_are_not_taken_for_copies(scenes: list[np.ndarray]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10**6))
 def test_symmetric_to_the_last_bit(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -73,6 +74,18 @@ def test_no_pairs_is_no_error(scenes: list[np.ndarray]) -> None:
     assert len(empty.score) == 0
 
 
+def described(
+    scenes: list[np.ndarray], name: str, flipped: bool = False
+) -> Iterator[PairTransformation]:
+    """What is said of pictures beside their changed copies; `flipped`: the copy is the template."""
+    for k, picture in enumerate(scenes):
+        changed = make_duplicate(picture, name, np.random.default_rng(k))
+        table = stack_signatures([make_signature(picture), make_signature(changed)])
+        ranks = np.array([1, 0] if flipped else [0, 1])
+        verified = verify(table, describe(table), np.array([[0, 1]]), ranks)
+        yield describe_pair(table[0], table[1], verified, 0)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -91,25 +104,13 @@ def test_no_pairs_is_no_error(scenes: list[np.ndarray]) -> None:
 def test_the_change_is_put_into_words(
     name: str, words: str, flipped: bool, scenes: list[np.ndarray]
 ) -> None:
-    said = 0
-    for k, picture in enumerate(scenes[:10]):
-        changed = make_duplicate(picture, name, np.random.default_rng(k))
-        table = stack_signatures([make_signature(picture), make_signature(changed)])
-        # whichever of the two is the template, the words go from the first to the second
-        ranks = np.array([1, 0] if flipped else [0, 1])
-        verified = verify(table, describe(table), np.array([[0, 1]]), ranks)
-        said += words in describe_pair(table[0], table[1], verified, 0).words
-    assert said >= 8
+    # whichever of the two is the template, the words go from the first to the second
+    said = [words in change.words for change in described(scenes[:10], name, flipped)]
+    assert sum(said) >= 8
 
 
 def test_amounts_are_about_right(scenes: list[np.ndarray]) -> None:
-    kept, turned = [], []
-    for k, picture in enumerate(scenes[:12]):
-        for name, out in (("crop_80", kept), ("rotate_3", turned)):
-            changed = make_duplicate(picture, name, np.random.default_rng(k))
-            table = stack_signatures([make_signature(picture), make_signature(changed)])
-            verified = verify(table, describe(table), np.array([[0, 1]]), np.array([0, 1]))
-            change = describe_pair(table[0], table[1], verified, 0)
-            out.append(change.share_kept if name == "crop_80" else abs(change.rotation))
+    kept = [change.share_kept for change in described(scenes[:12], "crop_80")]
+    turned = [abs(change.rotation) for change in described(scenes[:12], "rotate_3")]
     assert abs(np.median(kept) - 0.8) < 0.02
     assert abs(np.median(turned) - 3.0) < 0.5

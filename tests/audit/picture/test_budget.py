@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from audit.picture.budget import decode_memory
 from audit.picture.decode import Limits, decode_picture
+from audit.picture.header import decode_memory
 from tests.conftest import ROOT, picture
 
 WIDTH, HEIGHT = 3000, 2000

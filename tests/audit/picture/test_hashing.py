@@ -24,7 +24,7 @@ def assert_equal_to_imagehash(luma: np.ndarray) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     width=st.integers(1, 400), height=st.integers(1, 400), seed=st.integers(0, 2**32 - 1),
     kind=st.sampled_from(["noise", "flat", "ramp", "halves"]),

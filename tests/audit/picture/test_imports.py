@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from audit.neighbors.kernels.compiled import FirstCallKernel, compiled_on_first_call
+from audit.machine.compiled import FirstCallKernel, compiled_on_first_call
 
 
 @pytest.mark.slow
@@ -25,9 +25,9 @@ def test_measuring_pictures_loads_no_scipy() -> None:
     # every worker would pay for it: twice what all its kernels take
     code = """
 import sys, numpy as np
-from audit.picture.measure import _warm_up
+from audit.picture.measure import warm_up
 from audit.picture.hashing import hashes
-_warm_up()
+warm_up()
 assert hashes(np.full((40, 50), 7, np.uint8))["phash"] == 1 << 63
 print([m for m in ("scipy.linalg", "scipy.fft", "scipy.special") if m in sys.modules])
 """

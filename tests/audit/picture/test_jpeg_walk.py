@@ -11,15 +11,14 @@ import pytest
 from PIL import Image
 from simplejpeg import encode_jpeg
 
-from audit import scanning
 from audit.checking.config import load_config
 from audit.checks.file_hidden_damage import HiddenDamage
 from audit.errors import UsageError
 from audit.picture.decode import Limits, decode_picture
-from audit.picture.jpeg_shift import shift_evidence
-from audit.picture.jpeg_walk import count_faults, read_scan
+from audit.picture.jpeg_walk import count_faults, read_scan, shift_evidence
 from audit.picture.pixels import Pixels
 from audit.run import generations
+from audit.scanning import scanning
 from audit.sources import open_source
 
 LEAST = HiddenDamage.Params().min_jpeg_shift

@@ -11,13 +11,13 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from audit import scanning
 from audit.checking.config import Config, load_config
 from audit.errors import UsageError
-from audit.measuring import Progress
 from audit.picture.features import feature_picture
-from audit.picture.library_hashes import COMPARABLE_HASHES, LIBRARY_HASHES, compute_library_hashes
+from audit.picture.hashing import COMPARABLE_HASHES, LIBRARY_HASHES, compute_library_hashes
 from audit.run.generations import open_run
+from audit.scanning import scanning
+from audit.scanning.measuring import Progress
 from audit.sources import open_source
 from tests.conftest import picture
 
@@ -80,11 +80,14 @@ def test_a_scan_that_was_stopped_goes_on_with_other_hashes(tree: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_file_without_a_picture_has_null_hashes(tree: Path, tmp_path: Path) -> None:
-    (tree / "train/cat/broken.jpg").write_bytes(b"no picture")
-    scan(tree, tmp_path / "run", *ALL)
+def test_a_file_without_a_picture_has_null_hashes(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "broken.jpg").write_bytes(b"no picture")
+    Image.fromarray(picture(1, 40, 30)).save(folder / "whole.png")
+    scan(folder, tmp_path / "run", *ALL)
     with open_run(tmp_path / "run") as store:
-        row = store.query("SELECT * FROM images WHERE id = 'train/cat/broken.jpg'")
+        row = store.query("SELECT * FROM images WHERE id = 'broken.jpg'")
     assert row.select(ALL).null_count().sum_horizontal().item() == len(ALL)
 
 
@@ -106,7 +109,7 @@ def test_close_pairs_of_a_further_hash_are_candidates(tree: Path, tmp_path: Path
 
 @pytest.mark.slow
 def test_every_feature_is_exported(tree: Path, tmp_path: Path) -> None:
-    from audit.review import export
+    from audit.exports import export
 
     scan(tree, tmp_path / "run", "whash")
     target = tmp_path / "scores.parquet"

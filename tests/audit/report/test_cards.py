@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from audit import scanning
 from audit.errors import RunError, UsageError
-from audit.report.file_card import Rank, make_file_card
-from audit.report.file_card_text import card_text
+from audit.report.file_card import Rank, card_text, make_file_card
 from audit.run.generations import open_run
+from audit.scanning import scanning
 from audit.sources import open_source
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ from audit.cli.main import app
 from audit.records import FailedPart
 from audit.report import Report, collect_report, render, stream_findings
 from audit.report.contents import ExpectationOutcome
-from audit.report.sarif import to_sarif
+from audit.report.documents import to_sarif
 from tests.audit.reviewed import made_hash, made_run
 
 HOSTILE = "train/<cat> & \x1b[31m\ufffe\udcff'\"]]>.jpg"

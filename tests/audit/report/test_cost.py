@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 import audit
 from audit.cli.main import app
+from audit.decisions.label_sample import draw_labels, share_of_sample
 from audit.errors import UsageError
 from audit.report import collect_report, render
 from audit.report.cost import Cost, leaked_cost, mislabelled_cost, overstatement, repeated_cost
-from audit.review.label_sample import draw_labels, share_of_sample
 from tests.audit.reviewed import findings, made_hash, made_run
 
 CODES = ["DUP", "SPLIT001"]
@@ -60,7 +60,7 @@ def test_wrong_labels_set_a_ceiling_where_their_share_has_an_interval() -> None:
     assert "would reach an accuracy of 96.0% on test" in cost.message
     (cost,) = mislabelled_cost("test", 7, None, Path("my run"))
     assert cost.numbers["ceiling"] is None
-    assert "cannot be told" in cost.message
+    assert "Suspicion alone does not give the accuracy" in cost.message
     assert "`audit labels 'my run' --draw 200" in cost.message
     assert not list(mislabelled_cost("test", 0, None, Path("run")))
 

@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 from audit.browse import findings as browse
 from audit.browse.findings import FindingFilter
 from audit.cli.main import app
+from audit.decisions import decisions
 from audit.records import Action, Finding, Severity
 from audit.report import Report, ReportedFinding, collect_report, to_json, to_text
-from audit.report.document import TOLD_WHOLE
+from audit.report.documents import TOLD_WHOLE
 from audit.report.html_page import to_html
 from audit.report.markdown import to_markdown
 from audit.report.thumbnails import make_thumbnails
-from audit.review import decisions
 from audit.run import generations
 from tests.audit.report.test_report import Page, built_run, finding, sample
 

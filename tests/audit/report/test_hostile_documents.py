@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -21,13 +20,14 @@ import pytest
 from markdown_it import MarkdownIt
 from PIL import Image
 
-from audit import scanning
-from audit.pairs.overlap import Match
+from audit.exports.export import export_tables
+from audit.neighbors.pairs.overlap import Match
 from audit.report import FORMATS, collect_report, write_report
-from audit.review.export import export_tables
+from audit.scanning import scanning
 from audit.sources import open_source
-from tests.browser.app import FLAGS, chromium
-from tests.browser.nasty import LABEL, NAME
+from tests.audit.report.test_report import Page
+from tests.browser.app import FLAGS, chromium, without_chromium
+from tests.browser.conftest import LABEL, NAME
 from tests.conftest import ROOT, picture
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,6 @@ NAMES = (
     "line\nbreak\t\u2028.jpg",
 )
 RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-VOID = {"meta", "img", "br", "hr", "link", "input", "rect", "line", "path", "circle"}
 # RFC 3986: only these characters, and a per cent sign only before two hexadecimal digits.
 URI = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*")
 
@@ -100,7 +99,7 @@ def test_the_json_report_is_what_is_documented(documents: dict[str, str]) -> Non
     assert set(document["dataset"]) == dataset
     assert document["findings"]
     for finding in document["findings"]:
-        assert set(finding) | {"fold"} == of_finding
+        assert set(finding) | {"fold", "same_as"} == of_finding
     named = {one for f in document["findings"] for one in f["sample_ids"]}
     assert any(one.endswith(f"/{NAMES[1]}") for one in named)
     assert not documents["json"].isprintable()  # the line breaks between findings, ...
@@ -113,26 +112,6 @@ def test_the_json_report_is_what_is_documented(documents: dict[str, str]) -> Non
 def locations(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for one in (*result["locations"], *result.get("relatedLocations", ())):
         yield one["physicalLocation"]["artifactLocation"]
-
-
-def test_the_sarif_log_keeps_the_rules_of_the_standard(documents: dict[str, str]) -> None:
-    log = json.loads(documents["sarif"])
-    assert log["version"] == "2.1.0"
-    assert urlsplit(log["$schema"]).scheme == "https"
-    (run,) = log["runs"]
-    rules = run["tool"]["driver"]["rules"]
-    assert run["tool"]["driver"]["name"]
-    assert len({rule["id"] for rule in rules}) == len(rules)
-    artifacts = [json.dumps(one["location"]) for one in run.get("artifacts", ())]
-    assert len(set(artifacts)) == len(artifacts)
-    assert run["results"]
-    for result in run["results"]:
-        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
-        assert result["level"] in ("none", "note", "warning", "error")
-        assert result["message"]["text"]
-        assert result["locations"]
-        for place in locations(result):
-            assert place.get("index", -1) < len(artifacts)
 
 
 def test_every_address_of_the_sarif_log_is_one_and_leads_to_its_file(
@@ -160,44 +139,17 @@ def test_every_address_of_the_sarif_log_is_one_and_leads_to_its_file(
 # ---- the HTML page ----
 
 
-class Page(HTMLParser):
-    """What stands in a page: its tags with attributes, and whether they are balanced."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.unbalanced: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in VOID:
-            return
-        if not self.open or self.open.pop() != tag:
-            self.unbalanced.append(tag)
-
-
 def test_the_html_page_has_nothing_of_the_names(documents: dict[str, str]) -> None:
     page = Page(documents["html"])
-    assert (page.unbalanced, page.open) == ([], [])
-    assert {tag for tag, _ in page.tags}.isdisjoint({"script", "iframe", "object", "form", "b"})
-    for tag, attributes in page.tags:
+    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "iframe", "object", "form", "b"})
+    for tag, attributes in page.elements:
         assert not [name for name in attributes if name.startswith("on")], (tag, attributes)
         for name in ("src", "href", "srcset", "action", "xlink:href", "data"):
             address = attributes.get(name) or "#"
             assert address.startswith(("#", "data:image/")), (tag, name, address)
     (policy,) = [
-        a["content"] or "" for tag, a in page.tags
-        if tag == "meta" and a.get("http-equiv", "") == "Content-Security-Policy"
+        a["content"] or "" for a in page.tags("meta")
+        if a.get("http-equiv", "") == "Content-Security-Policy"
     ]  # fmt: skip
     assert "default-src 'none'" in policy
     assert not re.search(r"script-src|connect-src|https?:|\*|unsafe-eval", policy)
@@ -207,7 +159,6 @@ def test_a_browser_runs_and_fetches_nothing_of_the_page(
     documents: dict[str, str], run: Path
 ) -> None:
     """Also with the policy taken out: it is the second wall, and this tests the first."""
-    pytest.importorskip("playwright.sync_api", reason="no Playwright")
     walls = {"page": documents["html"]}
     walls["bare"] = re.sub(r"<meta http-equiv=[^>]*>", "", documents["html"])
     assert len(walls["bare"]) < len(walls["page"])
@@ -226,7 +177,7 @@ def _open_pages(pages: dict[str, str], folder: Path) -> list[tuple[str, list[str
     seen: list[tuple[str, list[str], str]] = []
     with sync_playwright() as started:
         if (path := chromium(started)) is None:
-            pytest.skip("no Chromium: python -m playwright install chromium")
+            without_chromium()
         opened = started.chromium.launch(executable_path=path, headless=True, args=list(FLAGS))
         for name, text in pages.items():
             file = folder / f"{name}.html"

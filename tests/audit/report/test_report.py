@@ -21,10 +21,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from PIL import Image
 
-from audit import scanning
 from audit.errors import RunError, UsageError
 from audit.picture.features import FEATURE_ROW
-from audit.printable import visible
 from audit.records import Action, Finding, Severity
 from audit.report import (
     FORMATS,
@@ -37,21 +35,23 @@ from audit.report import (
     to_text,
     write_report,
 )
-from audit.report.charts import FEWEST, MOST, class_bars
-from audit.report.html_page import from_markdown, read_resource, shown, to_html
+from audit.report.documents import to_sarif
+from audit.report.html_page import FEWEST, MOST, class_bars, from_markdown, to_html
 from audit.report.markdown import escaped, to_markdown
-from audit.report.sarif import to_sarif
 from audit.report.thumbnails import LONGEST, Thumbnail, make_thumbnails, thumbnails_of
 from audit.report.wording import bytes_text, counted
 from audit.run import generations
 from audit.run.store import Store, findings_table
+from audit.scanning import scanning
 from audit.sources import open_source
 from audit.sources.paths import path_of
+from preflight.pages import read_template, render_page
+from preflight.terminal import visible
 from tests.conftest import ROOT
 
 EVIL = "<script>alert('1')</script>"
 CHECKS = ["DUP001", "FILE001", "FILE002"]
-VOID = {"meta", "img", "br", "hr"}
+VOID = {"meta", "img", "br", "hr", "link", "input"}
 
 
 def photo(path: Path, seed: int, size: tuple[int, int] = (64, 48), **options: Any) -> Path:
@@ -408,9 +408,11 @@ def test_html_does_not_grow_with_the_findings(tmp_path: Path) -> None:
 
 @given(st.text())
 def test_shown_text_stays_text(text: str) -> None:
-    page = Page(f'<p title="{shown(text)}">{shown(text)}</p>')
-    ((tag, attrs),) = page.elements
-    assert (tag, attrs, "".join(page.words)) == ("p", {"title": visible(text)}, visible(text))
+    made = render_page("audit/report/notebook.html", visible, picture=Thumbnail(b"x"), name=text)
+    ((tag, attrs),) = Page(made).elements
+    assert (tag, attrs["alt"], attrs["title"]) == ("img", visible(text), visible(text))
+    unmade = render_page("audit/report/notebook.html", visible, picture=Thumbnail(), name=text)
+    assert "".join(Page(unmade).words).strip() == f"{visible(text)}: ".strip()
 
 
 def test_raw_html_in_a_check_page_stays_text() -> None:
@@ -443,7 +445,9 @@ def _luminance(color: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1])
 def test_both_themes_have_the_contrast_they_promise(theme: int) -> None:
-    part = read_resource("page.css").split("@media (prefers-color-scheme: dark)")[theme]
+    part = read_template("preflight/templates/style.css").split(
+        "@media (prefers-color-scheme: dark)"
+    )[theme]
     colors = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", part))
     pairs = [(ink, ground) for ink in ("ink", "quiet", "info") for ground in ("page", "card")]
     pairs += [(name, f"{name}-soft") for name in ("error", "warning", "info", "good")]
@@ -458,8 +462,8 @@ def test_both_themes_have_the_contrast_they_promise(theme: int) -> None:
 def test_json_is_the_contract(report: Report) -> None:
     document = json.loads("".join(to_json(report)))
     assert list(document) == [
-        "schema", "run", "dataset", "boxes", "summary", "costs", "waived", "failed_checks",
-        "failed_readers", "folds", "findings", "completeness", "timing",
+        "schema", "run", "dataset", "boxes", "summary", "do_first", "costs", "waived",
+        "failed_checks", "failed_readers", "folds", "findings", "completeness", "timing",
     ]  # fmt: skip
     assert document["schema"] == "audit-report/1"
     assert document["summary"] == report.summary

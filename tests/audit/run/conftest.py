@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from audit.decisions.decisions import decide_samples
 from audit.records import Action
-from audit.review.decisions import decide_samples
 from tests.audit.run.scanned import read_index, scan_tree
 from tests.conftest import make_tree
 

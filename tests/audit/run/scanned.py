@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from polars.testing import assert_frame_equal
 
-from audit import scanning
 from audit.checking.config import Config
-from audit.executors import Serial
-from audit.picture.measure import FileJob
+from audit.machine.executors import Serial
+from audit.picture.measure import FileJob, Measurer
 from audit.run.generations import open_run
+from audit.scanning import scanning
 from audit.sources import open_source
 
 TABLES = (
@@ -27,14 +29,19 @@ QUICK = Config(relate={"synthetic_sources": 0})
 
 
 class Watching(Serial):
-    """A serial executor that remembers which files were read."""
+    """A serial executor that remembers which files were read, measured, and opened otherwise."""
 
     def __init__(self) -> None:
         self.read: list[str] = []
+        self.measured: list[str] = []
+        self.shown: list[str] = []
 
     def run(self, work: Any, chunks: Any) -> Iterator[Any]:
         for chunk, result in super().run(work, chunks):
-            self.read += [job.sample_id for job in chunk if isinstance(job, FileJob)]
+            names = [job.sample_id for job in chunk if isinstance(job, FileJob)]
+            self.read += names
+            self.measured += names if isinstance(work, Measurer) else []
+            self.shown += [] if names else chunk
             yield chunk, result
 
 
@@ -60,3 +67,16 @@ def read_index(run: Path, tables: Sequence[str] = TABLES) -> dict[str, pl.DataFr
 def assert_index(run: Path, expected: dict[str, pl.DataFrame]) -> None:
     for name, frame in read_index(run).items():
         assert_frame_equal(frame, expected[name])
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may do anything, so it becomes nobody meanwhile."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)

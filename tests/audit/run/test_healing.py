@@ -7,22 +7,29 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from audit import scanning
-from audit.cli.main import command_line
+from audit.decisions.ledger import Ledger
 from audit.errors import DamagedError, RunError
-from audit.measuring import Progress
-from audit.review.ledger import Ledger
 from audit.run import digests, generations
 from audit.run.generations import MEASUREMENTS, open_run
 from audit.run.healing import heal_run
+from audit.scanning import scanning
+from audit.scanning.measuring import Progress
+from tests.audit.conftest import Command
 from tests.audit.run.conftest import Undisturbed
-from tests.audit.run.scanned import N_FILES, assert_index, read_index, recheck_run, scan_tree
+from tests.audit.run.scanned import (
+    N_FILES,
+    as_nobody,
+    assert_index,
+    read_index,
+    recheck_run,
+    scan_tree,
+)  # fmt: skip
 
 pytestmark = pytest.mark.slow
 FIX = "scan its source again into this run; decisions stay."
@@ -54,8 +61,8 @@ DAMAGES = [empty, truncate, random_header, random_middle]
 LOSSES = [*DAMAGES, Path.unlink]
 
 
-def named(function: Callable[[Path], None]) -> str:
-    return function.__name__
+def named(function: Callable[[Path], None] | None) -> str:
+    return function.__name__ if function else "whole"
 
 
 def stop_at(phase: str) -> Callable[[Progress], None]:
@@ -78,23 +85,17 @@ def interrupted(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFacto
     return run
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=named)
-def test_a_damaged_build_is_thrown_away(
-    damage: Callable[[Path], None], undisturbed: Undisturbed, interrupted: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("damage", [None, *DAMAGES], ids=named)
+def test_a_build_is_gone_on_with_and_a_damaged_one_thrown_away(
+    damage: Callable[[Path], None] | None, undisturbed: Undisturbed, interrupted: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     run = Path(shutil.copytree(interrupted, tmp_path / "run"))
-    damage(run / "building" / MEASUREMENTS)
-    assert len(scan_tree(undisturbed.tree, run)) == N_FILES
+    if damage:
+        damage(run / "building" / MEASUREMENTS)
+    assert len(scan_tree(undisturbed.tree, run)) == (N_FILES if damage else 0)
     assert_index(run, undisturbed.index)
     assert not (run / "building").exists()
-
-
-def test_a_whole_build_is_gone_on_with(
-    undisturbed: Undisturbed, interrupted: Path, tmp_path: Path
-) -> None:
-    run = Path(shutil.copytree(interrupted, tmp_path / "run"))
-    assert scan_tree(undisturbed.tree, run) == []
-    assert_index(run, undisturbed.index)
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "folder for the database"])
@@ -128,27 +129,6 @@ def test_a_build_that_may_not_be_opened_is_kept(
         assert not isinstance(refused.value, DamagedError)
         database.chmod(0o644)
         assert scan_tree(undisturbed.tree, run) == [], "it is all still there"
-
-
-def exit_of(command: Callable[[], None]) -> object:
-    try:
-        command()
-    except SystemExit as stopped:
-        return stopped.code
-    return 0
-
-
-@contextmanager
-def as_nobody() -> Iterator[None]:
-    """Root may do anything, so it becomes nobody meanwhile."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
 
 
 # ---- CURRENT ----
@@ -219,11 +199,16 @@ def test_current_is_not_found_where_no_generation_is_whole(
     assert_index(run, undisturbed.index)
 
 
-def test_a_pointer_of_a_newer_version_is_no_damage(undisturbed: Undisturbed, run: Path) -> None:
-    text = digests.document_text({"schema": 99, "generation": "x", "findings": "y"})
+@pytest.mark.parametrize(
+    ("schema", "said"), [(99, "newer version .*upgrade"), (1, "older version .*a new run")]
+)
+def test_a_pointer_of_another_version_is_no_damage(
+    schema: int, said: str, undisturbed: Undisturbed, run: Path
+) -> None:
+    text = digests.document_text({"schema": schema, "generation": "x", "findings": "y"})
     (run / "CURRENT").write_text(text)
     for use in (open_run, scanning.recheck, lambda run: scan_tree(undisturbed.tree, run)):
-        with pytest.raises(RunError, match=r"newer version .*upgrade"):
+        with pytest.raises(RunError, match=said):
             use(run)
     assert (run / "CURRENT").read_text() == text
 
@@ -282,27 +267,21 @@ def test_damaged_findings_are_made_again_by_scan_and_by_recheck(
         assert generations.require(healed).path.name == "gen-0001"
 
 
-def test_a_removed_generation_gives_way_to_the_one_before(
-    undisturbed: Undisturbed, run: Path, tmp_path: Path
+@pytest.mark.parametrize("damaged", [False, True], ids=["removed", "damaged"])
+def test_a_generation_gives_way_to_the_one_before_a_damaged_one_for_its_rows_only(
+    damaged: bool, undisturbed: Undisturbed, run: Path, tmp_path: Path
 ) -> None:
     tree = Path(shutil.copytree(undisturbed.tree, tmp_path / "pets"))  # other times: all read again
     scan_tree(tree, run)
-    shutil.rmtree(run / "gen-0002")
-    assert_index(run, undisturbed.index)
+    if damaged:
+        truncate(run / "gen-0002" / MEASUREMENTS)
+        for use in (read_index, scanning.recheck):
+            with pytest.raises(RunError, match=FIX):
+                use(run)
+    else:
+        shutil.rmtree(run / "gen-0002")
+        assert_index(run, undisturbed.index)
     assert scan_tree(undisturbed.tree, run) == [], "the rows of the older one are taken over"
-    assert_index(run, undisturbed.index)
-
-
-def test_a_damaged_generation_gives_way_to_an_older_one_for_its_rows_only(
-    undisturbed: Undisturbed, run: Path, tmp_path: Path
-) -> None:
-    tree = Path(shutil.copytree(undisturbed.tree, tmp_path / "pets"))
-    scan_tree(tree, run)
-    truncate(run / "gen-0002" / MEASUREMENTS)
-    for use in (read_index, scanning.recheck):
-        with pytest.raises(RunError, match=FIX):
-            use(run)
-    assert scan_tree(undisturbed.tree, run) == []
     assert_index(run, undisturbed.index)
 
 
@@ -311,10 +290,7 @@ def test_a_damaged_generation_gives_way_to_an_older_one_for_its_rows_only(
 
 @pytest.mark.parametrize("options", [[], ["--no-lock"]], ids=["lock", "no-lock"])
 def test_a_recheck_of_a_read_only_run_is_one_sentence(
-    options: list[str],
-    run: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    options: list[str], run: Path, command: Command
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -322,14 +298,11 @@ def test_a_recheck_of_a_read_only_run_is_one_sentence(
         for path in [copied, *copied.rglob("*")]:
             path.chmod(0o555 if path.is_dir() else 0o444)
         for target in (run, copied):  # the first loads what nobody may not read
-            monkeypatch.setattr("sys.argv", ["audit", "recheck", str(target), *options])
-            capsys.readouterr()
             with as_nobody() if target == copied else nullcontext():
-                stopped = exit_of(command_line)
-        out, err = capsys.readouterr()
+                code, out, err = command("recheck", target, *options)
         for path in [copied, *copied.rglob("*")]:
             path.chmod(0o755)
-    assert (stopped, out) == (2, ""), err
+    assert (code, out) == (2, ""), err
     (line,) = err.strip().splitlines()
     assert str(copied) in line
     assert "Permission denied" in line

@@ -9,7 +9,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from audit.picture.measure import feature_columns
-from audit.run.listing import is_listed_as_before, own_samples, store_samples
+from audit.run.reuse import PREVIOUS, is_listed_as_before, own_samples, store_samples
 from audit.run.store import Store
 
 N, AT_A_TIME = 12_000, 700
@@ -40,7 +40,9 @@ def stored_after(now: pl.DataFrame, previous: Path | None, folder: Path) -> tupl
     with Store.create(folder / "building.duckdb") as store:
         store.create_measurements(feature_columns(()))
         frames = [now[start : start + AT_A_TIME] for start in range(0, len(now), AT_A_TIME)]
-        assert store_samples(store, frames, previous) == len(now)
+        if previous is not None:
+            store.attach(previous, PREVIOUS)
+        assert store_samples(store, frames, compared=previous is not None) == len(now)
         assert_frame_equal(store.query("FROM samples"), now)  # in the order of the source
         same = is_listed_as_before(store)
         n_stored = store.scalar("SELECT count(*) FROM building.main.samples")

@@ -67,11 +67,9 @@ def test_everything_else_is_refused_and_changes_nothing(
     secret.write_text("password\n1234\n")
     before = contents(reviewed_run)
     text = query.format(
-        measurements=generation.measurements,
-        findings=generation.findings,
-        secret=secret,
+        measurements=generation.measurements, findings=generation.findings, secret=secret,
         outside=outside,
-    )
+    )  # fmt: skip
     with open_for_users(reviewed_run) as store, pytest.raises(UsageError, match="The SQL failed"):
         store.user_query(text)
     assert contents(reviewed_run) == before

@@ -6,30 +6,28 @@ import json
 import os
 import random
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from audit import scanning
 from audit.browse.images import Card
-from audit.browse.thumbnails import FOLDER, ThumbnailCache, read_stored
-from audit.cli.main import command_line
+from audit.browse.pictures import FOLDER, ThumbnailCache, read_stored
+from audit.decisions.ledger import LEDGER, Ledger
 from audit.errors import LockedError, RunError
-from audit.executors import Serial
-from audit.measuring import Progress
-from audit.review.ledger import LEDGER, Ledger
+from audit.machine.executors import Serial
 from audit.run.digests import write_document
 from audit.run.generations import MEASUREMENTS, open_run
 from audit.run.writer_lock import hold_run
+from audit.scanning import scanning
+from audit.scanning.measuring import Progress
+from audit.scanning.verifying import repair_run, verify_run
 from audit.sources import open_source
-from audit.verifying import repair_run, verify_run
+from tests.audit.conftest import Command
 from tests.audit.run.conftest import Undisturbed
 from tests.audit.run.scanned import N_FILES, assert_index, recheck_run, scan_tree
 
 pytestmark = pytest.mark.slow
-Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="session")
@@ -83,8 +81,8 @@ FILES = (
 NAMED = ("gen-0002/measurements.duckdb", "gen-0002/findings-0002.duckdb")  # by CURRENT
 # What verify need not report, and why it means nothing.
 WITHOUT_MEANING = {
-    ("gen-0001/generation.json", "gone"): "as a run of 0.1: every table is read instead",
-    ("gen-0002/generation.json", "gone"): "as a run of 0.1: every table is read instead",
+    ("gen-0001/generation.json", "gone"): "every table is read instead",
+    ("gen-0002/generation.json", "gone"): "every table is read instead",
     (FOLDER, "gone"): "a cache: the app removes them itself",
     ("decisions.chain", "gone"): "of one decision: as after a crash, the next one adds it",
     ("decisions.chain", "cut"): "of one decision: as after a crash, the next one adds it",
@@ -156,15 +154,15 @@ def test_both_generations_damaged_are_measured_again(
     assert Ledger(run).log() == log
 
 
-def test_a_damaged_build_is_reported_and_thrown_away(run: Path) -> None:
+def test_a_damaged_build_is_reported_and_thrown_away_and_an_unfinished_one_is_no_damage(
+    run: Path, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
     (run / "building").mkdir()
     (run / "building" / MEASUREMENTS).write_bytes(b"")
     assert [part.name for part in verify_run(run).damaged] == ["building"]
     assert repair_run(run).damaged == []
     assert not (run / "building").exists()
 
-
-def test_an_unfinished_build_is_no_damage(undisturbed: Undisturbed, tmp_path: Path) -> None:
     def stop(step: Progress) -> None:
         if step.phase == "relate":
             raise KeyboardInterrupt
@@ -208,44 +206,32 @@ def test_a_thumbnail_says_what_it_is_and_older_ones_are_taken_as_they_are(run: P
 # ---- the command ----
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    def verify(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["audit", "verify", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            command_line()
-        said = capsys.readouterr()
-        return int(stopped.value.code or 0), said.out, said.err
-
-    return verify
-
-
 def test_the_command_prints_a_table_and_its_exit_code_is_the_verdict(
     run: Path, command: Command, tmp_path: Path
 ) -> None:
-    code, out, _ = command(run)
+    code, out, _ = command("verify", run)
     assert code == 0
     assert out.splitlines()[0].split() == ["part", "state"]
     assert out.splitlines()[-1] == f"{run} is sound."
     os.truncate(run / "gen-0002" / MEASUREMENTS, 100)
-    code, out, _ = command(run)
+    code, out, _ = command("verify", run)
     assert code == 1
     assert "gen-0002/measurements.duckdb: lost: nothing; made again by the next `audit scan`" in out
     assert out.splitlines()[-1] == "1 part is damaged; `--repair` restores what can be."
-    code, out, _ = command(run, "--json")
+    code, out, _ = command("verify", run, "--json")
     document = json.loads(out)
     assert (code, document["schema"], document["sound"]) == (1, "audit-verify/1", False)
     assert {part["state"] for part in document["parts"]} == {"sound", "damaged"}
-    code, out, _ = command(run, "--repair", "--json")
+    code, out, _ = command("verify", run, "--repair", "--json")
     assert (code, json.loads(out)["sound"]) == (0, True)
     assert "gen-0002 moved to damaged-" in json.loads(out)["repaired"][0]
-    assert command(tmp_path / "none")[0] == 2
-    assert "There is no run at" in command(tmp_path)[2]
+    assert command("verify", tmp_path / "none")[0] == 2
+    assert "There is no run at" in command("verify", tmp_path)[2]
 
 
 def test_a_run_of_a_newer_version_is_told_so(run: Path, command: Command) -> None:
     write_document(run / "CURRENT", {"schema": 99, "generation": "x", "findings": "y"})
-    code, _, said = command(run)
+    code, _, said = command("verify", run)
     assert code == 2
     assert "upgrade" in said
 
@@ -257,6 +243,6 @@ def test_what_the_machine_cannot_read_is_no_damage(
         raise OSError(5, "Input/output error", str(run / "gen-0002" / MEASUREMENTS))
 
     monkeypatch.setattr("audit.run.digests.file_digest", fail)
-    code, out, said = command(run)
+    code, out, said = command("verify", run)
     assert (code, out) == (4, "")
     assert "measurements.duckdb could not be read or written (Input/output error)" in said

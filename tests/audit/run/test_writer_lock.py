@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from audit import scanning
+from audit.decisions.decisions import decide_samples
 from audit.errors import LockedError, RunError
-from audit.measuring import Progress, ProgressCallback
 from audit.records import Action
-from audit.review.decisions import decide_samples
 from audit.run.generations import open_run
 from audit.run.writer_lock import hold_run
+from audit.scanning import scanning
+from audit.scanning.measuring import Progress, ProgressCallback
 from audit.sources import open_source
 from tests.audit.run.scanned import CHECKS
 from tests.conftest import ROOT
@@ -120,13 +120,10 @@ def test_where_there_are_no_locks_the_sentence_names_the_option(
     assert scan(tree, tmp_path / "run", lock=False).measured == 24
 
 
-def test_a_recheck_of_nothing_makes_no_folder(tmp_path: Path) -> None:
+def test_a_recheck_of_nothing_makes_no_folder_and_an_error_frees_the_lock(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no run"):
         scanning.recheck(tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()
-
-
-def test_a_lock_is_free_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), hold_run(tmp_path / "run", "scan"):
         raise ZeroDivisionError
     with hold_run(tmp_path / "run", "scan"):

@@ -14,9 +14,35 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
+from audit.picture.decode import Limits
+from audit.picture.reading import read_bytes
+from audit.records import Sample
+from audit.sources import open_source
 from audit.sources.packs.tfrecords import masked_crc
+from audit.sources.paths import reading_place
+from tests.audit.sources.trees import read
 
 Files = dict[str, bytes]
+
+
+def content(sample: Sample, most: int = 1 << 30) -> bytes:
+    return read_bytes(str(reading_place(sample.uri)), Limits(max_bytes=most))
+
+
+def as_folder(folder: Path, files: Files) -> list[tuple[object, ...]]:
+    """What the samples of these files are where they lie in a folder."""
+    return places_of(read(open_source([str(write_folder(folder, files))])))
+
+
+def places_of(samples: list[Sample]) -> list[tuple[object, ...]]:
+    return [(s.id, s.split, s.label, s.n_bytes, content(s)) for s in samples]
+
+
+def spoil(path: Path, at: int, value: int | None = None) -> None:
+    """Change one byte of a file, or set it."""
+    data = bytearray(path.read_bytes())
+    data[at] = data[at] ^ 0xFF if value is None else value
+    path.write_bytes(data)
 
 
 def pictures(n: int = 12) -> Files:

@@ -10,28 +10,25 @@ import pytest
 from audit.errors import UsageError
 from audit.picture.decode import DecodeError
 from audit.sources import open_source
-from tests.audit.sources.packed_sets import pictures, write_folder, write_lmdb
-from tests.audit.sources.test_packs import content, damage, samples
+from tests.audit.sources.packed_sets import as_folder, content, pictures, places_of, write_lmdb
+from tests.audit.sources.test_packs import damage
+from tests.audit.sources.trees import read
 
 FILES = pictures()
 DATA = list(FILES.values())
 
 
 def test_keys_are_read_as_the_folder_that_they_look_like(tmp_path: Path) -> None:
-    folder = samples(open_source([str(write_folder(tmp_path / "folder", FILES))]))
-    packed = samples(open_source([str(write_lmdb(tmp_path / "set" / "data.mdb", FILES).parent)]))
-    assert [(s.id, s.split, s.label, s.n_bytes) for s in packed] == [
-        (s.id, s.split, s.label, s.n_bytes) for s in folder
-    ]
-    assert [content(s) for s in packed] == DATA
+    packed = read(open_source([str(write_lmdb(tmp_path / "set" / "data.mdb", FILES).parent)]))
+    assert places_of(packed) == as_folder(tmp_path / "folder", FILES)
 
 
 def test_a_database_of_many_pages_is_read_in_the_order_of_its_keys(tmp_path: Path) -> None:
     values = {f"{i % 3}/{i:05}": DATA[i % 12] + bytes(i) for i in range(0, 6000, 20)}
-    read = samples(open_source([str(write_lmdb(tmp_path / "data.mdb", values))]))
-    assert [s.id for s in read] == sorted(values)
-    assert {s.label for s in read} == {"0", "1", "2"}
-    assert all(content(s) == values[s.id] for s in read)
+    found = read(open_source([str(write_lmdb(tmp_path / "data.mdb", values))]))
+    assert [s.id for s in found] == sorted(values)
+    assert {s.label for s in found} == {"0", "1", "2"}
+    assert all(content(s) == values[s.id] for s in found)
 
 
 @pytest.mark.parametrize("place", ["x.lmdb/labels.csv", "labels.csv"], ids=["in", "above"])
@@ -39,7 +36,7 @@ def test_labels_come_from_a_table_beside_it(tmp_path: Path, place: str) -> None:
     write_lmdb(tmp_path / "x.lmdb" / "data.mdb", {f"{i:03}": DATA[i] for i in range(4)})
     (tmp_path / place).write_text("key,label\n000,cat\n002,owl\n", encoding="utf-8-sig")
     source = open_source([str(tmp_path / "x.lmdb")])
-    assert [(s.id, s.label) for s in samples(source)] == [
+    assert [(s.id, s.label) for s in read(source)] == [
         ("000", "cat"), ("001", None), ("002", "owl"), ("003", None),
     ]  # fmt: skip
     assert not damage(source)
@@ -57,7 +54,7 @@ def test_what_a_pickle_would_run_is_not_run(tmp_path: Path) -> None:
     values = {"0": pickle.dumps((Runs(), 3)), "1": b"\x92\xc4\x02ab\x01", "2": DATA[0]}
     values |= {"__len__": pickle.dumps(3), "num-samples": b"3"}
     source = open_source([str(write_lmdb(tmp_path / "a.lmdb", values))])
-    assert [s.id for s in samples(source)] == ["2"]
+    assert [s.id for s in read(source)] == ["2"]
     (said,) = damage(source)
     assert "2 of its 5 values are pickled or packed" in said
     assert sum(row.count for row in source.skipped) == 4
@@ -70,7 +67,7 @@ def test_what_a_pickle_would_run_is_not_run(tmp_path: Path) -> None:
 def test_keys_that_are_no_names_go_by_their_bytes(tmp_path: Path) -> None:
     values = {"\1\2": DATA[0], "../up": DATA[1], "a//b": DATA[2], "ü/1": DATA[3]}
     source = open_source([str(write_lmdb(tmp_path / "a.lmdb", values))])
-    assert {s.id: content(s) for s in samples(source)} == {
+    assert {s.id: content(s) for s in read(source)} == {
         "0x0102": DATA[0], "0x2e2e2f7570": DATA[1], "0x612f2f62": DATA[2], "ü/1": DATA[3],
     }  # fmt: skip
 
@@ -88,10 +85,10 @@ def test_a_database_that_is_cut_says_so_and_the_rest_is_read(tmp_path: Path) -> 
     moved = whole[:-4096] + keys[:at] + (1 << 40).to_bytes(8, "little") + keys[at + 8 :]
     path.write_bytes(moved)
     source = open_source([str(path)])
-    assert [s.id for s in samples(source)] == list(values)
+    assert [s.id for s in read(source)] == list(values)
     assert "0 of its pages and 1 of its values are damaged" in damage(source)[0]
     with pytest.raises(DecodeError, match="the pack ends"):
-        content(samples(source)[3])
+        content(read(source)[3])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +113,7 @@ def test_pages_that_lead_in_a_circle_end(tmp_path: Path) -> None:
     data[-4096 + at : -4096 + at + 6] = (len(data) // 4096 - 1).to_bytes(6, "little")
     path.write_bytes(data)
     source = open_source([str(path)])
-    assert 200 < len(samples(source)) < 300
+    assert 200 < len(read(source)) < 300
     assert "1 of its pages" in damage(source)[0]
 
 
@@ -134,8 +131,8 @@ def test_what_the_library_wrote_is_read(tmp_path: Path) -> None:
             with environment.begin(write=True, db=inside) as transaction:
                 transaction.put(b"0/x", DATA[0])
     source = open_source([str(tmp_path / "set")])
-    read = samples(source)
+    found = read(source)
     expected = {f"{i % 5}/{i:06}.png": DATA[i % 12] + bytes(i * 3) for i in range(3000) if i % 3}
     expected |= {"val/0/x": DATA[0], "test/0/x": DATA[0]}
-    assert {s.id: content(s) for s in read} == expected
+    assert {s.id: content(s) for s in found} == expected
     assert not damage(source)

@@ -7,24 +7,30 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 import audit
 from audit.errors import UsageError
-from audit.executors import Serial
+from audit.machine.executors import Serial
 from audit.picture.decode import DecodeError, Limits
 from audit.picture.measure import FileJob, Measurer
-from audit.picture.reading import read_bytes
-from audit.records import Sample
-from audit.scanning import scan
+from audit.scanning.scanning import scan
 from audit.sources import object_store, open_source
 from audit.sources.object_store import SCHEME, object_times
 from audit.sources.paths import reading_place
-from tests.audit.sources.packed_sets import pictures, write_folder, write_parquet, write_tar
+from tests.audit.sources.failing_store import Failing
+from tests.audit.sources.packed_sets import (
+    as_folder,
+    content,
+    pictures,
+    places_of,
+    write_folder,
+    write_parquet,
+    write_tar,
+)
+from tests.audit.sources.trees import read
 
-fsspec = pytest.importorskip("fsspec")
-failing_store = pytest.importorskip("tests.audit.sources.failing_store")
-Failing = failing_store.Failing
 FILES = pictures()
 
 
@@ -40,21 +46,9 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     Failing.forget()
 
 
-def samples(source: audit.sources.Source) -> list[Sample]:
-    return [sample for batch in source.batches() for sample in batch]
-
-
-def content(sample: Sample, most: int = 1 << 20) -> bytes:
-    return read_bytes(str(reading_place(sample.uri)), Limits(max_bytes=most))
-
-
 def test_a_store_is_read_as_the_folder_that_it_looks_like(store: Any, tmp_path: Path) -> None:
-    folder = samples(open_source([str(write_folder(tmp_path, FILES))]))
-    stored = samples(open_source(["failing://set"]))
-    assert [(s.id, s.split, s.label, s.n_bytes) for s in stored] == [
-        (s.id, s.split, s.label, s.n_bytes) for s in folder
-    ]
-    assert [content(s) for s in stored] == list(FILES.values())
+    stored = read(open_source(["failing://set"]))
+    assert places_of(stored) == as_folder(tmp_path, FILES)
 
 
 def test_packs_in_a_store_are_read_by_ranges(store: Any, tmp_path: Path) -> None:
@@ -62,11 +56,11 @@ def test_packs_in_a_store_are_read_by_ranges(store: Any, tmp_path: Path) -> None
         "/tars/a.tar", write_tar(tmp_path / "a.tar", {**FILES, "train/cat/z.png": b""}).read_bytes()
     )
     store.pipe("/rows/train.parquet", write_parquet(tmp_path / "p.parquet", FILES).read_bytes())
-    in_tar = samples(open_source(["failing://tars"]))
+    in_tar = read(open_source(["failing://tars"]))
     assert [content(s) for s in in_tar if s.n_bytes] == list(FILES.values())
     with pytest.raises(DecodeError, match="no bytes"):
         content(next(s for s in in_tar if not s.n_bytes))
-    rows = samples(open_source(["failing://rows"]))
+    rows = read(open_source(["failing://rows"]))
     assert [content(s) for s in rows] == list(FILES.values())
     assert {s.split for s in rows} == {"train"}
 
@@ -78,7 +72,7 @@ def test_packs_in_a_store_are_read_by_ranges(store: Any, tmp_path: Path) -> None
 )
 def test_what_fails_for_a_while_is_read(store: Any, failures: list[Exception]) -> None:
     Failing.failures = {"00.png": list(failures)}
-    first = next(s for s in samples(open_source(["failing://set"])) if s.id.endswith("00.png"))
+    first = next(s for s in read(open_source(["failing://set"])) if s.id.endswith("00.png"))
     assert content(first) == FILES[first.id]
     assert Failing.failures == {"00.png": []}
 
@@ -92,7 +86,7 @@ def test_what_fails_for_a_while_is_read(store: Any, failures: list[Exception]) -
     ],
 )
 def test_what_fails_for_good_is_said(store: Any, failure: Exception, kind: str) -> None:
-    first = samples(open_source(["failing://set"]))[0]
+    first = read(open_source(["failing://set"]))[0]
     Failing.failures = {first.id.rpartition("/")[2]: [failure] * object_store.TRIES}
     with pytest.raises(DecodeError) as error:
         content(first)
@@ -101,7 +95,7 @@ def test_what_fails_for_good_is_said(store: Any, failure: Exception, kind: str) 
 
 def test_a_short_answer_to_a_range_is_asked_again(store: Any, tmp_path: Path) -> None:
     store.pipe("/tars/a.tar", write_tar(tmp_path / "a.tar", FILES).read_bytes())
-    first = samples(open_source(["failing://tars"]))[0]
+    first = read(open_source(["failing://tars"]))[0]
     Failing.failures = {"a.tar": [b"short"]}
     assert content(first) == FILES[first.id]
     Failing.failures = {"a.tar": [b"short"] * object_store.TRIES}
@@ -110,7 +104,7 @@ def test_a_short_answer_to_a_range_is_asked_again(store: Any, tmp_path: Path) ->
 
 
 def test_an_object_above_the_limit_is_not_kept(store: Any) -> None:
-    first = samples(open_source(["failing://set"]))[0]
+    first = read(open_source(["failing://set"]))[0]
     with pytest.raises(DecodeError, match="max_bytes") as error:
         content(first, most=20)
     assert error.value.kind == "bomb"
@@ -119,7 +113,7 @@ def test_an_object_above_the_limit_is_not_kept(store: Any) -> None:
 def test_an_object_of_unknown_size_is_asked_for_once(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = samples(open_source(["failing://set"]))[0]
+    first = read(open_source(["failing://set"]))[0]
     asked: list[str] = []
     sound = Failing.cat_file
 
@@ -137,7 +131,7 @@ def test_an_object_of_unknown_size_is_asked_for_once(
 def test_an_answer_above_the_limit_of_what_was_listed_below_it_is_the_stores_fault(
     store: Any, times: int, kind: str | None
 ) -> None:
-    first = samples(open_source(["failing://set"]))[0]
+    first = read(open_source(["failing://set"]))[0]
     name = first.id.rpartition("/")[2]
     Failing.failures = {name: [bytes(50_000)] * times}
     job = FileJob(first.id, f"{len(FILES[first.id])} 0 0", reading_place(first.uri))

@@ -15,14 +15,18 @@ from PIL import Image
 
 import audit
 from audit.errors import UsageError
-from audit.picture.decode import DecodeError, Limits
-from audit.picture.reading import read_bytes
+from audit.machine.executors import Serial
+from audit.picture.decode import DecodeError
 from audit.records import Sample
+from audit.scanning.scanning import scan
 from audit.sources import Source, open_source
-from audit.sources.paths import reading_place
 from tests.audit.sources.packed_sets import (
+    as_folder,
+    content,
     pictures,
     pixels_of,
+    places_of,
+    spoil,
     write_cifar,
     write_folder,
     write_idx,
@@ -32,19 +36,9 @@ from tests.audit.sources.packed_sets import (
     write_tfrecord,
     write_zip,
 )
+from tests.audit.sources.trees import read
 
 FILES = pictures()
-LIMITS = Limits()
-
-
-def samples(source: Source) -> list[Sample]:
-    return [sample for batch in source.batches() for sample in batch]
-
-
-def content(sample: Sample) -> bytes:
-    place = reading_place(sample.uri)
-    assert place is not None
-    return read_bytes(place, LIMITS)
 
 
 def shown(sample: Sample) -> np.ndarray:
@@ -52,7 +46,7 @@ def shown(sample: Sample) -> np.ndarray:
 
 
 def damage(source: Source) -> list[str]:
-    samples(source)
+    read(source)
     return [message for kind, _, message in source.notes if kind == "damaged-pack"]
 
 
@@ -78,17 +72,13 @@ def shards(folder: Path, each: int = 4) -> Path:
 def test_an_archive_is_read_as_the_folder_that_it_unpacks_to(
     tmp_path: Path, make: Callable[[Path], Path]
 ) -> None:
-    folder = samples(open_source([str(write_folder(tmp_path / "folder", FILES))]))
-    packed = samples(open_source([str(make(tmp_path))]))
-    assert [(s.id, s.split, s.label, s.n_bytes) for s in packed] == [
-        (s.id, s.split, s.label, s.n_bytes) for s in folder
-    ]
-    assert [content(s) for s in packed] == list(FILES.values())
+    packed = read(open_source([str(make(tmp_path))]))
+    assert places_of(packed) == as_folder(tmp_path / "folder", FILES)
 
 
 def test_ids_stay_when_the_same_pictures_are_packed_into_other_shards(tmp_path: Path) -> None:
-    one = samples(open_source([str(shards(tmp_path / "one", 2))]))
-    other = samples(open_source([str(shards(tmp_path / "other", 5))]))
+    one = read(open_source([str(shards(tmp_path / "one", 2))]))
+    other = read(open_source([str(shards(tmp_path / "other", 5))]))
     assert [s.id for s in one] == [s.id for s in other]
 
 
@@ -99,24 +89,16 @@ def test_rows_keep_their_numbers_in_other_shards(tmp_path: Path) -> None:
         for start in range(0, 12, each):
             part = dict(rows[start : start + each])
             write_tfrecord(tmp_path / str(each) / f"train-{start:05}.tfrecord", part)
-    found = [samples(open_source([str(tmp_path / n)])) for n in ("3", "12")]
+    found = [read(open_source([str(tmp_path / n)])) for n in ("3", "12")]
     assert [s.id for s in found[0]] == [s.id for s in found[1]] == [f"train/{i}" for i in range(12)]
     assert [content(s) for s in found[0]] == [content(s) for s in found[1]]
 
 
 def test_a_label_beside_a_picture_is_found_by_its_key(tmp_path: Path) -> None:
     data = next(iter(FILES.values()))
-    path = write_tar(
-        tmp_path / "a.tar",
-        {
-            "7.png": data,
-            "7.cls": b"3\n",
-            "8.png": data,
-            "8.json": b'{"label": "owl"}',
-            "9.png": data,
-        },
-    )
-    assert [(s.id, s.label) for s in samples(open_source([str(path)]))] == [
+    labels = {"7.cls": b"3\n", "8.json": b'{"label": "owl"}'}
+    path = write_tar(tmp_path / "a.tar", {f"{n}.png": data for n in (7, 8, 9)} | labels)
+    assert [(s.id, s.label) for s in read(open_source([str(path)]))] == [
         ("7.png", "3"), ("8.png", "owl"), ("9.png", None),
     ]  # fmt: skip
 
@@ -126,8 +108,8 @@ def test_members_of_one_name_and_names_that_lead_outside_are_read_and_noted(tmp_
     write_tar(tmp_path / "t" / "a.tar", {"x.png": data[0], "../../up.png": data[1]})
     write_tar(tmp_path / "t" / "b.tar", {"x.png": data[2], "/etc/at.png": data[3]})
     source = open_source([str(tmp_path / "t")])
-    read = samples(source)
-    assert {s.id: content(s) for s in read} == {
+    found = read(source)
+    assert {s.id: content(s) for s in found} == {
         "x.png": data[0], "x#2.png": data[2], "up.png": data[1], "etc/at.png": data[3],
     }  # fmt: skip
     kinds = [kind for kind, _, _ in source.notes]
@@ -139,19 +121,19 @@ def test_members_of_one_name_and_names_that_lead_outside_are_read_and_noted(tmp_
 @pytest.mark.parametrize("names", [None, ["cat", "dog", "owl"]], ids=["words", "class-numbers"])
 def test_rows_of_parquet(tmp_path: Path, names: list[str] | None) -> None:
     source = open_source([str(write_parquet(tmp_path / "test-0000-of-0001.parquet", FILES, names))])
-    read = samples(source)
-    assert [content(s) for s in read] == list(FILES.values())
-    assert [s.label for s in read] == [name.split("/")[1] for name in FILES]
-    assert {s.split for s in read} == {"test"}
+    found = read(source)
+    assert [content(s) for s in found] == list(FILES.values())
+    assert [s.label for s in found] == [name.split("/")[1] for name in FILES]
+    assert {s.split for s in found} == {"test"}
     assert source.metadata is not None
     assert source.metadata["weight"].to_list() == list(range(12))
 
 
 def test_records_of_tfrecord(tmp_path: Path) -> None:
     source = open_source([str(write_tfrecord(tmp_path / "a.tfrecord", FILES))])
-    read = samples(source)
-    assert [content(s) for s in read] == list(FILES.values())
-    assert [s.label for s in read] == [name.split("/")[1] for name in FILES]
+    found = read(source)
+    assert [content(s) for s in found] == list(FILES.values())
+    assert [s.label for s in found] == [name.split("/")[1] for name in FILES]
     assert source.metadata is not None
     assert source.metadata["number"].to_list() == list(range(12))
 
@@ -176,10 +158,10 @@ def test_records_that_tensorflow_wrote(tmp_path: Path) -> None:
             )
             out.write(example.SerializeToString())
     source = open_source([str(tmp_path / "a.tfrecord")])
-    read = samples(source)
+    found = read(source)
     assert not damage(source)
-    assert [content(s) for s in read] == list(FILES.values())
-    assert {s.label for s in read} == {"7"}
+    assert [content(s) for s in found] == list(FILES.values())
+    assert {s.label for s in found} == {"7"}
     assert source.metadata is not None
     assert set(source.metadata["weight"]) == {0.5}
 
@@ -190,10 +172,10 @@ def test_arrays_with_splits_and_labels(tmp_path: Path) -> None:
         tmp_path / "a.npz",
         x_train=pixels[:8], y_train=np.arange(8) % 3, x_test=pixels[8:], y_test=np.arange(4),
     )  # fmt: skip
-    read = samples(open_source([str(tmp_path / "a.npz")]))
-    assert [s.id for s in read[:5]] == ["test/0", "test/1", "test/2", "test/3", "train/0"]
-    assert [s.label for s in read[:4]] == ["0", "1", "2", "3"]
-    assert np.array_equal(np.stack([shown(s) for s in read]), np.r_[pixels[8:], pixels[:8]])
+    found = read(open_source([str(tmp_path / "a.npz")]))
+    assert [s.id for s in found[:5]] == ["test/0", "test/1", "test/2", "test/3", "train/0"]
+    assert [s.label for s in found[:4]] == ["0", "1", "2", "3"]
+    assert np.array_equal(np.stack([shown(s) for s in found]), np.r_[pixels[8:], pixels[:8]])
 
 
 def test_one_array_and_hdf5(tmp_path: Path) -> None:
@@ -202,24 +184,24 @@ def test_one_array_and_hdf5(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", pixels)
     with h5py.File(tmp_path / "b.h5", "w") as file:
         file["images"], file["labels"] = pixels[..., 0], np.arange(12)
-    read = samples(open_source([str(tmp_path / "a.npy")]))
-    assert np.array_equal(np.stack([shown(s) for s in read]), pixels)
-    read = samples(open_source([str(tmp_path / "b.h5")]))
-    assert np.array_equal(np.stack([shown(s) for s in read]), pixels[..., 0])
-    assert [s.label for s in read] == [str(i) for i in range(12)]
+    found = read(open_source([str(tmp_path / "a.npy")]))
+    assert np.array_equal(np.stack([shown(s) for s in found]), pixels)
+    found = read(open_source([str(tmp_path / "b.h5")]))
+    assert np.array_equal(np.stack([shown(s) for s in found]), pixels[..., 0])
+    assert [s.label for s in found] == [str(i) for i in range(12)]
 
 
 def test_cifar_and_mnist(tmp_path: Path) -> None:
-    read = samples(open_source([str(write_cifar(tmp_path / "c"))]))
-    assert [(s.id, s.label) for s in read] == [
+    found = read(open_source([str(write_cifar(tmp_path / "c"))]))
+    assert [(s.id, s.label) for s in found] == [
         ("train/0", "cat"), ("train/1", "dog"), ("train/2", "cat"),
     ]  # fmt: skip
     planes = np.random.default_rng(0).integers(0, 256, (3, 3072), dtype=np.uint8)
-    assert np.array_equal(shown(read[1]), planes[1].reshape(3, 32, 32).transpose(1, 2, 0))
-    read = samples(open_source([str(write_idx(tmp_path / "m"))]))
-    assert [(s.id, s.label) for s in read] == [(f"test/{i}", str(i % 3)) for i in range(4)]
+    assert np.array_equal(shown(found[1]), planes[1].reshape(3, 32, 32).transpose(1, 2, 0))
+    found = read(open_source([str(write_idx(tmp_path / "m"))]))
+    assert [(s.id, s.label) for s in found] == [(f"test/{i}", str(i % 3)) for i in range(4)]
     grey = np.random.default_rng(0).integers(0, 256, (4, 5, 6), dtype=np.uint8)
-    assert np.array_equal(shown(read[3]), grey[3])
+    assert np.array_equal(shown(found[3]), grey[3])
 
 
 @pytest.mark.parametrize("kind", ["cifar", "idx", "arrays"])
@@ -227,10 +209,10 @@ def test_a_picture_of_an_array_above_the_limit_is_not_read(tmp_path: Path, kind:
     if kind == "arrays":
         np.save(tmp_path / "a.npy", pixels_of(FILES))
     place = {"cifar": write_cifar, "idx": write_idx}.get(kind, lambda folder: folder)(tmp_path)
-    first = samples(open_source([str(place)]))[0]
+    first = read(open_source([str(place)]))[0]
     assert content(first)
     with pytest.raises(DecodeError, match="max_bytes") as error:
-        read_bytes(str(reading_place(first.uri)), Limits(max_bytes=first.n_bytes - 1))
+        content(first, first.n_bytes - 1)
     assert error.value.kind == "bomb"
 
 
@@ -245,7 +227,7 @@ def test_what_a_pickle_would_run_is_not_run(tmp_path: Path) -> None:
     folder = write_cifar(tmp_path / "c")
     (folder / "data_batch_2").write_bytes(pickle.dumps({b"data": Runs(), b"labels": []}))
     source = open_source([str(folder)])
-    assert len(samples(source)) == 3
+    assert len(read(source)) == 3
     assert "which is no array" in damage(source)[0]
     assert not (tmp_path / "ran").exists()
 
@@ -254,36 +236,30 @@ def test_a_damaged_header_in_a_tar_loses_that_member_alone(tmp_path: Path) -> No
     path = write_tar(tmp_path / "a.tar", FILES)
     with tarfile.open(path) as archive:
         third = archive.getmembers()[2]
-    data = bytearray(path.read_bytes())
-    data[third.offset + 20] ^= 0xFF
-    path.write_bytes(data)
+    spoil(path, third.offset + 20)
     source = open_source([str(path)])
-    assert {s.id for s in samples(source)} == set(FILES) - {third.name}
+    assert {s.id for s in read(source)} == set(FILES) - {third.name}
     (said,) = damage(source)
     assert f"from byte {third.offset:,} on hold no readable entry" in said
 
 
-def test_a_tar_that_is_cut_keeps_what_is_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("inside", "n", "said"), [(50, 5, "within a member"), (-512, 4, "without the mark of an end")]
+)
+def test_a_tar_that_is_cut_keeps_what_is_whole(
+    tmp_path: Path, inside: int, n: int, said: str
+) -> None:
     path = write_tar(tmp_path / "a.tar", FILES)
     with tarfile.open(path) as archive:
         fifth = archive.getmembers()[4]
-    path.write_bytes(path.read_bytes()[: fifth.offset_data + 50])
+    path.write_bytes(path.read_bytes()[: fifth.offset_data + inside])
     source = open_source([str(path)])
-    read = samples(source)
-    assert [s.id for s in read] == list(FILES)[:5]
-    assert "within a member" in damage(source)[0]
-    with pytest.raises(DecodeError, match="the pack ends"):
-        content(read[4])
-
-
-def test_a_tar_that_ends_between_members_has_no_end_mark(tmp_path: Path) -> None:
-    path = write_tar(tmp_path / "a.tar", FILES)
-    with tarfile.open(path) as archive:
-        fifth = archive.getmembers()[4]
-    path.write_bytes(path.read_bytes()[: fifth.offset])
-    source = open_source([str(path)])
-    assert len(samples(source)) == 4
-    assert "without the mark of an end" in damage(source)[0]
+    found = read(source)
+    assert [s.id for s in found] == list(FILES)[:n]
+    assert said in damage(source)[0]
+    for cut in found[4:]:
+        with pytest.raises(DecodeError, match="the pack ends"):
+            content(cut)
 
 
 def test_a_compressed_tar_is_named_with_the_fix(tmp_path: Path) -> None:
@@ -298,8 +274,8 @@ def test_a_zip_without_its_directory_is_read_by_the_headers_of_its_members(tmp_p
         last = archive.infolist()[-1].header_offset
     path.write_bytes(path.read_bytes()[:last])
     source = open_source([str(path)])
-    read = samples(source)
-    assert [content(s) for s in read] == list(FILES.values())[:-1]
+    found = read(source)
+    assert [content(s) for s in found] == list(FILES.values())[:-1]
     assert "11 members were found" in damage(source)[0]
 
 
@@ -307,31 +283,27 @@ def test_members_that_unpack_to_something_else_are_damaged_alone(tmp_path: Path)
     path = write_zip(tmp_path / "a.zip", {"a.png": bytes(5000), **FILES})
     with zipfile.ZipFile(path) as archive:
         start = archive.infolist()[0].header_offset + 30 + len("a.png")
-    data = bytearray(path.read_bytes())
-    data[start + 5] ^= 0xFF
-    path.write_bytes(data)
-    first, *others = samples(open_source([str(path)]))
+    spoil(path, start + 5)
+    first, *others = read(open_source([str(path)]))
     assert [content(s) for s in others] == list(FILES.values())
     with pytest.raises(DecodeError) as error:
         content(first)
     assert error.value.kind == "corrupt"
     with pytest.raises(DecodeError) as error:
-        read_bytes(str(reading_place(first.uri)), Limits(max_bytes=4000))
+        content(first, 4000)
     assert error.value.kind == "bomb"
 
 
 def test_a_tfrecord_ends_where_a_head_is_damaged(tmp_path: Path) -> None:
     path = write_tfrecord(tmp_path / "a.tfrecord", FILES)
     fifth = sum(len(record) for record in records(path)[:4])
-    data = bytearray(path.read_bytes())
-    data[fifth + 7] = 0x7F  # a length of 2^62
-    path.write_bytes(data)
+    spoil(path, fifth + 7, 0x7F)  # a length of 2^62
     source = open_source([str(path)])
-    assert len(samples(source)) == 4
+    assert len(read(source)) == 4
     assert f"the record at byte {fifth:,} of" in damage(source)[0]
-    path.write_bytes(data[: fifth - 1])
+    path.write_bytes(path.read_bytes()[: fifth - 1])
     source = open_source([str(path)])
-    assert len(samples(source)) == 3
+    assert len(read(source)) == 3
     assert "within the record" in damage(source)[0]
 
 
@@ -385,10 +357,10 @@ def test_cut_or_changed_anywhere_a_pack_is_a_note_or_a_sentence(tmp_path: Path, 
             path.write_bytes(data)
             try:
                 source = open_source([str(path)])
-                read = samples(source)
+                found = read(source)
             except UsageError:
                 continue
-            assert {kind_of(sample) for sample in read[-3:]} <= KINDS
+            assert {kind_of(sample) for sample in found[-3:]} <= KINDS
 
 
 def test_packs_of_two_kinds_are_not_mixed(tmp_path: Path) -> None:
@@ -401,7 +373,7 @@ def test_packs_of_two_kinds_are_not_mixed(tmp_path: Path) -> None:
 def test_pictures_beside_a_pack_win(tmp_path: Path) -> None:
     write_folder(tmp_path, FILES)
     write_zip(tmp_path / "backup.zip", FILES)
-    assert [s.id for s in samples(open_source([str(tmp_path)]))] == list(FILES)
+    assert [s.id for s in read(open_source([str(tmp_path)]))] == list(FILES)
 
 
 @pytest.mark.slow
@@ -422,26 +394,27 @@ def test_a_scan_finds_the_same_in_every_pack(tmp_path: Path) -> None:
     }
     found = {}
     for name, source in sources.items():
-        run = audit.scan(source, tmp_path / f"run-{name}", jobs=1)
-        found[name] = sorted(run.findings["code"])
+        scan(open_source([str(source)]), tmp_path / f"run-{name}", executor=Serial())
+        found[name] = sorted(audit.open(tmp_path / f"run-{name}").findings["code"])
     assert found["folder"] == found["tar"] == found["zip"] == found["lmdb"]
     # rows have no names: nothing is said of the sequence or the extension of names
     assert found["folder"] == found["tfrecord"]
     assert {"SPLIT001", "FILE002"} <= set(found["folder"])
     cut = sources["tar"].read_bytes()
     sources["tar"].write_bytes(cut[: len(cut) // 2])
-    run = audit.scan(sources["tar"], tmp_path / "run-tar", jobs=1)
+    scan(open_source([str(sources["tar"])]), tmp_path / "run-tar", executor=Serial())
+    run = audit.open(tmp_path / "run-tar")
     assert "FILE009" in run.findings["code"].to_list()
     thumbs = run.report(tmp_path / "report.html")
     assert thumbs.exists()
 
 
 def test_a_manifest_of_members_is_read_as_the_pack(tmp_path: Path) -> None:
-    packed = samples(open_source([str(write_tar(tmp_path / "a.tar", FILES))]))
+    packed = read(open_source([str(write_tar(tmp_path / "a.tar", FILES))]))
     rows = "".join(f"{s.id},{s.uri},{s.label}\n" for s in packed)
     (tmp_path / "kept.csv").write_text(f"id,path,label\n{rows}")
     source = open_source([str(tmp_path / "kept.csv")])
-    kept = samples(source)
+    kept = read(source)
     assert [(s.id, s.label, s.mtime_ns) for s in kept] == [
         (s.id, s.label, s.mtime_ns) for s in packed
     ]

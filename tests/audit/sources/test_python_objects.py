@@ -15,8 +15,7 @@ from PIL import Image
 import audit
 from audit.checking.config import Config
 from audit.errors import UsageError
-from audit.sources.python_objects import is_dataset, store_dataset
-from audit.sources.streams import describe_epochs
+from audit.sources.python_objects import describe_epochs, is_dataset, store_dataset
 from tests.conftest import make_tree, picture
 
 PICTURES = [picture(seed, 40, 32) for seed in range(6)]
@@ -72,8 +71,10 @@ def test_arrays_have_their_labels_beside_them(tmp_path: Path) -> None:
     np.testing.assert_array_equal(pixels(unlabelled["path"][3]), PICTURES[3])
 
 
+@pytest.mark.slow
 def test_torch_loaders_are_taken_apart(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     tensors = torch.tensor(np.stack(PICTURES).transpose(0, 3, 1, 2)) / 255
     data = torch.utils.data.TensorDataset(tensors, torch.tensor(NUMBERS))
     loader = torch.utils.data.DataLoader(data, batch_size=4)
@@ -237,7 +238,7 @@ def by_split(tree: Path, make: Any) -> dict[str, Any]:
 
 
 def as_torch(tree: Path) -> Any:
-    torch = pytest.importorskip("torch")
+    import torch
 
     class Pictures(torch.utils.data.Dataset):  # type: ignore[name-defined, misc]
         def __init__(self, items: list[Any]) -> None:
@@ -290,8 +291,9 @@ def test_one_dataset_has_the_same_findings_in_every_form(
     assert found_in(form(tree), tmp_path / "run") == in_folder
 
 
+@pytest.mark.slow
 def test_a_loader_is_audited_as_it_comes_after_augmentation(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
 
     class Augmented(torch.utils.data.Dataset):  # type: ignore[name-defined, misc]
         def __len__(self) -> int:

@@ -16,8 +16,8 @@ import pytest
 
 import audit
 from audit.errors import UsageError
-from audit.executors import Serial
-from audit.scanning import scan
+from audit.machine.executors import Serial
+from audit.scanning.scanning import scan
 from audit.sources import open_source
 from tests.audit.sources.packed_sets import (
     pictures,

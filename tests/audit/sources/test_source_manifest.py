@@ -8,14 +8,14 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.errors import UsageError
 from audit.records import Sample
 from audit.sources import Source, open_source
 from audit.sources.manifest_rows import open_table
-from audit.sources.metadata import typed_frame
+from audit.sources.tables import typed_frame
 from tests.audit.sources.trees import PNG, grow, ids, kinds, read, skipped
 
 ROWS: list[dict[str, Any]] = [
@@ -258,9 +258,7 @@ def test_exclude_applies_to_manifests(tmp_path: Path) -> None:
     assert skipped(source) == {("excluded", "png"): 1}
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40)
 @given(
     st.lists(
         st.fixed_dictionaries({
@@ -380,7 +378,7 @@ def test_no_metadata(tmp_path: Path) -> None:
 
 
 def test_a_list_without_a_header_is_read_with_the_names_of_its_classes(tmp_path: Path) -> None:
-    make_files(tmp_path / "images", "a b.jpg", "c.PNG")
+    grow(tmp_path / "images", "a b.jpg", "c.PNG")
     (tmp_path / "synsets.txt").write_text("cat\ndog\n")
     (tmp_path / "train.txt").write_text("a b.jpg 1\n\nc.PNG\t0\nimages/gone.jpg 7\nc.PNG\n")
     source = open_source([str(tmp_path / "train.txt")])
@@ -392,9 +390,3 @@ def test_a_list_without_a_header_is_read_with_the_names_of_its_classes(tmp_path:
     assert [s.n_bytes > 0 for s in found] == [True, True, False, True]
     (tmp_path / "table.txt").write_text("path,label\nimages/c.PNG,owl\n")
     assert [s.label for s in read(open_source([str(tmp_path / "table.txt")]))] == ["owl"]
-
-
-def make_files(folder: Path, *names: str) -> None:
-    folder.mkdir()
-    for name in names:
-        (folder / name).write_bytes(PNG)

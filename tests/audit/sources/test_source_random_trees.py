@@ -42,7 +42,7 @@ def meanings(parts: list[str]) -> set[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(TREES)
 def test_every_picture_is_one_sample_or_is_counted(paths: set[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +65,7 @@ def test_every_picture_is_one_sample_or_is_counted(paths: set[str]) -> None:
             assert sample.split is None or sample.split in meanings(parts)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(TREES, st.sampled_from(sorted(ROLES)))
 def test_a_layout_that_is_given_never_fails(paths: set[str], wanted: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

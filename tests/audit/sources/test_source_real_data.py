@@ -11,20 +11,24 @@ import pytest
 
 from audit.annotations import read_annotations
 from audit.errors import AuditError, UsageError
-from audit.measuring import ignore_progress, list_source
 from audit.picture.decode import Limits
 from audit.picture.features import FEATURE_ROW
 from audit.picture.measure import FileJob, Hasher
 from audit.run.store import Store
+from audit.scanning.measuring import ignore_progress, list_source
 from audit.sources import open_source
 from audit.sources.paths import reading_place
 from tests.audit.sources.trees import read
 from tests.conftest import ROOT
 
 DATA = Path(os.environ.get("PREFLIGHT_REAL_DATA") or ROOT.parent / "shared" / "data")
-pytestmark = pytest.mark.skipif(
-    not DATA.is_dir(), reason=f"real data not found at {DATA}: set PREFLIGHT_REAL_DATA to use it"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not DATA.is_dir(),
+        reason=f"real data not found at {DATA}: set PREFLIGHT_REAL_DATA to use it",
+    ),
+]
 TRAIN_VAL = {("train", None): 1, ("val", None): 1}
 FORMATS = [
     *((f"coco_dataset/{name}", "COCO", "split/file", TRAIN_VAL) for name in (
@@ -138,7 +142,7 @@ def test_no_reader_breaks_on_a_damaged_copy(folder: str, damage: str, tmp_path: 
             store.create_measurements(FEATURE_ROW)
             list_source(store, source, ignore_progress)
             assert not source.failed
-            read_annotations(store, source, None)
+            read_annotations(store, source)
             jobs = [
                 FileJob(row["id"], "", reading_place(row["uri"]))
                 for row in store.rows("SELECT id, uri FROM samples")

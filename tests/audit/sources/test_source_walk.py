@@ -6,7 +6,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.errors import UsageError
@@ -39,9 +39,7 @@ def test_odd_names_survive_and_can_be_opened(tmp_path: Path) -> None:
     assert unicodedata.normalize("NFC", "a\u0308.png") in ids(samples)
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40)
 @given(
     tree=st.sets(
         st.lists(
@@ -88,6 +86,7 @@ def test_what_is_left_out_is_counted_with_an_example(tmp_path: Path) -> None:
     grow(tmp_path, "a/ok.png", ".hidden.png", "a/._ok.png", ".git/x/logo.png", "Thumbs.db",
          "a/desktop.ini", "a/.DS_Store", "__MACOSX/a/._ok.png")  # fmt: skip
     grow(tmp_path, "readme.txt", "b.csv", "a/noext", "photo.dng", content=TEXT)
+    grow(tmp_path, "__pycache__/loader.pyc", content=TEXT)  # of a script there: not counted
     source = open_source([str(tmp_path)])
     assert ids(read(source)) == ["a/ok.png"]
     assert skipped(source) == {

@@ -10,17 +10,17 @@ import polars as pl
 import pytest
 
 import audit
-from audit.executors import Serial
+from audit.machine.executors import Serial
 from audit.picture.decode import DecodeError, Limits
 from audit.picture.measure import FileJob, Measurer
-from audit.scanning import scan
+from audit.scanning.scanning import scan
 from audit.sources import open_source, web_answers
 from audit.sources.object_store import AT_ONCE
 from audit.sources.paths import reading_place
 from audit.sources.web_answers import shown_address
 from tests.audit.sources.failing_host import BROKEN, DRIPPING, DROPS, FailingHost, serving
-from tests.audit.sources.packed_sets import pictures, write_folder, write_tar
-from tests.audit.sources.test_packs import content, samples
+from tests.audit.sources.packed_sets import content, pictures, write_folder, write_tar
+from tests.audit.sources.trees import read
 
 FILES = pictures()
 NAMES = list(FILES)
@@ -46,7 +46,7 @@ def table(at: Path, urls: list[str | None], **more: Any) -> str:
 def kinds(source: str) -> list[str]:
     """Return the kind of error of each row, '' for none."""
     found = []
-    for sample in samples(open_source([source])):
+    for sample in read(open_source([source])):
         try:
             content(sample)
             found.append("")
@@ -58,10 +58,10 @@ def kinds(source: str) -> list[str]:
 def test_each_row_is_the_picture_at_its_address(host: str, tmp_path: Path) -> None:
     urls: list[str | None] = [f"{host}/{name}?size=big#top" for name in NAMES]
     source = open_source([table(tmp_path / "train-0001.parquet", urls, WIDTH=list(range(12)))])
-    read = samples(source)
-    assert [content(s) for s in read] == DATA
-    assert [s.id for s in read] == [f"train/{i}" for i in range(12)]
-    assert [s.label for s in read] == [name.split("/")[1] for name in NAMES]
+    found = read(source)
+    assert [content(s) for s in found] == DATA
+    assert [s.id for s in found] == [f"train/{i}" for i in range(12)]
+    assert [s.label for s in found] == [name.split("/")[1] for name in NAMES]
     assert source.metadata is not None
     assert source.metadata["WIDTH"].to_list() == list(range(12))
     assert source.metadata["url"].to_list() == [f"{host}/{name}" for name in NAMES]
@@ -123,7 +123,7 @@ def test_what_is_no_address_of_a_picture_is_not_opened(
     host: str, tmp_path: Path, url: str | None
 ) -> None:
     source = open_source([table(tmp_path / "a.parquet", [url, f"{host}/{NAMES[0]}"])])
-    bad, good = samples(source)
+    bad, good = read(source)
     assert content(good) == DATA[0]
     with pytest.raises(DecodeError) as error:
         content(bad)
@@ -135,7 +135,7 @@ def test_an_answer_above_the_limit_is_not_read(host: str, tmp_path: Path) -> Non
     FailingHost.pictures["/big"] = bytes(50_000)
     FailingHost.answers["/lies"] = [(200, {"Content-Length": "99999999"}, BROKEN)] * 4
     source = open_source([table(tmp_path / "a.parquet", [f"{host}/big", f"{host}/lies"])])
-    jobs = [FileJob(s.id, "-1 0 0", reading_place(s.uri)) for s in samples(source)]
+    jobs = [FileJob(s.id, "-1 0 0", reading_place(s.uri)) for s in read(source)]
     measured = Measurer(Limits(max_bytes=20_000))(jobs)
     assert measured.features["error_kind"].to_pylist() == ["bomb", "bomb"]
 
@@ -144,7 +144,7 @@ def test_some_rows_are_asked_for_at_a_time(host: str, tmp_path: Path) -> None:
     FailingHost.lasts_s = 0.02
     urls: list[str | None] = [f"{host}/{NAMES[i % 12]}?{i}" for i in range(60)]
     source = open_source([table(tmp_path / "a.parquet", urls)])
-    jobs = [FileJob(s.id, "-1 0 0", reading_place(s.uri)) for s in samples(source)]
+    jobs = [FileJob(s.id, "-1 0 0", reading_place(s.uri)) for s in read(source)]
     measured = Measurer(Limits())(jobs)
     assert set(measured.features["status"].to_pylist()) == {"ok"}
     assert 1 < FailingHost.at_once[1] <= AT_ONCE
@@ -172,7 +172,7 @@ def test_a_table_beside_the_shard_that_was_filled_from_it_is_no_pack(
     write_tar(tmp_path / "00000.tar", FILES)
     table(tmp_path / "00000.parquet", [f"{host}/{name}" for name in NAMES])
     source = open_source([str(tmp_path)])
-    assert [s.id for s in samples(source)] == NAMES
+    assert [s.id for s in read(source)] == NAMES
     assert not FailingHost.asked
 
 

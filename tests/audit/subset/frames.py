@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 from blake3 import blake3
+
+from audit.subset import Goal, draw_subset, make_plan
 
 
 def made_set(
@@ -55,3 +59,8 @@ def predicted(frame: pl.DataFrame, accuracy: float, seed: int) -> pl.DataFrame:
             "confidence": confidence,
         }
     )
+
+
+def drawn(frame: pl.DataFrame, n: int = 300, seed: int = 1, looks: int = 1, **options: Any):
+    """Return the rows of a subset of `n` units; `options` as of `make_plan`."""
+    return draw_subset(frame, make_plan(frame, Goal(n=n, looks=looks), **options).recipe, seed).rows

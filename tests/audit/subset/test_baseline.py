@@ -8,11 +8,10 @@ import pytest
 
 from audit.errors import UsageError
 from audit.subset import Baseline, Goal, census, draw_subset, make_plan, score_subset
-from audit.subset.baseline import baseline_plan, variance_left_of
-from audit.subset.design import Design
-from audit.subset.intervals import proportion_interval
-from audit.subset.regression import Known, fit_known
-from tests.audit.subset.frames import made_set, predicted
+from audit.subset.baseline import Known, baseline_plan, fit_known, variance_left_of
+from audit.subset.estimate import proportion_interval
+from audit.subset.metrics import Design
+from tests.audit.subset.frames import drawn, made_set, predicted
 
 
 def changed(frame, table, share, seed):
@@ -36,7 +35,7 @@ def old(frame):
 
 @pytest.fixture(scope="module")
 def rows(frame):
-    return draw_subset(frame, make_plan(frame, Goal(n=600)).recipe, 3).rows
+    return drawn(frame, 600, 3)
 
 
 def with_baseline(rows, frame, old, new, metric="accuracy", **options):

@@ -8,8 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from audit.subset.apportionment import allocate
+from audit.subset.strata import allocate
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
@@ -18,6 +19,7 @@ FOLDER = ROOT / "benchmarks"
 
 
 def load(name):
+    sys.path.insert(0, str(FOLDER))  # where its neighbours lie
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
@@ -45,12 +47,12 @@ SOME = {(300, 1000), (200, 500), (50, 200), (150, 200)}  # of the last, three in
 
 
 def test_some_cells_hold(coverage):
-    """A few rows of the grid at 1,500 repetitions: the same judgement as the full benchmark."""
+    """A few rows of the grid at 500 repetitions: the same judgement as the full benchmark."""
     chosen = [d for d in coverage.designs() if (d.n, d.N) in SOME]
     assert {d.name for d in chosen} >= {"simple finite", "10 strata zipf", "groups"}
     rng = np.random.default_rng(5)
     cells = [c for d in chosen for p in (0.05, 0.3, 0.9)
-             for c in coverage.coverage_cells(d, p, 1500, rng)]  # fmt: skip
+             for c in coverage.coverage_cells(d, p, 500, rng)]  # fmt: skip
     worst = min(c["coverage"] for c in cells if c["kind"] == "wilson")
     mean = np.mean([c["coverage"] for c in cells if c["kind"] == "wilson"])
     assert worst >= 0.92
@@ -68,29 +70,27 @@ def test_a_wrong_interval_would_be_noticed(coverage):
     assert coverage.judge_coverage(cells, 10_000)
 
 
-def test_speed_runs_small(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["subset_speed", "--rows", "20000"])
-    load("subset_speed").main()
-    line = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert line["rows"] == 20_000
+def ended(name, *words):
+    """The document and the output of a benchmark that ends with 0."""
+    result = CliRunner().invoke(load(name).app, words)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout.splitlines()[-1]), result.stdout
 
 
-def test_stratify_runs_or_says_why(monkeypatch, capsys, tmp_path):
-    module = load("subset_stratify")
-    monkeypatch.setattr(sys, "argv", ["subset_stratify", "--quick"])
+def test_speed_runs_small():
+    assert ended("subset_real", "speed", "--rows", "20000")[0]["rows"] == 20_000
+
+
+def test_stratify_runs_or_says_why(monkeypatch, tmp_path):
     monkeypatch.setenv("PREFLIGHT_REAL_DATA", str(tmp_path))
-    assert module.main() == 0
-    out = capsys.readouterr().out
-    assert "nothing measured" in out
-    assert json.loads(out.splitlines()[-1])["skipped"] == "no data"
+    document, said = ended("subset_real", "stratify")
+    assert "nothing measured" in said
+    assert document["skipped"] == "no data"
 
 
-def test_stratifying_on_confidence_pays(monkeypatch, capsys, real_data):
-    module = load("subset_stratify")
-    monkeypatch.setattr(sys, "argv", ["subset_stratify", "--quick"])
+def test_stratifying_on_confidence_pays(monkeypatch, real_data):
     monkeypatch.setenv("PREFLIGHT_REAL_DATA", str(real_data))
-    assert module.main() == 0
-    rows = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
+    rows = ended("subset_real", "stratify", "--draws", "40")[0]["rows"]
     worth = {(r["design"], r["model"]): r["equivalent_n"] for r in rows}
     assert worth["label x confidence", "kernel"] > worth["label", "kernel"] > 195
     assert worth["the same, Neyman", "kernel"] > worth["label x confidence", "kernel"]

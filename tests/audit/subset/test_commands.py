@@ -7,12 +7,11 @@ import json
 import polars as pl
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from audit.cli.subset import app
-from audit.scanning import scan
+from audit.scanning.scanning import scan
 from audit.sources import open_source
 from audit.subset.source import frame_from_run
+from tests.audit.subset.commands import call
 from tests.conftest import picture
 
 pytestmark = pytest.mark.slow
@@ -37,14 +36,8 @@ def run(tmp_path_factory):
     Image.open(test / "dog/01.png").save(test / "owl/conflict.png", compress_level=1)
     (test / "owl" / "broken.png").write_bytes((test / "owl/00.png").read_bytes()[:40])
     out = tmp_path_factory.mktemp("run") / "run"
-    scan(open_source([str(root)]), out, jobs=1)
+    scan(open_source([str(root)]), out, jobs=1, checks=["SPLIT001"])
     return out
-
-
-def call(*args, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in args])
-    assert result.exit_code == code, result.output
-    return result.stdout if code == 0 else result.stderr
 
 
 def test_what_a_run_leaves_out(run):

@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from audit import stats
-from audit.subset import Goal, draw_subset, estimate, intervals, make_plan
-from audit.subset.bootstrap import replicate_metric, replicate_weights
-from audit.subset.design import Design
+from audit.statistics import intervals as stats
+from audit.subset import Goal, draw_subset, estimate, make_plan, metrics
 from audit.subset.estimate import unit_moments, weighted_ratio
+from audit.subset.goal import ESTIMANDS
+from audit.subset.metrics import Design, replicate_metric, replicate_weights
 from tests.audit.subset.frames import made_set, predicted
 
 # Lohr (1999), Sampling: Design and Analysis, example 5.2: grade points of 4 students in each of 5
@@ -68,7 +68,7 @@ def test_one_stratum_of_files_is_the_plain_case():
 
 def test_all_right_still_has_an_interval():
     r = weighted_ratio(unit_moments(np.ones(50), np.ones(50), np.arange(50) % 5, np.full(5, 100)))
-    low, high, n = intervals.proportion_interval(r, "generalisation")
+    low, high, n = estimate.proportion_interval(r, "generalisation")
     assert high == 1
     assert 49 < n <= 50
     assert low == pytest.approx(stats.wilson(n, n)[0])
@@ -78,7 +78,7 @@ def test_groups_are_not_files():
     """Ten groups of ten, each all right or all wrong, are worth ten examples, not a hundred."""
     y = np.array([10.0] * 6 + [0.0] * 4)
     r = weighted_ratio(unit_moments(y, np.full(10, 10.0), np.zeros(10, np.int64), np.array([1000])))
-    _, _, n = intervals.proportion_interval(r, "generalisation")
+    _, _, n = estimate.proportion_interval(r, "generalisation")
     assert 4 <= n <= 10
 
 
@@ -115,7 +115,7 @@ def test_groups_that_are_all_right_are_worth_their_number():
     r = weighted_ratio(
         unit_moments(np.full(40, 30.0), np.full(40, 30.0), np.zeros(40, np.int64), np.array([900]))
     )
-    low, high, n = intervals.proportion_interval(r, "generalisation")
+    low, high, n = estimate.proportion_interval(r, "generalisation")
     assert n == pytest.approx(40, abs=0.1)
     assert low == pytest.approx(stats.wilson(40, 40)[0], abs=2e-4)
     assert high == 1
@@ -126,7 +126,7 @@ def test_one_wrong_answer_in_one_group_does_not_prove_that_groups_are_mixed():
     y = np.full(50, 30.0)
     y[0] = 29
     r = weighted_ratio(unit_moments(y, np.full(50, 30.0), np.zeros(50, np.int64), np.array([5000])))
-    low, _, n = intervals.proportion_interval(r, "generalisation")
+    low, _, n = estimate.proportion_interval(r, "generalisation")
     assert n < 300
     assert low < 0.99 < stats.wilson(1499, 1500)[0]
 
@@ -134,7 +134,7 @@ def test_one_wrong_answer_in_one_group_does_not_prove_that_groups_are_mixed():
 def test_rough_intervals_say_why():
     def why(y, m, stratum, N):
         r = weighted_ratio(unit_moments(np.array(y), np.array(m), np.array(stratum), np.array(N)))
-        return intervals.caution(r, float(r.value))
+        return estimate.caution(r, float(r.value))
 
     one = [0] * 40
     assert why([5.0, 0] * 20, [10.0] * 40, one, [400]) == ""
@@ -154,7 +154,7 @@ def test_two_files_of_a_stratum_that_agree_do_not_show_that_all_do():
     N = n_h * np.where(n_h == 2, 150.0, 10.0)
     r = weighted_ratio(unit_moments(agree, np.ones(stratum.size), stratum, N))
     # as the pairs weigh, 216 rows are worth 68; the variance that they show would make it 82
-    assert 55 < float(intervals.proportion_interval(r, "generalisation")[2]) < 70
+    assert 55 < float(estimate.proportion_interval(r, "generalisation")[2]) < 70
 
 
 def test_few_groups_that_could_be_wrong_as_a_whole_are_allowed_for():
@@ -162,12 +162,12 @@ def test_few_groups_that_could_be_wrong_as_a_whole_are_allowed_for():
     y = np.where(np.arange(150) % 3 == 0, 11.0, 12.0)
     m = np.full(150, 12.0)
     r = weighted_ratio(unit_moments(y, m, np.zeros(150, np.int64), np.array([3000])))
-    _, _, n = intervals.proportion_interval(r, "generalisation")
+    _, _, n = estimate.proportion_interval(r, "generalisation")
     assert n < 600
     many = weighted_ratio(
         unit_moments(np.tile(y, 10), np.tile(m, 10), np.zeros(1500, np.int64), np.array([30_000]))
     )
-    assert intervals.proportion_interval(many, "generalisation")[2] > 17_000
+    assert estimate.proportion_interval(many, "generalisation")[2] > 17_000
 
 
 CASES = ["strata", "neyman", "equal", "duplicates", "groups"]
@@ -203,7 +203,7 @@ def test_unbiased(kind):
         design = Design.of(draw_subset(frame, recipe, seed).rows)
         y = np.array([answers[i] for i in design.rows["sample_id"]])
         r = design.ratio(y, np.ones(y.size))
-        low, high, _ = intervals.proportion_interval(r, "full-set")
+        low, high, _ = estimate.proportion_interval(r, "full-set")
         errors.append(float(r.value) - truth)
         held += bool(low <= truth <= high)
     errors = np.array(errors)
@@ -214,7 +214,8 @@ def test_unbiased(kind):
 # ---- bootstrap ----
 
 
-def test_bootstrap_variance_is_the_textbook_variance():
+def test_bootstrap_variance_is_the_textbook_variance(monkeypatch):
+    monkeypatch.setattr(metrics, "REPLICATES", 4_000)
     rng = np.random.default_rng(0)
     stratum = np.repeat([0, 1, 2], [30, 20, 10])
     N = np.array([60.0, 100.0, 40.0])
@@ -222,11 +223,13 @@ def test_bootstrap_variance_is_the_textbook_variance():
     weight = (N / np.bincount(stratum))[stratum]
     r = weighted_ratio(unit_moments(y, np.ones(60), stratum, N))
 
+    design = Design(pl.DataFrame(), np.arange(60), stratum, N, np.ones(60), weight)
+
     def mean(weights):
         return (weights * y).sum(1) / weights.sum(1)
 
-    for estimand in estimate.ESTIMANDS:
-        draws = replicate_metric(mean, weight, np.arange(60), stratum, N, estimand, 4_000)
+    for estimand in ESTIMANDS:
+        draws = replicate_metric(mean, weight, design, estimand)
         expected = float(r.variance[estimand])
         assert draws.var() == pytest.approx(expected, rel=0.1)
         assert draws.mean() == pytest.approx(float(r.value), abs=0.006)

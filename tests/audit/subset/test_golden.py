@@ -16,14 +16,6 @@ import polars as pl
 import pytest
 from blake3 import blake3
 
-from audit.subset import (
-    Goal,
-    draw_subset,
-    first_units,
-    make_plan,
-    recipe_from,
-    score_subset,
-)
 from audit.subset.draw import COLUMNS
 from tests.audit.subset.golden import cases
 
@@ -35,16 +27,7 @@ SENTENCES = {"reasons", "notes", "sentence", "caution", "method"}
 
 @pytest.fixture(scope="module")
 def results():
-    return cases.make_all(
-        {
-            "goal": Goal,
-            "plan": make_plan,
-            "draw": draw_subset,
-            "score": score_subset,
-            "first": first_units,
-            "load": recipe_from,
-        }
-    )
+    return cases.make_all()
 
 
 def recorded(name):

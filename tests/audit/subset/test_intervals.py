@@ -11,8 +11,8 @@ from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
-from audit import stats
 from audit.errors import UsageError
+from audit.statistics import intervals as stats
 from audit.subset import sizes
 
 # Newcombe (1998), Statistics in Medicine 17:857, table I.
@@ -31,7 +31,7 @@ def test_newcombes_table(k, n, score, exact):
 
 
 @given(st.integers(1, 400), st.floats(0, 1), st.sampled_from([0.8, 0.9, 0.95, 0.99]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_intervals_equal_statsmodels(n, share, confidence):
     k = round(n * share)
     for ours, method in ((stats.wilson, "wilson"), (stats.clopper_pearson, "beta")):
@@ -63,7 +63,7 @@ def test_hypergeometric_limits_published():
 
 
 @given(st.integers(2, 60), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_hypergeometric_limits_are_the_test_inverted(total, data):
     n = data.draw(st.integers(1, total))
     k = data.draw(st.integers(0, n))
@@ -104,7 +104,7 @@ def test_effective_n():
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_mcnemar_equals_statsmodels(b, c):
     table = [[10, b], [c, 10]]
     theirs = reference_mcnemar(table, exact=False, correction=False).pvalue if b + c else 1.0

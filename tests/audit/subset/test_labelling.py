@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from audit.cli.subset import app
 from audit.errors import UsageError
 from audit.subset import Baseline, Goal, draw_subset, make_plan, score_subset
-from audit.subset.frame import UNLABELLED
 from audit.subset.labelling import compare_people, human_text, labelling_sheet, with_sheet
-from tests.audit.subset.frames import made_set, predicted
+from audit.subset.predictions import UNLABELLED
+from tests.audit.subset.commands import call
+from tests.audit.subset.frames import drawn, made_set, predicted
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ def filled(frame, rows, wrong=0.0, seed=0, copy=1):
 
 @pytest.fixture(scope="module")
 def rows(frame):
-    return draw_subset(frame, make_plan(frame, Goal(n=400)).recipe, 4).rows
+    return drawn(frame, 400, 4)
 
 
 def test_a_sheet_is_blind_and_each_copy_has_its_own_order(rows):
@@ -74,7 +73,7 @@ def test_unlabelled_examples_are_chosen_by_confidence_and_scored(frame, pool, mo
 
 
 def test_confidence_narrows_a_plain_sample(frame, pool, model):
-    rows = draw_subset(pool, make_plan(pool, Goal(n=400)).recipe, 2).rows
+    rows = drawn(pool, 400, 2)
     labelled = with_sheet(rows, filled(frame, rows), "sheet")
     found = score_subset(labelled, [model], baseline=Baseline.of(pool, model)).models[0]
     plain, known = (m[0].estimands["full-set"] for m in (found.metrics, found.with_baseline))
@@ -111,7 +110,7 @@ def test_people_beside_a_model(frame, rows):
 def test_kappa_by_hand():
     """Cohen (1960): 20 both yes, 15 both no, 5 and 10 apart of 50: agreement 0.7, kappa 0.4."""
     frame = made_set(50, 1).with_columns(label=pl.lit(UNLABELLED))
-    rows = draw_subset(frame, make_plan(frame, Goal(n=50)).recipe, 1).rows
+    rows = drawn(frame, 50, 1)
     first = ["yes"] * 25 + ["no"] * 25
     second = ["yes"] * 20 + ["no"] * 5 + ["yes"] * 10 + ["no"] * 15
     sheets = [rows.select("sample_id", label=pl.Series(v)) for v in (first, second)]
@@ -145,15 +144,10 @@ def test_kappa_holds(wrong):
 
 
 def test_the_commands(frame, rows, tmp_path):
-    def call(*args, code=0):
-        result = CliRunner().invoke(app, [str(a) for a in args])
-        assert result.exit_code == code, result.output
-        return result.stdout
-
     subset, sheet = tmp_path / "s.parquet", tmp_path / "sheet.csv"
     rows.write_parquet(subset)
     assert "400 examples to label" in call("sheet", subset, "-o", sheet)
-    assert call("score", subset, "--predictions", sheet, "--labels", sheet, code=2) == ""
+    assert "Fill in" in call("score", subset, "--predictions", sheet, "--labels", sheet, code=2)
     for name, seed in (("ann", 1), ("bob", 2)):
         filled(frame, rows, 0.1, seed).write_csv(tmp_path / f"{name}.csv")
     said = call("human", subset, "--sheet", tmp_path / "ann.csv", "--sheet", tmp_path / "bob.csv")

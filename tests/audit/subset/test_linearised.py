@@ -8,12 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from audit.stats import Floats, mcnemar, paired_difference
-from audit.subset import linearised
-from audit.subset.design import Design
-from audit.subset.intervals import difference_interval
-from audit.subset.linearised import Linearised
-from audit.subset.outcome import estimate_linear
+from audit.statistics.intervals import Floats, mcnemar, paired_difference
+from audit.subset import metrics
+from audit.subset.estimate import difference_interval
+from audit.subset.metrics import Design, Linearised, estimate_linear
 
 rng = np.random.default_rng(2)
 LABEL, SAID = rng.integers(0, 3, 200), rng.integers(0, 4, 200)  # said 3: no class of the set
@@ -39,16 +37,16 @@ def area(w: Floats) -> float:
 
 METRICS: dict[str, tuple[Callable[[Floats], Linearised], Callable[[Floats], float]]] = {
     "macro-recall": (
-        lambda w: linearised.macro_recall(LABEL, HIT, w, 3),
+        lambda w: metrics.macro_recall(LABEL, HIT, w, 3),
         lambda w: float(np.mean([recall(w, k) for k in range(3)])),
     ),
     "macro-f1": (
-        lambda w: linearised.macro_f1(LABEL, SAID, HIT, w, 3),
+        lambda w: metrics.macro_f1(LABEL, SAID, HIT, w, 3),
         lambda w: float(np.mean([f1(w, k) for k in range(3)])),
     ),
-    "auroc": (lambda w: linearised.auroc(POSITIVE, SCORE, w), area),
+    "auroc": (lambda w: metrics.auroc(POSITIVE, SCORE, w), area),
     "precision": (
-        lambda w: linearised.share_of(HIT, (SAID == 1).astype(float), w),
+        lambda w: metrics.share_of(HIT, (SAID == 1).astype(float), w),
         lambda w: float((w * HIT)[SAID == 1].sum() / w[SAID == 1].sum()),
     ),
 }  # fmt: skip
@@ -92,9 +90,9 @@ def test_an_interval_has_a_width_unless_everything_was_scored() -> None:
         design = drawn(sizes, [40, 30, 30])
         label, hit = design.stratum, np.ones(100)
         for linear in (
-            linearised.macro_recall(label, hit, design.weight, 3),
-            linearised.macro_f1(label, label, hit, design.weight, 3),
-            linearised.auroc(label == 0, (label == 0).astype(float), design.weight),
+            metrics.macro_recall(label, hit, design.weight, 3),
+            metrics.macro_f1(label, label, hit, design.weight, 3),
+            metrics.auroc(label == 0, (label == 0).astype(float), design.weight),
         ):
             found = estimate_linear(design, linear, 0.95)
             full = found["full-set"]
@@ -114,8 +112,8 @@ def test_macro_metrics_of_good_models_are_covered(accuracy: float, n: int) -> No
         hit = (random.uniform(size=n * classes) < each[design.stratum]).astype(float)
         wrong = (design.stratum + random.integers(1, classes, hit.size)) % classes
         said = np.where(hit > 0, design.stratum, wrong)
-        recall = linearised.macro_recall(design.stratum, hit, design.weight, classes)
-        f1_of = linearised.macro_f1(design.stratum, said, hit, design.weight, classes)
+        recall = metrics.macro_recall(design.stratum, hit, design.weight, classes)
+        f1_of = metrics.macro_f1(design.stratum, said, hit, design.weight, classes)
         for name, linear in (("recall", recall), ("f1", f1_of)):
             found = estimate_linear(design, linear, 0.95)["generalisation"]
             # equal classes and errors that go anywhere: F1 of the set is the accuracy, nearly
@@ -137,8 +135,8 @@ def test_macro_f1_under_unequal_weights_is_covered() -> None:
         for _ in range(2):
             hit = (random.uniform(size=300) < right[label]).astype(float)
             said = np.where(hit > 0, label, (label + random.integers(1, 4, 300)) % 4)
-            models.append(linearised.macro_f1(label, said, hit, design.weight, 4))
-        both = linearised.difference_of(*models, (models[0].against[0] != models[1].against[0]))
+            models.append(metrics.macro_f1(label, said, hit, design.weight, 4))
+        both = metrics.difference_of(*models, (models[0].against[0] != models[1].against[0]))
         pair = both.ratio(design), both.told_apart(design)
         low, high, _ = difference_interval(*pair, "generalisation", 0.95)
         held["difference"] += bool(low <= 0 <= high)

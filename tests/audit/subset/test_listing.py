@@ -7,20 +7,13 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from audit.cli.subset import app
 from audit.errors import UsageError
 from audit.subset import Goal, draw_subset, load_recipe, make_plan
-from audit.subset.frame import UNLABELLED
-from audit.subset.listing import frame_from_list
+from audit.subset.predictions import UNLABELLED
+from audit.subset.source import frame_from_list
+from tests.audit.subset.commands import call
 from tests.audit.subset.frames import made_set, predicted
-
-
-def call(*args, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in args])
-    assert result.exit_code == code, result.output
-    return result.stdout if code == 0 else result.stderr
 
 
 @pytest.fixture(scope="module")

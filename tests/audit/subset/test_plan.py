@@ -9,22 +9,20 @@ import numpy as np
 import polars as pl
 import pytest
 
-from audit import stats
 from audit.errors import UsageError
+from audit.statistics import intervals as stats
 from audit.subset import (
     Goal,
     NoiseRate,
-    detection,
     draw_subset,
     make_plan,
-    precision,
+    population,
     recipe_from,
     score_subset,
     sizes,
 )
-from audit.subset.estimate import unit_moments, weighted_ratio
-from audit.subset.intervals import proportion_interval
-from audit.subset.recipe import SCHEMA, load_recipe
+from audit.subset.draw import PLAN_SCHEMA, load_recipe
+from audit.subset.estimate import proportion_interval, unit_moments, weighted_ratio
 from tests.audit.subset.frames import made_set, predicted
 
 
@@ -92,7 +90,7 @@ def test_a_difference_finer_than_one_example_is_unreachable():
 def test_a_difference_takes_what_connor_says():
     frame = made_set(2000, 1)
     pair = make_plan(frame, Goal(detect=0.03, discordant=0.1, planning_value=0.8))
-    assert pair.n == math.ceil(detection.connor_n(0.03, 0.1))
+    assert pair.n == math.ceil(sizes.connor_n(0.03, 0.1))
 
 
 def test_predictions_replace_assumptions():
@@ -181,7 +179,7 @@ def test_looks_have_a_price():
     one = make_plan(made_set(9000, 1), Goal(detect=0.04, discordant=0.2))
     five = make_plan(made_set(9000, 1), Goal(detect=0.04, discordant=0.2, looks=5))
     assert one.n < five.n
-    assert five.n == math.ceil(detection.connor_n(0.04, 0.2, 0.01))
+    assert five.n == math.ceil(sizes.connor_n(0.04, 0.2, 0.01))
     assert any(f"{five.n} units where one comparison takes {one.n}" in r for r in five.reasons)
 
 
@@ -240,7 +238,7 @@ def test_the_document_survives_json(tmp_path):
     frame = made_set(900, 3, excluded=7)
     made = make_plan(frame, Goal(half_width=0.06), by=["brightness"])
     document = json.loads(json.dumps(made.document(), allow_nan=False))
-    assert document["schema"] == SCHEMA
+    assert document["schema"] == PLAN_SCHEMA
     assert set(document["estimands"]) == {"agreement", "generalisation"}
     assert document["estimands"]["agreement"]["estimand"] == "full-set"
     assert len(document["excluded"]) == 7
@@ -347,7 +345,7 @@ def test_the_planned_width_of_unequal_strata_is_the_printed_one() -> None:
     rng, n_h = np.random.default_rng(1), np.full(10, 10)
     N = (6800 / np.arange(1, 11)).astype(int)
     p = 1 / (1 + np.exp(1.7 - np.linspace(-1.5, 1.5, 10)))
-    planned = precision.expected_half_width(precision.Domain(N, p), n_h, "generalisation", 0.95)
+    planned = population.expected_half_width(population.Domain(N, p), n_h, "generalisation", 0.95)
     stratum, widths = np.repeat(np.arange(10), n_h), []
     for _ in range(200):
         hit = (rng.uniform(size=100) < p[stratum]).astype(float)

@@ -10,9 +10,9 @@ import pytest
 
 from audit.errors import UsageError
 from audit.subset import Goal, draw_subset, make_curve, make_plan, metric_check
-from audit.subset.equivalent_size import equivalent_n
-from audit.subset.frame import select_eligible
-from audit.subset.prior import known_hits
+from audit.subset.baseline import equivalent_n
+from audit.subset.population import known_hits
+from audit.subset.source import select_eligible
 from audit.subset.text import curve_text, plan_text
 from tests.audit.subset.frames import made_set, predicted
 
@@ -43,8 +43,7 @@ def test_equivalent_n_is_the_ratio_of_variances():
 
 
 def test_equivalent_n_of_a_plain_sample_is_its_size():
-    from audit.subset.strata import Strata
-    from audit.subset.units import form_units
+    from audit.subset.strata import Strata, form_units
 
     frame = made_set(800, 1)
     files = select_eligible(frame).files

@@ -8,12 +8,10 @@ import math
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from audit.cli.subset import app
 from audit.errors import UsageError
-from audit.subset import Goal, census, draw_subset, make_plan
-from audit.subset.baseline import WholeSet
+from audit.subset import census
+from audit.subset.baseline import whole_set
 from audit.subset.values import (
     brier_values,
     estimate_calibration,
@@ -23,7 +21,8 @@ from audit.subset.values import (
     measures_text,
     units_for_mean,
 )
-from tests.audit.subset.frames import made_set
+from tests.audit.subset.commands import call
+from tests.audit.subset.frames import drawn, made_set
 from tests.audit.subset.test_baseline import sampled
 
 
@@ -43,7 +42,7 @@ def losses(frame):
 
 @pytest.fixture(scope="module")
 def rows(frame):
-    return draw_subset(frame, make_plan(frame, Goal(n=400)).recipe, 1).rows
+    return drawn(frame, 400, 1)
 
 
 def test_a_mean_holds_the_full_sets(frame, losses, rows):
@@ -66,7 +65,7 @@ def test_the_whole_set_is_known(frame, losses):
 
 
 def test_a_baselines_numbers_narrow_the_mean(frame, losses, rows):
-    whole = WholeSet.of(frame)
+    whole = whole_set(frame)
     table = losses.select("sample_id", loss="later")
     found = measure_subset(rows, table, "loss", baseline=(whole, losses))
     plain, known = (m.estimands["full-set"] for m in found.measures)
@@ -156,19 +155,17 @@ def test_the_command_reads_what_loops_write(frame, rows, tmp_path):
             print(json.dumps({"sample_id": name, "probabilities": nested}), file=file)
     rows.write_parquet(tmp_path / "s.parquet")
 
-    def call(command, option, file, *more):
-        call = [command, tmp_path / "s.parquet", option, tmp_path / file, *more, "--json"]
-        result = CliRunner().invoke(app, [str(a) for a in call])
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
+    def answer(command, option, file, *more):
+        subset, path = tmp_path / "s.parquet", tmp_path / file
+        return json.loads(call(command, subset, option, path, *more, "--json"))
 
     for number in ("brier", "ece"):
         one, other = (
-            call("measure", "--values", f, "--number", number) for f in ("a.npz", "a.jsonl")
+            answer("measure", "--values", f, "--number", number) for f in ("a.npz", "a.jsonl")
         )
         assert one["measures"] == other["measures"]
         assert 0 < one["measures"][0]["estimands"]["full-set"]["value"] < 2
-    scored = call("score", "--predictions", "a.npz", "--metric", "auroc")
+    scored = answer("score", "--predictions", "a.npz", "--metric", "auroc")
     assert 0.4 < scored["models"][0]["metrics"][0]["estimands"]["full-set"]["value"] < 0.6
 
 

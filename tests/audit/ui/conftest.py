@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-
-pytest.importorskip("streamlit", reason="the app needs `pip install 'dataset-preflight[app]'`")
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +21,14 @@ def scanned(reviewed_run: Path) -> Path:
 def run(scanned: Path, tmp_path: Path) -> Path:
     """A copy of the run that a test may decide about, delete or damage."""
     return Path(shutil.copytree(scanned, tmp_path / "pets-run"))
+
+
+@pytest.fixture
+def show(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Opens a page from a link, for some runs and sessions."""
+    from tests.audit.ui.pages import shown
+
+    return partial(shown, monkeypatch)
 
 
 @pytest.fixture(autouse=True)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
+from functools import cache
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
+# Each AppTest asks the metadata of every installed package for components: once is enough.
+manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 PATIENCE_S = 120
+Show = Callable[..., AppTest]  # the fixture `show`
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, page: str, /, *words: Path, **link: str) -> AppTest:

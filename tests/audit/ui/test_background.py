@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import pytest
 
+from audit.decisions.decisions import decide_samples
 from audit.errors import RunError
 from audit.records import Action
-from audit.review.decisions import decide_samples
 from audit.run import generations
-from audit.ui import background, launch
-from audit.ui.background import Job, Stage
+from audit.ui import server, work
+from audit.ui.work import Job, Stage
 from tests.conftest import ROOT
 
 PATIENCE_S = 120
@@ -82,41 +82,48 @@ def test_the_last_word_and_the_code_settle_a_job(
 
 
 @pytest.mark.slow
-def test_a_real_worker_scans_and_checks_again(tree: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    for action, source, files, said in (
-        ("scan", [str(tree)], 1, "24 files read."),
-        ("recheck", [], 2, "The checks ran again"),
-    ):
-        made = background.start_job("work", action, run, source)
-        assert made.followed.wait(PATIENCE_S)
-        assert made.state == "done"
-        assert made.said.startswith(said)
-        assert made.stage.phase == "Running checks"
-        generation = generations.require(run)
-        assert len(list(generation.path.glob("findings-*.duckdb"))) == files
+def test_a_real_worker_scans(tree: Path, tmp_path: Path) -> None:
+    made = work.start_job("work", "scan", tmp_path / "run", [str(tree)])
+    assert made.followed.wait(PATIENCE_S)
+    assert (made.state, made.said, made.makes_run) == ("done", "24 files read.", True)
+    assert made.stage.phase == "Running checks"
+    assert generations.require(tmp_path / "run")
+
+
+def worked(capsys: pytest.CaptureFixture[str], *words: object) -> Job:
+    """The job that followed a worker, which ran in this process."""
+    code = work.main([str(word) for word in words])
+    made, _ = job(code)
+    made.follow(capsys.readouterr().out.splitlines())
+    return made
 
 
 @pytest.mark.slow
-def test_a_real_worker_makes_the_folder_of_the_kept_set(run: Path, tmp_path: Path) -> None:
+def test_a_worker_checks_again(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = worked(capsys, "recheck", run)
+    assert made.said.startswith("The checks ran again")
+    assert made.stage.phase == "Running checks"
+    assert len(list(generations.require(run).path.glob("findings-*.duckdb"))) == 2
+
+
+@pytest.mark.slow
+def test_a_worker_makes_the_folder_of_the_kept_set(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     decide_samples(run, ["train/cat/dark.jpg"], Action.DROP)
     out = tmp_path / "clean"
-    made = background.start_job("work", "apply", run, [str(out), "copy"], makes=out)
-    assert made.followed.wait(PATIENCE_S)
-    assert (made.state, made.target, made.makes_run) == ("done", out, False)
+    made = worked(capsys, "apply", run, out, "copy")
+    assert (made.state, made.stage.phase) == ("done", "Making files")
     assert made.said.startswith("23 files made")
-    assert made.stage.phase == "Making files"
     assert not (out / "train" / "cat" / "dark.jpg").exists()
     assert (out / "manifest.csv").is_file()
-    again = background.start_job("work", "apply", run, [str(out), "hardlink"], makes=out)
-    assert again.followed.wait(PATIENCE_S)
-    assert "Traceback" not in again.said
+    assert "Traceback" not in worked(capsys, "apply", run, out, "hardlink").said
 
 
-@pytest.mark.slow
-def test_a_mistake_of_the_caller_is_one_sentence(tmp_path: Path) -> None:
-    made = background.start_job("work", "scan", tmp_path / "run", [str(tmp_path / "nothing")])
-    made.followed.wait(PATIENCE_S)
+def test_a_mistake_of_the_caller_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = worked(capsys, "scan", tmp_path / "run", tmp_path / "nothing")
     assert made.state == "failed"
     assert str(tmp_path / "nothing") in made.said
     assert "Traceback" not in made.said
@@ -124,7 +131,9 @@ def test_a_mistake_of_the_caller_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_cancelled_scan_ends_and_publishes_nothing(tree: Path, tmp_path: Path) -> None:
-    made = background.start_job("work", "scan", tmp_path / "run", [str(tree)])
+    out = tmp_path / "out"
+    made = work.start_job("work", "scan", tmp_path / "run", [str(tree)], makes=out)
+    assert (made.target, made.makes_run) == (out, False)
     made.cancel()
     made.followed.wait(PATIENCE_S)
     assert made.state == "cancelled"
@@ -134,14 +143,15 @@ def test_a_cancelled_scan_ends_and_publishes_nothing(tree: Path, tmp_path: Path)
 
 
 def test_the_app_serves_this_machine_alone_and_reports_to_nobody(tmp_path: Path) -> None:
-    line = launch.command([str(tmp_path)])
-    said = dict(zip(line[5::2], line[6::2], strict=False))
-    assert line[:5] == [sys.executable, "-m", "streamlit", "run", str(ROOT / "preflight_app.py")]
-    assert said["--server.address"] == "127.0.0.1"
-    assert said["--browser.gatherUsageStats"] == "false"
-    assert said["--client.showErrorDetails"] == "none"
+    line = server.command([str(tmp_path)])
+    assert line[:3] == [sys.executable, "-m", "audit.ui.server"]
+    assert server.script() == ROOT / "preflight_app.py"
+    said = json.loads(line[3])["options"]
+    assert said["server.address"] == "127.0.0.1"
+    assert said["browser.gatherUsageStats"] is False
+    assert said["client.showErrorDetails"] == "none"
     with pytest.raises(RunError, match="There is nothing at"):
-        launch.command([str(tmp_path / "nothing")])
+        server.command([str(tmp_path / "nothing")])
 
 
 def test_streamlit_run_app_py_has_the_same_settings() -> None:
@@ -156,8 +166,7 @@ def test_streamlit_run_app_py_has_the_same_settings() -> None:
             )
         return out
 
-    options = launch.settings()
-    passed = {k.removeprefix("--"): v for k, v in zip(options[::2], options[1::2], strict=True)}
+    passed = server.options()
     for name, value in flat(file).items():
-        text = json.dumps(value) if isinstance(value, bool | list) else str(value)
-        assert passed[name].replace(" ", "") == text.replace(" ", ""), name
+        expected = json.dumps(value) if isinstance(value, list) else value
+        assert passed[name] == expected, name

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree, picture
-from tests.audit.ui.pages import html, shown, text
+from tests.audit.ui.pages import Show, html, text
 from tests.audit.ui.test_hostile_names import COMPONENTS, elements
 
 pytestmark = pytest.mark.slow
@@ -25,33 +25,31 @@ def boxed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return annotated_run(coco_tree(folder / "d", document, 2), folder / "run")
 
 
-def test_statistics_and_pictures_are_shown(monkeypatch: pytest.MonkeyPatch, boxed: Path) -> None:
-    at = shown(monkeypatch, "labels", boxed, view="Boxes")
+def test_statistics_and_pictures_are_shown(show: Show, boxed: Path) -> None:
+    at = show("labels", boxed, view="Boxes")
     said = text(at)
     assert "2 boxes of 2 classes in 2 annotated pictures" in said
     assert "2 pictures" in said
     assert 'class="notice error"' not in html(at)
-    filtered = shown(monkeypatch, "labels", boxed, view="Boxes", box_class="cat", code="BOX001")
+    filtered = show("labels", boxed, view="Boxes", box_class="cat", code="BOX001")
     assert "No picture fits." in text(filtered)
-    nonsense = shown(monkeypatch, "labels", boxed, view="Boxes", box_size="huge", start="-x")
+    nonsense = show("labels", boxed, view="Boxes", box_size="huge", start="-x")
     assert 'class="notice error"' not in html(nonsense)
 
 
-def test_hostile_classes_are_text(monkeypatch: pytest.MonkeyPatch, boxed: Path) -> None:
-    at = shown(monkeypatch, "labels", boxed, view="Boxes")
+def test_hostile_classes_are_text(show: Show, boxed: Path) -> None:
+    at = show("labels", boxed, view="Boxes")
     assert "<img" not in html(at)
     for element in elements(at._tree):
         if element.type not in COMPONENTS:
             assert "\u202e".encode() not in element.proto.SerializeToString(), element.type
 
 
-def test_without_boxes_there_is_one_calm_sentence(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_boxes_there_is_one_calm_sentence(show: Show, tmp_path: Path) -> None:
     picture(tmp_path / "d" / "0.jpg")
     run = annotated_run(tmp_path / "d", tmp_path / "run")
-    plain = shown(monkeypatch, "labels", run)
+    plain = show("labels", run)
     assert "Boxes" not in text(plain)
-    asked = shown(monkeypatch, "labels", run, view="Boxes")
+    asked = show("labels", run, view="Boxes")
     assert "This dataset has no boxes that could be read." in text(asked)
     assert 'class="notice error"' not in html(asked)

@@ -6,19 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from audit.decisions.decisions import tagged_samples
+from audit.decisions.ledger import Ledger
 from audit.records import Action
-from audit.review.ledger import Ledger
-from audit.review.tags import tagged_samples
-from tests.audit.ui.pages import link_of, shown, text
+from tests.audit.ui.pages import Show, link_of, text
 
 pytestmark = pytest.mark.slow
 DOGS = '[["label","in","dog"]]'
 
 
-def test_all_that_fit_are_decided_at_once_and_taken_back_at_once(
-    monkeypatch: pytest.MonkeyPatch, run: Path
-) -> None:
-    at = shown(monkeypatch, "explore", run, where=DOGS)
+def test_all_that_fit_are_decided_at_once_and_taken_back_at_once(show: Show, run: Path) -> None:
+    at = show("explore", run, where=DOGS)
     at.button(key="act on all").click().run()
     assert "11 files: label: dog." in text(at)
     assert not [b.key for b in at.button if b.proto.shortcut]  # no key acts behind the dialogue
@@ -36,41 +34,35 @@ def test_all_that_fit_are_decided_at_once_and_taken_back_at_once(
     assert all(d.undone for d in Ledger(run).log())
 
 
-def test_a_relabel_without_a_class_decides_nothing(
-    monkeypatch: pytest.MonkeyPatch, run: Path
-) -> None:
-    at = shown(monkeypatch, "explore", run, where=DOGS, act="all")
+def test_a_relabel_without_a_class_decides_nothing(show: Show, run: Path) -> None:
+    at = show("explore", run, where=DOGS, act="all")
     at.segmented_control(key="verb for all that fit").set_value("Relabel").run()
     at.button(key="bulk").click().run()
     assert "is not complete" in text(at)
     assert not Ledger(run).log()
 
 
-def test_all_that_fit_are_tagged_and_a_tag_is_a_filter(
-    monkeypatch: pytest.MonkeyPatch, run: Path
-) -> None:
-    at = shown(monkeypatch, "explore", run, where=DOGS, act="all")
+def test_all_that_fit_are_tagged_and_a_tag_is_a_filter(show: Show, run: Path) -> None:
+    at = show("explore", run, where=DOGS, act="all")
     assert not [b for b in at.selectbox if b.key == "choice tag"]  # nothing has a tag
     at.segmented_control(key="verb for all that fit").set_value("Tag").run()
     at.text_input(key="value for all that fit").set_value("four legs").run()
     at.button(key="bulk").click().run()
     assert "Tagged four legs: 11 samples" in text(at)
     assert tagged_samples(run).height == 11
-    at = shown(monkeypatch, "explore", run, tag="four legs")
+    at = show("explore", run, tag="four legs")
     assert "11 files, page 1" in text(at)
-    at = shown(monkeypatch, "explore", run, tag="four legs", where='[["split","in","test"]]')
+    at = show("explore", run, tag="four legs", where='[["split","in","test"]]')
     assert "11 files, page 1" not in text(at)
     assert any("tagged four legs" in b.label for b in at.button)
-    at = shown(monkeypatch, "explore", run, tag="no such tag")
+    at = show("explore", run, tag="no such tag")
     assert not at.exception
     dog = tagged_samples(run)["id"][0]
-    assert "four legs" in text(shown(monkeypatch, "explore", run, image=dog))
+    assert "four legs" in text(show("explore", run, image=dog))
 
 
-def test_digits_are_classes_in_the_labelling_mode_alone(
-    monkeypatch: pytest.MonkeyPatch, run: Path
-) -> None:
-    at = shown(monkeypatch, "explore", run, image="train/cat/dark.jpg")
+def test_digits_are_classes_in_the_labelling_mode_alone(show: Show, run: Path) -> None:
+    at = show("explore", run, image="train/cat/dark.jpg")
     assert "1" not in {b.proto.shortcut for b in at.button}
     at.toggle(key="toggle labelling").set_value(True).run()
     keys = {b.proto.shortcut: b.label for b in at.button if b.key and b.key.startswith("class ")}

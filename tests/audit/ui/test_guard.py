@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from audit.decisions.decisions import parse_verb
 from audit.errors import UsageError
 from audit.records import Action
-from audit.review.decisions import parse_verb
 from audit.ui.opened import failure
 from tests.audit.ui.pages import PATIENCE_S, html, shown, text
 from tests.conftest import ROOT
@@ -76,7 +76,7 @@ def test_a_fragment_that_fails_leaves_its_page(
 def test_a_part_of_the_sidebar_that_fails_leaves_the_page(
     monkeypatch: pytest.MonkeyPatch, scanned: Path
 ) -> None:
-    monkeypatch.setattr("audit.ui.sidebar.known_runs", broken)
+    monkeypatch.setattr("audit.ui.frame.known_runs", broken)
     at = app(monkeypatch, scanned)
     assert "failed with KeyError" in text(at)
     assert at.title[0].value == "Overview"
@@ -88,7 +88,7 @@ def test_the_place_is_the_innermost_line_of_ours() -> None:
     assert "at an unknown place ('maybe' is not" in failure(raised.value)
     with pytest.raises(UsageError) as refused:
         parse_verb("maybe")
-    assert re.search(r"UsageError at audit/review/decisions.py:\d+ ", failure(refused.value))
+    assert re.search(r"UsageError at audit/decisions/decisions.py:\d+ ", failure(refused.value))
     assert "at an unknown place (no text)" in failure(ValueError())
 
 

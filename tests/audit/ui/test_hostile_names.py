@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from audit import scanning
+from audit.decisions.decisions import decide_samples
 from audit.records import Action
-from audit.review.decisions import decide_samples
+from audit.scanning import scanning
 from audit.sources import open_source
-from tests.audit.ui.pages import shown
+from tests.audit.ui.pages import Show, html
 from tests.conftest import picture
 
 pytestmark = pytest.mark.slow
 
 EVIL = "\u202egpj\x1b"
 FETCH = "![p](http://h.invalid/p)"  # a browser that reads it as Markdown asks that server
+MARKUP = "<img src=x onerror=alert(1)>"
 PAGES = ("overview", "findings", "duplicates", "labels", "explore", "ledger", "subset", "start")
 # What a component is sent holds ids beside the escaped texts that it draws.
 COMPONENTS = ("bidi_component", "component_instance")
@@ -34,13 +35,15 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split in ("train", "test"):
         for seed, label in enumerate(("cat", "dog")):
             for i in range(3):
-                name = f"{split}{label}{i}{EVIL}.png"
+                name = f"{split}{label}{i}{EVIL}{MARKUP}.png"
                 Image.fromarray(picture(i + 10 * seed)).save(folder / name)
-                lines.append(f"{name},{label}{EVIL}{FETCH},{split}{EVIL},x{i}{EVIL},{i}")
+                lines.append(f"{name},{label}{EVIL}{FETCH}{MARKUP},{split}{EVIL},x{i}{EVIL},{i}")
     (folder / "m.csv").write_text("\n".join(lines), "utf-8")
     run = folder / f"run{EVIL}"
     scanning.scan(open_source([str(folder / "m.csv")]), run, jobs=1)
-    decide_samples(run, [f"testcat0{EVIL}.png"], Action.DROP, note=EVIL, by=f"me{EVIL}")
+    decide_samples(
+        run, [f"testcat0{EVIL}{MARKUP}.png"], Action.DROP, note=EVIL + MARKUP, by=f"me{EVIL}"
+    )
     return run
 
 
@@ -55,9 +58,7 @@ def elements(block: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_element_shows_a_character_of_direction(
-    monkeypatch: pytest.MonkeyPatch, evil: Path, page: str
-) -> None:
+def test_no_element_shows_a_character_of_direction(show: Show, evil: Path, page: str) -> None:
     links: dict[str, dict[str, str]] = {
         "labels": {"view": "overlap"},
         "explore": {
@@ -67,9 +68,10 @@ def test_no_element_shows_a_character_of_direction(
         },
         "subset": {"metric": "recall"},
     }  # fmt: skip
-    for link in ({}, links.get(page, {})):
-        at = shown(monkeypatch, page, evil, **link)
+    for link in ({}, links[page]) if page in links else ({},):
+        at = show(page, evil, **link)
         assert not at.exception
+        assert "<img src" not in html(at)
         kinds = [element for element in elements(at._tree) if element.type not in COMPONENTS]
         assert len(kinds) > 3, kinds
         for element in kinds:
@@ -77,6 +79,7 @@ def test_no_element_shows_a_character_of_direction(
             assert "\u202e".encode() not in sent, (page, element.type)
         for text in markdown_of(at._tree):
             assert "![" not in text.replace("\\!\\[", ""), (page, text)
+            assert "<img" not in text.replace("\\<img", ""), (page, text)
 
 
 def markdown_of(block: Any) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.browse.conditions import Between, Contains, OneOf, from_link, to_link
@@ -23,9 +23,7 @@ CONDITIONS = st.one_of(
     st.builds(OneOf, TEXTS, st.lists(st.none() | TEXTS, max_size=4).map(tuple)),
     st.builds(Contains, TEXTS, TEXTS),
 )
-PATIENT = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+PATIENT = settings(max_examples=50, derandomize=True)
 
 
 class Address:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +13,32 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from audit.decisions import decisions
+from audit.decisions.ledger import Entry, Ledger
 from audit.records import Action
-from audit.review.ledger import Ledger
 from audit.ui import deciding, link, opened, queue
-from audit.ui.queue import may_drop, queued_in, sent_about
+from audit.ui.queue import queued_in, sent_about, why_stays
+from tests.audit.annotations.datasets import annotated_run, coco, coco_tree
 from tests.audit.reviewed import findings
-from tests.audit.ui.pages import PATIENCE_S
+from tests.audit.ui.pages import PATIENCE_S, shown, text
+
+pytestmark = pytest.mark.slow
+
+Play = Callable[[str], AppTest]
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch, run: Path) -> Play:
+    """Run a script as the app does, which was started for the run."""
+    monkeypatch.setattr(sys, "argv", ["app.py", str(run)])
+
+    def played(script: str) -> AppTest:
+        at = AppTest.from_string(script, default_timeout=PATIENCE_S).run()
+        assert not at.exception
+        return at
+
+    return played
+
 
 # The browser sends again what was not answered.
 SENT_TWICE = """
@@ -37,10 +59,9 @@ for _ in range(3):
 
 @pytest.mark.parametrize("early", [True, False])
 def test_a_press_that_was_interrupted_is_recorded_once_when_it_is_sent_again(
-    monkeypatch: pytest.MonkeyPatch, run: Path, early: bool
+    monkeypatch: pytest.MonkeyPatch, play: Play, run: Path, early: bool
 ) -> None:
     """Before the ledger has it (the link is written first), and after."""
-    monkeypatch.setattr(sys, "argv", ["app.py", str(run)])
     if early:
         own = SimpleNamespace(put=_interrupted(link.put), get=link.get)
         monkeypatch.setattr(queue, "link", own)
@@ -48,8 +69,7 @@ def test_a_press_that_was_interrupted_is_recorded_once_when_it_is_sent_again(
         # the ledger has it by then, and the page has not gone on
         monkeypatch.setattr(deciding, "say", _interrupted(opened.say))
     finding, members = next(iter(findings(run, "DUP001").items()))
-    at = AppTest.from_string(SENT_TWICE.format(finding), default_timeout=PATIENCE_S).run()
-    assert not at.exception
+    at = play(SENT_TWICE.format(finding))
     assert sorted(d.subject for d in Ledger(run).log()) == sorted([finding, *members])
     assert at.session_state["gone on"] == [finding]
 
@@ -73,12 +93,10 @@ for entries in (pressed, pressed, [*pressed, undo]):
 
 
 def test_a_queue_that_is_sent_again_with_an_older_link_leaves_what_is_decided(
-    monkeypatch: pytest.MonkeyPatch, run: Path
+    play: Play, run: Path
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["app.py", str(run)])
     two = list(findings(run, "DUP001") | findings(run, "IMG001"))[:2]
-    at = AppTest.from_string(SENT_FROM_BEFORE.format(two), default_timeout=PATIENCE_S).run()
-    assert not at.exception
+    at = play(SENT_FROM_BEFORE.format(two))
     # after the undo the page is at what is open again
     assert at.session_state["stood"] == ["the third", "the third", two[1]]
 
@@ -112,17 +130,17 @@ def test_an_entry_comes_through_with_texts_only() -> None:
 
 
 def test_copies_are_never_offered_to_be_dropped_whole() -> None:
-    assert not may_drop("DUP001", 2)
-    assert not may_drop("SPLIT001", 2)
-    assert not may_drop("DIST001", 0)
-    assert may_drop("IMG001", 1)
+    assert why_stays("DUP001", 2)
+    assert why_stays("SPLIT001", 2)
+    assert why_stays("DIST001", 0)
+    assert not why_stays("IMG001", 1)
 
 
 # A page that was drawn once, and presses that arrive faster than it is drawn again.
 PICTURE = "train/cat/dark.jpg"
 TYPED = """
 from audit.records import Action
-from audit.review import decisions
+from audit.decisions import decisions
 from audit.ui import queue
 from audit.ui.opened import open_chosen_run
 import streamlit as st
@@ -139,21 +157,15 @@ st.session_state["told"] = st.session_state.get("said")
 """
 
 
-def _typed(monkeypatch: pytest.MonkeyPatch, run: Path, *typed: tuple[str, str]) -> tuple[str, str]:
+def _typed(play: Play, *typed: tuple[str, str]) -> tuple[str, str]:
     """What was said in the end, as a sentence and its kind."""
-    monkeypatch.setattr(sys, "argv", ["app.py", str(run)])
-    script = TYPED.format(typed, PICTURE, PICTURE)
-    at = AppTest.from_string(script, default_timeout=PATIENCE_S).run()
-    assert not at.exception
-    said: tuple[str, str] = at.session_state["told"]
+    said: tuple[str, str] = play(TYPED.format(typed, PICTURE, PICTURE)).session_state["told"]
     return said
 
 
-def test_a_picture_is_decided_again_before_the_page_is_drawn(
-    monkeypatch: pytest.MonkeyPatch, run: Path
-) -> None:
+def test_a_picture_is_decided_again_before_the_page_is_drawn(play: Play, run: Path) -> None:
     typed = [("keep", ""), ("drop", ""), ("undo", ""), ("relabel", "dog"), ("label", "cat")]
-    said, kind = _typed(monkeypatch, run, *typed)
+    said, kind = _typed(play, *typed)
     assert (said, kind) == ("Kept: 1 sample. U takes it back.", "good")  # it is a cat already
     done = [(d.subject, d.verb, d.value, d.undone) for d in reversed(Ledger(run).log())]
     assert done == [
@@ -164,32 +176,160 @@ def test_a_picture_is_decided_again_before_the_page_is_drawn(
     ]
 
 
-def test_what_somebody_else_decided_is_not_decided_by_a_press(
-    monkeypatch: pytest.MonkeyPatch, run: Path
-) -> None:
-    said, kind = _typed(monkeypatch, run, ("drop", ""), ("another tab", ""), ("drop", ""))
+def test_what_somebody_else_decided_is_not_decided_by_a_press(play: Play, run: Path) -> None:
+    said, kind = _typed(play, ("drop", ""), ("another tab", ""), ("drop", ""))
     assert "decided meanwhile" in said
     assert kind == "error"
     assert [d.verb for d in Ledger(run).log()] == [Action.KEEP, Action.DROP]
 
 
 @pytest.mark.parametrize("verb", ["nothing", "keeper", "rule", "false-positive", "label"])
-def test_what_no_picture_can_be_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, run: Path, verb: str
-) -> None:
-    said, kind = _typed(monkeypatch, run, (verb, ""))
+def test_what_no_picture_can_be_is_one_sentence(play: Play, run: Path, verb: str) -> None:
+    said, kind = _typed(play, (verb, ""))
     assert kind == "error"
     assert "failed with" not in said
     assert not Ledger(run).log()
 
 
-def test_taking_back_nothing_is_said_in_the_words_of_the_app(
-    monkeypatch: pytest.MonkeyPatch, run: Path
-) -> None:
-    said, kind = _typed(monkeypatch, run, ("undo", ""))
+def test_taking_back_nothing_is_said_in_the_words_of_the_app(play: Play) -> None:
+    said, kind = _typed(play, ("undo", ""))
     assert (said, kind) == ("There is no decision to take back.", "good")
-    said, _ = _typed(monkeypatch, run, ("keep", ""), ("undo", ""), ("undo", ""))
+    said, _ = _typed(play, ("keep", ""), ("undo", ""), ("undo", ""))
     assert said == "There is no decision to take back."
+
+
+# One tab, at each run of the script: what it presses, and what is said after that.
+TAB = """
+from audit.ui import queue
+from audit.ui.opened import open_chosen_run
+import streamlit as st
+for name, verb, finding, samples in st.session_state["presses"]:
+    run = open_chosen_run()
+    rule, value = ("largest" * (verb == "rule"), ""), "dog" * (verb == "relabel")
+    one = queue.QueuedDecision(name, verb, finding, samples, rule, value)
+    try:
+        queue.record_queue(run, [one], None)
+    except KeyboardInterrupt:
+        pass
+st.session_state["told"] = st.session_state.get("said")
+"""
+Tab = Callable[..., tuple[str, str]]
+Tabs = Callable[..., Tab]
+
+
+@pytest.fixture
+def tab(monkeypatch: pytest.MonkeyPatch, run: Path) -> Tabs:
+    """Open a browser tab: `press(verb, finding, samples)` says what is said after it."""
+
+    def new(of: Path = run) -> Tab:
+        monkeypatch.setattr(sys, "argv", ["app.py", str(of)])
+        at = AppTest.from_string(TAB, default_timeout=PATIENCE_S)
+        numbers = itertools.count()
+
+        def press(verb: str, finding: str = "", *samples: str) -> tuple[str, str]:
+            at.session_state["presses"] = [(f"{id(at)} {next(numbers)}", verb, finding, samples)]
+            at.run()
+            assert not at.exception
+            told: tuple[str, str] = at.session_state["told"]
+            return told
+
+        return press
+
+    return new
+
+
+def _undone(run: Path) -> list[bool]:
+    return [d.undone for d in reversed(Ledger(run).log())]
+
+
+def test_a_tab_takes_back_nothing_that_another_decided(tab: Tabs, run: Path) -> None:
+    mine, other = tab(), tab()
+    mine("drop", "", PICTURE)
+    said, kind = other("undo")
+    assert said.startswith("Nothing that was decided in this tab is left to take back.")
+    assert kind == ""
+    assert _undone(run) == [False]
+    other("keep", "", "train/cat/0.jpg")
+    decisions.decide_samples(run, ["train/cat/1.jpg"], Action.KEEP)  # by a command
+    assert mine("undo") == (f"Taken back: drop of 1 sample: {PICTURE}.", "good")
+    assert mine("undo")[1] == ""
+    assert _undone(run) == [True, False, False]
+    other("undo")
+    assert _undone(run) == [True, True, False]
+
+
+def test_a_tab_takes_back_its_batches_whole_and_the_latest_first(tab: Tabs, run: Path) -> None:
+    press = tab()
+    five = [f"train/dog/{n}.jpg" for n in range(4)] + [PICTURE]
+    press("relabel", "", PICTURE)
+    press("keep", "", *five)
+    press("drop", "", PICTURE)
+    Ledger(run).undo()  # by a command: what is taken back is passed over
+    said, _ = press("undo")
+    named = "train/dog/0.jpg, train/dog/1.jpg, train/dog/2.jpg and 2 more"
+    assert said == f"Taken back: keep of 5 samples: {named}."
+    assert _undone(run) == [False] + [True] * 6
+    assert press("undo")[0] == f"Taken back: relabel of 1 sample: {PICTURE}."
+    assert press("undo")[0] == "There is no decision to take back."
+
+
+def test_what_a_finding_was_waived_with_is_named(tab: Tabs, run: Path) -> None:
+    press = tab()
+    press("false-positive", next(iter(findings(run, "IMG001"))))
+    said, _ = press("undo")
+    assert said == f"Taken back: false-positive of 1 finding: {PICTURE}."
+
+
+@pytest.mark.parametrize("verb", ["keep", "keeper", "rule"])
+def test_what_was_interrupted_after_it_was_recorded_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch, tab: Tabs, run: Path, verb: str
+) -> None:
+    """Streamlit may begin the script anew at any call of its own; the first is when it says so."""
+    press = tab()
+    monkeypatch.setattr(deciding, "say", _interrupted(opened.say))
+    group = next(
+        one for one, ids in findings(run, "DUP001").items()
+        if all(name.startswith("train/cat") for name in ids)
+    )  # fmt: skip
+    chosen = {"keeper": ["train/cat/0.jpg"]}.get(verb, [])
+    press(verb, group, *chosen)
+    assert _undone(run)
+    assert not any(_undone(run))
+    press("undo")
+    assert all(_undone(run))
+
+
+def test_a_run_that_was_made_again_keeps_its_decisions(tab: Tabs, run: Path) -> None:
+    press = tab()
+    press("drop", "", PICTURE)
+    for path in run.glob("decisions*"):
+        path.unlink()
+    later = datetime(2030, 1, 1, tzinfo=UTC)
+    entry = Entry("sample", PICTURE, None, Action.KEEP)
+    Ledger(run, lambda: later).record([entry])
+    assert press("undo")[1] == ""
+    assert _undone(run) == [False]
+
+
+def test_no_picture_is_dropped_by_a_finding_about_a_box(
+    monkeypatch: pytest.MonkeyPatch, tab: Tabs, tmp_path: Path
+) -> None:
+    document = coco(2, [(1, 5, 6, 0, 10), (1, 5, 6, 20, 10), (2, 5, 6, 20, 10)])
+    document["images"][0] |= {"width": 48, "height": 64}
+    run = annotated_run(coco_tree(tmp_path / "boxes", document, 2), tmp_path / "boxed-run")
+    (degenerate,), (size,) = findings(run, "BOX002").items(), findings(run, "BOX005")
+    found, (picture,) = degenerate
+    press = tab(run)
+    for picked in ((), (picture,)):
+        assert press("drop", found, *picked) == (deciding.BOX_STAYS, "error")
+    assert not Ledger(run).log()
+    at = shown(monkeypatch, "findings", run, code="BOX002")
+    assert "drop" not in [button.key for button in at.button]
+    assert deciding.BOX_STAYS in text(at)
+    assert why_stays("BOX002", 1) == deciding.BOX_STAYS  # which D says at once, in the browser
+    press("drop", size)
+    press("drop", "", picture)
+    assert [d.verb for d in Ledger(run).log()] == [Action.DROP] * 3
 
 
 def test_what_was_sent_about_another_run_is_left() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from audit.ui import launch
 from audit.ui.guard import NO_LINK, OTHERS
+from tests.browser.app import wait_for
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
@@ -96,15 +95,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < until, log.read_text()
             time.sleep(0.1)
-        one = Served(port, found[1], log.read_text())
-        while True:
-            try:
-                assert one.ask("GET", "/_stcore/health")[0] == 200
-                break
-            except OSError:
-                assert time.monotonic() < until
-                time.sleep(0.1)
-        yield one
+        wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
+        yield Served(port, found[1], log.read_text())
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(PATIENCE_S)
@@ -188,21 +180,3 @@ def test_a_taken_port_is_one_sentence(served: Served, tmp_path: Path) -> None:
     done = python(tmp_path, ROOT, *line)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
     assert "Choose another --port" in done.stderr
-
-
-def test_a_wheel_below_target_finds_the_app(tmp_path: Path) -> None:
-    """The script lies beside the packages wherever they are installed."""
-    source = tmp_path / "source"
-    source.mkdir()
-    for name in ("audit", "pipeline_profiler"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "app.py", f"{launch.SCRIPT}.py"):
-        shutil.copy(ROOT / name, source)
-    pip = [sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check", "install"]
-    options = ["--no-deps", "--no-build-isolation", "--no-index", "--target"]
-    subprocess.run([*pip, *options, tmp_path / "lib", source], check=True, capture_output=True)
-    code = "from audit.ui import launch; print(launch.script())"
-    found = python(tmp_path, tmp_path / "lib", "-c", code)
-    assert found.stdout.strip() == str(tmp_path / "lib" / f"{launch.SCRIPT}.py")
-    asked = python(tmp_path, tmp_path / "lib", "-m", "audit", "app", "--help")
-    assert (asked.returncode, "--port" in asked.stdout) == (0, True)

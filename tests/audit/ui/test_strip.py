@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from audit.browse.conditions import Among, Between, Contains, OneOf, without, words_of
+from audit.browse.distributions import bar_conditions, label_table
 from audit.browse.images import count_images
-from audit.browse.labels import bar_conditions, label_table
 from audit.embeddings.similar import similar_pictures
 from audit.report import collect_report
 from audit.run import generations
-from audit.ui.strip import clicked_place, range_of, toggled
-from tests.audit.ui.pages import link_of, shown, text
+from audit.ui.charts import clicked_place, range_of, toggled
+from tests.audit.ui.pages import Show, link_of, text
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,9 @@ def test_a_filter_in_words() -> None:
 
 
 @pytest.mark.slow
-def test_the_cross_of_a_chip_lets_go_of_its_filter_alone(
-    monkeypatch: pytest.MonkeyPatch, scanned: Path
-) -> None:
+def test_the_cross_of_a_chip_lets_go_of_its_filter_alone(show: Show, scanned: Path) -> None:
     where = '[["label","in","dog"],["width","between",1.0,9000.0]]'
-    at = shown(monkeypatch, "explore", scanned, where=where, lasso="[[0,0],[1,0],[1,1]]")
+    at = show("explore", scanned, where=where, lasso="[[0,0],[1,0],[1,1]]")
     assert "11 files" in text(at)
     next(b for b in at.button if b.label == "label\\: dog").click().run()
     assert link_of(at)["where"] == '[["width","between",1.0,9000.0]]'
@@ -69,28 +67,24 @@ def test_the_cross_of_a_chip_lets_go_of_its_filter_alone(
 
 
 @pytest.mark.slow
-def test_what_a_lasso_holds_is_what_is_counted(
-    monkeypatch: pytest.MonkeyPatch, scanned: Path
-) -> None:
-    at = shown(monkeypatch, "explore", scanned, view="Scatter", lasso="[[9,9],[9,10],[10,10]]")
+def test_what_a_lasso_holds_is_what_is_counted(show: Show, scanned: Path) -> None:
+    at = show("explore", scanned, view="Scatter", lasso="[[9,9],[9,10],[10,10]]")
     assert "24 files" not in text(at)
 
 
 @pytest.mark.slow
-def test_pictures_like_one_are_those_of_its_neighbours(
-    monkeypatch: pytest.MonkeyPatch, scanned: Path
-) -> None:
+def test_pictures_like_one_are_those_of_its_neighbours(show: Show, scanned: Path) -> None:
     with generations.open_run(scanned) as store:
         asked = str(store.scalar("SELECT sample_id FROM vector_neighbours ORDER BY 1 LIMIT 1"))
         n = similar_pictures(store, asked).height
-    at = shown(monkeypatch, "explore", scanned, image=asked)
+    at = show("explore", scanned, image=asked)
     at.button(key="image alike").click().run()
     assert at.session_state["go"] == ("explore", {"run": scanned.name, "like": asked})
-    at = shown(monkeypatch, "explore", scanned, like=asked)
+    at = show("explore", scanned, like=asked)
     assert f"{n} files, page 1" in text(at)
-    at = shown(monkeypatch, "explore", scanned, like="nowhere.jpg")
+    at = show("explore", scanned, like="nowhere.jpg")
     assert "--embeddings FILE" in text(at)
-    at = shown(monkeypatch, "explore", scanned, view="Map", lasso="[[-9,-9],[9,-9],[9,9],[-9,9]]")
+    at = show("explore", scanned, view="Map", lasso="[[-9,-9],[9,-9],[9,9],[-9,9]]")
     assert "The lasso holds" in text(at)
     at.segmented_control(key="switch view").set_value("Scatter").run()
     assert "lasso" not in link_of(at)  # it is in the units of the axes that were shown

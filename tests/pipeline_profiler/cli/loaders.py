@@ -63,7 +63,7 @@ def hang_deaf():
     return counted(60, swallow_all)
 
 def hang_in_c():
-    return counted(150, hold_the_interpreter)
+    return counted(60, hold_the_interpreter)
 
 def leave():
     return counted(60, lambda: sys.exit(0))

@@ -12,12 +12,11 @@ from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 
-torch = pytest.importorskip("torch")
 
 LOADERS = """
 import torch
 from torch.utils.data import DataLoader
-from pipeline_profiler.checking.toys import ToyImages
+from pipeline_profiler.checks.toys import ToyImages
 
 def make_loader():
     return DataLoader(ToyImages(), 16, shuffle=True)
@@ -138,7 +137,7 @@ import os
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
-from pipeline_profiler.checking.toys import ToyImages
+from pipeline_profiler.checks.toys import ToyImages
 
 RANK = int(os.environ.get("RANK", "0"))  # read at import, as launched scripts do
 

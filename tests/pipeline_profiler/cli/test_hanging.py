@@ -1,10 +1,13 @@
 """Loaders that hang end at the limit, with what was measured and with where they hang."""
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
-from pipeline_profiler.record.session import Session
+from pipeline_profiler.profiling.record.session import Session
 from tests.pipeline_profiler.cli.loaders import (
     FAST,
     SOURCE,
@@ -15,7 +18,30 @@ from tests.pipeline_profiler.cli.loaders import (
 )
 
 pytestmark = pytest.mark.slow
-LIMIT = ("--limit", "2")
+# loader: source, limit in seconds. Each waits more than it computes, so three run at a time.
+HANGING = {
+    "hang_in_next": (SOURCE, 2), "hang_at_once": (SOURCE, 2), "hang_deaf": (SOURCE, 2),
+    "hang_in_close": (SOURCE, 2), "hang_in_c": (SOURCE, 1),
+    "make_loader": (TORCH_SOURCE, 5), "make_stuck": (TORCH_SOURCE, 5),
+}  # fmt: skip
+Ended = Callable[[str], tuple[CompletedProcess[str], Path]]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
+    """How `run` ended with a loader, and the folder with its session s.json."""
+    root = tmp_path_factory.mktemp("hanging")
+
+    def run(loader: str) -> CompletedProcess[str]:
+        source, limit = HANGING[loader]
+        (root / loader).mkdir()
+        train = write_source(root / loader, source)
+        words = ("run", f"{train}:{loader}", *FAST, "--limit", limit, "-o", "s.json")
+        return profile(*words, cwd=root / loader)
+
+    with ThreadPoolExecutor(3) as threads:
+        runs = {loader: threads.submit(run, loader) for loader in HANGING}
+        yield lambda loader: (runs[loader].result(), root / loader)
 
 
 def cut_off(folder: Path) -> dict[str, object]:
@@ -34,28 +60,26 @@ def cut_off(folder: Path) -> dict[str, object]:
     ],
 )
 def test_a_loader_that_hangs_is_ended_with_where_it_hangs(
-    tmp_path: Path, loader: str, line: str
+    ended: Ended, loader: str, line: str
 ) -> None:
-    train = write_source(tmp_path, SOURCE)
-    done = profile("run", f"{train}:{loader}", *FAST, *LIMIT, "-o", "s.json", cwd=tmp_path)
+    done, folder = ended(loader)
     assert done.returncode == 2, done.stderr
     assert "Nothing happened for" in done.stderr
     assert line in done.stderr
     assert "Traceback" not in done.stderr
-    assert cut_off(tmp_path)["stacks"]
-    report = profile("report", "s.json", cwd=tmp_path)
+    assert cut_off(folder)["stacks"]
+    report = profile("report", "s.json", cwd=folder)
     assert report.returncode == 0, report.stderr
     assert "This session is partial" in report.stdout
     assert line in report.stdout
 
 
-def test_c_code_that_keeps_the_interpreter_is_ended_from_outside(tmp_path: Path) -> None:
-    train = write_source(tmp_path, SOURCE)
-    done = profile("run", f"{train}:hang_in_c", *FAST, "--limit", "1", "-o", "s.json", cwd=tmp_path)
+def test_c_code_that_keeps_the_interpreter_is_ended_from_outside(ended: Ended) -> None:
+    done, folder = ended("hang_in_c")
     assert done.returncode == -9, done.stderr
     assert "hold_the_interpreter" in done.stderr
-    assert cut_off(tmp_path)["where"] == "uninterruptible"
-    report = profile("report", "s.json", cwd=tmp_path)
+    assert cut_off(folder)["where"] == "uninterruptible"
+    report = profile("report", "s.json", cwd=folder)
     assert report.returncode == 0, report.stderr
     assert "hold_the_interpreter" in report.stdout
 
@@ -63,13 +87,12 @@ def test_c_code_that_keeps_the_interpreter_is_ended_from_outside(tmp_path: Path)
 @pytest.mark.parametrize(
     ("loader", "line"), [("make_loader", "load_slowly"), ("make_stuck", "wait_at_start")]
 )
-def test_the_stack_of_a_worker_that_hangs_is_shown(tmp_path: Path, loader: str, line: str) -> None:
-    train = write_source(tmp_path, TORCH_SOURCE)
-    done = profile("run", f"{train}:{loader}", *FAST, "--limit", "5", "-o", "s.json", cwd=tmp_path)
+def test_the_stack_of_a_worker_that_hangs_is_shown(ended: Ended, loader: str, line: str) -> None:
+    done, folder = ended(loader)
     assert done.returncode == 2, done.stderr
     assert f"{line}: time.sleep(1000)" in done.stderr
     assert "Traceback" not in done.stderr
-    stacks = cut_off(tmp_path)["stacks"]
+    stacks = cut_off(folder)["stacks"]
     assert [s["of"].partition(" process")[0] for s in stacks] == ["the training", "worker"]
 
 

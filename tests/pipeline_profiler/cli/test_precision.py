@@ -15,7 +15,7 @@ import pytest
 from pipeline_profiler.cli import main
 from pipeline_profiler.cli import precision as precision_cli
 from pipeline_profiler.precision.image_data import make_noise, read_image_folder
-from pipeline_profiler.record.session import ProfileError, Session
+from pipeline_profiler.profiling.record.session import ProfileError, Session
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow

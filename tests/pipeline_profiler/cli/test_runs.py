@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline_profiler.cli.main import command_line
-from pipeline_profiler.record.session import Session
-from pipeline_profiler.run_table.entry import outcome_of_session
+from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.runs.entry import outcome_of_session
 from tests.conftest import ROOT
 from tests.pipeline_profiler.cli.loaders import FAST, write_source
 

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from pipeline_profiler.precision.plan import ModelJob, SweepOptions
-from pipeline_profiler.precision.trainer import PeakMemory
+from pipeline_profiler.precision.trainer import Backend, PeakMemory, Trainer
 from tests.pipeline_profiler.fakes import FakeClock
 
 CLASSES = 3
 
 
-class FakeTrainer:
-    """Each step takes `ms`, on the clock; the listed steps are skipped; calls are kept in order."""
+class FakeTrainer(Trainer):
+    """Each step takes `ms`, on the clock; the listed steps are skipped; calls are kept in order.
+
+    The loss falls by a tenth with each step.
+    """
 
     def __init__(self, clock: FakeClock, ms: float, skips: set[int] | None = None) -> None:
-        self.clock, self.ms, self.skips = clock, ms, skips or set()
+        super().__init__("cpu", clock)
+        self.ms, self.skips = ms, skips or set()
         self.calls: list[str] = []
         self.taken = 0
         self.since: list[int] = []
+
+    def place(self, batch: Any) -> Any:
+        return batch
 
     def step(self, batch: Any) -> None:
         self.calls.append("step")
@@ -38,24 +44,11 @@ class FakeTrainer:
     def synchronise(self) -> None:
         self.calls.append("synchronise")
 
-    def periods_ms(self, marks: list[Any]) -> list[float]:
-        return [(b - a) / 1e6 for a, b in pairwise(marks)]
-
     def skipped(self) -> list[int]:
         return [i for i, number in enumerate(self.since) if number in self.skips]
 
     def forget(self) -> None:
         self.since = []
-
-
-class SimulatedTrainer(FakeTrainer):
-    """A whole trainer on the clock; the loss falls by a tenth with each step."""
-
-    def place(self, batch: Any) -> Any:
-        return batch
-
-    def outputs(self, batch: Any) -> None:
-        return None
 
     def losses(self) -> list[float]:
         return [2.0 * 0.9**number for number in self.since]
@@ -63,24 +56,15 @@ class SimulatedTrainer(FakeTrainer):
     def nudge(self, share: float) -> bool:
         return True  # its loss is the same for all weights
 
-    def scale(self) -> None:
-        return None
-
     def peak_memory(self, batch: Any) -> PeakMemory:
         self.step(batch)
         return PeakMemory(1000, "simulated")
 
-    def count_correct(self) -> None:
-        """Always counted."""
-
     def accuracies(self) -> list[float]:
         return [1 - 0.9**number for number in self.since]
 
-    def graphs(self) -> int:
-        return 0
 
-
-class SimulatedBackend:
+class SimulatedBackend(Backend):
     """A device whose steps take `ms` per sample and whose models take `setup_ms` to make."""
 
     name, device, device_name = "simulated", "cpu", "clock"
@@ -88,18 +72,15 @@ class SimulatedBackend:
     def __init__(self, clock: FakeClock, ms: float, setup_ms: float = 0.0) -> None:
         self.clock, self.ms, self.setup_ms = clock, ms, setup_ms
 
-    def refusal(self, precision: str) -> str:
-        return ""
-
     def using(self, precision: str) -> Any:
         return contextlib.nullcontext()
 
     def flags(self, precision: str) -> dict[str, Any]:
         return {}
 
-    def new_trainer(self, make_model: Any, cell: Any, recipe: Any) -> SimulatedTrainer:
+    def new_trainer(self, make_model: Any, cell: Any, recipe: Any) -> FakeTrainer:
         self.clock.advance(self.setup_ms)
-        return SimulatedTrainer(self.clock, self.ms * cell.batch_size)
+        return FakeTrainer(self.clock, self.ms * cell.batch_size)
 
     def resized(self, batch: Any, size: int) -> Any:
         return batch
@@ -130,6 +111,15 @@ def flat_model(outputs: int = CLASSES, side: int = 4) -> Any:
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * side * side, outputs))
 
 
+def overflowing() -> Any:
+    """w * x with loss w * x: at FP16 the scaled gradient x * scale is infinite above 65,504."""
+    import torch
+
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.ones_(model.weight)
+    return model, lambda outputs, targets: outputs.sum()
+
+
 def refusing(limit: int, refuse: Callable[[], None]) -> Any:
     """A classifier that cannot get memory for more than `limit` samples."""
     from torch import nn
@@ -150,17 +140,12 @@ def refusing(limit: int, refuse: Callable[[], None]) -> Any:
 class Batches:
     """`count` batches of `size` samples with labels 0, 1, 2, ...; can be read again and again."""
 
-    def __init__(self, size: int, count: int = 6, top: int = CLASSES, value: float = 1.0) -> None:
+    def __init__(self, size: int, count: int = 6, top: int = CLASSES) -> None:
         import torch
 
         source = torch.Generator().manual_seed(size)
-        self.rows = [
-            (
-                value * torch.randn(size, 3, 4, 4, generator=source),
-                torch.arange(i, i + size) % top,
-            )
-            for i in range(count)
-        ]
+        inputs = (torch.randn(size, 3, 4, 4, generator=source) for _ in range(count))
+        self.rows = [(x, torch.arange(i, i + size) % top) for i, x in enumerate(inputs)]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.rows)

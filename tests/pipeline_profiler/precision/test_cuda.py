@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import cycle
 from typing import Any
 
 import pytest
+import torch
 
-from pipeline_profiler.measure import environment
-from pipeline_profiler.precision.backend_torch import TorchBackend
-from pipeline_profiler.precision.batches import cycle_batches
+from pipeline_profiler.precision.backend_torch import MEMORY_CUDA, TorchBackend
 from pipeline_profiler.precision.cell import Cell, Recipe
-from pipeline_profiler.precision.memory_torch import MEMORY_CUDA
 from pipeline_profiler.precision.sweep import measure_precisions
-from pipeline_profiler.precision.timing import time_window
-from pipeline_profiler.record.session import ProfileError
-from tests.pipeline_profiler.precision.fakes import Batches, flat_model, job, quick
+from pipeline_profiler.precision.trainer import time_window
+from pipeline_profiler.profiling.measure import environment
+from pipeline_profiler.profiling.record.session import ProfileError
+from tests.pipeline_profiler.precision.fakes import (
+    Batches,
+    flat_model,
+    job,
+    overflowing,
+    quick,
+    refusing,
+)
 
-torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 pytestmark = [pytest.mark.slow, pytest.mark.cuda]
+
+
+@contextmanager
+def no_wait_for_the_device() -> Iterator[None]:
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
@@ -33,32 +50,23 @@ def test_nothing_synchronises_inside_the_window(precision: str) -> None:
     plain = made.step
 
     def strict(batch: Any) -> None:
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with no_wait_for_the_device():
             plain(batch)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
         taken.append(batch)
 
     made.step = strict
-    window = time_window(made, cycle_batches(batches), 5, 2)
+    window = time_window(made, cycle(batches), 5, 2)
     assert len(taken) == 7
     assert len(window.period_ms) == 5
     assert all(ms > 0 for ms in window.period_ms)
 
 
 def test_a_fused_optimizer_skips_on_the_device_and_is_counted() -> None:
-    def overflowing() -> Any:
-        model = torch.nn.Linear(1, 1, bias=False)
-        torch.nn.init.ones_(model.weight)
-        return model, lambda outputs, targets: outputs.sum()
-
-    backend = TorchBackend("cuda")
-    made = backend.new_trainer(overflowing, Cell("w", 1, "fp16", "dynamic"), Recipe(lr=2.0**-12))
+    cell = Cell("w", 1, "fp16", "dynamic")
+    made = TorchBackend("cuda").new_trainer(overflowing, cell, Recipe(lr=2.0**-12))
     for _ in range(6):
         made.step((torch.tensor([[8.0]]), torch.zeros(1)))
-    assert made.skipped() == [0, 1, 2, 3]
-    assert made.scale() == 2.0**12
+    assert (made.skipped(), made.scale()) == ([0, 1, 2, 3], 2.0**12)
 
 
 def test_every_column_is_filled_and_the_largest_batch_is_found() -> None:
@@ -76,23 +84,10 @@ def test_every_column_is_filled_and_the_largest_batch_is_found() -> None:
 
 
 def test_real_memory_runs_out_and_the_sweep_goes_on() -> None:
-    def hungry() -> Any:
-        class Hungry(torch.nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.inner = flat_model()
-
-            def forward(self, x: Any) -> Any:
-                if len(x) > 4:
-                    torch.empty(1 << 50, device=x.device)
-                return self.inner(x)
-
-        return Hungry()
-
-    found = measure_precisions(
-        TorchBackend("cuda"), [job(hungry)], quick(batch_sizes=(8, 4), precisions=("fp32",))
-    ).results["precision"]
-    assert [row["status"] for row in found["rows"]] == ["oom", "ok"]
+    hungry = refusing(4, lambda: torch.empty(1 << 50, device="cuda"))
+    options = quick(batch_sizes=(8, 4), precisions=("fp32",))
+    found = measure_precisions(TorchBackend("cuda"), [job(lambda: hungry)], options)
+    assert [r["status"] for r in found.results["precision"]["rows"]] == ["oom", "ok"]
 
 
 def test_a_smaller_card_is_replayed_by_the_memory_limit() -> None:
@@ -117,11 +112,10 @@ def test_a_smaller_card_is_replayed_by_the_memory_limit() -> None:
 
 
 def test_the_environment_names_the_card_and_this_build_has_code_for_it() -> None:
-    torch_part = environment.describe()["torch"]
-    assert torch_part["cuda"]
-    assert torch_part["cudnn"]
-    assert 0 < torch_part["memory_free_bytes"] <= torch_part["memory_total_bytes"]
-    assert torch_part["architecture_problem"] == ""
+    found = environment.describe()["torch"]
+    assert all((found["cuda"], found["cudnn"]))
+    assert 0 < found["memory_free_bytes"] <= found["memory_total_bytes"]
+    assert found["architecture_problem"] == ""
 
 
 def test_accuracy_is_counted_without_a_wait_for_the_device() -> None:
@@ -129,9 +123,6 @@ def test_accuracy_is_counted_without_a_wait_for_the_device() -> None:
     batches = [made.place(batch) for batch in Batches(4)]
     made.count_correct()
     made.step(batches[0])
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_wait_for_the_device():
         made.step(batches[1])
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert len(made.accuracies()) == 2

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 from typing import Any
 
 import pytest
@@ -17,34 +16,15 @@ pytestmark = pytest.mark.slow
 
 pytest.importorskip("tensorflow")
 
-PRELUDE = """
+PROGRAM = """
 import json, os, sys, warnings
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1")
 import keras, numpy as np, tensorflow as tf
 from pipeline_profiler.precision.cell import Cell, Recipe
-from pipeline_profiler.precision.backend_keras import KerasBackend
+from pipeline_profiler.precision.backend_keras import KerasBackend, keras_resnet18
 CPU = KerasBackend("cpu")
-"""
-
-
-def child(code: str) -> Any:
-    """The last line of a child's output, from JSON: TensorFlow and torch stay in processes of their
-    own, where threads of the one cannot starve those of the other."""
-    out = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        timeout=300,
-        check=False,
-    )
-    assert out.returncode == 0, out.stderr[-3000:]
-    return json.loads(out.stdout.strip().splitlines()[-1])
-
 
 # w * x with loss w * x: the scaled gradient x * scale is infinite in FP16 above 65,504
-PROGRAM = """
 def make():
     model = keras.Sequential([keras.Input((1,)),
         keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
@@ -62,7 +42,6 @@ def train(precision, scale, x, steps, start=None):
         return {"skipped": made.skipped(), "scale": made.scale(), "weights": weights,
                 "dtype": made.model.layers[-1].compute_dtype, "graphs": made.graphs()}
 
-from pipeline_profiler.precision.models.resnet_keras import keras_resnet18
 from pipeline_profiler.precision.plan import ModelJob, SweepOptions
 from pipeline_profiler.precision.sweep import measure_precisions
 
@@ -103,57 +82,52 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def trained() -> Any:
-    """What every test below reads, from one child: TensorFlow takes seconds to start."""
-    return child(PROGRAM)
+    """What every test below reads, from one child: TensorFlow takes seconds to start, and its
+    threads and torch's in one process would starve each other."""
+    out = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        timeout=300,
+        check=False,
+    )
+    assert out.returncode == 0, out.stderr[-3000:]
+    return json.loads(out.stdout.strip().splitlines()[-1])
 
 
-def test_a_dynamic_scale_halves_until_the_gradient_fits(trained: Any) -> None:
-    found = trained["dynamic"]
+def test_dynamic_scales_halve_until_the_gradient_fits_and_static_ones_stay(trained: Any) -> None:
+    def found(name: str) -> tuple[list[int], float, list[float]]:
+        return tuple(trained[name][key] for key in ("skipped", "scale", "weights"))
+
+    full = trained["fp32"]["weights"]
     # Keras starts at 2^15: 8 * 2^15, 2^14, 2^13 overflow, 8 * 2^12 = 32768 fits
-    assert found["skipped"] == [0, 1, 2]
-    assert found["scale"] == 2.0**12
-    assert found["weights"][:3] == [1.0] * 3
-    assert found["weights"][3:] == trained["fp32"]["weights"]
-
-
-def test_a_found_scale_is_where_a_later_trainer_begins(trained: Any) -> None:
-    assert trained["started"]["skipped"] == []
-    assert trained["started"]["scale"] == 2.0**12
-
-
-def test_a_static_scale_stays_whatever_is_skipped(trained: Any) -> None:
-    assert trained["static"]["skipped"] == []
-    assert trained["static"]["weights"] == trained["fp32"]["weights"]
-    assert trained["overflow"]["skipped"] == [0, 1, 2]
-    assert trained["overflow"]["weights"] == [1.0] * 3
-    assert trained["static"]["scale"] == trained["overflow"]["scale"] == 128.0
+    assert found("dynamic") == ([0, 1, 2], 2.0**12, [1.0] * 3 + full)
+    # a found scale is where a later trainer begins
+    assert found("started") == ([], 2.0**12, full[:2])
+    assert found("static") == ([], 128.0, full)
+    assert found("overflow") == ([0, 1, 2], 128.0, [1.0] * 3)
 
 
 def test_policies_decide_the_compute_type_and_are_put_back(trained: Any) -> None:
-    assert trained["dynamic"]["dtype"] == "float16"
-    assert trained["bf16"]["dtype"] == "bfloat16"
-    assert trained["fp32"]["dtype"] == "float32"
+    dtypes = [trained[name]["dtype"] for name in ("dynamic", "bf16", "fp32")]
+    assert dtypes == ["float16", "bfloat16", "float32"]
     assert trained["fp32"]["scale"] is None
     assert trained["policy_after"] == "float32"
     assert trained["flags"] == {"policy": "float32", "tf32": False}
     assert "a CPU has no TF32" in trained["refusal"]
-
-
-def test_the_step_is_traced_once(trained: Any) -> None:
-    assert trained["dynamic"]["graphs"] == 1
+    assert trained["dynamic"]["graphs"] == 1  # the step is traced once
 
 
 def test_the_table_has_the_same_rows_and_bad_inputs_are_rows(trained: Any) -> None:
     rows = {(r["model"], r["precision"]): r for r in trained["rows"]}
     good = rows["good", "bf16"]
-    assert good["status"] == "ok"
-    assert good["step"]["steps"] == 4
+    assert (good["status"], good["step"]["steps"], good["peak_bytes"]) == ("ok", 4, None)
     assert good["fed"]["mean_ms"] > 0
     assert good["loss_apart"] is not None
-    assert good["peak_bytes"] is None
     assert "n/a" in good["peak_how"]
     assert "a CPU has no TF32" in rows["good", "tf32"]["sentence"]
     assert "label 2 lies outside [0, 2)" in rows["short", "fp32"]["sentence"]
-    assert trained["trainable"] == 11_173_962
-    assert trained["shape"] == [None, 10]
+    assert (trained["trainable"], trained["shape"]) == (11_173_962, [None, 10])
     assert any("would have to deliver" in text for text in trained["sentences"])

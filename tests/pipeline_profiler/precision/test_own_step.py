@@ -6,17 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
-from pipeline_profiler.checking.user_training import Training
-from pipeline_profiler.precision.backend_torch import TorchBackend
+from pipeline_profiler.checks.user_training import Training
+from pipeline_profiler.precision.backend_torch import OwnStep, TorchBackend, read_step
 from pipeline_profiler.precision.cell import Cell, Recipe
-from pipeline_profiler.precision.own_step import OwnStep, read_step
 from pipeline_profiler.precision.plan import ModelJob
 from pipeline_profiler.precision.sweep import measure_precisions
-from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.profiling.record.session import ProfileError
 from tests.pipeline_profiler.precision.fakes import Batches, flat_model, quick
 
-torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+
 CPU = TorchBackend("cpu")
 
 

@@ -10,28 +10,34 @@ import time
 from typing import Any
 
 import pytest
+import torch
 
-from pipeline_profiler.precision.backend_torch import TorchBackend
+from pipeline_profiler.precision.backend_torch import (
+    MEMORY_CPU,
+    TorchBackend,
+    TorchTrainer,
+    watch_updates,
+)
 from pipeline_profiler.precision.cell import Cell, Recipe
-from pipeline_profiler.precision.memory_torch import MEMORY_CPU
-from pipeline_profiler.precision.trainer_torch import TorchTrainer, watch_updates
-from pipeline_profiler.record.session import ProfileError
-from tests.pipeline_profiler.precision.fakes import Batches, flat_model
+from pipeline_profiler.profiling.record.session import ProfileError
+from tests.pipeline_profiler.precision.fakes import Batches, flat_model, overflowing
 
 pytestmark = pytest.mark.slow
 
-torch = pytest.importorskip("torch")
 CPU = TorchBackend("cpu")
 LR = 2.0**-12
 
 
 def trainer(precision: str, scale: str = "", **recipe: Any) -> TorchTrainer:
-    def overflowing() -> Any:
-        model = torch.nn.Linear(1, 1, bias=False)
-        torch.nn.init.ones_(model.weight)
-        return model, lambda outputs, targets: outputs.sum()
-
     return CPU.new_trainer(overflowing, Cell("w", 1, precision, scale), Recipe(lr=LR, **recipe))
+
+
+def flat(batches: Any = (), **recipe: Any) -> TorchTrainer:
+    """A small classifier after these batches."""
+    made = CPU.new_trainer(flat_model, Cell("flat", 4, "fp32"), Recipe(**recipe))
+    for batch in batches:
+        made.step(batch)
+    return made
 
 
 def train(made: TorchTrainer, x: float, steps: int) -> list[float]:
@@ -112,17 +118,9 @@ def test_a_fused_optimizer_reports_its_skips_without_being_asked() -> None:
 
 
 def test_losses_are_the_same_from_the_same_seed() -> None:
-    runs = []
-    for _ in range(2):
-        made = CPU.new_trainer(flat_model, Cell("flat", 4, "fp32"), Recipe(seed=3))
-        for batch in Batches(4):
-            made.step(batch)
-        runs.append(made.losses())
-    assert runs[0] == runs[1]
-    other = CPU.new_trainer(flat_model, Cell("flat", 4, "fp32"), Recipe(seed=4))
-    for batch in Batches(4):
-        other.step(batch)
-    assert other.losses() != runs[0]
+    one, again, other = (flat(Batches(4), seed=seed).losses() for seed in (3, 3, 4))
+    assert one == again
+    assert one != other
 
 
 def test_asking_for_outputs_changes_nothing() -> None:
@@ -137,8 +135,7 @@ def test_asking_for_outputs_changes_nothing() -> None:
 
 
 def test_a_nudge_moves_every_weight_a_little() -> None:
-    plain = CPU.new_trainer(flat_model, Cell("flat", 4, "fp32"), Recipe())
-    moved = CPU.new_trainer(flat_model, Cell("flat", 4, "fp32"), Recipe())
+    plain, moved = flat(), flat()
     moved.nudge(1e-3)
     for a, b in zip(plain.model.parameters(), moved.model.parameters(), strict=True):
         assert not torch.equal(a, b)
@@ -178,17 +175,17 @@ def test_accuracy_is_counted_only_once_asked_for() -> None:
 
 
 def test_flags_are_set_for_the_precision_and_put_back() -> None:
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    def flags() -> tuple[str, bool]:
+        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+    before = flags()
     with CPU.using("tf32"):
-        assert torch.get_float32_matmul_precision() == "high"
-        assert torch.backends.cudnn.allow_tf32
+        assert flags() == ("high", True)
     with CPU.using("fp32"):
-        assert torch.get_float32_matmul_precision() == "highest"
-        assert not torch.backends.cudnn.allow_tf32
-    assert before == (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
-    flags = CPU.flags("fp32")
-    assert flags["tf32_matmul"] is False
-    assert flags["tf32_convolution"] is False
+        assert flags() == ("highest", False)
+    assert before == flags()
+    said = CPU.flags("fp32")
+    assert said["tf32_matmul"] is said["tf32_convolution"] is False
     assert CPU.flags("bf16")["autocast"] == "bfloat16"
 
 
@@ -214,21 +211,18 @@ def test_channels_last_reaches_weights_and_batches() -> None:
 
 def test_bad_makers_and_optimizers_get_a_sentence() -> None:
     cell = Cell("x", 4, "fp32")
-    with pytest.raises(ProfileError, match="returned int: return a torch module"):
-        CPU.new_trainer(lambda: 3, cell, Recipe())
-    with pytest.raises(ProfileError, match="no parameters"):
-        CPU.new_trainer(torch.nn.ReLU, cell, Recipe())
-    with pytest.raises(ProfileError, match="choose from sgd, adam, adamw"):
-        CPU.new_trainer(flat_model, cell, Recipe(optimizer="lion"))
+    for make, optimizer, said in (
+        (lambda: 3, "sgd", "returned int: return a torch module"),
+        (torch.nn.ReLU, "sgd", "no parameters"),
+        (flat_model, "lion", "choose from sgd, adam, adamw"),
+    ):
+        with pytest.raises(ProfileError, match=said):
+            CPU.new_trainer(make, cell, Recipe(optimizer=optimizer))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_every_optimizer_learns(optimizer: str) -> None:
-    made = CPU.new_trainer(flat_model, Cell("f", 4, "fp32"), Recipe(optimizer=optimizer, lr=0.05))
-    batch = Batches(4).rows[0]
-    for _ in range(30):
-        made.step(batch)
-    losses = made.losses()
+    losses = flat(Batches(4).rows[:1] * 30, optimizer=optimizer, lr=0.05).losses()
     assert losses[-1] < losses[0] / 2
 
 

@@ -16,10 +16,9 @@ from pipeline_profiler.precision.batches import (
     split_batch,
 )
 from pipeline_profiler.precision.cell import Cell
-from pipeline_profiler.precision.largest_batch import bisect_largest
-from pipeline_profiler.precision.timing import TimedWindow, time_window
-from pipeline_profiler.precision.trainer import is_out_of_memory
-from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.precision.sweep import bisect_largest
+from pipeline_profiler.precision.trainer import TimedWindow, is_out_of_memory, time_window
+from pipeline_profiler.profiling.record.session import ProfileError
 from tests.pipeline_profiler.fakes import FakeClock
 from tests.pipeline_profiler.precision.fakes import Batches, FakeTrainer
 
@@ -34,13 +33,10 @@ def slow_batches(clock: FakeClock, waits: list[float]) -> Iterator[int]:
 
 def test_periods_run_from_next_entry_to_next_entry() -> None:
     clock = FakeClock()
-    window = time_window(
-        FakeTrainer(clock, 10.0), slow_batches(clock, [1, 2, 3, 4, 5]), 3, 2, clock
-    )
-    assert window.period_ms == [13.0, 14.0, 15.0]
-    assert window.wait_ms == [3.0, 4.0, 5.0]
-    assert window.mean_ms == 14.0
-    assert window.elapsed_ms == 42.0
+    trainer = FakeTrainer(clock, 10.0)
+    window = time_window(trainer, slow_batches(clock, [1, 2, 3, 4, 5]), 3, 2, clock)
+    assert (window.period_ms, window.wait_ms) == ([13.0, 14.0, 15.0], [3.0, 4.0, 5.0])
+    assert (window.mean_ms, window.elapsed_ms) == (14.0, 42.0)
     assert window.warmup_s == pytest.approx(0.023)
 
 
@@ -55,10 +51,8 @@ def test_skipped_steps_are_counted_and_not_time_window() -> None:
     clock = FakeClock()
     trainer = FakeTrainer(clock, 10.0, skips={0, 3})
     window = time_window(trainer, slow_batches(clock, [0, 0, 0, 90, 0]), 3, 2, clock)
-    assert window.warmup_skipped == 1
-    assert window.skipped == [1]
-    assert window.counted_ms == [10.0, 10.0]
-    assert window.mean_ms == 10.0
+    assert (window.warmup_skipped, window.skipped) == (1, [1])
+    assert (window.counted_ms, window.mean_ms) == ([10.0, 10.0], 10.0)
 
 
 def test_a_window_of_skipped_steps_has_no_mean() -> None:
@@ -103,8 +97,10 @@ def test_the_bisection_finds_the_largest_that_fits(capacity: int, start: int, li
     assert len(trials) <= 2 * 12 + 2
 
 
+@pytest.mark.slow
 def test_what_counts_as_out_of_memory() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     with pytest.raises(RuntimeError) as real:
         torch.empty(1 << 50)
     assert is_out_of_memory(real.value)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline_profiler.cli import main
-from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.report.foreign_trace import trace_lines
 
 STEPS = 10

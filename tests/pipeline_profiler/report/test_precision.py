@@ -12,14 +12,15 @@ from pipeline_profiler.precision.document import table_from_dict
 from pipeline_profiler.precision.summary import summarise
 from pipeline_profiler.precision.sweep import measure_precisions
 from pipeline_profiler.precision.table import PrecisionTable
-from pipeline_profiler.record.session import Session
-from pipeline_profiler.report import precision, precision_chart, render
+from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.report import precision, render
 from tests.conftest import ROOT
 from tests.pipeline_profiler.precision.fakes import job, quick
 from tests.pipeline_profiler.precision.test_rows import amdahl, measurement, probed
 
 pytestmark = pytest.mark.slow
 
+SPACE = "{http://www.w3.org/2000/svg}"
 SAVED = ROOT / "sample_data" / "sessions" / "precision-cpu.json"
 
 
@@ -28,6 +29,15 @@ def session() -> Session:
     return measure_precisions(
         TorchBackend("cpu"), [job()], quick(precisions=("fp32", "bf16", "tf32"))
     )
+
+
+def bar_widths(chart: ET.Element) -> list[float]:
+    """Widths of the bars of rates, px: those whose words end in a rate's unit."""
+    return [
+        float(r.attrib["width"])
+        for r in chart.iter(f"{SPACE}rect")
+        if (r.findtext(f"{SPACE}title") or "").endswith("samples/s")
+    ]
 
 
 def read_table(session: Session) -> PrecisionTable:
@@ -57,10 +67,10 @@ def test_loss_and_accuracy_are_means_of_the_steps_since_the_last_mark() -> None:
     curve = probed("fp32", losses=losses, accuracies=shares)
     plain = probed("bf16", losses=losses[:50])
     table = summarise(measurement([curve, plain], [], 900.0))
-    part = next(p for p in precision._curves(table))
-    assert part["head"][3:] == ("step 50", "step 80")
-    assert part["rows"][0][3:] == ("2 / 10.00 %", "1 / 50.00 %")
-    assert part["rows"][1][3:] == ("2 / n/a", "n/a")
+    part = next(p for p in precision.curves(table))
+    assert part.head[3:] == ("step 50", "step 80")
+    assert part.rows[0][3:] == ("2 / 10.00 %", "1 / 50.00 %")
+    assert part.rows[1][3:] == ("2 / n/a", "n/a")
 
 
 def test_memory_of_a_gpu_has_three_figures() -> None:
@@ -91,25 +101,18 @@ def test_out_of_memory_reads_so_in_the_table() -> None:
 
 def test_the_page_holds_one_chart_with_two_bars_a_row(session: Session) -> None:
     page = render.to_html(session)
-    assert page.count("Samples a second by row") == 2  # label and title
-    chart = ET.fromstring(precision_chart.draw_rates(read_table(session)))
-    space = "{http://www.w3.org/2000/svg}"
-    bars = [r for r in chart.iter(f"{space}rect") if r.find(f"{space}title") is not None]
-    assert len(bars) == 4
-    assert all(float(bar.attrib["width"]) > 0 for bar in bars)
+    assert page.count("Samples a second by row") == 3  # caption, label and title
+    widths = bar_widths(ET.fromstring(precision.draw_rates(read_table(session))))
+    assert len(widths) == 4
+    assert min(widths) > 0
 
 
 def test_the_longer_bar_is_the_faster_arm_and_the_limit_is_drawn() -> None:
-    chart = ET.fromstring(precision_chart.draw_rates(summarise(amdahl())))
-    space = "{http://www.w3.org/2000/svg}"
-    widths = [
-        float(r.attrib["width"])
-        for r in chart.iter(f"{space}rect")
-        if r.find(f"{space}title") is not None
-    ]
+    chart = ET.fromstring(precision.draw_rates(summarise(amdahl())))
+    widths = bar_widths(chart)
     assert widths[0] / widths[2] == pytest.approx(0.5, rel=1e-2)
     assert widths[2] / widths[3] == pytest.approx(96 / 50, rel=1e-2)
-    titles = [line.findtext(f"{space}title") for line in chart.iter(f"{space}line")]
+    titles = [line.findtext(f"{SPACE}title") for line in chart.iter(f"{SPACE}line")]
     assert "loader alone: 900 samples/s" in titles
 
 
@@ -119,7 +122,7 @@ def test_markdown_and_json_carry_the_rows(session: Session) -> None:
 
 
 def test_other_sessions_have_no_such_section() -> None:
-    assert precision.parts(Session()) == []
+    assert precision.precision_sections(Session()) == []
 
 
 def test_the_saved_sample_session_renders() -> None:

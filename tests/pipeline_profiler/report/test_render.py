@@ -5,10 +5,11 @@ import re
 
 import pytest
 
-from pipeline_profiler.diagnose.verdict import diagnose_session
-from pipeline_profiler.record.session import Session
-from pipeline_profiler.report import charts, render
-from pipeline_profiler.report.section import share_text
+from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
+from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.report import render
+from pipeline_profiler.report.section import Section, share_text
+from preflight import charts
 from tests.pipeline_profiler.fakes import made_session, schedule
 
 
@@ -27,7 +28,7 @@ def test_text_says_verdict_cause_and_next(session: Session) -> None:
     assert "slow-decode" in text
     assert re.search(r"^host batches +n/a +n/a$", text, re.MULTILINE)
     assert "GPU starvation" not in text
-    assert "a perfect loader would make it 1.50 times as fast (95 %: 1.45 to 1.56)" in text
+    assert "A perfect loader would make it 1.50 times as fast (95 %: 1.45 to 1.56)" in text
 
 
 def test_markdown_tables_have_one_width(session: Session) -> None:
@@ -46,6 +47,12 @@ def test_html_is_escaped_and_self_contained(session: Session) -> None:
     assert html.count("<svg") == html.count("</svg>") >= 3
     assert "<script" not in html
     assert "<link" not in html
+    assert "default-src &#39;none&#39;" in html
+
+
+def test_a_command_in_a_cell_of_a_page_is_code() -> None:
+    page = render._page([Section("Causes", (), ("next",), (("run `a <b>`",),))])
+    assert "<td>run <code>a &lt;b&gt;</code></td>" in page
 
 
 def test_json_carries_the_contract(session: Session) -> None:
@@ -69,7 +76,7 @@ def test_charts_carry_their_numbers_as_text() -> None:
     assert "D: 20 ms" in svg
     assert "W: 30 ms" in svg
     assert svg.count("<rect") == 2
-    assert charts.line("nothing", [], "step", "ms") == ""
+    assert charts.curve("nothing", [], "step", "ms") == ""
 
 
 FAILED = {"rule": "slow_sampler", "error": "KeyError", "text": "'x'", "at": "rules/rare.py:12"}
@@ -84,3 +91,9 @@ def test_a_failed_rule_stands_in_the_first_lines_of_every_report(session: Sessio
     assert html.index("The rule slow_sampler failed") < html.index("<h2>Causes")
     assert json.loads(render.to_json(broken))["failed_rules"] == [FAILED]
     assert "failed" not in render.to_text(session).splitlines()[3]
+
+
+def test_words_that_not_everybody_knows_are_explained_where_they_are_used(session: Session) -> None:
+    words = render.to_text(session).partition("\nWords\n")[2]
+    assert "arm: one way of running the loop that was timed" in words
+    assert "HOL:" not in words

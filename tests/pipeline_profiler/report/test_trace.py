@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipeline_profiler.record.arm import Arm
-from pipeline_profiler.record.session import ProfileError, Session
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.report import render, trace
 from tests.pipeline_profiler.fakes import made_run, schedule
 

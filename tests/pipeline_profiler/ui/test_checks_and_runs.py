@@ -13,14 +13,13 @@ import pytest
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
-from pipeline_profiler.checking.saved_checks import number_series, parse_checks
-from pipeline_profiler.record.errors import ProfileError
-from pipeline_profiler.run_table.row import RunRow
-from pipeline_profiler.run_table.table_file import append_row
+from pipeline_profiler.checks.document import number_series, parse_checks
+from pipeline_profiler.profiling.record.errors import ProfileError
+from pipeline_profiler.runs.row import RunRow
+from pipeline_profiler.runs.table_file import append_row
 from pipeline_profiler.ui.checks import answers_frame, dynamics_frame
 from pipeline_profiler.ui.runs import runs_frame
 from tests.audit.ui.pages import PATIENCE_S, html, text
-from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -112,9 +111,3 @@ def test_runs_are_a_table_with_all_of_one_run_below(
     assert "\x1b" not in runs_frame([RunRow("t", "run", note=BAD)])["note"][0]
     table.write_text("no table")
     assert "no table of runs" in text(opened(monkeypatch, "runs"))
-
-
-def test_the_app_has_both_pages() -> None:
-    named = (ROOT / "preflight_app.py").read_text()
-    assert "checks.page" in named
-    assert "runs.page" in named

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pipeline_profiler.diagnose.verdict import diagnose_session
-from pipeline_profiler.record.session import ProfileError
+from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
+from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.ui import frames, sessions
 from tests.audit.ui.pages import PATIENCE_S, html, text
 from tests.browser.recorded import session
@@ -46,6 +46,8 @@ def test_a_session_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     said = text(at)
     assert "input-bound high" in said
     assert "PIPE" in said
+    assert "48.9% of the step is stall (40.9% to 56.8%)" in said
+    assert said.index("Next:") < said.index("data stall 48.9%")  # below a word and a number
     assert "<b>nowhere" not in html(at)
     at.selectbox(key="session").set_value("ok").run()
     assert "not input-bound" in text(at)
@@ -220,13 +222,3 @@ def test_a_step_is_split_into_parts_that_add_up() -> None:
     assert parts["end_low"][1] < parts["end"][1] < parts["end_high"][1]
     assert frames.stall_text(made) == "48.9% of the step is stall (40.9% to 56.8%)"
     assert "smaller or faster-decoding files" in frames.next_text(made)
-
-
-def test_the_verdict_is_a_word_a_number_and_the_next_step(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    made = session(True)
-    made.results = diagnose_session(made).as_results()
-    said = text(opened(monkeypatch, made.save(tmp_path / "slow.json")))
-    assert "48.9% of the step is stall (40.9% to 56.8%)" in said
-    assert said.index("Next:") < said.index("data stall 48.9%")

@@ -1,23 +1,28 @@
 """Plans, draws and scores of a made-up set, as they were when they were recorded.
 
-The set is pure arithmetic and BLAKE3, so it is the same with every version of every library. The
-functions of the room come in as arguments: the recording was made with an earlier version, in which
-they had other names.
+The set is pure arithmetic and BLAKE3, so it is the same with every version of every library.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from blake3 import blake3
 
+from audit.subset import (
+    Goal,
+    draw_subset,
+    first_units,
+    make_plan,
+    recipe_from,
+    score_subset,
+)
+
 FILES = 2000
 LABELS = ("cat",) * 9 + ("dog",) * 5 + ("owl",) * 3 + ("yak",)
-Functions = Mapping[str, Callable[..., Any]]
 
 
 def number(i: int, what: str) -> float:
@@ -63,46 +68,45 @@ def model(frame: pl.DataFrame, accuracy: float, name: str) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
-def make_all(run: Functions) -> tuple[dict[str, Any], dict[str, pl.DataFrame], dict[str, Any]]:
-    """Return (plan documents, drawn rows, score documents) by name; `run`: the room's functions."""
+def make_all() -> tuple[dict[str, Any], dict[str, pl.DataFrame], dict[str, Any]]:
+    """Return (plan documents, drawn rows, score documents) by name."""
     frame = golden_set()
     a, b = model(frame, 0.8, "A"), model(frame, 0.86, "B")
-    goal, plan, draw, score = run["goal"], run["plan"], run["draw"], run["score"]
     plans = {
-        "plain": plan(frame, goal(n=90)),
-        "strata": plan(frame, goal(half_width=0.08, looks=2), by=["camera", "brightness"]),
-        "groups": plan(frame, goal(detect=0.12, estimand="full-set"), group="patient"),
-        "recall": plan(
-            frame, goal(metric="recall", half_width=0.1), deduplicated=True, label_noise=0.03
+        "plain": make_plan(frame, Goal(n=90)),
+        "strata": make_plan(frame, Goal(half_width=0.08, looks=2), by=["camera", "brightness"]),
+        "groups": make_plan(frame, Goal(detect=0.12, estimand="full-set"), group="patient"),
+        "recall": make_plan(
+            frame, Goal(metric="recall", half_width=0.1), deduplicated=True, label_noise=0.03
         ),
-        "merged": plan(frame, goal(n=20), by=["camera", "brightness"], merge_strata=True),
+        "merged": make_plan(frame, Goal(n=20), by=["camera", "brightness"], merge_strata=True),
     }
     # plans that were saved: how they are made has changed since, how they are drawn has not
     saved = {
-        name: run["load"](json.loads((Path(__file__).parent / f"{name}_plan.json").read_text()))
+        name: recipe_from(json.loads((Path(__file__).parent / f"{name}_plan.json").read_text()))
         for name in ("groups", "neyman")
     }
     recipes = {name: plans[name].recipe for name in ("plain", "strata")} | saved
     recipes |= {name: plans[name].recipe for name in ("recall", "merged")}
     with_confidence = frame.join(a.select("sample_id", "confidence"), on="sample_id")
     drawn = {
-        f"{name} {seed}": draw(
+        f"{name} {seed}": draw_subset(
             with_confidence if name == "neyman" else frame, made, seed, n=min(made.n, 110)
         ).rows
         for name, made in recipes.items()
         for seed in (7, -31)
     }
     recipe = plans["plain"].recipe
-    drawn["plain 7, n = 60"] = draw(frame, recipe, 7, n=60).rows
-    drawn["plain 7, the first 40"] = run["first"](drawn["plain 7"], 40)
-    drawn["plain 8, fresh"] = draw(frame, recipe, 8, fresh_from=drawn["plain 7"]).rows
+    drawn["plain 7, n = 60"] = draw_subset(frame, recipe, 7, n=60).rows
+    drawn["plain 7, the first 40"] = first_units(drawn["plain 7"], 40)
+    drawn["plain 8, fresh"] = draw_subset(frame, recipe, 8, fresh_from=drawn["plain 7"]).rows
     # as drawn before a subset said what it was planned for
     as_of_old = drawn["plain 7"].drop("planned_confidence", "planned_looks")
     scores = {
-        "plain 7": score(as_of_old, [a, b], looks=2, label_noise=0.03),
-        "groups 7": score(drawn["groups 7"], [a, b], metrics=["macro-f1", "recall:dog"]),
-        "neyman 7": score(drawn["neyman 7"], [b], metrics=["accuracy", "precision:owl"]),
-        "recall 7": score(drawn["recall 7"], [a]),
+        "plain 7": score_subset(as_of_old, [a, b], looks=2, label_noise=0.03),
+        "groups 7": score_subset(drawn["groups 7"], [a, b], metrics=["macro-f1", "recall:dog"]),
+        "neyman 7": score_subset(drawn["neyman 7"], [b], metrics=["accuracy", "precision:owl"]),
+        "recall 7": score_subset(drawn["recall 7"], [a]),
     }
     documents = {name: plans[name].document() for name in ("strata", "groups", "recall")}
     return documents, drawn, {name: found.document() for name, found in scores.items()}

@@ -1,1 +1,0 @@
-"""Decisions carried out: a plan of every file, and a new folder made from it; no source changes."""

@@ -1,0 +1,175 @@
+"""Checks and measured columns of the user's own, from the files that they name.
+
+    [own]
+    files = ["my_checks.py"]    # in audit.toml, beside which it lies
+
+or `audit scan --own my_checks.py`, `audit.scan(..., own=["my_checks.py"])`; in a notebook
+`audit.register(MyCheck)`. A check of one's own has a code with letters of its own, and needs no
+sections and no cases; its findings are waived, exported and compared like all others.
+
+Only files that the user names are run, and none that lies inside the dataset: what comes with
+pictures is not code. A file that cannot be run is a failed part: one sentence with file and line,
+and the other checks run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from audit.checking.check import Check, all_checks
+from audit.errors import UsageError, error_place, error_text, find_machine_error
+from audit.picture.features import FEATURE_ROW
+from audit.picture.hashing import LIBRARY_HASHES
+from audit.picture.own_columns import OWN_ERROR, OwnColumn, import_file
+from audit.records import FailedPart, Severity
+from audit.run.annotation_tables import BOX_STATISTICS_TABLES
+from audit.run.store import Store
+from audit.run.tables import SAMPLES
+from audit.sources.paths import path_of
+from preflight.check_contract import NAME
+
+CODE = re.compile(r"[A-Z]{3,5}\d{3}")
+TAKEN = {
+    c.name for c in (*SAMPLES, *FEATURE_ROW, *LIBRARY_HASHES, *BOX_STATISTICS_TABLES["box_images"])
+} | {"pixels", "aspect", "subject", OWN_ERROR.name}
+_registered: dict[str, Check] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCode:
+    """What the user's files brought: checks, columns, and the files that could not be run."""
+
+    checks: tuple[Check, ...] = ()
+    columns: tuple[OwnColumn, ...] = ()
+    broken: tuple[FailedPart, ...] = ()
+
+
+def register(check: type[Check]) -> type[Check]:
+    """Let a check of one's own run in every scan and re-check of this process; returns it.
+
+    A later one with its code takes its place. Raises UsageError for what is no sound check.
+    """
+    if isinstance(check, OwnColumn):
+        raise UsageError(
+            f"The column {check.name!r} is measured in other processes, which cannot import a "
+            "notebook: write it into a file, and name that in audit.scan(..., own=[file])."
+        )
+    if not (isinstance(check, type) and issubclass(check, Check)):
+        raise UsageError("audit.register takes a class that derives from audit.Check.")
+    made = _validated(check, "This process")
+    _registered[made.code] = made
+    return check
+
+
+def load_own(files: Sequence[Path], roots: Iterable[str] = ()) -> OwnCode:
+    """Run the files; return what they bring, with the checks that were registered.
+
+    `roots` are those of the dataset. Raises UsageError for a file that is absent, lies in the
+    dataset or breaks the contract.
+    """
+    checks, columns, broken = dict(_registered), dict[str, OwnColumn](), list[FailedPart]()
+    inside = [Path(os.path.realpath(root)) for root in map(path_of, roots) if root is not None]
+    for given in files:
+        path = Path(os.path.realpath(given))
+        if not path.is_file() or path.suffix != ".py":
+            raise UsageError(f"{given} is no Python file: check the path under [own] files.")
+        for root in inside:
+            if path.is_relative_to(root):
+                raise UsageError(
+                    f"{given} lies inside the dataset ({root}), whose files are never run: move it "
+                    "out of it."
+                )
+        try:
+            members = vars(import_file(path))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code raises anything
+            if machine := find_machine_error(error):
+                raise machine from None
+            broken.append(_failed(path, error))
+            continue
+        name = members["__name__"]  # those that the file imports are not its own
+        for one in list(members.values()):
+            if isinstance(one, OwnColumn) and one.file == path:
+                _add(columns, one.name, _sound_column(one), path)
+            elif isinstance(one, type) and issubclass(one, Check) and one.__module__ == name:
+                made = _validated(one, str(given))
+                _add(checks, made.code, made, path)
+    return OwnCode(tuple(checks.values()), in_order(columns.values()), tuple(broken))
+
+
+def in_order(columns: Iterable[OwnColumn]) -> tuple[OwnColumn, ...]:
+    """Return columns in the order in which they are stored, whatever file they come from."""
+    return tuple(sorted(columns, key=lambda one: one.name))
+
+
+def _add(found: dict[str, Any], name: str, one: Any, path: Path) -> None:
+    if name in found and name not in _registered:
+        raise UsageError(f"{path}: {name} is defined twice: give one of them another name.")
+    found[name] = one
+
+
+def _validated(cls: type[Check], where: str) -> Check:
+    """Return an instance of a check; raises UsageError that names the rule it breaks."""
+    code, name = getattr(cls, "code", ""), getattr(cls, "name", "")
+    ours = {known[:-3] for known in all_checks()}
+    rules = (
+        (not (isinstance(code, str) and CODE.fullmatch(code)),
+         f"code must be three to five capital letters and three digits, not {code!r}"),
+        (str(code)[:-3] in ours, f"codes in {str(code)[:-3]} are those of audit: choose others"),
+        (not (isinstance(name, str) and NAME.match(name)),
+         "name must be lower-case words joined by -"),
+        (name in {check.name for check in all_checks().values()}, f"the name {name} is taken"),
+        (not isinstance(getattr(cls, "severity", None), Severity),
+         "severity must be one of Severity.ERROR, WARNING and INFO"),
+        (not dataclasses.is_dataclass(cls.Params), "Params must be a frozen dataclass"),
+        (cls.find is Check.find, "it needs find(self, store, params), which yields findings"),
+    )  # fmt: skip
+    for broken, rule in rules:
+        if broken:
+            raise UsageError(f"{where}: {cls.__name__}: {rule}.")
+    return cls()
+
+
+def _sound_column(one: OwnColumn) -> OwnColumn:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", one.name) or one.name in TAKEN:
+        raise UsageError(
+            f"{one.file}: a column cannot be called {one.name}: choose a name of small letters, "
+            "digits and _ that no column has (docs/schema.md)."
+        )
+    return one
+
+
+def _failed(path: Path, error: BaseException) -> FailedPart:
+    place = error_place(error, str(path))
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        place = f"{path.name}:{error.lineno}"
+    trace = "".join(traceback.format_exception(error))
+    return FailedPart("check", "", f"file {path.name}", error_text(error), place, trace)
+
+
+def failed_columns(store: Store) -> list[FailedPart]:
+    """Return what columns of the user's own raised, the most frequent first, at most five."""
+    if OWN_ERROR.name not in store.columns("features"):
+        return []
+    rows = store.rows(
+        "SELECT own_error AS said, count(*) AS n FROM features WHERE own_error IS NOT NULL "
+        "GROUP BY 1 ORDER BY n DESC, said LIMIT 5"
+    )
+    parts = []
+    for row in rows:
+        name, place, text = json.loads(row["said"])
+        files = f"{text} (in {row['n']:,} file{'s' * (row['n'] > 1)})"
+        parts.append(FailedPart("check", "", f"column {name}", files, place, ""))
+    return parts
+
+
+def forget_registered() -> None:
+    """Forget what was registered in this process."""
+    _registered.clear()

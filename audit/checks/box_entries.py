@@ -1,0 +1,455 @@
+"""BOX003, BOX011, BOX012, BOX013, BOX014: entries that are broken, repeated or left alone.
+
+What readers met (`annotation_problems`), and what does not meet: annotations, pictures and classes
+that are listed several times, or on one side only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from audit.checking.boxes import BoxCheck, box_case, box_found
+from audit.checking.cases import Case
+from audit.checking.check import NoParams
+from audit.records import Finding, Severity
+from audit.run.store import Store
+
+MILD = ("duplicate-key", "encoding", "name-differs", "wrong-type")
+PROBLEM = {
+    "kind": "truncated", "file": "boxes.json", "place": "line 9, byte 120",
+    "detail": "the file ends inside its JSON", "more": 0,
+}  # fmt: skip
+_PROBLEMS = """
+    SELECT p.file, p.kind, sum(1 + p.more) AS n, arg_min(p.detail, p.rowid) AS detail,
+        list(p.place ORDER BY p.rowid)[1:3] AS places,
+        list(DISTINCT i.sample_id) FILTER (WHERE i.sample_id IS NOT NULL) AS samples
+    FROM annotation_problems p
+    LEFT JOIN annotated_images i ON i.file = p.file AND i.image_key = p.image_key
+    GROUP BY p.file, p.kind ORDER BY p.file, p.kind
+"""
+
+
+class MalformedAnnotation(BoxCheck):
+    """Annotation files that end too early, and entries or lines that are not of their format.
+
+    ## What it does
+    Reports what readers met, file by file and kind by kind: a file cut short or with bad syntax
+    (with the byte), a line with the wrong number of columns, a text for a number, keys given twice,
+    ids that are texts here and numbers there, unusual encodings, an XML file that names another
+    picture than its own name does.
+
+    ## Why is this bad
+    Readers differ: one stops, one skips the line, one takes the last of two values. What was
+    annotated is not what is trained on.
+
+    ## Example
+    `labels/0042.txt`, line 3: `0 0.5 0.5 0.2` has one number too few.
+
+    ## What to do
+    Correct the entry at the place given, or write the file again from its source.
+
+    ## Limits
+    Of each kind at most 200 a file are listed in the table `annotation_problems`; all are counted.
+    What can be read of such a file is read, and goes through the other checks.
+
+    ## References
+    RFC 8259 (JSON); Extensible Markup Language 1.0; the label form of Ultralytics YOLO.
+    """
+
+    code = "BOX013"
+    name = "malformed-annotation"
+    severity = Severity.ERROR
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("nothing to report", {})
+        yield box_case("a file without boxes", annotation_files=[{}])
+        yield box_found(
+            "cut short", expect="dataset:boxes.json/truncated", annotation_problems=[PROBLEM]
+        )
+        yield box_found(
+            "two of one kind",
+            expect="dataset:boxes.json/malformed",
+            annotation_problems=[{**PROBLEM, "kind": "malformed"}] * 2,
+        )
+
+    def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
+        for row in store.rows(_PROBLEMS):
+            places = "; ".join(place for place in row["places"] if place)
+            where = f" ({places})" if places else ""
+            times = f"{int(row['n']):,} times" if row["n"] > 1 else "1 time"
+            text = f"In {row['file']}, {times}: {row['detail']}{where}."
+            yield self.about_file(
+                row["file"],
+                row["kind"],
+                text.replace("\n", " "),
+                {"kind": row["kind"], "times": int(row["n"]), "places": places},
+                row["samples"] or [],
+                severity=Severity.WARNING if row["kind"] in MILD else self.severity,
+            )
+
+    counts = """
+        SELECT coalesce(sum(n_files), 0) :: BIGINT AS n,
+            coalesce(sum(n_files) FILTER (WHERE complete), 0) :: BIGINT AS whole
+        FROM annotation_files
+    """
+    examined = "{whole:,} of {n:,} annotation files could be read whole."
+
+
+REPEATED_ENTRY = {"file": "boxes.json", "entry": 0, "image_key": "1", "sample_id": "0000.jpg"}
+ROW = {"file": "boxes.json", "entry": 0, "image_key": "1", "annotation_id": "5", "kind": "box"}
+CAT = {"file": "boxes.json", "entry": 0, "category_key": "1", "label": "cat", "declared": True}
+# One row a file and kind: how many values occur several times, and the first of them.
+_REPEATS = """
+    SELECT file, count(*) AS repeated, sum(n) AS entries, min_by(value, first) AS value,
+        min(first) AS first, min_by(second, first) AS second, flatten(list(samples)) AS samples
+    FROM (
+        SELECT file, {value} AS value, count(*) AS n, min(entry) AS first, max(entry) AS second,
+            {samples} AS samples
+        FROM {table} WHERE {value} IS NOT NULL {extra} GROUP BY file, {value}{within}
+        HAVING count(*) > 1
+    ) GROUP BY file ORDER BY file
+"""
+# Ids of objects in a file for each picture are numbers within that file.
+_WITHIN = """, CASE WHEN file IN (SELECT file FROM annotation_files
+    WHERE format IN ('LabelMe', 'VOC')) THEN image_key END"""
+_NO_SAMPLES = "CAST([] AS VARCHAR[])"
+KINDS = (
+    ("annotation ids", "annotation_id", "annotations", "", _NO_SAMPLES),
+    ("picture ids", "image_key", "annotated_images", "", "list(DISTINCT sample_id)"),
+    ("pictures", "sample_id", "annotated_images", "", "list(DISTINCT sample_id)"),
+    ("class ids", "category_key", "categories", "AND declared", _NO_SAMPLES),
+    ("class names", "label", "categories", "AND declared", _NO_SAMPLES),
+)
+
+
+class RepeatedAnnotationId(BoxCheck):
+    """Annotation ids, picture ids, pictures or classes that one annotation file lists twice.
+
+    ## What it does
+    Counts, file by file, ids of annotations, ids of pictures, pictures, class ids and class names
+    that occur more than once.
+
+    ## Why is this bad
+    Readers index by id and keep the last entry: boxes of the others vanish, or go to another
+    picture. A picture listed twice counts twice; a class listed twice has two outputs.
+
+    ## Example
+    Two exports were joined, and both count their annotations from 1.
+
+    ## What to do
+    Number the entries again, with the references to them; merge entries of one picture.
+
+    ## Limits
+    Ids of segments (panoptic) are unique within a picture only, and are not compared; those of
+    LabelMe and VOC are compared within the file of a picture.
+
+    ## References
+    COCO's API builds dictionaries by id without checking for repeats.
+    """
+
+    code = "BOX012"
+    name = "repeated-annotation-id"
+    severity = Severity.ERROR
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case(
+            "all different", annotations=[ROW, {**ROW, "entry": 1, "annotation_id": "6"}]
+        )
+        yield box_case(
+            "numbers within the file of a picture",
+            annotations=[ROW, {**ROW, "image_key": "2"}],
+            annotation_files=[{"format": "LabelMe"}],
+        )
+        yield box_case(
+            "formats without ids",
+            annotations=[{**ROW, "annotation_id": None, "entry": n} for n in (0, 1)],
+        )
+        yield box_found(
+            "an annotation id twice",
+            expect="dataset:boxes.json/annotation ids",
+            annotations=[ROW, {**ROW, "entry": 1}],
+        )
+        yield box_found(
+            "a picture under two ids",
+            expect="dataset:boxes.json/pictures",
+            annotated_images=[REPEATED_ENTRY, {**REPEATED_ENTRY, "entry": 1, "image_key": "2"}],
+        )
+        yield box_found(
+            "a class name twice",
+            expect="dataset:boxes.json/class names",
+            categories=[CAT, {**CAT, "entry": 1, "category_key": "2"}],
+        )
+
+    def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
+        """Yield one finding a file and kind; pictures of a repeated id are not named again."""
+        said: set[str] = set()
+        for what, value, table, extra, samples in KINDS:
+            within = _WITHIN if value == "annotation_id" else ""
+            sql = _REPEATS.format(
+                value=value, table=table, extra=extra, samples=samples, within=within
+            )
+            for row in store.query(sql).iter_rows(named=True):
+                key = f"{row['file']}/{row['first']}"
+                if what == "pictures" and key in said:
+                    continue
+                said.add(key) if what == "picture ids" else None
+                yield self.about_file(
+                    row["file"],
+                    what,
+                    f"{row['repeated']:,} {what} of {row['file']} are listed more than once "
+                    f"({row['entries']:,} entries): {row['value']} as entries {row['first']:,} and "
+                    f"{row['second']:,}.",
+                    {
+                        "repeated": row["repeated"],
+                        "entries": int(row["entries"]),
+                        "value": row["value"],
+                        "entry": row["first"],
+                    },
+                    [s for s in row["samples"] or [] if s],
+                )
+
+    counts = """
+        SELECT (SELECT count(*) FROM annotations) AS n, (SELECT count(*) FROM categories) AS c,
+            (SELECT count(*) FROM annotated_images) AS p
+    """
+    examined = "The ids of {n:,} annotations, {p:,} pictures and {c:,} classes were compared."
+
+
+ENTRY = {"file": "boxes.json", "entry": 0, "image_key": "0000.jpg", "file_name": "0000.jpg"}
+FOUND = {**ENTRY, "sample_id": "0000.jpg", "matched_by": "path"}
+ORPHAN = {"file": "boxes.json", "entry": 1, "image_key": "77", "kind": "box", "line": 9}
+# Annotations name a picture that the file does not list.
+_ORPHANS = """
+    SELECT a.file, count(*) AS annotations, count(DISTINCT a.image_key) AS pictures,
+        min_by(coalesce(a.image_key, 'none'), a.entry) AS first, min(a.entry) AS entry,
+        min(a.line) AS line
+    FROM annotations a ANTI JOIN annotated_images i ON i.file = a.file AND i.image_key = a.image_key
+    GROUP BY a.file ORDER BY a.file
+"""
+# Pictures that the file lists are no samples.
+_MISSING = """
+    SELECT i.file, matched_by, count(*) AS missing, any_value(f.pictures) AS pictures,
+        coalesce(min_by(file_name, entry), '') AS first
+    FROM annotated_images i JOIN annotation_files f ON f.file = i.file
+    WHERE matched_by IN ('missing', 'ambiguous') GROUP BY i.file, matched_by ORDER BY 1, 2
+"""
+
+
+class OrphanAnnotation(BoxCheck):
+    """Annotations whose picture is not listed, and listed pictures that are not among the samples.
+
+    ## What it does
+    Reports, file by file, annotations whose picture id the file does not list, entries and label
+    files whose picture is not there, and names that several pictures have.
+
+    ## Why is this bad
+    These annotations train nothing: loaders skip them, or stop. Often pictures were moved, or the
+    annotations belong to another version of the dataset.
+
+    ## Example
+    `image_id` 77 in a file whose pictures are 1 to 60.
+
+    ## What to do
+    Find the pictures, or drop the annotations.
+
+    ## Limits
+    Paths are compared as written, below the usual folders, by the end of the path, and by the name
+    where one picture has it.
+
+    ## References
+    pycocotools indexes annotations by `image_id` and raises a KeyError for such a one.
+    """
+
+    code = "BOX011"
+    name = "orphan-annotation"
+    severity = Severity.ERROR
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("all pictures are there", {}, annotated_images=[FOUND])
+        yield box_case(
+            "an annotation of a listed picture",
+            annotated_images=[FOUND],
+            annotations=[{**ORPHAN, "image_key": "0000.jpg"}],
+        )
+        yield box_found(
+            "an unknown picture id",
+            expect="dataset:boxes.json/ids",
+            annotated_images=[FOUND],
+            annotations=[ORPHAN],
+        )
+        yield box_found(
+            "a picture that is gone",
+            expect="dataset:boxes.json/missing",
+            annotation_files=[{"pictures": 1}],
+            annotated_images=[{**ENTRY, "matched_by": "missing"}],
+        )
+
+    counts = "SELECT count(*) AS n, count(sample_id) AS found FROM annotated_images"
+    examined = "{found:,} of {n:,} pictures of annotation files are samples."
+
+    def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
+        for row in store.rows(_ORPHANS):
+            line = "" if row["line"] is None else f", line {row['line']:,}"
+            yield self.about_file(
+                row["file"],
+                "ids",
+                f"{row['annotations']:,} annotations of {row['file']} name {row['pictures']:,} "
+                f"pictures that the file does not list: the first is {row['first']} (entry "
+                f"{row['entry']:,}{line}).",
+                {name: row[name] for name in ("annotations", "pictures", "first")},
+            )
+        for row in store.rows(_MISSING):
+            why = "are not there" if row["matched_by"] == "missing" else "could be several files"
+            yield self.about_file(
+                row["file"],
+                row["matched_by"],
+                f"{row['missing']:,} of {row['pictures']:,} pictures of {row['file']} {why}: the "
+                f"first is {row['first'] or '(no name)'}.",
+                {name: row[name] for name in ("missing", "pictures", "first")},
+                severity=None if row["missing"] < row["pictures"] else Severity.WARNING,
+            )
+
+
+def _listed(n: int) -> list[dict[str, object]]:
+    return [
+        {"file": "boxes.json", "entry": i, "image_key": f"{i}", "sample_id": f"{i:04d}.jpg"}
+        for i in range(n)
+    ]
+
+
+class MissingAnnotation(BoxCheck):
+    """Pictures that no annotation file lists, in folders where nearly all pictures are listed.
+
+    ## What it does
+    Looks at folders of at least `min_pictures` readable pictures of which at least `min_share` are
+    listed in an annotation file, or have a label file of their own, and names the others.
+
+    ## Why is this bad
+    A picture without an entry is trained as one without objects, or left out without a word:
+    either way its objects are missed.
+
+    ## Example
+    1,000 pictures, 998 label files: two were lost in a copy.
+
+    ## What to do
+    Annotate these pictures; give those that show nothing an empty entry or an empty label file.
+
+    ## Limits
+    A picture that is listed and has no box is taken for one that shows nothing. Folders that are
+    annotated in part only are left alone.
+
+    ## References
+    Ultralytics YOLO treats a picture without a label file as background.
+    """
+
+    code = "BOX014"
+    name = "missing-annotation"
+    severity = Severity.WARNING
+
+    @dataclass(frozen=True)
+    class Params:
+        """min_share: share of listed pictures from which a folder counts as annotated
+        min_pictures: smallest number of pictures of such a folder
+        """
+
+        min_share: float = 0.9
+        min_pictures: int = 20
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("all are listed", images=[{}] * 30, annotated_images=_listed(30))
+        yield box_case("annotated in part", images=[{}] * 30, annotated_images=_listed(20))
+        yield Case("not annotated at all", [{}] * 30)
+        yield box_found(
+            "one is missing", expect="dataset:.", images=[{}] * 30, annotated_images=_listed(29)
+        )
+        yield box_found(
+            "two of forty", expect="dataset:.", images=[{}] * 40, annotated_images=_listed(38)
+        )
+
+    sql = """
+        WITH listed AS (SELECT DISTINCT sample_id FROM annotated_images), files AS (
+            SELECT id, l.sample_id IS NOT NULL AS listed,
+                coalesce(nullif(regexp_extract(id, '^(.*)/[^/]*$', 1), ''), '.') AS folder
+            FROM images LEFT JOIN listed l ON l.sample_id = id WHERE status <> 'unreadable'
+        )
+        SELECT concat('dataset:', folder) AS subject, folder, count(*) AS pictures,
+            list(id ORDER BY id) FILTER (WHERE NOT listed) AS ids, len(ids) AS missing,
+            ids[1] AS first
+        FROM files GROUP BY folder
+        HAVING pictures >= $min_pictures AND missing > 0
+            AND pictures - missing >= $min_share * pictures ORDER BY folder
+    """
+    message = (
+        "{missing:,} of the {pictures:,} pictures of {folder} are in no annotation file: the first "
+        "is {first}."
+    )
+    evidence = ("folder", "missing", "pictures")
+    counts = """
+        SELECT (SELECT count(DISTINCT sample_id) FROM annotated_images) AS n, count(*) AS total
+        FROM samples
+    """
+    examined = "{n:,} of {total:,} samples are listed in an annotation file."
+
+
+CLASSES = ({"file": "boxes.json", "category_key": "1", "label": "cat", "declared": True},)
+
+
+class UnknownClass(BoxCheck):
+    """Annotations whose class is not in the list that their file gives.
+
+    ## What it does
+    Looks up the class of each annotation in the classes that its file declares (`categories`,
+    `names`); a class number is flagged where the list does not have it.
+
+    ## Why is this bad
+    A trainer stops with an index out of range, or silently trains an output that has no name; with
+    a list counted from 0 and labels counted from 1, every class is another one.
+
+    ## Example
+    `category_id` 99 in a file whose classes are 1 to 8.
+
+    ## What to do
+    Correct the number, or add the class to the list.
+
+    ## Limits
+    Formats that have no list of classes (VOC) cannot have an unknown one. A wrong class that is in
+    the list is not seen here.
+
+    ## References
+    T.-Y. Lin et al., "Microsoft COCO", ECCV 2014; its class numbers have gaps on purpose.
+    """
+
+    code = "BOX003"
+    name = "unknown-category"
+    severity = Severity.ERROR
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("a class of the list", {}, categories=CLASSES)
+        yield box_case("no list of classes", {"label": None, "category_key": "7"})
+        yield box_found(
+            "a number that the list lacks",
+            {"label": None, "category_key": "99"},
+            categories=CLASSES,
+        )
+        yield box_found(
+            "no class at all", {"label": None, "category_key": None}, categories=CLASSES
+        )
+
+    hits = """
+        SELECT b.*, 0 AS amount, c.n AS classes, coalesce(category_key, '') AS class,
+            CASE WHEN category_key IS NULL THEN 'no class of'
+                ELSE concat('the class ', category_key, ', which is not among') END AS what
+        FROM boxes b JOIN (
+            SELECT file, count(*) AS n FROM categories WHERE declared GROUP BY file
+        ) c ON c.file = b.file WHERE b.label IS NULL
+    """
+    message = "A box has {what} the {classes:,} classes of its file"
+    evidence = ("class", "classes")
+    judged = "file IN (SELECT file FROM categories WHERE declared)"
+    how = " by the list of classes of their file"

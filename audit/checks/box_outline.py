@@ -1,0 +1,411 @@
+"""BOX016, BOX017, BOX018, BOX025: outlines, masks and areas that cannot be right.
+
+Rings and masks were measured when they were read (table `annotation_shapes`); here they are held
+against each other, their box and the size of their picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from audit.checking.boxes import (
+    ENTRY,
+    BoxCheck,
+    Row,
+    box_case,
+    box_found,
+    box_text,
+    class_text,
+    entry_place,
+    px,
+)
+from audit.checking.cases import Case
+from audit.checking.check import asked
+from audit.records import Finding, Severity
+from audit.run.store import Store
+
+# An outline of the box of a case, sound in every way.
+RING = {
+    **ENTRY, "kind": "polygon", "part": 0, "n_points": 12, "crossings": 0, "area": 9000.0,
+    "x": 100.0, "y": 100.0, "width": 200.0, "height": 150.0,
+}  # fmt: skip
+MASK = {**RING, "kind": "mask", "n_points": 307_200, "mask_width": 640, "mask_height": 480}
+GIVEN = {**ENTRY, "kind": "box", "v1": 100.0, "v2": 100.0, "v3": 200.0, "v4": 150.0}
+
+
+class CrossedOutline(BoxCheck):
+    """Polygons of which two sides cross.
+
+    ## What it does
+    Compares all pairs of sides of each ring of a polygon, and flags rings in which two sides that
+    are no neighbours cross each other.
+
+    ## Why is this bad
+    What is inside such a ring depends on the reader: one fills by the even-odd rule, another by
+    winding number, a third repairs the ring and drops a part. The mask is not what was drawn.
+
+    ## Example
+    The last two corners were clicked in the wrong order: the outline looks like a bow tie.
+
+    ## What to do
+    Draw the outline again, or exchange the corners.
+
+    ## Limits
+    Rings that only touch themselves are not flagged; rings above 3,000 points are not examined.
+
+    ## References
+    OGC Simple Features: a polygon's rings are simple.
+    """
+
+    code = "BOX016"
+    name = "crossed-outline"
+    severity = Severity.WARNING
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("a simple ring", {}, annotation_shapes=[RING])
+        yield box_case("not counted", {}, annotation_shapes=[{**RING, "crossings": None}])
+        yield box_found("a bow tie", {}, annotation_shapes=[{**RING, "crossings": 1}])
+        yield box_found(
+            "the second ring", {}, annotation_shapes=[RING, {**RING, "part": 1, "crossings": 3}]
+        )
+
+    sql = """
+        WITH crossed AS (
+            SELECT b.sample_id, b.label, b.category_key, s.file, s.entry, b.line, b.byte,
+                b.image_key, s.crossings, s.n_points AS points,
+                count(*) OVER (PARTITION BY b.sample_id) AS outlines,
+                row_number() OVER (PARTITION BY b.sample_id
+                    ORDER BY s.crossings DESC, s.file, s.entry, s.part) AS place
+            FROM annotation_shapes s JOIN boxes b
+                ON b.file = s.file AND b.image_key = s.image_key AND b.entry = s.entry
+            WHERE s.crossings > 0 AND b.sample_id IS NOT NULL
+        )
+        SELECT c.*, i.id, i.subject FROM crossed c JOIN images i ON i.id = c.sample_id
+        WHERE place = 1 ORDER BY sample_id
+    """
+    evidence = ("crossings", "points", "outlines", "file", "entry")
+    counts = """
+        SELECT count(*) AS n, count(crossings) AS counted FROM annotation_shapes
+        WHERE kind = 'polygon'
+    """
+    examined = "{counted:,} of {n:,} rings of polygons examined."
+
+    def said(self, row: Row, params: Any) -> str:
+        return (
+            f"The outline of {class_text(row)} ({entry_place(row)}) crosses itself "
+            f"{row['crossings']:,} times over {row['points']:,} points; {row['outlines']:,} "
+            "outlines of this picture do."
+        )
+
+
+_COMPARED = """
+    outlines AS (
+        SELECT file, image_key, entry, min(x) AS ox, min(y) AS oy, max(x + width) - min(x) AS ow,
+            max(y + height) - min(y) AS oh
+        FROM annotation_shapes WHERE kind IN ('polygon', 'mask')
+            AND isfinite(x) AND isfinite(y) AND isfinite(width) AND isfinite(height)
+        GROUP BY file, image_key, entry
+    ), sized AS (
+        SELECT a.file, image_key, entry, v1, v2,
+            CASE WHEN starts_with(form, 'corners') THEN v3 - v1 ELSE v3 END AS v3,
+            CASE WHEN starts_with(form, 'corners') THEN v4 - v2 ELSE v4 END AS v4
+        FROM annotations a JOIN annotation_files f ON f.file = a.file AND f.reading = f.form
+        WHERE a.kind = 'box' AND a.angle IS NULL
+    ), pairs AS (
+        SELECT o.*, a.v1, a.v2, a.v3, a.v4,
+            greatest(a.v1 - ox, a.v2 - oy, ox + ow - a.v1 - a.v3, oy + oh - a.v2 - a.v4) AS leaves,
+            greatest(0, least(a.v1 + a.v3, ox + ow) - greatest(a.v1, ox))
+                * greatest(0, least(a.v2 + a.v4, oy + oh) - greatest(a.v2, oy)) AS common
+        FROM outlines o JOIN sized a
+            ON a.file = o.file AND a.image_key = o.image_key AND a.entry = o.entry
+        WHERE a.v3 > 0 AND a.v4 > 0
+            AND isfinite(a.v1) AND isfinite(a.v2) AND isfinite(a.v3) AND isfinite(a.v4)
+    )
+"""
+
+
+class BoxOffOutline(BoxCheck):
+    """Boxes that their own polygon or mask leaves, or that are far larger than it.
+
+    ## What it does
+    Compares each box with the extent of its own outline: flagged where the outline reaches out of
+    the box by more than `slack_px` and `slack_share` of its side, or where the two overlap
+    (intersection over union) by less than `min_iou`.
+
+    ## Why is this bad
+    Box and mask are trained together, and here they show different objects: one was edited, moved
+    or scaled without the other.
+
+    ## Example
+    The polygon ends 38 px left of its box, because the boxes alone were shifted.
+
+    ## What to do
+    Compute the box from the outline again, if the outline is right.
+
+    ## Limits
+    A box may be looser than its outline where parts are hidden; tools differ by up to 2 px in how
+    they count the last pixel. Turned boxes are left out.
+
+    ## References
+    COCO computes `bbox` from `segmentation` (pycocotools, `toBbox`).
+    """
+
+    code = "BOX017"
+    name = "box-off-outline"
+    severity = Severity.WARNING
+
+    @dataclass(frozen=True)
+    class Params:
+        """slack_px: px by which an outline may leave its box
+        slack_share: share of the box's longer side by which it may
+        min_iou: overlap of the box with the extent of its outline, 0..1
+        """
+
+        slack_px: float = 2.0
+        slack_share: float = 0.02
+        min_iou: float = 0.3
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("around it", {}, annotations=[GIVEN], annotation_shapes=[RING])
+        yield box_case(
+            "a px more", {}, annotations=[GIVEN], annotation_shapes=[{**RING, "width": 201.0}]
+        )
+        yield box_case("no outline", {}, annotations=[GIVEN])
+        yield box_found(
+            "the box was moved", {}, annotations=[{**GIVEN, "v1": 140.0}], annotation_shapes=[RING]
+        )
+        yield box_found(
+            "far larger than its outline",
+            {},
+            annotations=[GIVEN],
+            annotation_shapes=[{**RING, "width": 40.0, "height": 50.0}],
+        )
+
+    hits = f"""
+        WITH {_COMPARED}
+        SELECT b.*, p.leaves AS leaves_px, p.ow, p.oh, p.ox, p.oy, greatest(p.leaves, 0) AS amount,
+            p.common / (p.v3 * p.v4 + ow * oh - p.common) AS iou
+        FROM pairs p JOIN boxes b
+            ON b.file = p.file AND b.image_key = p.image_key AND b.entry = p.entry
+        JOIN annotation_files f ON f.file = p.file
+        WHERE (ends_with(f.form, 'px')
+                AND leaves > greatest($slack_px, $slack_share * greatest(v3, v4)))
+            OR (v3 * v4 > 0 AND ow * oh > 0
+                AND p.common / (v3 * v4 + ow * oh - p.common) < $min_iou)
+    """
+    evidence = ("iou", "leaves_px")
+    counts = f"WITH {_COMPARED} SELECT count(*) AS n FROM pairs"
+    examined = "{n:,} boxes have an outline to be compared with."
+
+    def said(self, row: Row, params: Any) -> str:
+        return (
+            f"A box ({box_text(row)}) and its own outline, {px(row['ow'])} x {px(row['oh'])} "
+            f"px at ({px(row['ox'])}, {px(row['oy'])}), overlap by {row['iou']:.0%}"
+        )
+
+
+_WRONG_MASKS = """
+    WITH shapes AS (
+        SELECT s.* EXCLUDE (points), b.sample_id, b.label, b.category_key, b.line, b.byte,
+            CASE WHEN s.kind = 'polygon' AND s.n_points < 3 THEN 'points'
+                WHEN s.kind = 'polygon' THEN 'area'
+                WHEN s.n_points <> mask_width * mask_height THEN 'runs'
+                WHEN s.area = 0 THEN 'empty' ELSE 'size' END AS wrong,
+            coalesce(b.picture_width, b.declared_width) AS w0,
+            coalesce(b.picture_height, b.declared_height) AS h0
+        FROM annotation_shapes s JOIN boxes b
+            ON b.file = s.file AND b.image_key = s.image_key AND b.entry = s.entry
+        WHERE b.sample_id IS NOT NULL AND CASE s.kind
+            WHEN 'polygon' THEN s.n_points < 3 OR NOT s.area > 0
+            WHEN 'mask' THEN s.area = 0 OR s.n_points <> mask_width * mask_height OR NOT (
+                coalesce(mask_width = b.picture_width AND mask_height = b.picture_height, false)
+                OR coalesce(
+                    mask_width = b.declared_width AND mask_height = b.declared_height, false)
+                OR coalesce(mask_width = b.picture_height AND mask_height = b.picture_width
+                    AND b.stored_width <> b.width, false)
+                OR coalesce(b.picture_width, b.declared_width) IS NULL)
+            ELSE false END
+    ), ranked AS (
+        SELECT *, n_points AS points, count(*) OVER (PARTITION BY sample_id) AS outlines,
+            row_number() OVER (PARTITION BY sample_id ORDER BY file, entry, part) AS place
+        FROM shapes
+    )
+    SELECT r.*, i.id, i.subject FROM ranked r JOIN images i ON i.id = r.sample_id
+    WHERE place = 1 ORDER BY sample_id
+"""
+
+
+class WrongMask(BoxCheck):
+    """Masks that are empty or not of their picture's size, and polygons without area.
+
+    ## What it does
+    Flags a polygon ring of fewer than three points or without area, a mask without a pixel, a mask
+    whose run lengths do not add up to its size, and one whose size is that of no known size of the
+    picture.
+
+    ## Why is this bad
+    An empty mask gives a loss of zero divided by zero; a mask of another size is laid over the
+    wrong place, or stops the loader.
+
+    ## Example
+    A mask of 480 x 640 for a picture of 640 x 480: height and width were exchanged.
+
+    ## What to do
+    Make the mask again at the size of the picture; drop empty ones.
+
+    ## Limits
+    Where the annotation file declares a wrong size (BOX005), a mask may have that size.
+
+    ## References
+    COCO's run-length form: `size` is [height, width], runs go down the columns.
+    """
+
+    code = "BOX018"
+    name = "wrong-mask"
+    severity = Severity.ERROR
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("of the picture's size", {}, annotation_shapes=[MASK])
+        yield box_case("a ring with an area", {}, annotation_shapes=[RING])
+        yield box_found(
+            "another size", {}, annotation_shapes=[{**MASK, "mask_width": 480, "mask_height": 640}]
+        )
+        yield box_found("no pixel", {}, annotation_shapes=[{**MASK, "area": 0.0}])
+        yield box_found(
+            "runs that do not add up", {}, annotation_shapes=[{**MASK, "n_points": 307_000}]
+        )
+        yield box_found("two points", {}, annotation_shapes=[{**RING, "n_points": 2, "area": 0.0}])
+
+    sql = _WRONG_MASKS
+    evidence = ("kind", "wrong", "points", "outlines", "file", "entry")
+    counts = "SELECT count(*) AS n FROM annotation_shapes WHERE kind <> 'keypoints'"
+    examined = "{n:,} polygons and masks examined."
+
+    def said(self, row: Row, params: Any) -> str:
+        return (
+            f"The {row['kind']} of {class_text(row)} ({entry_place(row)}) {_said(row)}; "
+            f"{row['outlines']:,} {'outline' if row['outlines'] == 1 else 'outlines'} of this "
+            "picture are wrong so."
+        )
+
+
+def _said(row: Row) -> str:
+    if row["wrong"] == "runs":
+        want = row["mask_width"] * row["mask_height"]
+        return f"has runs of {row['points']:,} px in all where its size needs {want:,}"
+    if row["wrong"] == "size":
+        return (
+            f"is of {row['mask_width']} x {row['mask_height']} px, its picture of "
+            f"{row['w0']:.0f} x {row['h0']:.0f}"
+        )
+    if row["wrong"] == "points":
+        return f"has {row['points']:,} points, and a ring needs 3"
+    return "has no area"
+
+
+_WRONG_AREAS = """
+    WITH outlines AS (
+        SELECT file, image_key, entry, sum(area) AS outline, count(*) AS parts
+        FROM annotation_shapes WHERE kind IN ('polygon', 'mask') AND isfinite(area)
+        GROUP BY file, image_key, entry
+    ), given AS (
+        SELECT b.*, o.outline, o.parts FROM boxes b LEFT JOIN outlines o
+            ON o.file = b.file AND o.image_key = b.image_key AND o.entry = b.entry
+        WHERE b.area IS NOT NULL AND b.width > 0 AND b.height > 0 AND b.angle IS NULL
+            AND NOT b.other_unit
+    ), wrong AS (
+        SELECT * FROM given
+        WHERE NOT isfinite(area) OR area <= 0 OR area > (width + 2) * (height + 2) * 1.02
+            OR (parts = 1 AND outline > 0 AND abs(area - outline)
+                > greatest($slack_px, $slack_share * outline)
+                AND abs(area - width * height) > 0.02 * width * height)
+            OR (parts IS NULL AND area < $least_share * width * height)
+    )
+"""
+
+
+class WrongArea(BoxCheck):
+    """Annotations whose `area` is not the area of their outline or box.
+
+    ## What it does
+    Compares `area` with the box (it cannot be larger, nor zero), with the outline where there is
+    one of a single part, and, where there is none, with `least_share` of the box. Reports a file as
+    a whole where over a fifth of its areas are wrong.
+
+    ## Why is this bad
+    COCO's evaluation sorts objects into small, medium and large by this number, so a wrong one
+    changes every score by size; some loaders drop what has no area.
+
+    ## Example
+    Pictures were halved and boxes with them, and `area` kept its old values: four times the box.
+
+    ## What to do
+    Compute the areas again from the outlines or boxes.
+
+    ## Limits
+    An area between those of outline and box is accepted, for both are usual; so is one of the box.
+
+    ## References
+    COCO's evaluation: `areaRng` in pycocotools' cocoeval.
+    """
+
+    code = "BOX025"
+    name = "wrong-area"
+    severity = Severity.WARNING
+
+    @dataclass(frozen=True)
+    class Params:
+        """slack_px: square px by which an area may differ from that of its outline
+        slack_share: share of the outline's area by which it may
+        least_share: share of its box that an area without an outline has at least
+        """
+
+        slack_px: float = 20.0
+        slack_share: float = 0.25
+        least_share: float = 0.02
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("that of the box", {"area": 30_000.0})
+        yield box_case("that of the outline", {"area": 9100.0}, annotation_shapes=[RING])
+        yield box_case("none given", {})
+        yield box_found("larger than the box", {"area": 120_000.0}, *[{"area": 30_000.0}] * 9)
+        yield box_found("zero in the whole file", *[{"area": 0.0}] * 9, expect="dataset:boxes.json")
+
+    hits = f"""
+        {_WRONG_AREAS} SELECT *, 0 AS amount, width * height AS box_area,
+            printf('; its box has %.0f', box_area)
+                || coalesce(printf(' and its outline %.0f', outline), '') AS rest
+        FROM wrong WHERE NOT list_contains($told, file)
+    """
+    message = "The area of an object ({box}) is given as {area:.0f} square px{rest}"
+    evidence = ("area", "box_area")
+    counts = "SELECT count(area) AS n, count(*) AS total FROM boxes"
+    examined = "{n:,} of {total:,} boxes give an area."
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        sql = f"""
+            {_WRONG_AREAS}, sizes AS (SELECT file, count(area) AS boxes FROM boxes GROUP BY file)
+            SELECT w.file, count(*) AS n, any_value(s.boxes) AS boxes,
+                min_by(area, entry) AS area, min_by(width * height, entry) AS box,
+                count(*) > 3 AND count(*) > 0.2 * any_value(s.boxes) AS most
+            FROM wrong w JOIN sizes s ON s.file = w.file GROUP BY w.file ORDER BY 1
+        """
+        files = asked(store, sql, params)
+        if not files.height:
+            return
+        files = files.filter("most")
+        for file, n, boxes, area, box, _ in files.iter_rows():
+            yield self.about_file(
+                file,
+                "",
+                f"{n:,} of the {boxes:,} areas of {file} are not those of their objects: the first "
+                f"is {area:.0f} with a box of {box:.0f} square px.",
+                {"wrong": n, "boxes": boxes},
+            )
+        yield from self.worst(store, params, told=files["file"].to_list())

@@ -1,0 +1,264 @@
+"""BOX004, BOX006, BOX010: pairs of boxes that cover one object, or lie inside each other.
+
+The join is by picture, so its cost grows with the square of the boxes of one picture, not of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from audit.checking.boxes import SOUND, BoxCheck, Row, box_case, box_found, box_text, px
+from audit.checking.cases import Case
+from audit.records import Severity
+
+_WIDE = "(least(a.x + a.width, b.x + b.width) - greatest(a.x, b.x))"
+_HIGH = "(least(a.y + a.height, b.y + b.height) - greatest(a.y, b.y))"
+_BOTH = f"{_WIDE} * {_HIGH}"
+_UNION = f"(a.width * a.height + b.width * b.height - {_BOTH})"
+
+# Each pair once: `a` is the later entry, whose columns are those of the row.
+PAIRS = f"""
+    SELECT a.*, b.entry AS other_entry, b.category_key AS other_key, b.label AS other_label,
+        {_BOTH} / {_UNION} AS iou
+    FROM boxes a JOIN boxes b ON a.sample_id = b.sample_id AND a.file = b.file
+        AND a.image_key = b.image_key AND a.entry > b.entry
+    WHERE a.width > 0 AND a.height > 0 AND b.width > 0 AND b.height > 0
+        AND NOT a.crowd AND NOT b.crowd AND {_WIDE} > 0 AND {_HIGH} > 0
+        AND {_BOTH} >= 0.5 * {_UNION}
+"""
+# `a` lies inside `b`: `inside` is the share of a's area that b covers.
+NESTED = f"""
+    SELECT a.*, b.entry AS other_entry, b.width AS other_width, b.height AS other_height,
+        {_BOTH} / (a.width * a.height) AS inside, {_BOTH} / {_UNION} AS iou
+    FROM boxes a JOIN boxes b ON a.sample_id = b.sample_id AND a.file = b.file
+        AND a.image_key = b.image_key AND a.category_key = b.category_key AND a.entry <> b.entry
+    WHERE a.width > 0 AND a.height > 0 AND b.width > 0 AND b.height > 0
+        AND NOT a.crowd AND NOT b.crowd AND a.width * a.height < b.width * b.height
+        AND {_WIDE} > 0 AND {_HIGH} > 0 AND {_BOTH} >= 0.9 * a.width * a.height
+"""
+
+
+class _Pairs(BoxCheck):
+    """What the checks of this file share: all boxes of a size are compared."""
+
+    judged = SOUND
+    how = " against each other"
+
+
+class DuplicateBox(_Pairs):
+    """Pairs of boxes of one class that cover the same object.
+
+    ## What it does
+    Compares the boxes of each picture that are of one class and one file, and flags a pair whose
+    overlap (intersection over union) is at least `min_iou`.
+
+    ## Why is this bad
+    The object counts twice in training; in evaluation one of the two boxes is always missed,
+    because a detector's suppression leaves one.
+
+    ## Example
+    A box was pasted twice: same class, same four numbers.
+
+    ## What to do
+    Drop one of the two, the one that fits its object less well.
+
+    ## Limits
+    Two objects of one class that overlap so far are rare even in crowds: suppression removes them
+    from a detector's output at overlaps above 0.5 to 0.7. Crowd regions are left out. Boxes of
+    different classes are BOX006.
+
+    ## References
+    Intersection over union as in the Pascal VOC protocol (IJCV 2010).
+    """
+
+    code = "BOX004"
+    name = "duplicate-box"
+    severity = Severity.ERROR
+
+    @dataclass(frozen=True)
+    class Params:
+        """min_iou: overlap from which two boxes of one class are one object, 0..1"""
+
+        min_iou: float = 0.9
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("two objects", {}, {"x": 320.0})
+        yield box_case("two classes: BOX006", {}, {"label": "dog", "category_key": "2"})
+        yield box_case("a crowd region over it", {}, {"crowd": True})
+        yield box_found("entered twice", {}, {})
+        yield box_found("drawn twice", {}, {"x": 102.0, "y": 101.0})
+
+    hits = f"""
+        SELECT *, iou AS amount, CASE WHEN iou > 0.9999 THEN 'the same as'
+            ELSE printf('%.0f%% one with', 100 * iou) END AS same
+        FROM ({PAIRS}) WHERE category_key IS NOT DISTINCT FROM other_key AND iou >= $min_iou
+    """
+    message = "A box ({box}) is {same} entry {other_entry:,} of the same class"
+    evidence = ("iou", "other_entry")
+
+
+DOG = {"label": "dog", "category_key": "2"}
+
+
+class BoxOfTwoClasses(_Pairs):
+    """Pairs of boxes of different classes that cover the same object.
+
+    ## What it does
+    Flags two boxes of one picture and file whose overlap (intersection over union) is at least
+    `min_iou` and whose classes differ, where that is rare: at most once, or in at most `max_share`
+    of the boxes of the rarer of the two classes.
+
+    ## Why is this bad
+    One of the two labels is wrong: the loss asks for both, and whichever the model answers counts
+    as an error.
+
+    ## Example
+    Two people annotated one picture; the same dog is `dog` and `wolf`.
+
+    ## What to do
+    Decide which class it is, and drop the other box.
+
+    ## Limits
+    Classes that coincide often (person and rider, a part and its whole) are a convention of the
+    dataset, and are not reported.
+
+    ## References
+    Intersection over union as in the Pascal VOC protocol (IJCV 2010).
+    """
+
+    code = "BOX006"
+    name = "box-of-two-classes"
+    severity = Severity.WARNING
+
+    @dataclass(frozen=True)
+    class Params:
+        """min_iou: overlap from which two boxes are one object, 0..1
+        max_share: share of the boxes of the rarer class up to which it is no convention
+        """
+
+        min_iou: float = 0.9
+        max_share: float = 0.02
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("beside each other", {}, {**DOG, "x": 320.0})
+        yield box_case(
+            "a convention",
+            {},
+            DOG,
+            {"sample_id": "0001.jpg"},
+            {**DOG, "sample_id": "0001.jpg"},
+            images=[{}, {}],
+        )
+        yield box_found("once in the dataset", {}, DOG)
+        yield box_found("nearly the same box", {}, {**DOG, "x": 101.0}, {"x": 400.0})
+
+    hits = f"""
+        WITH pairs AS MATERIALIZED (
+            SELECT *, least(category_key, other_key) || chr(31) ||
+                greatest(category_key, other_key) AS both FROM ({PAIRS})
+            WHERE category_key <> other_key AND iou >= $min_iou
+        ), sizes AS (
+            SELECT file, category_key, count(*) AS n FROM boxes GROUP BY file, category_key
+        ), often AS (
+            SELECT p.file, p.both, count(*) AS times, min(least(s.n, t.n)) AS rarer FROM pairs p
+            JOIN sizes s ON s.file = p.file AND s.category_key = p.category_key
+            JOIN sizes t ON t.file = p.file AND t.category_key = p.other_key
+            GROUP BY p.file, p.both
+        )
+        SELECT p.*, p.iou AS amount, o.times,
+            coalesce(nullif(p.other_label, ''), 'class ' || p.other_key) AS other_class
+        FROM pairs p JOIN often o ON o.file = p.file AND o.both = p.both
+        WHERE o.times <= greatest(1, $max_share * o.rarer)
+    """
+    message = (
+        "A box ({box}) covers the same place as one of {other_class} (entry {other_entry:,}, "
+        "overlap {iou:.0%}), which happens {times:,} times in this file"
+    )
+    evidence = ("iou", "other_class", "times")
+
+
+INNER = {"x": 120.0, "y": 120.0, "width": 50.0, "height": 40.0}
+
+
+class NestedBox(_Pairs):
+    """Boxes that lie inside a larger box of the same class, where that is rare.
+
+    ## What it does
+    Flags a box of which at least `min_inside` lies in a larger box of its class and file, where the
+    class has one such box, or at most `max_times` and at most `max_share` of its boxes.
+
+    ## Why is this bad
+    Often the smaller box is a part of the object (a head of a person) or the larger one a group:
+    the class then means two things.
+
+    ## Example
+    A box around a raccoon and another around its face, both called raccoon.
+
+    ## What to do
+    Look at the two; drop the one that is no whole object.
+
+    ## Limits
+    Objects stand in front of each other. In crowded datasets this is usual, so nothing is said of a
+    class where it happens more often.
+
+    ## References
+    Pascal VOC's annotation guidelines: one box around all visible parts of one object.
+    """
+
+    code = "BOX010"
+    name = "nested-box"
+    severity = Severity.INFO
+
+    @dataclass(frozen=True)
+    class Params:
+        """min_inside: share of a box's area that lies in the other, 0..1
+        max_share: share of the boxes of a class up to which it is unusual
+        max_times: and at most this often in the class; more happen by chance in large classes
+        """
+
+        min_inside: float = 0.98
+        max_share: float = 0.02
+        max_times: int = 3
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield box_case("beside each other", {}, {"x": 320.0})
+        yield box_case(
+            "usual in this class",
+            {},
+            INNER,
+            {"sample_id": "0001.jpg"},
+            {**INNER, "sample_id": "0001.jpg"},
+            images=[{}, {}],
+        )
+        yield box_case("the same box: BOX004", {}, {"width": 199.0})
+        yield box_found("a part of it", {}, INNER)
+        yield box_found("half its size", {}, {"width": 100.0})
+
+    hits = f"""
+        WITH nested AS MATERIALIZED (
+            SELECT * FROM ({NESTED}) WHERE inside >= $min_inside AND iou < 0.9
+            QUALIFY row_number() OVER (
+                PARTITION BY file, sample_id, entry ORDER BY other_entry) = 1
+        ), sizes AS (
+            SELECT file, category_key, count(*) AS boxes FROM boxes GROUP BY file, category_key
+        ), often AS (
+            SELECT file, category_key, count(*) AS times FROM nested GROUP BY file, category_key
+        )
+        SELECT n.*, n.inside AS amount, o.times, s.boxes AS of_class FROM nested n
+        JOIN sizes s ON s.file = n.file AND s.category_key = n.category_key
+        JOIN often o ON o.file = n.file AND o.category_key = n.category_key
+        WHERE o.times <= greatest(1, $max_share * s.boxes) AND o.times <= $max_times
+    """
+    evidence = ("inside", "other_entry")
+
+    def said(self, row: Row, params: Any) -> str:
+        return (
+            f"A box ({box_text(row)}) lies inside a larger one of its class "
+            f"({px(row['other_width'])} x {px(row['other_height'])} px, entry "
+            f"{row['other_entry']:,}), as {row['times']:,} of {row['of_class']:,} boxes do"
+        )

@@ -1,0 +1,266 @@
+"""BOX027, BOX028, BOX029: annotations that a detector's confident predictions contradict.
+
+ObjectLab's three errors are one rule: `audit.annotations` scores each disagreement of a prediction
+with the boxes of its picture, and a check reads the scores of one kind. Costs one query each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from audit.checking.boxes import BoxCheck, Row, Rows, boxed, entry_place, px
+from audit.checking.cases import Case
+from audit.checking.check import asked
+from audit.records import Finding, Severity
+from audit.run.store import Store
+
+_DOUBTS = """
+    WITH hits AS (
+        SELECT * FROM box_doubts
+        WHERE kind = $kind AND probability >= $min_probability AND score <= $max_score
+    ), ranked AS (
+        SELECT *, count(*) OVER (PARTITION BY sample_id) AS n, row_number() OVER (
+            PARTITION BY sample_id ORDER BY score, probability DESC, predicted_x, entry) AS place
+        FROM hits
+    )
+    SELECT r.*, i.subject, b.line, b.byte, b.annotation_id,
+        row_number() OVER (ORDER BY score, probability DESC, sample_id) AS rank
+    FROM ranked r JOIN images i ON i.id = r.sample_id
+    LEFT JOIN (SELECT DISTINCT ON (file, image_key, entry) file, image_key, entry, line, byte,
+        annotation_id FROM boxes SEMI JOIN hits USING (file, image_key, entry)) b
+        ON b.file = r.file AND b.image_key = r.image_key AND b.entry = r.entry
+    WHERE place = 1 ORDER BY rank
+"""
+_EVIDENCE = (
+    "rank", "score", "probability", "iou", "label", "predicted_label", "predicted_x",
+    "predicted_y", "predicted_width", "predicted_height", "x", "y", "width", "height", "file",
+    "entry", "annotation_id",
+)  # fmt: skip
+# What a detector says of the sample 0000.jpg, as a row of `box_doubts`; and a box beside it.
+_PREDICTED = {
+    "file": "boxes.json", "image_key": "0000.jpg", "sample_id": "0000.jpg",
+    "predicted_label": "cat", "probability": 0.98, "predicted_x": 400.0, "predicted_y": 300.0,
+    "predicted_width": 50.0, "predicted_height": 40.0,
+}  # fmt: skip
+_BESIDE = {"entry": 0, "y": 300.0, "width": 50.0, "height": 40.0}
+
+
+class _Contradicted(BoxCheck):
+    """The rule that the checks of this file share: disagreements of one `kind`."""
+
+    severity = Severity.WARNING
+    kind: ClassVar[str]
+
+    def find(self, store: Store, params: Any) -> Iterator[Finding]:
+        for row in asked(store, _DOUBTS, params, kind=self.kind).iter_rows(named=True):
+            more = row["n"] - 1
+            also = f" {more:,} more of this picture likewise." if more else ""
+            place = entry_place(row) if row["entry"] is not None else str(row["file"])
+            row |= {"annotated": _placed(row, ""), "predicted": _placed(row, "predicted_")}
+            evidence = {name: row[name] for name in _EVIDENCE if row.get(name) is not None}
+            yield self.finding(
+                row["subject"],
+                f"{self.said(row, params)} ({place}).{also}",
+                {**evidence, "boxes": row["n"]},
+                (row["sample_id"],),
+            )
+
+    def completeness(self, store: Store, params: Any) -> str:
+        facts = dict(store.query("SELECT key, value FROM prediction_facts").iter_rows())
+        if not facts:
+            return "0 predicted boxes were given (`audit scan --predictions`)."
+        sql = "SELECT count(*), count(*) FILTER (WHERE probability >= ?) FROM box_doubts"
+        n, sure = store.query(f"{sql} WHERE kind = ?", [params.min_probability, self.kind]).row(0)
+        unknown = int(facts.get("unknown", 0))
+        left_out = f", {unknown:,} of pictures that are not listed left out" if unknown else ""
+        return (
+            f"{int(facts['predictions']):,} predicted boxes of {int(facts['pictures']):,} pictures "
+            f"compared{left_out}; {n:,} disagree in this way, {sure:,} of them with confidence."
+        )
+
+
+def _placed(row: Row, whose: str) -> str:
+    """Return where a box lies and its size: of the annotation, or of the prediction."""
+    x, y, w, h = (px(row[f"{whose}{side}"]) for side in ("x", "y", "width", "height"))
+    return f"at ({x}, {y}), {w} x {h} px"
+
+
+def _cases(doubt: Row, clean: tuple[str, float], dirty: str) -> Iterator[Case]:
+    """Yield the cases of a doubt: `clean` names one that is too weak, with its score."""
+    facts: Rows = [{"key": "predictions", "value": "2"}, {"key": "pictures", "value": "1"}]
+
+    def case(name: str, expect: tuple[str, ...] = (), **changed: float) -> Case:
+        row = {**_PREDICTED, **doubt, **changed}
+        return Case(name, [{}], expect, tables=boxed({}, box_doubts=[row], prediction_facts=facts))
+
+    yield Case("no predictions", [{}], tables=boxed({}))
+    yield case("not sure enough", probability=0.8)
+    yield case(clean[0], score=clean[1])
+    yield case(dirty, ("0000.jpg",))
+    weaker = case("other limits", ("0000.jpg",), probability=0.6, score=0.65)
+    limits = {"min_probability": 0.5, "max_score": 0.7}
+    yield Case(weaker.name, weaker.images, weaker.expect, limits, weaker.tables)
+
+
+class OverlookedObject(_Contradicted):
+    """Objects that a detector predicts with confidence where no box is.
+
+    ## What it does
+    Compares the boxes of a detector with the annotated ones. A prediction of at least
+    `min_probability` is flagged where no box of any class overlaps it by half (intersection over
+    union) and no crowd region holds it; its score is the similarity to the nearest box of its
+    class.
+
+    ## Why is this bad
+    Training punishes the detector for finding the object; evaluation counts a right answer as a
+    false alarm.
+
+    ## Example
+    Two raccoons in a picture, one of them annotated.
+
+    ## What to do
+    Look at the findings in order of `rank`, the most doubtful first, and correct what is wrong.
+
+    ## Limits
+    Needs `audit scan --predictions` with a detector's boxes as COCO results; without, it says
+    nothing. A detector that was trained on these very annotations has learned their errors: use
+    predictions of pictures that it did not see (cross-validation). Its mistakes are reported as
+    well as the annotators'; one of low confidence everywhere reports nothing.
+
+    ## References
+    U. Tkachenko, A. Thyagarajan, J. Mueller, "ObjectLab: Automated Diagnosis of Mislabeled Images
+    in Object Detection Data", arXiv:2309.00832 (2023): the score of
+    overlooked boxes, with the thresholds of its first implementation.
+    """
+
+    code = "BOX027"
+    name = "overlooked-object"
+    kind = "overlooked"
+
+    @dataclass(frozen=True)
+    class Params:
+        """min_probability: probability from which a prediction counts, 0..1
+        max_score: score up to which an object counts as overlooked, 0..1
+        """
+
+        min_probability: float = 0.95
+        max_score: float = 0.3
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        doubt = {"kind": "overlooked", "score": 0.001, "iou": 0.0}
+        yield from _cases(doubt, ("a box of the class is near", 0.45), "no box there")
+
+    message = (
+        "An object ({predicted_label}) is predicted {predicted} with probability "
+        "{probability:.2f}, and no box is there"
+    )
+
+
+class BadlyPlacedBox(_Contradicted):
+    """Boxes that a confident prediction of their class overlaps by less than half.
+
+    ## What it does
+    Pairs each box with the nearest prediction of its class that belongs to no other box. The pair
+    is flagged where the prediction has at least `min_probability` and the two overlap, but by less
+    than half (intersection over union).
+
+    ## Why is this bad
+    The detector learns a wrong place or size, and its right boxes count as errors in evaluation.
+
+    ## Example
+    A box drawn for another frame of a video: 40 px beside the animal.
+
+    ## What to do
+    Look at the findings in order of `rank`, the most doubtful first, and correct what is wrong.
+
+    ## Limits
+    Needs `audit scan --predictions` with a detector's boxes as COCO results; without, it says
+    nothing. A detector that was trained on these very annotations has learned their errors: use
+    predictions of pictures that it did not see (cross-validation). Its mistakes are reported as
+    well as the annotators'; one of low confidence everywhere reports nothing.
+
+    ## References
+    U. Tkachenko, A. Thyagarajan, J. Mueller, "ObjectLab: Automated Diagnosis of Mislabeled Images
+    in Object Detection Data", arXiv:2309.00832 (2023): the score of
+    badly located boxes; below an overlap of 0.5 a box is not found (Pascal VOC).
+    """
+
+    code = "BOX028"
+    name = "badly-placed-box"
+    kind = "badly placed"
+
+    @dataclass(frozen=True)
+    class Params:
+        """min_probability: probability from which a prediction counts, 0..1
+        max_score: score up to which a box counts as badly placed, 0..1
+        """
+
+        min_probability: float = 0.95
+        max_score: float = 0.5
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        doubt = {"kind": "badly placed", "score": 0.3, "iou": 0.3, "label": "cat", "x": 370.0}
+        yield from _cases(_BESIDE | doubt, ("near enough", 0.52), "beside the object")
+
+    message = (
+        "A box ({label} {annotated}) overlaps by {iou:.0%} with what is predicted of its class "
+        "{predicted} with probability {probability:.2f}"
+    )
+
+
+class SwappedClass(_Contradicted):
+    """Boxes that a confident prediction of another class covers.
+
+    ## What it does
+    Flags a box that no prediction of its class finds, and on which a prediction of another class,
+    of at least `min_probability`, lies: its score is one minus their similarity.
+
+    ## Why is this bad
+    The detector learns the wrong class, and its right answer counts twice as an error in
+    evaluation: one object missed, one false alarm.
+
+    ## Example
+    A cat annotated as dog; the detector says cat at the same place.
+
+    ## What to do
+    Look at the findings in order of `rank`, the most doubtful first, and correct what is wrong.
+
+    ## Limits
+    Needs `audit scan --predictions` with a detector's boxes as COCO results; without, it says
+    nothing. A detector that was trained on these very annotations has learned their errors: use
+    predictions of pictures that it did not see (cross-validation). Its mistakes are reported as
+    well as the annotators'; one of low confidence everywhere reports nothing.
+
+    ## References
+    U. Tkachenko, A. Thyagarajan, J. Mueller, "ObjectLab: Automated Diagnosis of Mislabeled Images
+    in Object Detection Data", arXiv:2309.00832 (2023): the score of
+    swapped boxes, with the thresholds of its first implementation.
+    """
+
+    code = "BOX029"
+    name = "swapped-class"
+    kind = "swapped"
+
+    @dataclass(frozen=True)
+    class Params:
+        """min_probability: probability from which a prediction counts, 0..1
+        max_score: score up to which a class counts as swapped, 0..1
+        """
+
+        min_probability: float = 0.95
+        max_score: float = 0.3
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        doubt = {"kind": "swapped", "score": 0.1, "iou": 0.9, "label": "dog", "x": 401.0}
+        doubted = "not at the same place", 0.45
+        yield from _cases(_BESIDE | doubt, doubted, "another class at the same place")
+
+    message = (
+        "A box ({label} {annotated}) is predicted as {predicted_label} with probability "
+        "{probability:.2f}, overlapping by {iou:.0%}"
+    )

@@ -1,0 +1,306 @@
+"""DIST008, DIST009: classes that hardly occur under a value of an attribute.
+
+The attribute is a column of the manifest (weather, hospital), or what was measured: light, shape,
+size, format, camera. Each cell of class and value is judged by `audit.statistics.rare_cells`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from audit.checking.cases import Case
+from audit.checking.check import Check
+from audit.checking.properties import MAX_LEVELS, metadata_columns, names_class
+from audit.records import Finding, Severity
+from audit.run.store import Store
+from audit.statistics.intervals import wilson_share
+from audit.statistics.rare_cells import (
+    CellParams,
+    count_cells,
+    count_values,
+    evaluation_rows,
+    judge_cells,
+    say_cells,
+)
+
+
+def _weather(**counts: int) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
+    """Return images of class and weather (`cat_rain=3`), and the manifest's column of these."""
+    pairs = [key.split("_") for key, n in counts.items() for _ in range(n)]
+    images = [{"id": f"{i:04d}.jpg", "label": label} for i, (label, _) in enumerate(pairs)]
+    column = [{"sample_id": f"{i:04d}.jpg", "weather": w} for i, (_, w) in enumerate(pairs)]
+    return images, {"metadata": column}
+
+
+class RareAttribute(Check):
+    """Columns of the manifest with values, or classes under a value, that are too rare to measure.
+
+    ## What it does
+    Takes each column of the manifest with 2 to 30 different values that does not name the class
+    (weather, hospital, camera), in each evaluation split (every split not in `train_splits`; the
+    whole dataset if there is none). A value is reported if it has at most `max_share` of the
+    pictures that the median value has, and a class under a value if it has at most so much of what
+    it would have there if class and value had nothing to do with each other; and if that is less
+    than chance allows, and the 95 % Wilson interval of a measured recall of `recall` is wider than
+    +-`max_half_width` at its size. Copies count once. One finding per column lists the rarest.
+
+    ## Why is this bad
+    A score by weather or hospital is asked for as soon as the column exists. With 4 pictures at
+    night, a recall of 80 % means anything from 33 % to 97 %, and a failure at night stays unseen.
+
+    ## Example
+    Of 1,000 test pictures 12 are from `night`, none of them of class `bus`.
+
+    ## What to do
+    Collect pictures of these values, or draw the evaluation set by value (`audit subset`). Report
+    the score of such a value with its interval, or not at all.
+
+    ## Limits
+    Columns with numbers of more than 30 values are not read. Cells that are empty because class and
+    value exclude each other are counted as rare. DIST002 reports classes that are rare as a whole.
+
+    ## References
+    Wilson (1927), JASA 22:209. Buolamwini and Gebru, Gender shades, PMLR 81, 2018: scores by
+    attribute and by pairs of attributes."""
+
+    code = "DIST008"
+    name = "rare-attribute"
+    severity = Severity.INFO
+
+    Params = CellParams
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        even, even_table = _weather(cat_sun=30, cat_rain=25, dog_sun=30, dog_rain=35)
+        night, night_table = _weather(
+            cat_sun=60, cat_rain=60, cat_night=3, dog_sun=60, dog_rain=60, dog_night=4
+        )
+        small, small_table = _weather(
+            cat_sun=60, cat_rain=60, cat_fog=60, dog_sun=60, dog_rain=60, dog_fog=60, hen_sun=8,
+            hen_rain=7, hen_fog=1,
+        )  # fmt: skip
+        cell, cell_table = _weather(cat_sun=60, cat_rain=60, dog_sun=60, dog_rain=3)
+        yield Case("no manifest", [{"label": x} for x in "ab" for _ in range(30)])
+        yield Case("even values", even, tables=even_table)
+        yield Case("a small class has small cells", small, tables=small_table)
+        yield Case(
+            "a column that names the class",
+            [{"id": f"{i:04d}.jpg", "label": x} for i, x in enumerate("a" * 60 + "b" * 3)],
+            tables={
+                "metadata": [{"sample_id": f"{i:04d}.jpg", "code": int(i >= 60)} for i in range(63)]
+            },
+        )
+        yield Case("a value that is rare in all classes", night, ["dataset/column:weather"],
+             tables=night_table)  # fmt: skip
+        yield Case("a class that is rare under one value", cell, ["dataset/column:weather"],
+             tables=cell_table)  # fmt: skip
+
+    def find(self, store: Store, params: CellParams) -> Iterator[Finding]:
+        for column, cells in _cells(store, params).items():
+            rare = [c for c in cells if c["rare"] and c["half"] > params.max_half_width]
+            listed = sorted(rare, key=lambda c: c["n"])[: params.max_listed]
+            if rare:
+                evidence: dict[str, Any] = {"column": column, "rare_cells": len(rare)}
+                evidence |= {f"{c['split']} {c['cell']}": c["n"] for c in listed}
+                yield self.finding(
+                    f"dataset/column:{column}",
+                    f"{len(rare)} cells of column {column} are too rare to measure: "
+                    f"{say_cells(listed, params.recall)} (95 % interval).",
+                    evidence,
+                )
+
+    def completeness(self, store: Store, params: CellParams) -> str:
+        columns = list(_cells(store, params))
+        if not columns:
+            return ""
+        return f"{len(columns)} columns were counted by value and class: {', '.join(columns)}."
+
+
+def _cells(store: Store, params: CellParams) -> dict[str, list[dict[str, Any]]]:
+    """Return, by column, a row per split and value, and per split, value and class."""
+    names = metadata_columns(store)
+    if not names:
+        return {}
+    frame = store.query("""
+        SELECT m.*, i.label AS "label of i", i.split AS "split of i", p.unit AS "unit of p"
+        FROM images i JOIN pictures p USING (id) JOIN metadata m ON m.sample_id = i.id
+        ORDER BY i.id
+    """)
+    # a manifest may have columns of the same names
+    own = frame.select(
+        pl.int_range(pl.len()).alias("row"),
+        *(pl.col(old).alias(old.split()[0]) for old in ("label of i", "split of i", "unit of p")),
+    )
+    evaluated = evaluation_rows(own, params.train_splits)
+    found = {}
+    for name in names:
+        values = frame[name].gather(evaluated["row"])
+        known = evaluated.with_columns(values.cast(pl.String).alias("value"))
+        known = known.filter(pl.col("value").is_not_null())
+        if not 2 <= known["value"].n_unique() <= MAX_LEVELS:
+            continue
+        if names_class(name, frame[name], frame["label of i"]):
+            continue
+        value = pl.format("{} = {}", pl.lit(name), "value").alias("value")
+        found[name] = known.with_columns(value)
+    # half of the rate is for values, half for cells; the columns share both
+    rate = params.rate / 2 / max(len(found), 1)
+    return {name: _rows(known, rate, params) for name, known in found.items()}
+
+
+def _rows(known: pl.DataFrame, rate: float, params: CellParams) -> list[dict[str, Any]]:
+    median = pl.col("n").median().over("split").alias("expected")
+    limits = params.recall, params.max_share, rate
+    rows = judge_cells(count_values(known).with_columns(median), *limits)
+    # A value that is rare itself makes all of its cells rare: said once.
+    told = {(r["split"], r["value"]) for r in rows if r["rare"]}
+    cells = judge_cells(count_cells(known), *limits)
+    return rows + [r for r in cells if (r["split"], r["value"]) not in told]
+
+
+# A column of numbers is cut into thirds of the dataset: its own light is the measure of dark.
+THIRDS: Mapping[str, tuple[str, tuple[str, str, str]]] = {
+    "light": ("brightness", ("the darkest third", "middle light", "the brightest third")),
+    "size": ("pixels", ("the smallest third", "middle size", "the largest third")),
+}
+NAMED: Mapping[str, str] = {
+    "shape": "CASE WHEN width > 1.05 * height THEN 'wide' WHEN height > 1.05 * width THEN 'high' "
+    "ELSE 'square' END",
+    "format": "format",
+    "camera": "exif_camera",
+}
+
+
+def _lit(*lights: float, n: int = 40, **fixed: Any) -> list[dict[str, Any]]:
+    """Return `n` pictures in each light, a little apart."""
+    return [{"brightness": x + 0.001 * i, **fixed} for x in lights for i in range(n)]
+
+
+class RareInLight(Check):
+    """Classes that hardly occur in a third of the light or size, or in a shape, format or camera.
+
+    ## What it does
+    Counts the pictures of each class in the darkest, middle and brightest third of the dataset, in
+    thirds of size, in wide, high and square pictures, by format and by EXIF camera (2 to 30
+    values), in each evaluation split (every split not in `train_splits`; the whole dataset if there
+    is none). A class under a value is reported if it has at most `max_share` of the pictures that
+    it would have there if class and value had nothing to do with each other, less than chance
+    allows, and if the 95 % Wilson interval of a measured recall of `recall` is wider than
+    +-`max_half_width` at its size. Copies count once. One finding per attribute lists the rarest.
+
+    ## Why is this bad
+    A model that never saw a dark hen takes darkness for evidence against hens, and the score by
+    light that would show it cannot be measured: 4 pictures tell 33 % from 97 % and no better.
+
+    ## Example
+    Of 300 test pictures 100 are dark, and of 100 hens 2: a third would be dark too.
+
+    ## What to do
+    Collect pictures of the class under this value, or report the score there with its interval or
+    not at all. DIST004 says how well the attribute tells the class from the others.
+
+    ## Limits
+    Values that are rare in all classes alike are no finding: the completeness line names the rarest
+    with its interval. Some of it is content: owls are photographed at night. Columns of a manifest
+    are DIST008's. Thirds follow the dataset: where all pictures are bright, the darkest third is
+    bright too.
+
+    ## References
+    Wilson (1927), JASA 22:209. Buolamwini and Gebru, Gender shades, PMLR 81, 2018: scores by
+    attribute and by pairs of attributes."""
+
+    code = "DIST009"
+    name = "class-rare-under-attribute"
+    severity = Severity.INFO
+    features = ("brightness", "format", "exif_camera")
+
+    Params = CellParams
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        cats, dogs = _lit(0.2, 0.4, 0.6, label="cat"), _lit(0.2, 0.4, 0.6, label="dog")
+        hens = [*_lit(0.45, 0.6, n=58, label="hen"), *_lit(0.2, n=4, label="hen")]
+        yield Case("every class in every light", [*cats, *dogs])
+        yield Case("few dark pictures, of all classes alike",
+             [*_lit(0.4, 0.6, label="cat"), *_lit(0.4, 0.6, label="dog"),
+              *_lit(0.1, n=2, label="cat"), *_lit(0.1, n=2, label="dog")])  # fmt: skip
+        yield Case(
+            "too few to tell from chance",
+            [*_lit(0.2, 0.4, 0.6, n=4, label="cat"), *_lit(0.4, 0.6, n=6, label="hen")],
+        )
+        yield Case("in the training split alone",
+             [*cats, *hens, *({**row, "split": "test"} for row in [*cats, *dogs])])  # fmt: skip
+        yield Case(
+            "a camera of its own for each picture",
+            [{**row, "exif_camera": f"Camera {i}"} for i, row in enumerate([*cats, *dogs])],
+        )
+        yield Case("hardly a dark hen", [*cats, *dogs, *hens], ["dataset/attribute:light"])
+        yield Case("a class of one camera",
+             [*_lit(0.4, n=80, label="cat", exif_camera="A"), *_lit(0.4, n=80, label="cat",
+              exif_camera="B"), *_lit(0.4, n=80, label="hen", exif_camera="B")],
+             ["dataset/attribute:camera"])  # fmt: skip
+
+    def find(self, store: Store, params: CellParams) -> Iterator[Finding]:
+        counted = [
+            count_cells(known).with_columns(pl.lit(name).alias("attribute"))
+            for name, known in _attributes(store, params).items()
+        ]
+        if not counted:
+            return
+        cells = pl.concat(counted)
+        judged = judge_cells(cells, params.recall, params.max_share, params.rate)
+        for name in cells["attribute"].unique(maintain_order=True):
+            rare = [
+                c for c in judged
+                if c["attribute"] == name and c["rare"] and c["half"] > params.max_half_width
+            ]  # fmt: skip
+            listed = sorted(rare, key=lambda c: c["n"])[: params.max_listed]
+            if rare:
+                evidence: dict[str, Any] = {"attribute": name, "rare_cells": len(rare)}
+                for c in listed:
+                    where = f"{c['split']} {c['cell']}"
+                    evidence |= {where: c["n"], f"{where}, expected": c["expected"]}
+                yield self.finding(
+                    f"dataset/attribute:{name}",
+                    f"{len(rare)} cells of class and {name} are too rare to measure, and rarer "
+                    f"than chance makes them: {say_cells(listed, params.recall)} (95 % interval).",
+                    evidence,
+                )
+
+    def completeness(self, store: Store, params: CellParams) -> str:
+        said = []
+        for name, known in _attributes(store, params).items():
+            split, value, n = count_values(known).sort("n", "split", "value").row(0)[:3]
+            low, high = (float(x) for x in wilson_share(params.recall, n))
+            said.append(
+                f"{name} (fewest: {n:,} {value} in {split}, where a recall of {params.recall:.0%} "
+                f"means {low:.0%} to {high:.0%})"
+            )
+        return f"Counted by class and value: {'; '.join(said)}." if said else ""
+
+
+def _attributes(store: Store, params: CellParams) -> dict[str, pl.DataFrame]:
+    """Return, by attribute, the evaluated pictures with their value; those of 2 to 30 values."""
+    columns = [f'{sql} AS "{name}"' for name, sql in NAMED.items()]
+    columns += [
+        # ties share their third
+        f"list_extract({list(words)}, CAST(1 + floor(3 * least(percent_rank() OVER "
+        f'(ORDER BY {sql}), 0.999)) AS INTEGER)) AS "{name}"'
+        for name, (sql, words) in THIRDS.items()
+    ]
+    frame = store.query(f"""
+        SELECT nullif(trim(i.label), '') AS label, i.split, p.unit, {", ".join(columns)}
+        FROM images i JOIN pictures p USING (id)
+        WHERE i.status = 'ok' AND i.pixels > 0 AND NOT p.blank ORDER BY i.id
+    """)
+    evaluated = evaluation_rows(frame, params.train_splits)
+    found = {}
+    for name in (*THIRDS, *NAMED):
+        known = evaluated.filter(pl.col(name).is_not_null())
+        if 2 <= known[name].n_unique() <= MAX_LEVELS:
+            value = pl.col(name) if name in THIRDS else pl.format("{} {}", pl.lit(name), name)
+            found[name] = known.select("label", "split", "unit", value.alias("value"))
+    return found

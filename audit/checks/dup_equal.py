@@ -1,0 +1,351 @@
+"""DUP001, DUP002, LABEL005: equal files, equal pictures, and the labels of these."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, ClassVar
+
+import polars as pl
+
+from audit.checking.cases import Case
+from audit.checking.check import Check, NoParams, tally
+from audit.records import Action, Evidence, Finding, Severity
+from audit.run.store import Store
+
+Row = Mapping[str, Any]
+A = {"content_hash": "a" * 64, "pixel_hash": "a" * 32}
+PIXELS = {"pixel_hash": "b" * 32}
+LABELLED = {"pixel_hash": "d" * 32}
+BLANK = {"contrast": 0.0, "entropy": 0.0, "sharpness": None}
+
+
+class _Equal(Check):
+    """What the checks of this file share: samples that are equal in a `key`, group by group."""
+
+    features = ("contrast", "transparent")
+    key = "pixel_hash"
+    among = "TRUE"  # the samples that are compared
+    group = "pixel_hash, width, height"
+    having: ClassVar[str]  # the groups that are told
+
+    def _groups(self, store: Store) -> pl.DataFrame:
+        """Return a row for each group, its members in the order of their ids."""
+        return store.query(f"""
+            WITH compared AS (FROM images WHERE {self.among}), repeated AS (
+                SELECT {self.key} FROM compared GROUP BY {self.key} HAVING count(*) > 1
+            )
+            SELECT {self.key} AS hash, list(id ORDER BY id) AS ids,
+                list(coalesce(split, '') ORDER BY id) AS splits,
+                list(coalesce(label, '') ORDER BY id) AS labels, max(n_bytes) AS n_bytes,
+                count(DISTINCT content_hash) AS files, any_value(width) AS width,
+                any_value(height) AS height,
+                string_agg(DISTINCT coalesce(format, '?'), ', ' ORDER BY coalesce(format, '?'))
+                    AS formats,
+                bool_or(coalesce(contrast, 1) < 0.004 OR coalesce(transparent, 0) > 0.999) AS blank
+            FROM compared SEMI JOIN repeated USING ({self.key})
+            GROUP BY {self.group} HAVING {self.having} ORDER BY min(id)
+        """)
+
+    def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
+        groups = self._groups(store)
+        for row in groups.filter(~pl.col("blank")).iter_rows(named=True):
+            yield self._group(row)
+        blank = groups.filter(pl.col("blank"))
+        if len(blank):
+            ids = sorted(chain.from_iterable(blank["ids"].to_list()))
+            labels = sorted(set(chain.from_iterable(blank["labels"].to_list())))
+            told, evidence = self._blank(labels)
+            yield self.finding(
+                "dataset:blank",
+                f"{len(ids):,} blank pictures (one colour, or fully transparent) form "
+                f"{len(blank):,} groups of equal pixels{told}.",
+                {"members": len(ids), "groups": len(blank), **evidence},
+                ids,
+                severity=Severity.INFO,
+            )
+
+    def _group(self, row: Row) -> Finding:
+        """Return the finding of a group of pictures that show something."""
+        raise TypeError(f"{type(self).__name__} says nothing of a group")
+
+    def _blank(self, labels: Sequence[str]) -> tuple[str, Evidence]:
+        """Return why blank pictures are no such groups, and what to keep of them."""
+        raise TypeError(f"{type(self).__name__} says nothing of blank pictures")
+
+
+def _spans(row: Row) -> list[str]:
+    return [what for what in ("splits", "labels") if len({v for v in row[what] if v}) > 1]
+
+
+def _different(row: Row, spans: Sequence[str]) -> str:
+    return " and ".join(f"different {what} ({tally(row[what])})" for what in spans)
+
+
+class ByteIdentical(_Equal):
+    """Groups of files with the same bytes.
+
+    ## What it does
+    Groups pictures by the BLAKE3-256 hash of their file, one finding per group. A group whose
+    members are in different splits or have different labels is an error, any other group a warning.
+
+    ## Why is this bad
+    Across splits, the model is tested on pictures that it was trained on. With different labels, at
+    least one label is wrong. Within one class and split, the picture counts twice.
+
+    ## Example
+    `train/cat/0001.jpg` and `test/cat/0101.jpg` are one file, copied.
+
+    ## What to do
+    Keep one file per group. If the copies span splits, keep none in the test split. If the labels
+    differ, decide on the label first.
+
+    ## Limits
+    Files that cannot be decoded are left to FILE001: all empty files would be equal. Pictures of a
+    single colour and fully transparent pictures are never an error: that two blank pictures are
+    equal means nothing. DUP002 reports equal pixels in different bytes.
+
+    ## References
+    BLAKE3 specification (2020): a collision by chance has probability below 1e-60 for 1e9 files.
+    """
+
+    code = "DUP001"
+    name = "byte-identical"
+    severity = Severity.WARNING
+    key = group = "content_hash"
+    among = "status <> 'unreadable'"
+    having = "TRUE"
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("different files", [{}, {}])
+        yield Case(
+            "empty files are all equal: FILE001",
+            [{**A, "status": "unreadable", "n_bytes": 0}] * 2,
+        )
+        yield Case("no hash is no duplicate", [{"content_hash": None}, {"content_hash": None}])
+        yield Case("same pixels, other bytes: DUP002", [{"pixel_hash": "a" * 32}] * 2)
+        yield Case("one picture twice", [A, A, {}], ["group:aaaaaaaaaaaaaaaa"])
+        yield Case(
+            "a copy in the test split",
+            [{**A, "split": "train"}, {**A, "split": "test"}],
+            ["group:aaaaaaaaaaaaaaaa"],
+        )
+        yield Case(
+            "blank pictures: one group, however many",
+            [{**A, "contrast": 0.0, "entropy": 0.0, "label": f"{i}"} for i in range(40)],
+            ["group:aaaaaaaaaaaaaaaa"],
+        )
+
+    def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
+        for row in self._groups(store).iter_rows(named=True):
+            spans = [] if row["blank"] else _spans(row)
+            yield self.finding(
+                f"group:{row['hash'][:16]}",
+                _said(row, spans),
+                {
+                    "members": len(row["ids"]),
+                    "splits": tally(row["splits"]),
+                    "labels": tally(row["labels"]),
+                    "n_bytes": row["n_bytes"],
+                    "blank": int(row["blank"]),
+                },
+                row["ids"],
+                action=Action.REVIEW if "labels" in spans else Action.DROP,
+                severity=Severity.ERROR if spans else None,
+            )
+
+    counts = """
+        SELECT count(*) FILTER (WHERE content_hash IS NOT NULL AND status <> 'unreadable') AS n,
+            count(*) - n AS rest FROM images
+    """
+    examined = "All {n:,} decodable files were compared; {rest:,} others were left out."
+
+
+def _said(row: Row, spans: Sequence[str]) -> str:
+    head = f"{len(row['ids'])} files have the same {row['n_bytes']:,} bytes"
+    if row["blank"]:
+        return f"{head}: a blank picture (one colour, or fully transparent)."
+    if not spans:
+        return f"{head}, all in one class and split."
+    return f"{head} and have {_different(row, spans)}."
+
+
+class PixelIdentical(_Equal):
+    """Groups of pictures that are equal pixel for pixel although their files differ.
+
+    ## What it does
+    Groups pictures by the hash of what they show (EXIF orientation applied, grey as RGB, alpha only
+    where it is used) and by their size, and reports each group with at least two different files. A
+    group across splits or labels is an error, any other group a warning. Pictures of one colour and
+    fully transparent pictures are reported together in a single finding.
+
+    ## Why is this bad
+    The same as for DUP001: leaked test pictures, wrong labels, pictures that count twice. Comparing
+    files misses these copies, because a tool rewrote the metadata or changed the file format.
+
+    ## Example
+    `a.png` and `b.bmp` hold the same screenshot; `c.jpg` is `d.jpg` with its EXIF block removed.
+
+    ## What to do
+    Keep one file per group, preferably the one with the original metadata; decide on the label
+    first.
+
+    ## Limits
+    Lossy re-encoding changes pixels: such copies are near-duplicates (DUP003). A rotated picture
+    equals its upright copy only if the rotation is stored in EXIF.
+
+    ## References
+    XXH3-128: not cryptographic, which is enough for content that nobody forges; the probability of
+    a collision by chance is below 1e-20 for 1e9 pictures."""
+
+    code = "DUP002"
+    name = "pixel-identical"
+    severity = Severity.WARNING
+    having = "count(*) > 1 AND count(DISTINCT content_hash) > 1"
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("different pictures", [{}, {}])
+        yield Case("the same file twice: DUP001", [{**PIXELS, "content_hash": "c" * 64}] * 2)
+        yield Case(
+            "same hash of other sizes",
+            [{**PIXELS, "width": 4, "height": 9}, {**PIXELS, "width": 9}],
+        )
+        yield Case("no picture, no duplicate", [{"pixel_hash": None, "status": "unreadable"}] * 2)
+        yield Case(
+            "a PNG and a BMP of one picture", [PIXELS, PIXELS, {}], ["group:bbbbbbbbbbbbbbbb"]
+        )
+        yield Case(
+            "two equal files and a third that shows the same",
+            [{**PIXELS, "content_hash": "c" * 64}] * 2 + [{**PIXELS, "split": "test"}],
+            ["group:bbbbbbbbbbbbbbbb"],
+        )
+        yield Case(
+            "three shades of blank make one finding",
+            [{**BLANK, "pixel_hash": f"{i % 3}" * 32} for i in range(30)],
+            ["dataset:blank"],
+        )
+        yield Case(
+            "transparent pictures are blank too",
+            [{**PIXELS, "transparent": 1.0, "contrast": 0.2}] * 2,
+            ["dataset:blank"],
+        )
+
+    def _group(self, row: Row) -> Finding:
+        spans = _spans(row)
+        return self.finding(
+            f"group:{row['hash'][:16]}",
+            f"{len(row['ids'])} pictures in {row['files']} different files show the same "
+            f"{row['width']} x {row['height']} pixels"
+            + (
+                f" and have {_different(row, spans)}." if spans else ", all in one class and split."
+            ),
+            {
+                "members": len(row["ids"]),
+                "different_files": row["files"],
+                "splits": tally(row["splits"]),
+                "labels": tally(row["labels"]),
+                "formats": row["formats"],
+            },
+            row["ids"],
+            action=Action.REVIEW if "labels" in spans else Action.DROP,
+            severity=Severity.ERROR if spans else None,
+        )
+
+    def _blank(self, labels: Sequence[str]) -> tuple[str, Evidence]:
+        return ": not counted as duplicates, because all blank pictures look the same", {}
+
+    counts = "SELECT count(pixel_hash) AS n, count(*) - n AS rest FROM images"
+    examined = "All {n:,} decodable pictures were compared; {rest:,} others were left out."
+
+
+class ConflictingLabel(_Equal):
+    """Groups of equal pictures whose labels disagree.
+
+    ## What it does
+    Compares the labels of all samples that show exactly the same pixels, whether or not their bytes
+    are equal, and reports each group with two or more labels. Blank pictures (one colour, or fully
+    transparent) are reported once, together.
+
+    ## Why is this bad
+    At least one of the labels is wrong, or the classes overlap. This is the simplest and most
+    certain evidence of label errors, and in a test set it limits the score that any model can
+    reach.
+
+    ## Example
+    The same photograph is in `bridge/` and in `viaduct/`.
+
+    ## What to do
+    Look at the picture and relabel it; the most frequent label is listed first but need not be
+    right. If both labels are right, the task is multi-label: keep one sample and list both.
+
+    ## Limits
+    Only equal pixels are compared: a resized copy with another label is not found here. A missing
+    label is not a conflict. Two spellings of one class (LABEL002) count as different labels.
+
+    ## References
+    Northcutt, Athalye and Mueller (2021), Pervasive Label Errors in Test Sets Destabilize Machine
+    Learning Benchmarks, NeurIPS Datasets and Benchmarks.
+    """
+
+    code = "LABEL005"
+    name = "conflicting-label"
+    severity = Severity.ERROR
+    among = "label IS NOT NULL"
+    having = "count(DISTINCT label) > 1"
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("copies that agree", [LABELLED, LABELLED])
+        yield Case("different pictures, different labels", [{"label": "cat"}, {"label": "dog"}])
+        yield Case("a missing label is no conflict", [LABELLED, {**LABELLED, "label": None}])
+        yield Case("no picture to compare", [{"pixel_hash": None, "label": x} for x in "ab"])
+        yield Case(
+            "one picture as cat and as dog",
+            [
+                {**LABELLED, "label": "cat"},
+                {**LABELLED, "label": "cat"},
+                {**LABELLED, "label": "dog"},
+            ],
+            ["group:dddddddddddddddd"],
+        )
+        yield Case(
+            "byte-identical copies count",
+            [{**LABELLED, "content_hash": "e" * 64, "label": x} for x in ("cat", "dog")],
+            ["group:dddddddddddddddd"],
+        )
+        yield Case(
+            "black frames in every class are reported once",
+            [{**LABELLED, "contrast": 0.0, "label": f"class {i}"} for i in range(20)],
+            ["dataset:blank"],
+        )
+
+    def _group(self, row: Row) -> Finding:
+        ranked: list[tuple[str, int]] = sorted(
+            Counter(row["labels"]).items(), key=lambda item: (-item[1], item[0])
+        )
+        labels = ", ".join(f"{label} ({count})" for label, count in ranked)
+        return self.finding(
+            f"group:{row['hash'][:16]}",
+            f"{len(row['ids'])} samples show the same pixels with {len(ranked)} labels: {labels}.",
+            {
+                "labels": labels,
+                "members": ", ".join(
+                    f"{i} = {label}" for i, label in zip(row["ids"], row["labels"], strict=True)
+                ),
+                "splits": ", ".join(sorted({split for split in row["splits"] if split})),
+            },
+            tuple(row["ids"]),
+            action=Action.RELABEL,
+        )
+
+    def _blank(self, labels: Sequence[str]) -> tuple[str, Evidence]:
+        told = f" with {len(labels):,} labels: they show nothing to label"
+        return told, {"labels": ", ".join(labels)}
+
+    counts = """
+        SELECT count(*) AS n FROM images WHERE pixel_hash IS NOT NULL AND label IS NOT NULL
+    """
+    examined = "The labels of all {n:,} labelled pictures were compared."

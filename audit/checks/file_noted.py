@@ -1,0 +1,127 @@
+"""FILE008, FILE009: what was noted while the source was read: repeated ids, and damaged packs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from audit.checking.cases import Case
+from audit.checking.check import NoParams, QueryCheck
+from audit.records import Severity
+from audit.run.store import Store
+
+
+class RepeatedId(QueryCheck):
+    """Sample ids that the manifest or the folders give to more than one sample.
+
+    ## What it does
+    Reports what was noted while the source was read: a sample whose id was already used. The first
+    sample keeps the id, later ones get `#2`, `#3` and so on, so no sample is lost from the audit.
+
+    ## Why is this bad
+    Predictions, labels and decisions are joined by id: with a repeated id they are assigned to the
+    wrong sample, or a sample counts twice.
+
+    ## Example
+    A manifest that joins two exports lists `cat/0001.jpg` twice, once as train and once as test.
+
+    ## What to do
+    Give each sample its own id, or delete the repeated rows.
+
+    ## Limits
+    Only ids are compared: DUP001 reports equal files with different ids.
+
+    ## References
+    Codd (1970), A Relational Model of Data for Large Shared Data Banks, CACM 13(6): primary keys.
+    """
+
+    code = "FILE008"
+    name = "repeated-sample-id"
+    severity = Severity.ERROR
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("ids of their own", [{}, {}])
+        other = {"kind": "link-loop", "sample_id": "a.jpg", "message": "x"}
+        again = {"kind": "repeated-id", "sample_id": "a.jpg#2", "message": "Row 2 repeats a.jpg."}
+        gone = {"kind": "repeated-id", "sample_id": "b.jpg", "message": "b again"}
+        two = [{"id": "a.jpg"}, {"id": "a.jpg#2"}]
+        yield Case("a note of another kind", [{"id": "a.jpg"}], tables={"source_notes": [other]})
+        yield Case("one id on two rows, noted twice", two, ["a.jpg#2"],
+             tables={"source_notes": [again, again]})  # fmt: skip
+        yield Case("a note on a sample without a file", [], ["b.jpg"],
+             tables={"source_notes": [gone]})  # fmt: skip
+
+    sql = """
+        SELECT n.sample_id AS id,
+            concat(n.sample_id, '@' || left(any_value(i.content_hash), 16)) AS subject,
+            rtrim(trim(coalesce(min(n.message), '')), '.') AS note,
+            coalesce(nullif(note, ''), n.sample_id) AS told, count(*) AS notes
+        FROM source_notes n LEFT JOIN images i ON i.id = n.sample_id
+        WHERE n.kind = 'repeated-id' AND n.sample_id IS NOT NULL
+        GROUP BY n.sample_id ORDER BY n.sample_id
+    """
+    message = "The source uses 1 id for more than 1 sample: {told}."
+    evidence = ("note", "notes")
+
+
+SHARD = {"kind": "damaged-pack", "sample_id": None, "message": "a-001.tar: it ends at byte 9."}
+
+
+class DamagedPack(QueryCheck):
+    """Packs of pictures that are damaged: truncated, or with a part that cannot be read.
+
+    ## What it does
+    Reports each tar or zip archive, TFRecord, Parquet file or array whose members could not all be
+    listed, with the place where reading ended. What lies before it, what can be found behind it,
+    and all other packs are read.
+
+    ## Why is this bad
+    A loader stops at such a shard, or ends its epoch there silently: some of the data is never
+    trained on, and epochs differ in length between workers.
+
+    ## Example
+    `train-00017.tar` ends at byte 104,857,600, within a member: the copy was interrupted.
+
+    ## What to do
+    Copy or download the pack again and compare checksums; then scan again.
+
+    ## Limits
+    Damage inside one member is FILE001 or FILE002 of that sample. Changed bytes that leave every
+    length and name readable are seen only where the format has checksums (zip, TFRecord lengths,
+    gzip) or the picture shows it.
+
+    ## References
+    POSIX.1-2001 pax; PKWARE APPNOTE; TFRecord; Apache Parquet.
+    """
+
+    code = "FILE009"
+    name = "damaged-pack"
+    severity = Severity.ERROR
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("no pack at all", [{}])
+        other = {"kind": "link-loop", "sample_id": None, "message": "x: y"}
+        zipped = "sub/b.zip: its directory cannot be read: 3 were found."
+        two = {"source_notes": [{**SHARD, "message": zipped}, SHARD, other]}
+        yield Case("notes of other kinds", [{}], tables={"source_notes": [other]})
+        yield Case("a shard that was cut", [{}], ["dataset:a-001.tar"],
+             tables={"source_notes": [SHARD]})  # fmt: skip
+        yield Case("two shards, beside a note of another kind", [{}],
+             ["dataset:a-001.tar", "dataset:sub/b.zip"], tables=two)  # fmt: skip
+
+    sql = """
+        SELECT split_part(message, ': ', 1) AS pack, substr(message, len(pack) + 3) AS damage,
+            concat('dataset:', pack) AS subject
+        FROM source_notes WHERE kind = 'damaged-pack' ORDER BY message
+    """
+    message = "The pack {pack} could not be read whole: {damage}"
+    evidence = ("pack", "damage")
+
+    def completeness(self, store: Store, params: NoParams) -> str:
+        """Say how many packs were opened; nothing where there are none."""
+        packs = store.scalar(
+            "SELECT count(DISTINCT split_part(uri, '#', 1)) FROM images "
+            "WHERE starts_with(uri, 'pack+')"
+        )
+        return f"{packs:,} packs were opened and their members listed." if packs else ""

@@ -1,0 +1,245 @@
+"""IMG001, IMG002, IMG004: images too dark, too bright or too flat to show anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from audit.checking.cases import Case
+from audit.checking.check import QueryCheck, asked
+from audit.records import Action, Finding, Severity
+from audit.run.store import Store
+
+
+class _ShowsNothing(QueryCheck):
+    """What the checks of this file share: sound images that fulfil a condition, told one by one."""
+
+    severity = Severity.WARNING
+    where: ClassVar[str]
+    counts = "SELECT count(*) FILTER (WHERE status = 'ok') AS n, count(*) - n AS rest FROM images"
+    examined = (
+        "All {n:,} intact images were checked; {rest:,} damaged or unreadable ones were left out."
+    )
+
+    def find(self, store: Store, params: Any) -> Iterator[Finding]:
+        columns = ", ".join(self.features)
+        sql = f"SELECT id, subject, {columns} FROM images WHERE status = 'ok' AND {self.where}"
+        for row in asked(store, f"{sql} ORDER BY id", params).iter_rows(named=True):
+            yield self.of_row(row, params)
+
+
+class Dark(_ShowsNothing):
+    """Images whose brightest parts are still dark.
+
+    ## What it does
+    Reports an image if the 99th percentile of its luma is below `max_p99`. A night scene with a
+    lamp or thin lines on black are not reported; a picture without any bright part is.
+
+    ## Why is this bad
+    A model learns nothing from a covered lens, a failed exposure or a wrong conversion, and in a
+    test set the score of such an image is random.
+
+    ## Example
+    A frame that was recorded before the shutter opened: p99 = 6 %.
+
+    ## What to do
+    Look at a brightened copy. Drop the image if nothing is visible; keep it if the task is about
+    dark scenes (then lower `max_p99`).
+
+    ## Limits
+    Astronomy, X-ray and night datasets are dark by nature: adapt the threshold. IMG004 reports
+    pictures of one colour, including black; mostly transparent pictures and damaged files are left
+    out.
+
+    ## References
+    Luma: Recommendation ITU-R BT.601-7 (2011), section 2.5.1.
+    """
+
+    code = "IMG001"
+    name = "dark-image"
+    features = ("brightness_p99", "brightness", "contrast", "transparent")
+
+    @dataclass(frozen=True)
+    class Params:
+        """max_p99: reported below this 99th percentile of luma, 0..1"""
+
+        max_p99: float = 0.16
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("a night scene with one lamp", [{"brightness": 0.05, "brightness_p99": 0.4}])
+        yield Case("transparent, dark underneath", [{"brightness_p99": 0.0, "transparent": 0.9}])
+        yield Case("thin white lines on black", [{"brightness_p99": 0.0, "contrast": 0.07}])
+        yield Case("one black: IMG004", [{"brightness_p99": 0.0, "contrast": 0.0}])
+        yield Case("a damaged file: FILE002", [{"brightness_p99": 0.06, "status": "damaged"}])
+        yield Case(
+            "a lens cap", [{"id": "a.jpg", "brightness_p99": 0.06, "contrast": 0.01}], ["a.jpg"]
+        )
+        yield Case(
+            "dark in most of the dataset is still dark",
+            [{"id": i, "brightness_p99": 0.1, "contrast": 0.02} for i in "abc"] + [{}],
+            ["a", "b", "c"],
+        )
+
+    # More contrast than that: thin bright lines, in less than 1 % of the pixels.
+    # Less than 0.004 (one grey level): a flat picture, which IMG004 reports.
+    where = """
+        brightness_p99 < $max_p99 AND transparent < 0.5
+        AND contrast BETWEEN 0.004 AND brightness_p99 + 0.01
+    """
+    message = (
+        "99 % of this image's pixels are darker than {brightness_p99:.0%} of full scale (a picture "
+        "counts as dark below {params.max_p99:.0%})."
+    )
+    evidence = ("brightness_p99", "brightness", "max_p99")
+
+
+class Bright(_ShowsNothing):
+    """Images whose darkest parts are still bright.
+
+    ## What it does
+    Reports an image if the 1st percentile of its luma is above `min_p1`. A product on a white
+    background or a page of text has dark parts and is not reported; a completely washed-out picture
+    is.
+
+    ## Why is this bad
+    Overexposure destroys details that the label depends on. A wrong conversion (a range of 0..1
+    written as 0..255, or the reverse) has the same effect.
+
+    ## Example
+    A photograph taken against the sun: even its darkest 1 % is at 86 % of full scale.
+
+    ## What to do
+    Look at a darkened copy. Drop the image if nothing is visible; convert it again if the original
+    is intact.
+
+    ## Limits
+    Snow, fog and pencil drawings can be this bright: raise `min_p1` for them. IMG004 reports
+    pictures of one colour, including white; mostly transparent pictures and damaged files are left
+    out.
+
+    ## References
+    Luma: Recommendation ITU-R BT.601-7 (2011), section 2.5.1.
+    """
+
+    code = "IMG002"
+    name = "bright-image"
+    features = ("brightness_p1", "brightness", "contrast", "transparent")
+
+    @dataclass(frozen=True)
+    class Params:
+        """min_p1: reported above this 1st percentile of luma, 0..1"""
+
+        min_p1: float = 0.7
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("a product on white", [{"brightness": 0.9, "brightness_p1": 0.2}])
+        yield Case(
+            "a page of text", [{"brightness": 0.95, "brightness_p1": 0.1, "brightness_p5": 0.9}]
+        )
+        yield Case("thin black lines on white", [{"brightness_p1": 1.0, "contrast": 0.07}])
+        yield Case("one white: IMG004", [{"brightness_p1": 1.0, "contrast": 0.0}])
+        yield Case("transparent, shown on white", [{"brightness_p1": 0.95, "transparent": 0.97}])
+        yield Case(
+            "washed out", [{"id": "a.jpg", "brightness_p1": 0.86, "contrast": 0.03}], ["a.jpg"]
+        )
+        yield Case(
+            "bright in most of the dataset is still bright",
+            [{"id": i, "brightness_p1": 0.8, "contrast": 0.02} for i in "abc"] + [{}],
+            ["a", "b", "c"],
+        )
+
+    where = """
+        brightness_p1 > $min_p1 AND transparent < 0.5
+        AND contrast BETWEEN 0.004 AND 1.01 - brightness_p1
+    """
+    message = (
+        "99 % of this image's pixels are brighter than {brightness_p1:.0%} of full scale (a "
+        "picture counts as washed out above {params.min_p1:.0%})."
+    )
+    evidence = ("brightness_p1", "brightness", "min_p1")
+
+
+class LowInformation(_ShowsNothing):
+    """Images with almost no content: one colour, a faint gradient, or full transparency.
+
+    ## What it does
+    Reports an image if its contrast (standard deviation of luma) is below `max_contrast`, the
+    entropy of its luma histogram is below `max_entropy` and at most `max_edge_density` of its
+    pixels are on an edge; or if at least `min_transparent` of it is transparent. Entropy alone is
+    not enough: a handwritten digit on black has a low entropy but much information.
+
+    ## Why is this bad
+    There is nothing to learn, but the label is trained on. Usually it is a placeholder, a failed
+    download ("image not available"), a missing tile, or a frame from before the camera started.
+
+    ## Example
+    A white square that a web shop shows for missing photographs: contrast 0, entropy 0 bits.
+
+    ## What to do
+    Drop it, unless empty pictures are a class of their own (background, no defect).
+
+    ## Limits
+    Colour patterns of constant luma count as flat. Very dark pictures can be both flat and dark
+    (IMG001).
+
+    ## References
+    Shannon (1948), A Mathematical Theory of Communication: entropy of the histogram, in bits.
+    """
+
+    code = "IMG004"
+    name = "low-information"
+    features = ("contrast", "entropy", "edge_density", "transparent", "brightness")
+
+    @dataclass(frozen=True)
+    class Params:
+        """max_contrast: flat below this standard deviation of luma, 0..0.5
+        max_entropy: and below this entropy of the luma histogram, bits
+        max_edge_density: and at most this share of pixels on an edge, 0..1
+        min_transparent: or at least this share of the picture is transparent, 0..1
+        """
+
+        max_contrast: float = 0.02
+        max_entropy: float = 2.0
+        max_edge_density: float = 0.01
+        min_transparent: float = 0.999
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield Case("a handwritten digit", [{"entropy": 1.2, "contrast": 0.3, "edge_density": 0.1}])
+        yield Case("a foggy scene", [{"entropy": 5.0, "contrast": 0.03, "edge_density": 0.001}])
+        yield Case("a dark frame with shapes in it", [{"entropy": 3.0, "contrast": 0.015}])
+        yield Case("a logo on a transparent background", [{"transparent": 0.9, "has_alpha": True}])
+        yield Case("damaged: FILE002", [{"status": "damaged", "entropy": 0.0, "contrast": 0.0}])
+        yield Case(
+            "white, black and grey",
+            [{"id": f"{b}.png", "brightness": b, "contrast": 0.0, "entropy": 0.0, "sharpness": None,
+              "edge_density": 0.0} for b in (0.0, 0.5, 1.0)],
+            ["0.0.png", "0.5.png", "1.0.png"],
+        )  # fmt: skip
+        yield Case(
+            "one colour, saved as JPEG",
+            [{"id": "a.jpg", "contrast": 0.003, "entropy": 1.4, "edge_density": 0.0}],
+            ["a.jpg"],
+        )
+        yield Case("fully transparent", [{"id": "a.png", "transparent": 1.0}], ["a.png"])
+
+    where = """
+        (transparent >= $min_transparent OR (contrast < $max_contrast AND entropy < $max_entropy
+            AND edge_density <= $max_edge_density))
+    """
+    evidence = (
+        "contrast", "entropy", "brightness", "transparent", "max_contrast", "max_entropy"
+    )  # fmt: skip
+    action = Action.DROP
+
+    def said(self, row: Mapping[str, Any], params: Any) -> str:
+        if row["transparent"] >= params.min_transparent:
+            return f"{row['transparent']:.1%} of this picture is transparent: it shows nothing."
+        what = "is of one colour" if row["entropy"] == 0 else "is nearly of one colour"
+        return (
+            f"This picture {what}: contrast {row['contrast']:.3f} of 0.5, entropy "
+            f"{row['entropy']:.1f} of 8 bits, mean brightness {row['brightness']:.0%}."
+        )

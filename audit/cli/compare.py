@@ -1,0 +1,222 @@
+"""`audit diff | drift | expect`: a run beside another, and beside what was expected of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from audit.cli.options import JsonOption, RunArgument, print_answer, print_lines
+from preflight import terminal
+from preflight.ending import ExitCode
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from audit.compare.diff import RunDiff
+    from audit.compare.expectations import JudgedExpectation
+
+WORDS = {True: "met", False: "NOT MET", None: "CANNOT TELL"}
+SHOWN = 10  # of each kind, without --all
+
+
+class FailOn(StrEnum):
+    """The least severe finding that makes the exit code 1, of all or of those a baseline lacks."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NEW_ERROR = "new:error"
+    NEW_WARNING = "new:warning"
+    NEVER = "never"
+
+    @property
+    def only_new(self) -> bool:
+        """Whether only findings count that the baseline has not."""
+        return self.value.startswith("new:")
+
+    @property
+    def severity(self) -> str | None:
+        """The severity that it names; None for never."""
+        return None if self is FailOn.NEVER else self.value.removeprefix("new:")
+
+
+def diff_command(
+    before: Annotated[Path, typer.Argument(help="Run directory of the earlier audit.")],
+    after: Annotated[Path, typer.Argument(help="Run directory of the later one.")],
+    as_json: JsonOption = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List every change, not the first of each kind.")
+    ] = False,
+    fail_on: Annotated[
+        FailOn, typer.Option("--fail-on", help="Exit with 1 at a new finding so severe.")
+    ] = FailOn.NEVER,
+) -> None:
+    """Tell what changed from one audit to the next: files, findings, decisions; reads no image."""
+    from audit.compare.diff import compare_runs
+
+    diff = compare_runs(before, after)
+    if as_json:
+        terminal.write_parts([diff.document(), "\n"])
+    else:
+        write_diff(diff, everything)
+    if fails(diff, fail_on):
+        raise typer.Exit(ExitCode.FINDINGS)
+
+
+def fails(diff: RunDiff, fail_on: FailOn) -> bool:
+    """Whether there is a new finding so severe."""
+    from audit.records import Severity
+
+    return fail_on.severity is not None and len(diff.new(Severity(fail_on.severity))) > 0
+
+
+def write_diff(diff: RunDiff, everything: bool = False) -> None:
+    """Print what changed, for a reader."""
+    shown = len(diff.findings) + len(diff.files) if everything else SHOWN
+    print_lines(_diff_lines(diff, shown))
+
+
+def _diff_lines(diff: RunDiff, shown: int) -> Iterator[str]:
+    counts = diff.counts()
+    yield (
+        f"Findings since {diff.before}: {counts['new']:,} new, {counts['fixed']:,} fixed, "
+        f"{counts['persisting']:,} persisting"
+        + (f", {counts['unchecked']:,} not comparable" if counts["unchecked"] else "")
+        + "."
+    )
+    for change in ("new", "fixed", "unchecked"):
+        yield from _findings(diff.findings, change, shown)
+    yield from _settled(diff.settled(), shown)
+    yield from _files(diff.files, shown)
+
+
+def _findings(findings: pl.DataFrame, change: str, shown: int) -> Iterator[str]:
+    import polars as pl
+
+    rows = findings.filter(pl.col("change") == change)
+    for row in rows.head(shown).iter_rows(named=True):
+        why = f"  ({row['why']})" if row["why"] else ""
+        settled = f" [{row['status']}]" if row["status"] not in (None, "open") else ""
+        names = ", ".join(row["ids"][:2]) + (" ..." if len(row["ids"]) > 2 else "")
+        about = f" {names}:" if names else ""
+        what = f"{row['code']} {row['severity']}{settled}{about} {row['message']}"
+        yield f"  {change:<9}  {what}{why}"
+    yield from _more(len(rows) - shown, change)
+
+
+def _settled(rows: pl.DataFrame, shown: int) -> Iterator[str]:
+    for row in rows.head(shown).iter_rows(named=True):
+        was, now = row["before"], row["status"]
+        yield f"  decided    {row['code']} {row['fingerprint']}: {was}, now {now}"
+    yield from _more(len(rows) - shown, "decided")
+
+
+def _files(files: pl.DataFrame, shown: int) -> Iterator[str]:
+    import polars as pl
+
+    counts = dict(files.group_by("change").len().iter_rows())
+    kinds = ("added", "removed", "edited", "moved", "reclassified")
+    said = ", ".join(f"{counts.get(kind, 0):,} {kind}" for kind in kinds)
+    yield f"Files: {said}."
+    for kind in kinds:
+        rows = files.filter(pl.col("change") == kind)
+        for row in rows.head(shown).iter_rows(named=True):
+            yield f"  {kind:<12}  {_file(row)}"
+        yield from _more(len(rows) - shown, kind)
+
+
+def _file(row: dict[str, str | None]) -> str:
+    if row["change"] == "moved":
+        return f"{row['before']} -> {row['after']}"
+    if row["change"] != "reclassified":
+        return str(row["after"] or row["before"])
+    parts = [
+        f"{part} {row[f'{part}_before']} -> {row[f'{part}_after']}"
+        for part in ("class", "split")
+        if row[f"{part}_before"] != row[f"{part}_after"]
+    ]
+    return f"{row['after']}: {', '.join(parts)}"
+
+
+def _more(n: int, kind: str) -> Iterator[str]:
+    if n > 0:
+        yield f"  and {n:,} more {kind} (--all lists them)"
+
+
+def drift_command(
+    run: RunArgument,
+    reference: Annotated[Path, typer.Argument(help="Run to compare it with.")],
+    as_json: JsonOption = False,
+    fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 if anything differs.")] = False,
+) -> None:
+    """Tell how the classes and pictures of RUN differ from those of REFERENCE; reads no image."""
+    from audit.compare.drift import find_drift
+
+    drift = find_drift(run, reference)
+    lines = [f"{f.severity.value:<8} {f.code}  {f.message}" for f in drift.findings]
+    lines += [f"  {sample}" for finding in drift.findings for sample in finding.sample_ids]
+    lines = lines or [f"{run} does not differ from {reference} in what was compared."]
+    print_answer(as_json, drift.document, lambda: [*lines, *drift.completeness])
+    if fail and drift.findings:
+        raise typer.Exit(ExitCode.FINDINGS)
+
+
+def expect_command(
+    run: RunArgument,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="File with [expect] (default ./audit.toml).")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Print an [expect] that this run meets, for audit.toml.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell whether a run is what audit.toml expects of it; exit code 1 where it is not."""
+    from audit.checking.config import load_config
+    from audit.compare.expectations import (
+        SCHEMA,
+        judge_expectations,
+        parse_expectations,
+        propose_expectations,
+    )
+    from audit.errors import UsageError
+
+    if write:
+        terminal.write_text(propose_expectations(run))
+        return
+    expected = parse_expectations(load_config(config).expect)
+    if not expected:
+        raise UsageError(
+            f"{config or 'audit.toml'} has no [expect]: `audit expect {run} --write` prints one to "
+            "begin with."
+        )
+    found = judge_expectations(run, expected)
+    if as_json:
+        document = {"schema": SCHEMA, "run": str(run), "met": not unmet(found),
+                    "expectations": [one.document() for one in found]}  # fmt: skip
+        terminal.write_parts([json.dumps(document, ensure_ascii=False, indent=1), "\n"])
+    else:
+        write_outcomes(found)
+    if unmet(found):
+        raise typer.Exit(ExitCode.FINDINGS)
+
+
+def unmet(found: Sequence[JudgedExpectation]) -> int:
+    """How many are not met, or cannot be told."""
+    return sum(one.met is not True for one in found)
+
+
+def write_outcomes(found: Sequence[JudgedExpectation]) -> None:
+    """Print a table of expectations, the unmet ones first."""
+    print_lines(_outcome_lines(found))
+
+
+def _outcome_lines(found: Sequence[JudgedExpectation]) -> Iterator[str]:
+    yield f"{len(found) - unmet(found)} of {len(found)} expectations are met."
+    width = max(len(one.expectation.title) for one in found)
+    for one in sorted(found, key=lambda one: one.met is True):
+        yield f"  {WORDS[one.met]:<12} {one.expectation.title:<{width}}  {one.said}"

@@ -1,0 +1,1 @@
+"""One run against another, against expectations, and against what its pictures need."""

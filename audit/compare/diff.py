@@ -1,0 +1,275 @@
+"""What changed between two audits: files, findings, and what decisions settled meanwhile.
+
+A file is the same where its id and content are; edited where the id stayed, moved where the
+content stayed under another id (equal contents are paired in order of id). A finding persists where
+its fingerprint does, else where one of the same check is about the same files, moved ones followed,
+else where groups of the same check share files. What is left is fixed or new, with the reason where
+files tell it; a finding of a check that did not run in the other audit is neither.
+
+Reads no image. Cost: a few queries and joins; 100,000 findings take seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from audit.decisions.waivers import apply_decisions
+from audit.records import Severity
+from audit.run import generations
+
+SCHEMA = "audit-diff/1"
+NEW, FIXED, PERSISTING, UNCHECKED = "new", "fixed", "persisting", "unchecked"
+ADDED, REMOVED, EDITED, MOVED, RENAMED = "added", "removed", "edited", "moved", "reclassified"
+SAMPLES = """
+    SELECT s.id, f.content_hash, s.split, s.label
+    FROM samples s LEFT JOIN features f ON f.sample_id = s.id ORDER BY s.id
+"""
+FINDINGS = """
+    SELECT f.fingerprint, f.code, f.name, f.severity, f.message, f.n_samples,
+        coalesce(list(m.sample_id ORDER BY m.position)
+            FILTER (WHERE m.sample_id IS NOT NULL), []) AS ids, min(f.rowid) AS place
+    FROM findings f LEFT JOIN finding_samples m USING (fingerprint) GROUP BY ALL ORDER BY place
+"""
+RAN = "SELECT code FROM check_runs"  # a check that failed is not among them
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What of a run is compared; taken before a scan replaces it."""
+
+    run: Path
+    samples: pl.DataFrame
+    findings: pl.DataFrame
+    ran: frozenset[str]
+
+    @classmethod
+    def of(cls, run: Path) -> Snapshot:
+        """Read a run; raises RunError where there is none."""
+        settled = apply_decisions(run).settled.select("fingerprint", "status")
+        with generations.open_run(run) as store:
+            findings = store.query(FINDINGS).drop("place")
+            findings = findings.join(settled, on="fingerprint", how="left", maintain_order="left")
+            return cls(
+                run,
+                store.query(SAMPLES),
+                findings.with_columns(pl.col("status").fill_null("open")),
+                frozenset(str(row["code"]) for row in store.rows(RAN)),
+            )
+
+
+@dataclass(frozen=True)
+class RunDiff:
+    """The changes from an audit to a later one.
+
+    `files`: change (added, removed, edited, moved, reclassified: another class or split), before
+    and after (ids, null where there is none), class_before, class_after, split_before, split_after.
+    `findings`: change (new, fixed, persisting, unchecked), why, code, name, severity, message, ids
+    (of the later audit; of the earlier where it is fixed), fingerprint, and `before` and `status`:
+    what decisions made of it in the earlier and in the later audit (open, waived, decided, null).
+    """
+
+    before: Path
+    after: Path
+    files: pl.DataFrame
+    findings: pl.DataFrame
+
+    def counts(self) -> dict[str, int]:
+        """Return findings by change, all four of them."""
+        found = dict(self.findings.group_by("change").len().iter_rows())
+        return {change: found.get(change, 0) for change in (NEW, FIXED, PERSISTING, UNCHECKED)}
+
+    def new(self, least: Severity) -> pl.DataFrame:
+        """Return the new findings of at least a severity that no decision settled."""
+        wanted = [s.value for s in Severity if s.rank <= least.rank]
+        return self.findings.filter(
+            (pl.col("change") == NEW)
+            & pl.col("severity").is_in(wanted)
+            & (pl.col("status") == "open")
+        )
+
+    def settled(self) -> pl.DataFrame:
+        """Return the findings that decisions settled, or opened again, since the earlier audit."""
+        both = self.findings.filter(pl.col("change") == PERSISTING)
+        return both.filter(pl.col("before") != pl.col("status"))
+
+    def document(self) -> str:
+        """Return it as one JSON document."""
+        return json.dumps(
+            {
+                "schema": SCHEMA, "before": str(self.before), "after": str(self.after),
+                "counts": self.counts(), "files": self.files.to_dicts(),
+                "findings": self.findings.filter(pl.col("change") != PERSISTING).to_dicts(),
+                "settled": self.settled().select("fingerprint", "before", "status").to_dicts(),
+            },
+            ensure_ascii=False,
+            indent=1,
+        )  # fmt: skip
+
+
+def compare_runs(before: Path, after: Path) -> RunDiff:
+    """Compare two runs; raises RunError where one is absent or damaged."""
+    return compare_snapshots(Snapshot.of(before), Snapshot.of(after))
+
+
+def compare_snapshots(before: Snapshot, after: Snapshot) -> RunDiff:
+    """Compare what was kept of a run with what is there now."""
+    files = _files(before.samples, after.samples)
+    return RunDiff(
+        before.run, after.run, _named(files, before, after), _findings(before, after, files)
+    )
+
+
+def _files(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """Return (before, after, change) of every file of either side; change null where none."""
+    same = before.join(after, on="id", how="inner", suffix="_after")
+    other = {
+        name: pl.col(name).ne_missing(pl.col(f"{name}_after"))
+        for name in ("content_hash", "label", "split")
+    }
+    edited = pl.when(other["content_hash"]).then(pl.lit(EDITED))
+    change = edited.when(other["label"] | other["split"]).then(pl.lit(RENAMED))
+    kept = same.select(before="id", after="id", change=change)
+    gone, come = before.join(after, on="id", how="anti"), after.join(before, on="id", how="anti")
+    turn = pl.int_range(pl.len()).over("content_hash").alias("turn")
+    moved = (
+        gone.drop_nulls("content_hash")
+        .with_columns(turn)
+        .join(come.with_columns(turn), on=["content_hash", "turn"], how="inner", suffix="_after")
+        .select(before="id", after="id_after", change=pl.lit(MOVED))
+    )
+    none = pl.lit(None, pl.String)
+    gone = gone.join(moved, left_on="id", right_on="before", how="anti")
+    come = come.join(moved, left_on="id", right_on="after", how="anti")
+    removed = gone.select(before="id", after=none, change=pl.lit(REMOVED))
+    added = come.select(before=none, after="id", change=pl.lit(ADDED))
+    return pl.concat([kept, moved, removed, added])
+
+
+def _named(files: pl.DataFrame, before: Snapshot, after: Snapshot) -> pl.DataFrame:
+    """Return the files that changed, with their classes and splits."""
+    changed = files.drop_nulls("change")
+    for side, samples in (("before", before.samples), ("after", after.samples)):
+        renamed = {"id": side, "label": f"class_{side}", "split": f"split_{side}"}
+        places = samples.select(*renamed).rename(renamed)
+        changed = changed.join(places, on=side, how="left")
+    order = pl.col("change").replace_strict(
+        {ADDED: 0, REMOVED: 1, EDITED: 2, MOVED: 3, RENAMED: 4}, return_dtype=pl.Int8
+    )
+    return changed.sort(order, pl.coalesce("after", "before")).select(
+        "change", "before", "after", "class_before", "class_after", "split_before", "split_after"
+    )
+
+
+def _findings(before: Snapshot, after: Snapshot, files: pl.DataFrame) -> pl.DataFrame:
+    now_called = files.drop_nulls("before").select("before", "after")
+    old = _with_members(before.findings.with_row_index("old"), now_called)
+    new = after.findings.with_row_index("new").with_columns(pl.col("ids").alias("members"))
+    pairs = _pairs(old, new)
+    persisting = pairs.join(new, on="new").join(old.select("old", before="status"), on="old")
+    persisting = persisting.with_columns(change=pl.lit(PERSISTING), why=pl.lit(""))
+    fixed = _left(old.join(pairs, on="old", how="anti"), files, "before", after.ran)
+    come = _left(new.join(pairs, on="new", how="anti"), files, "after", before.ran)
+    none = pl.lit(None, pl.String)
+    fixed = fixed.with_columns(change=_change(FIXED), before="status", status=none)
+    come = come.with_columns(change=_change(NEW), before=none)
+    columns = ["change", "why", "code", "name", "severity", "message", "ids", "fingerprint",
+               "before", "status"]  # fmt: skip
+    return pl.concat([part.select(columns) for part in (come, fixed, persisting)])
+
+
+def _with_members(findings: pl.DataFrame, now_called: pl.DataFrame) -> pl.DataFrame:
+    """Add `members`: the ids that the files of an earlier finding have now."""
+    members = (
+        findings.select("old", "ids")
+        .explode("ids")
+        .join(now_called, left_on="ids", right_on="before", how="inner")
+        .drop_nulls("after")
+        .group_by("old")
+        .agg(pl.col("after").alias("members"))
+    )
+    empty = pl.lit([], pl.List(pl.String))
+    return findings.join(members, on="old", how="left", maintain_order="left").with_columns(
+        pl.col("members").fill_null(empty)
+    )
+
+
+def _pairs(old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
+    """Return (old, new) of the findings that are one: by fingerprint, by files, by shared files."""
+    found = [old.join(new, on="fingerprint", how="inner").select("old", "new")]
+    old, new = _without(old, new, found[0])
+    keys = ["code", "key", "turn"]
+    found.append(_keyed(old).join(_keyed(new), on=keys, how="inner").select("old", "new"))
+    old, new = _without(old, new, found[1])
+    found.append(_sharing(old, new))
+    return pl.concat(found)
+
+
+def _without(
+    old: pl.DataFrame, new: pl.DataFrame, pairs: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    return old.join(pairs, on="old", how="anti"), new.join(pairs, on="new", how="anti")
+
+
+def _keyed(findings: pl.DataFrame) -> pl.DataFrame:
+    """Findings about the same files, numbered in their order; those about none have no key."""
+    key = pl.col("members").list.sort().list.join("\0").alias("key")
+    whole = pl.col("members").list.len() == pl.col("n_samples")
+    some = findings.filter(whole & (pl.col("n_samples") > 0)).with_columns(key)
+    return some.with_columns(pl.int_range(pl.len()).over("code", "key").alias("turn"))
+
+
+def _sharing(old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
+    """Pair groups of one check, those that share most files first, each once."""
+    several = pl.col("n_samples") > 1
+    left, right = (
+        side.filter(several).select(name, "code", "members").explode("members").drop_nulls()
+        for side, name in ((old, "old"), (new, "new"))
+    )
+    shared = (
+        left.join(right, on=["code", "members"], how="inner")
+        .group_by("old", "new")
+        .len("shared")
+        .sort("shared", "old", "new", descending=[True, False, False])
+    )
+    kept: dict[int, int] = {}
+    used = set[int]()
+    for one, other, _ in shared.iter_rows():
+        if one not in kept and other not in used:
+            kept[one] = other
+            used.add(other)
+    schema = {"old": old.schema["old"], "new": new.schema["new"]}
+    return pl.DataFrame({"old": kept.keys(), "new": kept.values()}, schema)
+
+
+def _left(
+    findings: pl.DataFrame, files: pl.DataFrame, side: str, ran: frozenset[str]
+) -> pl.DataFrame:
+    """Add `why` to findings that the other audit has not, and `checked`: whether it looked."""
+    number = "old" if side == "before" else "new"
+    marks: dict[str, Any] = {
+        REMOVED: "its files are gone", ADDED: "new files", EDITED: "files were edited",
+        MOVED: "files were moved", RENAMED: "files changed class or split",
+    }  # fmt: skip
+    reasons = (
+        findings.select(number, "ids")
+        .explode("ids")
+        .join(files.drop_nulls("change"), left_on="ids", right_on=side, how="inner")
+        .group_by(number)
+        .agg(pl.col("change").mode().sort().first())
+        .with_columns(pl.col("change").replace_strict(marks, return_dtype=pl.String).alias("why"))
+        .select(number, "why")
+    )
+    checked = pl.col("code").is_in(list(ran))
+    known = findings.join(reasons, on=number, how="left", maintain_order="left")
+    unseen = "the check did not run " + ("in the later audit" if number == "old" else "before")
+    why = pl.when(checked).then(pl.col("why").fill_null("")).otherwise(pl.lit(unseen))
+    return known.with_columns(checked.alias("checked"), why.alias("why"))
+
+
+def _change(change: str) -> pl.Expr:
+    return pl.when("checked").then(pl.lit(change)).otherwise(pl.lit(UNCHECKED))

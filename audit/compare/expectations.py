@@ -1,0 +1,263 @@
+"""What a dataset is expected to be: `[expect]` of audit.toml, met or not, with the numbers.
+
+    [expect]
+    classes = ["cat", "dog"]     # exactly these; also splits, formats
+    leaked_share = "< 0.001"     # <, <=, =, >=, > and a number; a number alone is meant exactly
+    min_side = ">= 64"
+    DUP003 = "<= 10"             # open findings of a check
+
+    [expect.test]                # of one split
+    per_class = ">= 50"
+
+A number that the run cannot tell, because its check did not run, is not met. Decisions settle
+findings, and change nothing else: the files are counted as they were scanned. Cost: one query each.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from audit.decisions.waivers import apply_decisions
+from audit.errors import UsageError
+from audit.report.contents import ExpectationOutcome
+from audit.run.generations import open_run
+from audit.run.store import Store
+
+SCHEMA = "audit-expectations/1"
+ALL = ""
+"""Name of the part that is the whole dataset; the others are splits."""
+COMPARED = re.compile(r"\s*(<=|>=|<|>|=)?\s*([-+]?[0-9][0-9_.eE+-]*)\s*")
+SAID: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt, "<=": operator.le, "=": operator.eq, ">=": operator.ge, ">": operator.gt,
+}  # fmt: skip
+CODE = re.compile(r"[A-Z]{3,5}[0-9]{3}")
+OPEN = (
+    "SELECT count(*) FROM findings f WHERE {what} AND f.fingerprint NOT IN (SELECT unnest(?)) "
+    "AND (? OR EXISTS (SELECT 1 FROM finding_samples m JOIN samples s ON s.id = m.sample_id "
+    "WHERE m.fingerprint = f.fingerprint AND s.split = ?))"
+)
+PART = "(? OR split = ?)"
+
+
+def _asked(what: str, table: str, where: str = "true") -> str:
+    return f"SELECT {what} FROM {table} WHERE {where} AND {PART}"
+
+
+_CLASSES = f"({_asked('count(*) AS n', 'samples', 'label IS NOT NULL')} GROUP BY label)"
+_LEAKED = (
+    "count(*) FILTER (WHERE id IN (SELECT m.sample_id FROM finding_samples m JOIN findings f "
+    "USING (fingerprint) WHERE f.code = 'SPLIT001')) / nullif(count(*), 0)"
+)
+NUMBERS: Mapping[str, tuple[str, str]] = {
+    "files": ("files", _asked("count(*)", "samples")),
+    "unlabelled": ("files without a class", _asked("count(*)", "samples", "label IS NULL")),
+    "unreadable": (
+        "files without a picture", _asked("count(*)", "images", "status = 'unreadable'"),
+    ),
+    "damaged": ("files that are not whole", _asked("count(*)", "images", "status = 'damaged'")),
+    "min_side": (
+        "px, the shorter side of the smallest picture",
+        _asked("min(least(width, height))", "images"),
+    ),
+    "max_side": (
+        "px, the longer side of the largest picture",
+        _asked("max(greatest(width, height))", "images"),
+    ),
+    "per_class": ("files of the smallest class", f"SELECT min(n) FROM {_CLASSES}"),
+    "largest_over_smallest_class": (
+        "files of the largest class over those of the smallest",
+        f"SELECT max(n) / min(n) FROM {_CLASSES}",
+    ),
+    "duplicate_share": (
+        "share of the pictures that are copies of another, near ones too",
+        _asked("1 - count(DISTINCT unit) / count(*)", "pictures"),
+    ),
+    "leaked_share": (
+        "share of the files outside training that are also in another split",
+        _asked(_LEAKED, "samples", "split IS NOT NULL AND split NOT IN ('train', 'training')"),
+    ),
+}  # fmt: skip
+"""Of the files: what the number is, and its query (whole dataset?, split)."""
+SEVERITIES = {"errors": "error", "warnings": "warning"}
+NAMES: Mapping[str, str] = {
+    "classes": _asked("DISTINCT label", "samples", "label IS NOT NULL"),
+    "splits": _asked("DISTINCT split", "samples", "split IS NOT NULL"),
+    "formats": _asked("DISTINCT format", "images", "format IS NOT NULL"),
+}
+NEEDS = {"leaked_share": "SPLIT001"}
+LISTED = 5  # names in a sentence
+
+Wanted = str | int | float | Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One thing that is expected of a dataset, or of a split of it (`part`)."""
+
+    name: str
+    wanted: Wanted
+    part: str = ALL
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a name or a form that does not exist."""
+        known = self.name in NUMBERS or self.name in NAMES or self.name in SEVERITIES
+        if not known and not CODE.fullmatch(self.name):
+            names = ", ".join((*NUMBERS, *SEVERITIES, *NAMES))
+            raise UsageError(
+                f"[expect] has {self.name!r}; it may have {names}, and codes of checks."
+            )
+        if self.name in NAMES:
+            listed = isinstance(self.wanted, list | tuple)
+            if not listed or not all(isinstance(n, str) for n in self.wanted):  # type: ignore[union-attr]
+                raise UsageError(
+                    f'[expect] {self.name} is {self.wanted!r}: write a list, ["cat", "dog"].'
+                )
+        else:
+            self.comparison()
+
+    def comparison(self) -> tuple[str, float]:
+        """Return the sign and the number; raises UsageError where there are none."""
+        if isinstance(self.wanted, int | float) and not isinstance(self.wanted, bool):
+            if math.isfinite(self.wanted):
+                return "=", float(self.wanted)
+        elif isinstance(self.wanted, str) and (match := COMPARED.fullmatch(self.wanted)):
+            try:
+                return match[1] or "=", float(match[2])
+            except ValueError:
+                pass
+        raise UsageError(
+            f'[expect] {self.name} is {self.wanted!r}: write a comparison, such as ">= 64".'
+        )
+
+    @property
+    def title(self) -> str:
+        """The name, with its split where it is of one."""
+        return f"{self.part}.{self.name}" if self.part else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedExpectation:
+    """Whether an expectation is met: True, False, or None where the run cannot tell; and why."""
+
+    expectation: Expectation
+    met: bool | None
+    found: float | list[str] | None
+    said: str
+
+    def outcome(self) -> ExpectationOutcome:
+        """Return it as a report has it."""
+        return ExpectationOutcome(self.expectation.title, self.met, self.said)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        one = self.expectation
+        wanted = list(one.wanted) if isinstance(one.wanted, tuple) else one.wanted
+        return {"name": one.name, "split": one.part or None, "expected": wanted,
+                "found": self.found, "met": self.met, "message": self.said}  # fmt: skip
+
+
+def parse_expectations(table: Mapping[str, Any]) -> tuple[Expectation, ...]:
+    """Return the expectations of a table `[expect]`; raises UsageError for what cannot be read."""
+    found = []
+    for name, wanted in table.items():
+        if isinstance(wanted, Mapping):
+            found += [Expectation(inner, w, name) for inner, w in wanted.items()]
+        else:
+            found.append(Expectation(name, wanted))
+    return tuple(found)
+
+
+def judge_expectations(run: Path, expected: Sequence[Expectation]) -> list[JudgedExpectation]:
+    """Compare a run with what is expected of it, in the order given."""
+    settled = apply_decisions(run).settled["fingerprint"].to_list()
+    with open_run(run) as store:
+        return [_judge(store, one, settled) for one in expected]
+
+
+def _judge(store: Store, one: Expectation, settled: Sequence[str]) -> JudgedExpectation:
+    if one.part and not store.scalar("SELECT count(*) FROM samples WHERE split = ?", [one.part]):
+        return JudgedExpectation(one, None, None, f"there is no split {one.part}")
+    needed = NEEDS.get(one.name, one.name if CODE.fullmatch(one.name) else None)
+    if needed and not _ran(store, needed):
+        return JudgedExpectation(one, None, None, f"{needed} did not run")
+    if one.name in NAMES:
+        return _judge_names(store, one)
+    value = _number(store, one.name, one.part, settled)
+    if value is None:
+        return JudgedExpectation(one, None, None, "there is nothing to count")
+    sign, wanted = one.comparison()
+    return JudgedExpectation(
+        one, SAID[sign](value, wanted), value, f"{value:.6g}, expected {sign} {wanted:.6g}"
+    )
+
+
+def _ran(store: Store, code: str) -> bool:
+    # a check that failed is not among them
+    return bool(store.scalar("SELECT count(*) FROM check_runs WHERE code = ?", [code]))
+
+
+def _number(store: Store, name: str, part: str, settled: Sequence[str]) -> float | None:
+    place = [not part, part]
+    if name in NUMBERS:
+        value = store.scalar(NUMBERS[name][1], place)
+    else:
+        column, word = ("severity", SEVERITIES[name]) if name in SEVERITIES else ("code", name)
+        sql = OPEN.format(what=f"f.{column} = '{word}'")
+        value = store.scalar(sql, [list(settled), *place])
+    return None if value is None else float(value)
+
+
+def _judge_names(store: Store, one: Expectation) -> JudgedExpectation:
+    assert not isinstance(one.wanted, int | float)
+    rows = store.query(f"{NAMES[one.name]} ORDER BY 1", [not one.part, one.part])
+    there = [str(name) for name in rows.to_series()]
+    missing = [n for n in one.wanted if n not in there]
+    more = [n for n in there if n not in set(one.wanted)]
+    said = [f"{word} {_listed(names)}" for word, names in (("without", missing), ("also", more))
+            if names]  # fmt: skip
+    return JudgedExpectation(one, not said, there, "; ".join(said) or f"{len(there)} as expected")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more
+
+
+def propose_expectations(run: Path) -> str:
+    """Return a table `[expect]` that the run meets, with what each line is about."""
+    with open_run(run) as store:
+        lines = ["[expect]"]
+        for name, sql in NAMES.items():
+            names = store.query(f"{sql} ORDER BY 1", [True, ALL]).to_series().to_list()
+            if names:
+                lines.append(f"{name} = [{', '.join(_quoted(n) for n in names)}]")
+        settled = apply_decisions(run).settled["fingerprint"].to_list()
+        for name, (about, _) in NUMBERS.items():
+            needed = NEEDS.get(name)
+            if needed is None or _ran(store, needed):
+                value = _number(store, name, ALL, settled)
+                lines += _proposed(name, value, about)
+        for name, severity in SEVERITIES.items():
+            lines += _proposed(name, _number(store, name, ALL, settled), f"open {severity}s")
+    return "\n".join(lines) + "\n"
+
+
+def _proposed(name: str, value: float | None, about: str) -> list[str]:
+    if value is None:
+        return []
+    if name in ("files", "min_side", "per_class"):
+        return [f'{name} = ">= {math.floor(value)}"  # {about}']
+    limit = math.ceil(value * 10_000) / 10_000
+    return [f'{name} = "<= {limit:.10g}"  # {about}']
+
+
+def _quoted(name: str) -> str:
+    """Return text as TOML has it."""
+    plain = name.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in plain) + '"'

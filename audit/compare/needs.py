@@ -1,0 +1,244 @@
+"""What the pictures of a dataset need: how small they may become, and what the classes hang on.
+
+`audit needs RUN` draws up to 2,000 labelled pictures, opens them in worker processes at 128 px (or
+at their own size, where that is smaller), and asks how well a cheap classifier tells the classes at
+128, 64, ... 8 px, in grey, with the picture's tiles put elsewhere, and from crops. All versions are
+judged on the same pictures with near-duplicates left out, so each loss is a paired difference with
+an interval (Bonett and Price 2012), of as many pictures as are independent.
+
+The ladder goes down from the largest size and ends at the first that is not shown to lose less than
+the margin: a fixed sequence of tests, which needs no correction (Maurer, Hothorn and Lehmacher
+1995). No loss shown is not the same as no loss: where the interval reaches beyond the margin, it
+cannot be told. A larger network may use details that this classifier does not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from audit.embeddings import pyramid
+from audit.errors import UsageError
+from audit.machine.executors import Executor, Failure
+from audit.picture.decode import Limits
+from audit.picture.preview import SquareJob, SquareMaker
+from audit.run.generations import open_run
+from audit.sources.paths import reading_place
+from audit.statistics.intervals import paired_difference, wilson
+
+SCHEMA = "audit-needs/1"
+LEAST_CLASS, LEAST = 10, 200
+MOST = 2000
+MARGIN = 0.02
+CHUNK = 32
+SEED = 0
+NOTHING_LOST, LOSES, UNKNOWN = "loses nothing", "loses", "cannot be told"
+
+# One file a picture; a picture with two labels teaches neither.
+PICTURES = """
+    SELECT min(i.id) AS id, min_by(i.uri, i.id) AS uri,
+        min_by(i.content_hash, i.id) AS content_hash, any_value(p.unit) AS unit,
+        min(trim(i.label)) AS label, any_value(i.width) AS width, any_value(i.height) AS height
+    FROM images i JOIN pictures p USING (id)
+    WHERE i.status = 'ok' AND i.pixel_hash IS NOT NULL AND trim(coalesce(i.label, '')) <> ''
+        AND NOT p.blank
+    GROUP BY i.pixel_hash HAVING count(DISTINCT trim(i.label)) = 1 ORDER BY i.pixel_hash
+"""
+Advance = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What the classifier reaches on one version of the pictures; shares of pictures, 0..1.
+
+    `loss` against the whole picture at its largest size, with limits (95 %); `verdict` says whether
+    it is below the margin.
+    """
+
+    name: str
+    size: int
+    accuracy: float
+    loss: float
+    loss_low: float
+    loss_high: float
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class PictureNeeds:
+    """What a run's pictures need; `reason` says why nothing can be told, else it is empty.
+
+    `smallest` is the least size that loses nothing, px; `pixels` the median number of pixels a
+    picture has now; `decoded` by how much scaled JPEG decoding divides them at that size.
+    """
+
+    run: Path
+    reason: str
+    pictures: int = 0
+    independent: int = 0
+    classes: int = 0
+    largest_class: float = 0.0
+    accuracy: float = 0.0
+    margin: float = MARGIN
+    base: int = 0
+    smallest: int = 0
+    pixels: int = 0
+    decoded: int = 1
+    sizes: Sequence[Version] = ()
+    versions: Sequence[Version] = ()
+
+    def document(self) -> str:
+        """Return it as one JSON document."""
+        facts = {"schema": SCHEMA, **asdict(self), "run": str(self.run)}
+        return json.dumps(facts, ensure_ascii=False, indent=1)
+
+
+def find_needs(
+    run: Path,
+    executor: Executor,
+    limits: Limits,
+    *,
+    margin: float = MARGIN,
+    most: int = MOST,
+    advance: Advance = lambda done, total: None,
+) -> PictureNeeds:
+    """Ask what the pictures of a run need; opens up to `most` of them again.
+
+    Raises RunError where there is no run, UsageError for a margin that is no share.
+    """
+    if not 0 < margin < 1:
+        raise UsageError(f"--margin is {margin}: give a share of pictures, such as 0.02.")
+    with open_run(run) as store:
+        rows = store.query(PICTURES)
+    sizes = rows.group_by("label").agg(pl.col("unit").n_unique().alias("n"))
+    rows = rows.join(sizes.filter(pl.col("n") >= LEAST_CLASS), on="label", how="semi",
+                     maintain_order="left")  # fmt: skip
+    if len(rows) > most:
+        rows = rows[np.sort(np.random.default_rng(SEED).permutation(len(rows))[:most])]
+    if reason := _too_little(rows):
+        return PictureNeeds(run, reason)
+    base = _base_size(rows)
+    pictures, opened = open_squares(rows, base, executor, limits, advance)
+    rows = rows.filter(pl.Series(opened))
+    if reason := _too_little(rows):
+        return PictureNeeds(run, reason)
+    return judge_pictures(run, rows, pictures, margin)
+
+
+def _too_little(rows: pl.DataFrame) -> str:
+    units, classes = rows["unit"].n_unique(), rows["label"].n_unique()
+    if classes < 2:
+        return f"{classes} classes of {LEAST_CLASS} pictures and more, but 2 are needed"
+    if units < LEAST:
+        return f"{units:,} pictures in classes of {LEAST_CLASS} and more, but {LEAST} are needed"
+    return ""
+
+
+def _base_size(rows: pl.DataFrame) -> int:
+    """Return the largest size to try: a power of two that most pictures fill."""
+    shorter = rows.select(pl.min_horizontal("width", "height")).to_series()
+    fits = [s for s in pyramid.sizes_up_to(pyramid.LARGEST) if s <= float(shorter.median() or 0)]  # type: ignore[arg-type]
+    return fits[-1] if fits else pyramid.SMALLEST
+
+
+def open_squares(
+    rows: pl.DataFrame, side: int, executor: Executor, limits: Limits, advance: Advance
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+    """Return the pictures (m, side, side, 3) that could be opened, and which of `rows` these are.
+
+    `advance` gets (done, all).
+    """
+    jobs = [
+        SquareJob(content, sample, reading_place(uri))
+        for content, sample, uri in rows.select("content_hash", "id", "uri").iter_rows()
+    ]
+    found: dict[str, npt.NDArray[np.uint8]] = {}
+    chunks = (jobs[i : i + CHUNK] for i in range(0, len(jobs), CHUNK))
+    done = 0
+    for chunk, outcome in executor.run(SquareMaker(limits, side), chunks):
+        done += len(chunk)
+        advance(done, len(jobs))
+        if not isinstance(outcome, Failure):
+            pairs = zip(chunk, outcome, strict=True)
+            found |= {job.sample_id: x for job, x in pairs if not isinstance(x, str)}
+    opened = np.array([job.sample_id in found for job in jobs], np.bool_)
+    there = [found[job.sample_id] for job in jobs if job.sample_id in found]
+    empty = np.zeros((0, side, side, 3), np.uint8)
+    return (np.stack(there) if there else empty), opened
+
+
+def judge_pictures(
+    run: Path, rows: pl.DataFrame, pictures: npt.NDArray[np.uint8], margin: float = MARGIN
+) -> PictureNeeds:
+    """Compare the versions of pictures (n, base, base, 3), base a power of two from 8 px on.
+
+    `rows` (n) have the columns `label`, `unit`, `width`, `height`.
+    """
+    names = rows["label"].unique().sort().to_list()
+    numbers = {name: i for i, name in enumerate(names)}
+    labels = np.array([numbers[x] for x in rows["label"].to_list()], np.int64)
+    groups = np.unique(rows["unit"].to_numpy().astype(str), return_inverse=True)[1].astype(np.int64)
+    base, n = pictures.shape[1], int(groups.max()) + 1
+    sizes = pyramid.sizes_up_to(base)
+    parts = pyramid.describe_sizes(pictures, sizes)
+    whole = pyramid.judge_rightly(parts, labels, groups)
+    largest = float(np.bincount(labels).max() / len(labels))
+    low = float(wilson(whole.mean() * n, n)[0])
+    known = PictureNeeds(
+        run, "", len(rows), n, len(names), largest, float(whole.mean()), margin, base
+    )
+    if low <= largest:
+        reason = (
+            f"a cheap classifier names {whole.mean():.1%} of the pictures rightly, and the largest "
+            f"class alone gives {largest:.1%}: what the classes hang on is beyond it"
+        )
+        return replace(known, reason=reason)
+
+    def compared(name: str, size: int, right: npt.NDArray[np.bool_]) -> Version:
+        lost, won = float((whole & ~right).mean()), float((~whole & right).mean())
+        low, high = (float(x) for x in paired_difference(lost, won, n))
+        if whole is right or (lost == won == 0):
+            verdict = NOTHING_LOST
+        else:
+            verdict = NOTHING_LOST if high < margin else LOSES if low > 0 else UNKNOWN
+        return Version(name, size, float(right.mean()), lost - won, low, high, verdict)
+
+    ladder = [
+        compared(f"{size} px", size, pyramid.judge_rightly(parts[: i + 1], labels, groups))
+        for i, size in enumerate(sizes)
+    ]
+    made = {
+        "in grey": pyramid.without_colour(pictures),
+        f"with {pyramid.TILES**2} tiles shuffled": pyramid.with_tiles_shuffled(pictures, SEED),
+        "the middle half of each side": pyramid.cropped(pictures, 0.5, None),
+        "a random quarter of each side": pyramid.cropped(pictures, 0.25, SEED),
+    }
+    others = []
+    for name, changed in made.items():
+        codes = pyramid.describe_sizes(changed, sizes)
+        others.append(compared(name, base, pyramid.judge_rightly(codes, labels, groups)))
+    # the last size, going down, before one that is not shown to lose nothing
+    enough = list(takewhile(lambda version: version.verdict == NOTHING_LOST, ladder[::-1]))
+    smallest = enough[-1].size if enough else ladder[-1].size
+    pixels, decoded = _savings(rows, smallest)
+    return replace(
+        known, smallest=smallest, pixels=pixels, decoded=decoded, sizes=ladder[::-1],
+        versions=others,
+    )  # fmt: skip
+
+
+def _savings(rows: pl.DataFrame, size: int) -> tuple[int, int]:
+    """Return the median pixels of a picture, and by how much a scaled JPEG decode divides them.
+
+    libjpeg decodes at 1/2, 1/4 and 1/8 of each side; the shorter side must not fall below `size`.
+    """
+    pixels = int(rows.select((pl.col("width").cast(pl.Int64) * pl.col("height")).median()).item())
+    shorter = float(rows.select(pl.min_horizontal("width", "height").median()).item())
+    return pixels, next((d * d for d in (8, 4, 2) if shorter / d >= size), 1)

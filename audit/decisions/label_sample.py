@@ -1,0 +1,213 @@
+"""A random sample of labels to review, and the share of wrong ones that follows from it.
+
+The top of the list of suspected labels says nothing of the rest: whoever reviews it and finds half
+of them wrong knows no share. So pictures are drawn with equal chances, each once however many
+copies it has, reviewed without being told what a model thinks, and the share of wrong labels among
+all has an exact interval (mid-p) that assumes nothing of how errors come about. The draw follows
+from the run and a seed, so that the reviewed file can be held against it: answers for a part of
+the draw, the easy ones say, would not be random any more.
+
+A check that ranks its findings (`rank` in the evidence) is reviewed from the top. A finding waived
+as a false positive, or kept, was no error; any other decision says that it was one. The interval is
+exact (Clopper and Pearson 1934): it is what to expect of findings like these, not of the rest of
+the list, which is less doubtful.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from audit.decisions.waivers import Applied, apply_decisions, open_for_deciding
+from audit.errors import UsageError
+from audit.records import Action
+from audit.run import generations
+from audit.run.generations import open_run
+from audit.sources.tables import neutralise
+from audit.statistics.intervals import clopper_pearson, effective_n, midp_limits
+
+DRAWN = ("id", "path", "label", "seed", "wrong")
+ANSWERS = {"1": True, "yes": True, "true": True, "0": False, "no": False, "false": False}
+LABELLED = """
+    SELECT min(id) AS id, arg_min(uri, id) AS path, arg_min(label, id) AS label,
+        list(DISTINCT split) AS splits
+    FROM images WHERE status = 'ok' AND trim(coalesce(label, '')) <> ''
+    GROUP BY coalesce(pixel_hash, id) ORDER BY 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WrongShare:
+    """The share of wrong labels among `pictures`: `wrong` of `reviewed`, with limits."""
+
+    wrong: int
+    reviewed: int
+    pictures: int
+    share: float
+    low: float
+    high: float
+
+    def sentence(self) -> str:
+        """Return it in words."""
+        return (
+            f"{self.wrong:,} of {self.reviewed:,} labels drawn at random are wrong: "
+            f"{self.share:.1%} of all {self.pictures:,} (95 % interval {self.low:.1%} to "
+            f"{self.high:.1%}, whatever the errors follow)."
+        )
+
+
+def draw_labels(run: Path, n: int, seed: int) -> pl.DataFrame:
+    """Return `n` labelled pictures drawn at random, with an empty column `wrong` to fill in."""
+    every = _labelled(run)
+    if n < 1 or n > len(every):
+        raise UsageError(
+            f"{n:,} labels cannot be drawn from {len(every):,}: give a number from 1 to that."
+        )
+    return (
+        _drawn(every, n, seed)
+        .drop("splits")
+        .with_columns(pl.lit(seed).alias("seed"), pl.lit("").alias("wrong"))
+    )
+
+
+def write_drawn(frame: pl.DataFrame, path: Path) -> None:
+    """Write drawn labels as CSV, formulas in cells neutralised; an existing file is not lost."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            neutralise(frame).write_csv(file)
+    except FileExistsError:
+        raise UsageError(f"{path} is there already: choose another name, or move it.") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def estimate_wrong(run: Path, reviewed: Path) -> WrongShare:
+    """Return the share of wrong labels from a drawn file whose column `wrong` was filled in.
+
+    Raises UsageError where the file is not the whole draw, or an answer is missing or unclear.
+    """
+    every = _labelled(run)
+    answers = _answers(every, reviewed)
+    return share_of_sample(sum(answers.values()), len(answers), len(every))
+
+
+def estimate_by_split(run: Path, reviewed: Path) -> dict[str, WrongShare]:
+    """Return the share of wrong labels of each split of which a picture was drawn.
+
+    Of a sample drawn at random, those of one split are drawn at random from that split. A picture
+    in several splits counts in each. Raises UsageError as `estimate_wrong`.
+    """
+    every = _labelled(run)
+    answers = _answers(every, reviewed)
+    placed = every.explode("splits").drop_nulls("splits")
+    asked = placed.filter(pl.col("id").is_in(list(answers)))
+    sizes = dict(placed.group_by("splits").len().iter_rows())
+    return {
+        split: share_of_sample(sum(answers[i] for i in ids), len(ids), sizes[split])
+        for split, ids in asked.group_by("splits").agg("id").iter_rows()
+    }
+
+
+def share_of_sample(wrong: int, n: int, pictures: int) -> WrongShare:
+    """Return the share, with 95 % limits, from a simple random sample without replacement."""
+    size = float(effective_n(n, pictures))
+    share = wrong / n
+    low, high = (share, share) if np.isinf(size) else midp_limits(share * size, size)
+    return WrongShare(wrong, n, pictures, share, low, high)
+
+
+def _labelled(run: Path) -> pl.DataFrame:
+    with open_run(run) as store:
+        return store.query(LABELLED)
+
+
+def _answers(every: pl.DataFrame, reviewed: Path) -> dict[str, bool]:
+    """Return whether each drawn label is wrong, by id."""
+    rows = _read(reviewed)
+    seeds = rows["seed"].unique().to_list()
+    try:
+        drawn = _drawn(every, len(rows), abs(int(seeds[0]))) if len(seeds) == 1 else every.clear()
+    except ValueError:
+        drawn = every.clear()
+    ids = [x.removeprefix("'") for x in rows["id"].to_list()]
+    if sorted(drawn["id"].to_list()) != sorted(ids):
+        raise UsageError(
+            f"{reviewed} does not hold the labels that were drawn from this run, all of them and "
+            "no others: the share of any other rows says nothing of the rest. Draw again "
+            "(`audit labels RUN --draw`), and review each row."
+        )
+    answers = [ANSWERS.get(str(x or "").strip().lower()) for x in rows["wrong"].to_list()]
+    if None in answers:
+        raise UsageError(
+            f"{reviewed} has no clear answer for {rows['id'][answers.index(None)]}, and "
+            f"{answers.count(None) - 1:,} more: write yes or no into the column `wrong` of each."
+        )
+    return {sample: bool(answer) for sample, answer in zip(ids, answers, strict=True)}
+
+
+def _drawn(every: pl.DataFrame, n: int, seed: int) -> pl.DataFrame:
+    # no part of another draw: whoever stops early would choose where
+    rows = np.random.default_rng([seed, n]).permutation(len(every))[:n]
+    return every.select(pl.all().gather(rows.tolist()))
+
+
+def _read(path: Path) -> pl.DataFrame:
+    try:
+        rows = pl.read_csv(path, infer_schema=False)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UsageError(f"{path} cannot be read: {str(error).splitlines()[0]}.") from None
+    missing = [name for name in ("id", "seed", "wrong") if name not in rows.columns]
+    if missing or not len(rows):
+        raise UsageError(
+            f"{path} lacks {'the column ' + missing[0] if missing else 'rows'}: give the file that "
+            "`audit labels RUN --draw` wrote, with the column `wrong` filled in."
+        )
+    return rows.with_columns(pl.col("id").fill_null(""))
+
+
+# ---- rates ----
+
+
+FIRST = 50
+LEAST = 10  # reviewed findings below which no rate is given
+_RANKED = """
+    SELECT f.code, f.name, count(*) OVER (PARTITION BY f.code) AS total, f.fingerprint,
+        CAST(json_extract(f.evidence, '$.rank') AS BIGINT) AS rank
+    FROM judged.main.findings f WHERE json_extract(f.evidence, '$.rank') IS NOT NULL
+"""
+
+
+def reviewed_rates(
+    run: Path,
+    generation: generations.Generation | None = None,
+    applied: Applied | None = None,
+) -> list[str]:
+    """Return a sentence per code whose first findings were reviewed: share, interval, counts.
+
+    `applied`: the decisions as they apply to that generation, where they were read already.
+    """
+    settled = (applied or apply_decisions(run, generation)).settled
+    if settled.is_empty():
+        return []
+    with open_for_deciding(run, generation) as store:
+        store.create_from("settled", settled)
+        rows = store.query(
+            f"WITH ranked AS ({_RANKED}) SELECT code, name, least(total, {FIRST}) AS of, "
+            "count(*) AS n, count(*) FILTER (WHERE verb NOT IN (?, ?)) AS wrong FROM ranked "
+            f"JOIN settled USING (fingerprint) WHERE rank <= {FIRST} GROUP BY ALL ORDER BY code",
+            [Action.FALSE_POSITIVE.value, Action.KEEP.value],
+        )
+    sentences = []
+    for code, name, first, n, wrong in rows.iter_rows():
+        if n < min(LEAST, first):
+            continue
+        low, high = (float(limit) for limit in clopper_pearson(wrong, n))
+        rest = "" if n == first else f"; {first - n:,} of the first {first:,} are not reviewed"
+        sentences.append(
+            f"{code} {name}: of {n:,} reviewed of the first {first:,}, {wrong:,} were wrong, "
+            f"{wrong / n:.0%} ({low:.0%} to {high:.0%}){rest}."
+        )
+    return sentences

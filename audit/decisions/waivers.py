@@ -1,0 +1,317 @@
+"""Which decisions are in effect for a run as it is now.
+
+A waiver, like any decision on a finding, stores what the finding said when it was decided:
+- One about *samples* keeps its members (id and content hash) and holds for every finding of the
+  same code whose members are all among them: that is pair by pair, so a group that shrinks or gets
+  another representative stays settled, and one that gains a picture comes back.
+- One about a *class, split or the dataset* is known by its fingerprint and lapses when it worsens:
+  a more severe finding, more samples, or a number of its evidence that moved by more than a tenth.
+  Either way counts, since a low `images` is bad and so is a high `ratio`.
+Both lapse when the severity rises.
+
+A decision names a sample by id *and* content. It applies where both still match; it follows a file
+that moved if the old id is gone and exactly one sample carries the content; otherwise it is
+*stale*: shown, never applied. So is the drop of a copy whose keeper is gone: it would lose the
+picture. A finding is settled by a decision about it, or because its samples were dropped.
+Everything is derived from the ledger and a generation; 100,000 decisions take a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from audit.decisions.ledger import Ledger
+from audit.records import Action, Severity
+from audit.run import generations
+from audit.run.store import Store
+
+TOLERANCE = 0.1  # share by which a number of the evidence may move before a waiver lapses
+FINDINGS = """
+    SELECT f.fingerprint, f.code, f.severity, f.subject, f.n_samples, f.evidence, f.action,
+        list(m.sample_id ORDER BY m.position) FILTER (WHERE m.sample_id IS NOT NULL) AS ids,
+        list(x.content_hash ORDER BY m.position) FILTER (WHERE m.sample_id IS NOT NULL) AS hashes
+    FROM judged.main.findings f SEMI JOIN wanted w USING (fingerprint)
+    LEFT JOIN judged.main.finding_samples m USING (fingerprint)
+    LEFT JOIN measurements.main.features x ON x.sample_id = m.sample_id
+    GROUP BY ALL ORDER BY f.code, f.fingerprint
+"""
+RESOLVE = """
+    WITH here AS (
+        SELECT s.id, f.content_hash FROM measurements.main.samples s
+        LEFT JOIN measurements.main.features f ON f.sample_id = s.id
+        WHERE s.id IN (SELECT subject FROM subjects)
+    ), present AS (
+        SELECT d.*, h.id AS there, h.content_hash AS now
+        FROM subjects d LEFT JOIN here h ON h.id = d.subject
+    ), carriers AS (
+        SELECT content_hash, count(*) AS n, min(sample_id) AS id FROM measurements.main.features
+        WHERE content_hash IN (SELECT content_hash FROM present WHERE there IS NULL)
+        GROUP BY content_hash
+    )
+    SELECT p.* EXCLUDE (there, now),
+        CASE WHEN there IS NOT NULL AND now IS NOT DISTINCT FROM p.content_hash THEN there
+            WHEN there IS NULL AND c.n = 1 THEN c.id END AS sample_id,
+        CASE WHEN there IS NOT NULL AND now IS DISTINCT FROM p.content_hash
+                THEN 'its content changed since'
+            WHEN there IS NULL AND c.n IS NULL THEN 'it is gone, and nothing has its content'
+            WHEN there IS NULL AND c.n > 1
+                THEN format('it is gone, and {} samples have its content', c.n) END AS reason
+    FROM present p LEFT JOIN carriers c ON c.content_hash = p.content_hash
+"""
+MATCHES = """
+    WITH counted AS (
+        SELECT m.decision, f.fingerprint, f.severity, f.n_samples,
+            count(DISTINCT fs.sample_id) AS known
+        FROM members m
+        JOIN judged.main.finding_samples fs ON fs.sample_id = m.sample_id
+        JOIN judged.main.findings f ON f.fingerprint = fs.fingerprint AND f.code = m.code
+        GROUP BY ALL
+    )
+    SELECT c.decision, c.fingerprint, c.severity, c.n_samples - c.known AS unknown,
+        c.fingerprint = d.subject AS same
+    FROM counted c JOIN subjects d ON d.decision = c.decision
+"""
+
+
+def load_findings(store: Store, fingerprints: Sequence[str]) -> pl.DataFrame:
+    """Return the findings of these fingerprints, with the ids and content hashes of members."""
+    store.create_from(
+        "wanted", pl.DataFrame({"fingerprint": fingerprints}, {"fingerprint": pl.String})
+    )
+    return store.query(FINDINGS)
+
+
+def snapshot_finding(finding: Mapping[str, Any]) -> str:
+    """Return what a decision stores of a finding (a row of `load_findings`), as JSON."""
+    ids, hashes = finding["ids"] or [], finding["hashes"] or []
+    snapshot = {name: finding[name] for name in ("code", "severity", "subject", "n_samples")}
+    # Members name a finding about samples exactly; a class or a split has thousands of them, and
+    # what a reviewer accepted there are its numbers.
+    if ids and finding["subject"].startswith(("group:", "pair:", ids[0])):
+        snapshot["members"] = list(zip(ids, hashes, strict=True))
+    else:
+        snapshot["evidence"] = json.loads(finding["evidence"] or "{}")
+    return json.dumps(snapshot, ensure_ascii=False)
+
+
+def resolve(store: Store, subjects: pl.DataFrame) -> pl.DataFrame:
+    """Add `sample_id` to rows of (subject, content_hash): who it is now, null and `reason` if none.
+
+    The same id with the same content; else, where the id is gone, the one sample that carries it.
+    """
+    store.create_from("subjects", subjects)
+    return store.query(RESOLVE)
+
+
+def _still_applying(store: Store, decisions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return which decisions on findings (rows of `Ledger.current`) still apply, and to what.
+
+    In effect: fingerprint, decision, verb; lapsed: decision, fingerprint, reason.
+    """
+    snapshots = {
+        row["id"]: json.loads(row["evidence"] or "{}") for row in decisions.iter_rows(named=True)
+    }
+    heads = decisions.select(pl.col("id").alias("decision"), "subject", "verb")
+    rows = [
+        *_about_samples(store, heads, snapshots), *_about_the_whole(store, heads, snapshots)
+    ]  # fmt: skip
+    schema = {"decision": pl.Int64, "fingerprint": pl.String, "reason": pl.String}
+    said = pl.DataFrame(rows, schema, orient="row")
+    effective = said.filter(pl.col("reason").is_null()).drop("reason").sort("decision")
+    effective = effective.unique("fingerprint", keep="last", maintain_order=True)
+    # A finding that was decided again needs no reminder of the decision that lapsed.
+    lapsed = said.drop_nulls("reason").join(effective, on="fingerprint", how="anti")
+    return effective.join(heads.select("decision", "verb"), on="decision"), lapsed
+
+
+def _about_samples(
+    store: Store, heads: pl.DataFrame, snapshots: Mapping[int, Mapping[str, Any]]
+) -> Iterator[tuple[int, str, str | None]]:
+    """Yield (decision, fingerprint, None if it applies, else why not) by members."""
+    members = [
+        (decision, snapshot["code"], sample, content)
+        for decision, snapshot in snapshots.items()
+        for sample, content in snapshot.get("members", ())
+    ]
+    schema = {
+        "decision": pl.Int64, "code": pl.String, "subject": pl.String, "content_hash": pl.String,
+    }  # fmt: skip
+    store.create_from("members", resolve(store, pl.DataFrame(members, schema, orient="row")))
+    store.create_from("subjects", heads)
+    for decision, fingerprint, severity, unknown, same in store.query(MATCHES).iter_rows():
+        reason = _more_severe(snapshots[decision], severity)
+        if unknown:
+            reason = f"{unknown:,} of its samples joined or changed since"
+        # Another finding that only shares a sample was never decided: that is no lapse.
+        if reason is None or same:
+            yield decision, fingerprint, reason
+
+
+def _about_the_whole(
+    store: Store, heads: pl.DataFrame, snapshots: Mapping[int, Mapping[str, Any]]
+) -> Iterator[tuple[int, str, str | None]]:
+    """Yield the same for findings about a class, a split or the dataset, by fingerprint."""
+    whole = [row for row in heads.iter_rows() if "members" not in snapshots[row[0]]]
+    now = load_findings(store, [fingerprint for _, fingerprint, _ in whole])
+    by_fingerprint = {row["fingerprint"]: row for row in now.iter_rows(named=True)}
+    for decision, fingerprint, _ in whole:
+        if fingerprint in by_fingerprint:
+            yield decision, fingerprint, _worse(snapshots[decision], by_fingerprint[fingerprint])
+
+
+def _more_severe(then: Mapping[str, Any], severity: str) -> str | None:
+    was = then.get("severity", severity)
+    if Severity(severity).rank < Severity(was).rank:
+        return f"it was {was} and is {severity} now"
+    return None
+
+
+def _worse(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    if reason := _more_severe(then, now["severity"]):
+        return reason
+    if now["n_samples"] > then.get("n_samples", 0):
+        return f"it concerned {then.get('n_samples', 0):,} samples and now {now['n_samples']:,}"
+    numbers = json.loads(now["evidence"] or "{}")
+    for name, was in then.get("evidence", {}).items():
+        value = numbers.get(name)
+        if not (isinstance(was, int | float) and isinstance(value, int | float)):
+            continue
+        if abs(value - was) > TOLERANCE * abs(was):
+            return f"{name} was {was:.6g} and is {value:.6g} now"
+    return None
+
+
+# ---- status ----
+
+
+EFFECTIVE = pl.Schema(
+    {
+        "id": pl.String, "verb": pl.String, "value": pl.String, "why": pl.String,
+        "dropped": pl.Boolean, "label": pl.String, "split": pl.String, "note": pl.String,
+        "by": pl.String, "at": pl.String, "decision": pl.Int64, "subject": pl.String,
+    }
+)  # fmt: skip
+STALE = pl.Schema(
+    {
+        "kind": pl.String, "subject": pl.String, "reason": pl.String, "verb": pl.String,
+        "value": pl.String, "note": pl.String, "by": pl.String, "at": pl.String,
+        "decision": pl.Int64,
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The decisions as they apply to one generation of a run.
+
+    `effective`: one row per sample with a decision (`EFFECTIVE`): its last verb and value,
+    whether it is `dropped`, its new `label` and `split` (null: unchanged), `why` in words.
+    `stale` (`STALE`): what does not apply, and the reason. `settled`: fingerprint, status (waived |
+    decided), verb, decision.
+    """
+
+    effective: pl.DataFrame
+    stale: pl.DataFrame
+    settled: pl.DataFrame
+
+    @property
+    def waived(self) -> frozenset[str]:
+        """The fingerprints of the findings that are waived as false positives."""
+        return frozenset(self.settled.filter(pl.col("status") == "waived")["fingerprint"])
+
+
+def open_for_deciding(run: Path, generation: generations.Generation | None = None) -> Store:
+    """Open a run for reading, with room in memory for tables of decisions beside its own."""
+    store = generations.open_generation(generation or generations.require(run))
+    store.execute("SET search_path = 'memory.main,measurements.main,judged.main'")
+    return store
+
+
+def apply_decisions(run: Path, generation: generations.Generation | None = None) -> Applied:
+    """Return what the decisions amount to for a generation of the run (default: the current)."""
+    current = Ledger(run).current()
+    if current.is_empty():
+        none = pl.DataFrame(
+            schema={"fingerprint": pl.String, "status": pl.String, "verb": pl.String,
+                    "decision": pl.Int64}
+        )  # fmt: skip
+        return Applied(pl.DataFrame(schema=EFFECTIVE), pl.DataFrame(schema=STALE), none)
+    with open_for_deciding(run, generation) as store:
+        effective, stale = _samples(store, current.filter(pl.col("kind") == "sample"))
+        on_findings = current.filter(pl.col("kind") == "finding")
+        decided, lapsed = _still_applying(store, on_findings)
+        superseded = _without_samples(store, effective)
+    lapsed = (
+        lapsed.join(on_findings.rename({"id": "decision"}), on="decision")
+        .with_columns(pl.lit("finding").alias("kind"))
+        .select(STALE.names())
+    )
+    status = pl.when(pl.col("verb") == Action.FALSE_POSITIVE.value).then(pl.lit("waived"))
+    decided = decided.with_columns(status.otherwise(pl.lit("decided")).alias("status"))
+    settled = pl.concat(
+        [decided.select("fingerprint", "status", "verb", "decision"),
+         superseded.join(decided, on="fingerprint", how="anti")]
+    )  # fmt: skip
+    return Applied(effective, pl.concat([stale, lapsed]), settled)
+
+
+def _samples(store: Store, current: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the decisions in effect, one row per sample, and those that are stale."""
+    resolved = resolve(store, current.rename({"id": "decision"})).sort("decision")
+    resolved = _without_keeper(store, resolved)
+    moved = pl.col("sample_id") != pl.col("subject")
+    reason = pl.when(pl.col("note") != "").then(pl.col("note")).otherwise(
+        pl.format("{} by {}", "verb", "by")
+    )  # fmt: skip
+    why = pl.when(moved).then(pl.format("{} (moved from {})", reason, "subject")).otherwise(reason)
+    last = ("verb", "value", "why", "dropped", "note", "by", "at", "decision", "subject")
+    effective = (
+        resolved.filter(pl.col("sample_id").is_not_null())
+        .with_columns(why.alias("why"))
+        .group_by("sample_id")
+        .agg(pl.col(*last).last(), pl.col("label", "split").drop_nulls().last())
+        .rename({"sample_id": "id"})
+        .select(EFFECTIVE.names())
+        .sort("id")
+    )
+    # A subject that was decided again with its present content needs no reminder of the old.
+    redecided = effective.select("id", pl.col("decision").alias("later"))
+    stale = resolved.filter(pl.col("sample_id").is_null()).join(
+        redecided, left_on="subject", right_on="id", how="left"
+    )
+    stale = stale.filter((pl.col("later") > pl.col("decision")).fill_null(False).not_())
+    return effective, stale.select(STALE.names())
+
+
+def _without_keeper(store: Store, resolved: pl.DataFrame) -> pl.DataFrame:
+    """Make a drop stale where the copy that was to stay is gone: it would lose the picture."""
+    keeper = pl.col("evidence").str.json_path_match
+    copies = resolved.filter(pl.col("evidence").is_not_null() & pl.col("dropped")).select(
+        "decision",
+        keeper("$.keeper[0]").alias("subject"),
+        keeper("$.keeper[1]").alias("content_hash"),
+    )
+    if copies.is_empty():
+        return resolved
+    lost = resolve(store, copies).filter(pl.col("sample_id").is_null())
+    said = pl.format("its copy {}, which was to stay: {}", "subject", "reason")
+    resolved = resolved.join(lost.select("decision", said.alias("lost")), on="decision", how="left")
+    here = pl.when(pl.col("lost").is_null()).then(pl.col("sample_id"))
+    return resolved.with_columns(here, pl.coalesce("lost", "reason").alias("reason"))
+
+
+def _without_samples(store: Store, effective: pl.DataFrame) -> pl.DataFrame:
+    """Return the findings that drops have superseded: at most one sample left of several."""
+    store.create_from("dropped", effective.filter("dropped").select("id", "decision"))
+    return store.query(
+        "SELECT f.fingerprint, 'decided' AS status, 'drop' AS verb, max(d.decision) AS decision "
+        "FROM dropped d JOIN judged.main.finding_samples m ON m.sample_id = d.id "
+        "JOIN judged.main.findings f USING (fingerprint) GROUP BY f.fingerprint, f.n_samples "
+        "HAVING count(*) >= greatest(1, f.n_samples - 1)"
+    )

@@ -1,0 +1,1 @@
+"""What a run and its decisions become: tables, annotations, tasks for label tools, new datasets."""

@@ -1,0 +1,181 @@
+"""New splits without leaks: what belongs together stays together, and classes keep their shares.
+
+Samples that show one picture (groups of near-duplicates, verified pairs, equal pixels, equal bytes)
+and those of one group (patient, video) are one unit, joined over all of these at once; so are
+numbered frames and bursts that look alike, which are seen only once they are torn. The largest
+units go first, equal ones in the order that a seed draws, each to the split that has room for its
+classes and lacks the largest part of them. That is iterative stratification (Sechidis, Tsoumakas
+and Vlahavas 2011, On the stratification of multi-label data, ECML PKDD) of units that are not
+torn. Seconds for 100,000 samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import blake3
+import polars as pl
+
+from audit.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRequest:
+    """Names and shares of the new splits; `resplit`: also of samples that have a split."""
+
+    shares: Mapping[str, float]
+    seed: int = 0
+    resplit: bool = False
+
+
+def parse_shares(text: str) -> dict[str, float]:
+    """Return the shares of `train=.8,val=.1,test=.1`; raises UsageError unless they make 1."""
+    shares: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, share = part.partition("=")
+        try:
+            number = float(share)
+        except ValueError:
+            number = -1.0
+        name = name.strip()
+        if not name or name in shares or "/" in name or not 0 < number <= 1:
+            raise UsageError(f"{part!r} is no split: write train=.8,val=.1,test=.1.")
+        shares[name] = number
+    if not math.isclose(sum(shares.values()), 1.0, abs_tol=1e-6):
+        raise UsageError(f"The shares of {text} make {sum(shares.values()):g}, and should make 1.")
+    return shares
+
+
+def assign_splits(
+    samples: pl.DataFrame,
+    request: SplitRequest,
+    pairs: Iterable[tuple[str, str]] = (),
+    together: Iterable[Sequence[str]] = (),
+) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """Return the samples with their splits, and what was done: counts by split and class.
+
+    `samples`: id, split, label, group, unit, content_hash, pixel_hash; `pairs` of pixel hashes
+    show one picture. Without `resplit` a sample that has a
+    split keeps it, and so does a unit that has one: its other samples follow. `together`: ids of
+    samples that are not to be parted either.
+    """
+    units = join_units(samples, pairs, together)
+    labels = [label or "" for label in samples["label"].to_list()]
+    given = [None if request.resplit else s for s in samples["split"].to_list()]
+    if not any(split is None for split in given):
+        raise UsageError("Every sample has a split already: --resplit makes new ones of all.")
+    members = defaultdict[int, list[int]](list)
+    for row, unit in enumerate(units):
+        members[unit].append(row)
+    need = _needs(labels, given, request.shares)
+    splits = list[str | None](given)
+    for unit in _order(members, samples["id"].to_list(), request.seed):
+        open_rows = [row for row in members[unit] if given[row] is None]
+        if not open_rows:
+            continue
+        fixed = [given[row] for row in members[unit] if given[row] is not None]
+        counts = Counter(labels[row] for row in open_rows)
+        chosen = (
+            Counter(fixed).most_common(1)[0][0]
+            if fixed
+            else _neediest(need, counts, request.shares)
+        )
+        for row in open_rows:
+            splits[row] = chosen
+        for label, n in counts.items():
+            if chosen in need:
+                need[str(chosen)][label] -= n
+    facts = {
+        "shares": dict(request.shares), "seed": request.seed, "resplit": request.resplit,
+        "units": len(members),
+        # that the given splits tear
+        "torn": sum(len({splits[row] for row in rows}) > 1 for rows in members.values()),
+        "counts": dict(Counter(splits)),
+    }  # fmt: skip
+    return samples.with_columns(pl.Series("split", splits, pl.String)), facts
+
+
+def assign_without_tearing(
+    samples: pl.DataFrame,
+    request: SplitRequest,
+    pairs: Sequence[tuple[str, str]],
+    find_torn: Callable[[pl.DataFrame], Iterable[Sequence[str]]],
+) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """Assign splits, join what `find_torn` names in the result, and assign again until it is whole.
+
+    `find_torn` gets the samples with their splits and returns ids that belong together. What given
+    splits tear stays torn. The facts say how many such sets were joined: `sequences`.
+    """
+    together: list[Sequence[str]] = []
+    while True:
+        made, facts = assign_splits(samples, request, pairs, together)
+        fresh = [ids for ids in map(tuple, find_torn(made)) if ids not in together]
+        if not fresh or len(together) > samples.height:
+            return made, {**facts, "sequences": len(together)}
+        together += fresh
+
+
+def join_units(
+    samples: pl.DataFrame,
+    pairs: Iterable[tuple[str, str]] = (),
+    together: Iterable[Sequence[str]] = (),
+) -> list[int]:
+    """Return for each sample the number of its unit: samples that share any key, in chains."""
+    parent = list(range(samples.height))
+
+    def root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    first: dict[Hashable, int] = {}
+    for name in ("unit", "content_hash", "pixel_hash", "group", "id"):
+        for row, key in enumerate(samples[name].to_list()):
+            if key is not None:
+                other = first.setdefault((name, key), row)
+                parent[root(row)] = root(other)
+    alike = ([("pixel_hash", key) for key in pair] for pair in pairs)
+    for keys in (*alike, *([("id", name) for name in ids] for ids in together)):
+        known = [first[key] for key in keys if key in first]
+        for row in known[1:]:
+            parent[root(row)] = root(known[0])
+    return [root(row) for row in range(samples.height)]
+
+
+def _needs(
+    labels: list[str], given: list[str | None], shares: Mapping[str, float]
+) -> dict[str, dict[str, float]]:
+    """Return how many samples of each class each split still lacks."""
+    total = Counter(labels)
+    have = Counter(zip(given, labels, strict=True))
+    return {
+        split: {label: share * n - have[split, label] for label, n in total.items()}
+        for split, share in shares.items()
+    }
+
+
+def _order(members: Mapping[int, list[int]], ids: list[str], seed: int) -> list[int]:
+    """Return the units, the largest first, equal ones in an order that the seed draws."""
+
+    def drawn(unit: int) -> bytes:
+        key = min(ids[row] for row in members[unit])
+        return blake3.blake3(f"{seed}\0{key}".encode()).digest()
+
+    return sorted(members, key=lambda unit: (-len(members[unit]), drawn(unit)))
+
+
+def _neediest(
+    need: Mapping[str, Mapping[str, float]], counts: Mapping[str, int], shares: Mapping[str, float]
+) -> str:
+    """Return the split that has room for most of a unit; of those the one that is least filled."""
+
+    def shortfall(split: str) -> tuple[float, float]:
+        room = sum(max(0.0, min(n, need[split][label])) for label, n in counts.items())
+        return room, sum(n * need[split][label] for label, n in counts.items()) / shares[split]
+
+    return max(need, key=shortfall)

@@ -1,0 +1,463 @@
+"""From a run and its decisions to a plan: what goes into the new dataset, where, what stays out.
+
+Nothing is copied here and no picture is opened, except a file without a hash, as one that cannot be
+decoded. Cost: a query, and about 20 microseconds and 300 bytes a file. The document,
+`audit-plan/1`, is JSON: where each file is, what is in it (BLAKE3-256), its split and label, and
+its place below the new folder. Who reads it needs neither the run nor this program.
+
+A tree whose folders are its splits and classes keeps its paths; where a decision gave another split
+or class, that folder of the path is another. All others become `split/class/name`. No path leads
+out of the folder, whatever the source's names are: `..` and roots are taken off, bytes that are no
+text and control characters are written as %XX.
+
+Annotations lie in a folder beside the plan, where the export of annotations writes them under the
+names of the new places, and are files of the plan as the pictures are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import blake3
+import polars as pl
+
+from audit.checking.runner import configure_checks
+from audit.decisions.ledger import Ledger
+from audit.errors import UsageError
+from audit.exports.annotation_export import FORMS, RECORD, export_annotations
+from audit.exports.export import open_tables, write_whole
+from audit.exports.new_splits import SplitRequest, assign_without_tearing
+from audit.run import generations
+from audit.run.digests import file_digest
+from audit.run.store import Store
+from audit.sources.formats import extension_of_name
+from audit.sources.names import split_word
+from audit.sources.paths import LONGEST_NAME, inside, path_of, reading_place, uri_of
+
+EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
+_KNOWN = """
+    SELECT s.id, s.uri, s.source, s.split AS split_before, s.label AS label_before, s.n_bytes,
+        s.mtime_ns, f.content_hash, f.pixel_hash, f.format, p.unit
+    FROM measurements.main.samples s
+    LEFT JOIN measurements.main.features f ON f.sample_id = s.id
+    LEFT JOIN measurements.main.pictures p ON p.id = s.id ORDER BY s.rowid
+"""
+
+
+def plan_dataset(
+    run: Path, path: Path | None = None, splits: SplitRequest | None = None, *,
+    replace_file: bool = False,
+) -> DatasetPlan:  # fmt: skip
+    """Return the plan of the decided dataset, written to `path` where one is given.
+
+    With a path the annotations go along, into the folder PATH.annotations. Raises UsageError where
+    a file is in the way, and for splits that cannot be.
+    """
+    generation, revision = generations.require(run), Ledger(run).revision()
+    with open_tables(run, generation) as tables:
+        kept = tables.table("manifest").select("id", "split", "label", "group")
+        quarantine = tables.table("quarantine").select("id", "path", "reason").rows()
+        known = tables.store.query(_KNOWN).join(kept, on="id", how="left", maintain_order="left")
+        meta = tables.store.meta()
+        skipped = tables.store.scalar("SELECT coalesce(sum(count), 0) FROM skipped_files")
+        pairs = tables.store.query("SELECT a, b FROM measurements.main.pairs").rows()
+        known = known.filter(pl.col("id").is_in(kept["id"].implode()))
+        found: dict[str, Any] = {}
+        if splits:
+            torn = partial(_torn_sequences, tables.store)
+            known, found = assign_without_tearing(known, splits, pairs, torn)
+    rows, absent = _with_files(known)
+    files, layout = _place(rows, meta)
+    left_out = [LeftOut(*row) for row in quarantine] + absent
+    note = f"{int(skipped):,} files of the source are no samples and do not go along."
+    plan = DatasetPlan(
+        str(run.resolve()), generation.path.name, revision, json.loads(meta.get("roots", "{}")),
+        layout, tuple(files), tuple(left_out), (note,) * bool(skipped), found,
+    )  # fmt: skip
+    if path is not None:
+        plan = add_annotations(plan, run, path)
+        plan.write(path, replace=replace_file)
+    return plan
+
+
+def _torn_sequences(store: Store, samples: pl.DataFrame) -> list[tuple[str, ...]]:
+    """Return the members of each group, numbered sequence and burst that these splits tear."""
+    (leakage,) = configure_checks(["SPLIT002"], {})
+    store.show_split_as(samples)
+    return [finding.sample_ids for finding in leakage.check.find(store, leakage.params)]
+
+
+def _with_files(known: pl.DataFrame) -> tuple[list[dict[str, Any]], list[LeftOut]]:
+    """Return the rows whose bytes are there, and the samples that have none."""
+    rows, absent, seen = list[dict[str, Any]](), list[LeftOut](), dict[Any, str]()
+    for row in known.iter_rows(named=True):
+        path = path_of(row["uri"])
+        if not row["content_hash"] and path:
+            with contextlib.suppress(OSError):
+                row["content_hash"] = file_digest(Path(path))
+        same = (row["uri"], row["split"], row["label"])
+        why = None
+        if reading_place(row["uri"]) is None:
+            why = "its bytes are on another machine"
+        elif row["content_hash"] is None:
+            why = "its file could not be read"
+        elif same in seen:
+            why = f"it is the same file as {seen[same]}, in the same split and class"
+        if why:
+            absent.append(LeftOut(row["id"], row["uri"], why))
+        else:
+            seen[same] = row["id"]
+            rows.append(row)
+    return rows, absent
+
+
+def _place(
+    rows: Sequence[Mapping[str, Any]], meta: Mapping[str, str]
+) -> tuple[list[PlannedFile], str]:
+    roots = json.loads(meta.get("roots", "{}"))
+    placed = [
+        Placed(_below(row, roots), row["split_before"], row["label_before"], row["split"],
+               row["label"])
+        for row in rows
+    ]  # fmt: skip
+    by_folders = len(roots) == 1 and meta.get("layout") != "manifest"
+    targets, layout = choose_targets(placed, by_folders=by_folders)
+    files = [
+        PlannedFile(
+            row["uri"], target, row["content_hash"], row["n_bytes"], row["mtime_ns"], row["id"],
+            row["split"], row["label"], row["group"],
+        )
+        for row, target in zip(rows, targets, strict=True)
+    ]  # fmt: skip
+    return files, layout
+
+
+def _below(row: Mapping[str, Any], roots: Mapping[str, str]) -> str:
+    """Return a sample's path below its root; of one outside of it, its name."""
+    path = path_of(row["uri"])
+    if path is None:
+        return _name_inside(row)
+    root = path_of(roots.get(row["source"], "")) or ""
+    relative = os.path.relpath(path, root) if root else os.path.basename(path)
+    return os.path.basename(path) if relative.split("/")[0] == ".." else relative
+
+
+def _name_inside(row: Mapping[str, Any]) -> str:
+    """Return the name of a picture in a pack or a store; a row of a table has no extension."""
+    name = str(row["id"]).removeprefix(f"{row['source']}:" if row["source"] else "")
+    if extension_of_name(name) or not row["format"]:
+        return name
+    return f"{name}.{EXTENSIONS.get(row['format'], row['format'].lower())}"
+
+
+# ---- the document ----
+
+
+PLAN_SCHEMA = "audit-plan/1"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """One file of the new dataset: `source` is its path or file:// address now, `target` its path
+    below the new folder.
+
+    `content_hash` is BLAKE3-256, hex; `mtime_ns` is -1 where it is not known. A file that is no
+    sample, as one of annotations, has no `id`.
+    """
+
+    source: str
+    target: str
+    content_hash: str
+    n_bytes: int
+    mtime_ns: int = -1
+    id: str | None = None
+    split: str | None = None
+    label: str | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A sample that does not go into the new dataset, and why."""
+
+    id: str
+    source: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class DatasetPlan:
+    """A new dataset, planned from a run and the decisions about it.
+
+    `roots` are the folders of the source, by name; `layout` is how targets are named (keep,
+    folders); `notes` are sentences about what cannot go along.
+    """
+
+    run: str
+    generation: str
+    decisions: str
+    roots: Mapping[str, str]
+    layout: str
+    files: tuple[PlannedFile, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
+    splits: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.n_bytes for file in self.files)
+
+    @property
+    def samples(self) -> list[PlannedFile]:
+        """The files that are samples."""
+        return [file for file in self.files if file.id is not None]
+
+    def document(self) -> str:
+        """Return the plan as JSON, one line for each file."""
+        head = {k: v for k, v in asdict(self).items() if k not in ("files", "left_out")}
+        lines = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in head.items()]
+        lines += [_array("files", self.files), _array("left_out", self.left_out)]
+        return "{" + ",\n".join([f'"schema": "{PLAN_SCHEMA}"', *lines]) + "}\n"
+
+    @cached_property
+    def identity(self) -> str:
+        """32 hex digits that name this plan: a hash of its document."""
+        return blake3.blake3(self.document().encode()).hexdigest()[:32]
+
+    def write(self, path: Path, *, replace: bool = False) -> None:
+        """Write the document, whole or not at all; raises UsageError where a file is in the way."""
+        there = path.exists() and (path.is_dir() or not replace)
+        if there and (path.is_dir() or PLAN_SCHEMA not in path.read_text(errors="replace")[:200]):
+            raise UsageError(f"{path} exists and is no plan: choose another name.")
+        write_whole(path, lambda part: part.write_text(self.document(), encoding="utf-8"))
+
+
+def _array(name: str, rows: tuple[Any, ...]) -> str:
+    texts = [json.dumps(asdict(row), ensure_ascii=False) for row in rows]
+    return f'"{name}": [' + "".join(f"\n{t}," for t in texts).removesuffix(",") + "]"
+
+
+def read_plan(path: Path) -> DatasetPlan:
+    """Read a plan; raises UsageError for a file that is none."""
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        if given.pop("schema") != PLAN_SCHEMA:
+            raise ValueError(f"its schema is not {PLAN_SCHEMA}")
+        files = tuple(PlannedFile(**row) for row in given.pop("files"))
+        left_out = tuple(LeftOut(**row) for row in given.pop("left_out"))
+        given["notes"] = tuple(given["notes"])
+        plan = DatasetPlan(**given, files=files, left_out=left_out)
+        for file in files:
+            refuse_strange(file.target)
+            if not (isinstance(file.n_bytes, int) and isinstance(file.content_hash, str)):
+                raise ValueError(f"{file.target!r} has no size or no hash")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"{path} is no plan ({why}): write one with `audit export RUN --plan plan.json`."
+        ) from None
+    return plan
+
+
+def add_annotations(plan: DatasetPlan, run: Path, path: Path) -> DatasetPlan:
+    """Return the plan with the annotations of its pictures, which are written beside `path`."""
+    form, notes = _form(run)
+    if form is None:
+        return plan
+    folder = path.with_name(f"{path.name}.annotations")
+    if folder.exists() and not (folder / RECORD).is_file():
+        raise UsageError(f"{folder} exists and holds no annotations of a plan: take it away.")
+    shutil.rmtree(folder, ignore_errors=True)
+    places = {str(file.id): (file.target, file.split) for file in plan.samples}
+    exported = export_annotations(run, folder, form, places=places)
+    taken = {file.target for file in plan.files}
+    made = [_planned(p, folder) for p in sorted(folder.rglob("*")) if p.is_file()]
+    made = [file for file in made if file.target != RECORD]
+    if clash := next((file.target for file in made if file.target in taken), None):
+        raise UsageError(f"A picture and a file of annotations both want to be {clash}.")
+    said = (*plan.notes, *notes, *exported.lost, *exported.stale)
+    return replace(plan, files=(*plan.files, *made), notes=said)
+
+
+def _form(run: Path) -> tuple[str | None, list[str]]:
+    """Return the format to write, and what to say where it is not that of the source."""
+    with generations.open_run(run) as store:
+        there = bool(store.columns("annotation_files"))
+        rows = store.query("SELECT DISTINCT format FROM annotation_files") if there else None
+    formats = sorted(str(name).lower() for name in rows["format"]) if rows is not None else []
+    if not formats:
+        return None, []
+    if len(formats) == 1 and formats[0] in FORMS:
+        return formats[0], []
+    names = " and ".join(formats)
+    return "coco", [f"Annotations in {names} go along as COCO: no other form holds all of them."]
+
+
+def _planned(path: Path, folder: Path) -> PlannedFile:
+    status = path.stat()
+    return PlannedFile(
+        uri_of(os.path.realpath(path)), path.relative_to(folder).as_posix(), file_digest(path),
+        status.st_size, status.st_mtime_ns,
+    )  # fmt: skip
+
+
+# ---- targets ----
+
+
+RECEIPT_FOLDER = ".preflight"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A sample to place: `path` below its root, as scanned and as decided."""
+
+    path: str
+    split_before: str | None
+    label_before: str | None
+    split: str | None
+    label: str | None
+
+
+def choose_targets(samples: Sequence[Placed], *, by_folders: bool) -> tuple[list[str], str]:
+    """Return a target for each sample, all different, and how they were named: keep or folders.
+
+    `by_folders`: whether the folders of the source say split and class.
+    """
+    names = _split_folders(samples)
+    kept = [_changed(sample, names) if by_folders else None for sample in samples]
+    if by_folders and all(path is not None for path in kept):
+        return _unique([path for path in kept if path is not None]), "keep"
+    return _unique([_filed(sample) for sample in samples]), "folders"
+
+
+def case_clash(targets: Iterable[str]) -> tuple[str, str] | None:
+    """Return two paths that are one where case or the composition of letters does not count."""
+    seen: dict[str, str] = {}
+    for target in targets:
+        for path in (target, *map(str, PurePosixPath(target).parents)):
+            key = unicodedata.normalize("NFC", path).casefold()
+            if seen.setdefault(key, path) != path:
+                return seen[key], path
+    return None
+
+
+def refuse_strange(target: object) -> None:
+    """Raise ValueError for a target in a document that is no place of a file of the new folder."""
+    if inside(Path(), target).parts[0] == RECEIPT_FOLDER:
+        raise ValueError(f"{target!r} is the receipt's place")
+
+
+def safe_path(path: str) -> str:
+    """Return a relative path of names that every disk of this system takes."""
+    parts = [_safe_name(p) for p in path.split("/") if p not in ("", ".", "..")]
+    if parts and parts[0] == RECEIPT_FOLDER:
+        parts[0] = f"_{RECEIPT_FOLDER}"
+    return "/".join(parts) or "unnamed"
+
+
+def _safe_name(name: str) -> str:
+    raw = b"".join(_safe_bytes(char) for char in name)
+    if len(raw) <= LONGEST_NAME - 8:  # leaves room for a number
+        return raw.decode()
+    stem, dot, extension = raw.decode().rpartition(".")
+    end = f"{dot}{extension}" if dot and len(extension) < 10 else ""
+    room = LONGEST_NAME - 8 - len(end.encode())
+    return (stem or raw.decode()).encode()[:room].decode(errors="ignore") + end
+
+
+def _safe_bytes(char: str) -> bytes:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no text, as `os.fsdecode` writes it
+        return b"%%%02X" % (code - 0xDC00)
+    if unicodedata.category(char) in ("Cc", "Cs"):
+        return b"".join(b"%%%02X" % byte for byte in char.encode(errors="replace"))
+    return char.encode()
+
+
+def _split_folders(samples: Sequence[Placed]) -> dict[str, str]:
+    """Return the folder that stands for each split, by the number of its samples."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for sample in samples:
+        place = _split_place(sample)
+        if place is not None and sample.split_before is not None:
+            counts[sample.split_before][sample.path.split("/")[place]] += 1
+    return {split: found.most_common(1)[0][0] for split, found in counts.items()}
+
+
+def _split_place(sample: Placed) -> int | None:
+    folders = sample.path.split("/")[:-1]
+    for place, name in enumerate(folders):
+        if sample.split_before in (name, split_word(name)):
+            return place
+    return None
+
+
+def _label_place(sample: Placed) -> int | None:
+    folders = sample.path.split("/")[:-1]
+    split = _split_place(sample)
+    for place, name in enumerate(folders):
+        if place != split and unicodedata.normalize("NFC", name) == sample.label_before:
+            return place
+    return None
+
+
+def _changed(sample: Placed, split_names: Mapping[str, str]) -> str | None:
+    """Return the path with its changed folders, None where no folder says what changed."""
+    parts = sample.path.split("/")
+    for before, after, place, names in (
+        (sample.split_before, sample.split, _split_place(sample), split_names),
+        (sample.label_before, sample.label, _label_place(sample), {}),
+    ):
+        if before == after:
+            continue
+        if place is None or after is None:
+            return None
+        parts[place] = names.get(after, after).replace("/", "%2F")
+    return safe_path("/".join(parts))
+
+
+def _filed(sample: Placed) -> str:
+    """Return split/class/rest of the path, without the folders that said either."""
+    parts = sample.path.split("/")
+    places = {_split_place(sample), _label_place(sample)}
+    known = None not in places
+    rest = [p for i, p in enumerate(parts) if i not in places] if known else parts[-1:]
+    above = [name.replace("/", "%2F") for name in (sample.split, sample.label) if name]
+    return safe_path("/".join([*above, *rest]))
+
+
+def _unique(wanted: Sequence[str]) -> list[str]:
+    """Return the paths, a repeat with a number before its extension, in order of appearance.
+
+    A folder that has the name of a file gets another one.
+    """
+    files, folders, seen, first = set[str](), set[str](), Counter[str](), set(wanted)
+    result = []
+    for base in wanted:
+        while clash := _above(base) & files:
+            folder = min(clash)
+            base = f"{folder}~folder{base[len(folder) :]}"
+        path = base
+        while path in files or path in folders or (path != base and path in first):
+            seen[base] += 1
+            stem, extension = os.path.splitext(base)
+            path = f"{stem}~{seen[base] + 1}{extension}"
+        files.add(path)
+        folders |= _above(path)
+        result.append(path)
+    return result
+
+
+def _above(path: str) -> set[str]:
+    return {str(parent) for parent in PurePosixPath(path).parents}

@@ -1,0 +1,437 @@
+"""Findings and decisions as tasks of a labelling tool, and what people changed there as decisions.
+
+A task is a picture that a finding or a decision is about: its class as decided, a verdict, and what
+the findings say. It carries its sample and the hash of its content, by which it is known again
+when the tool's export comes back (`read_review`). Only what differs from the decided state
+becomes a decision, so a file that nobody touched says nothing. Labels and verdicts of pictures
+only: boxes are not part of a task.
+
+Label Studio: JSON of tasks, as documented at labelstud.io/guide/task_format and /predictions. What
+was decided is an annotation, what is open a prediction, which people accept or change. Pictures of
+a disk are named for local storage, `/data/local-files/?d=PATH` below `LOCAL_FILES_DOCUMENT_ROOT`
+(here `/`).
+
+CVAT: "CVAT for images 1.1", as documented at docs.cvat.ai, one tag a picture. Everything lies in
+the attributes of the tag `audit` (class, verdict, findings, sample, content), which CVAT keeps; a
+picture is named by its path below the dataset, as CVAT names frames of a shared folder or an
+archive.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from xml.sax.saxutils import escape, quoteattr
+
+import polars as pl
+
+from audit.annotations.voc import Node, XmlError, parse_xml
+from audit.decisions.decisions import finding_entries, sample_entries
+from audit.decisions.ledger import Entry
+from audit.decisions.waivers import apply_decisions, open_for_deciding
+from audit.errors import UsageError
+from audit.exports.annotation_export import open_stage
+from audit.records import Action
+from audit.sources.paths import path_of
+from preflight.terminal import visible
+
+UNDECIDED = "undecided"
+VERDICTS = (UNDECIDED, "keep", "drop", "false-positive")
+NO_CLASS = "(no class)"
+TASKS = """
+    WITH found AS (
+        SELECT m.sample_id, list(f.fingerprint ORDER BY f.fingerprint) AS prints,
+            list(f.code || ': ' || f.message ORDER BY f.code, f.fingerprint) AS said
+        FROM judged.main.findings f JOIN judged.main.finding_samples m USING (fingerprint)
+        ANTI JOIN settled s ON s.fingerprint = f.fingerprint GROUP BY m.sample_id
+    )
+    SELECT i.id, i.uri, i.content_hash, i.width, i.height,
+        coalesce(d.label, i.label) AS label, coalesce(d.dropped, false) AS dropped, d.verb,
+        coalesce(found.prints, []) AS prints, coalesce(found.said, []) AS said
+    FROM images i LEFT JOIN found ON found.sample_id = i.id LEFT JOIN decided d ON d.id = i.id
+    WHERE i.content_hash IS NOT NULL {where} ORDER BY i.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewTask:
+    """A picture to look at: what is said of it and what was decided; `prints` are open findings."""
+
+    id: str
+    uri: str
+    content_hash: str
+    width: int | None
+    height: int | None
+    label: str | None
+    dropped: bool
+    verb: str | None  # of the decision about the picture that holds
+    prints: Sequence[str]
+    said: Sequence[str]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict as decided."""
+        if self.dropped:
+            return "drop"
+        return "keep" if self.verb == Action.KEEP.value else UNDECIDED
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a tool's export says of one picture; None: it does not say.
+
+    `prints`: the findings that people were shown; others are not theirs to waive.
+    """
+
+    sample: str
+    content_hash: str
+    label: str | None
+    verdict: str | None
+    prints: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class ToolAnswers:
+    """What was read of a file; `ignored` counts, in words, what was not understood."""
+
+    answers: list[Answer] = field(default_factory=list)
+    ignored: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """The decisions that a file asks for, and what of it was not understood."""
+
+    entries: list[Entry]
+    read: int
+    unchanged: int
+    ignored: Mapping[str, int]
+
+
+def list_tasks(run: Path, samples: Sequence[str] | None = None) -> list[ReviewTask]:
+    """Return the pictures with an open finding or a decision, by id; or these `samples`."""
+    applied = apply_decisions(run)
+    with open_for_deciding(run) as store:
+        store.create_from("decided", applied.effective)
+        store.create_from("settled", applied.settled)
+        where = "AND (found.prints IS NOT NULL OR d.id IS NOT NULL)"
+        if samples is not None:
+            store.create_from("asked", pl.DataFrame({"id": samples}, {"id": pl.String}))
+            where = "AND i.id IN (SELECT id FROM asked)"
+        rows = store.query(TASKS.format(where=where))
+    return [ReviewTask(*row) for row in rows.iter_rows()]
+
+
+def decided_classes(run: Path) -> list[str]:
+    """Return the classes of the run as decided, by name."""
+    decided = apply_decisions(run).effective["label"].drop_nulls().to_list()
+    with open_for_deciding(run) as store:
+        known = store.query("SELECT DISTINCT label FROM samples WHERE label IS NOT NULL")["label"]
+    return sorted({*known, *decided})
+
+
+def compare_answers(
+    run: Path, found: ToolAnswers, name: str, note: str = "", by: str | None = None
+) -> Review:
+    """Return what the answers change; raises UsageError for a file of another dataset."""
+    tasks = {task.id: task for task in list_tasks(run, [a.sample for a in found.answers])}
+    known = []
+    for answer in found.answers:
+        task = tasks.get(answer.sample)
+        if task is None:
+            found.ignored["pictures that the run has not"] += 1
+        elif task.content_hash != answer.content_hash:
+            found.ignored["pictures that are not what they were when the file was made"] += 1
+        else:
+            known.append((task, answer))
+    if found.answers and not known:
+        raise UsageError(
+            f"{name} was made from another dataset: none of its {len(found.answers):,} pictures "
+            f"is one of {run}, by id and content."
+        )
+    wanted, unchanged = _group(known, found)
+    note = note or f"from {name}"
+    entries: list[Entry] = []
+    # a keep or drop comes last: it does not take a new label back
+    for (verb, value), subjects in sorted(
+        wanted.items(), key=lambda one: (one[0][0] is not Action.RELABEL, str(one[0]))
+    ):
+        if verb is Action.FALSE_POSITIVE:
+            entries += finding_entries(run, list(dict.fromkeys(subjects)), verb, None, note, by)
+        else:
+            entries += sample_entries(run, subjects, verb, value, note, by)
+    return Review(entries, len(found.answers), unchanged, found.ignored)
+
+
+def _group(
+    known: Iterable[tuple[ReviewTask, Answer]], found: ToolAnswers
+) -> tuple[dict[tuple[Action, str | None], list[str]], int]:
+    """Return samples, or fingerprints, by verb and value; and how many pictures stay as is."""
+    wanted: dict[tuple[Action, str | None], list[str]] = {}
+    unchanged = 0
+    for task, answer in known:
+        before = sum(map(len, wanted.values()))
+        if answer.label not in (None, NO_CLASS, task.label):
+            wanted.setdefault((Action.RELABEL, answer.label), []).append(task.id)
+        verdict = answer.verdict
+        shown = [one for one in task.prints if one in answer.prints]
+        if verdict == "false-positive" and shown:
+            wanted.setdefault((Action.FALSE_POSITIVE, None), []).extend(shown)
+        elif verdict in ("keep", "drop") and verdict != task.verdict:
+            wanted.setdefault((Action(verdict), None), []).append(task.id)
+        elif verdict not in (None, *VERDICTS):
+            found.ignored[f"verdicts that are none, such as {verdict!r}"] += 1
+        unchanged += sum(map(len, wanted.values())) == before
+    return wanted, unchanged
+
+
+# ---- files out and back ----
+
+
+TOOLS = ("label-studio", "cvat")
+
+
+def export_review(run: Path, out: Path, tool: str, *, replace: bool = False) -> dict[Path, int]:
+    """Write open findings and decisions for a tool into a folder; returns tasks by file.
+
+    Raises UsageError where there is nothing to look at, and where a file is in the way.
+    """
+    with open_stage(run, out, tool, replace=replace) as stage:
+        tasks, classes = list_tasks(run), decided_classes(run)
+        if not tasks:
+            raise UsageError(
+                f"{run} has no finding and no decision about a picture: nothing to show."
+            )
+        if tool == "cvat":
+            # as CVAT's raw constructor takes it
+            label = {"name": TAG, "type": "tag", "attributes": _attributes(classes)}
+            files = {
+                "annotations.xml": _cvat_document(tasks, classes), "labels.json": _json([label]),
+            }  # fmt: skip
+        else:
+            made = _json(list(map(_task, tasks)))
+            files = {"tasks.json": made, "config.xml": _studio_config(classes)}
+        for name, text in files.items():
+            stage.write(name, text, len(tasks))
+    return {out / next(iter(files)): len(tasks)}
+
+
+def _json(content: list[Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
+def read_review(run: Path, path: Path, note: str = "", by: str | None = None) -> Review:
+    """Return the decisions that a tool's export asks for; .json is Label Studio's, .xml CVAT's.
+
+    Raises UsageError for a file that is neither, or of another dataset.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror or error}).") from None
+    if path.suffix.lower() == ".xml":
+        found = read_cvat(raw, path.name)
+    elif path.suffix.lower() == ".json":
+        found = read_studio(raw.decode("utf-8", errors="replace"), path.name)
+    else:
+        raise UsageError(
+            f"{path} is neither .json of Label Studio nor .xml of CVAT for images 1.1: unpack an "
+            "archive first."
+        )
+    if not found.answers:
+        reasons = "; ".join(f"{n:,} {reason}" for reason, n in found.ignored.items())
+        raise UsageError(f"{path} decides nothing: {reasons or 'it is empty'}.")
+    return compare_answers(run, found, path.name, note, by)
+
+
+# ---- Label Studio ----
+
+
+CLASS, VERDICT = "class", "verdict"
+SAMPLE, CONTENT, PRINTS = "sample_id", "content_hash", "fingerprints"
+
+
+def _studio_config(classes: Sequence[str]) -> str:
+    """Return the labelling interface of a project that takes these tasks."""
+    choices = {CLASS: classes or [NO_CLASS], VERDICT: VERDICTS}
+    groups = "".join(
+        f'  <Choices name="{name}" toName="image" choice="single">\n'
+        + "".join(f"    <Choice value={quoteattr(one)}/>\n" for one in values)
+        + "  </Choices>\n"
+        for name, values in choices.items()
+    )
+    return (
+        '<View>\n  <Image name="image" value="$image"/>\n  <Text name="said" value="$findings"/>\n'
+        f"{groups}</View>\n"
+    )
+
+
+def _task(task: ReviewTask) -> dict[str, Any]:
+    path = path_of(task.uri)
+    image = task.uri if path is None else f"/data/local-files/?d={quote(path.lstrip('/'))}"
+    data = {
+        "image": image, SAMPLE: task.id, CONTENT: task.content_hash, "label": task.label,
+        "findings": "\n".join(task.said), PRINTS: list(task.prints),
+    }  # fmt: skip
+    result = [_choice(VERDICT, task.verdict)]
+    if task.label is not None:
+        result.append(_choice(CLASS, task.label))
+    if task.verb is not None:
+        return {"data": data, "annotations": [{"result": result}]}
+    return {"data": data, "predictions": [{"model_version": "audit", "result": result}]}
+
+
+def _choice(name: str, value: str) -> dict[str, Any]:
+    return {
+        "id": name, "from_name": name, "to_name": "image", "type": "choices",
+        "value": {"choices": [value]},
+    }  # fmt: skip
+
+
+def read_studio(text: str, name: str) -> ToolAnswers:
+    """Return what an export in JSON says of each picture; raises UsageError where it is none."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} cannot be read as JSON ({error}): export it again.") from None
+    if not isinstance(document, list) or not all(isinstance(task, dict) for task in document):
+        raise UsageError(f"{name} is no list of tasks: export JSON, not JSON-MIN, from the tool.")
+    found = ToolAnswers()
+    for task in document:
+        data = task.get("data")
+        if not isinstance(data, dict) or not isinstance(data.get(SAMPLE), str):
+            found.ignored[f"tasks without {SAMPLE}, which `audit export` did not make"] += 1
+            continue
+        _take(task, data, found)
+    return found
+
+
+def _take(task: dict[str, Any], data: dict[str, Any], found: ToolAnswers) -> None:
+    given = [one for one in _dicts(task.get("annotations")) if not one.get("was_cancelled")]
+    if not given:
+        found.ignored["tasks that nobody has annotated"] += 1
+        return
+    said = []
+    for annotation in given:
+        values: dict[str, str] = {}
+        for result in _dicts(annotation.get("result")):
+            value = result.get("value")
+            chosen = value.get("choices") if isinstance(value, dict) else None
+            group = result.get("from_name")
+            if group not in (CLASS, VERDICT) or not isinstance(chosen, list) or len(chosen) != 1:
+                found.ignored["regions and answers that are no class and no verdict"] += 1
+            else:
+                values[group] = str(chosen[0])
+        said.append(values)
+    if any(values != said[0] for values in said):
+        found.ignored["pictures of which two people said different things"] += 1
+        return
+    shown = data.get(PRINTS)
+    prints = list(map(str, shown)) if isinstance(shown, list) else []
+    content, (label, verdict) = str(data.get(CONTENT)), map(said[0].get, (CLASS, VERDICT))
+    found.answers.append(Answer(data[SAMPLE], content, label, verdict, prints))
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+# ---- CVAT ----
+
+
+TAG = "audit"
+SAID = "findings"
+CVAT_SAMPLE, CVAT_CONTENT, CVAT_PRINTS = "sample", "content", "fingerprints"
+
+
+def _cvat_document(tasks: Sequence[ReviewTask], classes: Sequence[str]) -> str:
+    """Return the annotations of a task whose frames are these pictures."""
+    attributes = "".join(
+        f"<attribute><name>{a['name']}</name><mutable>False</mutable>"
+        f"<input_type>{a['input_type']}</input_type>"
+        f"<default_value>{_text(a['values'][0])}</default_value>"
+        f"<values>{_text(chr(10).join(a['values']))}</values></attribute>"
+        for a in _attributes(classes)
+    )
+    head = (
+        '<?xml version="1.0" encoding="utf-8"?>\n<annotations>\n<version>1.1</version>\n'
+        f"<meta><task><name>audit</name><size>{len(tasks)}</size><mode>annotation</mode>"
+        f"<labels><label><name>{TAG}</name><type>tag</type><attributes>{attributes}</attributes>"
+        "</label></labels></task></meta>\n"
+    )
+    return head + "".join(map(_image, range(len(tasks)), tasks)) + "</annotations>\n"
+
+
+def _attributes(classes: Sequence[str]) -> list[dict[str, Any]]:
+    kinds = {
+        CLASS: ("select", [NO_CLASS, *classes]), VERDICT: ("select", list(VERDICTS)),
+        SAID: ("text", [""]), CVAT_SAMPLE: ("text", [""]), CVAT_CONTENT: ("text", [""]),
+        CVAT_PRINTS: ("text", [""]),
+    }  # fmt: skip
+    return [
+        {"name": name, "mutable": False, "input_type": kind, "values": values}
+        for name, (kind, values) in kinds.items()
+    ]
+
+
+def _image(number: int, task: ReviewTask) -> str:
+    values = {
+        CLASS: task.label or NO_CLASS, VERDICT: task.verdict, SAID: "; ".join(task.said),
+        CVAT_SAMPLE: task.id, CVAT_CONTENT: task.content_hash, CVAT_PRINTS: " ".join(task.prints),
+    }  # fmt: skip
+    inside = "".join(f'<attribute name="{k}">{_text(v)}</attribute>' for k, v in values.items())
+    return (
+        f'<image id="{number}" name={quoteattr(visible(task.id))} width="{task.width or 0}" '
+        f'height="{task.height or 0}">'
+        f'<tag label="{TAG}" source="auto">{inside}</tag></image>\n'
+    )
+
+
+def _text(value: str) -> str:
+    """Return text that XML can hold: control characters are written as they are shown."""
+    return escape("\n".join(map(visible, value.split("\n"))))
+
+
+def read_cvat(raw: bytes, name: str) -> ToolAnswers:
+    """Return what an export says of each picture; raises UsageError where it is none."""
+    try:
+        top = parse_xml(raw)
+    except XmlError as error:
+        raise UsageError(f"{name} cannot be read, line {error.line}: {error}.") from None
+    if top.name != "annotations":
+        raise UsageError(f"{name} is no export of CVAT: its first element is {top.name!r}.")
+    found = ToolAnswers()
+    if tracks := len(top.all("track")):
+        found.ignored["tracks: export as CVAT for images 1.1, not for video"] += tracks
+    for image in top.all("image"):
+        if shapes := sum(one.name != "tag" for one in image.inside):
+            found.ignored["shapes, which are no class and no verdict"] += shapes
+        _take_image(image, found)
+    return found
+
+
+def _take_image(image: Node, found: ToolAnswers) -> None:
+    tags = [tag for tag in image.all("tag") if tag.attributes.get("label") == TAG]
+    if other := len(image.all("tag")) - len(tags):
+        found.ignored[f"tags other than {TAG}"] += other
+    if len(tags) != 1:
+        found.ignored[f"pictures without their one tag {TAG}"] += 1
+        return
+    values = {one.attributes.get("name", ""): one.text for one in tags[0].all("attribute")}
+    if not values.get(CVAT_SAMPLE):
+        found.ignored[f"tags {TAG} without a sample"] += 1
+        return
+    found.answers.append(
+        Answer(
+            values[CVAT_SAMPLE],
+            values.get(CVAT_CONTENT, ""),
+            values.get(CLASS),
+            values.get(VERDICT),
+            values.get(CVAT_PRINTS, "").split(),
+        )
+    )

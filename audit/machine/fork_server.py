@@ -1,0 +1,196 @@
+"""A process that forks workers: what they import and compile is loaded once, not by each of them.
+
+`python -m audit.picture.worker FORKS SOCKET` imports what decoding and measuring need, has one
+thread, and has never run polars, pyarrow or a pool of threads, after which a forked process would
+hang. A fork costs 0.06 CPU s where a worker that is started costs 0.5 to 1. Linux only; where the
+process ends, or has more than one thread, workers are started one by one as elsewhere.
+
+Orders are two numbers, with descriptors beside a `FORK`; each is answered with one, in order. A
+forked worker is a child of this process, which alone can tell how it ended: it is kept as a zombie
+until it is asked for (`ENDED`), so its number is not given to another process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+ORDER = struct.Struct("qq")  # what, and the bytes of memory or the number of a process
+CODE = struct.Struct("q")
+FORK, ENDED, USED = 0, 1, 2
+ALIVE = 1 << 32
+WAIT_S = 2.0  # for a process that has closed its pipe
+SOON_S = 1.0  # from a fork to its number
+IDLE_S = 300.0
+THREADS = "/proc/self/task"
+
+
+class ForkServer:
+    """The process, as its caller sees it; threads may share one."""
+
+    def __init__(self, program: str, environment: dict[str, str]) -> None:
+        """Start it; OSError where the system has no room for a process."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
+        self._asked: deque[ForkedProcess] = deque()  # those whose numbers are still to come
+        self._socket = ours
+        with theirs:
+            # 0 to 2 get others in the child
+            number = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD, 3)
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", program, "forks", str(number)],
+                pass_fds=[number],
+                env={**environment, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        finally:
+            os.close(number)
+
+    def fork(self, descriptors: Sequence[int], memory: int) -> ForkedProcess:
+        """Ask for a worker with these descriptors; OSError where the process has ended."""
+        with self._lock:
+            socket.send_fds(self._socket, [ORDER.pack(FORK, memory)], descriptors)
+            self._asked.append(ForkedProcess(self))
+            return self._asked[-1]
+
+    def tell_number(self, process: ForkedProcess) -> None:
+        """Read the numbers of forked processes up to this one, if they come soon."""
+        with self._lock, contextlib.suppress(OSError):
+            self._socket.settimeout(SOON_S)
+            while process in self._asked and (answer := self._socket.recv(CODE.size)):
+                self._asked.popleft().pid = CODE.unpack(answer)[0]
+
+    def ended(self, process: ForkedProcess) -> int:
+        """Return how a process ended, negative for a signal; `ALIVE` if it did not, or unknown."""
+        return self._ask(ENDED, process.pid, ALIVE)
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds that the process itself has used, 0 where it has ended."""
+        return self._ask(USED, 0, 0) / 1e9
+
+    def _ask(self, what: int, number: int, unknown: int) -> int:
+        with self._lock, contextlib.suppress(OSError):
+            self._socket.settimeout(None)
+            self._socket.send(ORDER.pack(what, number))
+            while answer := self._socket.recv(CODE.size):
+                (told,) = CODE.unpack(answer)
+                if not self._asked:
+                    return int(told)
+                self._asked.popleft().pid = told
+        return unknown
+
+    def stop(self) -> None:
+        """End the process; workers end when their pipes close."""
+        self._socket.close()
+        self.process.kill()
+        self.process.wait()
+
+
+class ForkedProcess:
+    """A worker that was forked, with the methods of `Popen` that its caller uses.
+
+    `pid` is 0 until it is told: one that is not forked yet ends by itself when its pipe is closed.
+    """
+
+    def __init__(self, server: ForkServer) -> None:
+        """Remember whose child it is."""
+        self.pid = 0
+        self._server = server
+        self._code = ALIVE
+
+    def kill(self) -> None:
+        """End it now; its pipe is closed."""
+        self._server.tell_number(self)
+        # its number is its own as long as its parent has not asked how it ended
+        if self.pid and self._code == ALIVE and self._server.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return how it ended, 0 where that is not known."""
+        self._server.tell_number(self)
+        if self.pid and self._code == ALIVE:
+            self._code = self._server.ended(self)
+        return 0 if self._code == ALIVE else self._code
+
+
+# ---- inside the process ----
+
+
+def serve_forks(control: socket.socket, work: Callable[[Sequence[int], int], None]) -> None:
+    """Fork a process for `work(descriptors, memory)` at each order, until the caller is gone.
+
+    Raises RuntimeError where there are threads: a fork would take their locks along.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if (threads := len(os.listdir(THREADS))) > 1:
+        raise RuntimeError(f"{threads} threads")
+    gc.collect()
+    gc.freeze()  # collecting would touch, and so copy, every page in each worker
+    control.settimeout(IDLE_S)
+    while True:
+        try:
+            message, descriptors, _, _ = socket.recv_fds(control, ORDER.size, 2)
+        except TimeoutError:  # the caller may be gone while a fork of it holds the socket
+            if _has_children():
+                continue
+            return
+        if not message:
+            return
+        order, number = ORDER.unpack(message)
+        if order != FORK:
+            told = _ending(number) if order == ENDED else time.process_time_ns()
+            control.send(CODE.pack(told))
+            continue
+        forked = 0  # where there is no room: the caller sees its pipe close
+        with contextlib.suppress(BlockingIOError):
+            forked = os.fork()
+            if forked == 0:
+                try:
+                    control.close()
+                    work(descriptors, number)
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+        control.send(CODE.pack(forked))
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _ending(number: int) -> int:
+    until = time.monotonic() + WAIT_S
+    while time.monotonic() < until:
+        with contextlib.suppress(ChildProcessError):
+            found, status = os.waitpid(number, os.WNOHANG)
+            if found:
+                return os.waitstatus_to_exitcode(status)
+        time.sleep(0.001)
+    return ALIVE
+
+
+def can_fork() -> bool:
+    """Say whether this system can: it has Linux's way to count threads."""
+    return sys.platform == "linux" and Path(THREADS).is_dir()

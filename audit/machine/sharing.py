@@ -1,0 +1,54 @@
+"""How the heavy steps of a search are shared out: in this process, or by whoever offers more hands.
+
+A step is a picklable function of a list of parts and the parts themselves; what it returns for
+several lists is put together by the step. In this process it gets all parts at once and its threads
+take one after the other (`at_once`); over machines each gets some
+(`audit.neighbors.shared_search`). What a step reads, signatures and descriptors, are arrays here
+and a `RowTable` of another kind there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+Part = TypeVar("Part")
+Found = TypeVar("Found", covariant=True)
+
+Advance = Callable[[float], None]
+"""Gets the share of a step that is done, 0 to 1."""
+
+
+def ignore_share(_: float) -> None:
+    """Ignore the progress of a step."""
+
+
+class RowTable(Protocol):
+    """Rows of fixed width that are fetched when they are asked for, by numbers or a slice."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> Any: ...
+
+
+class SearchStep(Protocol[Found]):
+    """The heavy part of a step: a list of parts in, what was found among them out."""
+
+    def __call__(self, parts: Sequence[Any], advance: Advance = ignore_share) -> Found:
+        """Do the parts."""
+        ...
+
+
+class Share(Protocol):
+    """Does a step: yields what was found, list by list of parts, in any order."""
+
+    def __call__(
+        self, step: SearchStep[Found], parts: Sequence[Any], advance: Advance
+    ) -> Iterable[Found]:
+        """Share out the parts."""
+        ...
+
+
+def at_once(step: SearchStep[Found], parts: Sequence[Any], advance: Advance) -> Iterable[Found]:
+    """Do all parts in this process; its threads share them."""
+    return [step(parts, advance)]

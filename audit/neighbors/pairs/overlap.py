@@ -1,0 +1,185 @@
+"""New against library: which images of a new folder show a picture that an audited run holds.
+
+The new images are measured as a scan would, but nothing is stored; of the library only what its
+scan kept is read (hashes, signatures, the threshold), and for full-resolution checks a few of its
+files. Every new image gets at most one answer, the surest: same bytes, same pixels, or near.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from audit.errors import RunError
+from audit.machine.executors import Executor, Failure
+from audit.neighbors.overlap import LibraryMatches, search_against
+from audit.neighbors.pairs.relate import PICTURES, picture_opener
+from audit.neighbors.pairs.signature_store import load_signatures
+from audit.neighbors.transformation import describe_pair
+from audit.picture.decode import Limits
+from audit.picture.measure import FileJob, Measured, Measurer, failed_rows
+from audit.picture.signatures import SIGNATURE_DTYPE, Signatures
+from audit.run.generations import open_run
+from audit.run.store import Store
+from audit.sources import Source
+from audit.sources.paths import reading_place
+
+SCHEMA = "audit-overlap/1"
+CHUNK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A new image and the library's sample that shows the same; `score` in log odds (near)."""
+
+    new: str
+    library: str
+    split: str | None
+    label: str | None
+    kind: str
+    score: float | None
+    transformation: str
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapReport:
+    """What of a new folder a run holds already.
+
+    `without_picture`: new files from which no picture came out. `completeness`: sentences.
+    """
+
+    run: str
+    new_images: int
+    without_picture: int
+    matches: tuple[Match, ...]
+    completeness: tuple[str, ...]
+
+    def document(self) -> str:
+        """Return the report as one JSON document."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False)
+
+
+def find_overlap(source: Source, run: Path, executor: Executor, limits: Limits) -> OverlapReport:
+    """Look up every image of `source` in `run`.
+
+    Raises RunError where there is no run, or one that was made before near-duplicate search.
+    """
+    with open_run(run) as store:
+        if not store.columns("relate_facts") or not store.scalar("SELECT 1 FROM relate_facts"):
+            raise RunError(f"{run} holds no near-duplicate search: scan its source again.")
+        measured = measure_new(source, executor, limits)
+        exact = _exact(store, measured.features)
+        near, sentences = _near(store, run, measured, set(exact), limits, executor)
+    matches = sorted([*exact.values(), *near], key=lambda m: m.new)
+    total = measured.features.num_rows
+    pictured = total - measured.features["pixel_hash"].null_count
+    return OverlapReport(str(run), total, total - pictured, tuple(matches), sentences)
+
+
+def measure_new(source: Source, executor: Executor, limits: Limits) -> Measured:
+    """Measure every file of a source in memory: features by sample, signatures by content."""
+    uris = {sample.id: sample.uri for batch in source.batches() for sample in batch}
+    jobs = [FileJob(name, "", reading_place(uri)) for name, uri in uris.items()]
+    chunks: Iterator[list[FileJob]] = (jobs[i : i + CHUNK] for i in range(0, len(jobs), CHUNK))
+    parts = [
+        failed_rows(chunk, out) if isinstance(out, Failure) else out
+        for chunk, out in executor.run(Measurer(limits), chunks)
+    ] or [failed_rows([], Failure("", ""))]
+    features = pa.concat_tables([part.features for part in parts])
+    where = [uris[name] for name in features["sample_id"].to_pylist()]  # a path may be no UTF-8
+    return Measured(
+        features.append_column("uri", pa.array(where, pa.string())),
+        pa.concat_tables([part.signatures for part in parts]),
+    )
+
+
+def _exact(store: Store, features: pa.Table) -> dict[str, Match]:
+    """Return, by new sample, the library's first sample of the same bytes, else pixels."""
+    fresh = features.select(["sample_id", "content_hash", "pixel_hash"])
+    library = store.query(
+        "SELECT id, split, label, content_hash, pixel_hash FROM images "
+        "WHERE pixel_hash IS NOT NULL ORDER BY id"
+    )
+    new = pl.DataFrame(fresh)
+    matches: dict[str, Match] = {}
+    for kind, key in (("pixels", "pixel_hash"), ("bytes", "content_hash")):
+        first = library.unique(key, keep="first", maintain_order=True)
+        hits = new.join(first, on=key, how="inner")
+        for name, twin, split, label in hits.select(
+            "sample_id", "id", "split", "label"
+        ).iter_rows():
+            matches[name] = Match(name, twin, split, label, kind, None, f"same {kind}")
+    return matches
+
+
+def _near(
+    store: Store,
+    run: Path,
+    measured: Measured,
+    done: set[str],
+    limits: Limits,
+    executor: Executor,
+) -> tuple[list[Match], tuple[str, ...]]:
+    """Return near-duplicates of the new images that are not in the library as they are."""
+    library = store.query(PICTURES)
+    table, stored = load_signatures(run, library["content_hash"].to_list())
+    library, table = library.filter(pl.Series(stored)), table[stored]
+    new, signatures = _new_pictures(measured, done)
+    searched = search_against(
+        signatures,
+        table,
+        [bytes.fromhex(h) for h in new["pixel_hash"]],
+        [bytes.fromhex(h) for h in library["pixel_hash"]],
+        new["phash"].to_numpy().astype(np.uint64),
+        library["phash"].to_numpy().astype(np.uint64),
+        float(store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")),
+        open_new=picture_opener(new["uri"], new["content_hash"], limits, executor),
+        open_library=picture_opener(library["uri"], library["content_hash"], limits, executor),
+    )
+    sentences = list(searched.completeness.sentences())
+    if not stored.all():
+        lost = int((~stored).sum())
+        sentences.append(f"{lost:,} pictures of the library have no stored signature: left out.")
+    return _matches(store, searched, new, library, signatures, table), tuple(sentences)
+
+
+def _new_pictures(measured: Measured, done: set[str]) -> tuple[pl.DataFrame, Signatures]:
+    """Return the new files still to be looked up, and their signatures, row by row."""
+    packed = pl.DataFrame(measured.signatures).unique("content_hash")
+    names = ["sample_id", "uri", "content_hash", "pixel_hash", "phash"]
+    frame = pl.DataFrame(measured.features.select(names))
+    new = frame.filter(
+        pl.col("pixel_hash").is_not_null() & ~pl.col("sample_id").is_in(list(done))
+    ).sort("sample_id")
+    new = new.join(packed, on="content_hash", how="left", maintain_order="left")
+    return new, np.frombuffer(b"".join(new["signature"]), SIGNATURE_DTYPE)
+
+
+def _matches(
+    store: Store,
+    searched: LibraryMatches,
+    new: pl.DataFrame,
+    library: pl.DataFrame,
+    fresh: Signatures,
+    table: Signatures,
+) -> list[Match]:
+    """Return the best library sample of each new image; words say what turns the new into it."""
+    by_hash = store.query(
+        "SELECT pixel_hash, min(id) AS id, arg_min(split, id) AS split, arg_min(label, id) AS label"
+        " FROM images WHERE pixel_hash IS NOT NULL GROUP BY pixel_hash"
+    )
+    first = {row[0]: row[1:] for row in by_hash.iter_rows()}
+    best: dict[int, Match] = {}
+    for row, (i, j) in enumerate(searched.pairs.pairs.tolist()):
+        if i not in best:  # best first for each new image
+            words = describe_pair(fresh[i], table[j], searched.pairs, row).words
+            name, split, label = first[library["pixel_hash"][j]]
+            score = round(float(searched.pairs.score[row]), 3)
+            best[i] = Match(new["sample_id"][i], name, split, label, "near", score, words)
+    return list(best.values())

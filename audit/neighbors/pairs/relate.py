@@ -1,0 +1,241 @@
+"""Relate: which pictures of a dataset show the same thing, once a scan, stored for all to read.
+
+Rows are distinct pictures (pixel hashes), not files: copies fall together before anything is
+compared, and a copied folder costs nothing. What the search finds goes into tables of the
+measurements database: `pairs`, `groups` and `relate_facts`; checks, export, show and subsets only
+read them. What took time to decide, full-resolution checks and rejected pairs, is kept in
+`rechecks` and `rejected_pairs` and carried over from the previous generation.
+
+Everything is ordered by pixel hash, so neither the order of the listing nor the number of workers
+shows in the result. Memory: about 4 kB a picture.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from audit.cluster.shared_place import SharedPlace
+from audit.machine.executors import Executor
+from audit.machine.sharing import RowTable
+from audit.neighbors.calibration import SCORE_DECIMALS
+from audit.neighbors.pair_cache import PairCache
+from audit.neighbors.pairs.signature_store import load_signatures
+from audit.neighbors.pairs.stored_pairs import RELATE_VERSION
+from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
+from audit.neighbors.shared_search import SearchTables, share_signatures
+from audit.neighbors.transformation import describe_pair
+from audit.picture.decode import Limits
+from audit.picture.preview import feature_pictures
+from audit.picture.signatures import SIGNATURE_DTYPE, Signatures
+from audit.run.store import Store, identifier
+from audit.sources.paths import reading_place
+
+TABLES = ("pairs", "groups", "rechecks", "rejected_pairs", "relate_facts")
+# The file that stands for a picture is the one with the smallest content hash, then id.
+PICTURES = """
+    SELECT pixel_hash, min_by(content_hash, (content_hash, id)) AS content_hash,
+        min_by(uri, (content_hash, id)) AS uri, min_by(phash, (content_hash, id)) AS phash
+    FROM images
+    WHERE pixel_hash IS NOT NULL AND phash IS NOT NULL AND status IN ('ok', 'damaged')
+    GROUP BY pixel_hash ORDER BY pixel_hash
+"""
+
+
+def relate_pictures(
+    store: Store,
+    run: Path,
+    limits: Limits,
+    executor: Executor,
+    *,
+    options: SearchOptions | None = None,
+    more_hashes: Sequence[str] = (),
+    known: PairCache | None = None,
+    place: SharedPlace | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Fill `pairs`, `groups` and `relate_facts` from the measured pictures of `store`.
+
+    `run` holds the signatures; `executor` opens files for full-resolution checks; `more_hashes`
+    are measured columns whose close pairs are candidates as well; `known` is what an earlier scan
+    decided (see `load_pair_cache`); with a `place` that the executor's workers see, the search is
+    spread over them (`audit.neighbors.shared_search`); `progress` gets (pictures done, all), by the
+    share of the work.
+    """
+    pictures = store.query(PICTURES)
+    progress(0, len(pictures))
+    store.give_back_memory()
+    with (
+        store.transaction(),
+        _signatures(run, pictures["content_hash"], place, executor) as (stored, held),
+    ):
+        missing = int((~stored).sum())
+        rows = pictures.filter(pl.Series(stored)) if missing else pictures
+        hashes = rows["pixel_hash"]
+        for name in TABLES:
+            store.execute(f"DELETE FROM {name}")
+        relation = find_near_duplicates(
+            held.signatures,
+            [bytes.fromhex(h) for h in hashes],
+            rows["phash"].to_numpy().astype(np.uint64),
+            descriptors=held.descriptors,
+            open_picture=picture_opener(rows["uri"], rows["content_hash"], limits, executor),
+            more_hashes=_more_hashes(store, rows, more_hashes),
+            options=options,
+            known=known,
+            share=held.share,
+            advance=lambda share: progress(int(share * len(pictures)), len(pictures)),
+        )
+        store.append(
+            "pairs", pair_rows(relation, held.signatures, hashes, rows["phash"].to_numpy())
+        )
+        store.append("groups", _group_rows(relation, hashes))
+        store.append("rechecks", _recheck_rows(relation))
+        rejected = pl.DataFrame({"pair": relation.cache.rejected_pairs})
+        store.append("rejected_pairs", rejected)
+        store.append("relate_facts", _facts(relation, len(pictures), missing))
+    progress(len(pictures), len(pictures))
+
+
+@contextmanager
+def _signatures(
+    run: Path, content_hashes: pl.Series, place: SharedPlace | None, executor: Executor
+) -> Iterator[tuple[npt.NDArray[np.bool_], SearchTables]]:
+    """Read the signatures, into memory or onto the place that the workers see; say which were
+    stored.
+    """
+    if place is None:
+        table, stored = load_signatures(run, content_hashes)
+        # where all are there, no copy of them is made
+        yield stored, SearchTables(table if stored.all() else table[stored])
+        return
+    place.remove()  # what an earlier scan that was killed left there
+    try:
+        with TemporaryFile(dir=run) as scratch:
+            # sorted on the disk: the parts of a run hold them in any order
+            n = len(content_hashes)
+            out: Signatures = np.memmap(scratch, SIGNATURE_DTYPE, "w+", shape=max(1, n))
+            table, stored = load_signatures(run, content_hashes, out[:n])
+            shared = share_signatures(place, executor, table, np.flatnonzero(stored))
+        yield stored, shared
+    finally:
+        place.remove()
+
+
+def _more_hashes(
+    store: Store, rows: pl.DataFrame, names: Sequence[str]
+) -> dict[str, npt.NDArray[np.uint64]]:
+    """Return further hashes by column, row by row of the pictures."""
+    if not names:
+        return {}
+    columns = ", ".join(f"any_value({identifier(name)}) AS {identifier(name)}" for name in names)
+    stored = store.query(f"SELECT pixel_hash, {columns} FROM features GROUP BY pixel_hash")
+    joined = rows.select("pixel_hash").join(stored, on="pixel_hash", how="left")
+    return {name: joined[name].fill_null(0).to_numpy().astype(np.uint64) for name in names}
+
+
+def picture_opener(
+    uris: Sequence[str] | pl.Series,
+    content_hashes: Sequence[str] | pl.Series,
+    limits: Limits,
+    executor: Executor,
+) -> Callable[[int], npt.NDArray[np.uint8] | None]:
+    """Return a function from row number to feature picture; None where the file is not that any
+    more.
+    """
+    open_one = feature_pictures(executor, limits)
+
+    @lru_cache(maxsize=64)
+    def open_picture(row: int) -> npt.NDArray[np.uint8] | None:
+        path = reading_place(uris[row])
+        if path is None:
+            return None
+        preview = open_one(path)
+        return preview.pixels if preview.content_hash == content_hashes[row] else None
+
+    return open_picture
+
+
+def pair_rows(
+    relation: Relation, table: RowTable, hashes: pl.Series, phashes: npt.NDArray[np.uint64]
+) -> pl.DataFrame:
+    """Return the rows of `pairs`, a < b; `hashes` are sorted, so rows and hashes order alike."""
+    verified = relation.pairs
+    first, second = verified.pairs[:, 0], verified.pairs[:, 1]
+    words = [
+        describe_pair(table[i], table[j], verified, row).words
+        for row, (i, j) in enumerate(verified.pairs.tolist())
+    ]
+    rows = pl.DataFrame(
+        {
+            "a": hashes.gather(first),
+            "b": hashes.gather(second),
+            "kind": pl.Series(["near"] * len(first), dtype=pl.String),
+            "score": verified.score.round(SCORE_DECIMALS),
+            "similarity": verified.similarity.round(SCORE_DECIMALS),
+            "distance": np.bitwise_count(phashes[first] ^ phashes[second]).astype(np.int32),
+            "overlap": verified.overlap.round(SCORE_DECIMALS),
+            "transformation": pl.Series(words, dtype=pl.String),
+            "verified_full_size": relation.verified_full_size,
+        }
+    )
+    return rows.sort("a", "b")
+
+
+def _group_rows(relation: Relation, hashes: pl.Series) -> pl.DataFrame:
+    rows = [
+        (
+            hashes[group.representative],
+            hashes[member],
+            position,
+            round(float(score), SCORE_DECIMALS),
+        )
+        for group in relation.grouping.groups
+        for position, (member, score) in enumerate(zip(group.members, group.scores, strict=True))
+    ]
+    schema = {
+        "representative": pl.String,
+        "pixel_hash": pl.String,
+        "position": pl.Int32,
+        "score": pl.Float64,
+    }
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _recheck_rows(relation: Relation) -> list[dict[str, str | bool | None]]:
+    return [
+        {"a": a.hex(), "b": b.hex(), "same": verdict > 0 if verdict else None}
+        for (a, b), verdict in sorted(relation.cache.rechecks.items())
+    ]
+
+
+def _facts(relation: Relation, pictures: int, missing: int) -> list[dict[str, str]]:
+    sentences = list(relation.completeness.sentences())
+    if missing:
+        sentences.append(
+            f"{missing:,} of {pictures:,} pictures were compared with nothing, because their "
+            "stored signatures are absent or damaged: scan into a new run directory."
+        )
+    calibration = relation.calibration
+    facts = {
+        "version": str(RELATE_VERSION),
+        "pictures": str(pictures),
+        "missing_signatures": str(missing),
+        "recall": json.dumps(dict(calibration.recall)),
+        "recall_copies": str(calibration.synthetic_copies),
+        "recall_age": str(calibration.recall_age),
+        "threshold": repr(float(calibration.threshold)),
+        "threshold_error": repr(float(calibration.uncertainty)),
+        "false_expected": repr(float(calibration.false_expected)),
+        "completeness": json.dumps(sentences, ensure_ascii=False),
+        "calibration": json.dumps(list(calibration.sentences()), ensure_ascii=False),
+    }
+    return [{"key": key, "value": value} for key, value in facts.items()]

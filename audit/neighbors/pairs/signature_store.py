@@ -1,0 +1,216 @@
+"""Signatures on disk: what near-duplicate search needs of a picture, without opening it again.
+
+A scan writes them as Parquet files under `RUN/signatures/`, some thousands to a file, each named
+by the hash of its content and never changed. Rows are (content hash, 1,233 bytes), so files belong
+to no generation: a picture that two generations share is stored once, and a re-check or a
+comparison with new images reads no pixels. They are kept out of DuckDB because a gigabyte of blobs
+would be copied with every generation.
+
+Written before the feature rows of the same files: a scan killed in between repeats some work and
+never lacks a signature. Reading 100,000 takes about 0.2 s.
+
+Every part is verified against the digest in its name. A part that is damaged is read by nobody, so
+its pictures count as having no signature, and the next scan reads them again. A repair moves such
+parts aside. 60,000 pictures take about 0.2 s.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import blake3
+import numpy as np
+import numpy.typing as npt
+
+from audit.errors import RunError
+from audit.picture.measure import VERSION_KEY, signature_schema
+from audit.picture.signatures import SIGNATURE_DTYPE, Signatures
+from audit.run import generations
+from audit.run.healing import ABSENT, DAMAGED, SCAN, SOUND, CheckedPart, set_aside
+from audit.run.reuse import PREVIOUS, UNSIGNED
+from audit.run.store import Store
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+FOLDER = "signatures"
+
+
+def write_signatures(run: Path, table: pa.Table) -> Path | None:
+    """Store the rows of `table` under `RUN/signatures/`; returns the file, None without rows.
+
+    Rows are sorted and equal content hashes kept once, so equal content gives an equal name.
+    """
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not table.num_rows:
+        return None
+    frame = pl.DataFrame(table).unique("content_hash", keep="first", maintain_order=True)
+    distinct = frame.sort("content_hash").to_arrow()
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        distinct.cast(signature_schema()), sink, compression="zstd", use_dictionary=False
+    )
+    content = sink.getvalue()
+    path = run / FOLDER / f"{_digest(content)}.parquet"
+    if not _is_whole(path):
+        _write(path, content)
+    return path
+
+
+def _digest(content: pa.Buffer | bytes) -> str:
+    return str(blake3.blake3(content).hexdigest()[:32])
+
+
+def _is_whole(path: Path) -> bool:
+    return path.is_file() and _digest(path.read_bytes()) == path.stem
+
+
+def list_parts(run: Path) -> list[tuple[Path, bool]]:
+    """Return the files of signatures, and whether each holds what its name says."""
+    return [(path, _is_whole(path)) for path in sorted((run / FOLDER).glob("*.parquet"))]
+
+
+def name_parts(run: Path) -> str:
+    """Return a name of all parts together: another where one was added or is gone."""
+    stems = sorted(path.stem for path in (run / FOLDER).glob("*.parquet"))
+    return _digest(" ".join(stems).encode())
+
+
+def stored_hashes(run: Path) -> pa.Table:
+    """Return the content hashes whose signature can be loaded, as the column `content_hash`.
+
+    All parts are read and compared with their digests: 1,000,000 pictures take about a second.
+    """
+    import pyarrow as pa
+
+    schema = pa.schema([("content_hash", pa.string())])
+    tables = [_read(path, ["content_hash"]) for path in sorted((run / FOLDER).glob("*.parquet"))]
+    found = [t.select(["content_hash"]).cast(schema) for t in tables if t is not None]
+    # not `schema.empty_table`, nor arrays made of values: both import pandas, where it is installed
+    return pa.concat_tables(found) if found else pa.Table.from_batches([], schema)
+
+
+def _write(path: Path, content: pa.Buffer) -> None:
+    path.parent.mkdir(exist_ok=True)
+    fresh = path.with_suffix(".new")
+    with fresh.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)
+
+
+def load_signatures(
+    run: Path, content_hashes: Sequence[str] | pl.Series, out: Signatures | None = None
+) -> tuple[Signatures, npt.NDArray[np.bool_]]:
+    """Return the signatures (n,) of these content hashes, distinct, and which of them were found.
+
+    Rows that were not found are zero. Damaged files and those of another version count as absent.
+    `out` (n,), zeros, is filled where it is given: it may lie in a file.
+    """
+    import polars as pl
+
+    wanted = pl.DataFrame({"content_hash": pl.Series(content_hashes, dtype=pl.String)})
+    wanted = wanted.with_row_index("place")
+    out = np.zeros(len(content_hashes), SIGNATURE_DTYPE) if out is None else out
+    found = np.zeros(len(content_hashes), np.bool_)
+    for path in sorted((run / FOLDER).glob("*.parquet")):
+        place, rows = _hits(path, wanted)
+        out[place] = rows
+        found[place] = True
+        if found.all():
+            break
+    return out, found
+
+
+def _hits(path: Path, wanted: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Signatures]:
+    """Return places of the `wanted` and their signatures, as far as this file holds them."""
+    import polars as pl
+
+    table = _read(path)
+    if table is None:
+        return np.zeros(0, np.int64), np.zeros(0, SIGNATURE_DTYPE)
+    held = pl.DataFrame(table).join(wanted, on="content_hash")
+    packed = b"".join(held["signature"].to_list())
+    return held["place"].to_numpy().astype(np.int64), np.frombuffer(packed, SIGNATURE_DTYPE)
+
+
+def _read(path: Path, columns: list[str] | None = None) -> pa.Table | None:
+    """Return the rows of a part; None where it is damaged or of another version."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        content = path.read_bytes()
+        # pages have no checksums: a flipped byte would be another signature
+        if _digest(content) != path.stem:
+            return None
+        with pq.ParquetFile(pa.BufferReader(content)) as file:
+            stored = file.schema_arrow.metadata or {}
+            if stored.get(VERSION_KEY) != signature_schema().metadata[VERSION_KEY]:
+                return None
+            return file.read(columns=columns, use_threads=False)
+    except (pa.ArrowInvalid, OSError):
+        return None
+
+
+# ---- verification ----
+
+
+PUBLISHED_WITH = "signature_parts"
+"""The fact of a run that names the parts of signatures its generation was published with."""
+
+
+def signed_pictures(store: Store, run: Path) -> pa.Table | None:
+    """Return the pictures whose signature is stored, as the column `content_hash`.
+
+    None where they are all those of the generation that is attached as `previous`: the parts are
+    those of when it was published, and whole. `store` is that of a scan that has just listed its
+    source.
+    """
+    if PREVIOUS not in store.attached or store.scalar("SELECT count(*) FROM features"):
+        return stored_hashes(run)  # an unfinished scan may have signed others
+    published = store.scalar("SELECT value FROM previous.meta WHERE key = ?", [PUBLISHED_WITH])
+    if published == name_parts(run) and all(whole for _, whole in list_parts(run)):
+        return None
+    return stored_hashes(run)
+
+
+def check_signatures(run: Path) -> CheckedPart:
+    """Return the state of the signatures, and how many pictures have none."""
+    parts = list_parts(run)
+    damaged = [path for path, whole in parts if not whole]
+    lacking = _count_lacking(run)
+    if not damaged and not lacking:
+        detail = f"{len(parts):,} part{'s' * (len(parts) != 1)}" if parts else "none"
+        return CheckedPart(FOLDER, SOUND if parts else ABSENT, detail)
+    said = [f"{len(damaged):,} of {len(parts):,} parts changed since"] * bool(damaged)
+    said += [f"{lacking:,} pictures have none"] * bool(lacking)
+    return CheckedPart(FOLDER, DAMAGED, "; ".join(said), "nothing", f"{SCAN} reads them again")
+
+
+def _count_lacking(run: Path) -> int:
+    """Return how many measured pictures of the current generation have no signature stored."""
+    try:
+        with generations.open_run(run) as store:
+            store.execute("SET search_path = 'memory.main,measurements.main,judged.main'")
+            store.create_from("signed", stored_hashes(run))
+            return int(store.scalar(f"SELECT count(*) FROM features f WHERE {UNSIGNED}"))
+    except RunError:  # a damaged generation is a part of its own
+        return 0
+
+
+def repair_signatures(run: Path) -> list[str]:
+    """Move damaged parts aside; returns what was done. The caller holds the run."""
+    damaged = [path for path, whole in list_parts(run) if not whole]
+    if not damaged:
+        return []
+    aside = set_aside(run, *damaged)
+    return [f"{len(damaged):,} parts of {FOLDER} moved to {aside.name}/"]

@@ -1,0 +1,378 @@
+"""The report for programs: JSON of schema `audit-report/1`, SARIF 2.1.0 and JUnit XML.
+
+Each is yielded in pieces, so that a million findings pass through a few megabytes of memory.
+
+- JSON is the contract that other programs rely on. `docs/report.md` describes every field; a field
+  is added, never renamed, within a schema version.
+- SARIF is read by code hosts and editors: a rule a check, a result a finding. The first sample of a
+  finding is its location, the others are related locations (at most 100, the property `n_samples`
+  has the count). A location is the uri of the file, percent-encoded and relative to its root where
+  it lies below one; the sample's id, which need not be a path, stands beside it as a logical
+  location. A finding about the whole dataset points at the root folder, because most readers refuse
+  a result without a location. Source: OASIS, SARIF Version 2.1.0.
+- JUnit is shown by every CI server: a test case a check, one an expectation. A check fails with its
+  errors, whose worst examples it names; warnings and notes are its output. A check or reader that
+  broke is an error, and one that did not run is skipped. An expectation that is not met fails, and
+  so does one that cannot be told. The elements and attributes are those that Jenkins, GitLab and
+  Ant's tasks all read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import zip_longest
+from typing import Any
+from urllib.parse import quote, quote_from_bytes
+from xml.etree import ElementTree
+
+from audit.records import FailedPart, Severity, finite
+from audit.report.collect import stream_findings
+from audit.report.contents import (
+    LOCATED,
+    SCHEMA,
+    CheckSummary,
+    ExpectationOutcome,
+    FirstThing,
+    Fold,
+    Report,
+    ReportedFinding,
+)
+from audit.report.wording import ICONS, counted, fold_line, list_command, named_ids, severity_counts
+from audit.sources.manifest_rows import FORMATS
+from audit.sources.paths import path_of
+from preflight.terminal import visible
+
+# Made once: `json.dumps` makes one for each call that is not plain.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+# Of each fold, findings that are told whole. Those of 60,000 files would take 30 MB, nearly all of
+# it one sentence and the same figures again and again; without these they take 10.
+TOLD_WHOLE = 1000
+
+
+def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> Iterator[str]:
+    """Yield the pieces of the JSON document, a line a finding; `found`: default, all of the run."""
+    head = {
+        "schema": SCHEMA,
+        "run": report.run,
+        "dataset": dataset_facts(report),
+        "boxes": None if report.boxes is None else asdict(report.boxes),
+        "summary": report.summary,
+        "do_first": [_first_thing(report, thing) for thing in report.first],
+        "costs": [asdict(cost) for cost in report.costs],
+        "waived": len(report.waived),
+        "failed_checks": [_failed_part(part) for part in report.failed_checks],
+        "failed_readers": [_failed_part(part) for part in report.failed_readers],
+        "folds": [_fold_facts(check, fold) for check in report.checks for fold in check.folds],
+    }
+    yield dumped(head)[:-1] + ',"findings":['
+    told: Counter[str] = Counter()
+    for number, one in enumerate(stream_findings(report) if found is None else found):
+        told[one.fold] += 1
+        whole = not one.fold or told[one.fold] <= TOLD_WHOLE
+        facts = finding_facts(one) if whole else _short_facts(one)
+        yield (",\n" if number else "\n") + dumped(facts)
+    tail = {"completeness": list(report.completeness), "timing": _timing(report)}
+    yield "\n]," + dumped(tail)[1:] + "\n"
+
+
+def dumped(value: Any) -> str:
+    """Return strict JSON: NaN and infinities, which JSON lacks, become null."""
+    try:
+        return _ENCODER.encode(value)
+    except ValueError:
+        return _ENCODER.encode(finite(value))
+
+
+def finding_facts(finding: ReportedFinding) -> dict[str, Any]:
+    """Return a finding as the contract has it."""
+    names = ("code", "name", "severity", "sample_ids", "message", "evidence", "action")
+    some = (name for name in ("fold", "same_as") if getattr(finding, name))
+    return {name: getattr(finding, name) for name in (*names, "fingerprint", *some)}
+
+
+def _short_facts(finding: ReportedFinding) -> dict[str, Any]:
+    """Return a finding of a large fold: every field, but no sentence and no figures."""
+    return finding_facts(finding) | {"message": "", "evidence": {}}
+
+
+def _fold_facts(check: CheckSummary, fold: Fold) -> dict[str, Any]:
+    return {
+        "fold": fold.name,
+        "code": check.code,
+        "severity": fold.severity,
+        "splits": list(fold.splits),
+        "n_findings": fold.n_findings,
+        "n_files": fold.n_files,
+        "n_split_files": fold.n_of,
+        "n_short": max(fold.n_findings - TOLD_WHOLE, 0),
+    }
+
+
+def _first_thing(report: Report, thing: FirstThing) -> dict[str, Any]:
+    facts = asdict(thing) | {"points": round(thing.points, 3)}
+    return facts | {"command": list_command(report, ",".join(thing.codes))}
+
+
+def _failed_part(part: FailedPart) -> dict[str, str]:
+    return {"code": part.code, "name": part.name, "error": part.error, "place": part.place}
+
+
+def dataset_facts(report: Report) -> dict[str, Any]:
+    """Return the dataset's counts; a file without split or class is counted under ""."""
+    data = report.dataset
+    return {
+        "name": data.name,
+        "roots": dict(data.roots),
+        "layout": asdict(data.layout),
+        "n_samples": data.n_samples,
+        "n_bytes": data.n_bytes,
+        "split": {split or "": n for split, n in data.by_split().items()},
+        "class": {label or "": n for label, n in data.by_class().items()},
+        "split_class": [asdict(count) for count in data.classes],
+        "format": dict(data.formats),
+        "status": dict(data.status),
+        "sizes": [asdict(spread) for spread in data.sizes],
+        "skipped": [asdict(skipped) for skipped in data.skipped],
+        "notes": list(data.notes),
+        "n_notes": data.n_notes,
+    }
+
+
+def _timing(report: Report) -> dict[str, Any]:
+    # A time means nothing without the machine and the program that it was taken with.
+    return {
+        "created": report.created, "tool": report.tool, "machine": report.machine, **report.timing
+    }  # fmt: skip
+
+
+# ---- SARIF ----
+
+
+LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
+_STRAY = re.compile(r"%(?![0-9A-Fa-f]{2})")  # a per cent sign that encodes nothing
+
+
+def to_sarif(report: Report, found: Iterable[ReportedFinding] | None = None) -> Iterator[str]:
+    """Yield the pieces of the SARIF log, a line a result; `found`: default, all of the run."""
+    rules = sorted(report.checks, key=lambda check: check.code)
+    places = {check.code: index for index, check in enumerate(rules)}
+    bases = _bases(report.dataset.roots)
+    head = {
+        # First, so that the head of the file says whose it is.
+        "properties": {"schema": SCHEMA, "completeness": list(report.completeness)},
+        "tool": {"driver": _driver(report, rules)},
+        "originalUriBaseIds": {
+            base: {"uri": f"{_file_uri(folder)}/"} for folder, base in bases.items()
+        },
+        "columnKind": "unicodeCodePoints",
+        "invocations": [_invocation(report)],
+    }
+    opening = dumped({"$schema": SCHEMA_URI, "version": "2.1.0"})[:-1]
+    yield f'{opening}, "runs": [{dumped(head)[:-1]}, "results": ['
+    for number, one in enumerate(stream_findings(report) if found is None else found):
+        result = _result(one, places, bases)
+        yield (",\n" if number else "\n") + dumped(result)
+    yield "\n]}]}\n"
+
+
+def _invocation(report: Report) -> dict[str, Any]:
+    """Return whether the audit is complete; each part that failed is a notification."""
+    notes = [{"level": "error", "message": {"text": part.sentence()}} for part in report.failed]
+    return {"executionSuccessful": not notes, "toolExecutionNotifications": notes}
+
+
+def _driver(report: Report, rules: Iterable[CheckSummary]) -> dict[str, Any]:
+    name, _, version = report.tool.partition(" ")
+    found = {"name": name, "rules": [_rule(check) for check in rules]}
+    return found | ({"version": version} if version else {})
+
+
+def _rule(check: CheckSummary) -> dict[str, Any]:
+    worst = check.counts.worst or Severity.WARNING
+    rule: dict[str, Any] = {
+        "id": check.code,
+        "name": check.name,
+        "shortDescription": {"text": check.name.replace("-", " ")},
+        "defaultConfiguration": {"level": LEVELS[worst]},
+    }
+    if check.page:
+        rule["help"] = {"text": check.page, "markdown": check.page}
+    return rule
+
+
+def _result(
+    found: ReportedFinding, places: Mapping[str, int], bases: Mapping[str, str]
+) -> dict[str, Any]:
+    files = zip_longest(found.sample_ids[:LOCATED], found.uris[:LOCATED], fillvalue="")
+    located = [_location(sample, uri, bases) for sample, uri in files]
+    # Code hosts match results between runs by these fingerprints, not by line numbers.
+    result: dict[str, Any] = {
+        "ruleId": found.code,
+        "level": LEVELS[found.severity],
+        "message": {"text": found.message},
+        "locations": located[:1] or [_root_location(bases)],
+        "partialFingerprints": {"auditFinding/v1": found.fingerprint},
+        "properties": {
+            "action": found.action,
+            "evidence": found.evidence,
+            "n_samples": found.n_samples,
+        },
+    }
+    if found.code in places:
+        result["ruleIndex"] = places[found.code]
+    if located[1:]:
+        result["relatedLocations"] = located[1:]
+    return result
+
+
+def _location(sample: str, uri: str, bases: Mapping[str, str]) -> dict[str, Any]:
+    found = _physical(_artifact(uri, bases)) if uri else _root_location(bases)
+    return {**found, "logicalLocations": [{"fullyQualifiedName": sample}]}
+
+
+def _artifact(uri: str, bases: Mapping[str, str]) -> dict[str, str]:
+    path = path_of(uri)
+    if path is None:
+        return {"uri": _STRAY.sub("%25", quote(uri, safe="%/:?#[]@!$&'()*+,;=~"))}
+    inside = [folder for folder in bases if path.startswith(folder.rstrip("/") + "/")]
+    if not inside:
+        return {"uri": _file_uri(path)}
+    folder = max(inside, key=len)
+    relative = path[len(folder.rstrip("/")) + 1 :]
+    # Quoted with its colons: one in the first part of a relative reference reads as a scheme.
+    return {"uri": quote_from_bytes(os.fsencode(relative)), "uriBaseId": bases[folder]}
+
+
+def _root_location(bases: Mapping[str, str]) -> dict[str, Any]:
+    return _physical({"uri": "./", "uriBaseId": next(iter(bases.values()), "ROOT")})
+
+
+def _physical(artifact: dict[str, str]) -> dict[str, Any]:
+    return {"physicalLocation": {"artifactLocation": artifact}}
+
+
+def _bases(roots: Mapping[str, str]) -> dict[str, str]:
+    """Return {folder: the name of its base}: ROOT, or ROOT_ and the source, each only once."""
+    bases: dict[str, str] = {}
+    for source, root in roots.items():
+        plain = "ROOT_" + re.sub(r"[^A-Za-z0-9]", "_", source).upper() if source else "ROOT"
+        name, number = plain, 2
+        while name in bases.values():
+            name, number = f"{plain}_{number}", number + 1
+        bases.setdefault(_folder(path_of(root) or root), name)
+    return bases
+
+
+def _folder(root: str) -> str:
+    """Return where a root's files lie: that of a manifest is its folder."""
+    is_table = root.rpartition(".")[2].lower() in FORMATS and not os.path.isdir(root)
+    return os.path.dirname(root) if is_table else root
+
+
+def _file_uri(path: str) -> str:
+    return "file://" + quote_from_bytes(os.fsencode(os.path.abspath(path))).rstrip("/")
+
+
+# ---- JUnit ----
+
+
+# Characters that XML 1.0 cannot hold, not even escaped.
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def to_junit(report: Report) -> Iterator[str]:
+    """Yield the document; expectations are in it where `report.expected` has them."""
+    root = ElementTree.Element(
+        "testsuites", name=_plain(f"audit of {visible(report.dataset.name)}")
+    )
+    suites = [_checks_suite(report)]
+    if report.expected:
+        suites.append(_expectations_suite(report.expected))
+    for suite in suites:
+        _count(suite)
+        root.append(suite)
+    for name in ("tests", "failures", "errors"):
+        root.set(name, str(sum(int(suite.get(name, 0)) for suite in suites)))
+    ElementTree.indent(root)
+    yield f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {SCHEMA} -->\n'
+    yield ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _checks_suite(report: Report) -> ElementTree.Element:
+    suite = ElementTree.Element("testsuite", name="checks", timestamp=report.created)
+    for check in sorted(report.checks, key=lambda c: c.code):
+        suite.append(_check_case(report, check))
+    for part in report.failed:
+        case = _case("checks", f"{part.code} {part.name}".strip())
+        _say(case, "error", part.error, part.sentence())
+        suite.append(case)
+    for name in report.not_run:
+        case = _case("checks", name)
+        _say(case, "skipped", "did not run", "")
+        suite.append(case)
+    return suite
+
+
+def _check_case(report: Report, check: CheckSummary) -> ElementTree.Element:
+    case = _case("checks", f"{check.code} {check.name}")
+    case.set("time", f"{check.seconds:.3f}")
+    said = "\n".join([*_finding_lines(report, check), check.completeness])
+    if check.counts.error:
+        where = f" in {counted(check.n_files, 'file')}" if check.n_files else ""
+        _say(case, "failure", f"{severity_counts(check.counts)}{where}", said)
+    elif said.strip():
+        _say(case, "system-out", None, said)
+    return case
+
+
+def _finding_lines(report: Report, check: CheckSummary) -> Iterator[str]:
+    """Yield the worst findings as lines, and how many more there are."""
+    for fold in check.folds:
+        yield f"{ICONS[fold.severity]} {fold_line(fold)}"
+    for example in check.worst:
+        found = example.finding
+        yield f"{ICONS[found.severity]} {named_ids(found.sample_ids, found.n_samples)}: " + visible(
+            found.message
+        )
+    if check.counts.total and (check.folds or check.n_single > len(check.worst)):
+        yield f"all of them: {list_command(report, check.code)}"
+
+
+def _expectations_suite(outcomes: Sequence[ExpectationOutcome]) -> ElementTree.Element:
+    suite = ElementTree.Element("testsuite", name="expectations")
+    for one in outcomes:
+        case = _case("expectations", one.name)
+        if one.met is not True:
+            kind = "cannot tell" if one.met is None else "not met"
+            _say(case, "failure", f"{kind}: {one.message}", "")
+        else:
+            _say(case, "system-out", None, one.message)
+        suite.append(case)
+    return suite
+
+
+def _count(suite: ElementTree.Element) -> None:
+    suite.set("tests", str(len(suite)))
+    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(name, str(len(suite.findall(f"testcase/{tag}"))))
+
+
+def _case(suite: str, name: str) -> ElementTree.Element:
+    return ElementTree.Element("testcase", classname=f"audit.{suite}", name=_plain(name))
+
+
+def _say(case: ElementTree.Element, tag: str, message: str | None, text: str) -> None:
+    part = ElementTree.SubElement(case, tag)
+    if message is not None:
+        part.set("message", _plain(message))
+    part.text = _plain(text)
+
+
+def _plain(text: str) -> str:
+    """Return text with what XML cannot hold as escapes."""
+    return _NO_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -1,0 +1,164 @@
+"""The end of a scan on one screen: how the data were read, what to do first, where the rest is.
+
+At most 30 lines of 100 columns, whatever was scanned. Everything else is `audit report RUN`.
+"""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterator
+from itertools import islice, takewhile
+
+from rich.console import Group
+from rich.text import Text
+
+from audit.records import Severity
+from audit.report.collect import stream_findings, total_counts
+from audit.report.contents import FirstThing, Report
+from audit.report.text import STYLES, heading, rendered
+from audit.report.wording import ICONS, counted, headline, list_command, named_ids, severity_counts
+from preflight.terminal import visible
+
+LINES = 2  # of a sentence that says what to do first
+FEW = 10  # pictures of a class: with fewer, what is told from a class cannot be told
+ERRORS = 200  # lines of errors where nobody looks at a terminal
+_KNOWN = {"manifest": "rows of a manifest", "flat": "one folder"}
+
+
+def to_screen(report: Report, width: int = 100, color: bool = False, ends: str = "") -> str:
+    """Return what a scan prints last; `ends`: why the exit code is not 0, a sentence."""
+    worst = Severity.ERROR if report.failed else report.counts.worst
+    style = "bold green" if worst is None else STYLES[worst]
+    lines = [_source(report), Text("\n" + visible(headline(report)), style=style)]
+    if report.first:
+        lines.append(heading("Do these first"))
+        for number, thing in enumerate(report.first, 1):
+            lines += _thing(report, thing, number, width)
+    lines.append(Text(""))
+    lines += [_hanging(label, said, width) for label, said in _rest(report, ends) if said]
+    lines += [heading("Next"), *_next(report)]
+    return rendered(Group(*lines), width, color)
+
+
+def error_lines(report: Report) -> Iterator[str]:
+    """Yield the errors, a line each, `ERRORS` at most: for a log, which nobody can ask again."""
+    errors = takewhile(lambda found: found.severity is Severity.ERROR, stream_findings(report))
+    for found in islice((found for found in errors if not found.same_as), ERRORS):
+        who = named_ids(found.sample_ids, found.n_samples)
+        yield f"{ICONS[found.severity]} {found.code} {who}: {visible(found.message)}\n"
+    if (more := report.counts.error - ERRORS) > 0:
+        run = shlex.quote(report.run)
+        yield f"and {more:,} more errors: audit report {run} -o report.json\n"
+
+
+def not_examined(report: Report) -> list[str]:
+    """Return what could not be examined, with what would make it possible; [] where all was."""
+    data, said = report.dataset, []
+    if report.failed:
+        said.append(f"what {counted(len(report.failed), 'check')} would say (they failed)")
+    if not set(data.by_split()) - {None}:
+        said.append("leaks and drift between splits (no splits: name folders train, val, test)")
+    sizes = [n for label, n in data.by_class().items() if label is not None]
+    if not sizes:
+        said.append("labels and classes (no labels: a folder or a manifest column for each class)")
+    elif small := sum(0 < n < FEW for n in sizes):
+        said.append(
+            f"outliers and shortcuts of {counted(small, 'class')} (fewer than {FEW} pictures each)"
+        )
+    lost = sum(data.status.values()) - data.status.get("ok", 0) - data.status.get("damaged", 0)
+    if lost:
+        said.append(f"the pictures of {counted(lost, 'file')} (unreadable)")
+    if report.boxes is not None and report.boxes.boxes and not _ran_with_predictions(report):
+        said.append("missing and misplaced objects (no predictions: --predictions FILE)")
+    if report.not_run:
+        said.append(f"{counted(len(report.not_run), 'check')} (left out by --checks)")
+    return said
+
+
+def _ran_with_predictions(report: Report) -> bool:
+    return any(c.code == "BOX027" and not c.completeness.startswith("0 ") for c in report.checks)
+
+
+# ---- parts ----
+
+
+def _source(report: Report) -> Text:
+    data = report.dataset
+    splits, classes = data.by_split(), set(data.by_class()) - {None}
+    layout = _KNOWN.get(data.layout.name, data.layout.name)
+    facts = [f"{counted(data.n_samples, 'file')} read as {layout}"]
+    if classes:
+        facts.append(f"{counted(len(classes), 'class')} of pictures")
+    if set(splits) - {None}:
+        facts.append(", ".join(f"{visible(s or '(no split)')} {n:,}" for s, n in splits.items()))
+    if report.boxes is not None and report.boxes.boxes:
+        facts.append(
+            f"{counted(report.boxes.boxes, 'box')} in {data.layout.annotations or 'files'}"
+        )
+    left = sum(one.count for one in data.skipped)
+    if left:
+        reasons = dict.fromkeys(visible(one.reason) for one in data.skipped)
+        facts.append(f"{counted(left, 'other file')} left out ({', '.join(reasons)})")
+    return Text(visible(data.name), style="bold").append(": " + " · ".join(facts), style="not bold")
+
+
+def _thing(report: Report, thing: FirstThing, number: int, width: int) -> Iterator[Text]:
+    icon = Text(f" {number} {ICONS[thing.severity]} ", style=STYLES[thing.severity])
+    command = visible(list_command(report, ",".join(thing.codes)))
+    # a command stays whole, so that it can be run: a long one takes the room of the sentence
+    most = max(1, LINES - len(command) // (width - 5))
+    for row, line in enumerate(_shortened(visible(thing.message), width - 5, most)):
+        yield (icon if row == 0 else Text("     ")).append(line, style="not bold default")
+    names = thing.example_text
+    room = width - 5 - len(command) - 2
+    if len(names) > room:
+        names = names[: max(room - 1, 0)] + "…" if room > 12 else ""
+    yield Text("     ").append(f"{names}  " if names else "", style="bold").append(command, "dim")
+
+
+def _shortened(text: str, width: int, most: int) -> list[str]:
+    return textwrap.wrap(text, width, max_lines=most, placeholder=" …", break_on_hyphens=False)
+
+
+def _hanging(label: str, said: str, width: int) -> Text:
+    lines = textwrap.wrap(
+        visible(said), width, initial_indent=f"{label} ", subsequent_indent="  ", max_lines=3,
+        placeholder=" …", break_on_hyphens=False,
+    )  # fmt: skip
+    return Text("\n".join(lines))
+
+
+def _rest(report: Report, ends: str) -> Iterator[tuple[str, str]]:
+    run = shlex.quote(report.run)
+    shown = {code for thing in report.first for code in thing.codes}
+    rest = [check for check in report.checks if check.code not in shown and check.counts.total]
+    if rest:
+        codes = ", ".join(f"{c.code} {c.counts.total - c.repeats.total:,}" for c in rest[:5])
+        more = f", and {counted(len(rest) - 5, 'check')} more" if len(rest) > 5 else ""
+        yield (
+            "The rest:",
+            f"{severity_counts(total_counts(rest))} ({codes}{more}): audit report {run}",
+        )
+    elif not report.counts.total:
+        yield "Examined:", f"{counted(len(report.checks), 'check')}: audit report {run}"
+    yield "Not examined:", "; ".join(not_examined(report))
+    yield "Exit code 1:", ends
+
+
+def _next(report: Report) -> Iterator[Text]:
+    run = shlex.quote(report.run)
+    example = next((thing.example[0] for thing in report.first if thing.example), None)
+    commands = [(f"audit app {run}", "look at the pictures, decide, export")]
+    if example is not None:
+        commands.insert(0, (f"audit show {run} {shlex.quote(example)}", "all that is known of it"))
+    elif report.failed:
+        commands.insert(0, (f"audit report {run} --trace", "the tracebacks of what failed"))
+    else:
+        page = f"audit report {run} -o report.html"
+        commands.insert(0, (page, "everything that was examined, as a page"))
+    longest = max(len(command) for command, _ in commands)
+    for command, gives in commands:
+        yield Text(f"  {visible(command):<{longest}}", style="bold").append(
+            f"  {gives}", "not bold dim"
+        )

@@ -1,0 +1,1 @@
+"""From a source to a published run: listing, measuring, relating, judging, verifying."""

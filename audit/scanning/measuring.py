@@ -1,0 +1,342 @@
+"""Listing and measuring: what a source holds becomes rows, and what is new in it is decoded.
+
+Used by `audit.scanning.scanning` alone. What waits to be stored is at most `APPEND_S` old, so that
+a scan that is killed loses little.
+
+A file counts as unchanged by its size and times. Two questions need its bytes, but no decoder: is
+a new file one that was moved, and (`audit scan --verify`) is an unchanged one really what it was?
+Both hash files in the worker processes and compare with the stored content hash.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from audit.checking.config import Config
+from audit.errors import MachineError
+from audit.machine.executors import (
+    Executor,
+    Failure,
+    Processes,
+    Serial,
+    usable_memory,
+)
+from audit.machine.workers import FORKS
+from audit.neighbors.pairs.signature_store import write_signatures
+from audit.picture.decode import Limits
+from audit.picture.magic import extension_of
+from audit.picture.measure import FileJob, Hasher, Measured, Measurer, failed_rows
+from audit.run.reuse import SAME_FILE, TRANSIENT, UNCHANGED, store_samples
+from audit.run.store import Store, identifier
+from audit.run.tables import SAMPLES
+from audit.sources import Source
+from audit.sources.paths import is_inside_process, reading_place
+from audit.sources.readings import SampleRows
+from preflight.cores import usable_cores
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from audit.cluster.shared_place import SharedPlace
+
+CHUNK_FILES = 64
+CHUNK_BYTES = 32 << 20
+PARTS, PART_CHUNKS = 256, 8
+"""A part on a shared place is two files there: of large datasets it holds so many chunks."""
+FILE_S, BYTE_S = 1.5e-3, 25e-9
+"""What a file takes to open and measure, and a byte of it to decode, s: sets of photographs and of
+small pictures are within a quarter of that."""
+WORKER_S = 0.5 if FORKS else 1.0
+"""Work that pays for one more worker process, s: a fork costs 0.15 CPU s, a start 0.6."""
+LEAST_MEMORY = 128 << 20  # bytes that decoding one file may take, on the smallest machine
+APPEND_ROWS = 2048
+APPEND_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where the work is: `phase` is list, verify, measure, prepare, relate, embed or judge; counts
+    are files, pictures, or checks.
+    """
+
+    phase: str
+    done: int
+    total: int
+    errors: int = 0
+
+
+PHASE_WORDS = {
+    "take": "taking pictures from the dataset",
+    "list": "listing files",
+    "verify": "comparing contents with what was read",
+    "measure": "reading images",
+    "prepare": "compiling the search, once after an installation",
+    "relate": "comparing pictures",
+    "open": "opening pictures",
+    "embed": "asking the model for vectors",
+    "judge": "running checks",
+    "apply": "making files",
+}
+
+ProgressCallback = Callable[[Progress], None]
+
+
+def ignore_progress(_: Progress) -> None:
+    """Ignore progress."""
+
+
+def list_source(
+    store: Store, source: Source, progress: ProgressCallback, *, compared: bool = False
+) -> int:
+    """Store what a source lists and says of itself; return how many files.
+
+    `compared` with the generation attached as `previous`: equal samples are not stored again.
+    """
+
+    def listed() -> Iterator[pl.DataFrame]:
+        total = 0
+        for rows in source.rows():
+            yield sample_frame(rows)
+            total += len(rows)
+            progress(Progress("list", total, 0))
+
+    total = store_samples(store, listed(), compared=compared)
+    store.append("skipped_files", [asdict(s) for s in source.skipped])
+    store.append("declared_classes", [{"split": s, "label": c} for s, c in source.declared_classes])
+    notes = [{"kind": k, "sample_id": i, "message": m} for k, i, m in source.notes]
+    store.append("source_notes", notes)
+    store.append("failed_readers", [asdict(part) for part in source.failed])
+    store.execute("DROP TABLE IF EXISTS metadata")
+    if source.metadata is not None:
+        store.create_from("metadata", source.metadata)
+    return total
+
+
+def sample_frame(rows: SampleRows) -> pl.DataFrame:
+    """Return samples as rows of the table `samples`."""
+    import polars as pl
+
+    kinds = {"VARCHAR": pl.String, "BIGINT": pl.Int64}
+    schema = {column.name: kinds[column.type] for column in SAMPLES}
+    return pl.DataFrame(rows.columns(), schema=schema, orient="col")
+
+
+class WaitingRows:
+    """Feature rows and signatures that wait to be stored: what waits is lost by a kill."""
+
+    def __init__(self, store: Store, run: Path) -> None:
+        self.store, self.run = store, run
+        self.waiting: list[Measured] = []
+        self.flushed = time.monotonic()
+
+    def add(self, measured: Measured) -> None:
+        """Keep one chunk; store what waits when that is worth an append."""
+        self.waiting.append(measured)
+        # One append costs as much as measuring ten files.
+        late = time.monotonic() - self.flushed > APPEND_S
+        if late or sum(m.features.num_rows for m in self.waiting) >= APPEND_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Store signatures first: a feature row says that its file is done."""
+        import pyarrow as pa
+
+        if self.waiting:
+            write_signatures(self.run, pa.concat_tables([m.signatures for m in self.waiting]))
+            self.store.append("features", pa.concat_tables([m.features for m in self.waiting]))
+        self.waiting, self.flushed = [], time.monotonic()
+
+
+def measure_pending(
+    rows: WaitingRows,
+    executor: Executor,
+    measurer: Measurer,
+    progress: ProgressCallback,
+    *,
+    done: int,
+    total: int,
+    place: SharedPlace | None = None,
+) -> None:
+    """Measure the files of the table `pending`; `done` of `total` were measured before.
+
+    With a `place` that all workers see, they write their rows there, in parts.
+    """
+    errors = 0
+    progress(Progress("measure", done, total))
+    pending = rows.store.pages("SELECT id, file_key, uri, n_bytes FROM pending ORDER BY rowid")
+    files = CHUNK_FILES
+    if place is not None:
+        files = min(max(files, (total - done) // PARTS), CHUNK_FILES * PART_CHUNKS)
+    try:
+        for jobs, measured in _answers(executor, measurer, cut_chunks(pending, files), place):
+            rows.add(measured)
+            done += len(jobs)
+            errors += sum(status != "ok" for status in measured.features["status"].to_pylist())
+            progress(Progress("measure", done, total, errors))
+    finally:
+        rows.flush()
+
+
+Jobs = Sequence[FileJob]
+
+
+def _answers(
+    executor: Executor, measurer: Measurer, chunks: Iterable[Jobs], place: SharedPlace | None
+) -> Iterator[tuple[Jobs, Measured]]:
+    work: Any = measurer
+    if place is not None:
+        from audit.cluster.measured_parts import PartWriter, Refusal, read_part
+
+        work = PartWriter(measurer, place)
+    for jobs, outcome in executor.run(work, chunks):
+        if isinstance(outcome, Failure):
+            outcome = failed_rows(jobs, outcome, measurer.hashes, measurer.own)
+        elif place is not None:
+            if isinstance(outcome, Refusal):
+                raise MachineError(outcome.text)
+            outcome = read_part(place, outcome, measurer.hashes, measurer.own)
+            if outcome is None:
+                raise MachineError(
+                    f"A part that a node wrote cannot be read at {place.address}: look at the "
+                    "place, then run the same command again; what was measured is kept."
+                )
+        yield jobs, outcome
+
+
+def take_in_parts(rows: WaitingRows, measurer: Measurer, place: SharedPlace) -> int:
+    """Store what nodes measured of the table `pending` for a scan that ended; return how many."""
+    import polars as pl
+
+    from audit.cluster.measured_parts import read_part, waiting_parts
+
+    store, taken = rows.store, 0
+    for name in waiting_parts(place):
+        measured = read_part(place, name, measurer.hashes, measurer.own)
+        if measured is None:
+            continue
+        store.create_from("part", measured.features)
+        wanted = f"part f JOIN pending p ON {SAME_FILE} WHERE NOT {TRANSIENT}"
+        found = store.query(f"SELECT f.* FROM {wanted}").to_arrow()
+        known = pl.Series(found["content_hash"]).implode()
+        signatures = pl.DataFrame(measured.signatures).filter(pl.col("content_hash").is_in(known))
+        rows.add(Measured(found, signatures.to_arrow().cast(measured.signatures.schema)))
+        store.execute(f"DELETE FROM pending p USING part f WHERE {SAME_FILE} AND NOT {TRANSIENT}")
+        store.execute("DROP TABLE part")
+        taken += found.num_rows
+    rows.flush()
+    return taken
+
+
+def cut_chunks(
+    rows: Iterable[tuple[Any, ...]], files: int = CHUNK_FILES
+) -> Iterator[list[FileJob]]:
+    """Yield files, given as (id, file key, uri, bytes), in their order, cut by number and bytes."""
+    most = files * CHUNK_BYTES // CHUNK_FILES
+    chunk: list[FileJob] = []
+    n_bytes = 0
+    for sample, key, uri, size in rows:
+        chunk.append(FileJob(sample, key, reading_place(uri)))
+        n_bytes += max(size, 0)
+        if len(chunk) >= files or n_bytes >= most:
+            yield chunk
+            chunk, n_bytes = [], 0
+    if chunk:
+        yield chunk
+
+
+def choose_workers(
+    config: Config, jobs: int | None, store: Store, table: str, executor: Executor | None
+) -> tuple[Config, Executor]:
+    """Return workers to open the files of a table, and settings with the memory each may take.
+
+    Without `jobs`, a worker beyond the first is started for each second of work.
+    """
+    if executor is not None:
+        return config, executor
+    uris = store.rows(
+        "SELECT min(uri) AS uri FROM samples WHERE uri SIMILAR TO '(fetch|pack)[+].*' "
+        "GROUP BY left(uri, 30)"
+    )
+    if any(is_inside_process(row["uri"]) for row in uris):
+        return config, Serial()
+    sizes = f"SELECT count(*), sum(greatest(n_bytes, 0)) FROM {identifier(table)}"
+    files, n_bytes = store.query(sizes).row(0)
+    work_s = FILE_S * int(files) + BYTE_S * int(n_bytes or 0)
+    wanted = jobs if jobs is not None else min(usable_cores(), 1 + int(work_s / WORKER_S))
+    share = max(usable_memory() // (2 * wanted), LEAST_MEMORY)
+    limits = replace(config.limits, max_memory=min(config.limits.max_memory, share))
+    return replace(config, limits=limits), Processes(wanted, config.timeout_s, limits.max_memory)
+
+
+# ---- files whose content an earlier scan knows: moved ones, and edits a listing does not show ----
+
+
+def find_unseen_edits(
+    store: Store, executor: Executor, limits: Limits, progress: ProgressCallback
+) -> list[str]:
+    """Hash every file that counts as unchanged; return the ids of those that are not.
+
+    The last generation is attached to `store` as `previous`.
+
+    What cannot be read any more is among them, and what could not be read then and can be now: it
+    is measured again.
+    """
+    known = f"FROM previous.features f JOIN samples s ON {UNCHANGED}"
+    total = store.scalar(f"SELECT count(*) {known}")
+    progress(Progress("verify", 0, total))
+    expected = "coalesce(f.content_hash, '')"
+    wanted = store.pages(f"SELECT s.id, {expected}, s.uri, s.n_bytes {known} ORDER BY s.rowid")
+    edited = []
+    # the expected hash travels in the place of the file key
+    for done, (job, found) in enumerate(_hash_files(wanted, executor, limits), 1):
+        if (found or "") != job.file_key:
+            edited.append(job.sample_id)
+        progress(Progress("verify", done, total))
+    return edited
+
+
+def keep_moved(store: Store, executor: Executor, limits: Limits) -> int:
+    """Give pending files the rows of `lost` files with equal content; return how many.
+
+    Only files of the size of a lost one are hashed. Rows follow from the content, but for the
+    extension.
+    """
+    import polars as pl
+
+    wanted = store.pages(
+        "SELECT id, file_key, uri, n_bytes FROM pending "
+        "WHERE n_bytes IN (SELECT size_before FROM lost) ORDER BY rowid"
+    )
+    rows = [
+        (job.sample_id, job.file_key, extension_of(job.sample_id), found)
+        for job, found in _hash_files(wanted, executor, limits)
+        if found is not None
+    ]
+    names = ("sample_id", "file_key", "extension", "content_hash")
+    store.create_from(
+        "moved", pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
+    )
+    with store.transaction():
+        store.execute(
+            "INSERT INTO features SELECT f.* EXCLUDE (size_before) REPLACE (m.sample_id AS "
+            "sample_id, m.file_key AS file_key, m.extension AS extension) FROM moved m JOIN "
+            "(SELECT DISTINCT ON (content_hash) * FROM lost) f USING (content_hash)"
+        )
+        store.execute("DELETE FROM pending WHERE id IN (SELECT sample_id FROM features)")
+    taken = "SELECT count(*) FROM moved WHERE content_hash IN (SELECT content_hash FROM lost)"
+    n_moved = int(store.scalar(taken))
+    store.execute("DROP TABLE moved")
+    return n_moved
+
+
+def _hash_files(
+    rows: Iterator[tuple[str, str, str, int]], executor: Executor, limits: Limits
+) -> Iterator[tuple[FileJob, str | None]]:
+    """Yield every file with the hash of its content, None where it cannot be read."""
+    for jobs, outcome in executor.run(Hasher(limits), cut_chunks(rows)):
+        found = [None] * len(jobs) if isinstance(outcome, Failure) else outcome
+        yield from zip(jobs, found, strict=True)

@@ -1,0 +1,174 @@
+"""The options of a scan, each with its meaning: said once, for the command, Python and the app.
+
+`prepare` makes of the words a request that can begin. Light at import: the command line reads the
+meanings for its help, which answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from audit.checking.config import Config
+    from audit.cluster.shared_place import SharedPlace
+    from audit.embeddings.settings import VectorOptions
+    from audit.machine.executors import Executor
+    from audit.scanning.scanning import ScanRequest
+
+Place = str | os.PathLike[str]
+RUNS = Path("runs")
+PROCESSES, RAY = "processes", "ray"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanOptions:
+    """How to scan.
+
+    layout: split/class/file, class/file, split/file or flat.
+    exclude: Glob of files to leave out; repeatable.
+    roots: OLD=NEW: read a manifest's paths elsewhere.
+    checks: Codes, prefixes or names, comma-separated: DUP,IMG003.
+    embeddings: Own vectors by path (.npy, .parquet), to judge labels.
+    embedder: Own model: file.py:make, model.onnx, or lite0 (extra).
+    predictions: Class probabilities by path, or boxes as COCO results.
+    config: Settings (default ./audit.toml).
+    own: Python file with checks and columns of your own; repeatable.
+    jobs: Processes (default: cores).
+    executor: processes of this machine, or ray (extra).
+    address: Ray cluster (default: the one of this machine).
+    parts: Folder or address all nodes share, where they leave what they measure.
+    lock: Keep other writers out of the run meanwhile.
+    verify: Hash every file: find edits that size and times hide.
+    """
+
+    layout: str | None = None
+    exclude: Sequence[str] = ()
+    roots: Mapping[str, str] | None = None
+    checks: Sequence[str] | str | None = None
+    embeddings: Place | None = None
+    embedder: str | None = None
+    predictions: Place | None = None
+    config: Place | Config | None = None
+    own: Sequence[Place] = ()
+    jobs: int | None = None
+    executor: str = PROCESSES
+    address: str = "auto"
+    parts: Place | None = None
+    lock: bool = True
+    verify: bool = False
+
+    @classmethod
+    def meaning(cls, name: str) -> str:
+        """Return what an option does, as the documentation of this class says it."""
+        found = re.search(rf"^ *{name}: (.+)$", cls.__doc__ or "", re.MULTILINE)
+        return found[1] if found else ""
+
+    def prepare(self, sources: Sequence[str], run: Path | None = None) -> ScanRequest:
+        """Return the request for a folder, a manifest or several `name=PATH`; reads no file of it.
+
+        `run` is runs/<dataset name> if None. Raises UsageError for whatever is wrong with the
+        words.
+        """
+        from audit.checking.config import Config, load_config
+        from audit.scanning.scanning import ScanRequest
+        from audit.sources import open_source
+
+        config = self.config
+        if not isinstance(config, Config):
+            config = load_config(None if config is None else Path(config))
+        config = replace(config, own=(*config.own, *map(Path, self.own)))
+        vectors = self._vectors()
+        source = open_source(
+            sources,
+            layout=self.layout,
+            exclude=(*config.exclude, *self.exclude),
+            roots=self.roots or {},
+            ignore=[run or RUNS],
+        )
+        place = run or RUNS / source.name
+        _refuse_around(place, source.roots.values())
+        return ScanRequest(
+            source,
+            place,
+            config,
+            vectors,
+            checks=[self.checks] if isinstance(self.checks, str) else self.checks,
+            jobs=self.jobs,
+            executor=self._executor(config),
+            parts=self._shared_place(source.roots.values()),
+            lock=self.lock,
+            verify=self.verify,
+        )
+
+    def _vectors(self) -> VectorOptions:
+        from audit.annotations import holds_boxes
+        from audit.embeddings.settings import VectorOptions
+
+        embeddings, predictions = (
+            None if place is None else Path(place) for place in (self.embeddings, self.predictions)
+        )
+        vectors = VectorOptions(embeddings, predictions)
+        vectors.check_files()
+        if predictions is not None and holds_boxes(predictions):
+            vectors = VectorOptions(embeddings, boxes=predictions)
+        if self.embedder is not None:
+            from audit.embeddings.embedder import load_embedder
+
+            vectors = replace(vectors, embedder=load_embedder(self.embedder))
+            vectors.check_files()
+        return vectors
+
+    def _executor(self, config: Config) -> Executor | None:
+        """Return a cluster, or None for processes of this machine."""
+        from audit.errors import UsageError
+
+        if self.executor == PROCESSES:
+            return None
+        if self.executor != RAY:
+            raise UsageError(f"There is no executor {self.executor!r}: use {PROCESSES} or {RAY}.")
+        from audit.cluster.ray_cluster import RayCluster
+
+        return RayCluster(self.address, config.timeout_s, config.limits.max_memory)
+
+    def _shared_place(self, roots: Iterable[str]) -> SharedPlace | None:
+        """Return the place where nodes leave what they measure, once it was seen to be writable."""
+        from audit.cluster.shared_place import SharedPlace
+        from audit.errors import UsageError
+        from audit.sources.paths import path_of
+
+        if self.parts is None:
+            return None
+        if self.executor != RAY:
+            raise UsageError(f"--parts is for nodes of a cluster: give --executor {RAY} as well.")
+        place = SharedPlace(os.fspath(self.parts))
+        for root in map(path_of, roots):
+            folder = None if place.folder is None else Path(os.path.realpath(place.folder))
+            if root and folder and folder.is_relative_to(Path(os.path.realpath(root))):
+                raise UsageError(
+                    f"--parts {self.parts} lies inside {root}, which is to be scanned: choose a "
+                    "folder outside of the dataset."
+                )
+        place.prove()
+        return place
+
+
+def _refuse_around(run: Path, roots: Iterable[str]) -> None:
+    """Raise UsageError where the run would contain the dataset, whose files it then is to skip."""
+    from audit.errors import UsageError
+    from audit.sources.paths import path_of
+    from audit.sources.python_objects import FOLDER
+
+    place = Path(os.path.realpath(run))  # `resolve` raises where links lead in a circle
+    for root in map(path_of, roots):
+        if root is None or Path(os.path.realpath(root)).is_relative_to(place / FOLDER):
+            continue  # pictures that were given as Python objects
+        if Path(os.path.realpath(root)).is_relative_to(place):
+            raise UsageError(
+                f"--out {run} contains {root}, which is to be scanned: choose a folder for the run "
+                "outside of the dataset, such as runs/NAME."
+            )

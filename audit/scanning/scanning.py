@@ -1,0 +1,476 @@
+"""A scan in five steps: list, measure, relate, judge, publish; and the re-check, which only judges.
+
+A scan lists the source (one stat a file), keeps the rows of files whose size, mtime and ctime did
+not change, measures the rest, looks for near-duplicates, runs the checks and publishes by rename.
+Killed at any moment, the next scan goes on from the rows already stored, and nothing half-done is
+ever visible. Where nothing changed at all, the published generation is confirmed and stays. The
+library never prints: progress goes to a callback.
+
+The generation before is verified once, against its digest, and attached once, as `previous`: each
+step asks that one connection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from audit.checking.check import all_checks
+from audit.checking.config import Config
+from audit.checking.own import OwnCode, failed_columns, in_order, load_own
+from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
+from audit.embeddings.settings import VectorOptions
+from audit.errors import UsageError
+from audit.machine.executors import Executor, Processes
+from audit.machine.stopwatch import Lap, Stopwatch
+from audit.neighbors.pair_cache import PairCache
+from audit.neighbors.pairs.signature_store import PUBLISHED_WITH, name_parts, signed_pictures
+from audit.neighbors.pairs.stored_pairs import RELATE_VERSION, load_pair_cache
+from audit.picture.features import feature_versions
+from audit.picture.measure import Measurer, feature_columns
+from audit.picture.own_columns import lost_column
+from audit.picture.signatures import SIGNATURE_VERSION
+from audit.run import generations
+from audit.run.digests import find_damage
+from audit.run.generations import MEASUREMENTS, Generation
+from audit.run.healing import heal_run
+from audit.run.reuse import LISTED, PREVIOUS, keep_rows
+from audit.run.store import Store
+from audit.run.tables import SCHEMA_VERSION
+from audit.run.writer_lock import hold_run
+from audit.scanning.measuring import (
+    Progress,
+    ProgressCallback,
+    WaitingRows,
+    choose_workers,
+    find_unseen_edits,
+    ignore_progress,
+    keep_moved,
+    list_source,
+    measure_pending,
+    take_in_parts,
+)
+from audit.sources import Source
+from preflight.cores import usable_cores
+
+if TYPE_CHECKING:
+    from audit.annotations.box_doubts import BoxResults
+    from audit.cluster.shared_place import SharedPlace
+
+IMAGES_AT_HAND = 50_000  # samples: about 25 MB in memory
+FIRST_FINDINGS = "findings-0001.duckdb"
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """A scan that can begin: its source is open, its words are understood.
+
+    `checks` selects the checks to run, never what is measured; `vectors` says which vectors judge
+    the labels; `jobs` is the number of worker processes (default: the usable cores). With `parts`,
+    a place that the workers of `executor` see, they leave there what they measure, and the search
+    for near-duplicates is spread over them. With `verify` every file is hashed, and one whose
+    content is another is read again, whatever size and times say. With `lock` the run is locked
+    from list to publish. What a person may say of it: `audit.scanning.options`.
+    """
+
+    source: Source
+    run: Path
+    config: Config = field(default_factory=Config)
+    vectors: VectorOptions = field(default_factory=VectorOptions)
+    checks: Sequence[str] | None = None
+    jobs: int | None = None
+    executor: Executor | None = None
+    parts: SharedPlace | None = None
+    lock: bool = True
+    verify: bool = False
+
+    def carry_out(self, progress: ProgressCallback = ignore_progress) -> ScanResult:
+        """Measure what is new, run the checks, publish a generation of the run.
+
+        Raises LockedError when another writer holds the run, UsageError for unknown checks or
+        thresholds, MachineError where disk or memory ran out: the next scan goes on from there.
+        """
+        own = load_own(self.config.own, self.source.roots.values())
+        judge = _Judge(_configured(self.checks, self.config, own), own, progress)
+        with hold_run(self.run, "scan", enabled=self.lock):
+            return _Scan.begin(self, judge).carry_out()
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """What a scan did, in files: all, read now, kept from before, resumed; its stages' seconds.
+
+    `moved` of those kept have another name than before. `edited_unseen` are the ids of those whose
+    content changed although size and times did not: None where that was not asked for (`verify`).
+    """
+
+    run: Path
+    total: int
+    measured: int
+    kept: int
+    resumed: int
+    unchanged: bool
+    laps: Mapping[str, Lap] = field(default_factory=dict)
+    moved: int = 0
+    edited_unseen: Sequence[str] | None = None
+
+
+def scan(
+    source: Source, run: Path, *, progress: ProgressCallback = ignore_progress, **request: Any
+) -> ScanResult:
+    """Carry out a `ScanRequest`, whose other fields are `request`."""
+    return ScanRequest(source, run, **request).carry_out(progress)
+
+
+def recheck(
+    run: Path,
+    *,
+    checks: Sequence[str] | None = None,
+    config: Config | None = None,
+    progress: ProgressCallback = ignore_progress,
+    lock: bool = True,
+) -> None:
+    """Run the checks again over a run's measurements, reading no image; publishes new findings.
+
+    Raises LockedError when another writer holds the run, unless `lock` is False.
+    """
+    config = config or Config()
+    found = generations.require_whole(run)  # said before a lock makes its folder
+    own = load_own(config.own, _roots(found) if config.own else ())
+    judge = _Judge(_configured(checks, config, own), own, progress)
+    with hold_run(run, "recheck", enabled=lock):
+        heal_run(run)
+        # read again inside the lock: a scan may have published since
+        judge.publish(run, generations.require_whole(run))
+
+
+def _with_columns_of(previous: Generation, own: OwnCode) -> OwnCode:
+    """Return the user's code with the columns measured before: an error costs no second scan."""
+    with Store.open(previous.measurements) as store:
+        before = json.loads(store.meta().get("measured_as", "{}")).get("own", {})
+    here = {column.name for column in own.columns}
+    lost = [lost_column(name, known) for name, known in before.items() if name not in here]
+    return replace(own, columns=in_order((*own.columns, *lost)))
+
+
+def _roots(generation: Generation) -> Sequence[str]:
+    with Store.open(generation.measurements) as store:
+        return list(json.loads(store.meta().get("roots", "{}")).values())
+
+
+def _configured(
+    wanted: Sequence[str] | None, config: Config, own: OwnCode
+) -> Sequence[CheckConfig]:
+    """Return the wanted checks, those of the user's own among them, with their thresholds."""
+    known = all_checks().keys() | {check.code for check in own.checks}
+    if not own.broken and (unknown := sorted(config.thresholds.keys() - known)):
+        raise UsageError(f"[checks.{unknown[0]}]: no file under [own] has a check of this code.")
+    return configure_checks(wanted, config.thresholds, own.checks)
+
+
+# ---- the five steps ----
+
+
+@dataclass(slots=True)
+class _Scan:
+    """A scan at work, in a run that this process has locked: its request, and what it has found.
+
+    `config` gets the memory that each worker may take when workers are chosen. `unchanged`: the
+    generation before, where nothing is to be made again. `kept` and `moved` are files whose rows
+    are those of before.
+    """
+
+    request: ScanRequest
+    judges: _Judge
+    config: Config
+    previous: Generation | None
+    place: SharedPlace | None
+    clock: Stopwatch
+    total: int = 0
+    pending: int = 0
+    resumed: int = 0
+    kept: int = 0
+    moved: int = 0
+    edited: Sequence[str] = field(default_factory=list)
+    unchanged: Generation | None = None
+    predicted: BoxResults | None = None
+
+    @classmethod
+    def begin(cls, request: ScanRequest, judges: _Judge) -> _Scan:
+        """Heal the run, and find the generation whose rows can be taken over."""
+        heal_run(request.run)
+        previous = generations.find_reusable(request.run)
+        if judges.own.broken and previous is not None:
+            judges = replace(judges, own=_with_columns_of(previous, judges.own))
+        place = request.parts
+        if place is not None:  # below a name made of this source, this run and how it is measured
+            as_now = _measured_as(request.config, judges.own)
+            made = json.dumps([request.source.roots, request.run.name, as_now], sort_keys=True)
+            digest = hashlib.blake2b(made.encode(), digest_size=12).hexdigest()
+            place = place.below(f"parts-{digest}")
+        return cls(request, judges, request.config, previous, place, Stopwatch())
+
+    @property
+    def run(self) -> Path:
+        return self.request.run
+
+    @property
+    def progress(self) -> ProgressCallback:
+        return self.judges.progress
+
+    def carry_out(self) -> ScanResult:
+        with Store.create(generations.building(self.run) / MEASUREMENTS) as store:
+            self.list(store)
+            if self.unchanged is None:
+                workers = self.measure(store)
+                self.relate(store, workers)
+        self.judge()
+        self.publish()
+        return ScanResult(
+            self.run, self.total, self.pending, self.kept + self.moved, self.resumed,
+            self.unchanged is not None, self.clock.laps, self.moved,
+            self.edited if self.request.verify else None,
+        )  # fmt: skip
+
+    def list(self, store: Store) -> None:
+        """List the source, and decide which files have to be read."""
+        from audit.annotations import load_results, read_annotations
+
+        request, vectors = self.request, self.request.vectors
+        _start_building(store, self.config, self.judges.own)
+        if self.previous is not None:
+            store.attach(self.previous.measurements, PREVIOUS)
+        compared = self.previous is not None and not request.verify
+        self.total = list_source(store, request.source, self.progress, compared=compared)
+        read_annotations(store, request.source)
+        # read before anything is measured: what is wrong with the file is said at once
+        if vectors.boxes:
+            self.predicted = load_results(store, vectors.boxes)
+        self.clock.lap("list")
+        if request.verify and self.previous is not None:
+            config, workers = self._workers(store, "samples")
+            self.edited = find_unseen_edits(store, workers, config.limits, self.progress)
+            self.clock.lap("verify")
+        signed = signed_pictures(store, self.run)
+        related_as = _related_as(self.config, vectors)
+        self.resumed, kept = keep_rows(store, related_as, signed, self.edited)
+        self.pending = int(store.scalar("SELECT count(*) FROM pending"))
+        if self.pending or self.resumed or kept is not None:
+            self.kept = kept or 0
+        else:
+            self.unchanged, self.kept = self.previous, self.total
+
+    def measure(self, store: Store) -> Executor:
+        """Read and measure the files that are pending; returns the workers that did."""
+        to_open = "samples" if self.request.vectors.embedder else "pending"
+        self.config, workers = self._workers(store, to_open)
+        config, preparation = self.config, None
+        if isinstance(workers, Processes):
+            # the search is loaded while processes read the files: there is time then
+            from audit.neighbors.preparation import start_preparation
+
+            preparation = start_preparation(self.total)
+        self.moved = keep_moved(store, workers, config.limits)
+        self.pending -= self.moved
+        rows = WaitingRows(store, self.run)
+        measurer = Measurer(config.limits, config.hashes, config.jpeg_walk, self.judges.own.columns)
+        if self.place is not None:
+            taken = take_in_parts(rows, measurer, self.place)
+            self.pending, self.resumed = self.pending - taken, self.resumed + taken
+        measure_pending(
+            rows, workers, measurer, self.progress,
+            done=self.total - self.pending, total=self.total, place=self.place,
+        )  # fmt: skip
+        self.clock.lap("measure")
+        store.execute("DROP TABLE pending")
+        store.execute("DROP TABLE lost")
+        if preparation is not None and preparation.is_alive():
+            self.progress(Progress("prepare", 0, 1))
+            preparation.join()
+            self.clock.lap("prepare")
+        return workers
+
+    def relate(self, store: Store, workers: Executor) -> None:
+        """Relate pictures, labels and boxes to one another; the measurements are complete then."""
+        from audit.annotations import judge_boxes, measure_boxes, settle_boxes
+        from audit.embeddings.label_tables import find_vectors, relate_labels
+        from audit.embeddings.vectors import Opening
+
+        config, vectors = self.config, self.request.vectors
+        settle_boxes(store)
+        if self.predicted is not None:
+            judge_boxes(store, self.predicted)
+        self.clock.lap("boxes")
+        self._relate_pictures(store, workers)
+        self.clock.lap("pairs")
+        opening = Opening(workers, config.limits, lambda *n: self.progress(Progress("embed", *n)))
+        found = find_vectors(store, self.run, vectors, opening)
+        self.clock.lap("vectors")
+        relate_labels(store, found)
+        self.clock.lap("labels")
+        measure_boxes(store)
+        self.clock.lap("boxes")
+        facts = _facts(self.request.source) | {
+            "related_as": _related_as(config, vectors),
+            # pairs that were verified are of use whatever vectors judge the labels
+            "paired_as": _paired_as(config),
+            PUBLISHED_WITH: name_parts(self.run),
+        }
+        store.set_meta(facts)
+        store.checkpoint()
+
+    def _relate_pictures(self, store: Store, workers: Executor) -> None:
+        """Find near-duplicates among all pictures; pairs verified before are not aligned again."""
+        from audit.neighbors.pairs.relate import relate_pictures
+        from audit.neighbors.search import SearchOptions
+
+        known: PairCache | None = None
+        if self.previous is not None:
+            before = store.scalar("SELECT value FROM previous.meta WHERE key = 'paired_as'")
+            if before == _paired_as(self.config):
+                known = load_pair_cache(store, "previous.")
+        relate_pictures(
+            store,
+            self.run,
+            self.config.limits,
+            workers,
+            options=SearchOptions(**self.config.relate),  # type: ignore[arg-type]
+            more_hashes=self.config.relate_hashes,
+            known=known,
+            place=None if self.place is None else self.place.below("search"),
+            progress=lambda done, total: self.progress(Progress("relate", done, total)),
+        )
+
+    def judge(self) -> None:
+        """Run the checks over what was measured; where nothing changed, only if they are others."""
+        if self.unchanged is None:
+            built = generations.building(self.run)
+            self.judges.write(built / MEASUREMENTS, built / FIRST_FINDINGS)
+        else:
+            generations.discard_building(self.run)
+            self.judges.publish_if_needed(self.run, self.unchanged)
+        self.clock.lap("checks")
+
+    def publish(self) -> None:
+        """Make what was built the current generation; remove what nodes of a cluster left."""
+        if self.unchanged is None:
+            generations.publish(self.run, FIRST_FINDINGS)
+        if self.place is not None:
+            self.place.remove()
+
+    def _workers(self, store: Store, table: str) -> tuple[Config, Executor]:
+        request = self.request
+        return choose_workers(self.config, request.jobs, store, table, request.executor)
+
+
+# ---- findings ----
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Runs checks over measurements; `own` may add columns, and parts that broke."""
+
+    checks: Sequence[CheckConfig]
+    own: OwnCode
+    progress: ProgressCallback
+
+    def write(self, measurements: Path, target: Path) -> None:
+        """Write a findings database, and the key of what made it: none where a check failed.
+
+        The next scan runs the checks again where the key is another, although no file changed.
+        """
+        with Store.open(measurements) as store:
+            store.keep_images_at_hand(IMAGES_AT_HAND)
+            run_checks(store, target, self.checks, lambda *n: self.progress(Progress("judge", *n)))
+            broken = [*self.own.broken, *failed_columns(store)]
+        with Store.create(target) as findings:
+            findings.append("failed_checks", [asdict(part) for part in broken])
+            failed = findings.scalar("SELECT count(*) FROM failed_checks")
+            key = "" if failed else checks_key(self.checks)
+            findings.execute("CREATE TABLE IF NOT EXISTS checked_as AS SELECT ? AS key", [key])
+            findings.checkpoint()
+
+    def publish_if_needed(self, run: Path, generation: Generation) -> None:
+        """Re-check an unchanged dataset where checks or thresholds differ from the published ones.
+
+        Findings that are damaged are made again too; the generation may be an older one, where the
+        published one is damaged: then it is published.
+        """
+        if not self.own.broken and not find_damage(generation.findings):
+            with Store.open(generation.findings) as store:
+                same = store.scalar("SELECT key FROM checked_as") == checks_key(self.checks)
+            if same:
+                if not generation.named:
+                    generations.make_current(run, generation)
+                return
+        self.publish(run, generation)
+
+    def publish(self, run: Path, generation: Generation) -> None:
+        """Write findings beside those that a generation has, and publish them."""
+        name = generations.next_findings(generation)
+        built = generation.path / f"{name}.building"
+        self.write(generation.measurements, built)
+        generations.publish_findings(run, generation, built, name)
+
+
+# ---- what makes measurements alike ----
+
+
+def _start_building(store: Store, config: Config, own: OwnCode) -> None:
+    """Make the tables; forget an unfinished build that measured otherwise than this scan would."""
+    made = {"schema_version": str(SCHEMA_VERSION), "measured_as": _measured_as(config, own)}
+    if store.columns("meta") and not made.items() <= store.meta().items():
+        store.drop_everything()
+    store.create_measurements(feature_columns(config.hashes, own.columns))
+    store.set_meta(made)
+    for table in LISTED:
+        store.execute(f"DELETE FROM {table}")
+
+
+def _measured_as(config: Config, own: OwnCode) -> str:
+    return json.dumps(
+        {
+            "features": dict(feature_versions()),
+            "signature": SIGNATURE_VERSION,
+            # not the memory: a file that lacked some is tried again at every scan
+            "limits": {k: v for k, v in asdict(config.limits).items() if k != "max_memory"},
+            **({"hashes": sorted(config.hashes)} if config.hashes else {}),
+            **({"jpeg_walk": True} if config.jpeg_walk else {}),
+            **({"own": {c.name: c.identity for c in own.columns}} if own.columns else {}),
+        }
+    )
+
+
+def _paired_as(config: Config) -> str:
+    made = {"relate": RELATE_VERSION, "signature": SIGNATURE_VERSION, "options": config.relate}
+    if config.relate_hashes:
+        made["hashes"] = sorted(config.relate_hashes)
+    return json.dumps(made, sort_keys=True)
+
+
+def _related_as(config: Config, vectors: VectorOptions) -> str:
+    made = {"pairs": json.loads(_paired_as(config)), "labels": vectors.identity()}
+    return json.dumps(made, sort_keys=True)
+
+
+# ---- facts ----
+
+
+def _facts(source: Source) -> dict[str, str]:
+    return {
+        "dataset": source.name,
+        "layout": source.layout.name,
+        "layout_reason": source.layout.reason,
+        "annotations": source.layout.annotations or "",
+        "roots": json.dumps(source.roots),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "tool": f"dataset-preflight {version('dataset-preflight')}",
+        "machine": f"{platform.system()}, {usable_cores()} cores",
+    }

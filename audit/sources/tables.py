@@ -1,0 +1,252 @@
+"""Tables of strangers: texts in CSV, the usual names of box columns, columns with types.
+
+A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@`; CSV itself cannot tell an empty
+text from none, and readers strip blanks. So a text that begins so, is empty, has blanks at its
+ends, or begins with an apostrophe itself, is written after one more apostrophe. A table with such a
+text has one more column, empty, whose name is `MARK`: where it is in the header, and only there, a
+leading apostrophe is taken off again, and nothing is stripped. A user's own class `'=x` in a table
+without that column is therefore never touched, and escaping it twice cannot happen.
+
+Numbers stay numbers, whatever file they came from. Parquet and JSON carry types; CSV does not, so a
+text column becomes integer, real, Boolean, date or time only if every value of the whole file reads
+as one. `007` stays text: it is a name, not seven. So does a column with an integer that its type
+could not hold to the last digit: long integers are names too, and a rounded name is another one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from preflight.terminal import visible
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# ---- texts in CSV ----
+
+
+# It begins with an apostrophe and goes on with a letter, so that no escaped name can be equal.
+MARK = "'a leading apostrophe is no part of a text (audit-export/1)"
+_BLANK = r"[\s\x1c-\x1f\x85]"
+# For polars as for `re`; numbers are safe in a spreadsheet, and a signed one begins so.
+ESCAPED = rf"^(?:['=+\-@]|{_BLANK})|{_BLANK}\z|^\z"
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\z"
+_ESCAPED = re.compile(ESCAPED.replace(r"\z", r"\Z"))
+_NUMBER = re.compile(NUMBER.replace(r"\z", r"\Z"))
+
+
+def escaped_text(text: str) -> str:
+    """Return a text as a table with `MARK` holds it."""
+    return f"'{text}" if _ESCAPED.search(text) and not _NUMBER.search(text) else text
+
+
+def original_text(cell: str) -> str | None:
+    """Return what a cell of a table with `MARK` stands for: None if empty."""
+    return (cell[1:] if cell[0] == "'" else cell) if cell else None
+
+
+def neutralise(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame for CSV, its texts and headers escaped.
+
+    Where any needs an apostrophe, there is one more column, `MARK`.
+    """
+    import polars as pl
+
+    text = pl.col(pl.String)
+    names = {name: escaped_text(name) for name in frame.columns}
+    if not count_escaped(frame) and all(name == safe for name, safe in names.items()):
+        return frame
+    safe = frame.with_columns(
+        pl.when(_needs_apostrophe(text)).then(pl.lit("'") + text).otherwise(text).name.keep()
+    )
+    return safe.rename(names).with_columns(pl.lit(None, pl.String).alias(MARK))
+
+
+def count_escaped(frame: pl.DataFrame) -> int:
+    """Return how many cells of a frame need an apostrophe."""
+    import polars as pl
+
+    marked = frame.select(_needs_apostrophe(pl.col(pl.String)).fill_null(False))
+    return sum(int(column.sum()) for column in marked)
+
+
+def _needs_apostrophe(text: pl.Expr) -> pl.Expr:
+    return text.str.contains(ESCAPED) & ~text.str.contains(NUMBER)
+
+
+# ---- columns of boxes ----
+
+
+# The four columns, and what they are.
+BOXES: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
+    "corners": (
+        ("xmin", "ymin", "xmax", "ymax"), ("x_min", "y_min", "x_max", "y_max"),
+        ("x1", "y1", "x2", "y2"), ("left", "top", "right", "bottom"),
+        ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2"),
+    ),
+    "xywh": (
+        ("bbox_x", "bbox_y", "bbox_width", "bbox_height"), ("x", "y", "w", "h"),
+        ("bbox_x", "bbox_y", "bbox_w", "bbox_h"), ("x", "y", "box_width", "box_height"),
+    ),
+}  # fmt: skip
+
+
+def first_column(names: Sequence[str], wanted: Sequence[str]) -> str | None:
+    """Return the first of the wanted names that is a column."""
+    return next((name for name in wanted if name in names), None)
+
+
+def number_columns(names: Sequence[str]) -> tuple[str, tuple[str, str, str, str]] | None:
+    """Return what the four columns of a box are, and which."""
+    for form, choices in BOXES.items():
+        for choice in choices:
+            if set(choice) <= set(names):
+                return form, choice
+    return None
+
+
+# ---- columns with types ----
+
+
+_BATCH = 50_000
+_EXACT = 1 << 53  # beyond this a real number skips integers
+_KEY = "sample_id"
+
+
+def typed_frame(
+    rows: Iterable[tuple[str, Sequence[Any]]],
+    columns: Sequence[str],
+    *,
+    from_text: bool,
+    exact: bool = False,
+) -> pl.DataFrame:
+    """Return a frame of `sample_id` and `columns`; `from_text`: infer types from text (CSV), where
+    text loses the blanks at its ends and empty text is none, unless it is `exact`.
+
+    Column names are made distinct without regard to case, as SQL compares them.
+    """
+    import polars as pl
+
+    names = [_KEY, *_distinct(columns)]
+    parts, stream = [], iter(rows)
+    while batch := list(islice(stream, _BATCH)):
+        values = zip(*((key, *map(_plain, cells)) for key, cells in batch), strict=True)
+        parts.append(pl.DataFrame([_series(n, v) for n, v in zip(names, values, strict=True)]))
+    if not parts:
+        return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+    frame = pl.concat(_same_types(parts), how="vertical_relaxed")
+    if not from_text:
+        return frame
+    typed = (_inferred(frame[name]) for name in names[1:])
+    if exact:
+        typed = (t if t.dtype != pl.String else frame[t.name].cast(pl.String) for t in typed)
+    return frame.with_columns(typed)
+
+
+def _series(name: str, values: Sequence[Any]) -> pl.Series:
+    import polars as pl
+
+    kinds = {type(value) for value in values} - {type(None)}
+    mixed = len(kinds) > 1 and not kinds <= {int, float}
+    most = _EXACT if float in kinds else (1 << 63) - 1
+    if mixed or (int in kinds and any(isinstance(v, int) and abs(v) > most for v in values)):
+        return pl.Series(name, [None if v is None else _text(v) for v in values], pl.String)
+    return pl.Series(name, values, strict=False)
+
+
+def _same_types(parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Return the parts with columns of one type; where parts disagree beyond numbers, text."""
+    import polars as pl
+
+    mixed = []
+    for name in parts[0].columns:
+        columns = [part[name] for part in parts if part.schema[name] != pl.Null()]
+        types = {column.dtype for column in columns}
+        if len(types) > 1 and not (
+            all(t.is_numeric() for t in types) and all(map(_is_exact_as_real, columns))
+        ):
+            mixed.append(name)
+    return [part.with_columns(pl.col(mixed).cast(pl.String)) for part in parts] if mixed else parts
+
+
+def _is_exact_as_real(column: pl.Series) -> bool:
+    if not column.dtype.is_integer():
+        return True
+    beyond = (column > _EXACT) | (column < -_EXACT)
+    return not beyond.any()
+
+
+def _inferred(column: pl.Series) -> pl.Series:
+    import polars as pl
+
+    text = column.cast(pl.String).str.strip_chars()
+    text = text.set(text == "", None)
+    present = text.drop_nulls()
+    if present.is_empty():
+        return text
+    if not present.str.contains(r"^[+-]?0\d").any():
+        if present.cast(pl.Int64, strict=False).null_count() == 0:
+            return text.cast(pl.Int64)
+        long_integer = present.str.contains(r"^[+-]?\d{16,}$").any()
+        if not long_integer and present.cast(pl.Float64, strict=False).null_count() == 0:
+            return text.cast(pl.Float64)
+    if present.str.to_lowercase().is_in(["true", "false"]).all():
+        return text.str.to_lowercase() == "true"
+    return _as_time(text, present)
+
+
+def _as_time(text: pl.Series, present: pl.Series) -> pl.Series:
+    if present.str.contains(r"^\d{4}-\d\d-\d\d$").all():
+        read = text.str.to_date("%Y-%m-%d", strict=False)
+    elif present.str.contains(r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d$").all():
+        spaced = text.str.replace("T", " ")
+        read = spaced.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False, time_unit="us")
+    else:
+        return text
+    return read if read.null_count() == text.len() - present.len() else text
+
+
+def _plain(value: Any) -> Any:
+    """Return nested values as JSON text: DuckDB's shell and the app show text, not structures."""
+    return _text(value) if isinstance(value, list | dict | tuple) else value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    taken, names = {_KEY}, []
+    for column in columns:
+        name, number = column or "unnamed", 2
+        while name.lower() in taken:
+            name, number = f"{column or 'unnamed'}_{number}", number + 1
+        taken.add(name.lower())
+        names.append(name)
+    return names
+
+
+# ---- tables for a screen ----
+
+
+def visible_frame(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a table for what draws text as it is: names and cells `visible`."""
+    import polars as pl
+
+    columns = [
+        pl.Series(c.name, [None if v is None else visible(v) for v in c], pl.String)
+        if c.dtype == pl.String
+        else c
+        for c in frame
+    ]
+    shown = pl.DataFrame(columns)
+    names = list(map(visible, shown.columns))
+    if len(set(names)) == len(names):  # else two columns would have one name
+        shown.columns = names
+    return shown

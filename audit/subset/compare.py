@@ -1,0 +1,456 @@
+"""Comparing models on the same drawn rows: two of them, the best of many, or while the draw grows.
+
+*Two models.* Better, worse, or cannot tell is read from the design-based interval of the weighted
+difference: by stratum, by unit, finite-population corrected for full-set. Where McNemar's test is
+valid (equal weights, single files, one plain share) the interval for generalisation is the one that
+inverts it (Tango), and its p-value is printed: interval and test never disagree. A plain McNemar
+test on a disproportionate or grouped subset can call the worse model better nearly every time. At
+n = N the full-set difference is stated, not inferred.
+
+*The best of k.* The winner's score is too high because it was chosen for being high. Intervals are
+widened until all k hold together: the quantile of the largest of k normal errors that are
+correlated as the models' answers are (alike models cost little; Bonferroni takes them to be
+unrelated). The mean of that largest error is what selection alone gives the winner of k equally
+good models.
+
+*Looking while a draw grows*: one model, or one fixed pair, on the first n rows, n grown until the
+answer is clear. The confidence sequence is by betting (Waudby-Smith and Ramdas 2020, NeurIPS; and
+2024, JRSS B 86:1): for each possible mean, the capital of a gambler who bets against it; a mean
+that would have made him 1/alpha times richer, at any size so far, is out. Drawn without
+replacement, the fair price of the next answer is the mean of what is left of the set, so the
+sequence ends in the full set's number; for generalisation it is the mean itself. It needs rows in
+plain random order: one stratum of single files. Cost: rows times `GRID`, a second for 10,000.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import polars as pl
+from scipy.stats import norm
+
+from audit.errors import UsageError
+from audit.statistics.intervals import Floats, mcnemar, paired_difference, z_value
+from audit.subset.draw import planned_level
+from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom, difference_interval
+from audit.subset.goal import ESTIMANDS, Documented, Estimand
+from audit.subset.metrics import (
+    Design,
+    Linearised,
+    MetricEstimate,
+    Outcome,
+    difference_of,
+    estimate_share,
+)
+from audit.subset.predictions import match
+from audit.subset.sizes import connor_n, noise_bound
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Second model minus first, for one estimand, with the verdict in one word and in words.
+
+    `n_to_tell`: units at which a difference of the observed size would be detected; None where
+    it is detected already or there is none.
+    """
+
+    value: float
+    low: float
+    high: float
+    verdict: str
+    sentence: str
+    n_to_tell: int | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models on the same examples: counts of disagreement, a verdict per estimand.
+
+    `mcnemar_p` is None where the test does not apply, with the reason in `notes`.
+    """
+
+    metric: str
+    second_only: int
+    first_only: int
+    discordant: float
+    estimands: dict[Estimand, Difference]
+    mcnemar_p: float | None
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Two models on one subset: their names, the metric, the error rates of the verdict."""
+
+    design: Design
+    names: Sequence[str]
+    metric: str
+    confidence: float
+    power: float
+
+
+def compare_right(pairing: Pairing, first: Floats, second: Floats, counts: Floats) -> Comparison:
+    """Compare two models' right answers on the rows that `counts` marks with 1."""
+    design = pairing.design
+    change = (second - first) * counts
+    gained, lost = int((change > 0).sum()), int((change < 0).sum())
+    difference = design.ratio(change, counts)
+    discordant = design.ratio(np.abs(change), counts)
+    # McNemar's test counts examples: it needs each of them to count for one, alone.
+    p_value = float(mcnemar(gained, lost, "score")) if design.equal_files else None
+    # The test is about new examples of the same kind, never about the rest of a finite set.
+    tested = "generalisation" if design.equal_files else None
+    estimands = {e: _difference(pairing, difference, discordant, e, tested) for e in ESTIMANDS}
+    psi = float(discordant.value)
+    notes = [] if design.equal_files else [_why_no_mcnemar(design)]
+    change_variance = np.asarray(max(psi - float(difference.value) ** 2, 0.0))
+    degrees = float(degrees_of_freedom(difference, change_variance)[0])
+    if bool(difference.grouped) and degrees < FEW_DEGREES:
+        notes.append(
+            f"The verdict is rough: {degrees:.1f} degrees of freedom, fewer than "
+            f"{FEW_DEGREES:g}. Draw more units, or smaller groups."
+        )
+    return Comparison(pairing.metric, gained, lost, psi, estimands, p_value, notes)
+
+
+def _difference(
+    pairing: Pairing,
+    difference: Ratio,
+    discordant: Ratio,
+    estimand: Estimand,
+    tested: str | None = None,
+) -> Difference:
+    """Return the verdict for one estimand; `tested`: the estimand that McNemar's test is about."""
+    value, psi = float(difference.value), float(discordant.value)
+    known = estimand == "full-set" and pairing.design.complete
+    if estimand == tested:  # each example counts for one: no effective size is needed
+        size = difference.moments.n.sum()
+        gain, loss = (psi + value) / 2, (psi - value) / 2
+        limits = (*paired_difference(gain, loss, size, pairing.confidence), size)
+    else:
+        limits = difference_interval(difference, discordant, estimand, pairing.confidence)
+    low, high, effective = (float(v) for v in limits)
+    if known:
+        low = high = value
+    verdict = "better" if low > 0 else "worse" if high < 0 else "equal" if known else "cannot tell"
+    needed = None
+    if verdict == "cannot tell" and value != 0:
+        needed = _n_to_tell(pairing, value, psi, effective, estimand)
+    result = Difference(value, low, high, verdict, "", needed)
+    return replace(result, sentence=_sentence(pairing, result, known, estimand))
+
+
+def _n_to_tell(
+    pairing: Pairing, value: float, discordant: float, effective_size: float, estimand: Estimand
+) -> int | None:
+    # The effective size that Connor asks for, at the effective size per unit that this design has.
+    design = pairing.design
+    psi = min(max(discordant, abs(value)), 1.0)
+    needed = connor_n(abs(value), psi, 1 - pairing.confidence, pairing.power)
+    if not math.isfinite(effective_size) or effective_size <= 0:
+        return None
+    n, N = design.n_units, float(design.population.sum())
+    if estimand == "generalisation":
+        return math.ceil(n * needed / effective_size)
+    # The correction makes n units count as r n / (1 - n/N), r being what one gives without it:
+    # solved for n.
+    rate = effective_size * (1 - n / N) / n
+    return min(math.ceil(needed * N / (needed + rate * N)), int(N))
+
+
+def _sentence(pairing: Pairing, result: Difference, known: bool, estimand: Estimand) -> str:
+    (first, second), verdict, needed = pairing.names[:2], result.verdict, result.n_to_tell
+    gap = f"{100 * result.value:+.2f} points of {pairing.metric}"
+    if known:
+        than = "to" if verdict == "equal" else "than"
+        return f"{second} is {verdict} {than} {first} on the full set: {gap}, known exactly."
+    limits = f"interval {100 * result.low:+.2f} to {100 * result.high:+.2f}"
+    if verdict != "cannot tell":
+        return f"{second} is {verdict} than {first}: {gap}, {limits}."
+    cannot = f"Cannot tell {second} from {first} at this size: {gap}, {limits}"
+    if needed is None:
+        return f"{cannot}."
+    total = int(pairing.design.population.sum())
+    more = f"about {needed} units would tell a difference of this size"
+    if estimand == "full-set" and needed >= total:
+        more = "only the full set would tell"
+    elif needed > total:
+        more += f", more than the {total} that exist"
+    return f"{cannot}; {more}."
+
+
+def _why_no_mcnemar(design: Design) -> str:
+    grouped = design.n_units != design.unit.size or bool((design.multiplicity != 1).any())
+    why = "units hold or stand for several files" if grouped else "the rows have unequal weights"
+    return f"McNemar's test is not shown: {why}, and it would ignore that."
+
+
+def noise_sentence(eta: float, differ: float, value: float) -> str:
+    """Return how far wrong labels at a rate `eta` may shift a difference of `value`."""
+    bound = noise_bound(eta, differ)
+    within = "the difference is within it, so it is not guaranteed under class-dependent noise."
+    beyond = "the difference is larger than that."
+    return (
+        f"Wrong labels at a rate of {eta:g} may shift the difference by up to {100 * bound:.2f} "
+        f"points; {within if abs(value) <= bound else beyond}"
+    )
+
+
+def compare_metric(pairing: Pairing, first: Outcome, second: Outcome) -> Comparison:
+    """Compare two models on precision, a mean over classes or ranks: by each row's influence."""
+    design, every = pairing.design, np.ones(first.hit.size)
+    old, new = (outcome.linearised(pairing.metric, every) for outcome in (first, second))
+    changed = first.counts * (
+        _ranked_otherwise(old, new)
+        if pairing.metric == "auroc"
+        else (first.predicted != second.predicted).fill_null(True).to_numpy()
+    )
+    linear = difference_of(old, new, changed)
+    psi = float((design.weight * linear.share * changed).sum())
+    pair = linear.ratio(design), linear.told_apart(design)
+    estimands = {e: _difference(pairing, *pair, e) for e in ESTIMANDS}
+    change = (second.hit - first.hit) * first.counts
+    gained, lost = int((change > 0).sum()), int((change < 0).sum())
+    why = f"McNemar's test is not shown: it compares right answers, not {pairing.metric}."
+    return Comparison(pairing.metric, gained, lost, psi, estimands, None, [why])
+
+
+def _ranked_otherwise(first: Linearised, second: Linearised) -> Floats:
+    sides = zip(first.against, second.against, strict=True)
+    return np.asarray(sum(np.abs(b - a) for a, b in sides))
+
+
+# ---- the best of many ----
+
+
+DRAWS = 20_000
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One model: accuracy with limits that hold for all candidates together."""
+
+    name: str
+    estimands: dict[Estimand, MetricEstimate]
+
+
+@dataclass(frozen=True)
+class Winner(Documented):
+    """The candidates, best first; `by_luck`: what selection alone gives the best of equal ones.
+
+    `level`: the confidence of each interval that makes all hold together.
+    """
+
+    SCHEMA = "subset-winner/1"
+    candidates: list[Candidate]
+    by_luck: float
+    confidence: float
+    level: float
+    notes: list[str] = field(default_factory=list)
+
+
+def find_winner(
+    rows: pl.DataFrame,
+    predictions: Sequence[pl.DataFrame],
+    *,
+    names: Sequence[str],
+    confidence: float | None = None,
+) -> Winner:
+    """Rank models by accuracy on the same rows, with simultaneous intervals."""
+    confidence = planned_level(rows, confidence)[0]
+    if len(predictions) < 2:
+        raise UsageError("A winner needs at least two prediction files: give --predictions twice.")
+    design = Design.of(rows)
+    hits = np.array([
+        match(design.rows, t, n).hit
+        for t, n in zip(predictions, names, strict=True)
+    ])  # fmt: skip
+    by_luck, level = selection_alone(error_covariance(design, hits), confidence)
+    ones = np.ones(hits.shape[1])
+    candidates = [
+        Candidate(name, estimate_share(design, hit, ones, level))
+        for name, hit in zip(names, hits, strict=True)
+    ]
+    candidates.sort(key=lambda c: -c.estimands["full-set"].value)
+    k, best = len(candidates), candidates[0]
+    notes = [
+        f"{best.name} is the best of {k} on these rows. Were all {k} equally good, the best would "
+        f"still show {100 * by_luck:+.2f} points more than it has, by selection alone.",
+        f"Intervals hold for all {k} together (each at {100 * level:.2f} %). Confirm the winner "
+        "once on a fresh draw (`audit subset draw RUN --plan PLAN --seed OTHER --fresh-from "
+        "SUBSET`).",
+    ]
+    return Winner(candidates, by_luck, confidence, level, notes)
+
+
+def error_covariance(design: Design, hits: Floats) -> Floats:
+    """Return the covariance of the models' errors of estimation, for new data of the kind.
+
+    `hits`: one row a model. Within strata and between units, as the variance of one share.
+    """
+    k, strata = len(hits), design.population.size
+    weight = design.weight / design.weight.sum()
+    centred = hits - (hits @ weight)[:, None]
+    units = np.array([design.totals(row * weight) for row in centred])
+    n = np.bincount(design.stratum, minlength=strata)
+    means = np.array([np.bincount(design.stratum, row, strata) for row in units]) / np.maximum(n, 1)
+    rest = units - means[:, design.stratum]
+    factor = (n / np.maximum(n - 1, 1))[design.stratum]
+    covariance = np.asarray((rest * factor) @ rest.T)
+    # Two models with the same answers have no error of their own: the root needs a little.
+    return covariance + np.eye(k) * 1e-12
+
+
+def selection_alone(covariance: Floats, confidence: float) -> tuple[float, float]:
+    """Return the mean of the largest error, and the level at which all intervals hold together."""
+    root = np.linalg.cholesky(covariance)
+    # A fixed seed: the same files give the same figures.
+    errors = np.random.default_rng(0).normal(size=(DRAWS, len(root))) @ root.T
+    largest = np.abs(errors / np.sqrt(np.diag(covariance))).max(axis=1)
+    level = float(2 * norm.cdf(np.quantile(largest, confidence)) - 1)
+    bonferroni = 1 - (1 - confidence) / len(root)
+    level = min(max(level, confidence), bonferroni)
+    return max(float(errors.max(axis=1).mean()), 0.0), level if math.isfinite(level) else bonferroni
+
+
+def winner_text(found: Winner) -> str:
+    """Return it for a reader."""
+    lines = []
+    for candidate in found.candidates:
+        for estimand, one in candidate.estimands.items():
+            lines.append(
+                f"  {candidate.name}, {estimand}: {100 * one.value:.2f} % "
+                f"({100 * one.low:.2f} to {100 * one.high:.2f})"
+            )
+    return "\n".join([*lines, *found.notes])
+
+
+# ---- looking while a draw grows ----
+
+
+GRID = 1001
+LARGEST_BET = 0.75
+"""Of the bet that could lose everything: the truncation that Waudby-Smith and Ramdas use."""
+
+
+@dataclass(frozen=True)
+class AnytimeInterval:
+    """The share or difference so far, limits that hold at every size, and a fixed-size half-width.
+
+    `fixed` is what a subset of this size, scored once, would have: the price of looking at will.
+    """
+
+    value: float
+    low: float
+    high: float
+    fixed: float
+
+
+@dataclass(frozen=True)
+class Anytime(Documented):
+    """One model's accuracy, or the difference of a fixed pair, at the rows scored so far."""
+
+    SCHEMA = "subset-anytime/1"
+    what: str
+    n: int
+    population: int
+    estimands: dict[Estimand, AnytimeInterval]
+    notes: list[str] = field(default_factory=list)
+
+
+def score_anytime(
+    rows: pl.DataFrame,
+    predictions: Sequence[pl.DataFrame],
+    *,
+    names: Sequence[str] = ("A", "B"),
+    confidence: float | None = None,
+) -> Anytime:
+    """Score one model, or the difference of two, with limits that hold however often one looks."""
+    confidence = planned_level(rows, confidence)[0]
+    if not 1 <= len(predictions) <= 2:
+        raise UsageError(
+            "--anytime is for one model or one fixed pair: many models on the same rows are "
+            "another problem (`audit subset winner`)."
+        )
+    design = Design.of(rows.sort("rank"))
+    if design.population.size != 1 or not design.equal_files:
+        raise UsageError(
+            "--anytime needs rows of equal weight in plain random order: plan with "
+            "--no-label-strata, without --by and --group."
+        )
+    hits = [match(design.rows, t, n).hit for t, n in zip(predictions, names, strict=False)]
+    pair = len(hits) == 2
+    # A difference lies in [-1, 1]: it is bet on as (1 + difference) / 2.
+    x = (hits[1] - hits[0] + 1) / 2 if pair else hits[0]
+    N = int(design.population[0])
+    found: dict[Estimand, AnytimeInterval] = {}
+    for estimand in ESTIMANDS:
+        low, high = betting_limits(x, confidence, N if estimand == "full-set" else None)
+        left = 1 - x.size / N if estimand == "full-set" else 1.0
+        fixed = z_value(confidence) * math.sqrt(float(x.var()) * left / x.size)
+        numbers = (float(x.mean()), low, high)
+        value, low, high = (2 * v - 1 for v in numbers) if pair else numbers
+        found[estimand] = AnytimeInterval(value, low, high, fixed * (2 if pair else 1))
+    what = f"{names[1]} minus {names[0]}" if pair else f"accuracy of {names[0]}"
+    return Anytime(what, x.size, N, found, [
+        "These limits hold at every size of this draw at once, for this model or pair alone: grow "
+        "the subset and look as often as you like. They say nothing of models chosen by them."
+    ])  # fmt: skip
+
+
+def betting_limits(
+    x: Floats, confidence: float, population: int | None = None
+) -> tuple[float, float]:
+    """Return limits for the mean of numbers in [0, 1], in drawn order, valid at every size so far.
+
+    `population`: size of the set drawn from without replacement; None for independent draws.
+    """
+    alpha, n = 1 - confidence, x.size
+    means = np.linspace(0, 1, GRID)
+    bet = _bets(x, alpha)
+    up, down = np.zeros(GRID), np.zeros(GRID)
+    least = np.full(GRID, -np.inf)
+    drawn = 0.0
+    for i in range(n):
+        # The fair price of the next answer if the mean is m: that of what is left of the set.
+        fair = means if population is None else (population * means - drawn) / (population - i)
+        possible = (fair >= -1e-12) & (fair <= 1 + 1e-12)
+        price = np.clip(fair, 1e-9, 1 - 1e-9)
+        gain = x[i] - price
+        up += np.log1p(np.minimum(bet[i], LARGEST_BET / price) * gain)
+        down += np.log1p(-np.minimum(bet[i], LARGEST_BET / (1 - price)) * gain)
+        least = np.maximum(least, np.where(possible, np.maximum(up, down) - math.log(2), np.inf))
+        drawn += float(x[i])
+    kept = np.flatnonzero(least < math.log(1 / alpha))
+    step = 1 / (GRID - 1)
+    if kept.size == 0:  # narrower than the grid: the mean so far, give or take one step
+        low, high = float(x.mean()) - step, float(x.mean()) + step
+    else:  # a mean between two of the grid may hold where its neighbour does not
+        low, high = means[kept[0]] - step, means[kept[-1]] + step
+    if population is not None:
+        low, high = max(low, drawn / population), min(high, 1 - (n - drawn) / population)
+    return max(float(low), 0.0), min(float(high), 1.0)
+
+
+def _bets(x: Floats, alpha: float) -> Floats:
+    """Return each bet from what was drawn before it: the predictable plug-in of the paper."""
+    count = np.arange(1, x.size + 1)
+    mean = (0.5 + np.cumsum(x)) / (count + 1)
+    variance = (0.25 + np.cumsum((x - mean) ** 2)) / (count + 1)
+    before = np.concatenate([[0.25], variance[:-1]])
+    return np.asarray(np.sqrt(2 * math.log(2 / alpha) / (before * count * np.log(count + 1))))
+
+
+def anytime_text(found: Anytime) -> str:
+    """Return it for a reader."""
+    lines = [f"{found.n} of {found.population} files scored so far."]
+    for estimand, one in found.estimands.items():
+        lines.append(
+            f"  {found.what}, {estimand}: {100 * one.value:.2f} ({100 * one.low:.2f} to "
+            f"{100 * one.high:.2f}) points; scored once at this size it would be "
+            f"{100 * one.value:.2f} give or take {100 * one.fixed:.2f}"
+        )
+    return "\n".join([*lines, *found.notes])

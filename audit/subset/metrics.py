@@ -1,0 +1,638 @@
+"""Metrics of one model on drawn rows, each with its interval.
+
+Each row carries its stratum, unit, n_h, N_h and weight; `Design` turns them into numbers once and
+checks that no row is missing. Shares (accuracy, recall, specificity of a class) have the interval
+of a weighted ratio, exact for a plain count (one stratum of single files).
+
+Macro-recall, macro-F1, AUROC, and the difference of two models in precision, are smooth functions
+of weighted totals, so their design variance is that of the weighted sum of
+the rows' influences (Deville 1999, Survey Methodology 25:193): no resampling, and memory that grows
+with the rows, not with the classes squared. A few rows in a class, all right, have no influence and
+show no variance; so each metric also says what a row weighs in it (`share`) and which rows speak
+against it (`against`), from which the variance is steadied as it is for a share.
+
+- precision is a share among rows that depend on the model.
+- macro-recall is a share whose rows weigh 1 / (classes x files of their class).
+- macro-F1 is one whose rows weigh what one mistake in them would cost: their class, and the class
+  that they might be called instead.
+- AUROC weighs positives and negatives by one half each; a row's influence is how it ranks among the
+  other kind (DeLong, DeLong and Clarke-Pearson 1988, Biometrics 44:837).
+
+Only a user's own function is resampled over units, 1,000 times, by Rao and Wu's (1988, JASA 83:231)
+rescaled bootstrap: from each stratum n_h - 1 of its n_h units are drawn with
+replacement and the weights rescaled, w* = w (1 - L + L n_h/(n_h - 1) r) with r the times a unit was
+drawn. With L = sqrt(1 - n_h/N_h) the spread of the replicates carries the finite-population
+correction (full-set, zero at n_h = N_h); with L = 1 it does not (generalisation), and the stratum
+sizes are redrawn too, because F's own composition owes to chance. Draws come from splitmix64, so a
+subset and a seed give the same interval on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from audit.errors import UsageError
+from audit.statistics.intervals import Floats, Ints, effective_n, wilson_share
+from audit.subset.draw import COLUMNS, splitmix64
+from audit.subset.estimate import (
+    Ratio,
+    caution,
+    counted_interval,
+    degrees_of_freedom,
+    proportion_interval,
+    unit_moments,
+    weighted_ratio,
+)
+from audit.subset.goal import ESTIMANDS, Estimand, parse_metric
+from audit.subset.predictions import PROBABILITY
+
+# ---- the design of a subset ----
+
+
+@dataclass(frozen=True)
+class MetricEstimate:
+    """An estimate with its limits for one estimand; `known` where the whole set was scored.
+
+    `caution` says how to read the limits where they are rough or wide, and what to do about it.
+    """
+
+    value: float
+    low: float
+    high: float
+    effective_n: float
+    known: bool = False
+    caution: str = ""
+
+
+@dataclass(frozen=True)
+class Design:
+    """Strata and units of the rows of a subset, as numbers.
+
+    `unit` codes each row's unit, `stratum` each unit's stratum, `population` is N_h, `multiplicity`
+    the files each row stands for within its unit, `weight` the design weight of each row.
+    """
+
+    rows: pl.DataFrame
+    unit: Ints
+    stratum: Ints
+    population: Floats
+    multiplicity: Floats
+    weight: Floats
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame) -> Design:
+        """Read the design from drawn rows; raises UsageError for a table that is not a subset."""
+        absent = [c for c in COLUMNS if c not in rows.columns]
+        if absent:
+            raise UsageError(
+                f"This is not a drawn subset: it has no column {absent[0]!r}. Make one with `audit "
+                "subset draw`, and keep all its columns."
+            )
+        if rows.is_empty():
+            raise UsageError("The subset has no rows: draw it again.")
+        rows = rows.with_columns(
+            pl.col("sample_id", "path", "label", "stratum", "unit_id").cast(pl.String)
+        )
+        _check_values(rows)
+        strata = rows.select("stratum", "N_h").unique().sort("stratum")
+        if strata["stratum"].is_duplicated().any():
+            raise UsageError("A stratum has two sizes N_h: the rows come from different draws.")
+        unit = np.unique(rows["rank"].to_numpy(), return_inverse=True)[1]
+        code = rows["stratum"].cast(pl.Enum(strata["stratum"])).to_physical().to_numpy()
+        stratum = np.zeros(int(unit.max()) + 1, np.int64)
+        stratum[unit] = code
+        # A shortened file keeps its old n_h: weights from it would be too small without a warning.
+        drawn = np.bincount(stratum, minlength=len(strata))
+        if np.any(drawn[code] != rows["n_h"].to_numpy()):
+            raise UsageError(
+                "Rows are missing from this subset (n_h does not match the rows): weights would be "
+                "wrong. Use the file that `draw` wrote, or --first N for a shorter one."
+            )
+        weight = rows["weight"].to_numpy().astype(float)
+        # Whole by construction; CSV and floating point leave a trace of rounding.
+        multiplicity = np.rint(weight * rows["inclusion_probability"].to_numpy())
+        population = strata["N_h"].to_numpy().astype(float)
+        return cls(rows, unit, stratum, population, multiplicity, weight)
+
+    @property
+    def n_units(self) -> int:
+        """Drawn units."""
+        return int(self.stratum.size)
+
+    @property
+    def complete(self) -> bool:
+        """True where every unit of the set was drawn."""
+        return bool(self.n_units >= self.population.sum())
+
+    @property
+    def equal_files(self) -> bool:
+        """True where weights are equal and every unit is one file: plain counts mean something."""
+        single = self.n_units == self.unit.size and bool((self.multiplicity == 1).all())
+        return single and bool(np.ptp(self.weight) <= 1e-9 * self.weight.max())
+
+    def totals(self, values: Floats) -> Floats:
+        """Return the sum of a per-row column over each unit."""
+        return np.bincount(self.unit, values, self.n_units).astype(float)
+
+    def ratio(self, top: Floats, bottom: Floats) -> Ratio:
+        """Return the weighted ratio of two per-row columns."""
+        y, x = (self.totals(v * self.multiplicity) for v in (top, bottom))
+        return weighted_ratio(unit_moments(y, x, self.stratum, self.population))
+
+
+def _check_values(rows: pl.DataFrame) -> None:
+    chance, weight = pl.col("inclusion_probability"), pl.col("weight")
+    number = chance.is_between(0, 1, closed="right") & weight.is_finite() & (weight > 0)
+    bad = rows.filter(~number.fill_null(False) | pl.col("label").is_null())
+    if len(bad):
+        raise UsageError(
+            f"The subset is damaged: {len(bad)} of {len(rows)} rows have no label, or no weight "
+            f"above 0, such as {bad['sample_id'][0]!r}. Use the file that `draw` wrote."
+        )
+
+
+def estimate_share(
+    design: Design, hit: Floats, counts: Floats, confidence: float
+) -> dict[Estimand, MetricEstimate]:
+    """Return the weighted share of `hit` among the rows that `counts` marks with 1."""
+    # A simple random sample needs no approximation by an effective size.
+    plain_count = _simple_counts(design, hit, counts)
+    if plain_count is not None:
+        return {e: _counted(*plain_count, e, confidence) for e in ESTIMANDS}
+    r = design.ratio(hit * counts, counts)
+    return estimate_ratio(design, r, float(r.value), confidence)
+
+
+def estimate_ratio(
+    design: Design, r: Ratio, value: float, confidence: float
+) -> dict[Estimand, MetricEstimate]:
+    """Return `value` with the interval of a share that has the variance of `r`."""
+    if math.isnan(value):
+        return dict.fromkeys(ESTIMANDS, MetricEstimate(math.nan, 0.0, 1.0, 0.0))
+    value = min(max(value, 0.0), 1.0)
+    estimates: dict[Estimand, MetricEstimate] = {}
+    for estimand in ESTIMANDS:
+        low, high, effective = (float(v) for v in proportion_interval(r, estimand, confidence))
+        estimates[estimand] = MetricEstimate(value, low, high, effective, caution=caution(r, value))
+    if design.complete:
+        estimates["full-set"] = MetricEstimate(value, value, value, math.inf, True)
+    return estimates
+
+
+def _counted(k: int, n: int, N: int, estimand: Estimand, confidence: float) -> MetricEstimate:
+    if estimand == "full-set" and n >= N:
+        return MetricEstimate(k / n, k / n, k / n, math.inf, True)
+    successes, size, total = (np.array(float(v)) for v in (k, n, N))
+    low, high = counted_interval(successes, size, total, estimand, confidence)
+    effective = n if estimand == "generalisation" else float(effective_n(n, N))
+    return MetricEstimate(k / n, float(low), float(high), effective)
+
+
+def _simple_counts(design: Design, hit: Floats, counts: Floats) -> tuple[int, int, int] | None:
+    # All counted rows in one stratum, which they fill, as single files: a plain count (k, n, N).
+    used = np.unique(design.stratum[design.unit[counts > 0]])
+    if used.size != 1 or not bool((design.multiplicity[counts > 0] == 1).all()):
+        return None
+    inside = design.stratum[design.unit] == used[0]
+    single = int(inside.sum()) == int((design.stratum == used[0]).sum())
+    if not single or bool((counts[inside] == 0).any()):
+        return None
+    return int(hit[inside].sum()), int(inside.sum()), int(design.population[used[0]])
+
+
+# ---- means over classes and ranks ----
+
+
+@dataclass(frozen=True)
+class Linearised:
+    """A metric at one model's answers; every array has one entry a row.
+
+    `value`: the metric; `influence`: a row's effect on it, weighted sum 0; `sides`: what a row
+    weighs in each side of it, weighted sums that add up to 1 (a share has one side, AUROC two);
+    `against`: how far rows speak against the metric, and how far for it, 0..1; `reach`: what
+    mistakes in all rows would cost together if each cost as much as alone: 1 for a share, more
+    where a mistake costs another class as well.
+    """
+
+    value: float
+    influence: Floats
+    sides: tuple[Floats, ...]
+    against: tuple[Floats, ...]
+    reach: float = 1.0
+
+    @property
+    def share(self) -> Floats:
+        """What a row weighs in the metric; weighted sum 1."""
+        return np.asarray(sum(self.sides))
+
+    def ratio(self, design: Design) -> Ratio:
+        """Return it as a weighted ratio: its value, variances, and what they rest on."""
+        # in files, as the moments of a plain share are: the mean row weighs one
+        counts = (self.share > 0).astype(float)
+        mean = 1 / max(float((design.weight * counts).sum()), 1e-300)
+        share = self.share / mean
+        r = design.ratio(self.influence / mean + self.value * share, share)
+        plain = design.ratio(counts, counts)
+        spread = min(_spread(design, self.share, side) for side in self.against)
+        return replace(
+            r,
+            value=np.asarray(self.value),
+            base_n=self._base_sizes(design),
+            rare_units=np.asarray(spread),
+            grouped=plain.grouped,
+            fraction=plain.fraction,
+        )
+
+    def told_apart(self, design: Design) -> Ratio:
+        """Return how far the rows that speak against it could move it: of a difference, those
+        that two models answer otherwise."""
+        moved = self.reach * float((design.weight * self.share * self.against[0]).sum())
+        return replace(self.ratio(design), value=np.asarray(min(moved, 1.0)))
+
+    def _base_sizes(self, design: Design) -> dict[Estimand, Floats]:
+        """Return the sizes at which units that are all right or all wrong have the same variance.
+
+        The smaller side decides: the variance of an AUROC is at most A (1 - A) over the rows of the
+        rarer kind (Birnbaum and Klose 1957, Annals of Mathematical Statistics 28:933).
+        """
+        totals = [design.totals(design.weight * side) for side in self.sides]
+        n = np.bincount(design.stratum, minlength=design.population.size)
+        remaining = 1 - (n / np.maximum(design.population, 1))[design.stratum]
+        factors = dict(zip(ESTIMANDS, (remaining, np.ones_like(remaining)), strict=True))
+        with np.errstate(divide="ignore"):
+            return {
+                e: np.asarray(min(t.sum() ** 2 / (t**2 * f).sum() for t in totals) / self.reach)
+                for e, f in factors.items()
+            }
+
+
+def _spread(design: Design, share: Floats, against: Floats) -> float:
+    """Return among how many units' worth of the heaviest rows something is spread.
+
+    Kish's effective number, times how light the rows are: rows that weigh little say little of the
+    variance where rows weigh much.
+    """
+    weight = design.weight * share
+    total = design.totals(weight * against)
+    if not total.any():
+        return 0.0
+    kish = total.sum() ** 2 / (total**2).sum()
+    typical = total.sum() / against[share > 0].sum()
+    return float(kish * min(1.0, typical / weight.max()))
+
+
+# ---- shares of classes ----
+
+
+def share_of(top: Floats, bottom: Floats, weight: Floats) -> Linearised:
+    """Return the share of `top` among the rows that `bottom` marks: precision of one class."""
+    share = bottom * (weight > 0)
+    total = float((weight * share).sum())
+    if not total:
+        return Linearised(float("nan"), share, (share,), (share,))
+    share = share / total
+    value = float((weight * share * top).sum())
+    return Linearised(value, share * (top - value), (share,), _wrong_and_right(top, weight))
+
+
+def macro_recall(label: Ints, hit: Floats, weight: Floats, classes: int) -> Linearised:
+    """Return the mean recall of the classes that have rows; `weight` is 0 for rows left out."""
+    files = np.bincount(label, weight, classes)
+    present = files > 0
+    each = np.where(present, 1 / np.maximum(files, 1e-300), 0.0) / max(int(present.sum()), 1)
+    recall = np.bincount(label, weight * hit, classes) * each * present.sum()
+    share = each[label] * (weight > 0)
+    value = float((weight * share * hit).sum())
+    return Linearised(value, share * (hit - recall[label]), (share,), _wrong_and_right(hit, weight))
+
+
+def macro_f1(label: Ints, predicted: Ints, hit: Floats, weight: Floats, classes: int) -> Linearised:
+    """Return the mean F1 of the classes with labels or predictions; `classes` means none of them.
+
+    `predicted` is `classes` for a prediction that is no class of the set.
+    """
+    called = np.bincount(predicted, weight, classes + 1)[:classes]
+    total = np.asarray(np.bincount(label, weight, classes) + called, float)
+    present = total > 0
+    each = np.where(present, 1 / np.maximum(total, 1e-300), 0.0) / max(int(present.sum()), 1)
+    f1 = 2 * np.bincount(label, weight * hit, classes) * each * present.sum()
+    # a prediction outside the classes counts against the recall of its label alone
+    of_called = np.append(each, 0.0)[predicted]
+    f1_called = np.append(f1, 0.0)[predicted]
+    used = weight > 0
+    influence = (2 * each[label] * hit - each[label] * f1[label] - of_called * f1_called) * used
+    mean, square = _loss_of_a_mistake(label, f1, total, each, weight)
+    loss = np.sqrt(square) * used
+    all_wrong, whole = (max(float((weight * v).sum()), 1e-300) for v in (mean, loss))
+    # By Cauchy's inequality at least the cost of a mistake in every row, and equal to it where it
+    # costs the same whatever the row is called.
+    reach = max(whole**2 / all_wrong, 1.0)
+    value = float(f1.sum() / max(int(present.sum()), 1))
+    return Linearised(value, influence, (loss / whole,), _wrong_and_right(hit, weight), reach)
+
+
+def _loss_of_a_mistake(
+    label: Ints, f1: Floats, total: Floats, each: Floats, weight: Floats
+) -> tuple[Floats, Floats]:
+    """Return what macro-F1 would lose, per weight of each row, if that row alone were wrong.
+
+    The mean, and the mean square, over the classes it might be called. A heavy row called a small
+    class costs that class far more than its own, and few samples show such a row.
+    """
+    present = total > 0
+    classes = int(present.sum())
+    own = each[label] * (2 - f1[label])
+    levels, place = np.unique(weight, return_inverse=True)
+    # A class loses the share that the row adds to its files, at most all of its F1.
+    lost = (f1[present] / (total[present] + level) / max(classes, 1) for level in levels)
+    sums, squares = np.array([(v.sum(), (v**2).sum()) for v in lost])[place].T
+    itself = f1[label] / np.maximum(total[label] + weight, 1e-300) / max(classes, 1)
+    others = max(classes - 1, 1)
+    into, into_square = (sums - itself) / others, (squares - itself**2) / others
+    return own + into, own**2 + 2 * own * into + into_square
+
+
+def _wrong_and_right(hit: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    used = weight > 0
+    return (1 - hit) * used, hit * used
+
+
+# ---- ranking ----
+
+
+def auroc(positive: npt.NDArray[np.bool_], score: Floats, weight: Floats) -> Linearised:
+    """Return the area under the ROC curve; ties count half. NaN without both kinds."""
+    used = weight > 0
+    good, bad = weight * positive, weight * ~positive
+    n_good, n_bad = float(good.sum()), float(bad.sum())
+    if not (n_good and n_bad):
+        zero = np.zeros(weight.size)
+        return Linearised(float("nan"), zero, (zero, zero), (zero, zero))
+    # of the other kind, the share that a row is rightly ranked against
+    below, above = _ranked_below(score, bad) / n_bad, 1 - _ranked_below(score, good) / n_good
+    placed = np.where(positive, below, above)
+    value = float((good * below).sum() / n_good)
+    of_kind = np.where(positive, 1 / n_good, 1 / n_bad) * used
+    kinds = (positive * used, ~positive * used)
+    wrong = np.where(value >= 0.5, 1 - placed, placed)
+    return Linearised(
+        value,
+        of_kind * (placed - value),
+        (of_kind * kinds[0] / 2, of_kind * kinds[1] / 2),
+        (wrong * kinds[0], wrong * kinds[1]),
+    )
+
+
+def _ranked_below(score: Floats, weight: Floats) -> Floats:
+    """Return for each row the weight of what scores below it, ties by half."""
+    values, place = np.unique(score, return_inverse=True)
+    tied = np.bincount(place, weight, values.size)
+    return np.asarray((np.cumsum(tied) - tied / 2)[place])
+
+
+def mean_of(parts: list[Linearised]) -> Linearised:
+    """Return the mean of several metrics of the same rows: AUROC of more than two classes."""
+    known = [part for part in parts if np.isfinite(part.value)] or parts[:1]
+
+    def mean(arrays: list[Floats]) -> Floats:
+        return np.asarray(sum(arrays)) / len(known)
+
+    return Linearised(
+        float(np.mean([part.value for part in known])),
+        mean([part.influence for part in known]),
+        tuple(mean([part.sides[k] for part in known]) for k in (0, 1)),
+        tuple(mean([part.against[k] for part in known]) for k in (0, 1)),
+    )
+
+
+def difference_of(first: Linearised, second: Linearised, changed: Floats) -> Linearised:
+    """Return second minus first on the same rows; `changed` marks rows answered otherwise."""
+    return Linearised(
+        second.value - first.value,
+        second.influence - first.influence,
+        ((first.share + second.share) / 2,),
+        (changed,),
+        (first.reach + second.reach) / 2,
+    )
+
+
+# ---- a user's own metric ----
+
+
+REPLICATES = 1000
+# Values in one block of replicate weights: bounds the memory to about 32 MB.
+BLOCK_VALUES = 4_000_000
+
+WeightedMetric = Callable[[Floats], Floats]
+
+
+def uniforms(count: int, stream: int) -> Floats:
+    """Return `count` numbers in [0, 1) that depend on `stream` and the position alone."""
+    # Counter-based: a number does not depend on how many were asked for before it.
+    salt = splitmix64(np.array([stream % 2**64], np.uint64))
+    bits = splitmix64(splitmix64(np.arange(count, dtype=np.uint64)) ^ salt)
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def replicate_weights(
+    stratum: Ints, population: Floats, estimand: Estimand, replicates: int, stream: int
+) -> Floats:
+    """Return factors (replicates, units) that multiply the design weights.
+
+    `stratum` codes each drawn unit, `population` is N_h.
+    """
+    units, count = stratum.size, population.size
+    n = np.bincount(stratum, minlength=count)
+    order = np.argsort(stratum, kind="stable")
+    start = np.cumsum(n) - n
+    # n - 1 of n units, not n: at L = 1 the replicates of a mean then have exactly s^2 / n.
+    per_row = np.maximum(n - 1, 0)
+    owner = np.repeat(np.arange(count), per_row)
+    chance = uniforms(replicates * owner.size, 2 * stream).reshape(replicates, owner.size)
+    # u n may round up to n itself: the last unit is the largest pick.
+    pick = start[owner] + np.minimum((chance * n[owner]).astype(np.int64), n[owner] - 1)
+    flat = (np.arange(replicates)[:, None] * units + order[pick]).ravel()
+    times = np.bincount(flat, minlength=replicates * units).reshape(replicates, units)
+    at_least_two = np.maximum(n, 2)
+    fraction = n / np.maximum(population, 1)
+    length = np.sqrt(1 - fraction) if estimand == "full-set" else np.ones(count)
+    length = np.where(n > 1, length, 0.0)  # one unit cannot be resampled
+    rescaled = length * at_least_two / (at_least_two - 1)
+    factor = 1 - length[stratum] + rescaled[stratum] * times
+    if estimand == "generalisation" and count > 1:
+        factor *= _redrawn_sizes(population, replicates, stream)[:, stratum]
+    return np.asarray(factor, float)
+
+
+def _redrawn_sizes(population: Floats, replicates: int, stream: int) -> Floats:
+    # Normal deviates with a Poisson's variance, rescaled to the total: the multinomial's variance
+    # without drawing N units.
+    from scipy.special import ndtri
+
+    z = ndtri(
+        np.clip(uniforms(replicates * population.size, 2 * stream + 1), 1e-12, 1 - 1e-12)
+    ).reshape(replicates, population.size)
+    sizes = np.maximum(population + z * np.sqrt(population), 0.0)
+    return np.asarray(
+        sizes / np.maximum(population, 1) * (population.sum() / sizes.sum(1)[:, None])
+    )
+
+
+def replicate_metric(
+    metric: WeightedMetric,
+    weight: Floats,
+    design: Design,
+    estimand: Estimand,
+) -> Floats:
+    """Return the metric of `REPLICATES` resampled subsets.
+
+    `metric` maps weights of shape (rows, examples) to (rows,); `weight` is per example.
+    """
+    block = max(1, BLOCK_VALUES // max(weight.size, 1))
+    parts = []
+    for number, start in enumerate(range(0, REPLICATES, block)):
+        rows = min(block, REPLICATES - start)
+        factors = replicate_weights(design.stratum, design.population, estimand, rows, number)
+        parts.append(metric(factors[:, design.unit] * weight))
+    return np.concatenate(parts)
+
+
+# ---- one model's answers ----
+
+
+LINEARISED = ("macro-recall", "macro-f1", "auroc")
+
+
+@dataclass(frozen=True)
+class MetricScore:
+    """One metric of one model: an estimate per estimand, and the method."""
+
+    metric: str
+    estimands: dict[Estimand, MetricEstimate]
+    method: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One model's answers on the rows: right (1, 0, NaN dropped) and the predicted labels."""
+
+    design: Design
+    hit: Floats
+    counts: Floats
+    predicted: pl.Series
+    table: pl.DataFrame
+
+    def score(self, metric: str, confidence: float, included: Floats) -> MetricScore:
+        """Return one metric over the rows that `included` marks with 1."""
+        name, label = parse_metric(metric)
+        if name in LINEARISED:
+            estimates = estimate_linear(self.design, self.linearised(metric, included), confidence)
+            return MetricScore(metric, estimates, "design-based interval, by linearisation")
+        top, bottom = self.share_terms(name, label)
+        counts = bottom * self.counts * included
+        estimates = estimate_share(self.design, top, counts, confidence)
+        return MetricScore(metric, estimates, "design-based interval on the effective size")
+
+    @property
+    def accuracy(self) -> Ratio:
+        """The share of right answers: other metrics use its degrees of freedom."""
+        return self.design.ratio(self.hit * self.counts, self.counts)
+
+    def share_terms(self, name: str, label: str | None) -> tuple[Floats, Floats]:
+        """Return a metric that is a share as (right answers, rows that count), one entry a row."""
+        every = np.ones(self.hit.size)
+        if name == "accuracy":
+            return self.hit, every
+        labels = self.design.rows["label"]
+        if not (labels == label).any():
+            raise UsageError(f"No example of class {label!r} is in the subset: draw more of it.")
+        own = (labels == label).to_numpy().astype(float)
+        called = (self.predicted == label).fill_null(False).to_numpy().astype(float)
+        if name == "recall":
+            return self.hit, own
+        if name == "specificity":
+            return 1 - called, 1 - own
+        return own, called  # precision: right among what was called this class
+
+    def linearised(self, metric: str, included: Floats) -> Linearised:
+        """Return a metric by the influence of each row that `included` marks with 1."""
+        name, of_class = parse_metric(metric)
+        labels = self.design.rows["label"]
+        levels = labels.unique().sort()
+        label = labels.cast(pl.Enum(levels)).to_physical().to_numpy().astype(np.int64)
+        weight = self.design.weight * self.counts * included
+        if name == "auroc":
+            return self._auroc(levels.to_list(), label, weight)
+        if name not in LINEARISED:
+            return share_of(*self.share_terms(name, of_class), weight)
+        if name == "macro-recall":
+            return macro_recall(label, self.hit, weight, len(levels))
+        known = self.predicted.is_in(levels.implode())
+        codes = self.predicted.set(~known.fill_null(False), None).cast(pl.Enum(levels))
+        predicted = codes.to_physical().cast(pl.Int64).fill_null(len(levels)).to_numpy()
+        return macro_f1(label, predicted, self.hit, weight, len(levels))
+
+    def _auroc(self, levels: list[str], label: Ints, weight: Floats) -> Linearised:
+        columns = [f"{PROBABILITY}{c}" for c in levels]
+        have = [c for c in columns if c in self.table.columns]
+        if len(levels) == 2 and have:
+            wanted = [levels.index(have[-1].removeprefix(PROBABILITY))]
+        elif len(have) == len(levels):
+            wanted = list(range(len(levels)))
+        else:
+            absent = next(c for c in columns if c not in self.table.columns)
+            raise UsageError(
+                f"AUROC needs the model's probabilities: the predictions have no column {absent!r} "
+                "(one prob_<class> column a class, or one of the two)."
+            )
+        # An example that counts as wrong for want of a prediction gets no support for any class.
+        known = {k: self.table[columns[k]].fill_null(0.0).to_numpy() for k in wanted}
+        return mean_of([auroc(label == k, known[k], weight) for k in wanted])
+
+
+def estimate_linear(
+    design: Design, linear: Linearised, confidence: float
+) -> dict[Estimand, MetricEstimate]:
+    """Return a linearised metric with the interval of a share that has its variance."""
+    return estimate_ratio(design, linear.ratio(design), linear.value, confidence)
+
+
+def estimate_metric(
+    design: Design,
+    metric: WeightedMetric,
+    weight: Floats,
+    estimand: Estimand,
+    confidence: float,
+    accuracy: Ratio,
+) -> MetricEstimate:
+    """Return a metric with its bootstrap interval: estimate -+ t standard errors.
+
+    t has the degrees of freedom that the same units give to `accuracy`. Where the replicates do not
+    differ, or by less than the same units tell of a share of this value, the share's interval.
+    """
+    value = float(metric(weight[None, :])[0])
+    if estimand == "full-set" and design.complete:
+        return MetricEstimate(value, value, value, math.inf, True)
+    from scipy.stats import t as student
+
+    draws = replicate_metric(metric, weight, design, estimand)
+    error = float(np.nanstd(draws, ddof=1))
+    # The bootstrap has no degrees of freedom of its own; the units are those of the accuracy.
+    share = min(max(float(accuracy.value), 0.0), 1.0)
+    degrees = float(degrees_of_freedom(accuracy, np.asarray(share * (1 - share)))[0])
+    half = float(student.isf((1 - confidence) / 2, degrees)) * error
+    if not 0 <= value <= 1:
+        low, high = (value - half, value + half) if half > 0 else (-math.inf, math.inf)
+        return MetricEstimate(value, low, high, math.nan, caution=caution(accuracy, share))
+    # The simple sample whose share of this value would have the same error: a scale, no more.
+    effective = value * (1 - value) / error**2 if error > 0 else math.inf
+    effective = min(effective, float(accuracy.base_n[estimand]))
+    wilson = [float(v) for v in wilson_share(value, effective, confidence)]
+    low, high = min(max(value - half, 0.0), wilson[0]), max(min(value + half, 1.0), wilson[1])
+    return MetricEstimate(value, low, high, effective, caution=caution(accuracy, share))

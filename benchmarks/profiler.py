@@ -1,0 +1,409 @@
+"""What recording costs, whether intervals hold, and whether predictions come true: the profiler.
+
+    python benchmarks/profiler.py overhead [--pairs 48] [--steps 100] [--workers 0,2] [--in-place]
+    python benchmarks/profiler.py coverage [3 4 5 8] [--draws 400] [--steps 60]
+    python benchmarks/profiler.py prediction [--batches 150]
+
+`overhead`: the watched loop against the same loop unwatched, a DataLoader with and without workers,
+a 5 ms step; pairs in random order. A pair gives the difference of the mean step. Many short pairs
+and their median, with its 95 % interval from the order statistics: what else the machine does falls
+on few of them, on either side, and would decide a mean (printed beside it). Target: at most 1 % of
+a 5 ms step (50 µs). With --in-place the loop is a small training, its steps by turns through the
+hooks of `pipeline-profiler watch` and past them (--steps 20 --pairs 400); the figures are the CPU
+time of the process, its sampling thread included, and the wall time. Target: at most 20 µs a step
+below 10 ms, at most 1 % above. About 2 minutes.
+
+`coverage`: do the 95 % intervals hold 95 % of the time? Sessions are made of drawn step times,
+whose true stall is known: a step that is steady, one that is short or long by turns (bimodal), a
+loader that lets the step wait or not. Blocks drift together, runs differ by themselves. Counted is
+how often the stated interval of the stall holds the true one, by number of repeats, how often a
+verdict is false, and how often `compare` tells two sessions of one pipeline apart. Targets: 93 to
+97 %, no more than 5 % told apart. About two minutes of CPU.
+
+`prediction`: predicted against measured throughput over a sweep of real DataLoaders. Per cost
+profile (sleep-bound light, sleep-bound heavy-tailed, CPU-bound) one run with one worker and one
+with none calibrate the model; then each setting (workers 0-4, prefetch 1-4, step 0-20 ms) is
+predicted first and measured after. Target: median |error| <= 10 % inside the calibrated range
+(CPU-bound: workers up to the usable cores); beside it the fluid bound's error, and the error of the
+points that the model itself calls extrapolated. 3 x 52 settings, about 7 minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from bench import Document, hall, measures
+from torch.utils.data import DataLoader, Dataset
+
+from pipeline_profiler import Recorder
+from pipeline_profiler.profiling.diagnose import predict
+from pipeline_profiler.profiling.diagnose.evidence import gather
+from pipeline_profiler.profiling.diagnose.intervals import Interval
+from pipeline_profiler.profiling.diagnose.verdict import verdict_of
+from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.measure import tune
+from pipeline_profiler.profiling.measure.arms import Bench, drive
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.recorder import Recorder as ArmRecorder
+from pipeline_profiler.profiling.record.session import MAIN, Run, Session
+from preflight.cores import usable_cores
+
+app = hall(__doc__)
+
+
+# ---- what recording costs ----
+
+STEP_MS = 5.0
+WARM = 3  # steps in front of the timed ones
+
+
+LIGHT: Any = [torch.zeros(8)] * 1_000_000  # cost next to nothing: the recorder's share is largest
+
+
+def work(ms: float) -> None:
+    end = time.perf_counter_ns() + ms * 1e6
+    while time.perf_counter_ns() < end:
+        pass
+
+
+def period_us(loader: Any, steps: int, watched: bool) -> float:
+    """Mean microseconds a step, warm-up left out."""
+    recorder = Recorder()
+    start = 0
+    batches = recorder.watch(loader) if watched else loader
+    for done, batch in enumerate(batches, 1):
+        if watched:
+            with recorder.step():
+                work(STEP_MS)
+        else:
+            work(STEP_MS)
+        del batch
+        if done == 20:
+            start = time.perf_counter_ns()
+        if done == 20 + steps:
+            break
+    return (time.perf_counter_ns() - start) / steps / 1e3
+
+
+class InPlace:
+    """A small training, its steps by turns through the hooks of `watch` and past them.
+
+    Past them are the functions that were there before; putting hooks in and out would measure how
+    Python warms up to them.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        """The order that the program would give, and an iterator of either kind."""
+        from torch.optim import optimizer
+        from torch.utils.data import dataloader
+
+        from pipeline_profiler.profiling.watching import torch_hooks
+        from pipeline_profiler.profiling.watching.process import VARIABLE, WatchOrder
+
+        folder = tempfile.mkdtemp()
+        order = WatchOrder(f"{folder}/p.json", 60.0, folder, "", os.getppid(), quiet=True)
+        os.environ[VARIABLE] = json.dumps(asdict(order))
+        self.model = torch.nn.Linear(8, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
+        iterator = dataloader._BaseDataLoaderIter
+        plain = (iter(loader), iterator.__next__, torch.Tensor.backward)
+        torch_hooks.hook_loaders(dataloader)
+        self.ways = {False: plain, True: (iter(loader), iterator.__next__, torch.Tensor.backward)}
+        self._tables: list[dict[int, Any]] = [
+            optimizer._global_optimizer_pre_hooks,
+            optimizer._global_optimizer_post_hooks,
+        ]
+        self._hooks = [dict(table) for table in self._tables]
+
+    def costs_us(self, steps: int, watched: bool) -> tuple[float, float]:
+        """CPU microseconds of this process a step, its sampling thread included; and wall."""
+        for table, hooks in zip(self._tables, self._hooks, strict=True):
+            table.update(hooks) if watched else table.clear()
+        iterator, deliver, backward = self.ways[watched]
+        begin = (0, 0)
+        for done in range(WARM + steps):
+            if done == WARM:
+                begin = (time.process_time_ns(), time.perf_counter_ns())
+            batch = deliver(iterator)
+            self.optimizer.zero_grad()
+            backward(self.model(batch).sum())
+            self.optimizer.step()
+        end = (time.process_time_ns(), time.perf_counter_ns())
+        cpu, wall = ((b - a) / steps / 1e3 for a, b in zip(begin, end, strict=True))
+        return cpu, wall
+
+
+def differences(
+    cost: Callable[[int, bool], tuple[float, ...]], pairs: int, steps: int
+) -> tuple[list[list[float]], list[tuple[float, ...]]]:
+    """Return what watching adds in each of many pairs in random order, and the plain costs."""
+    rng, added, plain = random.Random(0), [], []
+    for _ in range(pairs):
+        order = [True, False]
+        rng.shuffle(order)
+        found = {watched: cost(steps, watched) for watched in order}
+        added.append([a - b for a, b in zip(found[True], found[False], strict=True)])
+        plain.append(found[False])
+    return added, plain
+
+
+def measure_in_place(workers: int, pairs: int, steps: int) -> Document:
+    """Medians of the differences between neighbours in time, of CPU and of wall."""
+    place = InPlace(DataLoader(LIGHT, 16, num_workers=workers))
+    added, plain = differences(place.costs_us, pairs, steps)
+    step = statistics.median(wall for _, wall in plain)
+    row: Document = {"step_us": step}
+    for name, values in zip(("cpu", "wall"), zip(*added, strict=True), strict=True):
+        cost = median_interval(list(values))
+        row[name] = {"us_per_step": cost.value, "low": cost.low, "high": cost.high}
+        print(
+            f"workers={workers}: {cost.value:+.1f} us of {name} a step ({cost.low:+.1f} to "
+            f"{cost.high:+.1f}), beside a step of {step:.0f} us",
+            flush=True,
+        )
+    return row
+
+
+def measure_recorder(workers: int, pairs: int, steps: int) -> Document:
+    """The median of the differences of the mean step, and its share of the step."""
+    loader = DataLoader(LIGHT, 16, num_workers=workers)
+    added, _ = differences(lambda n, watched: (period_us(loader, n, watched),), pairs, steps)
+    values = [one for (one,) in added]
+    cost, mean = median_interval(values), statistics.fmean(values)
+    share = cost.scaled(1 / (STEP_MS * 1e3))
+    print(
+        f"workers={workers}: {cost.value:+.1f} us a step ({cost.low:+.1f} to {cost.high:+.1f}), "
+        f"{share.value:+.2%} of a {STEP_MS:g} ms step; mean {mean:+.1f} us",
+        flush=True,
+    )
+    return {
+        "us_per_step": cost.value, "low": cost.low, "high": cost.high, "mean": mean,
+        "share": share.value, "share_high": share.high,
+    }  # fmt: skip
+
+
+def median_interval(values: list[float]) -> Interval:
+    """Median with the order statistics that hold it with 95 % (binomial, normal approximation)."""
+    ranked, n = sorted(values), len(values)
+    at = max(0, math.floor(n / 2 - 0.98 * math.sqrt(n)))
+    return Interval(statistics.median(ranked), ranked[at], ranked[n - 1 - at], n)
+
+
+@measures(app)
+def overhead(
+    pairs: int = 48, steps: int = 100, workers: str = "0,2", in_place: bool = False
+) -> Document:
+    """What does recording add to a step?"""
+    torch.set_num_threads(1)
+    measure = measure_in_place if in_place else measure_recorder
+    rows = {w: measure(int(w), pairs, steps) for w in workers.split(",")}
+    return {"step_ms": STEP_MS, "by_workers": rows, "target": 0.01}
+
+
+# ---- whether intervals hold ----
+
+BLOCK_DRIFT, RUN_NOISE = 0.05, 0.015  # sigma of a factor on every time of a block, of a run
+WARMUP = 2
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Milliseconds: the step's two lengths, and the mean wait of a step."""
+
+    short: float
+    long: float
+    wait: float
+
+    @property
+    def stall(self) -> float:
+        """The true share."""
+        step = (self.short + self.long) / 2
+        return self.wait / (step + self.wait)
+
+
+PIPELINES = {
+    "steady, high": Pipeline(20, 20, 10),
+    "steady, none": Pipeline(20, 20, 0.2),
+    "bimodal, none": Pipeline(10, 30, 0.2),
+    "bimodal, high": Pipeline(10, 30, 10),
+}
+
+
+def drawn_run(p: Pipeline, arm: Arm, block: int, drift: float, steps: int, rng: Any) -> Run:
+    run = Run(arm=arm, block=block, warmup=WARMUP, config={"kind": "iterable"})
+    run.slow_keys = rng.integers(0, 1 << 30, 20).tolist()  # other samples in every run
+    count = steps + WARMUP
+    factor = 1e6 * drift * math.exp(rng.normal(0, RUN_NOISE))
+    loops = np.where(rng.random(count) < 0.5, p.short, p.long) * rng.lognormal(-0.005, 0.1, count)
+    waits = rng.exponential(p.wait, count) if arm == Arm.WARM else np.zeros(count)
+    loops, waits = ((x * factor).astype(np.int64) for x in (loops, waits))
+    starts = np.concatenate([[0], np.cumsum(loops + waits)])
+    rows = zip(starts[:-1].tolist(), waits.tolist(), loops.tolist(), strict=True)
+    for i, (start, wait, loop) in enumerate(rows):
+        run.spans.add("wait", i, MAIN, start, wait, 0)
+        run.spans.add("loop", i, MAIN, start + wait, loop, 0)
+    return run
+
+
+def drawn_session(p: Pipeline, repeats: int, steps: int, rng: Any) -> Session:
+    session = Session(environment={"cores": 2})
+    for block in range(repeats):
+        drift = math.exp(rng.normal(0, BLOCK_DRIFT))
+        for arm in (Arm.RESIDENT, Arm.WARM):
+            session.runs.append(drawn_run(p, arm, block, drift, steps, rng))
+    return session
+
+
+def counted(p: Pipeline, repeats: int, draws: int, steps: int, rng: Any) -> dict[str, float]:
+    """Shares of the draws: intervals that hold the truth, false verdicts, equal ones told apart."""
+    held = false = inconclusive = told = 0
+    before: Session | None = None
+    for _ in range(draws):
+        session = drawn_session(p, repeats, steps, rng)
+        stall = gather(session).stall
+        verdict, _ = verdict_of(stall)
+        held += stall.low <= p.stall <= stall.high
+        inconclusive += verdict == "inconclusive"
+        false += verdict.bound != (p.stall > 0.05) and verdict != "inconclusive"
+        told += before is not None and "times" in tune.compare(before, session)["sentence"]
+        before = session
+    rates = {"held": held, "false_verdicts": false, "inconclusive": inconclusive}
+    return {k: v / draws for k, v in rates.items()} | {"told_apart": told / (draws - 1)}
+
+
+@measures(app)
+def coverage(
+    repeats: Annotated[list[int] | None, typer.Argument()] = None,
+    draws: int = 400,
+    steps: int = 60,
+) -> Document:
+    """Do the stated intervals hold, with so many repeats?"""
+    rng, rows = np.random.default_rng(0), {}
+    for name, p in PIPELINES.items():
+        for n in repeats or (3, 4, 5, 8):
+            row = counted(p, n, draws, steps, rng)
+            rows[f"{name}, {n} repeats"] = row
+            print(f"{name:14s} {n} repeats", {k: round(v, 3) for k, v in row.items()})
+    error = 1.96 * math.sqrt(0.05 * 0.95 / draws)
+    targets = {"held": [0.93, 0.97], "told_apart": 0.05, "false_verdicts": 0.0}
+    return {"draws": draws, "rows": rows, "error_of_a_rate": round(error, 3), "targets": targets}
+
+
+# ---- whether predictions come true ----
+
+BATCH = 4
+
+
+class Costly(Dataset[Any]):
+    """Sample i costs costs[i] ms, asleep or on a core."""
+
+    def __init__(self, costs: np.ndarray[Any, Any], cpu: bool) -> None:
+        """Cost so much, asleep or on a core."""
+        self.costs, self.cpu = costs, cpu
+
+    def __len__(self) -> int:
+        """One sample a cost."""
+        return len(self.costs)
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        """Return zeros after the cost."""
+        ms = float(self.costs[i])
+        if self.cpu:
+            end = time.thread_time_ns() + ms * 1e6
+            while time.thread_time_ns() < end:
+                pass
+        else:
+            time.sleep(ms / 1e3)
+        return torch.zeros(16)
+
+
+def profiles(samples: int) -> dict[str, Costly]:
+    rng = np.random.default_rng(0)
+    heavy = rng.lognormal(0, 1.0, samples)
+    return {
+        "sleep, light": Costly(rng.uniform(2.0, 4.0, samples), cpu=False),
+        "sleep, heavy-tailed": Costly(3.0 * heavy / heavy.mean(), cpu=False),
+        "cpu": Costly(rng.uniform(2.0, 4.0, samples), cpu=True),
+    }
+
+
+def run_of(dataset: Costly, setting: dict[str, int], step_ms: float, batches: int) -> Window:
+    workers, prefetch = setting["workers"], setting.get("prefetch", 2)
+    kwargs = {"prefetch_factor": prefetch} if workers else {}
+    loader = DataLoader(dataset, BATCH, num_workers=workers, shuffle=True, **kwargs)
+
+    def step(batch: Any) -> None:
+        if step_ms:
+            time.sleep(step_ms / 1e3)
+
+    recorder = ArmRecorder(arm=Arm.SETTING)
+    recorder.run.warmup = max(8, 2 * workers * prefetch)
+    drive(Bench(lambda: loader, step), loader, recorder, recorder.run.warmup + batches)
+    return Window.of(recorder.run)
+
+
+def sweep(name: str, dataset: Costly, batches: int) -> list[dict[str, Any]]:
+    """Return predicted and measured periods of every setting."""
+    settings = [{"workers": 0, "prefetch": 1}]
+    settings += [{"workers": w, "prefetch": p} for w in (1, 2, 3, 4) for p in (1, 2, 4)]
+    rows = []
+    for step_ms in (0.0, 5.0, 10.0, 20.0):
+        one = run_of(dataset, {"workers": 1, "prefetch": 2}, step_ms, batches)
+        serial = run_of(dataset, {"workers": 0}, step_ms, max(30, batches // 3))
+        costs = tune.calibrated(one, serial)
+        for setting in settings:
+            guess = predict.predict_period(costs, setting)
+            measured = run_of(dataset, setting, step_ms, batches).period_ns
+            error, fluid = guess.period.value / measured - 1, guess.fluid_ns / measured - 1
+            label = f"extrapolated: {guess.extrapolated}" if guess.extrapolated else ""
+            print(
+                f"{name:20s} w={setting['workers']} P={setting['prefetch']} t={step_ms:4.0f} ms  "
+                f"measured {measured / 1e6:7.2f}  predicted {guess.period.value / 1e6:7.2f} ms  "
+                f"{error:+7.1%}  fluid {fluid:+7.1%}  {label}",
+                flush=True,
+            )
+            extrapolated = bool(guess.extrapolated)
+            rows.append({"error": error, "fluid_error": fluid, "extrapolated": extrapolated})
+    return rows
+
+
+def median_error(rows: list[dict[str, Any]], key: str) -> float | None:
+    return float(np.median([abs(r[key]) for r in rows])) if rows else None
+
+
+@measures(app)
+def prediction(batches: int = 150) -> Document:
+    """How far are predicted periods from measured ones?"""
+    torch.set_num_threads(1)
+    rows: list[Document] = []
+    by_profile = {}
+    for name, dataset in profiles(4 * BATCH * (batches + 100)).items():
+        found = sweep(name, dataset, batches)
+        by_profile[name] = median_error([r for r in found if not r["extrapolated"]], "error")
+        rows += found
+    inside = [r for r in rows if not r["extrapolated"]]
+    outside = [r for r in rows if r["extrapolated"]]
+    return {
+        "usable_cores": usable_cores(), "points": len(rows),
+        "median_abs_error_calibrated": median_error(inside, "error"),
+        "median_abs_error_fluid": median_error(inside, "fluid_error"),
+        "extrapolated_points": len(outside),
+        "median_abs_error_extrapolated": median_error(outside, "error"),
+        "by_profile": by_profile, "target": 0.10,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    app()

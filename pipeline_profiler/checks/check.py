@@ -1,0 +1,137 @@
+"""The contract of a check, and the registry of every family.
+
+A check is one file: its documentation (the docstring of the class, in fixed sections), its code
+(`run`) and its examples: `PLANTED` makes things it must fail, `HEALTHY` makes things that look
+alike and must not fail; a plain toy (`toys.HEALTHY_TOYS`) must fail no check at all. `run` gets a
+subject (what is examined) and returns an `Answer`. It never
+prints, writes no file and never imports another check. A new check touches one file.
+
+Where something is random, a check fails only beyond chance: `MOST_FALSE_ALARMS` is the probability
+with which a healthy subject may fail one check, and each docstring says how it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from functools import cache
+from typing import Any, ClassVar
+
+from pipeline_profiler.profiling.record.errors import ProfileError
+from preflight.check_contract import Contract, checks_in, modules_in, named_checks
+
+SECTIONS = ("What it does", "Why is this bad", "How it decides", "What to do", "Limits")
+FAMILIES = {"LOAD": "loader", "TRAIN": "training", "LOG": "log"}  # and the folder of each
+MOST_FALSE_ALARMS = 1e-4  # of one check on a healthy subject
+
+
+class Judgement(StrEnum):
+    """What a check says; CANNOT_TELL also where there is nothing to judge."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    CANNOT_TELL = "cannot_tell"
+
+
+class Nearness(IntEnum):
+    """How near a check is to a cause: failed checks are listed in this order.
+
+    A softmax too many (CAUSE) makes gradients small (EFFECT) and the loss fall slowly (SYMPTOM).
+    """
+
+    CAUSE = 0
+    EFFECT = 1
+    SYMPTOM = 2
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One check's answer: a full sentence with the numbers, likely causes in order, next step."""
+
+    judgement: Judgement
+    sentence: str
+    causes: tuple[str, ...] = ()
+    next: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+def passed(sentence: str, /, **evidence: Any) -> Answer:
+    """The check found nothing wrong, and could have."""
+    return Answer(Judgement.PASS, sentence, evidence=evidence)
+
+
+def unclear(sentence: str, next_step: str = "", /, **evidence: Any) -> Answer:
+    """Too little to judge, or nothing there to be judged."""
+    return Answer(Judgement.CANNOT_TELL, sentence, next=next_step, evidence=evidence)
+
+
+def wrong(sentence: str, causes: Sequence[str], next_step: str, /, **evidence: Any) -> Answer:
+    """Something is wrong; `causes` from the likeliest on."""
+    return Answer(Judgement.FAIL, sentence, tuple(causes), next_step, evidence)
+
+
+Examples = Sequence[tuple[str, Callable[..., Any]]]  # name, and what the user's factory would be
+
+
+class Check:
+    """Base class; the docstring of a subclass is its page (`pipeline-profiler explain CODE`)."""
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    nearness: ClassVar[Nearness] = Nearness.CAUSE
+    quick: ClassVar[bool] = True  # part of a `--quick` run
+    torch_only: ClassVar[str] = "it reads modules and gradients of torch"  # why not Keras
+    PLANTED: ClassVar[Examples]
+    HEALTHY: ClassVar[Examples] = ()  # beside the toys that no check may fail
+
+    def run(self, subject: Any) -> Answer:
+        """Examine `subject`, a LoaderSubject or a TrainingSubject."""
+        raise TypeError(f"{type(self).__name__} does not define run()")
+
+    def run_keras(self, subject: Any) -> Answer:
+        """Examine a KerasSubject; a check that cannot says why."""
+        return unclear(f"Trainings of Keras are not examined here: {self.torch_only}.")
+
+    def ask(self, subject: Any) -> Answer:
+        """run() or run_keras(), by the subject."""
+        keras = getattr(subject, "framework", "") == "keras"
+        return self.run_keras(subject) if keras else self.run(subject)
+
+
+@cache
+def all_checks(family: str) -> Mapping[str, Check]:
+    """Every check of a family by code, in the order of codes; read-only.
+
+    Raises TypeError naming file, line and rule where a check breaks the contract.
+    """
+
+    def rules(check: Check) -> Iterator[tuple[bool, str]]:
+        yield not getattr(check, "PLANTED", ()), "PLANTED needs at least one example"
+
+    contract = Contract((family,), SECTIONS, TypeError, rules)
+    return checks_in(modules_in(f"pipeline_profiler.checks.{FAMILIES[family]}"), Check, contract)
+
+
+def select_checks(
+    family: str, only: Sequence[str] = (), skip: Sequence[str] = (), quick: bool = False
+) -> list[Check]:
+    """The checks named by code, prefix of a code, or name; ProfileError for an unknown word."""
+    checks = all_checks(family)
+    chosen = {c.code for word in only for c in _named(family, word)} or set(checks)
+    left_out = {c.code for word in skip for c in _named(family, word)}
+    return [
+        check
+        for code, check in checks.items()
+        if code in chosen - left_out and (check.quick or not quick or only)
+    ]
+
+
+def _named(family: str, word: str) -> list[Check]:
+    hits = named_checks(all_checks(family).values(), word)
+    if not hits:
+        raise ProfileError(
+            f"No check of {family} is called '{word}': `pipeline-profiler explain {family}` "
+            "lists codes and names."
+        )
+    return hits

@@ -1,0 +1,316 @@
+"""A training of Keras under examination, with what the checks ask of a training of torch.
+
+One compiled model is kept; a fresh training is this model with its first values put back, so that
+the graph of its step is traced once. Batches are arrays. TensorFlow is imported inside functions
+only; other backends of Keras are answered with a sentence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pipeline_profiler.checks.batches import (
+    Array,
+    as_array,
+    batch_size,
+    inputs_and_targets,
+    main_tensor,
+    map_nested,
+)
+from pipeline_profiler.checks.check import Answer
+from pipeline_profiler.checks.loss_alone import KerasLossAlone, Task, read_task
+from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.user_code import (
+    UsersError,
+    batches_of,
+    call_with,
+    seed_everything,
+    users_code,
+)
+from pipeline_profiler.checks.user_training import (
+    Batch,
+    ExaminedTraining,
+    Training,
+    is_keras,
+    made_from,
+)
+
+ENOUGH_EXAMPLES, MOST_BATCHES, ARRAY_BATCH = 256, 16, 32
+
+
+@dataclass
+class KerasSubject(ExaminedTraining):
+    """What the checks on a Keras training examine; `make()` returns a new Training."""
+
+    framework: ClassVar[str] = "keras"
+
+    def fresh(self, seed: int | None = None) -> Training:
+        """The training at its start: with a seed made anew, else with its first values put back."""
+        if seed is not None:
+            return self._made(seed, eager=True)
+        made, values = self._first
+        for variable, value in values:
+            variable.assign(value)
+        seed_everything(self.seed)
+        return made
+
+    @cached_property
+    def _first(self) -> tuple[Training, list[tuple[Any, Any]]]:
+        made = self._made(self.seed, eager=False)
+        held = [*made.model.variables, *made.optimizer.variables]
+        return made, [(v, v.numpy().copy()) for v in held]
+
+    def _made(self, seed: int, eager: bool) -> Training:
+        import keras
+
+        keras.utils.set_random_seed(seed)
+        made = compiled(self.make())
+        with users_code("The model's forward pass"):
+            made.model(self.batches[0][1], training=False)
+        made.optimizer.build(made.model.trainable_variables)
+        made.model.jit_compile = False  # compiling costs more than the steps of a check
+        if eager:
+            made.model.run_eagerly = True
+        return made
+
+    @cached_property
+    def settings(self) -> Training:
+        """A training to look at, never to train."""
+        return self._first[0]
+
+    @cached_property
+    def batches(self) -> list[Batch]:
+        """The first batches as arrays: (weights of examples or None, inputs, targets)."""
+        seed_everything(self.seed)
+        made = self.make()
+        taken: list[Batch] = []
+        examples = 0
+        for raw in itertools.islice(_iterated(made.loader), MOST_BATCHES):
+            arrays = as_arrays(raw)
+            inputs, targets = inputs_and_targets(arrays, made.split_batch)
+            weights = arrays[2] if isinstance(arrays, tuple) and len(arrays) > 2 else None
+            taken.append((weights, inputs, targets))
+            examples += batch_size(inputs)
+            if examples >= ENOUGH_EXAMPLES and len(taken) >= 4:
+                break
+        if not taken:
+            raise UsersError("The loader gives no batch: is the dataset empty?")
+        return taken
+
+    def with_adam(self) -> Training:
+        """A training made anew with our step and Adam at 0.001."""
+        import keras
+
+        made = self.fresh(self.seed)
+        made.train_step, made.model.run_eagerly = None, False
+        made.model.compile(optimizer=keras.optimizers.Adam(1e-3), loss=made.loss)
+        return made
+
+    @property
+    def small_labels(self) -> Array:
+        """The classes of the small batch."""
+        return self.targets[: batch_size(self.small[1])]
+
+    def outputs(self, training: Training, inputs: Any, mode: bool = False) -> Array:
+        """The main output as an array; `mode`: in train mode."""
+        with users_code("The model's forward pass"):
+            found = as_array(main_tensor(training.model(inputs, training=mode)))
+        if found is None:
+            raise UsersError("The model's output is no tensor.")
+        return found
+
+    def loss_of(self, training: Training, outputs: Any, batch: Batch) -> Any:
+        """The loss as the model was compiled with it, as a scalar tensor."""
+        with users_code("The loss"):
+            return training.model.compute_loss(
+                x=batch[1], y=batch[2], y_pred=outputs, sample_weight=batch[0]
+            )
+
+    def measured(self, training: Training, batch: Batch, mode: bool = False) -> float:
+        """The loss of a batch without training; `mode`: in train mode."""
+        with users_code("The model's forward pass"):
+            outputs = training.model(batch[1], training=mode)
+        return float(self.loss_of(training, outputs, batch))
+
+    def step(self, training: Training, batch: Batch) -> float:
+        """One step of training: the user's own, or that of the compiled model."""
+        weights, inputs, targets = batch
+        if training.train_step is not None:
+            offers = {
+                "model": training.model,
+                "batch": (inputs, targets),
+                "loss": training.loss,
+                "optimizer": training.optimizer,
+                "inputs": inputs,
+                "targets": targets,
+                "x": inputs,
+                "y": targets,
+            }
+            value = call_with(training.train_step, offers, "train_step()")
+            return self.measured(training, batch, True) if value is None else float(value)
+        training.model.reset_metrics()
+        with users_code("train_on_batch()"):
+            value = training.model.train_on_batch(inputs, targets, weights, return_dict=True)
+        return float(value["loss"])
+
+    def step_with_gradients(
+        self, training: Training, batch: Batch
+    ) -> tuple[float, dict[str, float]]:
+        """A step: its loss, and the sum of each trained weight's absolute gradient before it."""
+        import tensorflow as tf
+
+        with users_code("The model's forward pass"), tf.GradientTape() as tape:
+            loss = self.loss_of(training, training.model(batch[1], training=True), batch)
+        weights = training.model.trainable_variables
+        found = zip(weights, tape.gradient(loss, [w.value for w in weights]), strict=True)
+        sums = {
+            w.path: float(tf.reduce_sum(tf.abs(tf.convert_to_tensor(g))))
+            for w, g in found
+            if g is not None
+        }
+        sizes = {name: s if math.isfinite(s) else math.inf for name, s in sums.items()}
+        return self.step(training, batch), sizes
+
+    def weights(self, training: Training) -> dict[str, Array]:
+        """Copies of the trained weights, by path."""
+        return {w.path: w.numpy().copy() for w in training.model.trainable_variables}
+
+    def kernels(self, training: Training) -> dict[str, Array]:
+        """Trained kernels with several units, which are their last axis here."""
+        found = {n: w for n, w in self.weights(training).items() if n.endswith("kernel")}
+        units = {n: np.moveaxis(w, -1, 0) for n, w in found.items() if w.ndim > 1}
+        return {name: w for name, w in units.items() if len(w) > 1}
+
+    def state(self, training: Training) -> dict[str, Array]:
+        """Copies of all weights and statistics, by path."""
+        return {w.path: w.numpy().copy() for w in training.model.weights}
+
+    # ---- what is learned ----
+
+    def weighed(self, answer: Answer) -> Answer:
+        """`answer`: what else a step of Keras minimises is not looked for."""
+        return answer
+
+    @cached_property
+    def first_outputs(self) -> Array:
+        """The outputs for the first batch at initialisation."""
+        return self.outputs(self.fresh(), self.batches[0][1])
+
+    @cached_property
+    def takes_tensor(self) -> bool:
+        """Whether the loss gets one tensor."""
+        return hasattr(self.settings.model(self.batches[0][1], training=False), "shape")
+
+    @cached_property
+    def targets(self) -> Array:
+        """The targets of the first batch; classes as whole numbers, one-hot rows as their place."""
+        found = as_array(main_tensor(self.batches[0][2]))
+        if found is None:
+            raise UsersError("The targets of the first batch are no array.")
+        loss = self.settings.loss
+        name = loss if isinstance(loss, str) else getattr(loss, "name", None) or type(loss).__name__
+        return as_labels(found, self.first_outputs, str(getattr(loss, "__name__", name)).lower())
+
+    @cached_property
+    def task(self) -> Task:
+        """Read from the output's shape, the targets and the name of the loss."""
+        return read_task(self.first_outputs, self.targets)
+
+    @cached_property
+    def loss_alone(self) -> KerasLossAlone:
+        batch = self.batches[0]
+        return KerasLossAlone(
+            lambda outputs: self.loss_of(self.settings, outputs, batch),
+            self.first_outputs,
+            self.targets,
+            self.task,
+        )
+
+    @property
+    def small_alone(self) -> KerasLossAlone:
+        """That of the first batch: the small one is its beginning."""
+        return self.loss_alone
+
+
+Examined = TrainingSubject | KerasSubject
+
+
+# ---- parts ----
+
+
+def compiled(training: Training) -> Training:
+    """The training with a compiled model; UsersError where loss or optimizer are missing."""
+    import keras
+
+    model, loss, optimizer = training.model, training.loss, training.optimizer
+    if keras.backend.backend() != "tensorflow":
+        raise UsersError(
+            f"Keras runs on {keras.backend.backend()}: check-training examines Keras on "
+            "TensorFlow only (KERAS_BACKEND=tensorflow)."
+        )
+    if loss is not None and optimizer is not None:
+        with users_code("compile()"):
+            model.compile(optimizer=optimizer, loss=loss)
+    if getattr(model, "optimizer", None) is None or getattr(model, "loss", None) is None:
+        raise UsersError(
+            "The Keras model is not compiled: call model.compile(optimizer=..., loss=...), or "
+            "return loss and optimizer as well."
+        )
+    return dataclasses.replace(training, loss=model.loss, optimizer=model.optimizer)
+
+
+def as_arrays(value: Any) -> Any:
+    """Tensors of any framework as arrays, in the same nesting."""
+    if hasattr(value, "numpy") or hasattr(value, "detach"):
+        return as_array(value)
+    return value if isinstance(value, np.ndarray) else map_nested(value, as_arrays)
+
+
+def as_labels(targets: Array, outputs: Array, loss: str) -> Array:
+    """Rows of one-hot targets as classes, (B, 1) whole numbers as (B,), all else as it is."""
+    wide = outputs.ndim == targets.ndim and outputs.shape[-1] > 1
+    if wide and targets.shape[-1] == 1 and "sparse" in loss:
+        targets = targets[..., 0]
+    if "sparse" in loss and np.array_equal(targets, np.round(targets)):
+        return targets.astype(np.int64)
+    if wide and targets.shape == outputs.shape and "categorical" in loss:
+        found: Array = np.argmax(targets, axis=-1)
+        return found
+    return targets
+
+
+def _iterated(loader: Any) -> Iterator[Any]:
+    """Batches of a dataset, a PyDataset, a pair of arrays, or any iterable."""
+    if isinstance(loader, tuple) and all(isinstance(part, np.ndarray) for part in loader):
+        for start in range(0, len(loader[0]), ARRAY_BATCH):
+            yield tuple(part[start : start + ARRAY_BATCH] for part in loader)
+        return
+    indexed = hasattr(loader, "__getitem__") and hasattr(loader, "__len__")
+    if indexed and not isinstance(loader, Mapping):
+        with users_code("The loader"):
+            loader = map(loader.__getitem__, range(len(loader)))
+    yield from batches_of(loader)
+
+
+# ---- the subject that fits a training ----
+
+
+def choose_subject(functions: Mapping[str, Callable[..., Any]], seed: int = 0) -> Examined:
+    """Where Keras is imported, the training is made once to see of which kind its model is."""
+    make = made_from(functions)
+    if "keras" not in sys.modules:
+        return TrainingSubject(make, seed, functions=functions)
+    try:
+        keras = is_keras(make().model)
+    except UsersError:  # each check will say it
+        keras = "torch" not in sys.modules
+    return KerasSubject(make, seed) if keras else TrainingSubject(make, seed, functions=functions)

@@ -1,0 +1,530 @@
+"""The order of an epoch: whether it is random, whole, and how it ends.
+
+Indices are read from the sampler, which costs no decoding; a stream is read at its beginning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.checks.chance import (
+    FAR,
+    entropy_score,
+    neighbour_score,
+    order_score,
+    trend_score,
+)
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.loader_subject import LoaderSubject, set_epoch
+from pipeline_profiler.checks.ranks import sample_digests
+from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_pictures, toy_stream
+from pipeline_profiler.checks.user_code import batches_of, users_code
+from pipeline_profiler.profiling.adapters import kind_of
+from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes
+
+LEAST = 64  # samples, or labels
+SAME_REGION = 0.9  # a buffer of a fifth of the dataset gives about so much
+SAME_MATES = 0.5  # share of pairs within a batch that meet again in the next epoch
+
+
+class Shuffling(Check):
+    """A training order that still follows the storage, repeats, or comes class by class.
+
+    ## What it does
+    Compares the order of indices with random permutations, the batches of two epochs with each
+    other, and the labels in the order of delivery with permutations of themselves (equal
+    neighbours, entropy in a batch).
+
+    ## Why is this bad
+    Batches of one class make gradients that undo each other, batch statistics that no test batch
+    has, and a loss that swings with the period of the data.
+
+    ## How it decides
+    Fails where the rank correlation of position and stored index, the share of equal neighbours,
+    or the loss of entropy in a batch lies 5.5 deviations beyond permutations (a random order does
+    once in 10 million), where two epochs have the same order, or where half of the pairs in a
+    batch meet again. Of a stream the orders of two epochs are compared, samples known by their
+    bytes: it fails where they correlate by 0.9 or more and are not equal (a buffer of less than a
+    fifth of the data), and cannot tell where they are equal. With fewer than 64 samples it cannot
+    tell. Weighted and balanced sampling pass: the comparison is with permutations of what was
+    drawn.
+
+    ## What to do
+    `shuffle=True`; for streams a buffer larger than the runs of one class, or shuffled shards.
+
+    ## Limits
+    A stream has no indices, so only its labels are judged. Sorted by a thing that no label shows
+    (scene, hour) is seen through indices only. A loader for evaluation is not judged.
+    """
+
+    code = "LOAD002"
+    name = "order-not-random"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        if subject.evaluation:
+            return unclear("The order of a loader for evaluation does not matter.")
+        by_index = _judge_indices(subject) if subject.has_indices else _judge_epochs(subject)
+        by_label = _judge_labels(subject)
+        answers = [a for a in (by_index, by_label) if a is not None]
+        answers.sort(key=lambda a: ("fail", "pass", "cannot_tell").index(a.judgement))
+        return answers[0] if answers else unclear("There are neither indices nor labels to judge.")
+
+    @staticmethod
+    def _batches_only() -> Any:
+        class Blocks:
+            def __iter__(self) -> Any:
+                blocks = [list(range(at, at + 16)) for at in range(0, 256, 16)]
+                return iter([blocks[i] for i in np.random.permutation(16)])
+
+            def __len__(self) -> int:
+                return 16
+
+        return toy_loader(ToyImages(), batch_sampler=Blocks())
+
+    @staticmethod
+    def _buffered_stream(buffer: int) -> Any:
+        def order() -> Iterator[int]:
+            waiting = list(range(256))
+            while waiting:
+                yield waiting.pop(int(np.random.randint(min(buffer, len(waiting)))))
+
+        return toy_loader(toy_stream(order), shuffle=None)
+
+    @staticmethod
+    def _stream(ordered: bool) -> Any:
+        return toy_loader(toy_stream(lambda: range(256), ToyImages(ordered=ordered)), shuffle=None)
+
+    PLANTED = (
+        ("a stream with a buffer of ten", lambda: Shuffling._buffered_stream(10)),
+        ("not shuffled", lambda: toy_loader(ToyImages(), shuffle=False)),
+        ("batches shuffled, not samples", _batches_only),
+        ("a stream class by class", lambda: Shuffling._stream(True)),
+    )
+    HEALTHY = (
+        ("a stream in random order", lambda: Shuffling._stream(False)),
+        ("a stream with a large buffer", lambda: Shuffling._buffered_stream(200)),
+        ("32 samples", lambda: toy_loader(ToyImages(32))),
+    )
+
+
+def _judge_indices(subject: LoaderSubject) -> Answer | None:
+    batches, again = subject.index_order()
+    try:
+        first, second = ([int(i) for i in chain(*order)] for order in (batches, again))
+    except (TypeError, ValueError):
+        return None
+    if len(first) < LEAST:
+        return unclear(f"{len(first)} samples an epoch are too few to judge an order.")
+    score = order_score(first)
+    if abs(score) > FAR:
+        return wrong(
+            f"The order follows the storage: position and index correlate, {abs(score):.0f} "
+            f"deviations from a random order of {len(first)} samples.",
+            [
+                "shuffle=False",
+                "a shuffle buffer much smaller than the dataset",
+                "a sampler of one's own that sorts",
+            ],
+            "Set shuffle=True, or enlarge the buffer; --evaluation if it is for evaluation.",
+            score=round(score, 1),
+            samples=len(first),
+        )
+    if first == second:
+        return wrong(
+            f"Two epochs have the same order of {len(first)} samples.",
+            ["a sampler that is seeded in each epoch", "set_epoch is missing", "a fixed list"],
+            "Let the seed of the sampler depend on the epoch.",
+            samples=len(first),
+        )
+    place = {index: number for number, batch in enumerate(again) for index in batch}
+    pairs = [(a, b) for batch in batches for a, b in pairwise(batch) if a != b]
+    met = [place[a] == place[b] for a, b in pairs if a in place and b in place]
+    share = sum(met) / len(met) if met else 0.0
+    if share > SAME_MATES and len(batches) > 2:
+        return wrong(
+            f"{share:.0%} of the pairs in a batch meet again in the next epoch: batches are "
+            "shuffled, samples are not.",
+            ["the batches or shards are shuffled, and not what is in them"],
+            "Shuffle the samples before they are put into batches.",
+            met_again=round(share, 3),
+        )
+    return passed(
+        f"The order of {len(first)} samples is like a random one (score {score:+.1f} deviations) "
+        "and differs between epochs.",
+        score=round(score, 2),
+        samples=len(first),
+    )
+
+
+def _judge_epochs(subject: LoaderSubject) -> Answer | None:
+    """The order of a stream in its second epoch against the first, samples known by their bytes."""
+    if not all(subject.epochs):
+        return None
+    first, second = ([d for b in e for d in sample_digests(b.raw)] for e in subject.epochs)
+    later = {digest: place for place, digest in enumerate(second)}
+    shared = [later[digest] for digest in dict.fromkeys(first) if digest in later]
+    if len(shared) < LEAST or len(set(first)) < 0.9 * len(first):
+        return None
+    share = order_score(shared) / math.sqrt(len(shared) - 1)
+    numbers = {"correlation": round(share, 3), "samples": len(shared)}
+    if share < SAME_REGION:
+        said = f"The orders of two epochs correlate by {share:.2f} over {len(shared)} samples."
+        return passed(said, **numbers) if abs(share) < 0.5 else unclear(said, **numbers)
+    operations = prefixes(subject.loader) if kind_of(subject.loader) == "tf" else []
+    shuffles = [op for op in operations if name_of(op).startswith("Shuffle")]
+    if first[: len(shared)] != second[: len(shared)] or shuffles:
+        sizes = [int(getattr(op, "_buffer_size", 0) or 0) for op in shuffles]
+        buffer = f" (shuffle({sizes[0]}))" if sizes else ""
+        return wrong(
+            f"A sample comes at almost the same place in each epoch{buffer}: the orders of two "
+            f"epochs correlate by {share:.3f} over {len(shared)} samples.",
+            [
+                "a shuffle buffer much smaller than the dataset",
+                "reshuffle_each_iteration=False, or a seed that is set again in each epoch",
+            ],
+            "Enlarge the buffer to a fifth of the dataset or more, or shuffle files first.",
+            **numbers,
+        )
+    return unclear(
+        f"Two epochs of the stream have the same order of {len(shared)} samples.",
+        "Right where the data are stored in random order; else shuffle files and use a buffer.",
+        **numbers,
+    )
+
+
+def _judge_labels(subject: LoaderSubject) -> Answer | None:
+    labels = subject.labels
+    if labels is None or len(labels) < LEAST:
+        return None
+    if labels.dtype.kind == "f" and len(np.unique(labels)) > len(labels) // 2:
+        score = trend_score(labels)
+        if score > FAR:
+            return _clumped(f"Neighbouring targets correlate: {score:.0f} deviations", score)
+        return passed(f"Neighbouring targets do not correlate ({score:+.1f} deviations).")
+    if len(np.unique(labels)) < 2:
+        return None
+    score, share, expected = neighbour_score(labels)
+    if score > FAR:
+        return _clumped(
+            f"{share:.0%} of neighbours have the same label, {expected:.0%} are "
+            f"expected: {score:.0f} deviations",
+            score,
+        )
+    sizes = [b.size for b in subject.batches]
+    parts = np.split(labels, np.cumsum(sizes)[:-1])
+    loss, has, should = entropy_score(parts) if len(parts) > 2 else (0.0, 0.0, 0.0)
+    if loss < -FAR and has < 0.9 * should:
+        return _clumped(
+            f"Labels in a batch have an entropy of {has:.2f} nats, {should:.2f} are "
+            f"expected: {-loss:.0f} deviations",
+            -loss,
+        )
+    return passed(
+        f"{share:.0%} of neighbours have the same label, {expected:.0%} are expected.",
+        score=round(score, 2),
+    )
+
+
+def _clumped(text: str, score: float) -> Answer:
+    return wrong(
+        f"{text} from a random order of the same labels.",
+        [
+            "the data are stored class by class and not shuffled",
+            "a shuffle buffer that is smaller than the runs of one class",
+            "shards of one class each",
+        ],
+        "Shuffle the list of files once before sharding, or enlarge the buffer.",
+        score=round(score, 1),
+    )
+
+
+LEAST_STREAM = 16  # samples of each worker
+CHANCE = 1e-6
+MOST_COUNTED = 20_000
+
+
+class Coverage(Check):
+    """An epoch that leaves samples out, gives some twice, or has another length than it says.
+
+    ## What it does
+    Counts the indices of two epochs; for a stream, compares what its workers give with each other
+    and the number of samples with and without workers.
+
+    ## Why is this bad
+    What is left out is never learned or never tested; what comes twice counts twice, and an epoch
+    of a stream with four workers that each read all of it is four epochs.
+
+    ## How it decides
+    Fails where indices are missing or repeated although the sampler does not draw with
+    replacement, where `len(loader)` is not the number of batches, or where workers of a stream
+    give the same samples (same bytes, or labels that agree so long that chance does it less than
+    once in a million). Counting has no false alarms.
+
+    ## What to do
+    In `__iter__` of a stream, take every n-th sample by `get_worker_info()`. Draw without
+    replacement, or say that it is meant (WeightedRandomSampler, RandomSampler(replacement=True)).
+
+    ## Limits
+    A sampler of one's own that draws with replacement or on a part on purpose is reported as
+    "cannot tell" where the counts fit that. Endless streams are seen at their beginning only.
+    """
+
+    code = "LOAD003"
+    name = "samples-missing-or-twice"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        if subject.has_indices:
+            return _by_index(subject)
+        if not subject.epochs[1]:
+            return wrong(
+                "The second epoch is empty: the loader can be read once only.",
+                ["a generator, or an iterator, instead of a function that makes one"],
+                "Return an object whose __iter__ starts again (a class, or a DataLoader over one).",
+            )
+        if subject.is_torch:
+            return _by_worker(subject)
+        return _by_passes(subject)
+
+    @staticmethod
+    def _stream(split: bool) -> Any:
+        def order() -> range:
+            info = torch.utils.data.get_worker_info()
+            return range(info.id, 256, info.num_workers) if info and split else range(256)
+
+        return toy_loader(toy_stream(order), shuffle=None, num_workers=2)
+
+    PLANTED = (
+        ("a generator that is used up", lambda: LoaderSubject(lambda: iter(list(toy_pictures())))),
+        ("a stream read whole by each worker", lambda: Coverage._stream(False)),
+        ("an index missing, one twice", lambda: toy_loader(ToyImages(), sampler=[*range(255), 7])),
+    )
+    HEALTHY = (
+        ("a stream divided among workers", lambda: Coverage._stream(True)),
+        ("drop_last", lambda: toy_loader(ToyImages(250), drop_last=True)),
+    )
+
+
+def _by_index(subject: LoaderSubject) -> Answer:
+    loader = subject.loader
+    with users_code("len(dataset)"):
+        total = len(loader.dataset)
+    orders = subject.index_order()
+    epochs = [list(chain(*order)) for order in orders]
+    counts = Counter(map(str, epochs[0]))
+    drawn, unique = len(epochs[0]), len(counts)
+    if not drawn:
+        return wrong(
+            f"An epoch is empty: the sampler takes none of {total} samples.",
+            ["the dataset found no files", "drop_last=True and fewer samples than one batch"],
+            "Print len(dataset), and the folder it looks in.",
+            dataset=total,
+        )
+    numbers: dict[str, Any] = {"dataset": total, "drawn": drawn, "different": unique}
+    try:
+        declared = len(loader)
+    except TypeError:
+        declared = len(orders[0])
+    if declared != (batches := len(orders[0])):
+        return _failed(f"len(loader) is {declared}, and an epoch has {batches} batches.", numbers)
+    if len(epochs[0]) != len(epochs[1]):
+        lengths = f"{len(epochs[0])} and {len(epochs[1])}"
+        return _failed(f"Two epochs differ in length: {lengths} samples.", numbers)
+    sampler = getattr(loader, "sampler", None)
+    kinds = [base.__name__ for base in type(sampler).__mro__]
+    if "WeightedRandomSampler" in kinds or getattr(sampler, "replacement", False):
+        return passed(
+            f"Drawn with replacement: {drawn} draws give {unique} of {total} samples.", **numbers
+        )
+    if drawn > unique:
+        expected = total * (1 - (1 - 1 / total) ** drawn)
+        if abs(unique - expected) < 0.1 * total and drawn - unique > 0.1 * total:
+            return unclear(
+                f"{drawn} draws give {unique} of {total} samples, as drawing with "
+                "replacement does: right if it is meant.",
+                **numbers,
+            )
+        return _failed(f"{drawn - unique} of {drawn} samples of an epoch are repeats.", numbers)
+    missing, size = total - drawn, loader.batch_size or 1
+    if missing <= 0:
+        return passed(f"All {total} samples come once an epoch.", **numbers)
+    if missing < size and getattr(loader, "drop_last", False):
+        return passed(
+            f"{missing} of {total} samples are left out of an epoch by drop_last.", **numbers
+        )
+    if hasattr(sampler, "num_replicas") or hasattr(sampler, "indices"):
+        return unclear(
+            f"The sampler takes {drawn} of {total} samples: it is one of a part.", **numbers
+        )
+    return _failed(f"{missing} of {total} samples ({missing / total:.1%}) never come.", numbers)
+
+
+def _failed(text: str, numbers: dict[str, Any]) -> Answer:
+    return wrong(
+        text,
+        [
+            "a sampler of one's own that counts wrongly",
+            "__len__ of the dataset does not fit",
+            "a range that ends too early",
+        ],
+        "Count the indices of the sampler: sorted(loader.sampler) should be range(len(dataset)).",
+        **numbers,
+    )
+
+
+def _by_worker(subject: LoaderSubject) -> Answer:
+    streams: dict[int, list[tuple[str, Any]]] = {}
+    for batch in subject.batches:
+        for record in batch.records:
+            streams.setdefault(record.worker, []).append((record.digest, record.label))
+    shortest = min(map(len, streams.values()))
+    if len(streams) < 2:
+        return passed("The stream is read by one process, so no sample comes twice for it.")
+    if shortest < LEAST_STREAM:
+        return unclear(f"A worker gave only {shortest} samples: too few to compare workers.")
+    rows = [stream[:shortest] for stream in streams.values()]
+    digests = [{digest for digest, _ in row} for row in rows]
+    shared = len(digests[0] & digests[1]) / len(digests[0])
+    # bytes may differ by augmentation: then whether labels agree longer than chance allows
+    labels, others = ([label for _, label in row] for row in rows[:2])
+    agree = sum((count / len(labels)) ** 2 for count in Counter(labels).values())
+    alike = None not in labels and labels == others and agree ** len(labels) < CHANCE
+    if shared > 0.5 or alike:
+        return wrong(
+            f"{len(rows)} workers give the same samples ({shared:.0%} equal bytes among the first "
+            f"{shortest}): each reads the whole stream, and an epoch holds everything "
+            f"{len(rows)} times.",
+            ["__iter__ does not look at get_worker_info()", "the shards are not split by worker"],
+            "In __iter__: info = get_worker_info(); take samples info.id::info.num_workers.",
+            workers=len(rows),
+            shared=round(shared, 3),
+        )
+    return passed(
+        f"The first {shortest} samples of {len(rows)} workers are different ones.",
+        workers=len(rows),
+    )
+
+
+def _by_passes(subject: LoaderSubject) -> Answer:
+    """Two passes over any iterable, counted."""
+    loader = subject.fresh()
+    counts = []
+    for epoch in range(2):
+        set_epoch(loader, epoch)
+        count = 0
+        for batch in batches_of(loader):
+            count += subject.seen(batch).size
+            if count >= MOST_COUNTED or subject.time_is_short():
+                return unclear(f"The stream is longer than {count} samples, so it is not counted.")
+        counts.append(count)
+    if counts[0] != counts[1]:
+        return _failed(f"Two epochs give {counts[0]} and {counts[1]} samples.", {"counts": counts})
+    return passed(f"Two epochs give {counts[0]} samples each.", samples=counts[0])
+
+
+class LastBatch(Check):
+    """The last batch of an epoch, when the dataset is no multiple of the batch size.
+
+    ## What it does
+    Reads the sizes of all batches of an epoch from the sampler, or from a tf.data graph.
+
+    ## Why is this bad
+    With drop_last an evaluation never sees some samples, and an unshuffled training never the same
+    ones. A batch of one breaks batch norm. A mean over batches gives each sample of a last batch
+    of r the weight B/r of any other.
+
+    ## How it decides
+    Fails where an evaluation drops samples, an unshuffled training drops the same ones each epoch,
+    or the last training batch has one sample. The bias that a mean over batches has is computed
+    for a metric that differs by 1 between the last batch and the rest: 1/batches - r/samples.
+
+    ## What to do
+    Evaluation: keep the last batch and weight by size (or sum, then divide). Training: drop_last.
+
+    ## Limits
+    Whether your evaluation averages batches is seen by check-training (TRAIN024).
+    """
+
+    code = "LOAD005"
+    name = "last-batch"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        if kind_of(subject.loader) == "tf":
+            return _judge_graph(subject)
+        if not subject.has_indices:
+            return unclear("The sizes of all batches are known for datasets with indices only.")
+        first, second = subject.index_order()
+        sizes = [len(batch) for batch in first]
+        if len(sizes) < 2:
+            return unclear(f"An epoch has {len(sizes)} batch.")
+        loader = subject.loader
+        dropped = len(loader.dataset) - sum(sizes) if getattr(loader, "drop_last", False) else 0
+        return _judge(subject, sizes, first == second, dropped)
+
+    PLANTED = (
+        ("one sample is left", lambda: toy_loader(ToyImages(257))),
+        (
+            "an evaluation that drops",
+            lambda: LoaderSubject(
+                lambda: toy_loader(ToyImages(250), shuffle=False, drop_last=True), evaluation=True
+            ),
+        ),
+        (
+            "the same dropped each epoch",
+            lambda: toy_loader(ToyImages(250), shuffle=False, drop_last=True),
+        ),
+    )
+    HEALTHY = (("shuffled, then dropped", lambda: toy_loader(ToyImages(250), drop_last=True)),)
+
+
+def _judge_graph(subject: LoaderSubject) -> Answer:
+    """The sizes that batch() of a tf.data graph makes of the samples before it."""
+    chain = prefixes(subject.loader)
+    at = next((i for i in range(len(chain) - 1, 0, -1) if "Batch" in name_of(chain[i])), None)
+    total = int(chain[at - 1].cardinality()) if at else -1
+    if at is None or total <= 0 or not hasattr(chain[at], "_batch_size"):
+        return unclear("The number of samples before batch() is not known.")
+    size, drops = int(chain[at]._batch_size), bool(chain[at]._drop_remainder)
+    rest = total % size
+    sizes = [size] * (total // size) + ([rest] if rest and not drops else [])
+    if len(sizes) < 2:
+        return unclear(f"An epoch has {len(sizes)} batch.")
+    shuffled = any(name_of(op).startswith("Shuffle") for op in chain[:at])
+    return _judge(subject, sizes, not shuffled, rest if drops else 0)
+
+
+def _judge(subject: LoaderSubject, sizes: list[int], same_order: bool, dropped: int) -> Answer:
+    drawn, last, usual = sum(sizes), sizes[-1], max(sizes)
+    total = drawn + dropped
+    bias = abs(1 / len(sizes) - last / drawn)
+    numbers: dict[str, Any] = {"batches": len(sizes), "last": last, "batch_size": usual}
+    numbers |= {"dropped": dropped, "bias_of_a_mean_over_batches": round(bias, 6)}
+    if dropped > 0 and (subject.evaluation or same_order):
+        who = "An evaluation" if subject.evaluation else "Every epoch"
+        same = "" if subject.evaluation else " the same"
+        return wrong(
+            f"{who} leaves out{same} {dropped} of {total} samples ({dropped / total:.1%}).",
+            ["drop_last=True (drop_remainder) on a loader that does not shuffle"],
+            "Set drop_last=False here, and weight batches by their size.",
+            **numbers,
+        )
+    if last == 1 and usual > 1 and not subject.evaluation:
+        return wrong(
+            f"The last of {len(sizes)} training batches has a single sample: batch norm has no "
+            "variance there, and its gradient is that of one sample at the full learning rate.",
+            [f"{drawn} samples are one more than a multiple of {usual}"],
+            "Set drop_last=True for training.",
+            **numbers,
+        )
+    return passed(
+        f"{len(sizes)} batches of {usual}, the last of {last}; {dropped} samples dropped. A mean "
+        f"over batches instead of samples is off by {bias:.2%} of the difference between the last "
+        "batch and the rest.",
+        **numbers,
+    )

@@ -1,0 +1,528 @@
+"""The inputs as the model gets them: finite, scaled once, channels in place, each its own.
+
+All look at the inputs of the first batches (`LoaderSubject.inputs`), which are taken once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_profiler.checks.batches import digest_of
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.loader_subject import LoaderSubject
+from pipeline_profiler.checks.toys import ToyImages, toy_loader
+
+
+class Finite(Check):
+    """NaN or infinity in inputs or targets.
+
+    ## What it does
+    Counts values that are not finite in the first batches, inputs and targets apart.
+
+    ## Why is this bad
+    One NaN makes the loss NaN, the gradients NaN, and all weights NaN after one step.
+
+    ## How it decides
+    Fails with one such value. Exact.
+
+    ## What to do
+    Look at the samples named in the evidence; a division by a deviation of zero is the usual cause.
+
+    ## Limits
+    Only the first batches (about 512 samples) are looked at.
+    """
+
+    code = "LOAD007"
+    name = "not-finite"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        counts = {"inputs": 0, "targets": 0}
+        where: list[str] = []
+        looked = 0
+        for number, batch in enumerate(subject.batches):
+            for part in counts:
+                array = getattr(batch, part)
+                if array is None or array.dtype.kind != "f":
+                    continue
+                looked += array.size
+                bad = ~np.isfinite(array)
+                counts[part] += int(bad.sum())
+                rows = bad.reshape(len(array), -1).any(axis=1) if array.ndim else np.array([])
+                seen = dict(enumerate(batch.records))
+                where += [
+                    f"sample {seen[row].index}" if row in seen else f"batch {number} row {row}"
+                    for row in np.flatnonzero(rows).tolist()
+                ]
+        if not looked:
+            return unclear("The loader gives no floating-point numbers.")
+        if any(counts.values()):
+            return wrong(
+                f"{counts['inputs']} values of the inputs and {counts['targets']} of the targets "
+                f"are NaN or infinite, in {', '.join(where[:3])}.",
+                [
+                    "a division by a deviation of zero",
+                    "a logarithm of zero",
+                    "missing values in a table of targets",
+                ],
+                "Load these samples by themselves, and guard the division.",
+                **counts,
+                samples=where[:20],
+            )
+        return passed(
+            f"All {looked:,} values of {len(subject.batches)} batches are finite.", values=looked
+        )
+
+    @staticmethod
+    def _planted() -> Any:
+        dataset = ToyImages()
+        dataset.pixels[10, 0, 0, 0] = np.nan
+        return toy_loader(dataset)
+
+    PLANTED = (("one NaN", _planted),)
+
+
+CHANNELS = (1, 3, 4)  # of pictures
+
+RAW = 60.0  # above this deviation, or range of 200, values are those of files
+SMALL = 0.02  # whole range of pictures in 0..1 that were divided by 255 once more: 1/255
+TOO_WIDE = 3.0  # 0..1 normalised by a deviation of 0.2 has 2.5 at most
+FAR_MEAN, WIDE = 1.5, 2.0  # no picture of 0..1, normalised once by 0.45 and 0.22, has both
+
+
+class InputScale(Check):
+    """Pixels that are not scaled, scaled twice, or off by channel.
+
+    ## What it does
+    Mean, deviation, least and largest value of each channel, over the pictures of the first
+    batches, as the model gets them.
+
+    ## Why is this bad
+    Default initialisations expect inputs of about unit size: pixels up to 255 saturate the first
+    layer, pixels of 1/255 vanish in its bias.
+
+    ## How it decides
+    Fails where floating-point pictures reach beyond 200 (never scaled), have a whole range below
+    0.02 (divided twice), or a channel has a deviation above 3, or a mean beyond 1.5 and a
+    deviation above 2: no values of 0..1 have these that were normalised once by usual numbers
+    (normalised twice). 0..1, -1..1 and normalised pictures pass. Bytes are "cannot tell": they may
+    be scaled on the device.
+
+    ## What to do
+    Scale once: `v2.ToDtype(torch.float32, scale=True)`, then `Normalize`.
+
+    ## Limits
+    Only pictures (channels of 1, 3 or 4) of floating point. A model that scales its own input, as
+    some of Keras do, is right with 0..255: then skip this check.
+    """
+
+    code = "LOAD008"
+    name = "input-scale"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        inputs = subject.inputs
+        if inputs is not None and inputs.ndim == 4 and inputs.shape[1] in CHANNELS:
+            inputs = np.moveaxis(inputs, 1, 3)
+        if inputs is None or inputs.ndim != 4 or inputs.shape[3] not in CHANNELS:
+            return unclear("The inputs are no pictures of one size.")
+        if inputs.dtype.kind != "f":
+            return unclear(
+                f"The inputs are {inputs.dtype}: they must become floats of unit size "
+                "before the model.",
+                dtype=str(inputs.dtype),
+            )
+        channels = inputs.reshape(-1, inputs.shape[3])
+        values = channels[np.isfinite(channels).all(axis=1)].astype(np.float64)
+        if not len(values):
+            return unclear("No pixel of the first batches is finite.")
+        means, spreads = values.mean(axis=0), values.std(axis=0)
+        low, high = float(values.min()), float(values.max())
+        numbers: dict[str, Any] = {
+            "mean": [round(float(m), 4) for m in means],
+            "deviation": [round(float(s), 4) for s in spreads],
+            "least": low,
+            "largest": high,
+        }
+        said = (
+            f"values from {low:.4g} to {high:.4g}, mean {_list(means)}, deviation {_list(spreads)} "
+            "by channel"
+        )
+        if high - low > 200 or spreads.max() > RAW:
+            return wrong(
+                f"The pictures are not scaled: {said}.",
+                [
+                    "pixels were turned into floats without dividing by 255",
+                    "the transform runs before the conversion",
+                ],
+                "Divide by 255 (ToDtype(torch.float32, scale=True)), then normalise.",
+                **numbers,
+            )
+        if 0 < high - low < SMALL:
+            return wrong(
+                f"The pictures have hardly any range: {said}.",
+                ["they were divided by 255 twice (ToTensor on floats, then / 255)"],
+                "Scale in one place only.",
+                **numbers,
+            )
+        far = np.abs(means).max() > FAR_MEAN and spreads.max() > WIDE
+        if far or spreads.max() > TOO_WIDE:
+            return wrong(
+                f"The pictures lie far from zero and are spread wide: {said}.",
+                [
+                    "they were normalised twice",
+                    "mean and deviation of 0..1 were taken for pictures of another range",
+                ],
+                "Normalise in one place only.",
+                **numbers,
+            )
+        return passed(f"{said[0].upper()}{said[1:]}.", **numbers)
+
+    @staticmethod
+    def _scaled(factor: float, shift: float) -> Any:
+        dataset = ToyImages()
+        low, high = dataset.pixels.min(), dataset.pixels.max()
+        dataset.pixels = ((dataset.pixels - low) / (high - low) * factor + shift).astype(np.float32)
+        return toy_loader(dataset)
+
+    PLANTED = (
+        ("0..255", lambda: InputScale._scaled(255, 0)),
+        ("divided twice", lambda: InputScale._scaled(1 / 255, 0)),
+        ("normalised twice", lambda: InputScale._scaled(1 / 0.22**2, -11.3)),
+    )
+    HEALTHY = (("0..1", lambda: InputScale._scaled(1, 0)),)
+
+
+def _list(values: NDArray[np.float64]) -> str:
+    return ", ".join(f"{v:.3g}" for v in values)
+
+
+LEAST_LAYOUT = 12  # coloured pictures for the sign test: chance 2**-12
+
+
+class Layout(Check):
+    """HWC pictures given as CHW, or reshaped into CHW instead of transposed.
+
+    ## What it does
+    Reads the shape of batches of torch tensors, and compares the difference of neighbouring pixels
+    with that of pixels three columns apart.
+
+    ## Why is this bad
+    A reshape keeps every value and mixes rows, columns and colours: training works, only worse.
+
+    ## How it decides
+    Fails where the last axis is the one with 1, 3 or 4 entries, or where in at least 12 coloured
+    pictures, and in 95 % of them, pixels three apart are more alike than neighbours, as happens
+    when colours take turns along a row. In photographs neighbours are the most alike.
+
+    ## What to do
+    `permute(2, 0, 1)` or `transpose`, never `view` or `reshape`.
+
+    ## Limits
+    Tensors of torch only, whose convolutions expect CHW; grey pictures show no mixing.
+    """
+
+    code = "LOAD009"
+    name = "channels-misplaced"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        inputs = subject.inputs
+        if inputs is None or inputs.ndim != 4:
+            return unclear("The inputs are no pictures of one size.")
+        shape = tuple(int(n) for n in inputs.shape[1:])
+        if inputs.shape[1] not in CHANNELS and inputs.shape[3] in CHANNELS:
+            if not subject.is_torch:
+                return passed(f"Pictures are {shape}, channels last, in arrays.", shape=shape)
+            return _failed_layout(
+                f"Pictures are {shape}: the channels come last, torch's convolutions "
+                "expect them first.",
+                shape,
+            )
+        if inputs.shape[1] != 3:
+            return passed(f"Pictures are {shape}, channels first.", shape=shape)
+        mixed, judged = _mixed(inputs.astype(np.float32))
+        if judged >= LEAST_LAYOUT and mixed > 0.95 * judged:
+            return _failed_layout(
+                f"In {mixed} of {judged} pictures, pixels three columns apart are more "
+                "alike than neighbours: colours take turns along the rows.",
+                shape,
+            )
+        return passed(
+            f"Pictures are {shape}, channels first; neighbouring pixels are alike in "
+            f"{judged - mixed} of {judged} coloured pictures.",
+            shape=shape,
+        )
+
+    @staticmethod
+    def _coloured(reshape: bool) -> Any:
+        rng = np.random.default_rng(0)
+        dataset = ToyImages(64)
+        slope = rng.uniform(-1, 1, (64, 16, 1, 3)).cumsum(axis=1).repeat(16, axis=2)
+        pictures = slope + rng.uniform(-3, 3, (64, 1, 1, 3)) + rng.normal(0, 0.1, slope.shape)
+        pictures += rng.uniform(-1, 1, (64, 1, 16, 1)).cumsum(axis=2)
+        chw = pictures.reshape(64, 3, 16, 16) if reshape else pictures.transpose(0, 3, 1, 2)
+        dataset.pixels = chw.astype(np.float32)
+        return toy_loader(dataset)
+
+    @staticmethod
+    def _hwc() -> Any:
+        dataset = ToyImages()
+        dataset.pixels = dataset.pixels.transpose(0, 2, 3, 1)
+        return toy_loader(dataset)
+
+    PLANTED = (
+        ("channels last", _hwc),
+        ("reshaped", lambda: Layout._coloured(True)),
+    )
+    HEALTHY = (("transposed", lambda: Layout._coloured(False)),)
+
+
+def _failed_layout(text: str, shape: tuple[int, ...]) -> Answer:
+    return wrong(
+        text,
+        ["view or reshape instead of permute", "the transform that moves channels is missing"],
+        "Use permute(2, 0, 1) on each picture; look at --grid.",
+        shape=shape,
+    )
+
+
+def _mixed(pictures: NDArray[np.float32]) -> tuple[int, int]:
+    """(pictures whose colours take turns, pictures that are coloured at all)."""
+    if pictures.shape[3] < 7:
+        return 0, 0
+    near = np.abs(np.diff(pictures, axis=3)).mean(axis=(1, 2, 3))
+    apart = np.abs(pictures[:, :, :, 3:] - pictures[:, :, :, :-3]).mean(axis=(1, 2, 3))
+    by_channel = pictures.reshape(*pictures.shape[:2], -1)
+    coloured = np.abs(by_channel - by_channel.mean(axis=1, keepdims=True)).mean(axis=(1, 2)) > 1e-3
+    coloured |= near > 0
+    return int((coloured & (apart < 0.8 * near)).sum()), int(coloured.sum())
+
+
+LEAST_REPEATS = 8
+MOST_CONSTANT, MOST_EQUAL, SOME = 0.2, 0.5, 0.02
+
+
+class RepeatedPictures(Check):
+    """Inputs without content, or one input for many samples.
+
+    ## What it does
+    Counts inputs in which all values are equal, and inputs of different index whose bytes agree.
+
+    ## Why is this bad
+    A cache with one slot, a buffer that is filled again before it was read, or a failed read that
+    returns zeros: the labels go on, the pictures do not.
+
+    ## How it decides
+    Fails where more than a fifth of the inputs are constant, or more than half equal another one
+    of different index. A dataset may hold copies and empty pictures, so fewer are "cannot tell"
+    (from 2 % on); `audit scan` finds these.
+
+    ## What to do
+    Compare `dataset[0]` and `dataset[1]`; copy buffers before they are handed on.
+
+    ## Limits
+    Without indices (streams), equal inputs count only where their targets differ: a stream may
+    repeat a small dataset on purpose, and then the targets repeat with it. Augmented copies differ.
+    """
+
+    code = "LOAD010"
+    name = "inputs-repeated"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        inputs = subject.inputs
+        if inputs is None or len(inputs) < LEAST_REPEATS or inputs.ndim < 2:
+            return unclear("There are fewer than 8 inputs of one shape.")
+        flat = inputs.reshape(len(inputs), -1)
+        constant = float((flat == flat[:, :1]).all(axis=1).mean()) if flat.shape[1] > 1 else 0.0
+        told_apart_by, marks = _marks(subject, len(inputs))
+        digests = [digest_of(np.ascontiguousarray(picture)) for picture in inputs]
+        pairs = Counter(digest for digest, _ in set(zip(digests, marks, strict=True)))
+        equal = float(np.mean([pairs[digest] > 1 for digest in digests]))
+        numbers = {"inputs": len(inputs), "constant": constant, "equal": equal}
+        said = (
+            f"{constant:.0%} of {len(inputs)} inputs are constant, {equal:.0%} equal an input "
+            f"of another {told_apart_by}."
+        )
+        if constant > MOST_CONSTANT or equal > MOST_EQUAL:
+            return wrong(
+                said,
+                [
+                    "reading fails and zeros are returned",
+                    "a buffer or cache hands out one picture",
+                    "the index is not used",
+                ],
+                "Compare dataset[0] with dataset[1]; look at --grid.",
+                **numbers,
+            )
+        if constant > SOME or equal > SOME:
+            return unclear(
+                said, "See which: audit scan FOLDER names copies and empty pictures.", **numbers
+            )
+        return passed(said, **numbers)
+
+    @staticmethod
+    def _filled(every: int, value: Any) -> Any:
+        dataset = ToyImages()
+        dataset.pixels[::every] = value
+        return toy_loader(dataset)
+
+    @staticmethod
+    def _stream(labels_go_on: bool) -> Any:
+        rows = np.arange(64)
+        pictures = ToyImages(16).pixels[rows * 0 if labels_go_on else rows % 16]
+        labels = rows % (4 if labels_go_on else 16)
+        return list(zip(np.split(pictures, 8), np.split(labels, 8), strict=True))
+
+    PLANTED = (
+        ("every second is zeros", lambda: RepeatedPictures._filled(2, 0)),
+        ("one picture for all", lambda: RepeatedPictures._filled(1, np.eye(8))),
+        ("a stream with one buffer", lambda: RepeatedPictures._stream(True)),
+    )
+    HEALTHY = (("a stream that repeats a small set", lambda: RepeatedPictures._stream(False)),)
+
+
+def _marks(subject: LoaderSubject, count: int) -> tuple[str, list[str]]:
+    """Return what tells samples apart, by name and for each input: the index, or the target."""
+    if subject.has_indices:
+        found = [str(r.index) for batch in subject.batches for r in batch.records]
+        if len(found) == count:
+            return "index", found
+    labels = subject.labels
+    if labels is not None and len(labels) == count:
+        return "target", [str(label) for label in labels]
+    return "place", [str(number) for number in range(count)]
+
+
+SLACK = 0.05  # of the range 0..1, for resampling that overshoots
+LEVELS, FEWEST_LEVELS = 256, 48
+OFF_GRID = 0.02  # of a step: float32 rounding of 256 levels is a thousandth
+SKIPPED = (1, 2, 3, 4, 5)  # a picture of few levels may use each second one only
+SAME_STEP, SAME_PLACE = 0.005, 0.1  # of the deviation; of a level
+
+
+class DeclaredScale(Check):
+    """Pictures that are not normalised with the mean and deviation that the model declares.
+
+    ## What it does
+    Takes the numbers of the pretrained checkpoint: of `--pretrained` or of `make_model` beside the
+    loader (timm's `pretrained_cfg`, torchvision's `weights.transforms()`, a processor of
+    transformers and its preprocessor_config.json), or `--mean` and `--std`. Undoes them.
+
+    ## Why is this bad
+    A pretrained network gets inputs of another scale than it learned on: it still works, worse.
+
+    ## How it decides
+    Where the values of each channel are the 256 levels of a byte, shifted and scaled, the scale is
+    known exactly: fails where it is more than 0.5 % off the declared deviation, or where
+    un-normalised values lie between the levels by more than a tenth of one. Otherwise fails where
+    the least or largest value lies beyond 0..1 by more than 5 %, or where the range is less than
+    half of it.
+
+    ## What to do
+    Take mean and deviation from the checkpoint's own documentation, once for all loaders.
+
+    ## Limits
+    Nothing declared: cannot tell. Very flat pictures (fog, scans) may not fill half of the range.
+    A mean that is off by whole levels is seen by the range only.
+    """
+
+    code = "LOAD014"
+    name = "not-as-declared"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        declared, inputs = subject.declared, subject.inputs
+        if declared is None:
+            return unclear("No mean and deviation are declared (--pretrained, --mean, --std).")
+        count = len(declared.mean)
+        shape = inputs.shape if inputs is not None and inputs.ndim == 4 else ()
+        axis = next((i for i in (1, 3) if shape[i : i + 1] == (count,)), None)  # NCHW before NHWC
+        if inputs is None or axis is None:
+            return unclear(f"The inputs are no pictures of {count} channels.")
+        channels = np.moveaxis(inputs, axis, 0).reshape(count, -1).astype(np.float64)
+        pairs = list(zip(declared.mean, declared.deviation, strict=True))
+        pixels = np.stack([c * d + m for c, (m, d) in zip(channels, pairs, strict=True)])
+        low, high = float(np.nanmin(pixels)), float(np.nanmax(pixels))
+        numbers = {"least": round(low, 4), "largest": round(high, 4), "source": declared.source}
+        said = (
+            f"Un-normalised by the declared numbers ({declared.source}), pixels run from {low:.3f} "
+            f"to {high:.3f}"
+        )
+        if low < -SLACK or high > 1 + SLACK or high - low < 0.5:
+            return _failed_declared(f"{said}, and should fill 0 to 1.", numbers)
+        steps = [_step_of(channel) for channel in channels]
+        own = [1 / (255 * step) if step else 0.0 for step in steps]
+        rows = list(zip(own, declared.deviation, pixels, strict=True))
+        if all(own) and any(_unlike(*row) for row in rows):
+            numbers["deviations"] = str([round(value, 4) for value in own])
+            return _failed_declared(
+                f"{said}; the deviations that the pictures were divided by are "
+                f"{', '.join(f'{v:.4g}' for v in own)}, declared are "
+                f"{', '.join(f'{v:.4g}' for v in declared.deviation)}.",
+                numbers,
+            )
+        exact = ", on the levels of a byte" if all(own) else ""
+        return passed(f"{said}{exact}.", **numbers)
+
+    @staticmethod
+    def _declared(mean: float, deviation: float = 0.22, levels: bool = False) -> LoaderSubject:
+        """Normalised with 0.45 and 0.22; declared are other numbers, by a model of timm's form."""
+
+        class Model:
+            pretrained_cfg = {"mean": (mean,) * 3, "std": (deviation,) * 3}  # noqa: RUF012
+
+        def make() -> Any:
+            dataset = ToyImages()
+            low, high = dataset.pixels.min(), dataset.pixels.max()
+            pixels = (dataset.pixels - low) / (high - low)
+            if levels:
+                pixels = np.round(pixels * 255) / 255
+            dataset.pixels = ((pixels - 0.45) / 0.22).astype(np.float32)
+            return toy_loader(dataset)
+
+        return LoaderSubject(make, make_model=Model)
+
+    PLANTED = (
+        ("another mean", lambda: DeclaredScale._declared(0.0)),
+        ("another deviation", lambda: DeclaredScale._declared(0.45, 0.225, True)),
+        ("half a level off", lambda: DeclaredScale._declared(0.452, 0.22, True)),
+    )
+    HEALTHY = (
+        ("as declared", lambda: DeclaredScale._declared(0.45)),
+        ("as declared, bytes", lambda: DeclaredScale._declared(0.45, 0.22, True)),
+    )
+
+
+def _step_of(values: Any) -> float:
+    """The distance of two levels where the values are those of a byte, scaled; else 0."""
+    found = np.unique(values[np.isfinite(values)].astype(np.float32)).astype(np.float64)
+    if not FEWEST_LEVELS <= len(found) <= LEVELS:
+        return 0.0
+    least, span = float(np.diff(found).min()), float(found[-1] - found[0])
+    count = round(span / least)
+    if count >= LEVELS:
+        return 0.0
+    places = (found - found[0]) / span * count
+    return span / count if float(np.abs(places - places.round()).max()) < OFF_GRID else 0.0
+
+
+def _unlike(own: float, declared: float, pixels: Any) -> bool:
+    """Whether a channel was divided by another number, or lies between the levels."""
+    if all(abs(own * skipped / declared - 1) > SAME_STEP for skipped in SKIPPED):
+        return True
+    places = pixels[:: max(1, pixels.size // 4096)] * 255
+    return float(np.median(np.abs(places - places.round()))) > SAME_PLACE
+
+
+def _failed_declared(text: str, numbers: dict[str, Any]) -> Answer:
+    return wrong(
+        text,
+        [
+            "Normalize is missing or has other numbers",
+            "pixels are not divided by 255",
+            "the normalisation runs twice, or channels are BGR",
+        ],
+        "Normalise with exactly the declared numbers, after scaling to 0..1.",
+        **numbers,
+    )

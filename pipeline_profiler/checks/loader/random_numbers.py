@@ -1,0 +1,221 @@
+"""Random numbers of a loader: workers that draw alike, one seed that gives other data."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.checks.batches import digest_of
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.loader_subject import LoaderSubject, SampleRecord
+from pipeline_profiler.checks.toys import ToyImages, toy_loader
+from pipeline_profiler.checks.user_code import batches_of
+
+
+class RandomStreams(Check):
+    """Workers, epochs or samples that get the same random numbers.
+
+    ## What it does
+    Reads the state of every generator in reach (random, numpy, torch, and generator objects that
+    the dataset or its parts hold) before and after each sample, in the worker that makes it.
+
+    ## Why is this bad
+    Augmentations that repeat are fewer augmentations: with four workers on one stream, each draw
+    is used four times; with a stream that starts again each epoch, the data never change.
+
+    ## How it decides
+    Fails where a generator that was drawn from had the same state in two workers, in one worker
+    at the start of both epochs, or after samples of different index. Equal states are equal
+    numbers, so there is no false alarm by chance. A loader that draws nothing passes.
+
+    ## What to do
+    Draw from torch's generator, which is seeded by worker and epoch; or seed generators of your
+    own in `worker_init_fn` from `torch.initial_seed()`.
+
+    ## Limits
+    torch's DataLoader only. Generators made anew inside a sample, from its index, are not seen;
+    global ones seeded from the index are reported as "cannot tell".
+    """
+
+    code = "LOAD001"
+    name = "repeated-random-numbers"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        if not subject.is_torch:
+            return unclear("Only a DataLoader of torch shows the random numbers of its workers.")
+        epochs = [[r for batch in batches for r in batch.records] for batches in subject.epochs]
+        used = sorted({name for r in epochs[0] for name in r.used()})
+        if not used:
+            return passed(
+                f"No generator is drawn from while samples are made: nothing of the "
+                f"{len(epochs[0])} samples is random.",
+                samples=len(epochs[0]),
+            )
+        problems = [text for name in used for text in _problems(name, epochs)]
+        if problems:
+            return _failed(problems, used, subject.workers)
+        fixed = [name for name in used if _seeded_by_index(name, epochs)]
+        if fixed:
+            return unclear(
+                f"{', '.join(fixed)} is seeded from the index of the sample: the same picture gets "
+                "the same random numbers each epoch. Right for evaluation and for made data, not "
+                "for augmentation.",
+                streams=fixed,
+            )
+        return passed(
+            f"{', '.join(used)}: different in all {max(1, subject.workers)} workers and in both "
+            f"epochs, over {len(epochs[0])} samples.",
+            streams=used,
+        )
+
+    @staticmethod
+    def _augmented(**options: Any) -> Any:
+        return toy_loader(ToyImages(augment=True), num_workers=2, **options)
+
+    @staticmethod
+    def _held() -> Any:
+        class Held(ToyImages):
+            def __init__(self) -> None:
+                super().__init__()
+                self.noise = np.random.default_rng(3)
+
+            def __getitem__(self, index: int) -> Any:
+                pixels, label = super().__getitem__(index)
+                return pixels + self.noise.normal(), label
+
+        return toy_loader(Held(), num_workers=2)
+
+    @staticmethod
+    def _reseeded(by_index: bool) -> Any:
+        class Reseeded(ToyImages):
+            def __getitem__(self, index: int) -> Any:
+                random.seed(index if by_index else 42)
+                pixels, label = super().__getitem__(index)
+                return pixels * random.uniform(0.9, 1.1), label
+
+        return toy_loader(Reseeded())
+
+    PLANTED = (
+        (
+            "workers seeded alike",
+            lambda: RandomStreams._augmented(worker_init_fn=lambda worker: np.random.seed(0)),
+        ),
+        ("a generator held by the dataset", _held),
+        ("a seed in each sample", lambda: RandomStreams._reseeded(False)),
+    )
+    HEALTHY = (
+        ("torch seeds its workers", _augmented),
+        ("seeded from the index", lambda: RandomStreams._reseeded(True)),
+    )
+
+
+def _problems(name: str, epochs: list[list[SampleRecord]]) -> list[str]:
+    now, later = (  # the first state of each worker
+        {r.worker: r.before[name] for r in reversed(records) if name in r.used()}
+        for records in epochs
+    )
+    found = []
+    if len(now) > 1 and len(set(now.values())) < len(now):
+        found.append(f"{name} is in the same state in several of {len(now)} workers")
+    both = [worker for worker in now if worker in later]
+    if both and any(now[w] == later[w] for w in both):
+        found.append(f"{name} starts the second epoch in the state of the first")
+    drawn = [r for r in epochs[0] if name in r.used() and r.worker == epochs[0][0].worker]
+    after = {r.after[name] for r in drawn}
+    if len({str(r.index) for r in drawn}) > 4 and len(after) == 1:
+        found.append(f"{name} ends every sample in the same state: it is seeded in each")
+    return found
+
+
+def _seeded_by_index(name: str, epochs: list[list[SampleRecord]]) -> bool:
+    now, later = ({str(r.index): r for r in e if name in r.used()} for e in epochs)
+    both = [i for i in now if i in later and now[i].before[name] != later[i].before[name]]
+    return bool(both) and all(now[i].after[name] == later[i].after[name] for i in both)
+
+
+def _failed(problems: list[str], used: list[str], workers: int) -> Answer:
+    held = any("dataset" in text for text in problems)
+    own = "a generator object made once, in the main process, is copied into every worker"
+    init = "worker_init_fn seeds all workers, or all epochs, with one number"
+    inside = "a seed is set while a sample is made"
+    causes = [own, init, inside] if held else [init, inside, own]
+    if any("in each" in text for text in problems):
+        causes = [inside, init]
+    return wrong(
+        f"{'; '.join(problems)}: the same random numbers are used again.",
+        causes,
+        "Seed it in worker_init_fn from torch.initial_seed() % 2**32, or draw from torch.",
+        streams=used,
+        workers=workers,
+    )
+
+
+BATCHES = 4
+
+
+class Reproducible(Check):
+    """A loader that gives other batches although everything was seeded alike.
+
+    ## What it does
+    Makes the loader three times: twice after one seed (random, numpy, torch), once after another,
+    and compares the bytes of the first batches.
+
+    ## Why is this bad
+    A run that cannot be repeated cannot be compared: two changes differ by the data as well.
+
+    ## How it decides
+    Fails where one seed gives different bytes. Bytes are compared, so there is no false alarm by
+    chance. That another seed gives another order is reported.
+
+    ## What to do
+    Sort the list of files; seed generators of your own; keep the order of results of threads.
+
+    ## Limits
+    The first four batches. What depends on the process (hash order of strings) is not seen,
+    because all three loaders live in this one.
+    """
+
+    code = "LOAD006"
+    name = "not-reproducible"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        one, two, other = (
+            [digest_of(b) for b in itertools.islice(batches_of(loader), BATCHES)]
+            for loader in map(subject.fresh, (0, 0, 1))
+        )
+        equal = [a == b for a, b in zip(one, two, strict=False)]
+        numbers = {"batches": len(equal), "equal": sum(equal)}
+        if len(one) != len(two) or not all(equal):
+            return wrong(
+                f"After the same seed, {len(equal) - sum(equal)} of the first {len(equal)} batches "
+                "differ.",
+                [
+                    "a generator that takes its seed from the system: default_rng()",
+                    "threads or processes that deliver in any order",
+                    "a list of files in the order of the file system, or of a set",
+                ],
+                "Seed every generator from one number, and sort the files.",
+                **numbers,
+            )
+        differs = "gives other batches" if one != other else "gives the same batches"
+        return passed(
+            f"The first {len(equal)} batches are equal to the last bit after one seed; another "
+            f"seed {differs}.",
+            **numbers,
+        )
+
+    PLANTED = (
+        (
+            "seeded by the system",
+            lambda: toy_loader(
+                ToyImages(), sampler=np.random.default_rng().permutation(256).tolist()
+            ),
+        ),
+    )
+    HEALTHY = (
+        ("shuffled, augmented, workers", RandomStreams._augmented),
+        ("in order", lambda: toy_loader(ToyImages(), shuffle=False)),
+    )

@@ -1,0 +1,375 @@
+"""What ranks read and draw: shards that overlap, ranks that read or augment alike.
+
+Shards are found in one process; the other two ask two real ranks.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.loader_subject import LoaderSubject
+from pipeline_profiler.checks.rank_toys import ranked_images
+from pipeline_profiler.checks.ranks import (
+    FEWEST,
+    MOST_READ,
+    TRIED_RANKS,
+    RankShard,
+    rank_words,
+    read_ranks,
+    read_shard,
+    shard_of,
+)
+from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_stream
+from pipeline_profiler.checks.user_code import UsersError, call_with, seed_everything, users_code
+from pipeline_profiler.profiling.adapters import kind_of
+from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes, rebuilt
+
+RANKS = ("num_replicas", "world_size", "num_shards")
+MOST_RANKS = 64
+FEW_SAMPLES = 128
+
+
+class Shards(Check):
+    """Ranks that train on the same samples, leave some out, or wait for each other.
+
+    ## What it does
+    Copies the sampler once for each rank, collects the indices of one epoch, and counts.
+
+    ## Why is this bad
+    Overlapping shards make an epoch shorter than it looks; shards of different length hang a
+    collective operation at the end of the epoch; evaluation counts padded samples twice.
+
+    ## How it decides
+    Fails where tf.data is shuffled without a seed before it is sharded, where ranks share indices
+    beyond the padding (fewer than the number of ranks), where
+    indices are missing by more than drop_last explains, or where lengths differ. Exact.
+
+    ## What to do
+    DistributedSampler, or `indices[rank::world_size]` cut to one length. Call `set_epoch`.
+
+    ## Limits
+    A sampler with `rank` and `num_replicas` is needed, or `make_loader(rank=0, world_size=1)`, or
+    one that reads RANK and WORLD_SIZE of the environment, or `shard()` in a tf.data graph. The
+    latter are read with two ranks (tf.data: with all, up to 8) and known by their bytes, so
+    augmentation must be off: `augment=False` is passed where the factory takes it.
+    """
+
+    code = "LOAD004"
+    name = "shards-overlap"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        if kind_of(subject.loader) == "tf" and (found := _graph_shards(subject)) is not None:
+            return found
+        loader = subject.loader
+        made = (loader.sampler, loader.batch_sampler) if subject.has_indices else ()
+        ranked = [(s, n) for s in made for n in RANKS if hasattr(s, n) and hasattr(s, "rank")]
+        if not ranked:
+            return _factory_shards(subject)
+        sampler, ranks = ranked[0][0], int(getattr(*ranked[0]))
+        if ranks < 2:
+            return unclear("The sampler has one rank: give it two, to see its shards.")
+        shards = [_indices_of(sampler, rank) for rank in range(min(ranks, MOST_RANKS))]
+        return _count(shards, len(subject.loader.dataset), ranks)
+
+    @staticmethod
+    def _own() -> Any:
+        class Own:
+            rank, num_replicas = 0, 2
+
+            def __iter__(self) -> Any:
+                return iter(range(256))
+
+        return toy_loader(ToyImages(), sampler=Own())
+
+    @staticmethod
+    def _distributed() -> Any:
+        dataset: Any = ToyImages(255)
+        return toy_loader(
+            dataset, sampler=torch.utils.data.DistributedSampler(dataset, num_replicas=2, rank=0)
+        )
+
+    @staticmethod
+    def _by_rank(split: bool, seeded: bool = True) -> LoaderSubject:
+        def make(rank: int = 0, world_size: int = 1) -> Any:
+            def order() -> Any:
+                rng = np.random.default_rng(5 if seeded else np.random.randint(1 << 30))
+                found = rng.permutation(256).tolist()
+                return found[rank::world_size] if split else found
+
+            return toy_loader(toy_stream(order), shuffle=None)
+
+        return LoaderSubject(make)
+
+    PLANTED = (
+        ("each rank reads all", _own),
+        ("a stream that ignores its rank", lambda: Shards._by_rank(False)),
+        ("each rank shuffles for itself", lambda: Shards._by_rank(True, False)),
+    )
+    HEALTHY = (
+        ("DistributedSampler with padding", _distributed),
+        ("a stream split by rank", lambda: Shards._by_rank(True)),
+    )
+
+
+def _indices_of(sampler: Any, rank: int) -> list[int]:
+    shard = copy.copy(sampler)
+    shard.rank = rank
+    with users_code("The sampler"):
+        flat: list[int] = []
+        for entry in shard:
+            flat += entry if isinstance(entry, list | tuple) else [entry]
+    return flat
+
+
+def _count(shards: list[list[int]], total: int, ranks: int) -> Answer:
+    counts = Counter(index for shard in shards for index in shard)
+    lengths = sorted({len(shard) for shard in shards})
+    twice = sum(counts.values()) - len(counts)
+    missing = total - len(counts) if ranks == len(shards) else 0
+    numbers = {"ranks": ranks, "lengths": lengths, "twice": twice, "missing": missing}
+    problems = []
+    if twice >= ranks:
+        problems.append(f"{twice} samples come to more than one rank")
+    if missing >= ranks:
+        problems.append(f"{missing} of {total} samples come to none")
+    if len(lengths) > 1:
+        problems.append(f"ranks have {lengths[0]} to {lengths[-1]} samples")
+    if problems:
+        return wrong(
+            f"Among {ranks} ranks, {', '.join(problems)}.",
+            ["the sampler ignores its rank", "ranks shuffle with different seeds before the split"],
+            "Shuffle with one seed on all ranks, then take indices[rank::world_size].",
+            **numbers,
+        )
+    return passed(
+        f"{ranks} ranks: disjoint and of equal length; {twice} samples of padding, {missing} left "
+        "out.",
+        **numbers,
+    )
+
+
+def _graph_shards(subject: LoaderSubject) -> Answer | None:
+    """The shards of a tf.data graph; None without shard()."""
+    if not any(name_of(op) == "Shard" for op in prefixes(subject.loader)):
+        return None
+    import tensorflow as tf
+
+    tf.random.set_seed(None)  # without ours, only the user's own seeds show in the graph
+    loader = call_with(subject.make_loader, {}, "make_loader()")
+    chain = prefixes(loader)
+    at = next(i for i, op in enumerate(chain) if name_of(op) == "Shard")
+    ranks = int(chain[at]._num_shards)
+    shuffles = [op for op in chain[:at] if name_of(op).startswith("Shuffle")]
+    if any(not int(op._seed) and not int(op._seed2) for op in shuffles):
+        return wrong(
+            f"The dataset is shuffled without a seed before shard(): each of {ranks} hosts has an "
+            "order of its own, so shards overlap and leave samples out.",
+            ["shuffle() stands before shard()"],
+            "Put shard() first, on the list of files if there is one, or give shuffle() a seed.",
+            ranks=ranks,
+        )
+    if shuffles or ranks < 2:
+        return unclear(
+            f"shard() of {ranks}, after a shuffle() with a seed: disjoint as long as all hosts "
+            "are in the same epoch.",
+            "Put shard() before shuffle().",
+            ranks=ranks,
+        )
+
+    def shard(rank: int | None) -> RankShard:
+        def exchange(op: Any, before: Any) -> Any:
+            if op is chain[at]:
+                return before if rank is None else before.shard(ranks, rank)
+            return None
+
+        return read_shard(subject, rebuilt(loader, exchange))
+
+    return _by_digest([shard(rank) for rank in range(min(ranks, 8))], shard(None), ranks)
+
+
+def _factory_shards(subject: LoaderSubject) -> Answer:
+    """The shards of two ranks, by parameters of the factory or by the environment."""
+    named = rank_words(subject.make_loader)
+    if not named and not _differs_by_rank(subject):
+        return unclear("Nothing in the loader depends on a rank: it is one of a single process.")
+    whole = shard_of(subject, 0, 1)
+    again = shard_of(subject, 0, 1, seed=1)
+    if len(whole.digests) >= MOST_READ:
+        return unclear(f"More than {MOST_READ} samples an epoch: ranks are not compared.")
+    if set(whole.digests) != set(again.digests):
+        return unclear(
+            "Samples differ from epoch to epoch (augmentation), so ranks cannot be compared.",
+            "Give the factory a parameter: make_loader(..., augment=True).",
+        )
+    return _by_digest(
+        [shard_of(subject, rank, TRIED_RANKS) for rank in range(TRIED_RANKS)], whole, TRIED_RANKS
+    )
+
+
+def _differs_by_rank(subject: LoaderSubject) -> bool:
+    """Whether RANK in the environment changes what is read; the same seed for both."""
+    try:
+        one, again, two = (
+            shard_of(subject, rank, TRIED_RANKS, 0, FEW_SAMPLES) for rank in (0, 0, 1)
+        )
+    except UsersError:  # such a script wants the other ranks: it cannot be tried alone
+        return False
+    return one == again != two
+
+
+def _by_digest(shards: list[RankShard], whole: RankShard, ranks: int) -> Answer:
+    places = {digest: number for number, digest in enumerate(dict.fromkeys(whole.digests))}
+    if len(places) < 0.9 * len(whole.digests):
+        return unclear("Samples with equal bytes are frequent, so ranks cannot be compared.")
+    numbered = [[places.get(digest, -1) for digest in shard.digests] for shard in shards]
+    batches = sorted({shard.batches for shard in shards})
+    if len(batches) > 1:
+        return wrong(
+            f"Among {ranks} ranks, epochs have {batches[0]} to {batches[-1]} batches: the rank "
+            "that has one more waits for the others for ever.",
+            ["the dataset is no multiple of the ranks, or shards have different sizes"],
+            "Drop or repeat samples so that all ranks have the same number of batches.",
+            batches=batches,
+        )
+    same = [numbers[: min(map(len, numbered))] for numbers in numbered]
+    return _count(same, len(places), ranks)
+
+
+class RanksReadAlike(Check):
+    """Ranks of one run that train on the same batches.
+
+    ## What it does
+    Starts two ranks as processes, each seeded with a number of its own, and compares which samples
+    they read first: indices, or digests where there are none.
+
+    ## Why is this bad
+    The mean of equal gradients is the gradient of one rank: all ranks but one work for nothing,
+    and the effective batch is smaller than the learning rate was chosen for.
+
+    ## How it decides
+    Fails where both ranks read the same samples in the same order, at least 16 of them. Exact.
+
+    ## What to do
+    A DistributedSampler, or a seed of the shuffling that differs by rank where each rank draws
+    from all samples.
+
+    ## Limits
+    Needs a file that speaks of ranks. Ranks that share one model in parts (tensor or pipeline
+    parallel) must read alike: skip the check there (`--skip LOAD017`). Cannot tell where a library
+    launches ranks and shards by itself.
+    """
+
+    code = "LOAD017"
+    name = "ranks-read-alike"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        one, two = (reading.samples for reading in read_ranks(subject))
+        count = min(len(one), len(two))
+        if count < FEWEST:
+            return unclear(f"A rank reads {count} samples: too few to compare their order.")
+        if len(set(one)) == 1:
+            return unclear("All samples have the same bytes.")
+        if one[:count] == two[:count]:
+            return wrong(
+                f"Two ranks read the same {count} samples in the same order.",
+                ["there is no DistributedSampler", "all ranks shuffle with one fixed seed"],
+                "Give each rank its share: DistributedSampler, or indices[rank::world_size].",
+                samples=count,
+            )
+        share = len(set(one) & set(two)) / len(set(one))
+        return passed(
+            f"Of the first {count} samples of two ranks, {share:.0%} come to both, in another "
+            "order.",
+            shared=share,
+        )
+
+    @staticmethod
+    def _fixed(by_rank: bool) -> LoaderSubject:
+        def make(rank: int = 0, world_size: int = 1) -> Any:
+            seed = rank if by_rank else 0
+            return toy_loader(ToyImages(64), generator=torch.Generator().manual_seed(seed))
+
+        return LoaderSubject(make)
+
+    PLANTED = (("one seed of the shuffling", lambda: RanksReadAlike._fixed(False)),)
+    HEALTHY = (("each rank shuffles all for itself", lambda: RanksReadAlike._fixed(True)),)
+
+
+class RanksAugmentAlike(Check):
+    """Ranks of one run that augment with the same random numbers.
+
+    ## What it does
+    Starts two ranks as processes, each seeded with a number of its own, and compares the states of
+    every generator that their first samples draw from.
+
+    ## Why is this bad
+    Each draw is used once a rank: with eight ranks, a batch has an eighth of the augmentations that
+    it seems to have.
+
+    ## How it decides
+    Fails where a generator is in the same state on both ranks before and after a sample, in the
+    same worker. Equal states are equal numbers: no false alarm by chance. Samples that seed
+    themselves from their index end in states of their own and do not fail.
+
+    ## What to do
+    Seed by rank (`seed + rank`) whatever is no initialisation: the generator that is handed to the
+    DataLoader, generators of the dataset, worker_init_fn.
+
+    ## Limits
+    DataLoader of torch, in a file that speaks of ranks. A seed that is set outside of the factory
+    is not seen. Cannot tell where a library launches and seeds ranks by itself.
+    """
+
+    code = "LOAD016"
+    name = "ranks-augment-alike"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        if not subject.is_torch:
+            return unclear("Only a DataLoader of torch shows the random numbers of its workers.")
+        one, two = read_ranks(subject)
+        if not one.draws:
+            return unclear("No generator is drawn from while samples are made.")
+        alike = sorted(
+            {
+                name
+                for (name, worker), draws in one.draws.items()
+                if set(draws) & set(two.draws.get((name, worker), ()))
+            }
+        )
+        if not alike:
+            return passed("Two ranks draw different random numbers.", streams=len(one.draws))
+        return wrong(
+            f"{', '.join(alike)}: two ranks draw the same random numbers for their samples.",
+            [
+                "all ranks are seeded with one number, which also seeds the augmentation",
+                "the generator handed to the DataLoader, from which workers are seeded, is alike",
+            ],
+            "Seed augmentation with seed + rank; only initialisation and the split are alike.",
+            streams=alike,
+        )
+
+    @staticmethod
+    def _seeded(by_rank: bool, everything: bool = False) -> LoaderSubject:
+        """`everything` seeded, or the generator that seeds a worker."""
+
+        def make(rank: int = 0, world_size: int = 1) -> Any:
+            seed = 7 + rank if by_rank else 7
+            if everything:
+                seed_everything(seed)
+                return ranked_images(rank, world_size)
+            generator = torch.Generator().manual_seed(seed)
+            return ranked_images(rank, world_size, num_workers=1, generator=generator)
+
+        return LoaderSubject(make)
+
+    PLANTED = (
+        ("everything seeded alike", lambda: RanksAugmentAlike._seeded(False, True)),
+        ("one generator for the workers", lambda: RanksAugmentAlike._seeded(False)),
+    )
+    HEALTHY = (("a generator by rank", lambda: RanksAugmentAlike._seeded(True)),)

@@ -1,0 +1,347 @@
+"""Training beside evaluation: how inputs are prepared, and which number each class has."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.loader_subject import LoaderSubject, dataset_layers, same_files
+from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_pictures
+
+NOTHING_BESIDE = (
+    "There is no loader for evaluation to compare with.",
+    "Give it: --eval train.py:make_eval_loader.",
+)
+LEAST = 32
+FILES, FEWEST_FILES = 40, 12
+FAR_T, LEAST_SHIFT = 5.5, 0.05  # deviations of the paired mean; deviations of pixels
+APART = 1.0  # deviations of pictures' means
+RATIO = 1.5
+
+
+class TrainAndEval(Check):
+    """Evaluation that sees other colours, scales or types than training.
+
+    ## What it does
+    Where both datasets have files and a `transform`, puts the same 40 files through both and
+    compares them in pairs. Else compares the pictures of both loaders: type, number of channels,
+    mean and deviation of each picture by channel.
+
+    ## Why is this bad
+    A model evaluated on inputs it was never shown is judged too low, and nothing else tells.
+
+    ## How it decides
+    Fails where types or channels differ, where the means of pictures lie a whole deviation of
+    pictures apart (99.99 % interval), or where the typical deviation within a picture differs by
+    more than 1.5 times. Different crops and flips stay far below. In pairs of one file: where means
+    lie 0.05 deviations of pixels apart beyond 5.5 standard errors, or channels agree once they are
+    turned round in nine of ten files.
+
+    ## What to do
+    Build both transforms from one function, in which only the augmentation is conditional.
+
+    ## Limits
+    Where different files are compared, a small difference (a missing division of one channel by
+    1.1) is not seen. Strong augmentation of colour may come near the bounds.
+    """
+
+    code = "LOAD013"
+    name = "train-and-eval-differ"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        if subject.make_eval is None:
+            return unclear(*NOTHING_BESIDE)
+        sets = [getattr(x, "dataset", None) for x in (subject.loader, subject.eval_loader)]
+        found = _judge_pairs(same_files(sets[0], sets[1], FILES))
+        if found is not None:
+            return found
+        ours, theirs = _stack(subject.batches), _stack(subject.eval_batches)
+        if ours is None or theirs is None:
+            return unclear("The inputs of one loader are no pictures of one size.")
+        if ours.dtype != theirs.dtype or ours.shape[1] != theirs.shape[1]:
+            return _failed(
+                f"Training gets {ours.dtype} of shape {ours.shape[1:]}, evaluation "
+                f"{theirs.dtype} of shape {theirs.shape[1:]}.",
+                {},
+            )
+        if min(len(ours), len(theirs)) < LEAST:
+            return unclear(f"{len(ours)} and {len(theirs)} pictures are too few to compare.")
+        ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
+        means = [a.mean(axis=2) for a in (ours, theirs)]
+        inner = [np.median(a.std(axis=2), axis=0) for a in (ours, theirs)]
+        pooled = np.sqrt(
+            (means[0].var(axis=0) + means[1].var(axis=0)) / 2 + np.square(inner).mean()
+        )
+        distance = np.abs(means[0].mean(axis=0) - means[1].mean(axis=0)) / np.maximum(pooled, 1e-12)
+        error = 3.9 * np.sqrt(1 / len(ours) + 1 / len(theirs))
+        ratio = float(
+            np.max(np.maximum(inner[0], inner[1]) / np.maximum(np.minimum(*inner), 1e-12))
+        )
+        numbers = {"distance": round(float(distance.max()), 3), "ratio": round(ratio, 3)}
+        said = (
+            f"Means of pictures lie {distance.max():.2f} deviations apart, and deviations within "
+            f"pictures differ by a factor of {ratio:.2f}"
+        )
+        apart = APART if np.allclose(inner[0], inner[1], rtol=0.3) else APART / 4
+        if distance.max() - error > apart or ratio > RATIO:
+            return _failed(
+                f"{said}: training and evaluation prepare pictures differently.", numbers
+            )
+        return passed(f"{said}.", **numbers)
+
+    @staticmethod
+    def _pair(change: Any) -> LoaderSubject:
+        def evaluation() -> Any:
+            dataset = ToyImages(seed=1)
+            dataset.pixels = change(dataset.pixels).astype(np.float32)
+            return toy_loader(dataset, shuffle=False)
+
+        return LoaderSubject(toy_pictures, evaluation)
+
+    @staticmethod
+    def _files(order: tuple[int, ...], shift: float = 0.0) -> LoaderSubject:
+        folder = tempfile.TemporaryDirectory()
+        rng = np.random.default_rng(0)
+        for number in range(40):
+            from PIL import Image
+
+            colour = rng.integers(0, 256, (1, 1, 3)) * 0.7 + rng.integers(0, 76, (12, 12, 3))
+            Image.fromarray(colour.astype(np.uint8)).save(f"{folder.name}/{number}.png")
+
+        class Files:
+            def __init__(self, transform: Any) -> None:
+                self.files = sorted(Path(folder.name).glob("*.png"))
+                self.transform = transform
+
+            def __len__(self) -> int:
+                return len(self.files)
+
+            def __getitem__(self, index: int) -> Any:
+                from PIL import Image
+
+                return self.transform(Image.open(self.files[index])), 0
+
+        def plain(picture: Any) -> Any:
+            pixels = np.array(picture, np.float32).transpose(2, 0, 1) / 255
+            return pixels[:, :, ::-1].copy() if np.random.random() < 0.5 else pixels
+
+        def other(picture: Any) -> Any:
+            return plain(picture)[list(order)] + np.float32(shift)
+
+        return LoaderSubject(
+            lambda: toy_loader(Files(plain)), lambda: toy_loader(Files(other), shuffle=False)
+        )
+
+    PLANTED = (
+        ("one file, another mean", lambda: TrainAndEval._files((0, 1, 2), 0.1)),
+        ("one file, BGR", lambda: TrainAndEval._files((2, 1, 0))),
+        ("not normalised", lambda: TrainAndEval._pair(lambda p: p * 0.25 + 0.45)),
+        ("another scale", lambda: TrainAndEval._pair(lambda p: p * 2)),
+    )
+    HEALTHY = (
+        ("one file, flipped at random", lambda: TrainAndEval._files((0, 1, 2))),
+        ("flipped", lambda: TrainAndEval._pair(lambda p: p[..., ::-1])),
+    )
+
+
+def _judge_pairs(pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Answer | None:
+    """The same files through both transforms: paired, so that what the files show cancels."""
+    if len(pairs) < FEWEST_FILES:
+        return None
+    one, two = pairs[0]
+    if one.dtype != two.dtype or one.shape[0] != two.shape[0]:
+        return _failed(
+            f"Training makes {one.dtype} of shape {one.shape} of a file, evaluation {two.dtype} of "
+            f"shape {two.shape}.",
+            {},
+        )
+    ours, theirs = (np.array([pair[i].mean(axis=(1, 2)) for pair in pairs]) for i in (0, 1))
+    inner = np.array([[picture.std() for picture in pair] for pair in pairs])
+    apart = (ours - theirs) / (inner[:, 0].mean() + 1e-12)
+    shift = float(np.abs(apart.mean(axis=0)).max())
+    error = float(apart.std(axis=0).max() / math.sqrt(len(pairs)))
+    typical = float(np.median(np.abs(apart)))
+    ratio = float(np.median(inner[:, 0]) / max(1e-12, np.median(inner[:, 1])))
+    numbers = {"files": len(pairs), "shift": round(shift, 4), "ratio": round(ratio, 4)}
+    said = (
+        f"The same {len(pairs)} files have means that lie {shift:.2f} deviations apart by channel "
+        f"({typical:.2f} within a file), and deviations of a ratio of {ratio:.2f}"
+    )
+    swapped = _better_reversed(ours, theirs)
+    if swapped or shift - FAR_T * error > LEAST_SHIFT or not 1 / RATIO < ratio < RATIO:
+        what = "with the channels in another order" if swapped else "differently"
+        return _failed(f"{said}: training and evaluation prepare one file {what}.", numbers)
+    return passed(f"{said}.", **numbers)
+
+
+def _better_reversed(ours: NDArray[Any], theirs: NDArray[Any]) -> bool:
+    """Whether nearly all pictures agree better once the channels are turned round."""
+    if ours.shape[1] != 3:
+        return False
+    plain = np.abs(ours - theirs).sum(axis=1)
+    turned = np.abs(ours - theirs[:, ::-1]).sum(axis=1)
+    coloured = np.abs(ours[:, 0] - ours[:, 2]) > 1e-3
+    return bool(coloured.sum() >= FEWEST_FILES and (turned < 0.25 * plain)[coloured].mean() > 0.9)
+
+
+def _stack(batches: Any) -> NDArray[Any] | None:
+    """(pictures, channels, pixels), pixels of any number."""
+    parts = [b.inputs for b in batches if b.inputs is not None and b.inputs.ndim == 4]
+    if not parts or len({p.shape[1:] for p in parts}) != 1:
+        return None
+    stacked = np.concatenate(parts)
+    return stacked.reshape(*stacked.shape[:2], -1)
+
+
+def _failed(text: str, numbers: dict[str, Any]) -> Answer:
+    return wrong(
+        text,
+        [
+            "Normalize is missing, or has other numbers, in one of the transforms",
+            "one of them reads BGR (OpenCV), the other RGB (Pillow)",
+            "one of them does not divide by 255",
+        ],
+        "Build both transforms from one function; load one file through both and compare.",
+        **numbers,
+    )
+
+
+LISTS = ("classes", "class_names", "label_names")
+MOST_SHOWN = 5
+
+
+class LabelNumbers(Check):
+    """Training and evaluation that give one class different numbers.
+
+    ## What it does
+    Reads which number each class name has in the datasets of both loaders: `class_to_idx`,
+    `label2id` or `id2label`, lists of names (`classes`, `class_names`, `label_names`), `features`
+    of Hugging Face, also inside `Subset` and the like.
+
+    ## Why is this bad
+    Folders are numbered by the alphabet: where one class is missing, all after it move by one. The
+    model is right, and the evaluation calls it wrong.
+
+    ## How it decides
+    Fails where a name that both have stands for different numbers. Exact. A class that only one of
+    them has is no failure; without a common name, or where a `target_transform` numbers anew, it
+    cannot tell.
+
+    ## What to do
+    Take the numbers of the training set: pass its `class_to_idx`, or map names to numbers in one
+    table for both.
+
+    ## Limits
+    Names must be kept by the dataset. Names that stand for several numbers are left out.
+    """
+
+    code = "LOAD018"
+    name = "labels-numbered-apart"
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        if subject.make_eval is None:
+            return unclear(*NOTHING_BESIDE)
+        sets = [getattr(x, "dataset", x) for x in (subject.loader, subject.eval_loader)]
+        ours, theirs = (_numbers_of(dataset) for dataset in sets)
+        if not ours or not theirs:
+            return unclear("The datasets keep no names of classes, so numbers cannot be compared.")
+        shared = [name for name in ours if name in theirs]
+        numbers: dict[str, Any] = {
+            "train": len(ours), "evaluation": len(theirs), "shared": len(shared),
+        }  # fmt: skip
+        if not shared:
+            return unclear("The two datasets have no name of a class in common.", **numbers)
+        apart = [(name, ours[name], theirs[name]) for name in shared if ours[name] != theirs[name]]
+        if not apart:
+            return passed(
+                f"{len(shared)} names of classes have one number in training and evaluation.",
+                **numbers,
+            )
+        numbers["apart"] = apart
+        said = ", ".join(f"{name}: {a} and {b}" for name, a, b in apart[:MOST_SHOWN])
+        more = f" and {len(apart) - MOST_SHOWN} more" if len(apart) > MOST_SHOWN else ""
+        text = (
+            f"{len(apart)} of {len(shared)} classes have another number in training than in "
+            f"evaluation ({said}{more})"
+        )
+        layers = [layer for dataset in sets for layer in dataset_layers(dataset)]
+        if any(getattr(layer, "target_transform", None) is not None for layer in layers):
+            return unclear(f"{text}; a target_transform may number them anew.", **numbers)
+        return wrong(
+            f"{text}.",
+            [
+                "a folder of a class is missing in one of them, and the rest moved up",
+                "names are sorted differently, or come from a set",
+                "two tables of labels",
+            ],
+            "Number both by the table of the training set.",
+            **numbers,
+        )
+
+    @staticmethod
+    def _pair(ours: Any, theirs: Any, **more: Any) -> LoaderSubject:
+        made = [ToyImages(), ToyImages(seed=1)]
+        for dataset, names in zip(made, (ours, theirs), strict=True):
+            key = "class_to_idx" if isinstance(names, dict) else "classes"
+            vars(dataset)[key] = names
+        vars(made[1]).update(more)
+        return LoaderSubject(lambda: toy_loader(made[0]), lambda: toy_loader(made[1]))
+
+    PLANTED = (
+        (
+            "a folder is missing",
+            lambda: LabelNumbers._pair({"ant": 0, "bee": 1, "cat": 2}, {"ant": 0, "cat": 1}),
+        ),
+    )
+    HEALTHY = (
+        ("the last class has no example", lambda: LabelNumbers._pair(["ant", "bee"], {"ant": 0})),
+        ("other names", lambda: LabelNumbers._pair(["n01", "n02"], ["cat", "dog"])),
+        (
+            "numbered anew by a transform",
+            lambda: LabelNumbers._pair(["a", "b"], ["b", "a"], target_transform=lambda t: 1 - t),
+        ),
+        (
+            "a name for each sample, not for each class",
+            lambda: LabelNumbers._pair(*([f"{n * f % 257}" for n in range(256)] for f in (1, 2))),
+        ),
+    )
+
+
+def _numbers_of(dataset: Any) -> dict[str, int]:
+    """Number by name, of the outermost dataset that has names; empty where none has."""
+    for layer in dataset_layers(dataset):
+        pairs = _pairs_of(layer)
+        often = Counter(name for name, _ in pairs)
+        if pairs:
+            return {name: number for name, number in pairs if often[name] == 1}
+    return {}
+
+
+def _pairs_of(layer: Any) -> list[tuple[str, int]]:
+    for key in ("class_to_idx", "label2id", "id2label"):
+        if isinstance(table := getattr(layer, key, None), Mapping):
+            pairs = [pair[::-1] if key == "id2label" else pair for pair in table.items()]
+            try:
+                return [(str(name), int(number)) for name, number in pairs]
+            except (TypeError, ValueError):
+                return []
+    features = getattr(layer, "features", None)
+    for key in ("label", "labels", "fine_label"):
+        part = features.get(key) if isinstance(features, Mapping) else None
+        if names := getattr(part, "names", None):
+            return [(str(name), number) for number, name in enumerate(names)]
+    for key in LISTS:
+        names = getattr(layer, key, None)
+        if not isinstance(names, list | tuple) or not all(isinstance(n, str) for n in names):
+            continue
+        if len(names) != len(layer):  # else it is a name for each sample
+            return [(name, number) for number, name in enumerate(names)]
+    return []

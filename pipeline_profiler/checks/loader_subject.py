@@ -1,0 +1,596 @@
+"""The loader under examination: made by the user's factory, watched, its batches kept.
+
+What several checks need is taken once: two epochs' beginnings with a record for every sample, and
+the order of indices over whole epochs, which costs no decoding. Any iterable of batches will do;
+orders and records exist for torch's DataLoader only. Beside the subject: the probe inside workers,
+the numbers that a pretrained checkpoint declares, one file through two transforms, and the grid
+of pictures as the model gets them.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import itertools
+import json
+import math
+import pickle
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_profiler.checks.batches import (
+    Array,
+    Split,
+    arrays_in,
+    as_array,
+    digest_of,
+    inputs_and_targets,
+)
+from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.user_code import (
+    UsersError,
+    batches_of,
+    call_with,
+    seed_everything,
+    users_code,
+)
+from pipeline_profiler.profiling.adapters import kind_of
+from pipeline_profiler.profiling.record.errors import ProfileError
+
+# ---- mean and deviation that a pretrained checkpoint declares ----
+# Known forms: the configuration of a model of timm, torchvision's weights, an image processor of
+# transformers, their files, and a folder with such a file. Libraries are not imported.
+
+FILES = ("preprocessor_config.json", "config.json", "open_clip_config.json")
+INSIDE = ("pretrained_cfg", "default_cfg", "preprocess_cfg", "image_processor")
+MOST_BYTES = 10_000_000
+BYTE = 255.0
+
+
+class DeclaredNumbers(NamedTuple):
+    """Per channel, for pixels in 0..1; `source` says where they stand."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    source: str
+
+
+def declared_by(thing: Any) -> DeclaredNumbers | None:
+    """What a model, weights, a processor, a mapping or a file declares; None where nothing."""
+    if isinstance(thing, str | Path):
+        return _of_path(Path(thing))
+    if isinstance(thing, Mapping):
+        return _of_mapping(thing)
+    for name in INSIDE:
+        part = getattr(thing, name, None)
+        held = part if isinstance(part, Mapping) else getattr(part, "__dict__", None)
+        if held and (found := _of_mapping(held)):
+            return found._replace(source=name)
+    if hasattr(thing, "image_mean"):
+        return _of_mapping(vars(thing))
+    transforms = getattr(thing, "transforms", None)
+    if callable(transforms) and (found := _numbers(vars(transforms()), "mean", "std")):
+        return found._replace(source="weights.transforms()")
+    # a model of transformers that was read from a folder has its processor's file there
+    name = getattr(getattr(thing, "config", None), "_name_or_path", "")
+    return _of_path(Path(name)) if isinstance(name, str) and name and Path(name).is_dir() else None
+
+
+def read_declaration(path: str) -> DeclaredNumbers:
+    """What a file or a folder declares; ProfileError where it declares nothing."""
+    found = declared_by(path)
+    if found is None:
+        raise ProfileError(
+            f"{path} declares no mean and deviation: name a preprocessor_config.json, a "
+            "config.json of timm, or FILE.py:FUNCTION that returns model, weights or processor."
+        )
+    return found
+
+
+def _of_path(path: Path) -> DeclaredNumbers | None:
+    if path.is_dir():
+        found = (_of_path(path / name) for name in FILES if (path / name).is_file())
+        return next((numbers for numbers in found if numbers), None)
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            return None
+        held = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    found_here = _of_mapping(held) if isinstance(held, dict) else None
+    return found_here and found_here._replace(source=path.name)
+
+
+def _of_mapping(held: Mapping[str, Any]) -> DeclaredNumbers | None:
+    for name in INSIDE:
+        if isinstance(held.get(name), Mapping) and (found := _of_mapping(held[name])):
+            return found
+    if "image_mean" not in held:
+        return _numbers(held, "mean", "std")
+    # transformers: pixels times rescale_factor, minus the mean, over the deviation
+    found = _numbers(held, "image_mean", "image_std")
+    if found is None:
+        return None
+    if held.get("do_normalize") is False:
+        found = found._replace(mean=(0.0,) * len(found.mean), deviation=(1.0,) * len(found.mean))
+    factor = held.get("rescale_factor", 1 / BYTE) if held.get("do_rescale", True) else 1.0
+    scale = 1 / (BYTE * float(factor))  # numbers for pixels of 0..255 times factor, told for 0..1
+    return found._replace(
+        mean=tuple(m * scale for m in found.mean),
+        deviation=tuple(d * scale for d in found.deviation),
+    )
+
+
+def _numbers(held: Mapping[str, Any], mean: str, deviation: str) -> DeclaredNumbers | None:
+    try:
+        first, second = (tuple(float(v) for v in held.get(n) or ()) for n in (mean, deviation))
+    except (TypeError, ValueError):
+        return None
+    sound = len(first) == len(second) and all(map(math.isfinite, (*first, *second)))
+    return DeclaredNumbers(first, second, f"{mean}, {deviation}") if sound and first else None
+
+
+# ---- inside the workers: which sample, by whom, with which generators ----
+# A shallow copy of the loader gets a dataset that returns each sample with a record. Equal states
+# of a generator mean equal random numbers: no statistics is needed. Nothing of the user's changes.
+
+MOST_OBJECTS, MOST_DEPTH = 400, 5
+
+
+@dataclass(frozen=True)
+class SampleRecord:
+    """How one sample was made; `before` and `after` are digests of generator states by name."""
+
+    index: Any
+    worker: int
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+    digest: str
+    label: Any
+
+    def used(self) -> list[str]:
+        """The generators that this sample drew from."""
+        return [name for name, state in self.before.items() if self.after.get(name) != state]
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    record: SampleRecord
+    sample: Any
+
+
+def held_generators(holder: Any) -> dict[str, Any]:
+    """Generator objects held by an object or its parts, by the path of attributes to them."""
+    found: dict[str, Any] = {}
+    waiting: list[tuple[str, Any, int]] = [("dataset", holder, 0)]
+    seen: set[int] = set()
+    while waiting and len(seen) < MOST_OBJECTS:
+        name, value, depth = waiting.pop(0)
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if _state_of(value) is not None:
+            found[name] = value
+        elif depth < MOST_DEPTH:
+            waiting += [(f"{name}{key}", part, depth + 1) for key, part in _parts(value)]
+    return found
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        pairs = [(f"[{key!r}]", part) for key, part in list(value.items())[:50]]
+    elif isinstance(value, list | tuple):
+        pairs = [(f"[{number}]", part) for number, part in enumerate(value[:50])]
+    else:
+        pairs = [(f".{key}", part) for key, part in getattr(value, "__dict__", {}).items()]
+    plain = (int, float, str, bytes, bool, type(None), np.ndarray)
+    return [(key, part) for key, part in pairs if not isinstance(part, plain)]
+
+
+def _state_of(value: Any) -> Any:
+    if isinstance(value, np.random.Generator):
+        return value.bit_generator.state
+    if isinstance(value, np.random.RandomState):
+        return value.get_state()
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if type(value).__name__ == "Generator" and type(value).__module__.startswith("torch"):
+        return value.get_state().numpy().tobytes()
+    return None
+
+
+def stream_states(dataset: Any) -> dict[str, str]:
+    """The digest of the state of every generator in reach of this process, by name."""
+    states: dict[str, Any] = {
+        "random": random.getstate(),
+        "numpy.random": np.random.get_state(),
+        "torch": torch.get_rng_state().numpy().tobytes(),
+    }
+    states |= {name: _state_of(g) for name, g in held_generators(dataset).items()}
+    return {
+        name: hashlib.blake2b(pickle.dumps(state), digest_size=8).hexdigest()
+        for name, state in states.items()
+    }
+
+
+def _record(index: Any, before: dict[str, str], dataset: Any, sample: Any) -> _Recorded:
+    label = None
+    targets = inputs_and_targets(sample)[1] if sample is not None else None
+    arrays = list(arrays_in(targets)) if targets is not None else []
+    if len(arrays) == 1 and arrays[0].size == 1:
+        label = arrays[0].reshape(-1)[0].item()
+    after = stream_states(dataset)
+    info = torch.utils.data.get_worker_info()
+    worker = -1 if info is None else int(info.id)
+    return _Recorded(SampleRecord(index, worker, before, after, digest_of(sample), label), sample)
+
+
+class _Probed:
+    """A dataset whose samples come with their record; everything else is its own."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.__dict__["_probed"] = dataset
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # __getitems__ as well: one by one, each sample is seen
+            raise AttributeError(name)
+        return getattr(self.__dict__["_probed"], name)
+
+
+class ProbedDataset(_Probed):
+    """A map-style one."""
+
+    def __len__(self) -> int:
+        return len(self._probed)
+
+    def __getitem__(self, index: Any) -> _Recorded:
+        # one draw of each global generator: a sample that seeds it ends where others end, else not
+        _ = random.random(), np.random.random(), torch.rand(1)
+        before = stream_states(self._probed)
+        return _record(index, before, self._probed, self._probed[index])
+
+
+class ProbedStream(_Probed):
+    """An iterable one."""
+
+    def __iter__(self) -> Iterator[_Recorded]:
+        before = stream_states(self._probed)
+        for number, sample in enumerate(iter(self._probed)):
+            yield _record(number, before, self._probed, sample)
+            before = stream_states(self._probed)
+
+
+class RecordCollate:
+    """The user's collate function; the records travel beside the batch."""
+
+    def __init__(self, collate: Any) -> None:
+        self.collate = collate
+
+    def __call__(self, samples: Any) -> tuple[list[SampleRecord], Any]:
+        """(records, batch)."""
+        if isinstance(samples, _Recorded):  # batch_size=None: one sample is the batch
+            return [samples.record], self.collate(samples.sample)
+        return [s.record for s in samples], self.collate([s.sample for s in samples])
+
+
+def probed_loader(loader: Any) -> Any:
+    """A shallow copy of a DataLoader whose batches are (records, batch)."""
+    clone = copy.copy(loader)
+    state = clone.__dict__
+    streams = loader._dataset_kind != 0
+    state["dataset"] = (ProbedStream if streams else ProbedDataset)(loader.dataset)
+    state["collate_fn"] = RecordCollate(loader.collate_fn)
+    state["_iterator"] = None
+    return clone
+
+
+# ---- the subject ----
+
+ENOUGH_SAMPLES, MOST_BATCHES = 512, 64
+MOST_INDICES = 2_000_000
+
+
+@dataclass(frozen=True)
+class SeenBatch:
+    """One batch: as it came, its parts as arrays, and the records of its samples if there are."""
+
+    raw: Any
+    inputs: Array | None
+    targets: Array | None
+    records: tuple[SampleRecord, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Examples in it."""
+        part = self.inputs if self.inputs is not None else self.targets
+        return len(part) if part is not None and part.ndim else len(self.records)
+
+
+@dataclass
+class LoaderSubject:
+    """What the checks on a loader examine.
+
+    make_loader, make_eval: the user's factories. evaluation: the loader is one for evaluation, so
+    its order is not judged. classes: number of classes. split: batch -> (inputs, targets). mean,
+    deviation: per channel, as the checkpoint declares them; else make_model returns the model, its
+    weights or its processor, which may declare them. deadline: of time.monotonic().
+    """
+
+    make_loader: Callable[..., Any]
+    make_eval: Callable[..., Any] | None = None
+    evaluation: bool = False
+    classes: int | None = None
+    split: Split | None = None
+    mean: tuple[float, ...] = ()
+    deviation: tuple[float, ...] = ()
+    make_model: Callable[..., Any] | None = None
+    seed: int = 0
+    deadline: float = field(default=float("inf"))
+
+    def fresh(self, seed: int | None = None) -> Any:
+        """A new loader, made after seeding everything."""
+        seed_everything(self.seed if seed is None else seed)
+        loader = call_with(self.make_loader, {}, "make_loader()")
+        if loader is None:
+            raise UsersError("make_loader() returned None: it must return the loader.")
+        kind_of(loader)  # raises a sentence for what cannot be iterated
+        return loader
+
+    @cached_property
+    def loader(self) -> Any:
+        """The loader that is looked at."""
+        return self.fresh()
+
+    @cached_property
+    def declared(self) -> DeclaredNumbers | None:
+        """The mean and deviation that inputs should be normalised with; None where unknown."""
+        if self.mean and self.deviation:
+            return DeclaredNumbers(self.mean, self.deviation, "--mean and --std")
+        try:
+            return None if self.make_model is None else declared_by(self.make_model())
+        except Exception:  # noqa: BLE001 - a model that cannot be made here declares nothing here
+            return None
+
+    @cached_property
+    def is_torch(self) -> bool:
+        """Whether it is torch's DataLoader."""
+        return kind_of(self.loader) == "torch"
+
+    @cached_property
+    def has_indices(self) -> bool:
+        """Whether samples have indices: a DataLoader over a map-style dataset."""
+        return self.is_torch and self.loader._dataset_kind == 0
+
+    @property
+    def workers(self) -> int:
+        """Worker processes; 0: the samples are made in this process."""
+        return int(self.loader.num_workers) if self.is_torch else 0
+
+    def time_is_short(self) -> bool:
+        """Whether the budget is over."""
+        return time.monotonic() > self.deadline
+
+    # ---- batches ----
+
+    @cached_property
+    def epochs(self) -> list[list[SeenBatch]]:
+        """The beginnings of two epochs of one fresh loader, seen batch by batch."""
+        loader = self.fresh()
+        watched = probed_loader(loader) if self.is_torch else loader
+        return [self._beginning(watched, epoch) for epoch in range(2)]
+
+    def _beginning(self, loader: Any, epoch: int) -> list[SeenBatch]:
+        set_epoch(loader, epoch)
+        seen: list[SeenBatch] = []
+        samples = 0
+        for batch in batches_of(loader):
+            records, raw = batch if self.is_torch else ((), batch)
+            seen.append(self.seen(raw, tuple(records)))
+            samples += max(1, seen[-1].size)
+            enough = samples >= ENOUGH_SAMPLES and len(seen) >= 2 * max(1, self.workers)
+            if enough or len(seen) >= MOST_BATCHES or self.time_is_short():
+                break
+        if not seen and not epoch:  # a second epoch without batches is LOAD003's
+            raise UsersError(
+                "The loader gives no batch: is the dataset empty, or smaller than a "
+                "batch with drop_last=True?"
+            )
+        return seen
+
+    def seen(self, raw: Any, records: tuple[SampleRecord, ...] = ()) -> SeenBatch:
+        """A batch taken apart."""
+        inputs, targets = inputs_and_targets(raw, self.split)
+        return SeenBatch(
+            raw, as_array(inputs), None if targets is None else as_array(targets), records
+        )
+
+    @property
+    def batches(self) -> list[SeenBatch]:
+        """The beginning of the first epoch."""
+        return self.epochs[0]
+
+    @cached_property
+    def eval_batches(self) -> list[SeenBatch]:
+        """The beginning of an epoch of the evaluation loader; empty where there is none."""
+        if self.eval_loader is None:
+            return []
+        count = len(self.batches)
+        return [self.seen(raw) for raw in itertools.islice(batches_of(self.eval_loader), count)]
+
+    @cached_property
+    def eval_loader(self) -> Any:
+        """The loader for evaluation; None where there is none."""
+        if self.make_eval is None:
+            return None
+        seed_everything(self.seed)
+        loader = call_with(self.make_eval, {}, "make_eval_loader()")
+        kind_of(loader)
+        return loader
+
+    @cached_property
+    def inputs(self) -> Array | None:
+        """The inputs of the first batches in one array of floats; None where they do not stack."""
+        parts = [b.inputs for b in self.batches if b.inputs is not None]
+        if not parts or any(p.dtype.kind not in "biuf" or p.ndim < 1 for p in parts):
+            return None
+        if len({p.shape[1:] for p in parts}) != 1:
+            return None
+        return np.concatenate(parts)
+
+    @cached_property
+    def labels(self) -> Array | None:
+        """One label a sample in the order of delivery; None where targets are not of that kind."""
+        parts = [b.targets for b in self.batches if b.targets is not None]
+        flat = [p.reshape(len(p)) for p in parts if p.ndim and p.size == len(p)]
+        return np.concatenate(flat) if flat and len(flat) == len(parts) else None
+
+    # ---- order ----
+
+    def index_order(self) -> list[list[list[Any]]]:
+        """Batches of indices for two epochs of a fresh loader; nothing is decoded."""
+        loader = self.fresh()
+        return [self._one_order(loader, epoch) for epoch in range(2)]
+
+    def _one_order(self, loader: Any, epoch: int) -> list[list[Any]]:
+        set_epoch(loader, epoch)
+        sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+        order: list[list[Any]] = []
+        count = 0
+        with users_code("The sampler"):
+            for entry in sampler:
+                order.append(list(entry) if isinstance(entry, list | tuple) else [entry])
+                count += len(order[-1])
+                if count >= MOST_INDICES:
+                    break
+        return order
+
+
+def set_epoch(loader: Any, epoch: int) -> None:
+    """Tell sampler and dataset the epoch, as a loop for several processes does."""
+    for name in ("sampler", "batch_sampler", "dataset"):
+        setter = getattr(getattr(loader, name, None), "set_epoch", None)
+        if callable(setter):
+            setter(epoch)
+
+
+# ---- one file through the transforms of two loaders ----
+# Datasets as torchvision has them: a list of files and a `transform` of a picture of Pillow.
+
+LISTS = ("samples", "imgs", "paths", "files", "image_paths")
+DEEPEST = 8
+
+
+def same_files(ours: Any, theirs: Any, most: int) -> list[tuple[Array, Array]]:
+    """(ours, theirs): the pictures that both datasets' transforms make of the same files."""
+    first, second = _transform_of(ours), _transform_of(theirs)
+    files = _files_of(ours)
+    if first is None or second is None or not files:
+        return []
+    from PIL import Image
+
+    pairs = []
+    for file in files[:: max(1, len(files) // most)][:most]:
+        with users_code(f"The transform of {file.name}"), Image.open(file) as picture:
+            whole = picture.convert("RGB")
+            made = as_array(first(whole)), as_array(second(whole))
+        if made[0] is None or made[1] is None or made[0].ndim != 3 or made[1].ndim != 3:
+            return []
+        pairs.append((np.asarray(made[0]), np.asarray(made[1])))
+    return pairs
+
+
+def dataset_layers(dataset: Any) -> Iterator[Any]:
+    """The dataset and those inside it (`Subset` and the like), up to eight."""
+    for _ in range(DEEPEST):
+        yield dataset
+        dataset = getattr(dataset, "dataset", None)
+        if dataset is None:
+            return
+
+
+def _transform_of(dataset: Any) -> Callable[[Any], Any] | None:
+    found = (getattr(layer, "transform", None) for layer in dataset_layers(dataset))
+    return next((function for function in found if callable(function)), None)
+
+
+def _files_of(dataset: Any) -> list[Path]:
+    for layer in dataset_layers(dataset):
+        for name in LISTS:
+            rows = getattr(layer, name, None)
+            if isinstance(rows, list | tuple) and rows:
+                heads = [row[0] if isinstance(row, list | tuple) else row for row in rows]
+                root = Path(str(getattr(layer, "root", "") or ""))
+                paths = [root / str(h) if not Path(str(h)).is_file() else Path(h) for h in heads]
+                return paths if paths[0].is_file() else []
+    return []
+
+
+# ---- pictures as the model gets them ----
+# 0..1 and 0..255 are shown by their own scale, anything else stretched over the range of the batch,
+# unless mean and deviation are given to undo a normalisation.
+
+MOST_PICTURES, COLUMNS, CELL, CAPTION = 48, 8, 96, 14
+
+
+def grid_png(
+    batches: Sequence[SeenBatch], mean: Sequence[float] = (), deviation: Sequence[float] = ()
+) -> bytes | None:
+    """The grid; None where the inputs are no pictures."""
+    scale = np.asarray(mean), np.asarray(deviation)
+    cells = [cell for batch in batches for cell in _cells(batch, *scale)][:MOST_PICTURES]
+    if not cells:
+        return None
+    from PIL import Image, ImageDraw
+
+    rows = -(-len(cells) // COLUMNS)
+    sheet = Image.new("RGB", (COLUMNS * CELL, rows * (CELL + CAPTION)), "white")
+    draw = ImageDraw.Draw(sheet)
+    for number, (pixels, caption) in enumerate(cells):
+        left, top = number % COLUMNS * CELL, number // COLUMNS * (CELL + CAPTION)
+        picture = Image.fromarray(pixels).resize((CELL - 4, CELL - 4), Image.Resampling.NEAREST)
+        sheet.paste(picture, (left + 2, top + 2))
+        draw.text((left + 3, top + CELL - 2), caption[:14], fill="black")
+    out = io.BytesIO()
+    sheet.save(out, "PNG")
+    return out.getvalue()
+
+
+def _cells(
+    batch: SeenBatch, mean: Array, deviation: Array
+) -> Iterator[tuple[NDArray[np.uint8], str]]:
+    inputs, targets = batch.inputs, batch.targets
+    if inputs is None or inputs.ndim not in (3, 4) or inputs.dtype.kind not in "biuf":
+        return
+    low, high = float(np.nanmin(inputs)), float(np.nanmax(inputs))
+    simple = targets is not None and targets.size == len(inputs)
+    for number, picture in enumerate(map(_as_hwc, inputs)):
+        if picture is None:
+            return
+        values = picture.astype(np.float64)[:, :, :3]
+        if len(mean) == values.shape[2] == len(deviation):
+            values = (values * deviation + mean) * 255
+        elif low >= 0 and high <= 1:
+            values = values * 255
+        elif low < 0 or high > 255:
+            values = (values - low) / max(high - low, 1e-12) * 255
+        if values.shape[2] != 3:
+            values = values[:, :, :1].repeat(3, axis=2)
+        caption = str(np.squeeze(targets[number])) if targets is not None and simple else ""
+        yield np.nan_to_num(values).clip(0, 255).astype(np.uint8), caption
+
+
+def _as_hwc(picture: NDArray[Any]) -> NDArray[Any] | None:
+    if picture.ndim == 2:
+        return picture[:, :, None]
+    if picture.shape[2] in (1, 3, 4):
+        return picture
+    return picture.transpose(1, 2, 0) if picture.shape[0] in (1, 3, 4) else None

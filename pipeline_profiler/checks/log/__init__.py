@@ -1,0 +1,1 @@
+"""Checks on a log of metrics: what each proves, how it decides, and its cases."""

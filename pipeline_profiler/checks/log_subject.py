@@ -1,0 +1,350 @@
+"""A log of metrics as series: from CSV, JSON lines or a TensorBoard event file; and its noise.
+
+A row has a step (`step`, `global_step`, `iteration`, `epoch`; else its number) and numbers by name.
+Event files are read by hand, as they are simple: records of length, checksum, bytes, checksum, in
+which an event holds a step and scalars; neither TensorBoard nor TensorFlow is needed. Noise is
+taken from neighbouring rows, so a curve that rises or falls has no part in it.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+import re
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_profiler.profiling.record.errors import ProfileError
+
+STEPS = ("step", "global_step", "iteration", "iter", "_step", "epoch")
+CLOCKS = ("wall_time", "timestamp", "_timestamp", "time", "_runtime")  # seconds
+LOWEST_LINE, BESIDE, FREEDOM = 6, 56, 12
+MOST_ROWS, MOST_RECORD = 2_000_000, 1 << 26
+Point = tuple[str, float, float, float]  # name, step, value, seconds on the clock or NaN
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric: values by step, in the order of the file."""
+
+    name: str
+    steps: NDArray[np.float64]
+    values: NDArray[np.float64]
+    seconds: NDArray[np.float64] | None = None  # the clock at each row, where the log has it
+    log: str = ""  # which log, where there are several
+
+    @property
+    def title(self) -> str:
+        """The name as sentences have it."""
+        return f"{self.name} of {self.log}" if self.log else self.name
+
+
+@dataclass
+class LogSubject:
+    """The series of one log or of several, and their folders.
+
+    `deadline` is of time.monotonic().
+    """
+
+    series: list[Series]
+    deadline: float = field(default=float("inf"))
+    folders: tuple[Path, ...] = ()
+
+
+def read_logs(paths: Sequence[str]) -> list[Series]:
+    """The metrics of several logs, each with the name of its log; of one log, without."""
+    if len(paths) == 1:
+        return read_log(paths[0])
+    names = _names_of(paths)
+    return [
+        replace(series, log=name)
+        for path, name in zip(paths, names, strict=True)
+        for series in read_log(path)
+    ]
+
+
+def folders_of(paths: Sequence[str]) -> tuple[Path, ...]:
+    """The folders that the logs lie in, or are, each once."""
+    places = [Path(path) for path in paths]
+    return tuple(dict.fromkeys(p if p.is_dir() else p.absolute().parent for p in places))
+
+
+def _names_of(paths: Sequence[str]) -> list[str]:
+    """File names, with their folders where these are needed to tell them apart."""
+    for parts in (1, 2, 3):
+        names = ["/".join(Path(path).parts[-parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{path} #{number}" for number, path in enumerate(paths, 1)]
+
+
+def read_log(path: str) -> list[Series]:
+    """Every metric of a log; ProfileError for a file that holds none."""
+    file = Path(path)
+    parts = sorted(file.glob("*tfevents*")) if file.is_dir() else [file]
+    if not parts or "\0" in path or not all(part.is_file() for part in parts):
+        raise ProfileError(
+            f"{path} is no file: give a CSV, JSON lines or TensorBoard event file, or a folder "
+            "of event files."
+        )
+    try:
+        points = [
+            point
+            for part in parts
+            for point in (
+                _events(part.read_bytes()) if "tfevents" in part.name else _points(_rows(part))
+            )
+        ]
+    except (ValueError, struct.error, csv.Error) as error:
+        raise ProfileError(f"{path} cannot be read as a log: {error}.") from None
+    except OSError as error:
+        raise ProfileError(f"{path} cannot be read ({error.strerror or error}).") from None
+    found = defaultdict(list)
+    for name, *row in points:
+        found[name].append(row)
+    if not found:
+        raise ProfileError(f"{path} holds no numbers by name: is it a log of metrics?")
+    columns = {name: np.array(rows).T for name, rows in found.items()}
+    return [
+        Series(name, steps, values, seconds if np.isfinite(seconds).all() else None)
+        for name, (steps, values, seconds) in columns.items()
+    ]
+
+
+def _rows(file: Path) -> Iterator[Mapping[str, Any]]:
+    with file.open(encoding="utf-8", errors="replace", newline="") as stream:
+        first = stream.read(1)
+        stream.seek(0)
+        if first == "{":
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise ValueError(f"line {number} is no JSON object")
+                    yield row
+        else:
+            yield from csv.DictReader(stream)
+
+
+def _points(rows: Iterator[Mapping[str, Any]]) -> Iterator[Point]:
+    for number, row in enumerate(itertools.islice(rows, MOST_ROWS)):
+        at = next((v for n in STEPS if (v := _number(row.get(n))) is not None), float(number))
+        clock = next((v for n in CLOCKS if (v := _number(row.get(n))) is not None), math.nan)
+        for name, text in row.items():
+            value = _number(text)
+            if value is not None and name not in (*STEPS, *CLOCKS, "date"):
+                yield str(name), at, value, clock
+
+
+def _number(value: Any) -> float | None:
+    if value is None or isinstance(value, bool | list | dict) or value == "":
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+# ---- TensorBoard ----
+
+
+def _events(data: bytes) -> Iterator[Point]:
+    at = 0
+    while at + 12 <= len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        if length > MOST_RECORD or at + 16 + length > len(data):
+            return  # a run that goes on, or was killed, ends in half a record
+        yield from _scalars(data[at + 12 : at + 12 + length])
+        at += 16 + length
+
+
+def _scalars(event: bytes) -> Iterator[Point]:
+    fields = list(_fields(event))
+    step = next((float(v) for n, v in fields if n == 2 and isinstance(v, int)), 0.0)
+    clock = next((v for n, v in fields if n == 1 and isinstance(v, float)), math.nan)
+    for summary in (v for n, v in fields if n == 5 and isinstance(v, bytes)):
+        for value in (v for n, v in _fields(summary) if n == 1 and isinstance(v, bytes)):
+            parts = dict(_fields(value))
+            tag, number = parts.get(1), parts.get(2)
+            if not isinstance(number, float):
+                number = _tensor(parts[8]) if isinstance(parts.get(8), bytes) else None
+            if isinstance(tag, bytes) and number is not None:
+                yield tag.decode("utf-8", "replace"), step, number, clock
+
+
+def _tensor(data: Any) -> float | None:
+    """A scalar tensor of float32 (type 1) or float64 (type 2)."""
+    parts = dict(_fields(data))
+    form = {1: "<f", 2: "<d"}.get(int(parts.get(1, 0)))
+    content = parts.get(4)
+    if form and isinstance(content, bytes) and len(content) == struct.calcsize(form):
+        return float(struct.unpack(form, content)[0])
+    packed = parts.get(5)
+    if isinstance(packed, bytes) and len(packed) == 4:
+        return float(struct.unpack("<f", packed)[0])
+    return packed if isinstance(packed, float) else None
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """(number, value) of a protocol buffer: int, float (32 or 64 bits) or bytes."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            value, at = _varint(data, at)
+            yield number, value
+        elif kind == 1:
+            yield number, struct.unpack_from("<d", data, at)[0]
+            at += 8
+        elif kind == 2:
+            length, at = _varint(data, at)
+            yield number, data[at : at + length]
+            at += length
+        elif kind == 5:
+            yield number, struct.unpack_from("<f", data, at)[0]
+            at += 4
+        else:
+            raise ValueError(f"it has a field of kind {kind}")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data):
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+        if shift > 63:
+            break
+    raise ValueError("it ends in the middle of a number")
+
+
+def spectral_peak(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    """(period in rows, peak over its surroundings, probability by chance) of the strongest one.
+
+    The series minus its moving mean, with its correlation of neighbours taken out (which a
+    sine cannot hide in), windowed. Each line of the spectrum over the median of some 50 beside it
+    exceeds x with probability (1 + x/v)^-v: a line of noise is exponential, and what it is divided
+    by is uncertain as v degrees of freedom are, of which the median and the window leave 12.
+    Source: periodogram ordinates of a linear process are asymptotically independent and
+    exponential (Brockwell and Davis, Time Series, 10.3).
+    """
+    n = len(values)
+    width = max(5, n // 4) | 1
+    padded = np.pad(values, width // 2, mode="reflect", reflect_type="odd")
+    rest = values - np.convolve(padded, np.ones(width) / width, mode="valid")
+    power_of_rest = float((rest**2).sum())
+    if power_of_rest == 0 or not np.isfinite(power_of_rest):
+        return math.inf, 0.0, 1.0
+    share = float((rest[1:] * rest[:-1]).sum()) / power_of_rest
+    rest = rest[1:] - share * rest[:-1]
+    power = np.abs(np.fft.rfft(rest * np.hanning(len(rest)))) ** 2
+    lines = np.arange(LOWEST_LINE, len(power) - 1)
+    if len(lines) < BESIDE:
+        return math.inf, 0.0, 1.0
+    around = np.array([_surroundings(power, int(k)) for k in lines])
+    ratio = power[lines] / np.maximum(around, 1e-300) * math.log(2)
+    best = int(ratio.argmax())
+    alone = (1 + float(ratio[best]) / FREEDOM) ** -FREEDOM
+    chance = -math.expm1(len(lines) * math.log1p(-min(alone, 1 - 1e-12)))
+    return len(rest) / float(lines[best]), float(ratio[best]), chance
+
+
+def _surroundings(power: NDArray[np.float64], at: int) -> float:
+    """Median of the lines beside one, without its neighbours, which the window mixes in."""
+    low = min(max(2, at - BESIDE // 2), max(2, len(power) - 1 - BESIDE))
+    places = np.arange(low, min(len(power) - 1, low + BESIDE))
+    return float(np.median(power[places[np.abs(places - at) > 2]]))
+
+
+# ---- what a name says, and the noise ----
+
+LOSSES = ("loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer", "fid")
+SCORES = (
+    *("acc", "accuracy", "f1", "auc", "auroc", "map", "iou", "miou", "dice", "precision"),
+    *("recall", "bleu", "rouge", "top1", "top5", "r2", "psnr", "ssim", "score", "reward", "kappa"),
+)
+HELD_OUT = ("val", "test", "eval", "valid", "validation", "dev", "heldout")
+WORD = re.compile(r"[a-z]+[0-9]*")
+Values = NDArray[np.float64]
+
+
+def name_words(name: str) -> set[str]:
+    """'valAccuracy/top-1' -> {'val', 'accuracy', 'top', ...}, joined pairs too ('top1')."""
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+    forms = (apart, name.lower(), re.sub(r"[-_@ ]", "", apart))  # mAP is one word, top-1 as well
+    return {word for form in forms for word in WORD.findall(form)}
+
+
+def better_is(name: str) -> int:
+    """-1 where a lower value is better, 1 where a higher one is, 0 where the name does not tell."""
+    words = name_words(name)
+    if words & set(LOSSES) or any(word.endswith("loss") for word in words):
+        return -1
+    return 1 if words & set(SCORES) else 0
+
+
+def is_held_out(name: str) -> bool:
+    """Whether a metric is of data that are not trained on, by its name."""
+    return any(word.startswith(part) for word in name_words(name) for part in HELD_OUT)
+
+
+def noise_of(values: Values) -> float:
+    """Standard deviation of the noise: second differences, in which a slope cancels.
+
+    White noise of deviation 1 has second differences of variance 6. Their median size is used,
+    so jumps do not count; 0.6745 is the median of |normal|.
+    """
+    if len(values) < 4:
+        return float("nan")
+    return float(np.median(np.abs(np.diff(values, 2))) / (0.6745 * np.sqrt(6)))
+
+
+def smoothed(values: Values, share: float = 0.5) -> Values:
+    """The curve without its noise: at each row a straight line through its neighbourhood.
+
+    Tricube weights over `share` of the rows (Cleveland, 1979: LOWESS without its robust steps).
+    """
+    count = len(values)
+    reach = max(3, min(count, round(share * count)))
+    places = np.arange(count, dtype=float)
+    distances = np.abs(places[:, None] - places[None, :])
+    width = np.sort(distances, axis=1)[:, reach - 1 : reach] + 1e-9
+    weights = np.clip(1 - (distances / width) ** 3, 0, None) ** 3
+    total = weights.sum(axis=1)
+    at = weights @ places / total
+    mean = weights @ values / total
+    spread = (weights * (places[None, :] - at[:, None]) ** 2).sum(axis=1)
+    slope = (weights * (places[None, :] - at[:, None]) * values[None, :]).sum(axis=1)
+    line: Values = mean + slope / np.maximum(spread, 1e-12) * (places - at)
+    return line
+
+
+def correlation_length(values: Values, curve: Values) -> float:
+    """Rows that count as one: (1 + r) / (1 - r), r the correlation of neighbours around a curve."""
+    rest = values - curve
+    power = float((rest**2).sum())
+    if power <= 0 or len(rest) < 4:
+        return 1.0
+    # taking a curve out makes r too small, by about 4 / n (Kendall, 1954)
+    near = min(0.98, float((rest[1:] * rest[:-1]).sum()) / power + 4 / len(rest))
+    return max(1.0, (1 + near) / (1 - near))
+
+
+def error_of_mean(values: Values, rows: int) -> float:
+    """Standard error of a mean of neighbouring rows, with their correlation."""
+    curve = smoothed(values, share=0.4)
+    spread = 1.4826 * float(np.median(np.abs(values - curve)))
+    alike = min(float(rows), correlation_length(values, curve))
+    return max(noise_of(values), spread) * float(np.sqrt(alike / rows))

@@ -1,0 +1,132 @@
+"""Run checks one after the other: seeds put back, errors turned into answers, time bounded.
+
+One check cannot stop the others: what the user's code raises is an answer "cannot tell", a check of
+ours that breaks is reported as broken, and a check beyond its limit of time is ended. Ctrl-C ends
+the run with the answers there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from pipeline_profiler.checks.check import Answer, Check, Judgement, unclear
+from pipeline_profiler.checks.user_code import UsersError, kept_state, seed_everything
+from pipeline_profiler.profiling.record.errors import ProfileError
+
+LEAST_LIMIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What one check said, and how long it took; `broken` is our own traceback."""
+
+    check: Check
+    answer: Answer
+    seconds: float
+    broken: str = ""
+    users: bool = False  # the user's code raised, so there was nothing to judge
+
+
+@dataclass
+class CheckReport:
+    """The results in the order of running; `ended` says why checks are missing, if any are."""
+
+    results: list[CheckResult] = field(default_factory=list)
+    ended: str = ""
+    interrupted: bool = False
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> list[CheckResult]:
+        """Failed checks, causes before their symptoms."""
+        hits = [r for r in self.results if r.answer.judgement is Judgement.FAIL]
+        return sorted(hits, key=lambda r: (r.check.nearness, r.check.code))
+
+    @property
+    def broken(self) -> list[CheckResult]:
+        """Checks that broke, which is our fault."""
+        return [r for r in self.results if r.broken]
+
+
+def run_checks(
+    checks: Sequence[Check],
+    subject: Any,
+    seconds: float,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda text: None,
+) -> CheckReport:
+    """Ask every check about `subject` (it has `deadline`) within a budget of seconds.
+
+    Causes come first: where the budget ends early, it is symptoms that are missing.
+    """
+    report, start = CheckReport(), time.monotonic()
+    checks = sorted(checks, key=lambda check: (check.nearness, check.code))
+    subject.deadline = start + seconds
+    limit = max(LEAST_LIMIT_S, seconds / 2)
+    for number, check in enumerate(checks, 1):
+        if time.monotonic() > subject.deadline:
+            names = ", ".join(c.code for c in checks[number - 1 :])
+            report.ended = f"The budget of {seconds:.0f} s was over before {names}."
+            break
+        progress(f"[{number}/{len(checks)}] {check.code} {check.name}")
+        try:
+            report.results.append(run_check(check, subject, seed, limit))
+        except KeyboardInterrupt:
+            report.ended, report.interrupted = f"Interrupted in {check.code}.", True
+            break
+    report.seconds = time.monotonic() - start
+    return report
+
+
+def run_check(check: Check, subject: Any, seed: int = 0, limit_s: float = 0.0) -> CheckResult:
+    """One check, its errors turned into answers; `limit_s` 0 sets no limit."""
+    start, broken, users = time.monotonic(), "", False
+    try:
+        with kept_state(), warnings.catch_warnings(), ended_after(limit_s):
+            warnings.simplefilter("ignore")  # of the user's libraries: they have seen them
+            seed_everything(seed)
+            answer = check.ask(subject)
+    except TimeoutError:
+        answer = unclear(
+            f"The check was ended after {limit_s:.0f} s: a call into your code hangs or is slow.",
+            "Run it alone with --only and a larger --seconds.",
+        )
+    except UsersError as error:
+        users = True
+        answer = unclear(str(error), "Fix this error first: the check could not run.")
+    except ProfileError as error:
+        answer = unclear(str(error))
+    except Exception as error:  # noqa: BLE001 - one broken check must not stop the others
+        broken = "".join(traceback.format_exception(error))
+        said = " ".join(str(error).split())[:200]
+        answer = unclear(f"The check itself broke ({type(error).__name__}: {said}): report this.")
+    return CheckResult(check, answer, time.monotonic() - start, broken, users)
+
+
+@contextlib.contextmanager
+def ended_after(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError inside after so long; in the main thread of Unix only, else no limit."""
+    main = threading.current_thread() is threading.main_thread()
+    if seconds <= 0 or not main or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,1 @@
+"""Checks on a training, a file for each family: what it proves, how it decides, its cases."""

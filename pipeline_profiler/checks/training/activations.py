@@ -1,0 +1,281 @@
+"""What modules give in a pass: units that are dead, values beyond half precision."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.lazy import nn, torch
+from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_net, toy_training
+from pipeline_profiler.checks.training_subject import TrainingSubject
+
+ACTIVE = (
+    *("ReLU", "LeakyReLU", "ReLU6", "GELU", "SiLU", "Tanh", "Sigmoid", "Hardtanh", "ELU"),
+    *("Hardswish", "Softplus"),
+)
+MOST_DEAD, MOST_SATURATED, LEAST = 0.9, 0.9, 16
+
+
+class DeadUnits(Check):
+    """Layers whose units are dead or saturated at the start.
+
+    ## What it does
+    Watches the activation modules (ReLU, tanh, sigmoid and so on) on the first batches at the
+    start, and counts units that never change, and values of tanh or sigmoid at their ends.
+
+    ## Why is this bad
+    A dead unit gets no gradient, a saturated one almost none: the layer does not learn.
+
+    ## How it decides
+    Fails where 90 % of the units of a layer are constant over at least 64 examples, or 90 % of the
+    values of a tanh or sigmoid lie within 1 % of their ends. A sound start has half of the values
+    of a ReLU at zero, and few of its units dead.
+
+    ## What to do
+    Scale the inputs, use the default initialisation for the activation, lower a negative bias.
+
+    ## Limits
+    Activations called as functions (torch.relu) are not seen.
+    """
+
+    code = "TRAIN023"
+    name = "dead-units"
+    nearness = Nearness.EFFECT
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        training = subject.fresh()
+        named = training.model.named_modules()
+        watched = {m: name for name, m in named if type(m).__name__ in ACTIVE}
+        seen: dict[Any, list[Any]] = {}
+
+        def keep(module: Any, _inputs: Any, output: Any) -> None:
+            if hasattr(output, "detach") and output.ndim > 1:
+                seen.setdefault(module, []).append(output.detach().float())
+
+        if not watched:
+            return unclear("The model has no activation modules to watch.")
+        hooks = [module.register_forward_hook(keep) for module in watched]
+        training.model.train()
+        with torch.no_grad():
+            for batch in subject.batches:
+                subject.forward(training, batch[1])
+        for hook in hooks:
+            hook.remove()
+        rows = [(watched[m], type(m).__name__, *_shares(values)) for m, values in seen.items()]
+        if not rows or rows[0][4] < LEAST:
+            return unclear("Too few examples to judge the activations.")
+        dead = [(name, share) for name, _, share, _, _ in rows if share >= MOST_DEAD]
+        full = [
+            (name, share)
+            for name, kind, _, share, _ in rows
+            if kind in ("Tanh", "Sigmoid") and share >= MOST_SATURATED
+        ]
+        numbers = {
+            "layers": {name: {"constant": c, "at_ends": e} for name, _, c, e, _ in rows[:40]}
+        }
+        for found, what in (
+            (dead, "units are constant over all examples"),
+            (full, "values are at the ends"),
+        ):
+            if found:
+                name, share = found[0]
+                return wrong(
+                    f"In {name}, {share:.0%} of the {what}"
+                    f"{f', and in {len(found) - 1} more layers' if len(found) > 1 else ''}.",
+                    [
+                        "inputs are not scaled (check-loader, LOAD008)",
+                        "weights or biases of the layer before are too large",
+                        "a bias far below zero",
+                    ],
+                    "Print mean and deviation before this layer; use the default initialisation.",
+                    **numbers,
+                )
+        worst = max(share for _, _, share, _, _ in rows)
+        return passed(
+            f"At most {worst:.0%} of the units of {len(rows)} activation layers are constant.",
+            **numbers,
+        )
+
+    @staticmethod
+    def _biased() -> Any:
+        model: Any = toy_net()
+        model[1].bias.data.fill_(-20.0)
+        return toy_training(model)
+
+    @staticmethod
+    def _loud() -> Any:
+        model: Any = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.Tanh(), nn.Linear(32, 4))
+        model[1].weight.data *= 500
+        return toy_training(model)
+
+    PLANTED = (
+        ("a bias of -20", _biased),
+        ("saturated", _loud),
+    )
+
+
+def _shares(values: list[Any]) -> tuple[float, float, int]:
+    """(share of constant units, share of values at the ends of -1..1 or 0..1, examples)."""
+    if len({v.shape[1:] for v in values}) != 1:
+        return 0.0, 0.0, 0
+    stacked = torch.cat(values)
+    # channels are the units: every place of every example counts
+    units = stacked.transpose(0, 1).flatten(1)
+    constant = (units.amax(1) - units.amin(1)) < 1e-8
+    ends = (units.abs() > 0.99) | ((units > 0) & (units < 0.01))
+    return float(constant.float().mean()), float(ends.float().mean()), len(stacked)
+
+
+CALLS, LAST = 24, 8  # a scaler that starts at 65,536 has halved itself 16 times by then
+
+
+class HiddenOverflow(Check):
+    """Values in half precision that are no numbers any more, hidden from the loss that is printed.
+
+    ## What it does
+    Runs 24 training steps and looks at what each module returns in float16 or bfloat16, and at
+    every gradient.
+
+    ## Why is this bad
+    An infinite activation that nan_to_num, a clamp or a skipped batch takes out of sight leaves a
+    training that learns from some batches only, or from none.
+
+    ## How it decides
+    Fails where modules return NaN or +infinity in half precision while the loss of the step is
+    finite, in two steps or more; or where gradients of half or more of the last 8 of 24 steps are
+    not finite while the loss is: a loss scaler settles within the first 16. Exact. -infinity is
+    what masks are made of, and passes.
+
+    ## What to do
+    Scale the inputs, keep sums and norms in float32, use bfloat16; take nan_to_num out; let
+    the scale of the loss fall where gradients overflow (torch.amp.GradScaler).
+
+    ## Limits
+    Operations called as functions are seen by the module around them. A training in float32 passes
+    unless its gradients are not finite.
+    """
+
+    code = "TRAIN028"
+    name = "hidden-overflow"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        training = subject.fresh()
+        watch = _Watch()
+        hooks = [m.register_forward_hook(watch.output) for m in training.model.modules()]
+        hooks += [
+            p.register_hook(watch.gradient) for p in training.model.parameters() if p.requires_grad
+        ]
+        steps = []
+        for number in range(CALLS):
+            watch.clear()
+            loss = subject.step(training, subject.batches[number % len(subject.batches)])
+            steps.append((math.isfinite(loss), watch.outside, watch.steep))
+        for hook in hooks:
+            hook.remove()
+        return _judge_overflow(steps, watch.half)
+
+    @staticmethod
+    def _loud(factor: float, hide: bool = True, kind: str = "float16") -> Any:
+        dataset = ToyImages(64)
+        dataset.pixels = dataset.pixels * factor
+
+        def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", getattr(torch, kind)):
+                outputs = model(batch[0])
+            value = loss(outputs.float(), batch[1])
+            if hide:
+                value = torch.nan_to_num(value)
+            value.backward()
+            optimizer.step()
+            return value
+
+        loader = toy_loader(dataset, batch_size=8)
+        return toy_training(toy_net(width=4), loader=loader, train_step=train_step)
+
+    @staticmethod
+    def _scaled(scale: float) -> Any:
+        def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+            optimizer.zero_grad()
+            value = loss(model(batch[0]), batch[1])
+            (value * scale).backward()
+            found = [p.grad for p in model.parameters()]
+            if all(bool(torch.isfinite(gradient).all()) for gradient in found):
+                for gradient in found:
+                    gradient /= scale
+                optimizer.step()
+            return value
+
+        return toy_training(toy_net(width=4), train_step=train_step)
+
+    PLANTED = (
+        ("nan_to_num around the loss", lambda: HiddenOverflow._loud(1e5)),
+        ("a scale that never falls", lambda: HiddenOverflow._scaled(1e41)),
+    )
+    HEALTHY = (
+        ("a scale of 1,024", lambda: HiddenOverflow._scaled(1024.0)),
+        ("bfloat16", lambda: HiddenOverflow._loud(1.0, False, "bfloat16")),
+    )
+
+
+@dataclass
+class _Watch:
+    """What was seen in one step: modules beyond half precision, gradients that are not finite."""
+
+    outside: list[str] = field(default_factory=list)
+    steep: int = 0
+    half: bool = False
+
+    def clear(self) -> None:
+        self.outside, self.steep = [], 0
+
+    def output(self, module: Any, _inputs: Any, output: Any) -> None:
+        half = torch.float16, torch.bfloat16
+        if not isinstance(output, torch.Tensor) or output.dtype not in half:
+            return
+        self.half = True
+        found = output.detach()
+        if bool((found.isnan() | (found == math.inf)).any()):
+            self.outside.append(type(module).__name__)
+
+    def gradient(self, gradient: Any) -> None:
+        values = gradient.coalesce().values() if gradient.is_sparse else gradient
+        self.steep += not bool(values.isfinite().all())
+
+
+def _judge_overflow(steps: list[tuple[bool, list[str], int]], half: bool) -> Answer:
+    hidden = [outside for finite, outside, _ in steps if finite and outside]
+    steep = [bool(count) for finite, _, count in steps if finite]
+    late = sum(steep[-LAST:])
+    numbers: dict[str, Any] = {"steps": len(steps), "hidden": len(hidden), "late_gradients": late}
+    if len(hidden) >= 2:
+        return _failed(
+            f"In {len(hidden)} of {len(steps)} steps {hidden[0][0]} returns NaN or infinity in "
+            "half precision while the loss of the step is a number.",
+            numbers,
+        )
+    if len(steep) == len(steps) and late >= LAST // 2:
+        return _failed(
+            f"Gradients are not finite in {late} of the last {LAST} of {len(steps)} steps, while "
+            "the loss is.",
+            numbers,
+        )
+    if not all(finite for finite, _, _ in steps):
+        return unclear("The loss itself is no number, so nothing is hidden (TRAIN001, TRAIN012).")
+    what = "in half precision" if half else "(nothing runs in half precision)"
+    return passed(f"Outputs and gradients of {len(steps)} steps are finite {what}.", **numbers)
+
+
+def _failed(text: str, numbers: dict[str, Any]) -> Answer:
+    return wrong(
+        text,
+        [
+            "nan_to_num, a clamp or a skipped batch hides an overflow",
+            "a scale of the loss that never falls",
+            "inputs are not scaled, or a sum runs in float16",
+        ],
+        "Print the largest output of each module; use bfloat16, or float32 for this part.",
+        **numbers,
+    )

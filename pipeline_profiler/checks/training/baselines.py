@@ -1,0 +1,305 @@
+"""TRAIN030: a model that simple ones beat after the same budget."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_profiler.checks.batches import main_tensor
+from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.lazy import nn, torch
+from pipeline_profiler.checks.toys import descent, toy_net, toy_training
+from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.user_code import Patience
+from pipeline_profiler.checks.user_training import Training
+
+STEPS, SECONDS, LEAST_HELD = 60, 8.0, 24
+RARE = 1e-5  # probability under "no difference", one-sided
+MOST_INPUTS = 768  # numbers an example, for the linear model: pictures are averaged down to that
+RIDGE, TINY_RATE, TINY_WIDTH = 0.1, 3e-3, 16
+Hits = NDArray[np.float64]
+
+
+class Held(NamedTuple):
+    """A model's figures: right (1 or 0) or minus squared error, by example; loss on held data."""
+
+    name: str
+    fitted: Hits  # on the batches that were trained on
+    held: Hits
+    loss: float
+
+
+class Baselines(Check):
+    """Majority class, a linear model on the pixels and a tiny network beside the model.
+
+    ## What it does
+    Trains the model up to 60 steps on three quarters of the batches, and three simple ones on the
+    same batches: the largest class (the mean), a ridge regression on the pixels, a network of two
+    convolutions for as many steps. Trains the model once more on inputs exchanged between examples,
+    which tell nothing. All are measured on the last quarter, example by example.
+
+    ## Why is this bad
+    Whatever a linear model finds in the same data and a large one does not is lost in the
+    pipeline: inputs that do not arrive, a loss that asks for another thing, a rate that is far off.
+
+    ## How it decides
+    Counts the examples that one model has right and the other wrong (for numbers, those where one
+    is nearer); equal models split them like a coin. Fails where the model is behind the largest
+    class, or behind the linear model while it fitted the batches it trained on as well as that one
+    did, with a probability below 1 in 100,000 by chance, and its own loss is no better than that of
+    the largest class. Passes where it is ahead of the largest class by as much. Anything else is
+    "cannot tell": a large model may need more than 60 steps.
+
+    ## What to do
+    Look at what the model gets (`check-loader --grid`), then at the loss and the learning rate.
+
+    ## Limits
+    One label or one set of numbers an example. Held-out examples come from the training loader,
+    so with augmentation or repeated files they are not new. Fewer than 24 of them: cannot tell.
+    """
+
+    code = "TRAIN030"
+    name = "behind-baselines"
+    nearness = Nearness.SYMPTOM
+    quick = False
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        problem = _unfit(subject)
+        if problem:
+            return unclear(problem)
+        cut = len(subject.batches) - max(1, len(subject.batches) // 4)
+        race = Race(subject, subject.batches[:cut], subject.batches[cut:])
+        if sum(len(main_tensor(b[2])) for b in race.held) < LEAST_HELD:
+            return unclear(f"Fewer than {LEAST_HELD} examples are left to measure on.")
+        own, steps = _own(race, STEPS)
+        if own is None:
+            return unclear(f"The loss is no number after {steps} steps, or the budget too short.")
+        rows = [own, _majority(race), _linear(race)]
+        if (tiny := _tiny(race, steps)) is not None:
+            rows.append(tiny)
+        if (blind := _own(race.exchanged(), steps)[0]) is not None:
+            rows.append(blind._replace(name="exchanged inputs"))
+        return subject.weighed(_judge(rows, steps))
+
+    PLANTED = (
+        ("trained upwards", lambda: toy_training(optimizer=descent("SGD", 0.02, maximize=True))),
+    )
+    HEALTHY = (
+        (
+            "a network that is slow",
+            lambda: toy_training(toy_net(width=64), optimizer=descent("SGD", 1e-4)),
+        ),
+    )
+
+
+# ---- what there is to compare ----
+
+
+def _unfit(subject: TrainingSubject) -> str:
+    task, inputs = subject.task, main_tensor(subject.batches[0][1])
+    if not subject.takes_tensor:
+        return "Simple models are for one tensor as the output."
+    outputs = subject.first_outputs
+    single = task.kind in ("classes", "regression") and outputs.ndim == 2
+    single = single or (task.kind == "binary" and outputs.numel() == outputs.shape[0])
+    single = single or (task.kind == "regression" and outputs.ndim == 1)
+    if not single:
+        return "Simple models are for one label or one set of numbers an example."
+    if inputs is None or inputs is not subject.batches[0][1] or not inputs.is_floating_point():
+        return "Simple models are for one tensor of numbers as the input."
+    if len(subject.batches) < 4:
+        return "There are fewer than four batches to train and to measure on."
+    return ""
+
+
+class Race(NamedTuple):
+    """Batches to train on, and batches to measure on."""
+
+    subject: TrainingSubject
+    fit: list[Any]
+    held: list[Any]
+
+    def figures(self, name: str, outputs: list[Any], loss: float, border: float = 0.5) -> Held:
+        """The figures of a model by its outputs for all batches; `border` between two classes."""
+        scores = []
+        for made, batch in zip(outputs, (*self.fit, *self.held), strict=True):
+            targets = main_tensor(batch[2]).to(made.device)
+            if self.subject.task.kind == "regression":
+                apart = (made.reshape(len(made), -1) - targets.reshape(len(made), -1)) ** 2
+                scores.append(-apart.double().mean(1).cpu().numpy())
+                continue
+            if self.subject.task.kind == "classes":
+                right = made.argmax(1) == targets.reshape(-1)
+            else:
+                right = (made.reshape(-1) > border) == (targets.reshape(-1) > 0.5)
+            scores.append(right.cpu().numpy().astype(np.float64))
+        cut = len(self.fit)
+        return Held(name, np.concatenate(scores[:cut]), np.concatenate(scores[cut:]), loss)
+
+    def exchanged(self) -> Race:
+        """Inputs given to other examples of their batch; none where the user has an own step."""
+        if self.subject.settings.train_step is not None:
+            return self._replace(fit=[])
+        generator = torch.Generator().manual_seed(self.subject.seed)
+        mixed = []
+        for raw, inputs, targets in self.fit:
+            order = torch.randperm(inputs.shape[0], generator=generator).to(inputs.device)
+            mixed.append((raw, inputs[order], targets))
+        return self._replace(fit=mixed)
+
+    def wanted(self) -> NDArray[np.float64]:
+        """Targets to fit as rows of numbers: one column a class, or the numbers themselves."""
+        values = np.concatenate([main_tensor(b[2]).cpu().numpy() for b in self.fit])
+        if self.subject.task.kind == "classes":
+            classes = self.subject.task.classes
+            values = np.eye(classes)[values.reshape(-1).clip(0, classes - 1)]
+        wanted: NDArray[np.float64] = values.reshape(len(values), -1).astype(np.float64)
+        return wanted
+
+
+def _own(race: Race, most: int) -> tuple[Held | None, int]:
+    """The user's model after the same steps, in the better of its two modes; and the steps."""
+    subject, fit = race.subject, race.fit
+    if not fit:
+        return None, 0
+    training = subject.fresh()
+    patience = Patience(SECONDS, max(2.0, subject.time_left() / 8))
+    number = 0
+    for number in range(1, most + 1):
+        if not math.isfinite(subject.step(training, fit[number % len(fit)])):
+            return None, number
+        if patience.over:
+            break
+    rows = [_measured(race, training, mode) for mode in (False, True)]
+    return (max(rows, key=lambda row: row.held.mean()), number) if number > 5 else (None, number)
+
+
+def _measured(race: Race, training: Training, mode: bool) -> Held:
+    subject = race.subject
+    training.model.train(mode)
+    with torch.no_grad():
+        made = [subject.output(training, b[1]).float() for b in (*race.fit, *race.held)]
+    losses = [subject.measured(training, b, mode) for b in race.held]
+    border = 0.5 if subject.loss_alone.form else 0.0
+    return race.figures("the model", made, float(np.mean(losses)), border)
+
+
+def _majority(race: Race) -> Held:
+    """The largest class or the mean; its loss is the least that one output for all can have."""
+    middle = torch.from_numpy(race.wanted().mean(0))
+    made = [middle.expand(len(main_tensor(b[2])), -1) for b in (*race.fit, *race.held)]
+    return race.figures("majority", made, race.subject.loss_alone.constant)
+
+
+def _linear(race: Race) -> Held:
+    """Ridge regression on the inputs, averaged down where they are large pictures."""
+    rows = [_features(b[1]) for b in (*race.fit, *race.held)]
+    known = np.concatenate(rows[: len(race.fit)])
+    mean, spread = known.mean(0), known.std(0) + 1e-6
+    rows = [(row - mean) / spread for row in rows]
+    known = np.concatenate(rows[: len(race.fit)])
+    wanted = race.wanted()
+    middle = wanted.mean(0)
+    strength = RIDGE * len(known) * np.eye(known.shape[1])
+    weights = np.linalg.solve(known.T @ known + strength, known.T @ (wanted - middle))
+    made = [torch.from_numpy(row @ weights + middle) for row in rows]
+    return race.figures("linear on pixels", made, math.nan)
+
+
+def _features(inputs: Any) -> NDArray[np.float64]:
+    value = inputs.detach().float().cpu()
+    if value.ndim == 4:
+        side = max(2, int(math.sqrt(MOST_INPUTS / value.shape[1])))
+        if min(value.shape[2:]) > side:
+            value = torch.nn.functional.adaptive_avg_pool2d(value, side)
+    flat = value.flatten(1)
+    flat = flat[:, :: -(-flat.shape[1] // MOST_INPUTS)]
+    features: NDArray[np.float64] = flat.double().nan_to_num().numpy()
+    return features
+
+
+def _tiny(race: Race, steps: int) -> Held | None:
+    """Two convolutions with the user's loss; None where the inputs are no pictures."""
+    subject, fit = race.subject, race.fit
+    inputs, like = fit[0][1], subject.first_outputs
+    if inputs.ndim != 4 or subject.loss_alone.form:
+        return None
+    torch.manual_seed(subject.seed)
+    outputs = like.shape[1] if like.ndim > 1 else 1
+    net = nn.Sequential(
+        *(nn.Conv2d(inputs.shape[1], TINY_WIDTH, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(TINY_WIDTH, 2 * TINY_WIDTH, 3, padding=1), nn.ReLU()),
+        *(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8 * TINY_WIDTH, outputs)),
+        *([nn.Flatten(0)] if like.ndim == 1 else []),
+    ).to(inputs.device)
+    optimizer = torch.optim.Adam(net.parameters(), lr=TINY_RATE)
+    made = Training(net, fit, subject.settings.loss, optimizer)
+    for number in range(1, steps + 1):
+        subject.step(made, fit[number % len(fit)])
+    return _measured(race, made, False)._replace(name="tiny network")
+
+
+# ---- the verdict ----
+
+
+def behind(ours: Hits, theirs: Hits) -> float:
+    """Probability by chance that we are so far behind, example by example (one-sided).
+
+    The examples on which the two differ (right and wrong, or nearer and farther), as coins: exact,
+    and errors with long tails do not matter.
+    """
+    lost, won = int((theirs > ours).sum()), int((theirs < ours).sum())
+    tosses = lost + won
+    ways: int = sum(math.comb(tosses, k) for k in range(lost, tosses + 1))
+    return float(ways / 2**tosses)
+
+
+def share_interval(hits: Hits) -> tuple[float, float, float]:
+    """(mean, low, high) at 95 %: Wilson's for shares, the normal one for errors."""
+    n, mean, z = len(hits), float(hits.mean()), 1.96
+    if not set(np.unique(hits)) <= {0.0, 1.0}:
+        half = z * float(hits.std(ddof=1)) / math.sqrt(n)
+        return mean, mean - half, mean + half
+    middle = (mean + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
+    return mean, middle - half, middle + half
+
+
+def _judge(rows: list[Held], steps: int) -> Answer:
+    own, majority, linear = rows[:3]
+    shares = set(np.unique(own.held)) <= {0.0, 1.0}
+    sign = 1 if shares else -1
+    table = {r.name: sorted(round(sign * v, 5) for v in share_interval(r.held)) for r in rows}
+    numbers: dict[str, Any] = {"steps": steps, "held": len(own.held), "baselines": table}
+    what = "Share that is right" if shares else "Mean squared error"
+    said = ", ".join(f"{n} {v[1]:.3g} ({v[0]:.3g} to {v[2]:.3g})" for n, v in table.items())
+    text = f"{what} of {len(own.held)} held-out examples after {steps} steps: {said}"
+    worse = not own.loss < majority.loss
+    if behind(own.held, majority.held) < RARE and worse:
+        return _failed(f"{text}. The model is behind the majority.", numbers)
+    as_fitted = own.fitted.mean() >= linear.fitted.mean() - 1e-9
+    if behind(own.held, linear.held) < RARE and as_fitted and worse:
+        return _failed(f"{text}. The model is behind a linear one.", numbers)
+    if behind(majority.held, own.held) < RARE:
+        return passed(f"{text}.", **numbers)
+    return unclear(
+        f"{text}. The model is not surely ahead of the majority, nor behind.",
+        "Give it more steps, or look at the learning rate (TRAIN026).",
+        **numbers,
+    )
+
+
+def _failed(text: str, numbers: dict[str, Any]) -> Answer:
+    return wrong(
+        text,
+        [
+            "the learning rate or its sign",
+            "inputs that do not reach the model as they are",
+            "a loss that asks for something else",
+        ],
+        "Look at what the model gets, then at the checks before this one.",
+        **numbers,
+    )

@@ -1,0 +1,352 @@
+"""What an output depends on: its own input, not other examples, not what comes later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.checks.batches import Array, as_array, batch_size, cut_batch, main_tensor
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.keras_subject import Examined
+from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.toys import toy_around, toy_language, toy_training
+from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.user_code import UsersError, seed_everything
+
+STEPS = 12
+SAME = 1e-6  # relative difference of outputs
+
+
+class InputIgnored(Check):
+    """Outputs that are the same for every input.
+
+    ## What it does
+    Trains for 12 steps and compares the outputs for different examples, and for the batch with its
+    inputs set to zero.
+
+    ## Why is this bad
+    Such a model learns the base rates and stops there: the loss falls, and looks like training.
+
+    ## How it decides
+    Fails where outputs of different examples agree to one part in a million, at the start and
+    after the steps. Rounding alone differs by less, a working model by far more.
+
+    ## What to do
+    Follow one example through the layers: where does its activation become equal to another's?
+
+    ## Limits
+    A model that uses a part of its input only passes. Whether it learns from it: TRAIN003.
+    """
+
+    code = "TRAIN002"
+    name = "input-ignored"
+
+    def run(self, subject: Examined) -> Answer:
+        training = subject.fresh()
+        inputs = subject.batches[0][1]
+        if batch_size(inputs) < 2:
+            return unclear("There are fewer than two examples, or inputs without numbers.")
+        before = _apart_input(subject.outputs(training, inputs))
+        subject.steps(training, STEPS)
+        after = _apart_input(subject.outputs(training, inputs))
+        numbers = {"before": before, "after": after}
+        if max(before, after) < SAME:
+            return wrong(
+                f"Outputs for different inputs differ by {after:.1e} of their size: the input does "
+                "not reach the output.",
+                [
+                    "a layer whose output is overwritten or multiplied by zero",
+                    "all units are dead or saturated",
+                    "the wrong variable goes on in forward()",
+                ],
+                "Print the deviation over the batch after each layer.",
+                **numbers,
+            )
+        return passed(
+            f"Outputs of different inputs differ by {after:.2g} of their size after "
+            f"{STEPS} steps ({before:.2g} at the start).",
+            **numbers,
+        )
+
+    run_keras = run
+
+    PLANTED = (
+        (
+            "multiplied by zero",
+            lambda: toy_training(toy_around(lambda net, pixels: net(pixels * 0))),
+        ),
+    )
+
+
+def _apart_input(outputs: Array) -> float:
+    """Deviation of outputs over the examples, relative to their size."""
+    numbers = np.asarray(outputs, np.float64)
+    return float(np.abs(numbers - numbers[:1]).mean() / (np.abs(numbers).mean() + 1e-30))
+
+
+MOST_MIXING = 1e-3  # of the deviation of outputs; sums in another order stay below 1e-5
+
+
+class ExamplesMixed(Check):
+    """Outputs of one example that depend on the other examples of the batch.
+
+    ## What it does
+    In eval mode, keeps one example and exchanges all others, and compares its output.
+
+    ## Why is this bad
+    Information leaks between examples: the training uses it, and at prediction time it is not
+    there. The usual way is a view or reshape that mixes axes, or a softmax or mean over the batch.
+
+    ## How it decides
+    Fails where an output moves by more than a thousandth of the deviation of outputs. Sums in
+    another order move it by less than a hundred-thousandth.
+
+    ## What to do
+    Replace view and reshape by permute; give every reduction its axis.
+
+    ## Limits
+    Batch norm mixes examples in train mode by design and is not judged here (TRAIN025).
+    """
+
+    code = "TRAIN004"
+    name = "examples-mixed"
+
+    def run(self, subject: Examined) -> Answer:
+        inputs, training = subject.batches[0][1], subject.fresh()
+        count = batch_size(inputs)
+        if count < 3:
+            return unclear(f"A batch of {count} is too small to exchange examples.")
+
+        def output(places: list[int]) -> Any:
+            seed_everything(subject.seed)  # a model that samples draws the same numbers each time
+            return subject.outputs(training, cut_batch(inputs, count, places))
+
+        whole = output([*range(count)])
+        if not whole.ndim or len(whole) != count:
+            return unclear(
+                f"The output has the shape {whole.shape}: its first axis is not the batch of "
+                f"{count}."
+            )
+        orders = [0, *range(count - 1, 0, -1)], [0, *([1] * (count - 1))]
+        moved = max(float(abs(output(order)[0] - whole[0]).max()) for order in orders)
+        share = moved / (float(whole.std(ddof=1)) + 1e-12)
+        if share > MOST_MIXING:
+            return wrong(
+                f"The output for an example moves by {share:.1%} of the deviation of outputs when "
+                "the other examples of the batch are exchanged, in eval mode.",
+                [
+                    "view or reshape that mixes the batch with another axis",
+                    "softmax, mean or norm over axis 0",
+                    "recurrence or attention over the batch (batch_first)",
+                    "state that is kept between calls",
+                ],
+                "Follow the shapes in forward(); use permute, and name the axis of reductions.",
+                moved=share,
+            )
+        return passed(
+            f"The output for an example moves by {share:.1e} of the deviation when the "
+            "others are exchanged.",
+            moved=share,
+        )
+
+    run_keras = run
+
+    @staticmethod
+    def _over_batch() -> Any:
+        def forward(net: Any, pixels: Any) -> Any:
+            outputs = net(pixels)
+            return outputs - outputs.mean(0, keepdim=True)
+
+        return toy_training(toy_around(forward))
+
+    PLANTED = (("a mean over the batch", _over_batch),)
+
+
+MOST_SINGLES, EXAMPLES = 1e-3, 4
+
+
+class OneByOne(Check):
+    """A batch and its examples one by one, in eval mode.
+
+    ## What it does
+    Runs the first four examples as a batch and one by one and compares the outputs; and with
+    `reference(model, example)` where your file has one.
+
+    ## Why is this bad
+    Code that was vectorised wrongly, or that squeezes a batch of one away, works in training and
+    fails where single examples are predicted.
+
+    ## How it decides
+    Fails where outputs differ by more than a thousandth of their deviation, or a single example
+    raises. Float32 sums in another order differ by less than a hundred-thousandth.
+
+    ## What to do
+    squeeze(dim) with its axis; nothing over axis 0; no state between calls.
+
+    ## Limits
+    Models that need whole batches (contrastive ones) are no defect: skip this check there.
+    """
+
+    code = "TRAIN011"
+    name = "batch-unlike-single"
+
+    def run(self, subject: Examined) -> Answer:
+        inputs, training = subject.batches[0][1], subject.fresh()
+        size = batch_size(inputs)
+        count = min(EXAMPLES, size)
+        if count < 2:
+            return unclear("A batch of one cannot be compared with single examples.")
+        chosen = cut_batch(inputs, size, slice(count))
+        whole, again = (subject.outputs(training, chosen) for _ in range(2))
+        if again.shape == whole.shape and not np.allclose(again, whole, atol=1e-5):
+            return unclear(
+                "Two predictions of one batch differ in eval mode: the model draws random "
+                "numbers there, so batch and single examples cannot be compared.",
+                "Right for a model that samples; else look for dropout that is always on.",
+            )
+        try:
+            singles = [cut_batch(inputs, size, slice(i, i + 1)) for i in range(count)]
+            rows = [subject.outputs(training, single) for single in singles]
+        except UsersError as error:
+            return _failed(f"A single example cannot be predicted: {error}", {})
+        if not whole.ndim or len(whole) != count:
+            return unclear(
+                f"The output has the shape {whole.shape}: its first axis is not the batch."
+            )
+        shapes = {row.shape for row in rows}
+        if shapes != {(1, *whole.shape[1:])}:
+            return _failed(
+                f"Single examples give outputs of shape {shapes.pop()}, the batch gives "
+                f"{whole.shape}.",
+                {},
+            )
+        apart = _apart_singles(np.concatenate(rows), whole)
+        if apart > MOST_SINGLES:
+            return _failed(
+                f"Outputs one by one differ from those of the batch by {apart:.1%} of "
+                "their deviation, in eval mode.",
+                {"apart": apart},
+            )
+        if training.reference is None:
+            return passed(
+                f"Outputs one by one agree with those of the batch to {apart:.0e} of "
+                "their deviation.",
+                apart=apart,
+            )
+        given: list[Any] = [
+            as_array(training.reference(training.model, inputs[i])) for i in range(count)
+        ]
+        off = _apart_singles(np.stack([np.reshape(r, whole.shape[1:]) for r in given]), whole)
+        if off > MOST_SINGLES:
+            return _failed(
+                f"reference() differs from the model by {off:.1%} of the outputs' deviation.",
+                {"apart": off},
+            )
+        return passed(
+            f"Outputs agree one by one ({apart:.0e}) and with reference() ({off:.0e}).",
+            apart=apart,
+            reference=off,
+        )
+
+    run_keras = run
+
+    @staticmethod
+    def _sampling() -> Any:
+        def forward(net: Any, pixels: Any) -> Any:
+            found = net(pixels)
+            return found + 0.1 * found.new_empty(found.shape).normal_()
+
+        return toy_training(toy_around(forward))
+
+    PLANTED = (
+        (
+            "squeeze without an axis",
+            lambda: toy_training(toy_around(lambda net, pixels: net(pixels).squeeze())),
+        ),
+    )
+    HEALTHY = (("a model that samples", _sampling),)
+
+
+def _apart_singles(rows: Array, whole: Array) -> float:
+    """The largest difference, in deviations of the whole."""
+    return float(np.abs(rows - whole).max() / (whole.std(ddof=1) + 1e-12))
+
+
+def _failed(text: str, numbers: dict[str, Any]) -> Answer:
+    return wrong(
+        text,
+        [
+            "squeeze() without an axis",
+            "a reduction, softmax or norm over the batch",
+            "state kept between calls",
+        ],
+        "Run the model on one example and follow the shapes.",
+        **numbers,
+    )
+
+
+MOST_FUTURE = 1e-3
+
+
+class SeesTheFuture(Check):
+    """Outputs at a place that depend on later places, although these are the targets.
+
+    ## What it does
+    Where targets are the inputs moved by one place, changes the inputs in the second half of each
+    row and compares the outputs of the first half.
+
+    ## Why is this bad
+    The answer stands in the input: the loss falls to zero, and the model cannot write a word.
+
+    ## How it decides
+    Runs only where at least 90 % of the targets equal the next input. Fails where an output of the
+    first half moves by more than a thousandth of the deviation of outputs.
+
+    ## What to do
+    A causal mask (`is_causal=True`, or -inf above the diagonal), and no bidirectional recurrence.
+
+    ## Limits
+    Models whose targets are shifted inside the loss are not recognised.
+    """
+
+    code = "TRAIN022"
+    name = "sees-the-future"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        inputs, targets = subject.batches[0][1], main_tensor(subject.batches[0][2])
+        if not isinstance(inputs, torch.Tensor) or targets is None or inputs.shape != targets.shape:
+            return unclear("Inputs and targets are not rows of one shape.")
+        if inputs.ndim < 2 or inputs.shape[1] < 4 or torch.is_floating_point(inputs):
+            return unclear("The inputs are no rows of four or more tokens.")
+        next_ = float((inputs[:, 1:] == targets[:, :-1]).float().mean())
+        if next_ < 0.9:
+            return unclear(
+                f"Only {next_:.0%} of the targets are the next input: this is no "
+                "prediction of the next token."
+            )
+        half = inputs.shape[1] // 2
+        training = subject.fresh()
+        other = inputs.clone()
+        other[:, half:] = inputs.roll(1, 0)[:, half:].flip(1)
+        one, two = (subject.outputs(training, tokens) for tokens in (inputs, other))
+        axis = 1 if one.shape[1] == inputs.shape[1] else 2
+        if one.ndim <= axis or one.shape[axis] != inputs.shape[1]:
+            return unclear(f"The output has the shape {one.shape}, without an axis of places.")
+        moved = np.moveaxis(abs(one - two), axis, 0)[:half].max()
+        share = float(moved / (one.std(ddof=1) + 1e-12))
+        if share > MOST_FUTURE:
+            return wrong(
+                f"Outputs of the first {half} places move by {share:.0%} of their deviation when "
+                "later places change, and the targets are the next inputs.",
+                [
+                    "the causal mask is missing or transposed",
+                    "a bidirectional recurrence",
+                    "a norm or mean over places",
+                ],
+                "Give attention a causal mask.",
+                moved=share,
+            )
+        return passed(f"Outputs do not depend on later places (to {share:.0e}).", moved=share)
+
+    PLANTED = (("no mask", lambda: toy_language(causal=False)),)

@@ -1,0 +1,778 @@
+"""The loss at the start and by itself: what it costs, wants, pairs, and which outputs it takes.
+
+All try the loss on outputs that are free numbers or drawn at random (`loss_alone`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.checks.batches import as_array, main_tensor
+from pipeline_profiler.checks.chance import FAR
+from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
+from pipeline_profiler.checks.lazy import functional, nn, torch
+from pipeline_profiler.checks.loss_alone import Task, couples_outputs, couples_targets
+from pipeline_profiler.checks.toys import toy_language, toy_net, toy_regression, toy_training
+from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.user_training import learned_by_loss
+
+SEEDS = 3
+MOST_NATS, MOST_FACTOR, LEAST_FACTOR = 1.0, 10.0, 0.3
+
+
+class LossAtStart(Check):
+    """A first loss that is not the one of a model that knows nothing.
+
+    ## What it does
+    Compares the loss of freshly made models (three seeds) with that of outputs that are all zero
+    (for K classes log K, for two 0.69), of the best constant output (the entropy of the labels,
+    or the variance of the targets) and of the best outputs there are, all by your own loss.
+
+    ## Why is this bad
+    A start far above costs the first thousand steps to undo; one far below means that the loss
+    leaves out most of what it should count, or that the input holds the answer.
+
+    ## How it decides
+    Fails where the loss is no number, for classes where it lies more than 1 nat and half of log K
+    above that of zero outputs (outputs of deviation 1 cost 0.5; a sum counts each nat as often as
+    it adds one), for numbers where it is more than 10 times that of the best constant, or where all
+    seeds lie below 0.3 times the best constant. Both are counted from the least loss there is. A
+    likelihood (of counts, say) has it far from 0: there outputs of zero may be the reference too.
+    Where these are no numbers, or there is no least, it cannot tell.
+    Weights that do not depend on the seed are pretrained: then only NaN fails.
+
+    ## What to do
+    Set the bias of the last layer to the base rates (or mean), shrink its weights, standardise
+    the targets.
+
+    ## Limits
+    Losses with other terms (penalties) shift all three numbers.
+    """
+
+    code = "TRAIN001"
+    name = "loss-at-start"
+    nearness = Nearness.EFFECT
+
+    def run(self, subject: Examined) -> Answer:
+        made = map(subject.fresh, range(SEEDS))
+        losses = [subject.measured(training, subject.batches[0], mode=True) for training in made]
+        mean, task = sum(losses) / SEEDS, subject.task
+        numbers: dict[str, Any] = {"losses": [round(v, 5) for v in losses], "task": task.kind}
+        if not all(map(math.isfinite, losses)):
+            return wrong(
+                f"The first loss is {mean}: no number.",
+                [
+                    "inputs or targets hold NaN (check-loader, LOAD007)",
+                    "a logarithm of zero or a division by zero in model or loss",
+                    "weights that overflow",
+                ],
+                "Find the first module that gives NaN: torch.autograd.set_detect_anomaly(True).",
+                **numbers,
+            )
+        if not subject.takes_tensor:
+            return unclear(
+                f"The first loss is {mean:.4g}; its expectation is not known, because "
+                "the loss does not take one tensor.",
+                **numbers,
+            )
+        uniform, constant = subject.loss_alone.uniform, subject.loss_alone.constant
+        least = subject.loss_alone.best_outputs[0]
+        numbers |= {"zero_outputs": uniform, "best_constant": constant, "least": least}
+        known = all(map(math.isfinite, (uniform, constant, least)))
+        if not known or (task.kind in ("regression", "unknown") and subject.loss_alone.bottomless):
+            why = "falls without end" if known else "of outputs that know nothing is no number"
+            return unclear(
+                f"The first loss is {mean:.4g}; its expectation is not known, because the loss "
+                f"{why}.",
+                **numbers,
+            )
+        return _judge_start(task, losses, subject.is_likelihood, numbers)
+
+    run_keras = run
+
+    @staticmethod
+    def _loud(factor: float, **options: Any) -> Any:
+        model = toy_net()
+        model[-1].weight.data *= factor
+        return toy_training(model, nn.CrossEntropyLoss(**options))
+
+    @staticmethod
+    def _counts_at_their_mean() -> Any:
+        """The last bias is the logarithm of the mean, as Poisson's loss wants it."""
+        model: Any = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+        nn.init.constant_(model[-1].bias, 3.3)
+        return toy_regression(mean=20.0, scale=2.0, model=model, loss=nn.PoissonNLLLoss())
+
+    PLANTED = (
+        ("large last weights", lambda: LossAtStart._loud(60)),
+        ("targets far from zero", lambda: toy_regression(mean=20.0)),
+        ("NaN", lambda: toy_training(loss=lambda o, t: o.sum() * math.nan)),
+    )
+    HEALTHY = (
+        ("counts that start at their mean", _counts_at_their_mean),
+        ("a sum over the batch", lambda: LossAtStart._loud(4, reduction="sum")),
+    )
+
+
+def _judge_start(
+    task: Task, losses: list[float], likelihood: bool, numbers: dict[str, Any]
+) -> Answer:
+    uniform, constant, least = (
+        numbers[name] for name in ("zero_outputs", "best_constant", "least")
+    )
+    mean, kind = sum(losses) / len(losses), task.kind
+    said = (
+        f"The first loss is {mean:.4g}; outputs of zero have {uniform:.4g}, the best constant "
+        f"has {constant:.4g}"
+    )
+    if len(set(losses)) == 1:
+        return passed(
+            f"{said}; three seeds give the same weights, so they are pretrained.", **numbers
+        )
+    if kind in ("classes", "binary"):
+        knowing = math.log(max(2, task.classes))
+        summed = max(1.0, uniform / knowing)  # a loss that is a sum counts each nat so many times
+        high = mean - uniform > summed * max(MOST_NATS, 0.5 * knowing)
+    else:
+        # a likelihood has its least far from 0: beside it, outputs of zero are no bad start
+        nothing = max(constant, uniform) if likelihood else constant
+        high = mean - least > MOST_FACTOR * (nothing - least) > 0
+    if high:
+        return wrong(
+            f"{said}: the start is far above.",
+            [
+                "targets are not standardised"
+                if kind == "regression"
+                else "the weights of the last layer are too large",
+                "inputs are not scaled",
+                "labels or outputs of another order",
+            ],
+            "Initialise the last layer small, with the base rates (mean) as bias; standardise "
+            "targets.",
+            **numbers,
+        )
+    if max(losses) - least < LEAST_FACTOR * (constant - least) and kind != "unknown":
+        return wrong(
+            f"{said}: a model that knows nothing cannot be so good.",
+            [
+                "the loss averages over places that do not count",
+                "the loss is divided twice",
+                "the input holds the target",
+            ],
+            "Compute the loss of one example by hand, and compare.",
+            **numbers,
+        )
+    return passed(f"{said}.", **numbers)
+
+
+NEAR = 1e-4
+
+
+class SoftmaxTwice(Check):
+    """Probabilities where the loss wants logits, or logits where it wants log-probabilities.
+
+    ## What it does
+    Finds out by numbers what the loss does (cross-entropy of logits, log-likelihood, binary
+    cross-entropy with or without sigmoid) and what the outputs are (logits, probabilities,
+    log-probabilities).
+
+    ## Why is this bad
+    Two softmaxes: the loss cannot fall below log(K) - 1 or so, gradients are small, training is
+    slow and looks almost right. Log-likelihood of logits: the loss falls without end.
+
+    ## How it decides
+    Fails where the loss is cross-entropy of logits and outputs are between 0 and 1 and sum to 1
+    (to one part in 10,000, for all examples), where it is binary cross-entropy of logits and the
+    model ends in a sigmoid, or where it is log-likelihood and outputs are no log-probabilities.
+    A log-softmax before cross-entropy changes nothing and passes.
+
+    ## What to do
+    Give the loss logits; apply the softmax where probabilities are shown.
+
+    ## Limits
+    Losses that are none of these (by numbers) are "cannot tell".
+    """
+
+    code = "TRAIN010"
+    name = "softmax-and-loss"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        task = subject.task
+        if task.kind not in ("classes", "binary") or not subject.takes_tensor:
+            return unclear("The task is none of classes.")
+        if subject.loss_alone.form == "unit":
+            return passed("The loss takes probabilities in 0..1, and that is what outputs are.")
+        loss = _name_loss(subject)
+        outputs = subject.first_outputs.float()
+        numbers: dict[str, Any] = {
+            "loss": loss,
+            "least": float(outputs.min()),
+            "largest": float(outputs.max()),
+        }
+        between = bool((outputs >= 0).all() and (outputs <= 1).all())
+        if task.kind == "binary":
+            return _judge_binary(loss, between, subject, numbers)
+        sums, ones = outputs.sum(task.axis), torch.ones_like(outputs.sum(task.axis))
+        probable = between and bool(torch.allclose(sums, ones, atol=NEAR))
+        logged = bool(torch.allclose(outputs.exp().sum(task.axis), ones, atol=NEAR))
+        if loss == "cross-entropy" and probable:
+            return _failed(
+                "Outputs are probabilities (between 0 and 1, sum 1), and the loss "
+                "applies a softmax to them again.",
+                "a softmax at the end of the model",
+                numbers,
+            )
+        if loss == "log-likelihood" and not logged:
+            what = "probabilities" if probable else "no log-probabilities"
+            return _failed(
+                f"The loss is a log-likelihood (NLLLoss), and outputs are {what}.",
+                "log_softmax is missing before NLLLoss",
+                numbers,
+            )
+        if loss == "unknown":
+            return unclear(
+                "The loss is neither cross-entropy nor log-likelihood by its numbers.", **numbers
+            )
+        what = "probabilities" if probable else "log-probabilities" if logged else "logits"
+        return passed(f"The loss is {loss}, and outputs are {what}.", **numbers)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        kind, outputs = subject.task.kind, subject.first_outputs
+        if kind not in ("classes", "binary") or not subject.takes_tensor:
+            return unclear("The task is none of classes.")
+        between = bool((outputs >= 0).all() and (outputs <= 1).all())
+        sums = outputs.sum(axis=subject.task.axis)
+        ends = between and (kind == "binary" or np.allclose(sums, 1, atol=NEAR))
+        takes = _keras_loss(subject)
+        numbers = {"loss": takes, "outputs": "probabilities" if ends else "any numbers"}
+        if takes == "logits" and ends:
+            return _failed(
+                "Outputs are probabilities, and the loss (from_logits=True) makes probabilities of "
+                "them again.",
+                "a softmax or sigmoid at the end of the model, and from_logits=True",
+                numbers,
+            )
+        if takes == "probabilities" and not ends:
+            return _failed(
+                f"Outputs run from {outputs.min():.3g} to {outputs.max():.3g}, and the loss takes "
+                "them for probabilities (it cuts them off at 0 and 1).",
+                "from_logits=True is missing in the loss",
+                numbers,
+            )
+        if takes == "unknown":
+            return unclear("The loss is no cross-entropy by its numbers.", **numbers)
+        return passed(f"The loss takes {takes}, and outputs are {numbers['outputs']}.", **numbers)
+
+    @staticmethod
+    def _made(ending: str, loss: str) -> Any:
+        return toy_training(toy_net(getattr(nn, ending)(1)), getattr(nn, loss)())
+
+    PLANTED = (
+        ("softmax, then cross-entropy", lambda: SoftmaxTwice._made("Softmax", "CrossEntropyLoss")),
+        ("logits into log-likelihood", lambda: SoftmaxTwice._made("Identity", "NLLLoss")),
+    )
+    HEALTHY = (
+        (
+            "log-softmax, then cross-entropy",
+            lambda: SoftmaxTwice._made("LogSoftmax", "CrossEntropyLoss"),
+        ),
+    )
+
+
+def _failed(text: str, cause: str, numbers: dict[str, Any]) -> Answer:
+    return wrong(
+        text,
+        [cause],
+        "Let the model return logits, and the loss be cross-entropy of logits.",
+        **numbers,
+    )
+
+
+def _name_loss(subject: TrainingSubject) -> str:
+    """What the loss does, by its values on random outputs."""
+    shape, targets = subject.first_outputs, subject.batches[0][2]
+
+    def cost(outputs: Any) -> float:
+        return float(subject.loss_of(subject.settings, outputs, targets))
+
+    if subject.task.kind == "binary":
+        # Only binary cross-entropy of logits has these values, whatever its weights: outputs of 0
+        # cost c log 2, outputs of 40 on the wrong side 40 c, on the right side nothing.
+        side = 1 - 2 * main_tensor(targets).float().reshape(shape.shape)
+        wrong_side, right_side, middle = (cost(part * side) for part in (40.0, -40.0, 0.0))
+        slope = wrong_side * math.log(2) / (40.0 * middle) if middle > 0 else 0.0
+        known = abs(slope - 1) < NEAR and abs(right_side) < NEAR * middle
+        return "binary cross-entropy of logits" if known else "unknown"
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(shape.shape, generator=generator).to(shape.device)
+    shift = torch.randn(1, generator=generator).item() * 3 + 5
+    value, moved = cost(outputs), cost(outputs + shift)
+    if abs(moved - value) < NEAR * max(1.0, abs(value)):
+        return "cross-entropy"  # a constant on all classes changes nothing: a softmax is inside
+    if abs(moved - (value - shift)) < 1e-3 * max(1.0, abs(shift)):
+        return "log-likelihood"  # it moves by exactly that constant: outputs are taken as they are
+    return "unknown"
+
+
+def _judge_binary(
+    loss: str, between: bool, subject: TrainingSubject, numbers: dict[str, Any]
+) -> Answer:
+    if loss == "binary cross-entropy of logits" and between and _ends_in_sigmoid(subject):
+        return _failed(
+            "Outputs went through a sigmoid, and the loss applies one again.",
+            "a sigmoid at the end of the model",
+            numbers,
+        )
+    if loss == "unknown":
+        return unclear("The loss is no binary cross-entropy of logits by its numbers.", **numbers)
+    return passed(
+        f"The loss is {loss}; outputs run from {numbers['least']:.3g} to {numbers['largest']:.3g}.",
+        **numbers,
+    )
+
+
+def _ends_in_sigmoid(subject: TrainingSubject) -> bool:
+    """Outputs stay between 0 and 1 for inputs a thousand times as large: no logits do."""
+    training, outputs, inputs = subject.fresh(), subject.first_outputs, subject.batches[0][1]
+    if not isinstance(inputs, torch.Tensor) or not torch.is_floating_point(inputs):
+        return bool((outputs > 0).all() and (outputs < 1).all())
+    loud = np.stack([subject.outputs(training, inputs * factor) for factor in (1e3, -1e3)])
+    return bool((loud >= 0).all() and (loud <= 1).all())
+
+
+def _keras_loss(subject: KerasSubject) -> str:
+    """'logits', 'probabilities' or 'unknown', by the loss of random outputs."""
+    alone, binary = subject.loss_alone, subject.task.kind == "binary"
+    noise = np.random.default_rng(0).normal(0, 1, subject.first_outputs.shape)
+    with np.errstate(over="ignore"):
+        share = 1 / (1 + np.exp(-noise))
+    if not binary:
+        share = np.exp(noise) / np.exp(noise).sum(axis=-1, keepdims=True)
+    wanted = subject.targets.astype(np.int64).reshape(share.shape[: subject.targets.ndim])
+    if wanted.min() < 0 or wanted.max() >= max(2, subject.task.classes):
+        return "unknown"  # labels out of range: TRAIN020
+    if binary:
+        chosen = np.where(wanted.reshape(share.shape) == 1, share, 1 - share)
+    else:
+        chosen = np.take_along_axis(share, wanted[..., None], axis=-1)
+    expected = float(-np.log(chosen).mean())
+    penalty = alone.of(noise) - expected, alone.of(share) - expected
+    if abs(penalty[0]) < 1e-3 * expected:
+        return "logits"
+    return "probabilities" if abs(penalty[1]) < 1e-3 * expected else "unknown"
+
+
+FAR_FROM_MEAN = 10.0  # deviations of the targets
+
+
+class BaseRate(Check):
+    """Where the outputs start, compared with the mean of the targets.
+
+    ## What it does
+    Computes what the first steps have to learn that the last bias could have been told: for numbers
+    the distance of the mean of the targets in deviations, for classes the difference between
+    log K and the entropy of the labels.
+
+    ## Why is this bad
+    Hundreds of steps go into learning a mean; their large gradients disturb all other weights.
+
+    ## How it decides
+    Fails for numbers whose mean lies more than 10 deviations from the first outputs: it is more
+    than the deviation itself by so much that the squared error is 100 times what it should be.
+    For classes it only reports what a bias at the base rates would save.
+
+    ## What to do
+    Standardise the targets, or set `layer.bias` to the mean (for classes to log base rates).
+
+    ## Limits
+    Base rates of one batch are rough; take those of the training set.
+    """
+
+    code = "TRAIN013"
+    name = "far-from-base-rate"
+    nearness = Nearness.EFFECT
+
+    def run(self, subject: Examined) -> Answer:
+        task = subject.task
+        if task.kind == "regression":
+            found = [as_array(main_tensor(batch[2])) for batch in subject.batches]
+            targets = np.concatenate([t.reshape(-1) for t in found if t is not None])
+            mean, spread = float(targets.mean()), float(targets.std(ddof=1)) + 1e-12
+            if subject.takes_tensor and found[0] is not None:
+                wanted = float(subject.loss_alone.shared_outputs[1].mean())
+                if abs(wanted - float(found[0].mean())) > spread:
+                    return unclear(
+                        f"The best constant output is {wanted:.4g}, and the mean of the targets "
+                        f"{mean:.4g}: the loss asks for another number."
+                    )
+            start = float(subject.outputs(subject.fresh(), subject.batches[0][1]).mean())
+            distance = abs(mean - start) / spread
+            numbers = {"mean": mean, "deviation": spread, "distance": distance}
+            if distance > FAR_FROM_MEAN:
+                return wrong(
+                    f"Targets have mean {mean:.4g} and deviation {spread:.4g}; outputs start "
+                    f"{distance:.0f} deviations from that mean.",
+                    ["targets are not standardised"],
+                    "Subtract the mean and divide by the deviation, or set the last bias.",
+                    **numbers,
+                )
+            return passed(
+                f"Outputs start {distance:.2f} deviations from the mean of the targets.", **numbers
+            )
+        if task.kind in ("classes", "binary") and subject.takes_tensor:
+            saved = subject.loss_alone.uniform - subject.loss_alone.constant
+            return passed(
+                f"A last bias at the base rates would start {saved:.3f} nats lower.",
+                saved_nats=saved,
+            )
+        return unclear("The task is neither of classes nor of numbers.")
+
+    run_keras = run
+
+    PLANTED = (("a mean of 20 deviations", lambda: toy_regression(mean=20.0)),)
+
+
+SAME = 1e-5
+
+
+class LossPairsWrongly(Check):
+    """A loss that does not care which target belongs to which output.
+
+    ## What it does
+    Computes your loss of random outputs, spread as the model's are at first (and for numbers as the
+    targets are), and again with the targets in another order.
+
+    ## Why is this bad
+    Outputs of shape (B, 1) and targets of shape (B,) broadcast to (B, B): each output is compared
+    with every target, and the best answer is the mean for all.
+
+    ## How it decides
+    Fails where the loss stays the same to 1 part in 100,000 for three other orders of targets that
+    differ: a loss that pairs them changes by far more.
+
+    ## What to do
+    `outputs.squeeze(1)`, or `targets.unsqueeze(1)`: make both shapes equal.
+
+    ## Limits
+    Losses over sets (matching, contrastive) may rightly not care: skip this check there.
+    """
+
+    code = "TRAIN018"
+    name = "loss-pairs-wrongly"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        if not subject.takes_tensor:
+            return unclear("The loss does not take one tensor.")
+        targets, shape = subject.batches[0][2], subject.first_outputs
+        tensor = main_tensor(targets)
+        if tensor is None or tensor is not targets or len(tensor) < 3:
+            return unclear("The targets are not one tensor of three or more examples.")
+        generator = torch.Generator().manual_seed(1)
+        drawn = torch.randn(shape.shape, generator=generator).to(shape.device)
+        orders = [torch.randperm(len(tensor), generator=generator) for _ in range(3)]
+        others = [tensor[order.to(tensor.device)] for order in orders]
+        if any(torch.equal(other, tensor) for other in others):
+            return unclear("All targets of the first batch are alike.")
+        places = [(float(shape.float().std()) + 1e-3, float(shape.float().mean()))]
+        if subject.task.kind == "regression":  # about the targets, so that their order shows
+            places.append((float(tensor.float().std()), float(tensor.float().mean())))
+        rows = []
+        for spread, mean in places:
+            outputs = subject.loss_alone.formed(drawn * spread + mean)
+            costs = [subject.loss_of(subject.settings, outputs, t) for t in (tensor, *others)]
+            rows.append([float(cost.detach()) for cost in costs])
+        return _judge_pairs(max(rows, key=_spread), list(shape.shape), list(tensor.shape))
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        shape, (weights, inputs, targets) = subject.first_outputs, subject.batches[0]
+        if not subject.takes_tensor or not isinstance(targets, np.ndarray) or len(targets) < 3:
+            return unclear("The targets are not one array of three or more examples.")
+        rng, outputs = np.random.default_rng(1), np.asarray(shape, np.float32)
+        noise = rng.normal(0, 1, shape.shape).astype(np.float32)
+        if subject.task.kind == "regression":
+            outputs = noise * targets.std() + targets.mean()
+        else:
+            formed = subject.loss_alone.formed(noise)
+            outputs = formed.numpy() if hasattr(formed, "numpy") else formed
+        values = []
+        for number in range(4):
+            order = rng.permutation(len(targets)) if number else np.arange(len(targets))
+            if number and np.array_equal(targets[order], targets):
+                return unclear("All targets of the first batch are alike.")
+            batch = (weights, inputs, targets[order])
+            values.append(float(subject.loss_of(subject.settings, outputs, batch)))
+        return _judge_pairs(values, list(shape.shape), list(targets.shape))
+
+    @staticmethod
+    def _flat() -> Any:
+        def squared(outputs: Any, targets: Any) -> Any:
+            return ((outputs - targets) ** 2).mean()
+
+        return toy_regression(flat=True, loss=squared)
+
+    PLANTED = (("(B, 1) minus (B,)", _flat),)
+
+
+def _spread(values: list[float]) -> float:
+    return (max(values) - min(values)) / (abs(values[0]) + 1e-12)
+
+
+def _judge_pairs(values: list[float], outputs: list[int], targets: list[int]) -> Answer:
+    spread = _spread(values)
+    numbers: dict[str, Any] = {"spread": spread, "outputs": outputs, "targets": targets}
+    if spread < SAME:
+        return wrong(
+            f"The loss is the same for targets in any order (to {spread:.0e}): outputs are "
+            f"{tuple(outputs)}, targets {tuple(targets)}.",
+            [
+                "outputs (B, 1) and targets (B,) broadcast to (B, B)",
+                "the loss does not use the targets",
+            ],
+            "Make both shapes equal before the loss.",
+            **numbers,
+        )
+    return passed(f"The loss changes by {spread:.0%} when targets change places.", **numbers)
+
+
+AGREE = 0.9
+LEAST_USED = 3
+
+
+class LossWants(Check):
+    """What the loss asks for, found without the model.
+
+    ## What it does
+    Optimises free outputs by your loss alone, and compares what comes out with the targets: the
+    largest class, or the number itself.
+
+    ## Why is this bad
+    With a sign turned round, arguments exchanged or labels shifted, training does what the loss
+    says and not what is wanted.
+
+    ## How it decides
+    Fails where fewer than 90 % of the outputs that the loss likes best have the target's class
+    (of those not ignored), or where neither the numbers nor their ranks correlate with the targets
+    by 0.9. Weighted, smoothed and focal losses have the target as their best answer too.
+
+    ## What to do
+    Call the loss as loss(outputs, targets), minimise it, and count classes from 0.
+
+    ## Limits
+    Losses on several tensors, that compare examples with each other (ranking, survival, contrast)
+    or ask for rates, and targets that are mixtures, are "cannot tell". Robust losses on targets of
+    very different sizes may not be at their least within the steps.
+    """
+
+    code = "TRAIN020"
+    name = "loss-wants-other"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        task = subject.task
+        if task.kind == "unknown" or not subject.takes_tensor:
+            return unclear("What the targets ask for is not known by their shape.")
+        if learned_by_loss(subject.settings):
+            return unclear("The loss has parameters of its own, so what it asks for is learned.")
+        if task.kind == "classes":
+            labels = main_tensor(subject.batches[0][2])
+            low, high = int(labels.min()), int(labels.max())
+            if high >= task.classes and high != 255:
+                return _beyond(low, high, task.classes)
+        least, best = subject.loss_alone.best_outputs
+        zero = subject.loss_alone.uniform
+        if not math.isfinite(least):
+            return unclear("The loss has no gradient with respect to its first argument.")
+        answer = _judge_wants(_agreement(subject, best), least, zero)
+        if answer.judgement == "pass" or task.kind != "regression":
+            return answer
+        if _compares(subject, best):
+            return unclear(f"{answer.sentence[:-1]}, and it compares examples with each other.")
+        if subject.loss_alone.form == "positive" and _agreement(subject, -best) >= AGREE:
+            return unclear("The outputs that the loss likes best fall with the targets, as rates.")
+        return answer
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        task, labels = subject.task, subject.targets
+        if task.kind == "unknown" or not subject.takes_tensor:
+            return unclear("What the targets ask for is not known by their shape.")
+        if task.kind == "classes" and not 0 <= labels.min() <= labels.max() < task.classes:
+            return _beyond(int(labels.min()), int(labels.max()), task.classes)
+        least, best = subject.loss_alone.best_outputs
+        if not math.isfinite(least):
+            return unclear("The loss has no gradient with respect to the outputs.")
+        return _judge_wants(_equal_share(task, best, labels), least, subject.loss_alone.uniform)
+
+    @staticmethod
+    def _loss(sign: int, shift: int) -> Any:
+        return toy_training(loss=lambda o, t: sign * functional.cross_entropy(o, (t + shift) % 4))
+
+    @staticmethod
+    def _masked() -> Any:
+        def loss(outputs: Any, targets: Any) -> Any:
+            counted = (targets * 7).floor() % 2 == 0  # half of the targets are not seen
+            return ((outputs - targets) ** 2 * counted).sum() / counted.sum().clamp(min=1)
+
+        return toy_regression(loss=loss)
+
+    PLANTED = (
+        ("the sign turned round", lambda: LossWants._loss(-1, 0)),
+        ("shifted by one", lambda: LossWants._loss(1, 1)),
+    )
+    HEALTHY = (("numbers, half of which do not count", _masked),)
+
+
+def _compares(subject: TrainingSubject, best: Any) -> bool:
+    """Whether ranking, survival or contrast explains that the best outputs are no targets."""
+
+    def loss(outputs: Any, targets: Any) -> Any:
+        return subject.loss_of(subject.settings, subject.loss_alone.formed(outputs), targets)
+
+    targets = subject.batches[0][2]
+    if couples_outputs(loss, best, targets):
+        return True
+    beyond = _agreement(subject, best) * math.sqrt(best.numel() - 1) > FAR
+    return beyond and couples_targets(loss, best, targets)  # else they are exchanged
+
+
+def _beyond(low: int, high: int, classes: int) -> Answer:
+    """Labels from K on, where K is the number of outputs."""
+    return wrong(
+        f"Labels run from {low} to {high}, and the model has {classes} outputs.",
+        ["labels are counted from 1", "the last layer has too few outputs"],
+        f"Give the last layer {high + 1} outputs, or map the labels to 0..{classes - 1}.",
+        largest=high,
+        outputs=classes,
+    )
+
+
+def _agreement(subject: TrainingSubject, best: Any) -> float:
+    return _equal_share(subject.task, as_array(best), as_array(main_tensor(subject.batches[0][2])))
+
+
+def _equal_share(task: Task, best: Any, wanted: Any) -> float:
+    if task.kind == "classes":
+        # an output that the loss leaves out stays alike in all classes
+        used = best.max(axis=task.axis) > best.min(axis=task.axis)
+        equal = (best.argmax(axis=task.axis) == wanted)[used]
+        return float(equal.mean()) if equal.size else 0.0
+    flat, wanted = best.reshape(-1), wanted.reshape(-1)
+    if task.kind == "binary":
+        middle = (flat.max() + flat.min()) / 2 if len(np.unique(wanted)) > 1 else 0.0
+        return float(((flat > middle) == (wanted > 0.5)).mean())
+    return _follows(flat, wanted)
+
+
+def _follows(outputs: Any, wanted: Any) -> float:
+    """The larger of correlation and rank correlation: a loss may want the logarithm, say."""
+    used = outputs != 0  # an output that the loss leaves out stays where it started
+    if used.sum() < LEAST_USED:
+        return 0.0
+    both = outputs[used], wanted[used]
+    pairs = (both, tuple(map(_ranks, both)))
+    with np.errstate(invalid="ignore", divide="ignore"):  # all alike: no correlation
+        return max(float(np.nan_to_num(np.corrcoef(*pair)[0, 1])) for pair in pairs)
+
+
+def _ranks(values: Any) -> Any:
+    """Ranks from 1; equal values share the mean of theirs."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (count.cumsum() - (count - 1) / 2)[place]
+
+
+def _judge_wants(share: float, least: float, zero: float) -> Answer:
+    numbers: dict[str, Any] = {"agreement": share, "least": least, "zero_outputs": zero}
+    if share < AGREE:
+        return wrong(
+            f"The outputs that the loss likes best agree with the targets in {share:.0%} "
+            f"(loss {least:.4g}; outputs of zero have {zero:.4g}).",
+            [
+                "the sign of the loss is turned round",
+                "arguments of the loss are exchanged",
+                "labels are shifted, or the loss uses another axis",
+                "the loss leaves most examples out",
+            ],
+            "Compute the loss of a perfect and of a wrong answer by hand.",
+            **numbers,
+        )
+    return passed(
+        f"The outputs that the loss likes best agree with the targets in {share:.0%}.",
+        **numbers,
+    )
+
+
+LEAST_ROWS, LEAST_SHARE = 4, 0.25
+
+
+class PaddingCounted(Check):
+    """A loss that averages over padded places.
+
+    ## What it does
+    Looks for a value that fills the ends of rows in the targets and stands nowhere else, and asks
+    whether the loss has a gradient there.
+
+    ## Why is this bad
+    The model learns to predict padding, which is easy: the loss looks low, and depends on how much
+    padding a batch has.
+
+    ## How it decides
+    Padding is a value that, in at least four rows and a quarter of all, fills the end of the row
+    and never precedes another value. Fails where the loss has a gradient at such places. Real
+    sequences that all end in runs of one value of their own do not occur by chance.
+
+    ## What to do
+    `ignore_index=pad`, or multiply by a mask and divide by its sum.
+
+    ## Limits
+    Targets of whole numbers by place. An end token that is predicted once is not padding.
+    """
+
+    code = "TRAIN021"
+    name = "padding-counted"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        targets = main_tensor(subject.batches[0][2])
+        if targets is None or targets.ndim != 2 or torch.is_floating_point(targets):
+            return unclear("The targets are no rows of whole numbers.")
+        found = _padding(targets)
+        if found is None:
+            return unclear("No value fills the ends of rows: there is no padding to see.")
+        value, places = found
+        if not subject.takes_tensor or subject.task.kind != "classes":
+            return unclear(
+                f"The value {value} looks like padding; the loss does not take one tensor."
+            )
+        outputs = torch.randn_like(subject.first_outputs.float()).requires_grad_()
+        with torch.enable_grad():
+            subject.loss_of(subject.settings, outputs, subject.batches[0][2]).backward()
+        size = outputs.grad.abs().sum(subject.task.axis) if outputs.grad is not None else places * 0
+        share = float((size[places] > 0).float().mean())
+        numbers = {"value": value, "padded": float(places.float().mean()), "counted": share}
+        if share > 0:
+            return wrong(
+                f"The value {value} fills the ends of rows ({numbers['padded']:.0%} of all "
+                f"places), and {share:.0%} of these places count in the loss.",
+                ["ignore_index is missing", "the mask is not applied, or only to the sum"],
+                f"Set ignore_index={value}, or mask the loss and divide by the sum of the mask.",
+                **numbers,
+            )
+        return passed(
+            f"Padding ({value}, {numbers['padded']:.0%} of all places) does not count.", **numbers
+        )
+
+    PLANTED = (("no ignore_index", lambda: toy_language(ignore=False)),)
+
+
+def _padding(targets: Any) -> tuple[int, Any] | None:
+    """(value, places) of what fills the ends of rows and is nowhere else."""
+    ends = targets[:, -1]
+    for value in ends.unique().tolist():
+        places = targets == value
+        trailing = places.flip(1).cumprod(1).flip(1).bool()
+        long = int((trailing.sum(1) > 1).sum())
+        many = long >= max(LEAST_ROWS, LEAST_SHARE * len(targets))
+        if many and torch.equal(places, trailing) and not bool(places.all()):
+            return int(value), places
+    return None

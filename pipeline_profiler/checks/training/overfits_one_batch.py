@@ -1,0 +1,195 @@
+"""TRAIN003: a single batch cannot be learned by heart."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.keras_subject import Examined
+from pipeline_profiler.checks.lazy import nn
+from pipeline_profiler.checks.toys import descent, toy_regression, toy_training
+from pipeline_profiler.checks.user_code import Patience
+from pipeline_profiler.checks.user_training import SMALL_BATCH, Training
+
+STEPS, QUICK_EVERY = 400, 20
+ENOUGH = 0.9  # of the way from the first loss to the least one
+SECONDS = 20.0
+
+
+class Learned(NamedTuple):
+    """What came of training on one batch: shares of the way to the least loss, of equal answers."""
+
+    steps: int
+    share: float
+    agree: float | None
+    halfway: float = 0.0  # the share after half of the steps
+
+
+class OverfitsOneBatch(Check):
+    """A batch of 16 that the training cannot learn by heart.
+
+    ## What it does
+    Trains on the first 16 examples for up to 400 steps with your step, optimizer and learning
+    rate. The least loss that outputs can have is found by optimising outputs alone, so label
+    smoothing and noise in the loss are no obstacle. If it fails, Adam at 0.001 is tried.
+
+    ## Why is this bad
+    A pipeline that cannot learn 16 examples by heart has a defect, or far too little capacity:
+    until this passes, every later verdict rests on sand.
+
+    ## How it decides
+    Passes where 90 % of the way to the least loss is done, in train or eval mode, or all
+    predictions equal the labels. Where the pace of the last 200 steps would bring it there in 200
+    more, it cannot tell; nor where the loss has no least value, or is a likelihood (of counts, or
+    with a spread that is learned) or of unknown kind, and the result beats every constant output.
+    There is no chance in it beyond the seed.
+
+    ## What to do
+    If Adam at 0.001 manages, look at optimizer and learning rate; if not, at the causes listed
+    before this check, then at capacity.
+
+    ## Limits
+    Strong dropout or augmentation inside the step slow it down: switch them off for this check.
+    """
+
+    code = "TRAIN003"
+    name = "batch-not-learned"
+    nearness = Nearness.SYMPTOM
+
+    def run(self, subject: Examined) -> Answer:
+        batch, training = subject.small, subject.fresh()
+        least = subject.small_alone.best_outputs[0] if subject.takes_tensor else 0.0
+        least = least if math.isfinite(least) else 0.0
+        first = subject.measured(training, batch, mode=True)
+        done = _train(subject, training, first, least)
+        answer = _judge(subject, done, first, least)
+        if answer.judgement == "fail" and subject.takes_tensor:
+            last = first - done.share * (first - least)
+            answer = _bounded(subject, answer, last, subject.small_alone.constant)
+        return subject.weighed(_beside_labels(subject, training, answer))
+
+    run_keras = run
+
+    @staticmethod
+    def _linear_bottleneck() -> Any:
+        model = nn.Sequential(nn.Flatten(), nn.Linear(192, 1), nn.Tanh(), nn.Linear(1, 4))
+        return toy_training(model, optimizer=descent("SGD", 1e-6))
+
+    PLANTED = (
+        ("hardly a step", lambda: toy_training(optimizer=descent("SGD", 1e-6))),
+        ("one unit", _linear_bottleneck),
+    )
+    HEALTHY = (("slow and steady", lambda: toy_regression(optimizer=descent("SGD", 1.5e-3))),)
+
+
+def _train(subject: Examined, training: Training, first: float, least: float) -> Learned:
+    """Up to 400 steps on the small batch."""
+    patience = Patience(SECONDS, max(3.0, subject.time_left() / 4))
+    best, number, agree, halfway = math.inf, 0, None, 0.0
+    for number in range(1, STEPS + 1):
+        subject.step(training, subject.small)
+        if number % QUICK_EVERY and number != STEPS:
+            continue
+        both = [subject.measured(training, subject.small, mode) for mode in (False, True)]
+        best = min(best, *(v for v in both if math.isfinite(v)), math.inf)
+        agree = _agreement(subject, training)
+        if number <= STEPS // 2:
+            halfway = _share(first, best, least)
+        if _share(first, best, least) >= ENOUGH or agree == 1.0 or patience.over:
+            break
+    return Learned(number, _share(first, best, least), agree, halfway)
+
+
+def _share(first: float, now: float, least: float) -> float:
+    if not math.isfinite(now) or not math.isfinite(first):
+        return 0.0
+    if first <= least:
+        return 1.0
+    return (first - now) / (first - least)
+
+
+def _agreement(subject: Examined, training: Training) -> float | None:
+    if subject.task.kind != "classes":
+        return None
+    wanted, shares = subject.small_labels, []
+    for mode in (False, True):
+        said = subject.outputs(training, subject.small[1], mode).argmax(subject.task.axis)
+        equal = (said == wanted)[wanted >= 0]
+        shares.append(float(equal.mean()) if equal.size else 0.0)
+    return max(shares)
+
+
+def _bounded(subject: Examined, answer: Answer, last: float, constant: float) -> Answer:
+    """The failure; "cannot tell" where the loss has no least value, or hides what it is of."""
+    if subject.loss_alone.bottomless:
+        why = "this loss falls without end, so there is no least one"
+    # of a loss of unknown kind, or a likelihood, the least value is that of noise by heart
+    elif last < constant and (
+        subject.task.kind == "unknown"
+        or (subject.task.kind == "regression" and subject.is_likelihood)
+    ):
+        why = (
+            "that is better than any constant output, and how much of the rest is noise is unknown"
+        )
+    else:
+        return answer
+    return unclear(f"{answer.sentence[:-1]}; but {why}.", **answer.evidence)
+
+
+def _beside_labels(subject: Examined, training: Training, answer: Answer) -> Answer:
+    """A failure with the labels of the small batch beside what was learned of them."""
+    if answer.judgement != "fail" or subject.task.kind != "classes":
+        return answer
+    said = subject.outputs(training, subject.small[1]).argmax(subject.task.axis)
+    pair = [found.flatten()[:SMALL_BATCH].tolist() for found in (subject.small_labels, said)]
+    labels, predictions = (" ".join(map(str, row)) for row in pair)
+    shown = {"labels": pair[0], "predictions": pair[1]}
+    return replace(
+        answer,
+        next=f"{answer.next} Labels: {labels}; predictions: {predictions}.",
+        evidence={**answer.evidence, **shown},
+    )
+
+
+def _judge(subject: Examined, done: Learned, first: float, least: float) -> Answer:
+    steps, share, agree, _ = done
+    numbers: dict[str, Any] = {
+        "steps": steps,
+        "first_loss": first,
+        "least_loss": least,
+        "share_of_the_way": round(share, 4),
+        "agree": agree,
+    }
+    said = f"After {steps} steps on 16 examples, {share:.0%} of the way to the least loss is done"
+    if agree is not None:
+        said += f", and {agree:.0%} of the predictions equal the labels"
+    if share >= ENOUGH or agree == 1.0:
+        return passed(f"{said}.", **numbers)
+    if steps < STEPS:
+        return unclear(
+            f"{said}; the time allowed no more steps.",
+            "Run it alone: --only TRAIN003 --seconds 600.",
+            **numbers,
+        )
+    if 2 * share - done.halfway >= ENOUGH:  # half as many more would do, at the last half's pace
+        return unclear(f"{said}; it is on its way, and needs more steps than these.", **numbers)
+    other = subject.with_adam()
+    with_adam = 0.0 if other is None else _train(subject, other, first, least).share
+    numbers["share_with_adam"] = round(with_adam, 4)
+    causes = (
+        ["the learning rate or the optimizer's settings"]
+        if with_adam >= ENOUGH
+        else [
+            "the graph is cut, or the loss asks for something else (see the checks above)",
+            "too little capacity",
+            "labels that contradict each other",
+        ]
+    )
+    return wrong(
+        f"{said}; with Adam at 0.001 it is {with_adam:.0%}.",
+        causes,
+        "Fix this first: later verdicts rest on it.",
+        **numbers,
+    )

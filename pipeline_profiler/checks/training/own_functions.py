@@ -1,0 +1,601 @@
+"""The user's own train_step, evaluate and eval_loader: modes, gradients, metrics, examples."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.checks.batches import as_tensors, batch_size, cut_batch, inputs_and_targets
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.keras_subject import KerasSubject
+from pipeline_profiler.checks.lazy import functional, torch
+from pipeline_profiler.checks.toys import (
+    ToyImages,
+    toy_loader,
+    toy_step,
+    toy_training,
+    toy_weighted,
+)
+from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.user_code import UsersError, users_code
+from pipeline_profiler.checks.user_training import Training, call_evaluate
+
+MODAL = ("Dropout", "BatchNorm", "AlphaDropout", "InstanceNorm", "DropPath", "StochasticDepth")
+
+
+class WrongMode(Check):
+    """train() and eval() at the wrong place.
+
+    ## What it does
+    Watches the mode of the model during your own train_step and evaluate, and after them.
+
+    ## Why is this bad
+    Evaluated in train mode, dropout and batch statistics make the metric noisy and dependent on the
+    batch; trained in eval mode, dropout is off and the running statistics never move.
+
+    ## How it decides
+    Fails where a model with dropout or batch norm is evaluated in train mode, is in eval mode in
+    your training step although it was handed over in train mode, or the evaluation changes running
+    statistics. Exact. Sub-modules in eval mode (a frozen batch norm) are not judged.
+
+    ## What to do
+    model.train() at the start of each training epoch, model.eval() at the start of each evaluation.
+
+    ## Limits
+    Needs `train_step` or `evaluate` in your file. Loops around them are not seen, so an evaluation
+    that leaves the model in eval mode is only reported.
+    """
+
+    code = "TRAIN009"
+    name = "wrong-mode"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        training = subject.fresh()
+        if training.train_step is None and training.evaluate is None:
+            return unclear("There is neither train_step nor evaluate of yours to watch.")
+        modal = [
+            type(m).__name__
+            for m in training.model.modules()
+            if any(word in type(m).__name__ for word in MODAL)
+        ]
+        if not modal:
+            return passed("The model has no module that behaves differently by mode.")
+        problems: list[tuple[str, list[str]]] = []
+        modes: list[bool] = []
+        hook = training.model.register_forward_pre_hook(lambda m, _: modes.append(m.training))
+        if training.train_step is not None:
+            subject.step(training, subject.batches[0])
+            if modes and not modes[0]:
+                causes = [
+                    "model.eval() in the training step",
+                    "train() is never called after eval()",
+                ]
+                problems.append(("The training step runs the model in eval mode", causes))
+        if training.evaluate is not None:
+            training.model.train()
+            modes.clear()
+            call_evaluate(training, [batch[0] for batch in subject.batches[:2]])
+            if any(modes):
+                causes = ["model.eval() is missing"]
+                problems.append(("The evaluation runs the model in train mode", causes))
+        hook.remove()
+        if problems:
+            return wrong(
+                f"{problems[0][0]}.",
+                problems[0][1],
+                "Call model.train() before training and model.eval() before evaluating.",
+                modules=sorted(set(modal)),
+                problems=[text for text, _ in problems],
+            )
+        after = "train" if training.model.training else "eval"
+        return passed(
+            f"Training and evaluation run in their modes; the model is left in {after} mode.",
+            left_in=after,
+        )
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        training, inputs = subject.fresh(), subject.batches[0][1]
+        before = subject.state(training)
+        one, two = (subject.outputs(training, inputs) for _ in range(2))
+        after = subject.state(training)
+        changed = [path for path, value in before.items() if not np.array_equal(value, after[path])]
+        if changed:
+            return _always_training(f"A prediction changes {changed[0]}", "batch normalisation")
+        if not np.allclose(one, two, rtol=1e-4, atol=1e-6):
+            return _always_training("Two predictions of one batch differ", "dropout or noise")
+        return passed("Predictions repeat and change no statistics: layers follow the mode.")
+
+    @staticmethod
+    def _evaluated(right: bool) -> Any:
+        def evaluate(model: Any, loader: Any) -> float:
+            if right:
+                model.eval()
+            with torch.no_grad():
+                hits = [float((model(x).argmax(1) == y).float().mean()) for x, y in loader]
+            model.train()
+            return sum(hits) / len(hits)
+
+        return toy_training(evaluate=evaluate)
+
+    @staticmethod
+    def _trained() -> Any:
+        def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+            model.eval()
+            return toy_step(model, batch, loss, optimizer)
+
+        return toy_training(train_step=train_step)
+
+    @staticmethod
+    def _frozen_norm() -> Any:
+        def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+            model.train()
+            model[1].eval()
+            return toy_step(model, batch, loss, optimizer)
+
+        return toy_training(train_step=train_step)
+
+    PLANTED = (
+        ("evaluated in train mode", lambda: WrongMode._evaluated(False)),
+        ("trained in eval mode", _trained),
+    )
+    HEALTHY = (
+        ("evaluated in eval mode", lambda: WrongMode._evaluated(True)),
+        ("a frozen batch norm", _frozen_norm),
+    )
+
+
+def _always_training(text: str, layer: str) -> Answer:
+    return wrong(
+        f"{text} although training=False.",
+        [f"training=True is fixed in the call of a layer ({layer})"],
+        "Call the layer without training=True: Keras passes the mode on.",
+    )
+
+
+CALLS = 12
+
+
+class StaleGradients(Check):
+    """A training step that adds its gradients to those of the steps before.
+
+    ## What it does
+    After each step of the optimizer, marks the gradients with NaN in a throw-away copy, and looks
+    whether the mark is still there at the next step.
+
+    ## Why is this bad
+    Without zero_grad the sum of all gradients so far is the update: a momentum of 1 that never
+    forgets.
+
+    ## How it decides
+    Fails where the mark reaches a later step of the optimizer. Accumulation over several batches
+    clears its gradients after each step and passes; where a call makes no step, its gradients must
+    still be there at the next one, else they were gathered for nothing. Exact.
+
+    ## What to do
+    optimizer.zero_grad() before backward(), of the optimizer that steps.
+
+    ## Limits
+    Needs `train_step` in your file: otherwise the step is ours, which clears.
+    """
+
+    code = "TRAIN016"
+    name = "stale-gradients"
+    torch_only = "a step of Keras clears its gradients by itself"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        training = subject.fresh()
+        if training.train_step is None:
+            return unclear("There is no train_step of yours: the step is ours, and it clears.")
+        state = {"stale": 0, "steps": 0, "marked": 0, "lost": 0}
+        parameters = [p for group in training.optimizer.param_groups for p in group["params"]]
+
+        def look(*_: Any) -> None:
+            state["steps"] += 1
+            found = [p for p in parameters if p.grad is not None]
+            kept = any(bool(p.grad.isnan().all()) for p in found)
+            if state["marked"]:  # by a call that made no step: this is to be added to
+                state["lost"] += not kept
+            elif state["steps"] > 1 and kept:
+                state["stale"] += 1
+            state["marked"] = 0
+            for p in found:  # the step itself shall see clean numbers
+                p.grad.nan_to_num_(0.0)
+
+        def mark(*_: Any) -> None:
+            for p in parameters:
+                if p.grad is not None:
+                    p.grad.fill_(float("nan"))
+
+        hooks = [
+            training.optimizer.register_step_pre_hook(look),
+            training.optimizer.register_step_post_hook(mark),
+        ]
+        for number in range(CALLS):
+            steps = state["steps"]
+            subject.step(training, subject.batches[number % len(subject.batches)])
+            if state["steps"] == steps and any(p.grad is not None for p in parameters):
+                mark()
+                state["marked"] = 1
+        for hook in hooks:
+            hook.remove()
+        stale, lost, steps = (state[name] for name in ("stale", "lost", "steps"))
+        if lost and not stale:
+            return wrong(
+                f"Before {lost} of {steps} steps of the optimizer, gradients of earlier calls were "
+                "cleared without having been used.",
+                ["zero_grad() in every call, and a step only in every n-th"],
+                "Call zero_grad() right after the optimizer's step only.",
+                lost=lost,
+                steps=steps,
+            )
+        numbers = {"steps": steps, "stale": stale}
+        if not steps:
+            return unclear(f"The optimizer made no step in {CALLS} calls of train_step.", **numbers)
+        if stale:
+            return wrong(
+                f"In {stale} of {steps} steps of the optimizer the gradients of the step before "
+                "were still there.",
+                [
+                    "zero_grad() is missing",
+                    "zero_grad() of another optimizer or model",
+                    "zero_grad() between backward() and step(), with the old gradients kept "
+                    "elsewhere",
+                ],
+                "Call optimizer.zero_grad() before each backward() (or after each step()).",
+                **numbers,
+            )
+        return passed(
+            f"Gradients are cleared between all {steps} steps of the optimizer.", **numbers
+        )
+
+    @staticmethod
+    def _step(clear: bool, every: int = 1, early: bool = False) -> Any:
+        calls = {"n": 0}
+
+        def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+            if early:
+                optimizer.zero_grad()
+            value = loss(model(batch[0]), batch[1]) / every
+            value.backward()
+            calls["n"] += 1
+            if calls["n"] % every == 0:
+                optimizer.step()
+                if clear:
+                    optimizer.zero_grad()
+            return value
+
+        return toy_training(train_step=train_step)
+
+    PLANTED = (
+        ("no zero_grad", lambda: StaleGradients._step(False)),
+        ("cleared before all are gathered", lambda: StaleGradients._step(True, 4, True)),
+    )
+    HEALTHY = (("accumulated over four", lambda: StaleGradients._step(True, 4)),)
+
+
+MOST_BATCHES = 8
+ANSWERED, ORDERS, SURE, SECONDS = 2, 39, 10.0, 10.0
+
+
+class Evaluation(Check):
+    """Your evaluate(model, loader), run twice and on batches of another size.
+
+    ## What it does
+    Runs your evaluation twice on the same first batches, then on the same examples in batches of
+    other sizes, and compares metrics and the model's weights and buffers before and after. Then it
+    puts the targets of two batches in the place of the model's outputs, as a perfect model would
+    answer, and the same answers in 39 other orders.
+
+    ## Why is this bad
+    A metric that depends on how examples are put into batches is not that of the dataset; an
+    evaluation that trains has seen the test set.
+
+    ## How it decides
+    Fails where a parameter or buffer has changed, two runs differ, or the metric changes by more
+    than a millionth when one batch is split into parts of different size. Exact up to rounding,
+    which stays below a millionth for metrics of size 1. Fails where no number that you return is
+    at its best or worst for perfect answers, with most of the other orders on the same side: of a
+    metric that reads the answers this is always so, of another one by chance.
+
+    ## What to do
+    torch.no_grad() and eval(); add up sums and counts over the dataset, divide once.
+
+    ## Limits
+    Needs `evaluate` in your file, and a metric that is a number (or a tuple or dict of them). It
+    must take any iterable of batches as its loader.
+    """
+
+    code = "TRAIN024"
+    name = "evaluation"
+    torch_only = "Keras sums its metrics over examples by itself"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        training = subject.fresh()
+        if training.evaluate is None:
+            return unclear("There is no evaluate of yours.")
+        loader = training.eval_loader if training.eval_loader is not None else training.loader
+        with users_code("The loader for evaluation"):
+            batches = [
+                as_tensors(batch) for batch, _ in zip(loader, range(MOST_BATCHES), strict=False)
+            ]
+        before = subject.state(training)
+        metrics = [_metric(training, batches) for _ in range(2)]
+        after = subject.state(training)
+        changed = [name for name, value in after.items() if not np.array_equal(value, before[name])]
+        if changed:
+            return _failed(
+                f"The evaluation changed {len(changed)} parameters or buffers: "
+                f"{', '.join(changed[:3])}.",
+                "eval() is missing, or a step is made in it",
+                {"changed": changed[:20]},
+            )
+        if metrics[0] is None or metrics[1] is None:
+            return unclear("evaluate() returned no number.")
+        if not _near(metrics[0], metrics[1]):
+            return _failed(
+                f"Two evaluations of the same batches give {metrics[0]:.6g} and {metrics[1]:.6g}.",
+                "dropout or random numbers in the evaluation",
+                {"metrics": metrics},
+            )
+        return _beside_perfect(subject, training, batches[:ANSWERED]) or _in_other_batches(
+            training, batches, metrics[0]
+        )
+
+    @staticmethod
+    def _evaluated(whole: bool, axis: int = 1) -> Any:
+        def evaluate(model: Any, loader: Any) -> float:
+            model.eval()
+            hits, count, means = 0.0, 0, []
+            with torch.no_grad():
+                for x, y in loader:
+                    best = model(x).argmax(axis)
+                    right = (best == y[: len(best)]).float()
+                    hits, count = hits + float(right.sum()), count + len(y)
+                    means.append(float(right.mean()))
+            model.train()
+            return hits / count if whole else sum(means) / len(means)
+
+        return toy_training(evaluate=evaluate, eval_loader=toy_loader(ToyImages(90)))
+
+    PLANTED = (
+        ("a mean over batches", lambda: Evaluation._evaluated(False)),
+        ("the best of the batch", lambda: Evaluation._evaluated(True, 0)),
+    )
+    HEALTHY = (("a sum over the dataset", lambda: Evaluation._evaluated(True)),)
+
+
+def _metric(training: Training, batches: Any) -> float | None:
+    return next(iter(_metrics(training, batches)), None)
+
+
+def _metrics(training: Training, batches: Any) -> list[float]:
+    """The numbers that the user's evaluation returns, in order."""
+    value = call_evaluate(training, batches)
+    if isinstance(value, dict):
+        value = list(value.values())
+    parts = value if isinstance(value, tuple | list) else [value]
+    found = []
+    for part in parts:
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
+            found.append(float(part))
+    return found
+
+
+def _near(one: float, two: float) -> bool:
+    return math.isclose(one, two, rel_tol=1e-5, abs_tol=1e-6)
+
+
+# ---- answers of a perfect model ----
+
+
+def _beside_perfect(
+    subject: TrainingSubject, training: Training, batches: list[Any]
+) -> Answer | None:
+    """A failure where perfect answers score no better than the same in any other order."""
+    split = [inputs_and_targets(batch, training.split_batch)[1] for batch in batches]
+    targets = [part for part in split if isinstance(part, torch.Tensor) and part.ndim]
+    if len(targets) < len(batches) or subject.task.kind == "unknown" or not subject.takes_tensor:
+        return None
+    both = torch.cat(targets) if len({t.shape[1:] for t in targets}) == 1 else targets[0][:0]
+    if bool((both == both[:1]).all()):
+        return None
+    generator, start = torch.Generator().manual_seed(subject.seed), time.monotonic()
+    sizes, scores = [len(t) for t in targets], []
+    for number in range(ORDERS + 1):
+        order = torch.randperm(len(both), generator=generator) if number else slice(None)
+        score = _scored(subject, training, batches, torch.split(both[order], sizes))
+        slow = (time.monotonic() - start) * ORDERS > min(SECONDS, subject.time_left() / 3)
+        if score is None or (not number and slow):
+            return None
+        scores.append(score)
+    perfect, *others = scores
+    if any(len(row) != len(perfect) for row in others):
+        return None
+    columns = list(zip(*others, strict=True))
+    if any(reads_answers(p, column) for p, column in zip(perfect, columns, strict=True)):
+        return None
+    return _failed(
+        f"Perfect answers score {perfect[0]:.4g}, and the same answers in other orders "
+        f"{min(columns[0]):.4g} to {max(columns[0]):.4g}: the metric does not tell them apart.",
+        "the maximum is taken over another axis, or the labels are those of other examples",
+        {"perfect": perfect, "others": [list(column) for column in columns]},
+    )
+
+
+def reads_answers(perfect: float, others: tuple[float, ...]) -> bool:
+    """Whether a number is at its best for perfect answers; true of what is no number."""
+    if not all(map(math.isfinite, (perfect, *others))):
+        return True
+    lower, higher = (sum(sign * (o - perfect) > 0 for o in others) for sign in (-1, 1))
+    return min(lower, higher) == 0 and max(lower, higher) > len(others) / 2
+
+
+def _scored(
+    subject: TrainingSubject, training: Training, batches: list[Any], answers: Any
+) -> list[float] | None:
+    """What evaluate() returns where the model gives these answers; None: they cannot be given."""
+    given: list[bool] = []
+
+    def answer(_model: Any, _inputs: Any, outputs: Any) -> Any:
+        made = (
+            _perfect(subject, outputs, answers[len(given)]) if len(given) < len(answers) else None
+        )
+        given.append(made is not None)
+        return made
+
+    hook = training.model.register_forward_hook(answer)
+    try:
+        numbers = _metrics(training, batches)
+    except UsersError:  # the user's evaluation wants more of an output than we can say
+        return None
+    finally:
+        hook.remove()
+    return numbers if numbers and given == [True] * len(batches) else None
+
+
+def _perfect(subject: TrainingSubject, outputs: Any, targets: Any) -> Any:
+    """Outputs of this form that say what the targets are, or None."""
+    task = subject.task
+    if not isinstance(outputs, torch.Tensor) or len(outputs) != len(targets):
+        return None
+    if task.kind == "classes" and outputs.ndim == targets.ndim + 1:
+        inside = targets.clamp(0, outputs.shape[task.axis] - 1)
+        made = functional.one_hot(inside.long(), outputs.shape[task.axis]).movedim(-1, task.axis)
+        return subject.loss_alone.formed(SURE * made.to(outputs.dtype))
+    if task.kind == "classes" or outputs.numel() != targets.numel():
+        return None
+    made = targets.reshape(outputs.shape).to(outputs.dtype)
+    return subject.loss_alone.formed(SURE * (2 * made - 1)) if task.kind == "binary" else made
+
+
+# ---- the same examples in other batches ----
+
+
+def _in_other_batches(training: Training, batches: list[Any], metric: float) -> Answer:
+    size = batch_size(batches[0])
+    if size < 4:
+        return unclear(f"Batches of {size} cannot be split.")
+    cuts = slice(0, 1), slice(1, 3), slice(3, size)
+    parts = [cut_batch(batches[0], size, cut) for cut in cuts]
+    other = _metric(training, [*parts, *batches[1:]])
+    numbers = {"metric": metric, "in_other_batches": other}
+    if other is None or not _near(metric, other):
+        return _failed(
+            f"The metric is {metric:.6g}, and {other:.6g} when the first batch is split "
+            "into parts of different size.",
+            "a mean over batches instead of examples",
+            numbers,
+        )
+    return passed(f"The metric is {metric:.6g}, twice, and in batches of another size.", **numbers)
+
+
+def _failed(text: str, cause: str, numbers: dict[str, Any]) -> Answer:
+    return wrong(
+        text, [cause], "Use eval() and no_grad(); sum over all examples, divide once.", **numbers
+    )
+
+
+MOST_INDICES = 2_000_000
+FEW = 100
+
+
+class EvaluationSet(Check):
+    """What your evaluation loader gives: all examples once, and how much that can tell.
+
+    ## What it does
+    Collects the indices of one pass over `eval_loader`, counts what is missing and what comes
+    twice, and computes the bias of a mean over batches, of padding, and the interval of a metric.
+
+    ## Why is this bad
+    A metric of a part, or of a random draw, moves from run to run by more than most changes do.
+    Examples of padding count twice.
+
+    ## How it decides
+    Fails where examples are left out (drop_last, a part) or drawn with replacement. Padding of a
+    sampler for ranks is "cannot tell", with the bias it has at most. Counting has no false alarms.
+    Printed: the 95 % interval of a share of one half, 1.96 sqrt(1/4n), and the bias of a mean over
+    batches, |1/batches - r/n| of the difference between the last batch and the rest.
+
+    ## What to do
+    drop_last=False, no sampler that draws; sum over examples, divide once; evaluate with at least
+    the batch of the training (there are no gradients to keep).
+
+    ## Limits
+    Needs `eval_loader` over a dataset with indices. Metrics other than shares have intervals of
+    their own.
+    """
+
+    code = "TRAIN029"
+    name = "evaluation-set"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        loader = subject.settings.eval_loader
+        if loader is None:
+            return unclear("There is no eval_loader of yours.")
+        if getattr(loader, "_dataset_kind", None) != 0:
+            return unclear("The examples of the evaluation loader have no indices to count.")
+        with users_code("The evaluation loader's sampler"):
+            entries = [*(loader.batch_sampler or loader.sampler)]
+            batches = [e if isinstance(e, list | tuple) else [e] for e in entries]
+            total = len(loader.dataset)
+        indices = list(chain(*batches))[:MOST_INDICES]
+        if not indices:
+            return wrong(
+                f"The evaluation loader gives none of {total} examples.",
+                ["drop_last=True, and fewer examples than a batch"],
+                "Set drop_last=False.",
+            )
+        sizes, unique = [len(b) for b in batches], len(set(map(str, indices)))
+        return _judge_examples(subject, sizes, total, len(indices), unique)
+
+    @staticmethod
+    def _evaluated(**options: Any) -> Any:
+        return toy_training(eval_loader=toy_loader(ToyImages(90), **options))
+
+    PLANTED = (
+        ("drop_last", lambda: EvaluationSet._evaluated(drop_last=True)),
+        ("a draw with replacement", lambda: toy_training(eval_loader=toy_weighted())),
+    )
+    HEALTHY = (("all of them, shuffled", _evaluated),)
+
+
+def _judge_examples(
+    subject: TrainingSubject, sizes: list[int], total: int, drawn: int, unique: int
+) -> Answer:
+    loader, missing, twice = subject.settings.eval_loader, total - unique, drawn - unique
+    trained = int(getattr(subject.settings.loader, "batch_size", None) or 0)
+    ranks = int(getattr(loader.sampler, "num_replicas", 1) or 1)
+    width = 1.96 * math.sqrt(0.25 / unique)
+    bias = abs(1 / len(sizes) - sizes[-1] / drawn)
+    numbers = {"examples": total, "missing": missing, "twice": twice, "interval": round(width, 4)}
+    numbers |= {"bias_of_a_mean_over_batches": round(bias, 6)}
+    if ranks > 1:
+        padding = -total % ranks
+        share = padding / (total + padding)
+        return unclear(
+            f"The evaluation loader is one of {ranks} ranks: {padding} of {total} examples come "
+            f"twice, which moves a metric by {share:.2%} of the difference at most.",
+            "Gather the outputs of all ranks and cut them to the dataset's length.",
+            **numbers,
+        )
+    if missing or twice:
+        return wrong(
+            f"An evaluation leaves out {missing} of {total} examples, and {twice} come twice.",
+            ["drop_last=True" if getattr(loader, "drop_last", False) else "a sampler that draws"],
+            "Give each example once: no sampler, drop_last=False.",
+            **numbers,
+        )
+    size = f"{sizes[0]}, the last of {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
+    small = f" Batches smaller than the training's {trained} only cost time." * (sizes[0] < trained)
+    few = f" {total} examples are few." * (total < FEW)
+    return passed(
+        f"All {total} examples come once, in batches of {size}: a share near one half is known to "
+        f"+-{width:.1%}; a mean over batches is off by {bias:.2%} of the difference between the "
+        f"last batch and the rest.{few}{small}",
+        **numbers,
+    )

@@ -1,0 +1,338 @@
+"""Two ranks of a training: seeds, batch-norm statistics, files.
+
+One run of both ranks, three steps and an evaluation, answers all of them (`TrainingSubject.ranks`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.lazy import dist, nn, torch
+from pipeline_profiler.checks.rank_toys import ranked_training
+from pipeline_profiler.checks.ranks import STEPS, WRAPS, RankSteps, source_of
+from pipeline_profiler.checks.toys import toy_step
+from pipeline_profiler.checks.training_subject import TrainingSubject
+
+SEEDED_BY_RANK = re.compile(r"seed\w*\([^)]*rank", re.IGNORECASE)
+
+
+class RankSeeds(Check):
+    """Seeds that are unlike where ranks must be alike (weights), or alike where not (dropout).
+
+    ## What it does
+    Starts two ranks as processes with gloo, each seeded with a number of its own, and lets both
+    make three steps. Compares the weights before and after, and torch's generator around a step.
+
+    ## Why is this bad
+    Ranks with other weights average gradients of different networks: the loss falls on none of
+    them. Ranks with the same dropout masks have one mask where there should be many.
+
+    ## How it decides
+    Fails where weights differ between the ranks after the steps: they started apart and nothing
+    brought them together, or gradients are not averaged. Fails where a step draws random numbers
+    from the same state on both ranks. Bit for bit, so nothing fails by chance.
+
+    ## What to do
+    Wrap the model in DistributedDataParallel and call it, not `model.module`; seed with one number
+    before the model is made, and with `seed + rank` after it.
+
+    ## Limits
+    A file that speaks of ranks is needed, and a machine on which it runs without a GPU. A model
+    that is wrapped outside of the functions, or a seed by rank that is set there, cannot be seen:
+    where the source names one, this check cannot tell.
+    """
+
+    code = "TRAIN033"
+    name = "rank-seeds"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        found = subject.ranks
+        source = source_of(list(subject.functions.values()) or [subject.make])
+        started, ended = (
+            sorted(name for name in one if one[name] != two.get(name))
+            for one, two in ([rank.start for rank in found], [rank.end for rank in found])
+        )
+        numbers = {"unlike_at_start": len(started), "unlike_after": len(ended)}
+        later = not found[0].wrapped and WRAPS.search(source)
+        if ended and later:
+            return unclear("The model is wrapped for ranks after it was made: not seen here.")
+        if ended:
+            return _apart(started, ended, len(found[0].end), numbers)
+        drawn = found[0].drawn
+        if drawn[0] == drawn[1]:
+            return passed(f"Two ranks have the same weights after {STEPS} steps.", **numbers)
+        if drawn[0] == found[1].drawn[0]:
+            if SEEDED_BY_RANK.search(source):
+                return unclear("A seed by rank is named in the source, and not set by a function.")
+            return wrong(
+                "Two ranks make their first step from the same state of torch's generator: "
+                "dropout and other noise are alike on all ranks.",
+                ["all ranks are seeded with one number, and not anew after the initialisation"],
+                "After the model is made, seed with seed + rank.",
+                **numbers,
+            )
+        return passed(
+            f"Two ranks have the same weights after {STEPS} steps and draw other random numbers.",
+            **numbers,
+        )
+
+    @staticmethod
+    def _dropout(seed: int) -> Any:
+        torch.manual_seed(seed)
+        return ranked_training(nn.Dropout(0.3))
+
+    @staticmethod
+    def _one_seed() -> Any:
+        assert "RANK" in os.environ
+        return RankSeeds._dropout(0)
+
+    @staticmethod
+    def _own_seed() -> Any:
+        return RankSeeds._dropout(int(os.environ["RANK"]))
+
+    @staticmethod
+    def _bypassed() -> Any:
+        """A step past DistributedDataParallel."""
+
+        def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+            return toy_step(model.module, batch, loss, optimizer)
+
+        return ranked_training(train_step=train_step)
+
+    @staticmethod
+    def _averaged(broadcast: bool = False) -> Any:
+        """Gradients averaged by hand; `broadcast`: all have the weights of rank 0."""
+        if not dist.is_initialized():
+            dist.init_process_group("gloo")
+
+        def train_step(model: Any, x: Any, y: Any, loss: Any, optimizer: Any) -> Any:
+            optimizer.zero_grad()
+            value = loss(model(x), y)
+            value.backward()
+            for p in model.parameters():
+                dist.all_reduce(p.grad)
+                p.grad /= dist.get_world_size()
+            optimizer.step()
+            return value
+
+        training = ranked_training(wrap=False, train_step=train_step)
+        for p in training.model.parameters() if broadcast else ():
+            dist.broadcast(p.data, 0)
+        return training
+
+    @staticmethod
+    def _broadcast() -> Any:
+        assert os.environ["WORLD_SIZE"] == "2"
+        return RankSeeds._averaged(broadcast=True)
+
+    PLANTED = (
+        ("one seed and dropout", _one_seed),
+        ("model.module is called", _bypassed),
+        ("weights of their own", _averaged),
+    )
+    HEALTHY = (
+        ("a seed by rank", _own_seed),
+        ("averaged by hand", _broadcast),
+    )
+
+
+def _apart(started: list[str], ended: list[str], count: int, numbers: dict[str, Any]) -> Answer:
+    named = ", ".join(ended[:3])
+    if started:
+        return wrong(
+            f"Two ranks start with other values in {len(started)} of {count} parameters, and after "
+            f"{STEPS} steps {len(ended)} differ ({named}).",
+            ["weights are drawn from a seed of each process, and not broadcast from rank 0"],
+            "Seed all ranks with one number before the model is made, or broadcast its weights.",
+            **numbers,
+        )
+    return wrong(
+        f"Two ranks start with the same weights, and after {STEPS} steps {len(ended)} of {count} "
+        f"parameters differ ({named}): their gradients are not averaged.",
+        [
+            "the step calls model.module, past DistributedDataParallel",
+            "there is no all_reduce of the gradients",
+        ],
+        "Call the wrapped model, so that backward() averages over the ranks.",
+        **numbers,
+    )
+
+
+SAME = 1e-4  # of a deviation: rounding of the averages is a thousand times smaller
+
+
+class RankStatistics(Check):
+    """Running statistics of batch norm that are not those of all ranks when they are used.
+
+    ## What it does
+    Lets two ranks make three steps with gloo, calls your evaluate, and compares the running means
+    that the first evaluated batch meets with the mean over both ranks after the steps.
+
+    ## Why is this bad
+    Each rank's averages saw its own shard only. The metric belongs to one rank's statistics, and
+    the checkpoint holds them: the more ranks, the fewer examples are behind them.
+
+    ## How it decides
+    Fails where a running mean differs from the mean over the ranks by more than 1e-4 deviations of
+    its layer. Averages of the same numbers agree to 1e-6.
+
+    ## What to do
+    SyncBatchNorm, or all_reduce the running means and variances and divide by the number of ranks
+    before each evaluation and each checkpoint. Layer norm needs none of it.
+
+    ## Limits
+    A file that speaks of ranks, with an `evaluate`; without one it cannot tell. On a CPU, which
+    torch's SyncBatchNorm does not run on, its arithmetic is done by the check.
+    """
+
+    code = "TRAIN034"
+    name = "rank-statistics"
+    nearness = Nearness.EFFECT
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        found = subject.ranks
+        if not found[0].means:
+            return passed("The model has no batch norm with statistics of one rank.")
+        if not any(rank.evaluated for rank in found):
+            return unclear(
+                "No evaluate of yours ran a batch norm: when statistics are averaged is not seen.",
+                "Write evaluate(model, loader).",
+            )
+        apart = max(_distance(rank, found) for rank in found if rank.evaluated)
+        numbers = {"deviations": apart, "norms": len(found[0].means)}
+        if apart <= SAME:
+            return passed(
+                f"The statistics of {len(found[0].means)} batch norms are those of both ranks "
+                "when the evaluation uses them.",
+                **numbers,
+            )
+        return wrong(
+            f"The evaluation meets running means that lie {apart:.2g} deviations from the mean "
+            "over two ranks: it uses the statistics of one rank.",
+            [
+                "DistributedDataParallel hands out the statistics of rank 0, it averages nothing",
+                "nothing is averaged before the evaluation and the checkpoint",
+            ],
+            "Average the running statistics over the ranks before evaluating and saving.",
+            **numbers,
+        )
+
+    @staticmethod
+    def _evaluating(averaged: bool, synchronised: bool = False) -> Any:
+        def evaluate(model: Any, loader: Any) -> float:
+            for name, value in model.named_buffers() if averaged else ():
+                if "running" in name:
+                    dist.all_reduce(value)
+                    value /= dist.get_world_size()
+            model.eval()
+            with torch.no_grad():
+                hits = [(model(x).argmax(1) == y).float() for x, y in loader]
+            model.train()
+            return float(torch.cat(hits).mean())
+
+        return ranked_training(evaluate=evaluate, synchronised=synchronised)
+
+    @staticmethod
+    def _rank_by_rank() -> Any:
+        """DistributedDataParallel, nothing averaged."""
+        return RankStatistics._evaluating(False)
+
+    @staticmethod
+    def _averaged() -> Any:
+        """DistributedDataParallel, statistics averaged."""
+        return RankStatistics._evaluating(True)
+
+    @staticmethod
+    def _synchronised() -> Any:
+        """DistributedDataParallel with SyncBatchNorm, nothing averaged."""
+        return RankStatistics._evaluating(False, synchronised=True)
+
+    PLANTED = (("statistics of rank 0", _rank_by_rank),)
+    HEALTHY = (
+        ("averaged over the ranks", _averaged),
+        ("SyncBatchNorm", _synchronised),
+    )
+
+
+def _distance(rank: RankSteps, ranks: list[RankSteps]) -> float:
+    """The largest distance of an evaluated running mean from the mean over the ranks."""
+    largest = 0.0
+    for name, seen in rank.evaluated.items():
+        means = [other.means[name] for other in ranks]
+        middle = [sum(column) / len(means) for column in zip(*means, strict=True)]
+        largest = max(largest, *(abs(a - b) for a, b in zip(seen, middle, strict=True)))
+    return largest
+
+
+class RankWrites(Check):
+    """One file that several ranks write: a log, a table of metrics, a checkpoint.
+
+    ## What it does
+    Lets two ranks make three steps and call your evaluate, and notes which files each opens to be
+    written or hands to torch.save. They are written into a scratch folder, which is removed.
+
+    ## Why is this bad
+    Ranks that write one file overwrite each other: a checkpoint of two halves cannot be loaded,
+    and a log has each line as often as there are ranks.
+
+    ## How it decides
+    Fails where both ranks write the same path. Files of one rank alone, and files by rank, pass.
+
+    ## What to do
+    Write where `rank == 0` only, and let the others wait (`dist.barrier()`); or put the rank into
+    the name of the file.
+
+    ## Limits
+    What your functions write within three steps and one evaluation: a checkpoint that the loop
+    writes outside of them is not seen. Files written by compiled code are not seen.
+    """
+
+    code = "TRAIN035"
+    name = "rank-writes"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        one, two = (set(rank.written) for rank in subject.ranks)
+        if not one | two:
+            return unclear("Nothing is written in three steps and one evaluation.")
+        both = sorted(one & two)
+        if not both:
+            return passed(
+                f"Rank 0 writes {len(one)} files and rank 1 {len(two)}, none of them the same."
+            )
+        names = ", ".join(Path(path).name for path in both[:3])
+        return wrong(
+            f"Two ranks write the same {len(both)} files: {names}.",
+            ["the log or the checkpoint is written by all ranks, and not by rank 0 alone"],
+            "Write where rank == 0, or put the rank into the name.",
+            files=both[:20],
+        )
+
+    @staticmethod
+    def _saving(only: bool) -> Any:
+        file = Path(tempfile.gettempdir()) / "weights.pt"  # never written: torch.save is watched
+
+        def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+            value = toy_step(model, batch, loss, optimizer)
+            if not only or os.environ["RANK"] == "0":
+                torch.save(model.state_dict(), file)
+            return value
+
+        return ranked_training(train_step=train_step)
+
+    @staticmethod
+    def _all() -> Any:
+        """Every rank of WORLD_SIZE saves."""
+        return RankWrites._saving(only=False)
+
+    @staticmethod
+    def _first() -> Any:
+        """One rank of WORLD_SIZE saves."""
+        return RankWrites._saving(only=True)
+
+    PLANTED = (("each rank saves", _all),)
+    HEALTHY = (("rank 0 saves", _first),)

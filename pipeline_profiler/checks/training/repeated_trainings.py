@@ -1,0 +1,359 @@
+"""The same training again: with the same seed, and after it was saved and loaded."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.checks.batches import digest_of
+from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.keras_subject import Examined
+from pipeline_profiler.checks.lazy import lr_scheduler, nn, torch
+from pipeline_profiler.checks.toys import descent, toy_around, toy_net, toy_training
+from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.user_code import UsersError, seed_everything, users_code
+from pipeline_profiler.checks.user_training import Training
+
+STEPS = 4
+SEED_NEAR = 1e-3  # relative; sums in another order on a GPU stay below
+
+
+class Determinism(Check):
+    """A training that differs although everything was seeded alike.
+
+    ## What it does
+    Makes the training twice after the same seed, compares the weights, trains both on the same
+    batches for four steps and compares the losses.
+
+    ## Why is this bad
+    Two runs that differ by an unknown amount cannot show what a change is worth.
+
+    ## How it decides
+    Fails where the first weights differ at all, or the losses by more than a thousandth. On a CPU
+    they agree to the last bit; sums in another order on a GPU stay below this bound.
+
+    ## What to do
+    Seed random, numpy and torch before the model is made; no generator without a seed.
+
+    ## Limits
+    What differs between processes (hash order) is not seen, nor what builds up over many steps.
+    """
+
+    code = "TRAIN008"
+    name = "not-deterministic"
+    nearness = Nearness.EFFECT
+
+    def run(self, subject: Examined) -> Answer:
+        states, losses = [], []
+        for _ in range(2):
+            training = subject.fresh(subject.seed)
+            states.append(list(subject.state(training).values()))
+            subject.batches  # noqa: B018 - taken before seeding: loading draws numbers
+            seed_everything(subject.seed)
+            losses.append(subject.steps(training, STEPS))
+        same = all(np.array_equal(a, b) for a, b in zip(*states, strict=True))
+        apart = [abs(a - b) / (abs(a) + 1e-9) for a, b in zip(*losses, strict=True)]
+        numbers: dict[str, Any] = {"equal_weights": same, "largest_difference": max(apart)}
+        if not same or max(apart) > SEED_NEAR:
+            what = "the losses differ" if same else "the first weights differ already"
+            at = next((i for i, d in enumerate(apart) if d > SEED_NEAR), 0)
+            return wrong(
+                f"After the same seed {what} (by {max(apart):.1%} at most, from step {at + 1} on).",
+                [
+                    "a generator that takes its seed from the system"
+                    if same
+                    else "weights drawn from a generator that is not torch's and not seeded",
+                    "the clock, or an object's address, decides something",
+                ],
+                "Seed every generator; look for default_rng() and time.time().",
+                **numbers,
+            )
+        exact = "to the last bit" if max(apart) == 0 else f"to {max(apart):.0e}"
+        return passed(f"Two trainings with one seed agree {exact} over {STEPS} steps.", **numbers)
+
+    run_keras = run
+
+    @staticmethod
+    def _noisy() -> Any:
+        def forward(net: Any, pixels: Any) -> Any:
+            return net(pixels) * float(np.random.default_rng().uniform(0.5, 1.5))
+
+        return toy_training(toy_around(forward))
+
+    @staticmethod
+    def _dropout() -> Any:
+        return toy_training(nn.Sequential(nn.Dropout(0.3), toy_net()))
+
+    PLANTED = (("a generator without a seed", _noisy),)
+    HEALTHY = (("dropout", _dropout),)
+
+
+BEFORE, AFTER = 3, 3  # steps before the checkpoint and after it
+RESUME_NEAR = 1e-4  # relative; on a CPU the losses agree to the last bit
+PARTS = ("model", "optimizer", "schedule", "loss")
+NO_PLACE = "The loader has no state_dict(), so a resumed run begins its epoch again."
+MOST_NAMED = 5
+MOST_ACCUMULATED = 16  # steps between two updates
+
+
+class Resume(Check):
+    """A checkpoint from which the training does not go on as it would have.
+
+    ## What it does
+    Trains three steps (more where gradients are accumulated), writes the state_dict() of model,
+    optimizer, schedule and loss to a file, trains on for three steps; then makes everything anew,
+    loads the file, seeds alike and trains the same three steps. The file is removed. Where the
+    loader has a state_dict() (torchdata's StatefulDataLoader), its next batch after loading is
+    compared as well.
+
+    ## Why is this bad
+    A run that is interrupted and resumed is another run: the loss jumps, the learning rate starts
+    again, averages are lost, and nobody sees why.
+
+    ## How it decides
+    Fails where a loss after loading differs by more than 1e-4 of its size, the state does not load,
+    or the loader goes on elsewhere; names what differs: learning rates, attributes of modules that
+    no state_dict() holds. Where two trainings that are not interrupted differ as well, it cannot
+    tell (TRAIN008).
+
+    ## What to do
+    `register_buffer` for tensors that change, `get_extra_state` for other values; save optimizer
+    and schedule with the model.
+
+    ## Limits
+    It saves what state_dict() gives: whether your own code saves all of it is not seen. Fresh
+    objects in the same process, so what differs between processes (hash order) is not seen.
+    """
+
+    code = "TRAIN032"
+    name = "resume-differs"
+    nearness = Nearness.EFFECT
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        batches = subject.batches  # taken before seeding: loading draws numbers
+        training = subject.fresh()
+        head = _train_to_an_update(subject, training, batches)
+        first = len(head)
+        whole = _train(subject, subject.fresh(), batches, 0, first + AFTER)
+        with tempfile.TemporaryDirectory(prefix="resume-check-") as folder:
+            file = Path(folder) / "checkpoint.pt"
+            saved = _save(training, file)
+            resumed = subject.fresh()
+            try:
+                _load(resumed, file)
+            except UsersError as error:
+                return _failed(f"The checkpoint does not load: {error}", [], {})
+        lost = _lost(training, resumed)
+        rates = [
+            [float(group.get("lr", 0.0)) for group in made.optimizer.param_groups]
+            for made in (training, resumed)
+        ]
+        tail = _train(subject, training, batches, first, AFTER)
+        again = _train(subject, resumed, batches, first, AFTER)
+        numbers: dict[str, Any] = {"saved": saved, "uninterrupted": tail, "resumed": again}
+        if _apart(head + tail, whole) > RESUME_NEAR:
+            return unclear(
+                "Two trainings that are not interrupted differ already: TRAIN008 says why.",
+                "Make the training deterministic first.",
+                **numbers,
+            )
+        numbers["apart"] = _apart(tail, again)
+        if numbers["apart"] > RESUME_NEAR:
+            if rates[0] != rates[1]:
+                lost = [f"the learning rate ({rates[0]} was {rates[1]} after loading)", *lost]
+            pairs = zip(tail, again, strict=True)
+            at = next(i for i, (a, b) in enumerate(pairs) if _apart([a], [b]) > RESUME_NEAR)
+            return _failed(
+                f"After loading the loss of step {first + at + 1} is {again[at]:.6g}, and "
+                f"{tail[at]:.6g} without the interruption.",
+                lost,
+                numbers,
+            )
+        return _with_loader(subject, numbers)
+
+    @staticmethod
+    def _counting() -> Any:
+        class Counting(nn.Module):
+            """Scales its outputs by a running mean that no state_dict() holds."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.net, self.level = toy_net(), 1.0
+
+            def forward(self, pixels: Any) -> Any:
+                if self.training:
+                    self.level = 0.8 * self.level + 0.4
+                return self.net(pixels) * self.level
+
+        return toy_training(Counting())
+
+    @staticmethod
+    def _own_schedule() -> Any:
+        class Halved:
+            """A schedule whose step number is nowhere saved."""
+
+            def __init__(self, optimizer: Any) -> None:
+                self.optimizer, self.number = optimizer, 0
+
+            def step(self) -> None:
+                self.number += 1
+                for group in self.optimizer.param_groups:
+                    group["lr"] = 3e-3 / (1 + self.number)
+
+            def state_dict(self) -> dict[str, Any]:
+                return {}
+
+            def load_state_dict(self, state: dict[str, Any]) -> None:
+                pass
+
+        return toy_training(schedule=Halved)
+
+    @staticmethod
+    def _scheduled() -> Any:
+        return toy_training(
+            nn.Sequential(nn.Dropout(0.2), toy_net()),
+            optimizer=descent("SGD", 0.1, momentum=0.9),
+            schedule=lambda o: lr_scheduler.StepLR(o, 2, 0.5),
+        )
+
+    @staticmethod
+    def _accumulated() -> Any:
+        count = [0]
+
+        def step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+            value = loss(model(batch[0]), batch[1]) / 4
+            value.backward()
+            count[0] += 1
+            if count[0] % 4 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+            return value * 4
+
+        return toy_training(train_step=step)
+
+    PLANTED = (
+        ("a value beside the state", _counting),
+        ("a schedule without state", _own_schedule),
+    )
+    HEALTHY = (
+        ("dropout, momentum and a schedule", _scheduled),
+        ("gradients of four steps", _accumulated),
+    )
+
+
+def _train(
+    subject: TrainingSubject, training: Training, batches: list[Any], first: int, count: int
+) -> list[float]:
+    losses = []
+    for number in range(first, first + count):
+        seed_everything(subject.seed + number)  # each step draws alike, whatever ran before it
+        losses.append(subject.step(training, batches[number % len(batches)]))
+    return losses
+
+
+def _train_to_an_update(
+    subject: TrainingSubject, training: Training, batches: list[Any]
+) -> list[float]:
+    """Three steps, and more until one changed the weights: nobody saves half of a gradient."""
+    losses = _train(subject, training, batches, 0, BEFORE - 1)
+    for _ in range(MOST_ACCUMULATED):
+        before = [p.detach().clone() for p in training.model.parameters()]
+        losses += _train(subject, training, batches, len(losses), 1)
+        after = training.model.parameters()
+        if any(not torch.equal(a, b) for a, b in zip(before, after, strict=True)):
+            break
+    return losses
+
+
+def _save(training: Training, file: Path) -> list[str]:
+    """Write what has a state_dict(); returns the names of the parts."""
+    parts = {name: getattr(training, name) for name in PARTS}
+    with users_code("state_dict()"):
+        state = {n: p.state_dict() for n, p in parts.items() if hasattr(p, "state_dict")}
+        torch.save(state, file)
+    return [name for name, held in state.items() if held]
+
+
+def _load(training: Training, file: Path) -> None:
+    with users_code("load_state_dict()"):
+        state = torch.load(file, weights_only=False, map_location="cpu")  # written just now
+        for name, held in state.items():
+            getattr(training, name).load_state_dict(held)
+
+
+def _apart(ours: list[float], theirs: list[float]) -> float:
+    pairs = zip(ours, theirs, strict=True)
+    return max(abs(a - b) / (abs(a) + 1e-9) if a == a or b == b else 0.0 for a, b in pairs)
+
+
+def _lost(before: Training, after: Training) -> list[str]:
+    """Names of attributes that differ after loading: tensors and numbers of modules and parts."""
+    ours, theirs = _attributes(before), _attributes(after)
+    return [name for name, value in ours.items() if not _same(value, theirs.get(name))]
+
+
+def _attributes(training: Training) -> dict[str, Any]:
+    parts: dict[str, Any] = {}
+    for name in ("model", "loss"):
+        part = getattr(training, name)
+        if isinstance(part, torch.nn.Module):
+            parts |= {f"{name}.{n}" if n else name: m for n, m in part.named_modules()}
+    parts |= {"optimizer": training.optimizer, "schedule": training.schedule}
+    return {
+        f"{name}.{key}": value
+        for name, part in parts.items()
+        for key, value in getattr(part, "__dict__", {}).items()
+        if isinstance(value, torch.Tensor | int | float | str) and key != "training"
+    }
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    if isinstance(ours, torch.Tensor) or isinstance(theirs, torch.Tensor):
+        both = isinstance(ours, torch.Tensor) and isinstance(theirs, torch.Tensor)
+        return both and ours.shape == theirs.shape and bool(torch.equal(ours, theirs))
+    return bool(ours == theirs or (ours != ours and theirs != theirs))
+
+
+def _with_loader(subject: TrainingSubject, numbers: dict[str, Any]) -> Answer:
+    """The verdict on the loader's place, where it knows one."""
+    agreed = (
+        f"After saving and loading {', '.join(numbers['saved'])}, {AFTER} steps give the losses of "
+        "the training that was not interrupted"
+    )
+    loader = subject.settings.loader
+    if not (hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")):
+        return passed(f"{agreed}. {NO_PLACE}", loader="no state", **numbers)
+    with users_code("The loader's state_dict()"):
+        seed_everything(subject.seed)
+        iterator = iter(loader)
+        next(iterator, None)
+        state = loader.state_dict()
+        expected = next(iterator, None)
+        loader.load_state_dict(state)
+        got = next(iter(loader), None)
+    if expected is None or digest_of(expected) == digest_of(got):
+        return passed(f"{agreed}, and the loader goes on with the next batch.", **numbers)
+    return _failed(
+        "After load_state_dict() the loader does not go on with the batch that came next.",
+        ["the loader's position"],
+        numbers,
+    )
+
+
+def _failed(text: str, lost: list[str], numbers: dict[str, Any]) -> Answer:
+    named = ", ".join(lost[:MOST_NAMED])
+    causes = [
+        "an attribute that changes and is no buffer",
+        "a part whose state_dict() leaves something out",
+        "state in a closure or a global variable",
+    ]
+    return wrong(
+        f"{text} What differs: {named}." if named else text,
+        causes,
+        "Put what differs into a buffer, or into state_dict(); then resume once and compare.",
+        differs=lost[:20],
+        **numbers,
+    )

@@ -1,0 +1,832 @@
+"""What is read from model, optimizer and schedule, with a step or two at most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.checks.batches import batch_size
+from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
+from pipeline_profiler.checks.lazy import functional, lr_scheduler, nn, torch
+from pipeline_profiler.checks.toys import (
+    ToyImages,
+    toy_around,
+    toy_loader,
+    toy_net,
+    toy_step,
+    toy_training,
+)
+from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.user_code import Patience, users_code
+from pipeline_profiler.checks.user_training import Training, learned_by_loss
+
+
+class OptimizerParameters(Check):
+    """What the optimizer holds against what the model wants trained.
+
+    ## What it does
+    Compares the optimizer's parameters with the model's by identity, and looks at requires_grad.
+
+    ## Why is this bad
+    A parameter outside the optimizer is never moved; one of another model moves where nobody
+    looks; one that is there twice moves twice as far.
+
+    ## How it decides
+    Fails where a parameter with requires_grad is not in the optimizer, one is there twice, the
+    optimizer holds none of the model's, nothing is to be trained, or the last layer is frozen.
+    Layers before the last one that are frozen are right if they are pretrained: "cannot tell" where
+    their weights change with the seed, else pass. Exact.
+
+    ## What to do
+    Make the optimizer after the model is complete and on its device:
+    `optimizer(model.parameters())`.
+
+    ## Limits
+    Two optimizers (a GAN's) are seen as one: skip this check there.
+    """
+
+    code = "TRAIN006"
+    name = "optimizer-parameters"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        training = subject.settings
+        of_loss = learned_by_loss(training)
+        named = dict(training.model.named_parameters())
+        held = [p for group in training.optimizer.param_groups for p in group["params"]]
+        ids = [id(p) for p in held]
+        own = {id(p) for p in (*named.values(), *of_loss.values())}
+        wanted = [name for name, p in named.items() if p.requires_grad]
+        missing = [name for name in wanted if id(named[name]) not in set(ids)]
+        foreign = [p for p in held if id(p) not in own]
+        numbers: dict[str, Any] = {
+            "parameters": len(named),
+            "in_optimizer": len(held),
+            "missing": missing[:20],
+            "foreign": len(foreign),
+        }
+        if not named:
+            return unclear("The model has no parameters.")
+        hidden, loose = _unknown(training.model, ids)
+        if hidden:
+            return wrong(
+                f"The model does not know {len(hidden)} of its modules ({', '.join(hidden[:3])}): "
+                "they are in a plain list or dict, so parameters() leaves them out.",
+                ["a Python list instead of nn.ModuleList, a dict instead of nn.ModuleDict"],
+                "Put them in nn.ModuleList or nn.ModuleDict.",
+                hidden=hidden[:20],
+            )
+        if loose:
+            return wrong(
+                f"The model holds {', '.join(loose[:3])} with requires_grad, which parameters() "
+                "leaves out: it is never trained, moved to a device or saved.",
+                ["a plain tensor instead of nn.Parameter"],
+                "Make it nn.Parameter, or register_buffer where it is not to be trained.",
+                loose=loose[:20],
+            )
+        idle = [name for name, p in of_loss.items() if id(p) not in set(ids)]
+        if idle and (drawn := _changing(subject, idle)):
+            return wrong(
+                f"The loss has parameters of its own ({', '.join(sorted(drawn)[:3])}), which start "
+                "at random and are not in the optimizer: they are never trained.",
+                ["the optimizer was made from the model's parameters alone"],
+                "Give it [*model.parameters(), *loss.parameters()].",
+                idle=idle[:20],
+            )
+        problem, causes = _problem(
+            len(named), wanted, missing, len(foreign), len(ids) - len(set(ids))
+        )
+        if problem:
+            next_step = "Make the optimizer from the parameters of the finished model."
+            return wrong(problem, causes, next_step, **numbers)
+        frozen = [name for name, p in named.items() if not p.requires_grad]
+        if not frozen:
+            return passed(
+                f"All {len(named)} parameters are in the optimizer, once.", **numbers, frozen=[]
+            )
+        last = [name for name, p in named.items() if p.ndim > 1][-1:]
+        random = _changing(subject, frozen)
+        return _judge_frozen("parameters", frozen, len(named), "".join(last), random, numbers)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        model = subject.settings.model
+        kernels = [w.path for w in model.weights if w.path.endswith(("kernel", "embeddings"))]
+        trained = {w.path for w in model.trainable_variables}
+        if not kernels:
+            return unclear("The model has no kernels.")
+        frozen = [path for path in kernels if path not in trained]
+        if not trained:
+            return wrong(
+                f"None of the model's {len(kernels)} kernels is trainable: nothing is trained.",
+                ["trainable = False on the whole model"],
+                "Set trainable = True on what is to be trained, then compile again.",
+            )
+        if not frozen:
+            return passed(f"All {len(kernels)} kernels are trainable.", kernels=len(kernels))
+        one, two = (list(subject.state(subject.fresh(seed)).values()) for seed in (11, 12))
+        paths = [w.path for w in model.weights]
+        drawn = {p for p, a, b in zip(paths, one, two, strict=True) if not np.array_equal(a, b)}
+        numbers = {"kernels": len(kernels)}
+        random = drawn & set(frozen)
+        return _judge_frozen("kernels", frozen, len(kernels), kernels[-1], random, numbers)
+
+    @staticmethod
+    def _planted(kind: str) -> Any:
+        model, other = toy_net(), toy_net()
+        frozen = {"frozen": model[-1:], "body": model[:3]}.get(kind, model[:0])
+        frozen.requires_grad_(False)
+        chosen = {"part": model[:3], "other": other, "body": model[-1]}.get(kind, model)
+        return toy_training(model, optimizer=lambda m: torch.optim.SGD(chosen.parameters(), lr=0.1))
+
+    @staticmethod
+    def _loose() -> Any:
+        class Loose(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.net = toy_net()
+                self.shift = torch.zeros(4).requires_grad_()
+
+            def forward(self, pixels: Any) -> Any:
+                return self.net(pixels) + self.shift
+
+        return toy_training(Loose())
+
+    PLANTED = (
+        ("the head is missing", lambda: OptimizerParameters._planted("part")),
+        ("another model", lambda: OptimizerParameters._planted("other")),
+        ("a plain tensor", _loose),
+        ("a frozen head", lambda: OptimizerParameters._planted("frozen")),
+    )
+    HEALTHY = (("a frozen body on purpose", lambda: OptimizerParameters._planted("body")),)
+
+
+def _unknown(model: Any, held: list[int]) -> tuple[list[str], list[str]]:
+    """What parameters() leaves out: modules in plain lists or dicts, plain tensors.
+
+    Modules with parameters to be trained; tensors with requires_grad that are not in the optimizer.
+    """
+    known, hidden, loose = {id(m) for m in model.modules()}, [], []
+    attributes = [
+        (f"{name}.{key}" if name else key, value)
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+        if key not in ("_modules", "_parameters", "_buffers")
+    ]
+    for name, value in attributes:
+        if isinstance(value, torch.Tensor):
+            if value.requires_grad and value.is_leaf and id(value) not in held:
+                loose.append(name)
+            continue
+        parts = list(value.values()) if isinstance(value, dict) else value
+        for number, part in enumerate(parts if isinstance(parts, list | tuple) else []):
+            unknown = isinstance(part, torch.nn.Module) and id(part) not in known
+            if unknown and any(p.requires_grad for p in part.parameters()):
+                hidden.append(f"{name}[{number}]")
+    return hidden, loose
+
+
+def _problem(
+    total: int, wanted: list[str], missing: list[str], foreign: int, twice: int
+) -> tuple[str, list[str]]:
+    """(a sentence or "", its causes)."""
+    if not wanted:
+        said = f"None of the model's {total} parameters has requires_grad: nothing is trained."
+        return said, ["requires_grad_(False) on the whole model"]
+    if foreign:
+        tail = f", and {len(missing)} of the model's are not in it" if missing else ""
+        return f"{foreign} parameters of the optimizer are not the model's{tail}.", [
+            "the optimizer was made for another model, or before this one was replaced or copied"
+        ]
+    said = f"{twice} parameters are in the optimizer twice." if twice else ""
+    if missing:
+        names = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
+        said = (
+            f"{len(missing)} of {len(wanted)} parameters to be trained are not in the "
+            f"optimizer: {names}."
+        )
+    return said, [
+        "only some modules were given to the optimizer",
+        "layers kept in a plain list or made later",
+        "layers were replaced after the optimizer was made",
+    ]
+
+
+def _judge_frozen(
+    what: str, frozen: list[str], total: int, last: str, random: set[str], numbers: dict[str, Any]
+) -> Answer:
+    """`what` is frozen; `random`: what of it changes with the seed, so is not pretrained."""
+    numbers = numbers | {"frozen": frozen[:20]}
+    if last in random:
+        return wrong(
+            f"The last layer ({last}) is frozen at random weights.",
+            ["requires_grad_(False), or trainable = False, was set on too much"],
+            "Freeze the body before the new head is put on.",
+            **numbers,
+        )
+    if random:
+        return unclear(
+            f"{len(frozen)} of {total} {what} are frozen, and {len(random)} of them change "
+            "with the seed: right for a fixed random body, wrong if a checkpoint should be loaded.",
+            "Check that the pretrained weights are loaded.",
+            **numbers,
+        )
+    return passed(
+        f"{len(frozen)} of {total} {what} are frozen at fixed weights, the rest is trained.",
+        **numbers,
+    )
+
+
+def _changing(subject: TrainingSubject, names: list[str]) -> set[str]:
+    """Parameters of model and loss that differ between seeds: not pretrained."""
+    made = [subject.fresh(seed) for seed in (11, 12)]
+    one, two = (dict(t.model.named_parameters()) | learned_by_loss(t) for t in made)
+    return {n for n in names if n in one and n in two and not torch.equal(one[n], two[n])}
+
+
+STRONG = 0.05  # recipes with at least this much exempt norms and biases (ViT, DeiT, ConvNeXt)
+COUPLED = 0.03  # L2 in the gradient: recipes have 5e-4 at most 1e-2
+
+
+class DecayedNorms(Check):
+    """Weight decay at a strength that needs exceptions, without them.
+
+    ## What it does
+    Reads the decay of each group of the optimizer and which norms and biases it holds; compares
+    the pull of the decay with the gradient of the loss at the start.
+
+    ## Why is this bad
+    A strong pull takes the scale of norms and the base rates in biases to zero; an L2 term larger
+    than the gradient makes weights vanish whatever the data say.
+
+    ## How it decides
+    Fails where decoupled decay of 0.05 or more holds norms or biases (published recipes of that
+    strength exempt them), or where L2 in the gradient is 0.03 or more. The default of AdamW (0.01
+    on everything) and 5e-4 of SGD pass.
+
+    ## What to do
+    Two groups: weights of two and more axes with decay, the rest without.
+
+    ## Limits
+    A matter of recipes, not of right and wrong: the numbers are those of published ones.
+    """
+
+    code = "TRAIN007"
+    name = "decay-on-norms"
+    nearness = Nearness.EFFECT
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        optimizer = subject.settings.optimizer
+        decoupled = type(optimizer).__name__ in ("AdamW", "NAdamW", "Lion", "Lamb") or any(
+            group.get("decoupled_weight_decay") for group in optimizer.param_groups
+        )
+        decays = [(g.get("weight_decay") or 0.0, g["params"]) for g in optimizer.param_groups]
+        strongest = max((decay for decay, _ in decays), default=0.0)
+        strong = [p for decay, parameters in decays if decay >= STRONG for p in parameters]
+        flat = [p for p in strong if p.ndim <= 1]
+        numbers = {"weight_decay": strongest, "decoupled": decoupled, "norms_and_biases": len(flat)}
+        if not strongest:
+            return passed("There is no weight decay.", **numbers)
+        if not decoupled and strongest >= COUPLED:
+            return wrong(
+                f"L2 of {strongest:g} is part of the gradient: recipes have 0.01 at most.",
+                ["a value for AdamW (decoupled) was given to Adam or SGD"],
+                "Use AdamW, or 1e-4 to 5e-4.",
+                **numbers,
+            )
+        if flat:
+            return wrong(
+                f"Weight decay of {strongest:g} pulls on {len(flat)} norms and biases.",
+                ["all parameters are in one group"],
+                "Put parameters of one axis in a group with weight_decay=0.",
+                **numbers,
+            )
+        if strongest > 0.5:
+            return unclear(f"Weight decay of {strongest:g} is strong: is it meant?", **numbers)
+        return passed(f"Weight decay is {strongest:g}.", **numbers)
+
+    @staticmethod
+    def _with(kind: str, decay: float, split: bool = False) -> Any:
+        def make(model: Any) -> Any:
+            weights = [p for p in model.parameters() if p.ndim > 1]
+            flat = [p for p in model.parameters() if p.ndim <= 1]
+            groups: Any = [{"params": weights}, {"params": flat, "weight_decay": 0.0}]
+            chosen = groups if split else model.parameters()
+            return getattr(torch.optim, kind)(chosen, lr=1e-3, weight_decay=decay)
+
+        return toy_training(optimizer=make)
+
+    PLANTED = (
+        ("AdamW at 0.1 on all", lambda: DecayedNorms._with("AdamW", 0.1)),
+        ("Adam with 0.1", lambda: DecayedNorms._with("Adam", 0.1)),
+    )
+    HEALTHY = (
+        ("AdamW as it comes", lambda: DecayedNorms._with("AdamW", 0.01)),
+        ("SGD with 5e-4", lambda: DecayedNorms._with("SGD", 5e-4)),
+        ("0.1 with exceptions", lambda: DecayedNorms._with("AdamW", 0.1, True)),
+    )
+
+
+STEPS = 2000
+OWN_STEPS, OWN_SECONDS = 100, 6.0
+ZERO = 1e-12
+
+
+class Schedule(Check):
+    """What the learning rate does over the first 2,000 steps.
+
+    ## What it does
+    Steps the schedule alone (no training) 2,000 times and reads the learning rates. A schedule that
+    only your own train_step knows is watched for 100 of your steps.
+
+    ## Why is this bad
+    A warm-up counted in epochs but stepped in batches, or the other way round, leaves the rate at
+    zero for a whole run, or takes it there within an epoch.
+
+    ## How it decides
+    Fails where the rate is zero in the first ten steps, falls below a hundred-thousandth of its
+    largest value within 100 steps and stays there, or is negative. A rate that never moves in
+    2,000 steps fails where all that a schedule of torch keeps (its counter, too) is the same after
+    as before the last 1,000: what stands still will stand still. Where the counter moves it is
+    "cannot tell" (a step size longer than that is right). Exact.
+
+    ## What to do
+    Count the steps of an epoch, and print the rate after each of the first ten.
+
+    ## Limits
+    Schedules that need a metric (ReduceLROnPlateau) are not stepped.
+    """
+
+    code = "TRAIN014"
+    name = "schedule"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        training = subject.fresh()
+        rates = [g["lr"] for g in training.optimizer.param_groups]
+        if not any(rates) and training.schedule is None:
+            return wrong(
+                "The learning rate is 0.",
+                ["lr=0 in the optimizer"],
+                "Give a learning rate.",
+                rates=rates,
+            )
+        if training.schedule is None and training.train_step is not None:
+            return _own_steps(subject, training)
+        if training.schedule is None:
+            return unclear(f"There is no schedule; the learning rate is {rates[0]:g}.")
+        if "Plateau" in type(training.schedule).__name__:
+            return unclear("The schedule follows a metric, so it cannot be stepped alone.")
+        if not isinstance(training.schedule, lr_scheduler.LRScheduler):
+            training = subject.fresh(subject.seed)  # a copy would step what a closure holds
+        series, stands = _series(training)
+        numbers: dict[str, Any] = {
+            "first": series[0],
+            "largest": max(series),
+            "last": series[-1],
+            "steps": len(series),
+        }
+        return _judge_schedule(series, numbers, stands)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        training = subject.fresh()
+        rate = getattr(training.optimizer, "_learning_rate", training.optimizer.learning_rate)
+        if not callable(rate):
+            value = float(rate.numpy())
+            if value == 0:
+                return wrong("The learning rate is 0.", ["learning_rate=0"], "Give one.")
+            return unclear(f"There is no schedule; the learning rate is {value:g}.")
+        with users_code("The schedule"):
+            series = [float(rate(number)) for number in range(STEPS + 1)]
+        numbers = {"first": series[0], "largest": max(series), "last": series[-1]}
+        return _judge_schedule(series, numbers | {"steps": len(series)})
+
+    @staticmethod
+    def _lambda(function: Any) -> Any:
+        return toy_training(schedule=lambda o: lr_scheduler.LambdaLR(o, function))
+
+    @staticmethod
+    def _restarted(place: int | None) -> Any:
+        class Restarts(lr_scheduler.CosineAnnealingWarmRestarts):
+            def step(self, epoch: Any = place) -> None:
+                super().step(epoch)
+
+        return toy_training(schedule=lambda o: Restarts(o, 10))
+
+    @staticmethod
+    def _hidden(batches: int) -> Any:
+        """A schedule in the user's own step, moved on after so many batches."""
+        training, done = toy_training(), [0]
+        schedule = lr_scheduler.StepLR(training.optimizer, 3, gamma=0.1)
+
+        def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+            value = toy_step(model, batch, loss, optimizer)
+            done[0] += 1
+            if done[0] % batches == 0:
+                schedule.step()
+            return value
+
+        training.train_step = train_step
+        return training
+
+    PLANTED = (
+        ("an epoch's stairs by the batch", lambda: Schedule._hidden(1)),
+        ("restarts that stand still", lambda: Schedule._restarted(0)),
+        ("zero for long", lambda: Schedule._lambda(lambda step: max(0, step - 500) / 1000)),
+        ("gone within an epoch", lambda: Schedule._lambda(lambda step: 0.5**step)),
+    )
+    HEALTHY = (
+        ("a warm-up", lambda: Schedule._lambda(lambda step: min(1, step / 500))),
+        ("an epoch's stairs", lambda: Schedule._hidden(16)),
+        ("restarts", lambda: Schedule._restarted(None)),
+        ("a rate for long", lambda: Schedule._lambda(lambda step: 1.0)),
+    )
+
+
+def _state(schedule: Any) -> dict[str, Any]:
+    """What torch's schedules keep between steps: this one, or those that its step() closes over."""
+    cells = getattr(getattr(type(schedule), "step", None), "__closure__", None) or ()
+    parts = [schedule, *(cell.cell_contents for cell in cells)]
+    found = [vars(part) for part in parts if isinstance(part, lr_scheduler.LRScheduler)]
+    return {f"{n}.{k}": v for n, kept in enumerate(found) for k, v in kept.items() if _plain(v)}
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_plain, value))
+    return isinstance(value, int | float | str | bool)
+
+
+def _rate(training: Training) -> float:
+    return max(float(group["lr"]) for group in training.optimizer.param_groups)
+
+
+def _series(training: Training) -> tuple[list[float], bool]:
+    """(rates, whether the last thousand steps changed nothing that the schedule keeps)."""
+    series = [_rate(training)]
+    training.optimizer.step()  # without gradients nothing moves; torch wants it before the schedule
+    middle: dict[str, Any] = {}
+    for number in range(STEPS):
+        if number == STEPS // 2:
+            middle = _state(training.schedule)
+        try:
+            training.schedule.step()
+        except (ValueError, RuntimeError):  # OneCycleLR ends after its own number of steps
+            break
+        series.append(_rate(training))
+    return series, bool(middle) and middle == _state(training.schedule)
+
+
+def _own_steps(subject: TrainingSubject, training: Training) -> Answer:
+    """What the learning rate does in the user's own steps, where a schedule may be hidden."""
+    patience = Patience(OWN_SECONDS, subject.time_left() / 5)
+    series = [_rate(training)]
+    for number in range(OWN_STEPS):
+        subject.step(training, subject.batches[number % len(subject.batches)])
+        series.append(_rate(training))
+        if patience.over:
+            break
+    steps = len(series) - 1
+    if len(set(series)) == 1:
+        return unclear(
+            f"The learning rate is {series[0]:g}, and {steps} of your own steps leave it there."
+        )
+    return _judge_schedule(series, {"first": series[0], "largest": max(series), "steps": steps})
+
+
+def _judge_schedule(series: list[float], numbers: dict[str, Any], stands: bool = False) -> Answer:
+    top = max(series)
+    if min(series) < -ZERO:
+        return _failed_schedule(f"The learning rate becomes negative ({min(series):g}).", numbers)
+    if top <= ZERO or max(series[1:11]) <= ZERO:
+        first = next((i for i, rate in enumerate(series) if rate > ZERO), len(series))
+        return _failed_schedule(f"The learning rate is 0 for the first {first} steps.", numbers)
+    high = [i for i, rate in enumerate(series) if rate >= 1e-5 * top]
+    gone = max(1, high[-1] + 1)
+    if gone < min(101, len(series)):
+        return _failed_schedule(
+            f"The learning rate is below a hundred-thousandth of {top:g} after {gone} "
+            "steps, and stays there.",
+            numbers,
+        )
+    still = len(set(series)) == 1 and len(series) > STEPS
+    if still and stands:
+        return wrong(
+            f"The learning rate stays at {top:g} for {STEPS} steps, and the schedule counts none "
+            "of them.",
+            [
+                "step() is called with the same epoch each time",
+                "step() of a wrapper does not reach the schedule",
+            ],
+            "Call step() without an argument, and print the learning rate.",
+            **numbers,
+        )
+    if still:
+        return unclear(
+            f"The learning rate stays at {top:g} for {STEPS} steps: right if the "
+            "schedule counts epochs, or waits longer.",
+            **numbers,
+        )
+    return passed(
+        f"The learning rate starts at {series[0]:g}, has its largest value {top:g}, and "
+        f"is {series[-1]:g} after {len(series) - 1} steps.",
+        **numbers,
+    )
+
+
+def _failed_schedule(text: str, numbers: dict[str, Any]) -> Answer:
+    return wrong(
+        text,
+        [
+            "the schedule counts epochs and is stepped by batch, or the other way round",
+            "a warm-up that begins at zero and is not stepped",
+            "a wrong number of steps",
+        ],
+        "Print the learning rate of the first ten steps.",
+        **numbers,
+    )
+
+
+FEWEST, WANTED, MOST_MOMENTUM = 4, 64, 0.5
+GHOSTS = ("virtual_batch_size", "ghost_batch_size", "nominal_batch_size")
+RANKS = ("num_replicas", "world_size", "num_shards")
+
+
+class BatchStatistics(Check):
+    """What batch norm gets to estimate its statistics from.
+
+    ## What it does
+    Counts examples a batch and reads momentum and eps of every batch norm.
+
+    ## Why is this bad
+    A mean of two examples is noise; a momentum of 0.99 (which in torch is the weight of the *new*
+    batch) makes evaluation use the statistics of the last batch alone.
+
+    ## How it decides
+    Fails with fewer than 4 examples a batch, with a momentum of 0 or above 0.5, an eps above 0.1,
+    or a ghost batch (`virtual_batch_size` of the module) that is no proper part of the device
+    batch. From 4 to 15 examples it cannot tell; about 64 are wanted. Where the loader's sampler has
+    several ranks and norms are not synchronised, it cannot tell.
+
+    ## What to do
+    Larger batches, group or layer norm, or statistics over all replicas (SyncBatchNorm). The
+    momentum of 0.99 of other frameworks is 0.01 here.
+
+    ## Limits
+    Ranks are seen in the loader's sampler only; whether their statistics are averaged before an
+    evaluation: TRAIN034. momentum=None (a cumulative mean) passes.
+    """
+
+    code = "TRAIN025"
+    name = "batch-norm-statistics"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        norms = {
+            n: m
+            for n, m in subject.settings.model.named_modules()
+            if isinstance(m, nn.modules.batchnorm._BatchNorm)
+        }
+        if not norms:
+            return passed("The model has no batch norm.")
+        whole = subject.whole_batches
+        size = min(batch_size(batch[1]) for batch in whole[:-1] or whole)
+        momenta = {n: m.momentum for n, m in norms.items() if m.momentum is not None}
+        odd = {n: value for n, value in momenta.items() if not 0 < value <= MOST_MOMENTUM}
+        wide = [n for n, m in norms.items() if m.eps > 0.1]
+        numbers: dict[str, Any] = {"norms": len(norms), "examples": size, "momentum": odd}
+        if odd:
+            name, momentum = next(iter(odd.items()))
+            return _failed_norms(
+                f"The momentum of {name} is {momentum:g}: the weight of the newest "
+                "batch in the running statistics.",
+                "the convention of another framework (there 1 - momentum)",
+                numbers,
+            )
+        if wide:
+            return _failed_norms(
+                f"The eps of {wide[0]} is larger than 0.1.", "eps and momentum exchanged", numbers
+            )
+        # the sub-batch that a ghost batch norm says it takes; 0 without one
+        named = [getattr(m, name, 0) for m in norms.values() for name in GHOSTS]
+        ghost = max(int(held or 0) for held in named)
+        if ghost and (ghost >= size or size % ghost):
+            return _failed_norms(
+                f"The ghost batch is {ghost}, and a device gets {size} examples: it must be a "
+                "proper part of the device batch.",
+                "ghost batch and device batch exchanged",
+                numbers | {"ghost": ghost},
+            )
+        sampler = getattr(subject.settings.loader, "sampler", None)
+        ranks = max(int(getattr(sampler, name, 1) or 1) for name in RANKS)
+        synced = all("Sync" in type(m).__name__ for m in norms.values())
+        if ranks > 1 and not synced:
+            return unclear(
+                f"Each of {ranks} ranks keeps statistics of its own from {ghost or size} examples "
+                "a batch (about 64 are wanted), and a checkpoint of rank 0 holds rank 0's alone.",
+                "Average running statistics over ranks before each evaluation and checkpoint, or "
+                "SyncBatchNorm.convert_sync_batchnorm(model).",
+                **numbers | {"ranks": ranks},
+            )
+        size = (ghost or size) * (ranks if synced else 1)
+        return _judge_size(size, len(norms), any(m.training for m in norms.values()), numbers)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Read the layers; here momentum is the share of what was."""
+        layers = [
+            x for x in subject.settings.model._flatten_layers() if "BatchNorm" in type(x).__name__
+        ]
+        if not layers:
+            return passed("The model has no batch norm.")
+        size = min(batch_size(batch[1]) for batch in subject.batches[:-1] or subject.batches)
+        numbers: dict[str, Any] = {"norms": len(layers), "examples": size}
+        odd = [x for x in layers if not MOST_MOMENTUM <= x.momentum < 1]
+        if odd:
+            return wrong(
+                f"The momentum of {odd[0].name} is {odd[0].momentum:g}: the share of the running "
+                "statistics that each batch leaves as it was.",
+                ["the convention of torch (there 1 - momentum)"],
+                "Set momentum=0.99 or 0.9.",
+                **numbers,
+            )
+        if any(x.epsilon > 0.1 for x in layers):
+            return _failed_norms("An epsilon is larger than 0.1.", "epsilon and momentum", numbers)
+        return _judge_size(size, len(layers), any(x.trainable for x in layers), numbers)
+
+    @staticmethod
+    def _norm(**attributes: float) -> Any:
+        model = toy_net()
+        vars(model[1]).update(attributes)
+        return toy_training(model)
+
+    @staticmethod
+    def _of_ranks() -> Any:
+        made: Any = ToyImages()
+        return toy_training(
+            loader=toy_loader(made, sampler=torch.utils.data.DistributedSampler(made, 2, 0))
+        )
+
+    PLANTED = (
+        (
+            "a ghost batch of 64 in batches of 16",
+            lambda: BatchStatistics._norm(virtual_batch_size=64),
+        ),
+        ("momentum 0.99", lambda: BatchStatistics._norm(momentum=0.99)),
+        ("two examples", lambda: toy_training(loader=toy_loader(ToyImages(), batch_size=2))),
+    )
+    HEALTHY = (
+        ("a ghost batch of 8", lambda: BatchStatistics._norm(virtual_batch_size=8)),
+        ("two ranks", _of_ranks),
+    )
+
+
+def _failed_norms(text: str, cause: str, numbers: dict[str, Any]) -> Answer:
+    return wrong(
+        text,
+        [cause],
+        "Set momentum=0.1 and eps=1e-5, batches of 32 or more, or use group norm.",
+        **numbers,
+    )
+
+
+def _judge_size(size: int, norms: int, trained: bool, numbers: dict[str, Any]) -> Answer:
+    if size < FEWEST and trained:
+        return _failed_norms(
+            f"Batch norm estimates its statistics from {size} examples.",
+            "batches too small for batch norm",
+            numbers,
+        )
+    if size < 16:
+        return unclear(
+            f"Batch norm has {size} examples a batch; about {WANTED} are wanted.",
+            "Take larger batches; where they do not fit, group or layer norm needs none.",
+            **numbers,
+        )
+    return passed(
+        f"{norms} batch norms have {size} examples a batch (about {WANTED} are wanted).", **numbers
+    )
+
+
+MOST = 0.8
+
+
+class DropoutRate(Check):
+    """The rates of dropout modules, and dropout after the last layer.
+
+    ## What it does
+    Reads the rate of every dropout module, and looks whether outputs in train mode hold zeros that
+    they do not hold in eval mode.
+
+    ## Why is this bad
+    A rate of 0.9 that was meant as the share to keep leaves a tenth; dropout on logits makes
+    classes vanish at random.
+
+    ## How it decides
+    Fails with a rate above 0.8, or where more than 2 % of the outputs are exactly zero in train
+    mode and none in eval mode (real outputs are never exactly zero by chance), or where dropout
+    called as a function acts in eval mode. Exact.
+
+    ## What to do
+    In torch the rate is what is *dropped*: use 0.1 to 0.5, before the last layer.
+
+    ## Limits
+    Dropout that stays on by design (Monte Carlo dropout) fails: skip this check there.
+    """
+
+    code = "TRAIN027"
+    name = "dropout"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        training = subject.fresh()
+        always = _active_in_eval_mode(subject, training)
+        if always:
+            return wrong(
+                f"{always} is called as a function and drops in eval mode as well.",
+                ["functional.dropout() without training=self.training"],
+                "Pass training=self.training, or use nn.Dropout.",
+                function=always,
+            )
+        rates = {
+            n: float(m.p)
+            for n, m in training.model.named_modules()
+            if "Dropout" in type(m).__name__ and hasattr(m, "p")
+        }
+        return _judge_dropout(subject, rates)
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        layers = subject.settings.model._flatten_layers()
+        rates = {x.name: float(x.rate) for x in layers if "Dropout" in type(x).__name__}
+        return _judge_dropout(subject, rates)
+
+    @staticmethod
+    def _with(rate: float, last: bool) -> Any:
+        model = toy_net(nn.Dropout(rate)) if last else nn.Sequential(nn.Dropout(rate), toy_net())
+        return toy_training(model)
+
+    @staticmethod
+    def _function(follows: bool) -> Any:
+        def forward(net: Any, pixels: Any) -> Any:
+            return net(functional.dropout(pixels, 0.2, net.training if follows else True))
+
+        return toy_training(toy_around(forward))
+
+    PLANTED = (
+        ("a function that is always on", lambda: DropoutRate._function(False)),
+        ("0.9", lambda: DropoutRate._with(0.9, False)),
+        ("on the outputs", lambda: DropoutRate._with(0.3, True)),
+    )
+    HEALTHY = (
+        ("a function that follows the mode", lambda: DropoutRate._function(True)),
+        ("0.3", lambda: DropoutRate._with(0.3, False)),
+    )
+
+
+def _active_in_eval_mode(subject: TrainingSubject, training: Any) -> str:
+    """The name of a dropout function that acts in eval mode; '' for none."""
+    found: list[str] = []
+
+    class Listener(torch.overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            given = dict(zip(("input", "p", "training"), args, strict=False)) | (kwargs or {})
+            name = getattr(func, "__name__", "")
+            if "dropout" in name and given.get("training", True) and given.get("p", 0.5) > 0:
+                found.append(name)
+            return func(*args, **(kwargs or {}))
+
+    inputs = subject.batches[0][1]  # taken before listening: taking them makes steps
+    training.model.eval()
+    with torch.no_grad(), Listener():
+        subject.output(training, inputs)
+    training.model.train()
+    return found[0] if found else ""
+
+
+def _judge_dropout(subject: Examined, rates: dict[str, float]) -> Answer:
+    """Rates, then zeros in the outputs."""
+    high = {name: rate for name, rate in rates.items() if rate > MOST}
+    if high:
+        name, rate = next(iter(high.items()))
+        return _failed_dropout(
+            f"{name} drops {rate:.0%} of its input.",
+            "the share to keep was given as the share to drop",
+            {"rates": high},
+        )
+    training, inputs = subject.fresh(), subject.batches[0][1]
+    zeros = [float((subject.outputs(training, inputs, m) == 0).mean()) for m in (True, False)]
+    if zeros[0] > 0.02 and zeros[1] == 0:
+        return _failed_dropout(
+            f"{zeros[0]:.0%} of the outputs are exactly zero in train mode, none in eval mode.",
+            "dropout after the last layer",
+            {"zeros": zeros},
+        )
+    return passed(
+        f"{len(rates)} dropout modules, with rates of at most "
+        f"{max(rates.values(), default=0.0):g}.",
+        rates=rates,
+    )
+
+
+def _failed_dropout(text: str, cause: str, numbers: dict[str, Any]) -> Answer:
+    return wrong(
+        text, [cause], "Use a rate of 0.1 to 0.5, and none after the last layer.", **numbers
+    )

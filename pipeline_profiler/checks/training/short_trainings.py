@@ -1,0 +1,464 @@
+"""Short trainings beside each other: as it is, with other learning rates, with a larger network."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
+from pipeline_profiler.checks.lazy import functional, nn, torch
+from pipeline_profiler.checks.toys import descent, toy_net, toy_regression, toy_training
+from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.user_code import Patience, UsersError, seed_everything
+from pipeline_profiler.checks.user_training import Training, checked, made_from
+
+FALL_STEPS, FALL_LEAST_STEPS, FALL_SECONDS = 80, 40, 12.0
+BEYOND = (2, 4, 8, 16)  # times as far as training moved the outputs
+FASTER = math.sqrt(2)  # a power p makes the slope 2^(p-1) times as steep with each doubling
+T_999 = 3.7  # two-sided 99.9 % with some 20 batches
+
+
+class LossFalls(Check):
+    """The training loss over the first 80 steps.
+
+    ## What it does
+    Trains on the first batches for up to 80 steps, and measures the loss of each of them before
+    and after.
+
+    ## Why is this bad
+    Nothing is learned: everything that follows is a waste of time.
+
+    ## How it decides
+    Fails where the mean change over batches is above zero, or not below it at 99.9 % while less
+    than 1 % of the first loss was gained. A paired comparison of the same batches: what differs is
+    the training alone.
+
+    ## What to do
+    Look at the causes listed before this check, then at the learning rate.
+
+    ## Limits
+    Trained on the same few batches, so it says nothing of new data. A warm-up may need longer.
+    """
+
+    code = "TRAIN015"
+    name = "loss-does-not-fall"
+    nearness = Nearness.SYMPTOM
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        training = subject.fresh()
+        start = _outputs(subject, training)
+        answer = self._compared(subject, training)
+        if answer.judgement == "pass":
+            answer = _beyond(subject, training, start, answer)
+        return subject.weighed(answer)
+
+    @staticmethod
+    def _compared(subject: Examined, training: Training) -> Answer:
+        batches = subject.batches
+        before = [subject.measured(training, b, mode=True) for b in batches]
+        patience = Patience(FALL_SECONDS, max(2.0, subject.time_left() / 5))
+        number = 0
+        for number in range(1, FALL_STEPS + 1):
+            subject.step(training, batches[number % len(batches)])
+            if patience.over:
+                break
+        modes = (True, False)
+        after = [min(subject.measured(training, b, mode) for mode in modes) for b in batches]
+        return _judge(before, after, number)
+
+    def run_keras(self, subject: Examined) -> Answer:
+        """The same: the subject measures."""
+        return self._compared(subject, subject.fresh())
+
+    PLANTED = (
+        ("upwards", lambda: toy_training(optimizer=descent("SGD", 0.05, maximize=True))),
+        ("hardly at all", lambda: toy_training(optimizer=descent("SGD", 1e-7))),
+        ("a term with the wrong sign", lambda: toy_training(loss=_signed(-1.0))),
+    )
+    HEALTHY = (
+        ("a penalty of large outputs", lambda: toy_training(loss=_signed(1.0))),
+        ("a density above one", lambda: _density()),
+    )
+
+
+def _signed(sign: float) -> Any:
+    """Cross-entropy and, by sign, a penalty or a reward of large outputs."""
+    return lambda o, t: functional.cross_entropy(o, t) + sign * 0.05 * (o**2).sum(1).mean()
+
+
+def _density() -> Any:
+    """The mean and logarithmic spread of numbers that spread by a hundredth."""
+
+    def loss(outputs: Any, targets: Any) -> Any:
+        mean, spread = outputs[:, :1], outputs[:, 1:]
+        return (spread + ((targets / 100 - mean) / spread.exp()) ** 2 / 2).mean()
+
+    return toy_regression(model=nn.Linear(8, 2), loss=loss)
+
+
+# ---- is there a least value on the way? ----
+
+
+def _outputs(subject: TrainingSubject, training: Training) -> Any:
+    seed_everything(subject.seed)  # a model may draw numbers
+    outputs = subject.evaluated(training, subject.batches[0])
+    training.model.train()
+    return outputs
+
+
+def _beyond(subject: TrainingSubject, training: Training, start: Any, answer: Answer) -> Answer:
+    """`answer`, or that the loss has no least value where training goes."""
+    end, targets = _outputs(subject, training), subject.batches[0][2]
+    try:
+        with torch.no_grad():
+            losses = [
+                float(subject.loss_of(training, _far(start, end, times), targets))
+                for times in (1, *BEYOND)
+            ]
+    except (UsersError, TypeError, ValueError, KeyError, RuntimeError):  # outputs change their form
+        return answer
+    if not _bottomless(losses):
+        return answer
+    return wrong(
+        f"{answer.sentence[:-1]}, and it falls ever faster where the outputs go: to "
+        f"{losses[-1]:.4g} with outputs {BEYOND[-1]} times as far. It has no least value.",
+        [
+            "a term of the loss has the wrong sign",
+            "a distance is made large that nothing bounds",
+        ],
+        "Print the terms of the loss one by one, and see which of them falls below its least.",
+        **answer.evidence,
+        beyond=losses,
+    )
+
+
+def _far(start: Any, end: Any, times: float) -> Any:
+    """What lies on the line from start to end, `times` as far as the end."""
+    if isinstance(end, torch.Tensor):
+        return start + times * (end - start) if end.is_floating_point() else end
+    if isinstance(end, Mapping):
+        return {key: _far(start[key], part, times) for key, part in end.items()}
+    if isinstance(end, tuple) and hasattr(end, "_fields"):
+        return type(end)(*(_far(a, b, times) for a, b in zip(start, end, strict=True)))
+    if isinstance(end, tuple | list):
+        return type(end)(_far(a, b, times) for a, b in zip(start, end, strict=True))
+    return end
+
+
+def _bottomless(losses: list[float]) -> bool:
+    """Whether the loss at 1, 2, 4, ... times falls by a power of the distance above 1.5."""
+    if any(math.isnan(loss) or loss == math.inf for loss in losses):
+        return False
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    slopes = [(a - b) / 2**n for n, (a, b) in enumerate(itertools.pairwise(finite))]
+    last = slopes[-3:]
+    if len(last) < 3 or last[0] <= 0:
+        return len(finite) < len(losses) and bool(last) and last[-1] > 0
+    return all(b > FASTER * a for a, b in itertools.pairwise(last))
+
+
+# ---- does it fall? ----
+
+
+def _judge(before: list[float], after: list[float], steps: int) -> Answer:
+    first, last = sum(before) / len(before), sum(after) / len(after)
+    numbers: dict[str, Any] = {"steps": steps, "before": first, "after": last}
+    if not math.isfinite(last):
+        return _failed_fall(f"The loss is {last} after {steps} steps.", numbers)
+    gains = [b - a for b, a in zip(before, after, strict=True)]
+    mean = sum(gains) / len(gains)
+    spread = _error(gains) if len(gains) > 1 else 0.0
+    numbers |= {"gain": mean, "interval": T_999 * spread}
+    said = f"The loss goes from {first:.4g} to {last:.4g} in {steps} steps on {len(before)} batches"
+    if steps < FALL_LEAST_STEPS and mean < 0.01 * abs(first):
+        return unclear(f"{said}; the time allowed no more steps.", **numbers)
+    if mean <= 0:
+        return _failed_fall(f"{said}.", numbers)
+    if mean < 0.01 * abs(first) and mean - T_999 * spread <= 0.001 * abs(first):
+        return _failed_fall(f"{said}.", numbers)
+    return passed(f"{said}.", **numbers)
+
+
+def _failed_fall(text: str, numbers: dict[str, Any]) -> Answer:
+    return wrong(
+        text,
+        ["a cause listed before this one", "a learning rate far too low or too high"],
+        "Fix what is listed above; else try the learning rate times 10 and by 10.",
+        **numbers,
+    )
+
+
+FACTORS = (1.0, 0.01, 0.1, 10.0, 100.0, 1000.0)
+MORE_FACTORS = (1e5, 1e7)  # where none of these moves anything
+LITTLE, MUCH = 0.02, 0.2  # shares of the first loss
+RATE_STEPS, RATE_SECONDS = 20, 4.0
+
+
+class LearningRate(Check):
+    """The learning rate beside a hundredth and a hundred times of it.
+
+    ## What it does
+    Trains 20 steps from the same start with the learning rate times 0.01, 0.1, 1, 10, 100 and
+    1000 (and more where nothing moves), on the same batches, and compares the loss at the end.
+
+    ## Why is this bad
+    Too high: the loss jumps or grows; too low: the budget ends before the learning begins.
+
+    ## How it decides
+    Fails as too high where the loss ends above its start (or is no number) and a smaller rate takes
+    away a tenth of it; as too low where less than 2 % goes and a rate ten times or more as high
+    takes away a fifth. Between these it passes: 20 steps cannot choose between good ones.
+
+    ## What to do
+    Try the best of the factors printed, then tune around it.
+
+    ## Limits
+    20 steps: a warm-up is not through by then, so its first rates are what is tried.
+    """
+
+    code = "TRAIN026"
+    name = "learning-rate"
+    nearness = Nearness.EFFECT
+    quick = False
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        return subject.weighed(self._answer(subject))
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        """Short trainings; a schedule cannot be scaled."""
+        optimizer = subject.settings.optimizer
+        if callable(getattr(optimizer, "_learning_rate", None)):
+            return unclear("The learning rate is a schedule, which is not scaled here.")
+        return self._answer(subject)
+
+    @staticmethod
+    def _answer(subject: Examined) -> Answer:
+        ends: dict[float, float] = {}
+        first = _mean_rate(subject, subject.fresh(), subject.batches[:4])
+        for number, factor in enumerate(FACTORS):
+            patience = Patience(RATE_SECONDS, subject.time_left() / (2 * (len(FACTORS) - number)))
+            ends[factor] = _trial(subject, factor, patience)
+            if math.isnan(ends[factor]):
+                return unclear("The budget does not allow the trials.")
+        if all(abs(1 - end / first) < LITTLE for end in ends.values()):
+            patience = Patience(2 * RATE_SECONDS, subject.time_left() / 2)
+            more = {factor: _trial(subject, factor, patience) for factor in MORE_FACTORS}
+            ends |= {factor: end for factor, end in more.items() if not math.isnan(end)}
+        own = 1 - ends[1.0] / first if math.isfinite(ends[1.0]) else -math.inf
+        gains = {f: 1 - e / first if math.isfinite(e) else -math.inf for f, e in ends.items()}
+        numbers: dict[str, Any] = {"first": first, "ends": {str(f): e for f, e in ends.items()}}
+        lower = max(gains[f] for f in (0.01, 0.1))
+        higher = max(gain for factor, gain in gains.items() if factor > 1)
+        best = max(gains, key=lambda f: gains[f])
+        if not first > 0:
+            return unclear("The loss is not above zero, so shares of it mean nothing.", **numbers)
+        said = (
+            f"In {RATE_STEPS} steps the loss goes from {first:.4g} to {ends[1.0]:.4g}; with "
+            f"{best:g} times the learning rate to {ends[best]:.4g}"
+        )
+        if own <= 0 and lower >= 0.1:
+            return _failed_rate(f"{said}: it is too high.", best, numbers)
+        if own < LITTLE and higher >= MUCH:
+            return _failed_rate(f"{said}: it is too low.", best, numbers)
+        return passed(f"{said}.", **numbers)
+
+    PLANTED = (
+        ("too low", lambda: toy_training(optimizer=descent("SGD", 1e-5))),
+        ("too high", lambda: toy_regression(optimizer=descent("SGD", 10.0))),
+    )
+
+
+def _trial(subject: Examined, factor: float, patience: Patience) -> float:
+    """The last loss after some steps with the learning rate times a factor; NaN: no time."""
+    training, batches = subject.fresh(), subject.batches[:4]
+    if isinstance(subject, KerasSubject):
+        rate = training.optimizer.learning_rate
+        rate.assign(rate * factor)
+    else:
+        for group in training.optimizer.param_groups:
+            group["lr"] = group["lr"] * factor
+        if hasattr(training.schedule, "base_lrs"):
+            training.schedule.base_lrs = [rate * factor for rate in training.schedule.base_lrs]
+        seed_everything(subject.seed)
+    for number in range(RATE_STEPS):
+        if not math.isfinite(subject.step(training, batches[number % len(batches)])):
+            return math.inf
+        if patience.over:
+            return math.nan  # not through: nothing to compare
+    return _mean_rate(subject, training, batches)
+
+
+def _mean_rate(subject: Examined, training: Training, batches: list[Any]) -> float:
+    value = sum(subject.measured(training, b, True) for b in batches) / len(batches)
+    return value if math.isfinite(value) else math.inf
+
+
+def _failed_rate(text: str, best: float, numbers: dict[str, Any]) -> Answer:
+    return wrong(
+        text,
+        ["the learning rate is of another scale than this model and optimizer need"],
+        f"Try {best:g} times the learning rate.",
+        **numbers,
+    )
+
+
+SIZES = (
+    *("width", "hidden", "hidden_size", "hidden_dim", "dim", "d_model", "n_embd", "embed_dim"),
+    *("channels", "base_channels", "filters", "units"),
+)
+CAPACITY_STEPS, CAPACITY_LEAST_STEPS, CAPACITY_SECONDS = 80, 30, 12.0
+MORE = 1.2  # times the parameters, at least, to count as more capacity
+SAME = 1e-4  # of the loss: closer than any two trainings of different networks come
+NEAR = 0.02  # of the first loss: what is left is too little to gain
+
+
+class MoreCapacity(Check):
+    """A network of twice the size, trained beside yours on the same batches.
+
+    ## What it does
+    Where `make_model` (or `make_training`) has a parameter of a size with a number as its default
+    (`width`, `hidden`, `hidden_size`, `dim`, `d_model`, `channels`, `filters`, `units`, ...), it is
+    called with twice that number as well. Both networks make the same 80 steps by turns; their
+    training losses on these batches are compared.
+
+    ## Why is this bad
+    Capacity that changes nothing is not in the way from the input to the loss: added units get no
+    gradient, or something after them lets nothing through.
+
+    ## How it decides
+    Fails where the larger network ends with the same loss as yours to 1 in 10,000, although
+    at least 2 % of the first loss could still be gained: no two different networks do that by
+    chance. Passes where the loss falls further at 99.9 % (a paired comparison over batches), or
+    where yours is near zero already. Cannot tell where the larger one is not better: its learning
+    rate may not suit it, or capacity is not what is missing.
+
+    ## What to do
+    Follow the added units forward: are their outputs used, and do their weights get a gradient?
+    Then, as training falls further with more capacity, grow until it overfits.
+
+    ## Limits
+    One seed, your learning rate, and few steps. Without a parameter of a size it cannot tell: write
+    `def make_model(width=64)`. Unused layers that are made before the used ones draw other random
+    numbers for these: the losses differ, and TRAIN005 names them instead.
+    """
+
+    code = "TRAIN036"
+    name = "capacity-unused"
+    nearness = Nearness.SYMPTOM
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        found = _larger(subject)
+        if found is None:
+            return unclear(
+                "Neither make_model nor make_training has a parameter of a size, such as width=64.",
+                "Give make_model() a parameter such as width=64, and run this check again.",
+            )
+        word, make = found
+        seed_everything(subject.seed)
+        own, larger = subject.fresh(), checked(make())
+        times = _weights(larger) / max(1, _weights(own))
+        said = f"With {word} the network has {times:.1f} times the parameters"
+        if times < MORE:
+            return unclear(f"{said}: that is no larger one.", "")
+        return subject.weighed(_trained(subject, own, larger, said))
+
+    @staticmethod
+    def _unused(width: int = 12) -> Any:
+        """Layers that the outputs do not depend on."""
+
+        class Net(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.used = toy_net(width=8)
+                self.beside = toy_net(width=width)
+
+            def forward(self, x: Any) -> Any:
+                return self.used(x) + 0 * self.beside(x).detach().sum()
+
+        return toy_training(Net())
+
+    PLANTED = (("layers beside the way", _unused),)
+    HEALTHY = (
+        ("few units", lambda width=2: toy_training(toy_net(width=width))),
+        ("many units", lambda width=48: toy_training(toy_net(width=width))),
+    )
+
+
+def _larger(subject: TrainingSubject) -> tuple[str, Callable[[], Any]] | None:
+    """The changed parameter in words, and what makes the larger training."""
+    functions = dict(subject.functions)
+    for name in ("make_training", "make_model"):
+        if name in functions and (size := _size_of(functions[name])):
+            functions[name] = partial(functions[name], **{size[0]: size[1]})
+            return f"{size[0]}={size[1]}", made_from(functions)
+    if not functions and (size := _size_of(subject.make)):
+        return f"{size[0]}={size[1]}", partial(subject.make, **{size[0]: size[1]})
+    return None
+
+
+def _size_of(function: Callable[..., Any]) -> tuple[str, int] | None:
+    """The parameter of a size, and twice its default."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return None
+    for name in SIZES:
+        default = parameters[name].default if name in parameters else None
+        if type(default) is int and default > 0:
+            return name, 2 * default
+    return None
+
+
+def _weights(training: Training) -> int:
+    return sum(p.numel() for p in training.model.parameters())
+
+
+def _trained(subject: TrainingSubject, own: Training, larger: Training, said: str) -> Answer:
+    batches = subject.batches
+    first = float(np.mean([subject.measured(own, b, mode=True) for b in batches]))
+    patience = Patience(CAPACITY_SECONDS, max(2.0, subject.time_left() / 5))
+    number = 0
+    for number in range(1, CAPACITY_STEPS + 1):
+        for training in (own, larger):
+            subject.step(training, batches[number % len(batches)])
+        if patience.over:
+            break
+    ends = [[subject.measured(t, b, True) for b in batches] for t in (own, larger)]
+    mine, other = (float(np.mean(losses)) for losses in ends)
+    numbers: dict[str, Any] = {"steps": number, "first": first, "own": mine, "larger": other}
+    said = f"{said}; after {number} steps the loss is {other:.4g}, and {mine:.4g} with yours"
+    if number < CAPACITY_LEAST_STEPS or not all(map(math.isfinite, (first, mine, other))):
+        return unclear(f"{said}.", **numbers)
+    if mine <= NEAR * abs(first):
+        return passed(f"{said}: there is next to nothing left to gain.", **numbers)
+    if abs(other - mine) <= SAME * abs(mine):
+        return wrong(
+            f"{said}: the added parameters change nothing.",
+            [
+                "the added units are not on the way from the input to the loss",
+                "they get no gradient: detached, frozen or overwritten",
+            ],
+            "Print the gradient of the added weights after one step, and follow their outputs.",
+            **numbers,
+        )
+    gains = [a - b for a, b in zip(*ends, strict=True)]
+    if np.mean(gains) > T_999 * _error(gains):
+        return passed(f"{said}: it falls further with more capacity.", **numbers)
+    return unclear(
+        f"{said}: no lower beyond chance. Capacity may not be what is missing, or the learning "
+        "rate does not suit the larger network.",
+        **numbers,
+    )
+
+
+def _error(values: list[float]) -> float:
+    """The standard error of the mean; infinite of one value."""
+    count = len(values)
+    return float(np.std(values, ddof=1)) / math.sqrt(count) if count > 1 else math.inf

@@ -1,0 +1,334 @@
+"""The weights over the first steps: gradients that reach them, moves, sizes of updates, twins."""
+
+from __future__ import annotations
+
+import math
+from statistics import median_high
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.keras_subject import Examined
+from pipeline_profiler.checks.lazy import nn
+from pipeline_profiler.checks.toys import descent, toy_net, toy_training
+
+GRADIENT_STEPS = 6
+
+
+class NoGradient(Check):
+    """Parameters that are to be trained and get no gradient.
+
+    ## What it does
+    Trains for six steps and collects, for each parameter with requires_grad, whether its gradient
+    was ever there and ever different from zero.
+
+    ## Why is this bad
+    These weights stay at their random start. The rest of the model learns around them, so the loss
+    falls and the result is only worse.
+
+    ## How it decides
+    Fails where a parameter never had a gradient, or a weight had one that was exactly zero in all
+    of six steps (a branch that starts at zero, as in ReZero or zero-initialised norms, has
+    gradients from the second step on). Exact.
+
+    ## What to do
+    Look for detach(), no_grad(), .data, .item(), numpy or argmax between this parameter and the
+    loss, and for modules that forward() does not call.
+
+    ## Limits
+    Parameters with requires_grad=False are TRAIN006's. Rows of an embedding that no token used are
+    not looked at one by one; a bias whose gradient is zero is not counted.
+    """
+
+    code = "TRAIN005"
+    name = "no-gradient"
+
+    def run(self, subject: Examined) -> Answer:
+        training = subject.fresh()
+        had: dict[str, float] = {}
+        for number in range(GRADIENT_STEPS):
+            batch = subject.batches[number % len(subject.batches)]
+            for name, size in subject.step_with_gradients(training, batch)[1].items():
+                had[name] = max(had.get(name, 0.0), size)
+        weights = subject.weights(training)
+        if not weights:
+            return unclear("The model has no weights to be trained.")
+        missing = [name for name in weights if name not in had]
+        zero = [n for n, w in weights.items() if n in had and had[n] == 0 and w.ndim > 1]
+        total, found = len(weights), missing or zero
+        numbers = {"parameters": total, "without": missing[:20], "zero": zero[:20]}
+        if not found:
+            return passed(f"All {total} parameters to be trained got gradients.", **numbers)
+        names = ", ".join(found[:4]) + (", ..." if len(found) > 4 else "")
+        kind = "no gradient at all" if missing else "gradients that are exactly zero"
+        causes = [
+            "detach(), no_grad(), .data or numpy in forward()",
+            "a module that forward() does not call, or whose output is not used",
+            "units that are all dead",
+        ]
+        if len(missing) == total:
+            causes = [
+                "the loss does not depend on the model: detach(), .item() or no_grad() around it",
+                "zero_grad() comes between backward() and optimizer.step()",
+            ]
+        return wrong(
+            f"{len(found)} of {total} parameters have {kind}: {names}.",
+            causes,
+            "Follow the path from these parameters to the loss.",
+            **numbers,
+        )
+
+    run_keras = run
+
+    @staticmethod
+    def _net(cut: bool) -> Any:
+        class Cut(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.body = toy_net(classes=16)
+                self.head = nn.Linear(16, 4)
+                self.scale = nn.Parameter(self.head.weight.new_zeros(1))
+
+            def forward(self, pixels: Any) -> Any:
+                features = self.body(pixels)
+                features = features.detach() if cut else features
+                return self.head(features) + self.scale * self.head(features.tanh())
+
+        return toy_training(Cut())
+
+    PLANTED = (("detach in forward", lambda: NoGradient._net(True)),)
+    HEALTHY = (("a branch that starts at zero", lambda: NoGradient._net(False)),)
+
+
+UPDATE_STEPS = 8
+LARGE, SMALL = 0.3, 1e-6  # update over weight, by step; about 1e-3 is usual
+
+
+class UpdateSizes(Check):
+    """How far one step moves the weights, layer by layer.
+
+    ## What it does
+    Over eight steps, takes the norm of the change of each weight relative to the weight's own
+    (tensors of two and more axes), and looks for gradients that are NaN or infinite.
+
+    ## Why is this bad
+    About a thousandth is usual. A third a step forgets the start in three steps; a millionth needs
+    a million steps.
+
+    ## How it decides
+    Fails where a gradient is not finite although the loss is, where the median over layers is above
+    0.3, or where the largest step is below 1e-6 (median over layers). Both bounds lie a factor of
+    300 or more from what is usual; layers that start at zero are left out.
+
+    ## What to do
+    Change the learning rate by factors of 10; look for clipping at a tiny norm, and for a schedule
+    that divides once more.
+
+    ## Limits
+    A warm-up that begins very low is seen at its beginning only (TRAIN014 looks further).
+    """
+
+    code = "TRAIN012"
+    name = "update-sizes"
+    nearness = Nearness.EFFECT
+
+    def run(self, subject: Examined) -> Answer:
+        training = subject.fresh()
+        before = subject.weights(training)
+        names = [n for n, w in before.items() if w.ndim > 1 and np.linalg.norm(w) > 0]
+        if not names:
+            return unclear("No weight of two or more axes is trained.")
+        ratios: dict[str, list[float]] = {name: [] for name in names}
+        infinite: set[str] = set()
+        for number in range(UPDATE_STEPS):
+            batch = subject.batches[number % len(subject.batches)]
+            loss, sizes = subject.step_with_gradients(training, batch)
+            infinite |= {n for n in names if not math.isfinite(sizes.get(n, 0.0))}
+            after = subject.weights(training)
+            for name in names:
+                size = float(np.linalg.norm(before[name])) + 1e-12
+                ratios[name].append(float(np.linalg.norm(after[name] - before[name])) / size)
+            before = after
+            if not math.isfinite(loss):
+                break
+        means = {name: sum(values) / len(values) for name, values in ratios.items()}
+        median = median_high(means.values())
+        most = median_high(max(values) for values in ratios.values())
+        numbers: dict[str, Any] = {
+            "median": median,
+            "by_layer": dict(list(means.items())[:40]),
+            "not_finite": sorted(infinite)[:20],
+        }
+        if infinite:
+            return wrong(
+                f"Gradients of {len(infinite)} weights are not finite: "
+                f"{', '.join(sorted(infinite)[:3])}.",
+                [
+                    "overflow in half precision",
+                    "a square root or logarithm at zero",
+                    "a learning rate that is far too high",
+                ],
+                "Set torch.autograd.set_detect_anomaly(True), and try a tenth of the learning "
+                "rate.",
+                **numbers,
+            )
+        if median > LARGE or not math.isfinite(median):
+            return wrong(
+                f"One step changes the weights by {median:.0%} of their size (median over layers).",
+                ["the learning rate is too high", "gradients are summed instead of averaged"],
+                "Try a hundredth of the learning rate.",
+                **numbers,
+            )
+        if most < SMALL:
+            return wrong(
+                f"One step changes the weights by {median:.1e} of their size (median over layers).",
+                [
+                    "the learning rate is too low",
+                    "gradients are clipped to a tiny norm",
+                    "the schedule starts at almost zero",
+                ],
+                "Try a thousand times the learning rate.",
+                **numbers,
+            )
+        return passed(
+            f"One step changes the weights by {median:.1e} of their size (median over "
+            f"{len(means)} layers; about 1e-3 is usual).",
+            **numbers,
+        )
+
+    run_keras = run
+
+    PLANTED = (
+        ("Adam at 1", lambda: toy_training(optimizer=descent("Adam", 1.0))),
+        ("SGD at 1e-9", lambda: toy_training(optimizer=descent("SGD", 1e-9))),
+    )
+
+
+CALLS = 24
+
+
+class NothingMoves(Check):
+    """Weights that are the same after some training steps.
+
+    ## What it does
+    Runs up to 24 training steps and compares the parameters with what they were.
+
+    ## Why is this bad
+    The loss is printed, time goes by, and nothing is learned.
+
+    ## How it decides
+    Fails where no parameter with requires_grad has changed in a bit. With accumulation a step
+    may come only after several calls, so it looks until one changes.
+
+    ## What to do
+    loss.backward(), then optimizer.step(), of the optimizer made for this model.
+
+    ## Limits
+    An accumulation over more than 24 batches is taken for a defect.
+    """
+
+    code = "TRAIN017"
+    name = "nothing-moves"
+
+    def run(self, subject: Examined) -> Answer:
+        training = subject.fresh()
+        before = subject.weights(training)
+        for number in range(1, CALLS + 1):
+            subject.step(training, subject.batches[number % len(subject.batches)])
+            after = subject.weights(training)
+            moved = sum(not np.array_equal(before[name], after[name]) for name in before)
+            if moved:
+                return passed(
+                    f"{moved} of {len(before)} parameters have changed after {number} "
+                    f"call{'s' if number > 1 else ''} of the step.",
+                    calls=number,
+                    moved=moved,
+                )
+        return wrong(
+            f"None of {len(before)} parameters has changed after {CALLS} training steps.",
+            [
+                "optimizer.step() or backward() is missing",
+                "the optimizer holds other parameters",
+                "the learning rate is 0",
+                "zero_grad() comes between backward() and step()",
+            ],
+            "Check the order: zero_grad, backward, step.",
+            calls=CALLS,
+            parameters=len(before),
+        )
+
+    run_keras = run
+
+    @staticmethod
+    def _no_step() -> Any:
+        def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+            value = loss(model(batch[0]), batch[1])
+            value.backward()
+            optimizer.zero_grad()
+            optimizer.step()
+            return value
+
+        return toy_training(toy_net(), train_step=train_step)
+
+    PLANTED = (("cleared before the step", _no_step),)
+
+
+UNITS_STEPS = 6
+
+
+class UnitsAlike(Check):
+    """Layers all of whose units compute the same.
+
+    ## What it does
+    After six training steps, compares the units (rows) of each weight with each other.
+
+    ## Why is this bad
+    Units that start with equal weights get equal gradients and stay equal: a layer of 64 is one.
+
+    ## How it decides
+    Fails where all rows of a weight with several rows are equal to one part in a million after the
+    steps. A last layer or a branch that starts at zero (as is often wanted) has different rows
+    after two steps. Random weights are never equal.
+
+    ## What to do
+    Draw weights at random (the default); use constants for norms and biases only.
+
+    ## Limits
+    Weights with one row, or frozen ones, are not judged.
+    """
+
+    code = "TRAIN019"
+    name = "units-alike"
+
+    def run(self, subject: Examined) -> Answer:
+        training = subject.fresh()
+        subject.steps(training, UNITS_STEPS)
+        weights = subject.kernels(training)
+        if not weights:
+            return unclear("No weight with several units is trained.")
+        alike = [
+            name
+            for name, w in weights.items()
+            if float(np.abs(w - w[:1]).max()) <= 1e-6 * (float(np.abs(w).max()) + 1e-12)
+        ]
+        if alike:
+            return wrong(
+                f"All units of {', '.join(alike[:3])} are equal after {UNITS_STEPS} steps.",
+                ["weights are initialised with a constant (zeros_, ones_, constant_)"],
+                "Initialise them at random (the default).",
+                alike=alike[:20],
+            )
+        return passed(f"The units of all {len(weights)} weights differ.", weights=len(weights))
+
+    run_keras = run
+
+    @staticmethod
+    def _constant(layers: list[int], value: float) -> Any:
+        model = toy_net()
+        for number in layers:
+            model[number].weight.data.fill_(value)
+        return toy_training(model)
+
+    PLANTED = (("constants", lambda: UnitsAlike._constant([0, 5], 0.1)),)
+    HEALTHY = (("a last layer of zeros", lambda: UnitsAlike._constant([5], 0.0)),)

@@ -1,0 +1,441 @@
+"""A training of torch under examination: made by the user's factories as often as checks need it.
+
+A check never sees the user's own objects: each gets a fresh training (same seed, same weights) and
+may train it to pieces. Batches are taken once and kept, so that all checks look at the same data
+and loading is paid once.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from pipeline_profiler.checks.batches import (
+    Array,
+    as_array,
+    as_tensors,
+    batch_size,
+    inputs_and_targets,
+    main_tensor,
+    moved,
+)
+from pipeline_profiler.checks.check import Answer, unclear
+from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.loss_alone import LossAlone, Task, only_compares, read_task
+from pipeline_profiler.checks.ranks import RankSteps, step_ranks
+from pipeline_profiler.checks.user_code import (
+    UsersError,
+    batches_of,
+    call_with,
+    seed_everything,
+    users_code,
+)
+from pipeline_profiler.checks.user_training import (
+    SMALL_BATCH,
+    Batch,
+    ExaminedTraining,
+    Training,
+    checked,
+    cut,
+)
+from pipeline_profiler.profiling.record.errors import ProfileError
+
+ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
+LONG_STEP_S = 0.1  # above this time a batch comes in parts: no example is lost
+SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried on fewer examples
+
+
+@dataclass
+class TrainingSubject(ExaminedTraining):
+    """What the checks on a training examine; `make()` returns a new Training.
+
+    functions: the user's own by name, for processes that import their file anew.
+    """
+
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def fresh(self, seed: int | None = None) -> Training:
+        """A new training, made after seeding everything; with the first seed a copy will do."""
+        if seed is None and self._copies:
+            made = self.settings
+            try:
+                parts = (made.model, made.optimizer, made.schedule, made.loss)
+                model, optimizer, schedule, loss = copy.deepcopy(parts)
+            except Exception:  # noqa: BLE001 - not everything can be copied: make it again
+                return self._made(self.seed)
+            seed_everything(self.seed)
+            return replace(made, model=model, loss=loss, optimizer=optimizer, schedule=schedule)
+        return self._made(self.seed if seed is None else seed)
+
+    def _made(self, seed: int) -> Training:
+        seed_everything(seed)
+        return checked(self.make())
+
+    @cached_property
+    def settings(self) -> Training:
+        """A training to look at, never to train."""
+        return self._made(self.seed)
+
+    @cached_property
+    def _copies(self) -> bool:
+        """Functions of the user's may hold the model in a closure, so these are made anew."""
+        made = self.settings
+        return made.train_step is None and made.evaluate is None and not _holds_module(made.loss)
+
+    @cached_property
+    def batches(self) -> list[Batch]:
+        """(raw, inputs, targets) of the first batches, on the model's device.
+
+        Where a step takes long, batches come in parts, or are cut, so that all checks have their
+        steps; `notes` says.
+        """
+        whole = self.whole_batches
+        size, seconds = batch_size(whole[0][1]), self._seconds_a_step(whole[0])
+        parts = min(math.ceil(seconds / LONG_STEP_S), size // SMALL_BATCH)
+        if parts > 1 and seconds <= SLOW_STEP_S:
+            self.notes.append(
+                f"A step on {size} examples takes {seconds:.1f} s: each batch comes in {parts} "
+                "parts."
+            )
+            return [part for batch in whole for part in _parts_of(batch, parts)]
+        keep = max(FEWEST, int(size * SLOW_STEP_S / max(seconds, 1e-9)))
+        if seconds <= SLOW_STEP_S or keep >= size:
+            return whole
+        self.notes.append(
+            f"A step on {size} examples takes {seconds:.1f} s: the checks use "
+            f"{min(len(whole), SLOW_BATCHES)} batches of {keep}."
+        )
+        return [cut(batch, 0, keep) for batch in whole[:SLOW_BATCHES]]
+
+    def _seconds_a_step(self, batch: Batch) -> float:
+        training, times = self.fresh(), []
+        for _ in range(2):  # the first one warms up
+            start, used = time.monotonic(), time.process_time()
+            try:
+                self.step(training, batch)
+            except UsersError:  # whoever needs a step will say so
+                return 0.0
+            # on a busy machine the clock counts what others do, and CPU time what threads share
+            times.append(min(time.monotonic() - start, time.process_time() - used))
+            if times[0] > 20 * SLOW_STEP_S:
+                break
+        return min(times)
+
+    def with_adam(self) -> Training | None:
+        """A fresh training with our step and Adam at 0.001; None where nothing is to be trained."""
+        training = self.fresh()
+        parameters = [p for p in training.model.parameters() if p.requires_grad]
+        if not parameters:
+            return None
+        training.optimizer = torch.optim.Adam(parameters, lr=1e-3)
+        training.schedule, training.train_step = None, None
+        return training
+
+    @cached_property
+    def whole_batches(self) -> list[Batch]:
+        """The batches as the loader gives them."""
+        taken: list[Batch] = []
+        examples = 0
+        for batch in batches_of(self.settings.loader):
+            raw = moved(as_tensors(batch), self.device)
+            taken.append((raw, *inputs_and_targets(raw, self.settings.split_batch)))
+            examples += batch_size(taken[-1][1])
+            enough = examples >= ENOUGH_EXAMPLES and len(taken) >= 4
+            if enough or len(taken) >= MOST_BATCHES:
+                break
+        if not taken:
+            raise UsersError(
+                "The loader gives no batch: is the dataset empty, or smaller than a "
+                "batch with drop_last=True?"
+            )
+        return taken
+
+    @cached_property
+    def device(self) -> Any:
+        """Where the model's parameters are."""
+        first = next(iter(self.settings.model.parameters()), None)
+        return torch.device("cpu") if first is None else first.device
+
+    @cached_property
+    def small_labels(self) -> Array:
+        """The targets of the small batch as an array."""
+        return _copied(main_tensor(self.small[2]))
+
+    def forward(self, training: Training, inputs: Any) -> Any:
+        """The model's output as it is; what it raises becomes a sentence."""
+        with users_code("The model's forward pass"):
+            if isinstance(inputs, Mapping):
+                return training.model(**inputs)
+            if isinstance(inputs, tuple | list):
+                return training.model(*inputs)
+            return training.model(inputs)
+
+    def output(self, training: Training, inputs: Any) -> Any:
+        """The main tensor of the output."""
+        return main_tensor(self.forward(training, inputs))
+
+    def outputs(self, training: Training, inputs: Any, mode: bool = False) -> Array:
+        """The main output as an array, without a graph; the model is left in this mode."""
+        training.model.train(mode)
+        with torch.no_grad():
+            found = as_array(self.output(training, inputs))
+        if found is None:
+            raise UsersError("The model's output is no tensor.")
+        return found
+
+    def loss_of(self, training: Training, outputs: Any, targets: Any) -> Any:
+        """The loss as a scalar tensor."""
+        with users_code("The loss"):
+            value = training.loss(outputs, targets)
+        if not hasattr(value, "backward"):
+            raise UsersError(
+                f"The loss returned {type(value).__name__}: it must return a tensor "
+                "that backward() can start from."
+            )
+        if value.numel() != 1:
+            raise UsersError(
+                f"The loss has the shape {tuple(value.shape)}: take its mean, so that "
+                "it is one number."
+            )
+        return value.reshape(())
+
+    def objective(self, training: Training, batch: Batch) -> Any:
+        """The loss of a batch, with its graph."""
+        return self.loss_of(training, self.forward(training, batch[1]), batch[2])
+
+    def step(self, training: Training, batch: Batch) -> float:
+        if training.train_step is not None:
+            return self._own_step(training, batch)
+        training.model.train()
+        training.optimizer.zero_grad()
+        loss = self.objective(training, batch)
+        if loss.requires_grad:
+            with users_code("backward()"):
+                loss.backward()
+        with users_code("optimizer.step()"):
+            training.optimizer.step()
+        if training.schedule is not None:
+            training.schedule.step()
+        return float(loss.detach())
+
+    def step_with_gradients(
+        self, training: Training, batch: Batch
+    ) -> tuple[float, dict[str, float]]:
+        """A step: its loss, and the largest gradients before the optimizer's step or after it."""
+        had: dict[str, float] = {}
+
+        def collect(*_: Any) -> None:
+            for name, parameter in training.model.named_parameters():
+                if parameter.grad is not None:
+                    size = float(parameter.grad.detach().float().abs().sum())
+                    had[name] = max(had.get(name, 0.0), size if math.isfinite(size) else math.inf)
+
+        hook = training.optimizer.register_step_pre_hook(collect)
+        try:
+            loss = self.step(training, batch)
+            collect()
+        finally:
+            hook.remove()
+        return loss, had
+
+    def _own_step(self, training: Training, batch: Batch) -> float:
+        raw, inputs, targets = batch
+        offers = {
+            "model": training.model,
+            "batch": raw,
+            "loss": training.loss,
+            "optimizer": training.optimizer,
+            "schedule": training.schedule,
+            "inputs": inputs,
+            "targets": targets,
+            "scheduler": training.schedule,
+            "loss_fn": training.loss,
+            "criterion": training.loss,
+            "x": inputs,
+            "y": targets,
+            "optim": training.optimizer,
+        }
+        training.model.train()
+        value = call_with(training.train_step, offers, "train_step()")
+        if isinstance(value, Mapping):
+            value = value.get("loss", next(iter(value.values()), None))
+        if isinstance(value, tuple | list):
+            value = value[0] if value else None
+        if not hasattr(value, "__float__"):
+            with torch.no_grad():
+                value = self.objective(training, batch)
+        return float(value.detach() if hasattr(value, "detach") else value)
+
+    def measured(self, training: Training, batch: Batch, mode: bool = False) -> float:
+        """The loss of a batch without training; `mode`: in train mode."""
+        before = training.model.training
+        training.model.train(mode)
+        with torch.no_grad():
+            value = float(self.objective(training, batch))
+        training.model.train(before)
+        return value
+
+    def weights(self, training: Training) -> dict[str, Array]:
+        """Copies of the parameters with requires_grad, by name."""
+        named = training.model.named_parameters()
+        return {name: _copied(p) for name, p in named if p.requires_grad}
+
+    def kernels(self, training: Training) -> dict[str, Array]:
+        """Weights of two and more axes with several rows: a row is a unit."""
+        found = self.weights(training)
+        return {name: w for name, w in found.items() if w.ndim > 1 and len(w) > 1}
+
+    def state(self, training: Training) -> dict[str, Array]:
+        """Copies of all parameters and buffers, by name."""
+        return {name: _copied(value) for name, value in training.model.state_dict().items()}
+
+    @cached_property
+    def other_objective(self) -> str:
+        """What your own step does beside that loss, to follow "Your train_step"; else empty."""
+        if self.settings.train_step is None:
+            return ""
+        if beside := _trained_beside(self):
+            return f"also trains what this loss does not reach ({', '.join(beside[:3])})"
+        if (pair := _own_loss(self)) is None:
+            return ""
+        return f"reports {pair[0]:.4g} where loss(model(inputs), targets) is {pair[1]:.4g}"
+
+    def weighed(self, answer: Answer) -> Answer:
+        """`answer`; "cannot tell" where it fails a loss that is not what your step minimises."""
+        if answer.judgement != "fail" or not self.other_objective:
+            return answer
+        said = f"{answer.sentence} Your train_step {self.other_objective}."
+        return unclear(f"{said[:-1]}: it minimises something else.", **answer.evidence)
+
+    @property
+    def ranks(self) -> list[RankSteps]:
+        """What two ranks do in their first steps; ProfileError where there are none."""
+        if isinstance(self._ranks, ProfileError):
+            raise self._ranks
+        return self._ranks
+
+    @cached_property
+    def _ranks(self) -> list[RankSteps] | ProfileError:
+        try:
+            return step_ranks(self)
+        except ProfileError as error:
+            return error
+
+    # ---- what is learned ----
+
+    @cached_property
+    def task(self) -> Task:
+        """Read from the output's shape and the targets' type."""
+        task, targets = read_task(self.first_outputs, self.batches[0][2]), self.batches[0][2]
+        if task.kind == "classes" and self.takes_tensor:
+            made = self.settings
+            if only_compares(lambda o, t: self.loss_of(made, o, t), self.first_outputs, targets):
+                return Task("unknown")  # outputs are embeddings
+        return task
+
+    @cached_property
+    def first_outputs(self) -> Any:
+        """The outputs for the first batch at initialisation, in eval mode, without a graph."""
+        return main_tensor(self.evaluated(self.fresh(), self.batches[0]))
+
+    def evaluated(self, training: Training, batch: Batch) -> Any:
+        """The output for a batch as it is, in eval mode, without a graph."""
+        training.model.eval()
+        with torch.no_grad():
+            return self.forward(training, batch[1])
+
+    @cached_property
+    def takes_tensor(self) -> bool:
+        """Whether the loss gets one tensor and not a tuple or an object."""
+        return isinstance(self.evaluated(self.fresh(), self.batches[0]), torch.Tensor)
+
+    # ---- the loss without the model ----
+
+    @cached_property
+    def loss_alone(self) -> LossAlone:
+        if not self._copies:  # the loss may read what the model kept of its last pass
+            self.evaluated(self.settings, self.batches[0])
+        return self._alone(self.settings, self.first_outputs, self.batches[0][2])
+
+    @cached_property
+    def small_alone(self) -> LossAlone:
+        """The loss of free outputs for the small batch, whose least may be another."""
+        training = self.fresh()
+        outputs = main_tensor(self.evaluated(training, self.small))
+        return self._alone(training, outputs, self.small[2])
+
+    def _alone(self, training: Training, outputs: Any, targets: Any) -> LossAlone:
+        return LossAlone(
+            lambda free: self.loss_of(training, free, targets), outputs, targets, self.task
+        )
+
+
+def _copied(tensor: Any) -> Array:
+    found = as_array(tensor)
+    if found is None:
+        raise UsersError(f"A weight of the type {tensor.dtype} cannot be read as numbers.")
+    return found.copy()
+
+
+def _parts_of(batch: Batch, parts: int) -> list[Batch]:
+    size = batch_size(batch[1])
+    ends = [size * number // parts for number in range(parts + 1)]
+    return [cut(batch, a, b) for a, b in itertools.pairwise(ends) if b > a]
+
+
+def _holds_module(function: Any) -> bool:
+    """Whether a plain function reaches a module by its closure or a global name."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return False
+    held = [cell.cell_contents for cell in function.__closure__ or ()]
+    held += [function.__globals__.get(name) for name in code.co_names]
+    return any(isinstance(value, torch.nn.Module) for value in held)
+
+
+# ---- what a step of the user's own minimises ----
+# A critic's step trains a generator too, a denoiser draws inputs and targets of its own: that
+# loss(model(inputs), targets) does not fall is no defect there. Costs five steps.
+
+UNLIKE = 0.05  # of the ratio of two losses over three batches
+
+
+def _trained_beside(subject: Any) -> list[str]:
+    """Parameters that the step trains, and that the loss of the outputs does not reach."""
+    training, batch = subject.fresh(), subject.batches[0]
+    named = dict(training.model.named_parameters())
+    loss = subject.objective(training, batch)
+    if loss.requires_grad:
+        loss.backward()
+    reached = {name for name, p in named.items() if p.grad is not None}
+    training, had = subject.fresh(), set[str]()
+    named = dict(training.model.named_parameters())
+
+    def collect(*_: Any) -> None:
+        had.update(name for name, p in named.items() if p.grad is not None)
+
+    training.optimizer.register_step_pre_hook(collect)
+    subject.step(training, batch)
+    return sorted(had - reached)
+
+
+def _own_loss(subject: Any) -> tuple[float, float] | None:
+    """(loss of the step, that of the outputs) where they are unlike.
+
+    A constant factor between them, as of gradients that are gathered, is no difference.
+    """
+    training, pairs = subject.fresh(), []
+    for batch in subject.batches[:3]:
+        seed_everything(subject.seed)
+        plain = subject.measured(training, batch, mode=True)
+        seed_everything(subject.seed)
+        pairs.append((subject.step(training, batch), plain))
+    ratios = [own / plain for own, plain in pairs if plain and math.isfinite(own / plain)]
+    alike = len(ratios) < 2 or max(ratios) - min(ratios) <= UNLIKE * abs(max(ratios))
+    return None if alike else pairs[0]

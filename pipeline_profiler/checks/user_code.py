@@ -1,0 +1,213 @@
+"""Calls into the user's code: errors become sentences, generators are put back, time is bounded.
+
+An error of the user's code is an answer ("cannot tell: ..."), an error of ours is a broken check:
+whatever a check asks of the user goes through `users_code`, which keeps the two apart. A check
+draws numbers, builds models and switches modes; `kept_state` puts back what the caller had.
+Frameworks are touched only where they are imported already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline_profiler.profiling.measure.stopping import is_own_code
+from pipeline_profiler.profiling.record.errors import ProfileError
+
+LONGEST = 200  # characters of a foreign message
+KNOWN = (  # (part of the message, the fix)
+    ("not compiled with CUDA", "it asks for a GPU: choose the device by torch.cuda.is_available()"),
+    ("No CUDA GPUs", "it asks for a GPU: choose the device by torch.cuda.is_available()"),
+    ("Found no NVIDIA driver", "it asks for a GPU: choose it by torch.cuda.is_available()"),
+    (
+        "No module named",
+        f"name the Python that has it with --python PATH; this is {sys.executable}",
+    ),
+    ("map_location", "load the checkpoint with map_location='cpu'"),
+    ("out of memory", "the memory is too small: take a smaller batch"),
+    ("can't allocate memory", "the memory is too small: take a smaller batch"),
+    ("Expected more than 1 value per channel", "batch norm needs batches of more than one example"),
+    ("mat1 and mat2 shapes", "the shape of the input does not fit the model's first linear layer"),
+    ("Given groups=", "the channels of the input do not fit the first convolution: is it CHW?"),
+    ("outside the valid range", "a label lies outside [0, K): K is the number of outputs"),
+    ("incompatible with the layer", "the shape of the input does not fit the model"),
+    ("out of bounds", "a label lies outside [0, K): K is the number of the model's outputs"),
+    ("expected scalar type", "the types of input, target and weights differ: convert the input"),
+    ("should be the same", "the types of input and weights differ: convert the input to float"),
+)
+
+
+class UsersError(ProfileError):
+    """Code of the user failed while a check asked it; `details` says where."""
+
+    def __init__(self, text: str, details: str = "") -> None:
+        super().__init__(text)
+        self.details = details
+
+
+@contextlib.contextmanager
+def users_code(what: str) -> Iterator[None]:
+    """Turn what is raised inside into UsersError: `what` names the call, such as `make_model()`."""
+    try:
+        yield
+    except (UsersError, TimeoutError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise UsersError(explain_error(what, error), _place(error)) from error
+
+
+def batches_of(loader: Any) -> Iterator[Any]:
+    """What a loader gives; what it raises becomes a sentence."""
+    with users_code("The loader"):
+        iterator = iter(loader)
+    while True:
+        with users_code("The loader"):
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+        yield batch
+
+
+def explain_error(what: str, error: BaseException) -> str:
+    """One sentence: what failed, how, and the fix where the error is a known one."""
+    said = " ".join(str(error).split()) or "no message"
+    part, fix = next(((p, f) for p, f in KNOWN if p.lower() in said.lower()), ("", ""))
+    known = said.lower().find(part.lower())
+    if known > LONGEST // 2:  # messages of a graph are long: show what is known of them
+        said = f"... {said[known - LONGEST // 4 :]}"
+    if isinstance(error, MemoryError):
+        fix = "the memory is too small: take a smaller batch"
+    at = _place(error)
+    where = f" ({at})" if at else ""
+    tail = f": {fix}." if fix else "."
+    return f"{what} failed with {type(error).__name__}: {said[:LONGEST].rstrip('.')}{where}{tail}"
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if is_own_code(frame.filename)]
+    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+
+
+def call_with(function: Callable[..., Any], offers: Mapping[str, Any], what: str) -> Any:
+    """Call with those of `offers` that the function has parameters for, by name or by position.
+
+    A single parameter of another name gets the first offer. Raises UsersError for a parameter
+    that nothing is offered for, and for what the function raises.
+    """
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = [p for p in parameters if p.kind not in kinds]
+    needed = [p for p in parameters if p.default is inspect.Parameter.empty]
+    unknown = [p.name for p in needed if p.name not in offers]
+    if unknown and len(needed) == 1 and offers:
+        first = next(iter(offers.values()))
+        with users_code(what):
+            return function(first)
+    if unknown:
+        known = f" (known: {', '.join(offers)})" if offers else ""
+        raise UsersError(
+            f"{what} takes the argument {', '.join(unknown)}, for which there is no value{known}: "
+            "give it a default, or wrap it in a function without arguments."
+        )
+    only = inspect.Parameter.POSITIONAL_ONLY
+    positional = [offers[p.name] for p in needed if p.kind is only]
+    named = {p.name: offers[p.name] for p in parameters if p.name in offers and p.kind is not only}
+    with users_code(what):
+        return function(*positional, **named)
+
+
+def plain_augmentation(factory: Callable[..., Any]) -> dict[str, bool]:
+    """`augment=False` for a factory that takes it."""
+    try:
+        return {"augment": False} if "augment" in inspect.signature(factory).parameters else {}
+    except (TypeError, ValueError):
+        return {}
+
+
+# ---- seeds and switches, put back afterwards ----
+
+
+@contextlib.contextmanager
+def kept_state() -> Iterator[None]:
+    """Put every global generator and switch back at the end."""
+    undo = list(_kept())
+    try:
+        yield
+    finally:
+        for restore, value in undo:
+            restore(value)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed random, numpy, torch and TensorFlow as far as they are imported."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+    if hasattr(sys.modules.get("tensorflow"), "random"):
+        sys.modules["tensorflow"].random.set_seed(seed)
+
+
+def _kept() -> Iterator[tuple[Callable[[Any], Any], Any]]:
+    """(what puts it back, its value) of every generator and switch of what is imported."""
+    yield random.setstate, random.getstate()
+    if (numpy := sys.modules.get("numpy")) is not None:
+        yield numpy.random.set_state, numpy.random.get_state()
+    context = sys.modules.get("tensorflow.python.eager.context")
+    if context is not None and hasattr(context, "global_seed"):
+        yield sys.modules["tensorflow"].random.set_seed, context.global_seed()
+    if (torch := sys.modules.get("torch")) is None:
+        return
+    yield torch.set_rng_state, torch.get_rng_state()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        yield torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()
+    yield torch.set_default_dtype, torch.get_default_dtype()
+    yield torch.set_grad_enabled, torch.is_grad_enabled()
+    warn = torch.is_deterministic_algorithms_warn_only_enabled()
+    strict = torch.are_deterministic_algorithms_enabled()
+
+    def restore(on: bool) -> None:
+        if torch.are_deterministic_algorithms_enabled() != on:  # the setter takes seconds to import
+            torch.use_deterministic_algorithms(on, warn_only=warn)
+
+    yield restore, strict
+    cudnn = torch.backends.cudnn
+    yield lambda on: setattr(cudnn, "benchmark", on), cudnn.benchmark
+    yield lambda on: setattr(cudnn, "deterministic", on), cudnn.deterministic
+
+
+# ---- how long a check goes on ----
+# On a busy machine the clock counts what others do. Work is therefore the lesser of wall and CPU
+# time (the latter counts threads twice); the clock ends a check only where the budget of all checks
+# would not hold.
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Over after `work` seconds of this process, or `wall` seconds on the clock."""
+
+    work: float
+    wall: float
+    began: tuple[float, float] = field(
+        default_factory=lambda: (time.monotonic(), time.process_time())
+    )
+
+    @property
+    def over(self) -> bool:
+        """Whether to stop."""
+        wall, busy = time.monotonic() - self.began[0], time.process_time() - self.began[1]
+        return min(wall, busy) > self.work or wall > self.wall

@@ -1,6 +1,0 @@
-"""Session -> verdict and causes: pure functions, so that old sessions can be judged again.
-
-In: a saved or a fresh `Session`. Out: a `Conclusion`: the verdict with its interval, causes in the
-order to fix them, and rules that failed. Order of the files: columns, window, stalls and samples
-are figures; predict, case and evidence are what-if; rules name causes. Cost: about a second.
-"""

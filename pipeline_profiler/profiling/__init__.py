@@ -1,0 +1,1 @@
+"""Where the time of a training goes: recorded, measured, diagnosed, watched in scripts."""

@@ -1,0 +1,52 @@
+"""Adapters make a loader watchable; one is picked by the module its type comes from.
+
+In: a DataLoader, a tf.data.Dataset or any iterable. Out: a `Source` for the recorder, the loader's
+settings, its files, and the loader rebuilt with one setting changed. Cost: a few microseconds a
+batch. The framework is already imported when its loader exists, so the module names of the type
+and its bases are enough: nothing is imported to find out.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from pipeline_profiler.profiling.adapters import iterable
+from pipeline_profiler.profiling.record.recorder import Source
+from pipeline_profiler.profiling.record.session import ProfileError
+
+
+def kind_of(loader: Any) -> str:
+    """'torch', 'tf' or 'iterable'; ProfileError for an object that cannot be iterated."""
+    modules = [f"{base.__module__}.{base.__qualname__}" for base in type(loader).__mro__]
+    if "torch.utils.data.dataloader.DataLoader" in modules:
+        return "torch"
+    if any(name.startswith("tensorflow.") and "Dataset" in name for name in modules):
+        return "tf"
+    if hasattr(loader, "__iter__") or hasattr(loader, "__getitem__"):
+        return "iterable"
+    hint = ": call it and hand over what it returns" if callable(loader) else ""
+    raise ProfileError(
+        f"No adapter knows how to iterate a {type(loader).__module__}.{type(loader).__qualname__}"
+        f"{hint or ': give a DataLoader, a tf.data.Dataset or any iterable of batches'}."
+    )
+
+
+def module_for(loader: Any) -> ModuleType:
+    """The adapter module for `loader`, imported now and not before."""
+    kind = kind_of(loader)
+    if kind == "torch":
+        from pipeline_profiler.profiling.adapters import torch_loader
+
+        return torch_loader
+    if kind == "tf":
+        from pipeline_profiler.profiling.adapters import tf_data
+
+        return tf_data
+    return iterable
+
+
+def attach(loader: Any, recorder: Any) -> Source:
+    """Make `loader` watchable by `recorder`."""
+    source: Source = module_for(loader).attach(loader, recorder)
+    return source

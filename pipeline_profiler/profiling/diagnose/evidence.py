@@ -1,0 +1,516 @@
+"""Session -> evidence: paired arm ratios, and what the loader would do without one cause.
+
+Arms give shares with intervals (the arms of one block belong together). Inside the loader a
+counterfactual does: a `Case` replays the run's own batches with one cost taken out (half a
+millisecond), and the period is compared with the untouched replay. What the replay cannot reproduce
+of the measured period is added to every interval that rests on it, and so is the usual error of the
+model itself. Names for loading time that no hook could see come from the run with stack samples,
+where shares of the samples stand for shares of the time: they decide no verdict.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.profiling.diagnose import predict
+from pipeline_profiler.profiling.diagnose.intervals import (
+    Floats,
+    Interval,
+    mean_interval,
+    saved_share,
+    t_quantile,
+)
+from pipeline_profiler.profiling.diagnose.window import (
+    Batches,
+    Ints,
+    LoadingShares,
+    Steps,
+    Window,
+    Windows,
+    stage_columns,
+    without_rhythm,
+)
+from pipeline_profiler.profiling.record.arm import KEPT_BATCHES, REPORTED, SPLIT_ORDER, Arm
+from pipeline_profiler.profiling.record.session import MAIN, Session
+from preflight.cores import usable_cores
+
+# ---- What if ----
+
+REPLAYED = 240  # batches of a replay, at least
+LABELLED = ("read", "decode", "transform", "collate", "serialise")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of the warm loader; nanoseconds, one entry a batch."""
+
+    window: Window
+    costs: predict.Costs
+    fetch: Floats
+    lag: Floats
+    loop: Floats
+    overhead: float
+    ready: float
+    startup: float  # a step
+    workers: int
+    prefetch: int
+    in_order: bool
+    period: float  # measured, over whole epochs
+    stages: Mapping[str, Floats]
+
+    def play(self, startup: float | None = None, **changes: Any) -> float:
+        """Period of the replay with some inputs exchanged."""
+        kept = ("fetch", "workers", "prefetch", "loop", "overhead", "ready", "in_order")
+        inputs = {name: getattr(self, name) for name in kept} | {"serialise": self.lag} | changes
+        # a short window again and again: the edges of the replay shall not decide
+        often = -(-REPLAYED // max(1, len(inputs["fetch"])))
+        inputs["fetch"] = np.tile(inputs["fetch"], often)
+        return predict.replay(**inputs).period + (self.startup if startup is None else startup)
+
+    @cached_property
+    def replayed(self) -> float:
+        """Period of the untouched replay, which every rule compares with."""
+        return self.play()
+
+    @property
+    def steps(self) -> Steps:
+        """One row per step."""
+        return self.window.steps
+
+    @property
+    def batches(self) -> Batches:
+        """One row per delivered batch."""
+        return self.window.batches
+
+    @property
+    def traced(self) -> bool:
+        """Whether worker-side rows travelled with the batches."""
+        return len(self.batches.batch) > 0
+
+
+def make_case(window: Window, labels: Mapping[str, float]) -> Case:
+    """A window as replay input; `labels` split the loading time that no hook could name."""
+    steps, batches, config = window.steps, window.batches, window.run.config
+    costs = predict.measured_costs(window)
+    workers = int(config.get("workers") or 0)
+    # without workers, or with a loader that tells nothing, the wait is the fetch
+    serial = workers == 0 or not len(batches.batch) or window.in_main
+    fetch = steps.wait[steps.normal] if serial else batches.fetch
+    return Case(
+        window=window,
+        costs=costs,
+        fetch=fetch.astype(float),
+        lag=np.zeros(len(fetch)) if serial else np.maximum(costs.serialise, 0.0),
+        loop=costs.loop,
+        overhead=0.0 if serial else costs.overhead,
+        ready=0.0 if serial else costs.ready,
+        startup=costs.startup,
+        workers=0 if serial else workers,
+        prefetch=max(1, int(config.get("prefetch") or 1)),
+        in_order=bool(config.get("in_order", True)),
+        period=window.epoch_period_ns,
+        stages=_stages(window, steps.batch[steps.normal] if serial else batches.batch, labels),
+    )
+
+
+def _stages(window: Window, ids: Ints, labels: Mapping[str, float]) -> dict[str, Floats]:
+    """Loader stages aligned to `ids`; the unnamed rest is split by what the stacks say."""
+    walls, _ = stage_columns(window.run, ids)
+    stages = {k: v.astype(float) for k, v in walls.items() if k != "index"}
+    none = np.zeros(len(ids))
+    if not window.wall_of("fetch", ids).any():
+        # an unknown loader: what its own stages do not explain of the wait is unnamed
+        wait = window.wall_of("wait", ids, MAIN)
+        stages["getitem"] = np.maximum(wait - sum(stages.values(), none), 0.0)
+    rest = stages.pop("getitem", none)
+    for name, share in labels.items():
+        if name in LABELLED:
+            stages[name] = stages.get(name, none) + rest * share
+    stages["sample code"] = rest * max(0.0, 1 - sum(labels.get(n, 0.0) for n in LABELLED))
+    return stages
+
+
+# ---- Names from stack samples ----
+
+SAMPLE_US = 5000  # distance of stack samples
+HOOKED_SHARE = 0.01  # of the fetch, from which a stage counts as measured by its hook
+Shares = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the stack samples say."""
+
+    by_stage: Shares = field(default_factory=dict)  # share of the time that no hook could name
+    places: dict[str, Shares] = field(default_factory=dict)  # phase -> "stage|place" -> share
+    samples: float = 0.0  # how many stacks the shares rest on
+    step_samples: float = 0.0  # the same for those seen in the step
+
+    def error(self, stage: str) -> float:
+        """Half width of a stage's size, relative to it: binomial, 95 %; 0 if it was measured."""
+        seen = self.by_stage.get(stage, 0.0) * self.samples
+        return 1.96 * math.sqrt((1 - self.by_stage[stage]) / seen) if seen else 0.0
+
+    def step_places(self) -> Shares:
+        """Lines of the step with their share of it, whatever stage the words around them told."""
+        places: Shares = {}
+        for key, share in self.places.get("step", {}).items():
+            place = key.partition("|")[2]
+            places[place] = places.get(place, 0.0) + share
+        return places
+
+    def step_error(self, share: float) -> float:
+        """Half width of a share of the step: binomial, 95 %."""
+        variance = max(0.0, share * (1 - share))
+        return 1.96 * math.sqrt(variance / self.step_samples) if self.step_samples else 0.0
+
+
+def read_labels(session: Session, warm: Sequence[Window]) -> Labels:
+    """Labels of a session; `warm` tells which stages were measured already."""
+    places = {
+        phase: {key: hits / sum(rows.values()) for key, hits in rows.items()}
+        for phase, rows in _hits(session).items()
+    }
+    # workers where there are any: the trainer's next() then only waits for them
+    loading = places.get("worker") or places.get("wait") or {}
+    hooked_stages = _hooked(warm)
+    unnamed = {k: v for k, v in loading.items() if k.partition("|")[0] not in hooked_stages}
+    total = sum(unnamed.values())
+    by_stage: Shares = {}
+    for key, share in unnamed.items():
+        name = key.partition("|")[0]
+        by_stage[name] = by_stage.get(name, 0.0) + share / total
+    return Labels(by_stage, places, _count(session, "worker|", "wait|"), _count(session, "step|"))
+
+
+def _hits(session: Session) -> dict[str, Shares]:
+    """Microseconds seen, by phase and place."""
+    hits: dict[str, Shares] = {}
+    for run in session.runs:
+        for key, weight in run.stacks.items():
+            phase, _, place = key.partition("|")
+            if place != "|":  # an idle worker: no frame of the user's, no word
+                rows = hits.setdefault(phase, {})
+                rows[place] = rows.get(place, 0) + weight
+    return hits
+
+
+def _count(session: Session, *phases: str) -> float:
+    """Stacks seen in some phases: one every 5 ms, or what the run says."""
+    return sum(
+        weight / run.totals.get("stack_us", SAMPLE_US)
+        for run in session.runs
+        for key, weight in run.stacks.items()
+        if key.startswith(phases) and not key.endswith("||")
+    )
+
+
+def _hooked(warm: Sequence[Window]) -> set[str]:
+    """Stages whose time was measured directly: not to be guessed again."""
+    return {
+        name
+        for batches in (window.batches for window in warm)
+        for name, wall in batches.stages.items()
+        if name != "getitem" and wall.sum() / max(1.0, batches.fetch.sum()) > HOOKED_SHARE
+    }
+
+
+# ---- Evidence ----
+
+NULL_FACTOR = 20  # a step below so many empty next() calls is judged against the empty loader
+REPLAY_ERROR = 0.06  # twice the median error of a replayed period in benchmarks/profiler.py
+LEAST_RUN_TO_RUN = 0.01  # of the period: what two runs of one loop differ by on a quiet machine
+UNLIKE = 2.64  # 99 % quantile of F with 7 and many degrees of freedom: batches that differ
+LEAST_STEPS = 5  # of a run that can be judged
+MOST_RECORDING, UNSEEN_RECORDING = 0.05, 0.01  # caps of the recorder's cost, seen and not seen
+PARTS = {
+    Arm.HOST: "copy",
+    Arm.SHADOW: "contention",
+    Arm.WARM: "preparation",
+    Arm.COLD: "fetch",
+}
+
+
+@dataclass(frozen=True)
+class RecorderCost:
+    """What the recorder costs a step, ns; taken out of the stall, as nobody trains with it."""
+
+    in_hand: float = 0.0  # around batches in hand
+    loading: float = 0.0  # around the loader
+    share: float = 0.0  # of the step with the loader; seen, or at most 1 %
+    left: float = 0.0  # of the step, that may still be in the stall
+
+
+@dataclass
+class Evidence:
+    """Everything the rules look at."""
+
+    session: Session
+    windows: Windows
+    config: dict[str, Any]
+    cores: int
+    periods: dict[Arm, list[float]]  # mean period of each block, ns
+    stall: Interval
+    parts: dict[str, Interval]  # copy, contention, preparation, fetch as shares of the step
+    observed: bool  # one recorded loop without arms
+    recording_share: float  # cost of the recorder as a share of the step; 0 where not measured
+    cases: list[Case]
+    labels: Labels
+    null_ns: float = 0.0  # mean next() of the empty-loader baseline
+    null_p99_ns: float = 0.0
+    above_null: Interval | None = None  # the stall less what an empty loader costs here
+    floor_ns: float = 0.0  # the baseline, taken off where the step is below 20 of it
+    within_run_error: float = 0.0  # half width inside the runs, relative to the stall
+    run_to_run_error: float = 0.0  # how far periods of two runs of one arm lie apart, relative
+    recording: RecorderCost = field(default_factory=RecorderCost)
+
+    @property
+    def period(self) -> float:
+        """Mean step period with the warm loader, ns."""
+        return mean_or_nan(self.periods.get(Arm.WARM) or [])
+
+    @property
+    def workers(self) -> int:
+        """Worker processes of the loader; 0 where it runs in the trainer or is unknown."""
+        return int(self.config.get("workers") or 0)
+
+    def saving(self, without: Callable[[Case], float]) -> Interval:
+        """Share of the period that goes when `without` (a replay) is true instead."""
+        shares, errors = [], []
+        for case in self.cases:
+            shares.append((case.replayed - without(case)) / case.replayed)
+            errors.append(abs(case.replayed - case.period) / case.period)
+        saved = self._interval(shares, float(np.mean(errors)) if errors else 0.0)
+        # the model errs on what remains: a cause that is all of the step leaves nothing to err on
+        return saved.widened(REPLAY_ERROR * max(0.0, 1.0 - saved.value))
+
+    def share(self, of: Callable[[Case], float]) -> Interval:
+        """Share of the measured period that `of` (ns a step) takes."""
+        return self._interval([of(case) / case.period for case in self.cases], 0.0)
+
+    def remote_reads(self) -> tuple[float, float, float]:
+        """(milliseconds a batch to first bytes, to the bytes that follow, number of requests)."""
+        rows = []
+        for case in self.cases:
+            latency = case.window.spans("read:remote latency", None)
+            data = case.window.spans("read:remote data", None)
+            sums = (latency["wall"].sum() / 1e6, data["wall"].sum() / 1e6, latency["count"].sum())
+            rows.append([float(value) / max(1, len(case.fetch)) for value in sums])
+        latency_ms, data_ms, requests = np.mean(rows, axis=0) if rows else (0.0, 0.0, 0.0)
+        return float(latency_ms), float(data_ms), float(requests)
+
+    def loading_shares(self) -> LoadingShares:
+        """Where the loading time goes, mean over the runs of the warm loader that know it."""
+        rows = [shares for case in self.cases if (shares := case.window.loading_shares).known]
+        if not rows:
+            return LoadingShares()
+        cpu, queued, blocked, threads = (float(np.mean([r[i] for r in rows])) for i in range(4))
+        return LoadingShares(cpu, queued, blocked, threads, known=True)
+
+    def _interval(self, shares: list[float], error: float) -> Interval:
+        share = mean_interval(shares)
+        if len(shares) == 1 and math.isfinite(self.stall.half_width):
+            # one recorded loop: the spread of the observed stall carries over in proportion
+            spread = self.stall.half_width / max(abs(self.stall.value), 1e-9) * abs(share.value)
+            share = Interval(share.value, share.value - spread, share.value + spread, 1)
+        inside = at_least(share, self.within_run_error * abs(share.value))
+        # two runs of one loop differ by this much; none of it where the cause is all of the step
+        instrument = LEAST_RUN_TO_RUN * max(0.0, 1.0 - share.value)
+        return inside.widened(abs(share.value) * error + self.recording_share + instrument)
+
+
+def measured_or_predicted(e: Evidence, setting: str, predicted: Callable[[], Interval]) -> Interval:
+    """The share that the trial arm measured if it changed this `setting` alone, else `predicted`.
+
+    A measured share carries no error of the replay, so its interval is the narrower one.
+    """
+    change = e.session.probes.change or {}
+    pairs = paired(e.windows, Arm.TRIAL, Arm.WARM)
+    if list(change) != [setting] or len(pairs) < 2:
+        return predicted()
+    share = saved_share(pairs)
+    inside = at_least(share, e.within_run_error * abs(share.value))
+    return inside.widened(e.recording_share + LEAST_RUN_TO_RUN)
+
+
+def gather(session: Session) -> Evidence:
+    """Collect the evidence of a session; needs at least one run of the warm loader with steps."""
+    windows = Windows(session)
+    # a run whose clock stood still says nothing, and would be divided by
+    warm = [w for w in windows.arm(Arm.WARM) if len(w) >= LEAST_STEPS and w.period_ns > 0]
+    periods = {arm: _periods(windows, arm) for arm in (*REPORTED, Arm.BARE)}
+    observed = not periods[Arm.RESIDENT]
+    recording = RecorderCost() if observed else _recording(windows, session)
+    labels = read_labels(session, windows.arm(Arm.WARM))
+    null_ns, null_p99_ns = null_latency_ns(windows)
+    # a hand-over is no fault of the dataset: against a very short step it would be all of the stall
+    below = bool(periods[Arm.RESIDENT]) and np.mean(periods[Arm.RESIDENT]) < NULL_FACTOR * null_ns
+    floor = null_ns if below else 0.0
+    stall = warm[0].starvation if observed and warm else _stall(windows, floor, recording)
+    # with the loader no batch comes twice, so a rhythm is the step's own there
+    rhythm = max((w.rhythm for w in windows.arm(Arm.PILOT, Arm.WARM)), default=1)
+    inside = 0.0 if observed else _within_run(warm, windows.arm(Arm.RESIDENT), rhythm)
+    # relative to at least 2 % of the step, as a stall near zero would make any error infinite
+    relative = inside / max(abs(stall.value), 0.02) if math.isfinite(stall.value) else 0.0
+    beyond = None if observed else at_least(_stall(windows, null_ns, recording), inside)
+    return Evidence(
+        session=session,
+        windows=windows,
+        config=warm[0].run.config if warm else {},
+        cores=int(session.environment.get("cores") or usable_cores()),
+        periods=periods,
+        stall=at_least(stall, inside).widened(recording.left),
+        parts=_parts(windows),
+        observed=observed,
+        recording_share=min(recording.share, MOST_RECORDING),
+        recording=recording,
+        cases=[make_case(window, labels.by_stage) for window in warm],
+        labels=labels,
+        null_ns=null_ns,
+        null_p99_ns=null_p99_ns,
+        above_null=beyond and beyond.widened(recording.left),
+        floor_ns=floor,
+        within_run_error=relative,
+        run_to_run_error=_run_to_run(periods),
+    )
+
+
+def mean_or_nan(values: Sequence[float]) -> float:
+    """The mean; nan of nothing."""
+    return float(np.mean(values)) if values else math.nan
+
+
+def at_least(share: Interval, half: float) -> Interval:
+    """The interval, no narrower than `half` on either side of its value."""
+    low, high = min(share.low, share.value - half), max(share.high, share.value + half)
+    return Interval(share.value, low, high, share.n)
+
+
+def _within_run(warm: Sequence[Window], resident: Sequence[Window], rhythm: int) -> float:
+    """Half width of the stall that is alike in all repeats, so that their spread does not show it.
+
+    Repeats over the same samples in the same order agree more than other data would: then the
+    waiting inside a single run counts, by moving blocks. And the batches in hand are a few of many.
+    """
+    halves = [window.starvation.half_width for window in warm]
+    known = [half for half in halves if math.isfinite(half)]
+    keys = [window.run.slow_keys[:20] for window in warm]
+    same = len(keys) < 2 or not keys[0] or keys[0] == keys[1]
+    waiting = float(np.mean(known)) if known and same else 0.0
+    left = 1 - float(np.mean([window.starvation.value for window in warm])) if warm else 1.0
+    return math.hypot(waiting, left * _unlike_batches(resident, rhythm))
+
+
+def _unlike_batches(resident: Sequence[Window], rhythm: int) -> float:
+    """Relative half width of the step over the batches in hand, where they take unlike times.
+
+    They are KEPT_BATCHES of many: what they differ by is sampled once, whatever the repeats. What
+    the step does every `rhythm` steps is none of their doing.
+    """
+    steps = [window.steps for window in resident if len(window)]
+    if not steps:
+        return 0.0
+    which = np.concatenate([s.batch % KEPT_BATCHES for s in steps])
+    loop = np.concatenate([without_rhythm(s.loop, rhythm) for s in steps])
+    groups = [loop[which == i] for i in range(KEPT_BATCHES)]
+    if min(map(len, groups)) < 2:
+        return 0.0
+    means = np.array([group.mean() for group in groups])
+    by_chance = float(np.mean([group.var(ddof=1) / len(group) for group in groups]))
+    between = float(means.var(ddof=1))
+    if between <= UNLIKE * by_chance:
+        return 0.0
+    half = t_quantile(KEPT_BATCHES - 1) * math.sqrt((between - by_chance) / KEPT_BATCHES)
+    return half / max(float(loop.mean()), 1.0)
+
+
+def _run_to_run(periods: dict[Arm, list[float]]) -> float:
+    """95 % half width of the ratio of two single runs, from the repeats of both main arms."""
+    rows = (periods[Arm.RESIDENT], periods[Arm.WARM])
+    spreads = [np.std(v, ddof=1) / np.mean(v) for v in rows if len(v) > 1]
+    # the square root of 2: numerator and denominator of the ratio vary alike and independently
+    return max(LEAST_RUN_TO_RUN, 1.96 * math.sqrt(2) * float(max(spreads, default=0.0)))
+
+
+def null_latency_ns(windows: Windows) -> tuple[float, float]:
+    """(mean, 99 % quantile) of next() of the empty-loader baseline; 0 where not measured."""
+    waits: list[Ints] = [window.steps.wait for window in windows.arm(Arm.NULL)]
+    if not waits:
+        return 0.0, 0.0
+    joined = np.concatenate(waits)
+    return float(joined.mean()), float(np.quantile(joined, 0.99))
+
+
+def _periods(windows: Windows, arm: Arm) -> list[float]:
+    if arm == Arm.BARE:
+        return list(_bare_periods(windows).values())
+    values = [window.epoch_period_ns for window in windows.arm(arm)]
+    return [v for v in values if math.isfinite(v) and v > 0]
+
+
+def _bare_periods(windows: Windows) -> dict[int, float]:
+    """Period of each block of the bare loop, which has totals and no spans; ns."""
+    return {
+        window.run.block: window.run.totals["elapsed_ns"] / window.run.totals["steps"]
+        for window in windows.arm(Arm.BARE)
+        if window.run.totals.get("steps", 0) > 0 and window.run.totals.get("elapsed_ns", 0) > 0
+    }
+
+
+def _by_block(windows: Windows, arm: Arm) -> dict[int, float]:
+    periods = {w.run.block: w.epoch_period_ns for w in windows.arm(arm)}
+    return {block: period for block, period in periods.items() if 0 < period < math.inf}
+
+
+def paired(windows: Windows, low: Arm, high: Arm) -> list[tuple[float, float]]:
+    """(period of `low`, period of `high`) of every block that has both arms, ns."""
+    first, second = _by_block(windows, low), _by_block(windows, high)
+    return [(first[b], second[b]) for b in sorted(first.keys() & second.keys())]
+
+
+def _stall(windows: Windows, floor: float, recording: RecorderCost) -> Interval:
+    """1 - resident / warm; for very short steps 1 - AU / AU_null, which takes the baseline off."""
+    pairs = [
+        (resident - recording.in_hand + floor, warm - recording.loading)
+        for resident, warm in paired(windows, Arm.RESIDENT, Arm.WARM)
+    ]
+    return saved_share([(a, b) for a, b in pairs if a > 0 and b > 0])
+
+
+def _parts(windows: Windows) -> dict[str, Interval]:
+    """The split of the stall in the order of the arms, the cold loader last where it ran."""
+    present = [arm for arm in SPLIT_ORDER if windows.arm(arm)]
+    if len(present) < 2 or Arm.RESIDENT not in present:
+        return {}
+    # all parts over the last arm's step, so that they add up
+    last = _by_block(windows, present[-1])
+    parts = {}
+    for low, high in itertools.pairwise(present):
+        a, b = _by_block(windows, low), _by_block(windows, high)
+        blocks = sorted(a.keys() & b.keys() & last.keys())
+        parts[PARTS[high]] = mean_interval([(b[k] - a[k]) / last[k] for k in blocks])
+    return parts
+
+
+def _recording(windows: Windows, session: Session) -> RecorderCost:
+    """(warm - bare) / warm where it is seen above its own noise, else what the probe measured."""
+    # the bare loop's window holds what the warm loader's does: no start is spread out here
+    bare = _bare_periods(windows)
+    recorded = {w.run.block: w.period_ns for w in windows.arm(Arm.WARM) if w.period_ns > 0}
+    shares = [(recorded[b] - bare[b]) / recorded[b] for b in sorted(bare.keys() & recorded.keys())]
+    in_hand = float(session.probes.recording_ns or 0.0)
+    if not shares:
+        return RecorderCost(in_hand, in_hand)
+    cost, period = mean_interval(shares), float(np.mean(list(recorded.values())))
+    if cost.low > 0:
+        seen = max(in_hand, cost.value * period)
+        return RecorderCost(in_hand, seen, cost.value, UNSEEN_RECORDING)
+    unseen = min(max(0.0, cost.value), UNSEEN_RECORDING)
+    return RecorderCost(in_hand, in_hand, unseen, unseen)

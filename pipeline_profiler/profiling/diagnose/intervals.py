@@ -1,0 +1,145 @@
+"""How sure are we: intervals that hold 95 % of the time with three repeats as with eight.
+
+Stalls are heavy-tailed, so everything is a mean, never a median. Across repeats: Student's t; of
+few values no bootstrap covers what it says (75 % at three). A share is one less a ratio of two
+periods of the same block, so it is the logarithm of the ratio that is averaged: noise multiplies a
+period, and what slows a whole block cancels. Two sessions that share no block: Welch. Inside one
+run, step times repeat with the number of workers: moving blocks (Kuensch 1989).
+`benchmarks/profiler.py` counts how often they hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+LEVEL = 0.95
+MOST_REPEATS = 200
+MOST_LOG = 50.0  # of a ratio: beyond it an end is unknown, not large
+_NORMAL = NormalDist()
+_T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A value with its 95 % interval; `n` is the number of repeats (or blocks) behind it."""
+
+    value: float
+    low: float
+    high: float
+    n: int = 0
+
+    def widened(self, by: float) -> Interval:
+        """The interval with a known systematic uncertainty added on both sides."""
+        return Interval(self.value, self.low - by, self.high + by, self.n)
+
+    def scaled(self, factor: float) -> Interval:
+        """The interval in another unit."""
+        ends = sorted((self.low * factor, self.high * factor))
+        return Interval(self.value * factor, ends[0], ends[1], self.n)
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """Plain data for the session; an unknown end is None."""
+        ends = {"low": self.low, "high": self.high}
+        known = {k: v if math.isfinite(v) else None for k, v in ends.items()}
+        return {"share": self.value if math.isfinite(self.value) else None, **known, "n": self.n}
+
+    @property
+    def half_width(self) -> float:
+        """Half the length of the interval."""
+        return (self.high - self.low) / 2
+
+
+def t_quantile(df: float) -> float:
+    """97.5 % quantile of Student's t: table to df 10, Cornish-Fisher expansion above."""
+    if df > len(_T_975):
+        z = _NORMAL.inv_cdf(0.5 + LEVEL / 2)
+        return z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+    whole = max(1, min(int(df), len(_T_975) - 1))
+    below, above = _T_975[whole - 1], _T_975[whole]
+    # between two degrees of freedom its logarithm is close to linear in 1 / df
+    part = (1 / whole - 1 / max(df, 1.0)) / (1 / whole - 1 / (whole + 1))
+    return float(below * (above / below) ** part)
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Student's interval of a mean over repeats; of one value it is infinite."""
+    x = np.asarray(values, dtype=np.float64)
+    n = len(x)
+    mean = float(x.mean()) if n else math.nan
+    if n < 2:
+        return Interval(mean, -math.inf, math.inf, n)
+    half = t_quantile(n - 1) * float(x.std(ddof=1)) / math.sqrt(n)
+    return Interval(mean, mean - half, mean + half, n)
+
+
+def saved_share(pairs: Sequence[tuple[float, float]]) -> Interval:
+    """1 - first / second over pairs of positive periods, averaged as logarithms."""
+    logs = mean_interval([math.log(first / second) for first, second in pairs])
+    value, low, high = (_one_less_exp(end) for end in (logs.value, logs.high, logs.low))
+    return Interval(value, low, high if logs.n > 1 else math.inf, logs.n)
+
+
+def _one_less_exp(log: float) -> float:
+    return -math.inf if log > MOST_LOG else 1 - math.exp(log)
+
+
+def difference_interval(a: Sequence[float], b: Sequence[float]) -> Interval:
+    """Mean of `a` less mean of `b`, unpaired: Welch's interval; two values of each at least."""
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    parts = (float(x.var(ddof=1)) / len(x), float(y.var(ddof=1)) / len(y))
+    middle, variance = float(x.mean() - y.mean()), sum(parts)
+    if variance == 0:
+        return Interval(middle, middle, middle, len(x) + len(y))
+    df = variance**2 / (parts[0] ** 2 / (len(x) - 1) + parts[1] ** 2 / (len(y) - 1))
+    half = t_quantile(df) * math.sqrt(variance)
+    return Interval(middle, middle - half, middle + half, len(x) + len(y))
+
+
+def block_interval(
+    values: Floats, block: int, statistic: Callable[[Floats], Floats] | None = None
+) -> Interval:
+    """Moving-block bootstrap inside one run.
+
+    values: (n,) or (n, k), one row a step; statistic maps (resamples, n, ...) to (resamples,) and
+    defaults to the mean. block >= workers x prefetch keeps the period of the workers intact.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    n = len(x)
+    of = statistic or (lambda rows: rows.mean(axis=1))
+    value = float(of(x[None])[0]) if n else math.nan
+    # at least three blocks must fit, or every resample would be the run itself
+    block = max(1, min(block, n // 3))
+    if n < 6:
+        return Interval(value, -math.inf, math.inf, n)
+    rng = np.random.default_rng(0)
+    starts = rng.integers(0, n - block + 1, (500, -(-n // block)))
+    rows = (starts[:, :, None] + np.arange(block)).reshape(500, -1)[:, :n]
+    low, high = np.quantile(of(x[rows]), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    # a skewed resample may leave the value outside: an interval must hold its own estimate
+    return Interval(value, min(float(low), value), max(float(high), value), -(-n // block))
+
+
+def ratio_of_sums(rows: Floats) -> Floats:
+    """Statistic for `block_interval`: sum of column 0 over sum of column 1."""
+    sums: Floats = rows.sum(axis=1)
+    return sums[:, 0] / sums[:, 1]
+
+
+def repeats_to_settle(interval: Interval, gap: float) -> int:
+    """How many more repeats would bring the interval's end past a bound that is `gap` away.
+
+    The half width falls with the square root of n; at least one more is always named.
+    """
+    if not math.isfinite(interval.half_width):
+        return 5
+    if gap <= 0 or interval.half_width <= 0:
+        return max(1, 3 * interval.n)
+    need = interval.n * (interval.half_width / gap) ** 2
+    return int(min(max(1, math.ceil(need - interval.n)), MOST_REPEATS))

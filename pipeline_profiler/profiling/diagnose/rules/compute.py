@@ -1,0 +1,313 @@
+"""Rules for causes outside the steady loader: cold files, the step itself, the copy, the batch."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence
+from pipeline_profiler.profiling.diagnose.finding import Diagnosis
+from pipeline_profiler.profiling.diagnose.intervals import (
+    Floats,
+    Interval,
+    block_interval,
+    ratio_of_sums,
+)
+from pipeline_profiler.profiling.diagnose.rules.rare import main_gc
+from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.record.arm import Arm
+
+NOT_BOUND = 0.05  # of the step: stalls below it are none
+COLD_SHARE = 0.15
+TF_RAMP = 20  # steps
+BETWEEN_SHARE = 0.05
+BLOCKED_STEP = 0.15
+_SYNC = re.compile(
+    r"\.item\(|\.cpu\(|\.tolist\(|\.numpy\(|synchroni[sz]|\.result\(|\.wait\(|block_until|"
+    r"\b_?sync|barrier|read_metric|read_loss",
+    re.IGNORECASE,
+)
+_SIDE_WORK = re.compile(
+    r"(^|_)(log|metrics?|print|save|checkpoint|write|plot|summary|report|tqdm|progress|callback|"
+    r"hook|visuali[sz]e|evaluate|validate)",
+    re.IGNORECASE,
+)
+_SIDE_LINE = re.compile(
+    r"\b(print|fsync|flush|write|add_scalars?|add_image|savefig|dump|log|log_metrics|debug|info)\("
+    r"|\b(torch|np|numpy)\.save\w*\(|\b(to_csv|to_parquet|imsave|imwrite|copyfile|copy2)\(|\bwandb\."
+)
+_PREPARING = re.compile(
+    r"(^|_)(augment|decod|tokeni[sz]|collat|resiz|crop|flip|rotat|jitter|mixup|cutmix|preprocess)",
+    re.IGNORECASE,
+)
+_PREPARING_LINE = re.compile(
+    r"\b(augment\w*|transforms?|tokenizer|tokenize|collate_fn|preprocess\w*|decode\w*)\("
+    r"|\bcv2\.|\bImage(Ops|Enhance|Filter|Draw)?\.|\bnp\.(flip\w*|rot90|pad)\("
+)
+SIDE_WORK = {
+    "side": ("side work", "do it every N steps, or in a thread; log tensors without reading them"),
+    "preparing": (
+        "preparing data",
+        "move it into the dataset, where the workers do it, or onto the device in batches",
+    ),
+}
+_TRAINING = ("forward", "backward", "optim", "compute", "train", "model", "loss", "update")
+
+
+def cold_first_pass(e: Evidence) -> Diagnosis | None:
+    """The first pass waited longer than the warm ones: files (or caches) were cold."""
+    first = e.windows.arm(Arm.PILOT)
+    if not first or not e.cases:
+        return None
+    wait, period = _first_pass(first[0])
+    if len(wait) < 6:
+        return None
+    # start-up is taken off: it is the same for cold and warm files
+    windows = [case.window for case in e.cases]
+    warm = float(np.mean([w.input_wait_ns - (w.period_ns - w.steady_ns) for w in windows]))
+    rows = np.stack([wait - warm, period], axis=1)
+    share = block_interval(rows, 5, ratio_of_sums)
+    # one pass against others: two runs differ by this much without any cold file
+    share = share.widened(e.run_to_run_error * (1 - share.value))
+    # both bounds: of the step, and against the warm wait, or slow loaders would count as cold
+    if share.low < COLD_SHARE or float(wait.mean()) < 1.5 * warm:
+        return None
+    return Diagnosis(
+        "PIPE016",
+        f"the first pass waited {wait.mean() / 1e6:.1f} ms a step, later ones {warm / 1e6:.1f} ms: "
+        "files or caches were cold",
+        share,
+        {"first_ms": float(wait.mean()) / 1e6, "warm_ms": warm / 1e6},
+        "confirm with --cold; then read ahead, pack small files, or copy the data to local disk",
+        about="step",
+    )
+
+
+def _first_pass(pilot: Window) -> tuple[Floats, Floats]:
+    """Waits and periods (ns) of the first epoch of the pilot, its start-up left out."""
+    # tf.data's AUTOTUNE starts slowly as well, and again in each iterator
+    config = pilot.run.config
+    ramp = TF_RAMP if config.get("kind") == "tf" else 2
+    # the first two batches of each worker hold imports and first touches
+    skip = max(ramp, 2 * int(config.get("workers") or 0))
+    window = Window(pilot.run, skip).steps
+    later = np.flatnonzero(window.first)
+    end = int(later[0]) if len(later) else len(window.batch)
+    return window.wait[:end].astype(float), window.period[:end].astype(float)
+
+
+def cold_files(e: Evidence) -> Diagnosis | None:
+    """The cold loader: what reading from the device costs over reading from memory."""
+    fetch = e.parts.get("fetch")
+    if fetch is None or fetch.low < 0.05:
+        return None
+    runs = [window.batches for window in e.windows.arm(Arm.COLD)]
+    bytes_read = sum(int(np.maximum(batches.read_bytes, 0).sum()) for batches in runs)
+    return Diagnosis(
+        "PIPE016",
+        f"with cold files the step takes {fetch.value:.1%} longer: {bytes_read / 1e6:.0f} MB came "
+        "from the device",
+        fetch,
+        {"device_bytes": bytes_read},
+        "keep the data set in memory (it fits?), pack small files, or read ahead",
+        about="step",
+    )
+
+
+def work_between_steps(e: Evidence) -> Diagnosis | None:
+    """Main-thread work outside the marked step, or marked side work inside it."""
+    share = e.share(lambda case: float(np.maximum(case.steps.loop - case.steps.step, 0).mean()))
+    if share.value >= BETWEEN_SHARE:
+        return _between(share, "outside `with rec.step()`", {})
+    named = _named_side_work(e)
+    if named is not None:
+        return named
+    kinds = {of: _step_place(e, of) for of in ("side", "preparing")}
+    of = max(kinds, key=lambda kind: kinds[kind][1])
+    place, part = kinds[of]
+    if part < BETWEEN_SHARE:
+        return None
+    loop = e.share(_loop).scaled(part)
+    share = loop.widened(e.labels.step_error(part) * loop.value / part)
+    return _between(share, place, {"at": place}, of)
+
+
+def _between(share: Interval, where: str, seen: dict[str, str], of: str = "side") -> Diagnosis:
+    what, fix = SIDE_WORK[of]
+    return Diagnosis(
+        "PIPE014",
+        f"the training process spends {share.value:.1%} of the step on {what}: {where}",
+        share,
+        seen | {"where": where},
+        fix,
+        about="step",
+    )
+
+
+def _named_side_work(e: Evidence) -> Diagnosis | None:
+    """`with stage("log")` inside the step: any name that is not training itself."""
+    stages = {s for case in e.cases for s in case.window.run.spans.stages if s.startswith("step:")}
+    sums = {
+        name: e.share(lambda case, name=name: case.window.main_stage_ns(name))  # type: ignore[misc]
+        for name in stages
+        if not any(word in name.lower() for word in _TRAINING)
+    }
+    name = max(sums, key=lambda n: sums[n].value, default="")
+    if not name or sums[name].value < BETWEEN_SHARE:
+        return None
+    return _between(sums[name], f'stage "{name.removeprefix("step:")}"', {"stage": name})
+
+
+def _step_place(e: Evidence, of: str) -> tuple[str, float]:
+    """The step's most sampled place of a kind (see `_kind`), and that kind's share of it."""
+    hits = {place: share for place, share in e.labels.step_places().items() if _kind(place) == of}
+    return max(hits, key=lambda place: hits[place], default=""), sum(hits.values())
+
+
+def _kind(place: str) -> str:
+    """What a place does by its line and names, innermost first: sync, side, preparing or ''."""
+    innermost, *callers = place.split(" < ")
+    head, _, line = innermost.partition(": ")
+    if _SYNC.search(line):
+        return "sync"
+    if _SIDE_LINE.search(line):
+        return "side"
+    names = [head.rpartition(" ")[2], *callers]
+    functions = [_function(name) for name in names]
+    # what a model does to its input is training, whatever its functions are called
+    in_model = "forward" in functions
+    if _PREPARING_LINE.search(line) and not in_model:
+        return "preparing"
+    # innermost first: what a function is doing counts, not who called it
+    for depth, function in enumerate(functions):
+        if _SYNC.search(function):
+            return "sync"
+        if _SIDE_WORK.search(function):
+            return "side"
+        # the outermost is the step itself, which does more than its name tells
+        if _PREPARING.search(function) and depth < len(names) - 1 and not in_model:
+            return "preparing"
+        if any(word in function.lower() for word in _TRAINING):
+            return ""
+    return ""
+
+
+def _function(qualified: str) -> str:
+    """The last name; of a callable object that of its class."""
+    rest, _, last = qualified.rpartition(".")
+    return rest.rpartition(".")[2] if last == "__call__" and rest else last
+
+
+def collector_in_step(e: Evidence) -> Diagnosis | None:
+    """Garbage collection between next() calls."""
+    share = e.share(lambda case: main_gc(case, "loop"))
+    if share.value < BETWEEN_SHARE:
+        return None
+    return Diagnosis(
+        "PIPE013",
+        f"garbage collection outside next() takes {share.value:.1%} of the step",
+        share,
+        {"where": "the trainer's step"},
+        "gc.freeze() after set-up, or gc.disable() in the loop and collect between epochs",
+        about="step",
+    )
+
+
+def blocked_step(e: Evidence) -> Diagnosis | None:
+    """The step blocks the main thread (a metric read, a barrier): prefetch cannot run ahead."""
+    # an emulated step sleeps: all of it would look like waiting for a device
+    if e.session.plan.emulate_ms is not None:
+        return None
+    place, part = _step_place(e, "sync")
+    lines = e.session.probes.synchronising_lines
+    if lines and not place:
+        place = ", ".join(f"{row['at']} ({row['per_step']:.0f} a step)" for row in lines[:3])
+    # the device works while the host waits: overlapped, the longer of the two would remain
+    blocked = e.share(lambda case: min(part * _loop(case), case.period - part * _loop(case)))
+    if blocked.value < BLOCKED_STEP:
+        return None
+    return Diagnosis(
+        "PIPE015",
+        f"the step blocks the training process at {place.partition(' < ')[0]}",
+        blocked,
+        {"at": place, "share_of_step": part},
+        "read metrics every N steps, or accumulate them on the device",
+        about="step",
+    )
+
+
+def _loop(case: Case) -> float:
+    return float(case.loop.mean())
+
+
+def blocked_step_serial(e: Evidence) -> Diagnosis | None:
+    """With the loader in the trainer, a blocking step is what keeps loading from overlapping."""
+    return blocked_step(e) if e.workers == 0 and e.config.get("kind") != "tf" else None
+
+
+def copy_to_device(e: Evidence) -> Diagnosis | None:
+    """Host batches against resident ones."""
+    copy = e.parts.get("copy")
+    if copy is None or copy.low < 0.05:
+        return None
+    pinned = e.config.get("pin_memory")
+    return Diagnosis(
+        "PIPE021",
+        f"copying batches to the device takes {copy.value:.1%} of the step",
+        copy,
+        {"pin_memory": str(pinned)},
+        "pin_memory=True with .to(device, non_blocking=True), or send uint8 and convert there",
+    )
+
+
+def unused_fields(e: Evidence) -> Diagnosis | None:
+    """Fields of the batch that no step touched, by the pilot's probe."""
+    fields = e.session.probes.unused_fields or {}
+    if not fields:
+        return None
+    unused, total = sum(fields.values()), int(e.session.probes.batch_bytes or 1)
+    # in proportion to bytes: of the hand-over the bytes are what grows with them
+    value = float(np.mean([c.overhead / c.period for c in e.cases])) * unused / max(total, 1)
+    names = ", ".join(f"{name} ({size / 1e6:.2f} MB)" for name, size in fields.items())
+    return Diagnosis(
+        "PIPE022",
+        f"the step never touches {names}: {unused / max(total, 1):.0%} of each batch's bytes",
+        Interval(value, 0.0, 2 * value, 1),  # by bytes: their loading is not known apart
+        {"bytes": unused, "batch_bytes": total, "fields": names},
+        "drop them in the dataset, before collate; their loading and copying goes too",
+        about="step",
+    )
+
+
+def compute_bound(e: Evidence) -> Diagnosis | None:
+    """What is left: the step itself."""
+    share = e.share(_loop)
+    # not where waiting is certain, nor where the step is the smaller half
+    if e.stall.low >= NOT_BOUND or share.value < 0.5:
+        return None
+    said, fix = _keeps_up(e)
+    places = e.labels.step_places()
+    place = max(places, key=lambda name: places[name], default="").partition(" < ")[0]
+    where = f", {max(places.values()):.0%} of it at {place}" if place else ""
+    return Diagnosis(
+        "PIPE000",
+        f"the step itself is {share.value:.1%} of the time{where}; {said}",
+        share,
+        {"step_ms": float(np.mean([_loop(case) for case in e.cases])) / 1e6},
+        fix,
+        about="step",
+    )
+
+
+def _keeps_up(e: Evidence) -> tuple[str, str]:
+    """What may be said of the loader beside the interval of its stall, and what to do."""
+    nothing = "a faster loader buys nothing here: profile the step"
+    if e.stall.high < NOT_BOUND:
+        return "the loader keeps up", nothing
+    if e.above_null is not None and e.above_null.high < NOT_BOUND:
+        return "beyond the hand-over that an empty loader costs too, the loader keeps up", nothing
+    return (
+        f"whether the loader keeps up is open: up to {min(e.stall.high, 1.0):.1%} may be waiting",
+        "measure again with more --repeats, on a quiet machine, before the step is profiled",
+    )

@@ -1,0 +1,337 @@
+"""Rules for the loader's settings: hand-over, prefetch, cores, order, workers, tf.data's graph.
+
+One small function each. Where a setting is the cause, the trial arm has changed it in the same
+session, and its measured gain replaces the predicted one. Thresholds without a source were set so
+that the rule is silent on the healthy pipelines of the planted-bottleneck benchmark.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline_profiler.profiling.diagnose import predict
+from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence, measured_or_predicted
+from pipeline_profiler.profiling.diagnose.finding import Diagnosis
+from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
+from pipeline_profiler.profiling.diagnose.stalls import head_of_line_share
+from pipeline_profiler.profiling.record.arm import Arm
+
+CROWDED = 0.40  # share of worker time runnable without a core
+FOREIGN = 0.55  # the same, from which other programs are named though the loader alone would fit
+PICKLED_PART = 0.25  # of the hand-over, from which the batch's weight is its cause
+PIPE_BYTES_PER_MS = 2.5e5  # measured: 25 MB through a worker's pipe take 100 ms
+OTHER_PROGRAMS = "other programs'"
+TRY_PREFETCH = 8
+LIGHTER_BATCH = "return tensors (shared memory), not Python objects or views of large arrays"
+
+
+def heavy_transfer(e: Evidence) -> Diagnosis | None:
+    """Pickling in the worker, the pipe, and unpickling in the trainer."""
+    if not e.workers or not any(case.traced for case in e.cases):
+        return None
+    share = e.saving(lambda case: _without_transfer(e, case))
+    # beyond what an empty loader's hand-over costs here
+    late = [max(0.0, c.overhead - _floor(e, c)) + float(c.lag.mean()) for c in e.cases]
+    ms = float(np.mean(late)) / 1e6
+    # below a fifth of what one worker delivers, a hand-over hides behind the next fetch
+    if ms < 0.2 * float(np.mean([case.fetch.mean() for case in e.cases])) / 1e6 / e.workers:
+        return None
+    if _weight_ms(e) < PICKLED_PART * ms and not e.config.get("pin_memory"):
+        # where the workers' own demand crowds the cores, a late trainer is a consequence
+        if crowded_by_itself(e):
+            return None
+        # a long hand-over with little pickling in it: nobody took the batch when it was there
+        return Diagnosis(
+            "PIPE029",
+            f"a finished batch reaches the step {ms:.1f} ms late, and little of that is pickling: "
+            "the training process did not get a core, or another of its threads held the "
+            "interpreter lock",
+            share,
+            {"ms_per_batch": ms},
+            "end other programs and threads in the training process, then run again",
+        )
+    return Diagnosis(
+        "PIPE005",
+        f"handing a batch over costs {ms:.1f} ms: pickling, the pipe, unpickling",
+        share,
+        {"ms_per_batch": ms},
+        LIGHTER_BATCH,
+    )
+
+
+def _weight_ms(e: Evidence) -> float:
+    """Milliseconds a batch that its own weight costs: pickling on both sides, bytes in the pipe.
+
+    CPU time of the pickling: its wall time also holds the wait for a core.
+    """
+    rows = []
+    for case in e.cases:
+        if case.traced:
+            on_cpu = float(np.maximum(case.steps.wait_cpu, 0).mean())
+            # unpickling cannot take more CPU than all of next() did
+            receipt = min(float(case.batches.receive.mean()), on_cpu)
+            rows.append(case.window.stage_cpu_ns("serialise") + receipt)
+    piped = (e.session.probes.piped_bytes or 0.0) / PIPE_BYTES_PER_MS
+    return float(np.mean(rows)) / 1e6 + piped if rows else 0.0
+
+
+def _floor(e: Evidence, case: Case) -> float:
+    """What of next() is not the batch's weight: the sampler, and the hand-over of nothing."""
+    return case.window.main_stage_ns("sampler") + e.null_ns
+
+
+def _without_transfer(e: Evidence, case: Case) -> float:
+    late, at_hand = (min(_floor(e, case), cost) for cost in (case.overhead, case.ready))
+    # many small objects slow the step too: collections, and caches they have emptied
+    loop = np.minimum(case.loop, _step_alone(e))
+    return case.play(serialise=np.zeros(1), overhead=late, ready=at_hand, loop=loop)
+
+
+def _step_alone(e: Evidence) -> float:
+    """The step's nanoseconds with resident batches; infinite where it was not measured."""
+    alone = e.periods.get(Arm.RESIDENT)
+    return float(np.mean(alone)) if alone else math.inf
+
+
+def shallow_prefetch(e: Evidence) -> Diagnosis | None:
+    """Too few batches in flight to ride out uneven batch costs."""
+    if not e.workers or e.config.get("kind") != "torch" or _prefetch(e) > 1:
+        return None
+    share = measured_or_predicted(
+        e, "prefetch", lambda: e.saving(lambda case: case.play(prefetch=TRY_PREFETCH))
+    )
+    return Diagnosis(
+        "PIPE007",
+        f"prefetch_factor={_prefetch(e)} leaves no batch in reserve: uneven batches stall the step",
+        share,
+        {"prefetch_factor": _prefetch(e), "tried": TRY_PREFETCH},
+        "prefetch_factor=4: `pipeline-profiler tune`",
+        change={"prefetch": TRY_PREFETCH},
+    )
+
+
+def _prefetch(e: Evidence) -> int:
+    return int(e.config.get("prefetch") or 1)
+
+
+def oversubscribed(e: Evidence) -> Diagnosis | None:
+    """More runnable threads than cores, measured as run-queue delay or as the contention arm."""
+    shares = e.loading_shares()
+    queued, threads = shares.queued, shares.threads
+    own = _short_of_cores(e) or threads > 1.5
+    crowded = queued >= (CROWDED if own else FOREIGN)
+    contention = e.parts.get("contention")
+    # contention names the cores where it is sure, and at least half of what there is to explain
+    least = 0.5 * max(e.stall.value, 0.01)
+    if contention and (contention.low <= 0 or contention.value < least):
+        contention = None
+    if not (crowded or contention):
+        return None
+    own = own or contention is not None
+    crowd, fix = _crowd(e, threads, own)
+    slows = f", and slows the step by {contention.value:.1%}" if contention else ""
+    return Diagnosis(
+        "PIPE012",
+        f"{crowd} share {e.cores} cores: loading waits {queued:.0%} of its time for a core{slows}",
+        contention or _queueing(e),
+        {
+            "queued_share": queued,
+            "threads_per_worker": threads,
+            "cores": e.cores,
+            "whose": "the pipeline's" if own else OTHER_PROGRAMS,
+        },
+        fix,
+    )
+
+
+def _crowd(e: Evidence, threads: float, own: bool) -> tuple[str, str]:
+    """Who shares the cores, and what to do about it."""
+    calls = "(torch.set_num_threads(1), cv2.setNumThreads(0))"
+    if not own:
+        return "this and other programs", "end the other programs, or measure on a quieter machine"
+    if not e.workers:
+        return f"the loader's {threads:.1f} threads and the step", f"one thread {calls}"
+    fewer = f"num_workers={max(1, e.cores - 1)} and " if e.workers >= e.cores else ""
+    many = f" of {threads:.1f} busy threads each" if threads > 1.5 else ""
+    return f"{e.workers} workers{many} and the step", f"{fewer}one thread in each {calls}"
+
+
+def _short_of_cores(e: Evidence) -> bool:
+    """Whether more threads want a core at a time, on average, than there are: workers, trainer."""
+    rows = []
+    for case in e.cases:
+        step = np.maximum(case.window.whole.spans("loop")["cpu"], 0)
+        wanting = float(step.mean()) if len(step) else 0.0
+        if case.traced:  # who runs and who would like to: demand is both
+            wanting += float((case.batches.cpu + np.maximum(case.batches.queued, 0)).mean())
+        rows.append(wanting / case.period)
+    # a tenth above the cores, as counters of CPU and queue do not end at the same moment
+    return float(np.mean(rows)) > 1.1 * e.cores
+
+
+def _queueing(e: Evidence) -> Interval:
+    """What the wait for a core is worth: loading, hand-over and step with the cores to themselves.
+
+    Workers and trainer still share them by the throughput model: it is the threads beyond them
+    that go.
+    """
+
+    def idle(case: Case) -> float:
+        if not case.workers:
+            loop = np.minimum(case.loop, _step_alone(e))
+            return case.play(fetch=_without_queueing(case), loop=loop)
+        return shared_period(e.cores, case, uncrowded(e, case))
+
+    return e.saving(idle)
+
+
+def uncrowded(e: Evidence, case: Case) -> predict.Costs:
+    """What a batch of a loader with workers costs when nobody waits for a core."""
+    costs = case.costs
+    # no loader hands over faster than the empty one did
+    receipt = max(e.null_ns, float(np.maximum(case.steps.wait_cpu, 0).mean()))
+    pickling = case.window.stage_cpu_ns("serialise") + e.null_ns
+    return replace(
+        costs,
+        blocked=np.maximum(_without_queueing(case) - costs.cpu, 0.0),
+        serialise=np.minimum(case.lag, pickling),
+        loop=np.minimum(case.loop, _step_alone(e)),
+        overhead=min(case.overhead, receipt),
+        ready=min(case.ready, receipt),
+    )
+
+
+def shared_period(cores: int, case: Case, costs: predict.Costs, **changes: int) -> float:
+    """The period with these costs and settings, workers and trainer sharing the cores; ns."""
+    setting = {"workers": case.workers, "prefetch": case.prefetch, "in_order": case.in_order}
+    return predict.shared(costs, setting | changes, cores).period + case.startup
+
+
+def crowded_by_itself(e: Evidence) -> bool:
+    """Whether the workers' own demand is more than the cores, and they wait for one."""
+    queued = e.loading_shares().queued
+    return bool(e.workers) and queued >= CROWDED and _short_of_cores(e)
+
+
+def _without_queueing(case: Case) -> Floats:
+    if not case.traced or len(case.batches.queued) != len(case.fetch):
+        return case.fetch
+    return np.maximum(case.fetch - np.maximum(case.batches.queued, 0), 0.0)
+
+
+def head_of_line(e: Evidence) -> Diagnosis | None:
+    """A later batch is ready, in-order delivery waits for an earlier one."""
+    if e.workers < 2 or not all(case.in_order for case in e.cases):
+        return None
+    blocked = float(np.mean([head_of_line_share(case.window) for case in e.cases]))
+    # below a quarter, order is the effect of slow batches and not what to change
+    if blocked < 0.25:
+        return None
+    share = measured_or_predicted(
+        e, "in_order", lambda: e.saving(lambda case: case.play(in_order=False))
+    )
+    return Diagnosis(
+        "PIPE010",
+        f"for {blocked:.0%} of the stalled time another batch was ready: in-order delivery blocks",
+        share,
+        {"stalled_with_another_ready": blocked},
+        "in_order=False (check that order does not matter), or more prefetch: "
+        "`pipeline-profiler tune`",
+        change={"in_order": False},
+    )
+
+
+def too_few_workers_at_par(e: Evidence) -> Diagnosis | None:
+    """Fewer workers than cores, and as many as cores would be enough."""
+    if not e.workers or e.workers >= e.cores:
+        return None
+    diagnosis = _more_workers(e, e.cores)
+    # otherwise the work itself is too much, and its stage is the better advice
+    return diagnosis if diagnosis and diagnosis.share.value >= 0.85 * e.stall.value else None
+
+
+def too_few_workers(e: Evidence) -> Diagnosis | None:
+    """More workers would end the stall (blocked time does not need a core)."""
+    if e.config.get("kind") != "torch":
+        return None
+    cpu = np.mean([case.window.needs_core(0.0) for case in e.cases])
+    # blocked time needs no core: four workers on each still help a slow disk or network
+    most = e.cores if cpu >= predict.CPU_BOUND_SHARE else 4 * e.cores
+    return _more_workers(e, max(most, 2)) if e.workers < most else None
+
+
+def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
+    count = int((e.session.probes.change or {}).get("workers") or _enough_workers(e, most))
+    share = measured_or_predicted(
+        e, "workers", lambda: e.saving(lambda case: _with_workers(case, count, e.cores))
+    )
+    where = "in the training process" if e.workers == 0 else f"in {e.workers} worker(s)"
+    return Diagnosis(
+        "PIPE006",
+        f"the loader runs {where}; {count} would deliver in time ({e.cores} usable cores)",
+        share,
+        {"num_workers": e.workers, "tried": count, "cores": e.cores},
+        f"num_workers={count}: `pipeline-profiler tune` applies and re-measures it",
+        change={"workers": count},
+    )
+
+
+def _with_workers(case: Case, count: int, cores: int) -> float:
+    costs = _handed_over(case)
+    return shared_period(cores, case, costs, workers=count, prefetch=max(2, case.prefetch))
+
+
+def _handed_over(case: Case) -> predict.Costs:
+    """The costs with a hand-over where a loop without workers was recorded, which has none."""
+    totals, costs = case.window.run.totals, case.costs
+    receipt = float(totals.get("hand_over_ns", 0))
+    if case.workers or not receipt:
+        return costs
+    # pickling runs in the worker beside its next fetch, under the same interpreter lock
+    pickling = float(totals.get("pickling_ns", 0))
+    return replace(costs, cpu=costs.cpu + pickling, overhead=receipt, ready=receipt)
+
+
+def _enough_workers(e: Evidence, most: int) -> int:
+    """The smallest count whose predicted period is within 3 % of what the most would give."""
+    case = e.cases[0]
+    periods = {n: _with_workers(case, n, e.cores) for n in range(1, most + 1)}
+    best = min(periods.values())
+    return min(n for n, period in periods.items() if period <= 1.03 * best)
+
+
+# ---- tf.data ----
+
+MOST_OF_IT = 0.7  # of the best gain; a cache is always best and rarely what is missing
+CODES = {
+    "prefetch": "PIPE019",
+    "parallel map": "PIPE018",
+    "parallel interleave": "PIPE026",
+    "smaller shuffle buffer": "PIPE020",
+    "cache": "PIPE027",
+    "drop unused fields": "PIPE022",
+    "tf.data service": "PIPE006",
+}
+
+
+def intervention(e: Evidence) -> Diagnosis | None:
+    """The simplest tried intervention that gets most of what the best one gets."""
+    trials = e.session.probes.interventions or []
+    gains = [(row, 1 - row["period_ms"] / row["baseline_ms"]) for row in trials]
+    useful = [(row, gain) for row, gain in gains if gain > 0.05]
+    if not useful:
+        return None
+    best = max(gain for _, gain in useful)
+    row, gain = next((r, g) for r, g in useful if g >= MOST_OF_IT * best)
+    spread = float(row.get("spread", 0.05))
+    return Diagnosis(
+        CODES.get(row["name"], "PIPE028"),
+        f"{row['name']}: {row['why']} (tried: {row['baseline_ms']:.1f} ms a step becomes "
+        f"{row['period_ms']:.1f} ms)",
+        Interval(gain, gain - spread, gain + spread, int(row.get("repeats", 1))),
+        {"baseline_ms": row["baseline_ms"], "period_ms": row["period_ms"], "op": row.get("op", "")},
+        row["how"],
+    )

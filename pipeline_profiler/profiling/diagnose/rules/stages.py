@@ -1,0 +1,178 @@
+"""Rules for the stages of loading: which one is most of the work, where its line is, what helps.
+
+The last to be asked: a stage is everybody's work, so anything more specific that ends the stall by
+itself comes first. Shares come from a replay of the run's batches without the stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence
+from pipeline_profiler.profiling.diagnose.finding import Diagnosis
+from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
+from pipeline_profiler.profiling.diagnose.rules.loader import (
+    LIGHTER_BATCH,
+    crowded_by_itself,
+    shared_period,
+    uncrowded,
+)
+
+DOMINANT = 0.50  # share of the loading time from which one stage is "the" stage
+REPEATED_SHARE = 0.3  # of the loading time
+STAGE_CODES = {
+    "read": "PIPE001",
+    "decode": "PIPE002",
+    "transform": "PIPE003",
+    "collate": "PIPE004",
+    "serialise": "PIPE005",
+}
+STAGE_WORDS = {"serialise": "pickling"}
+STAGE_NEXT = {
+    "read": "pack the samples into shards or a local copy, or read ahead with more workers: "
+    "`pipeline-profiler sweep`",
+    "decode": "store smaller or faster-decoding files (`audit report` lists the large ones), or "
+    "decode at a reduced size (the decoder's draft or scale)",
+    "transform": "move the deterministic part offline, or onto the device in batches",
+    "collate": "preallocate and stack once; pad to a multiple, not per batch",
+    "serialise": LIGHTER_BATCH,
+}
+PARTS_NEXT = "name its parts with `with stage(...)`"
+
+
+def dominant_stage(e: Evidence) -> Diagnosis | None:
+    """One named stage that is most of the worker's time."""
+    name, share = _top_stage(e)
+    return _stage(e, name, share) if name != "sample code" and share >= DOMINANT else None
+
+
+def largest_stage(e: Evidence) -> Diagnosis | None:
+    """The stage that costs most, when nothing more specific explains the stall."""
+    name, share_of_fetch = _top_stage(e)
+    return _stage(e, name, share_of_fetch) if name else None
+
+
+def stage_shares(e: Evidence) -> dict[str, float]:
+    """Share of the loading time a stage, over all runs of the warm loader, largest first."""
+    total: dict[str, float] = {}
+    for case in e.cases:
+        for name, wall in case.stages.items():
+            total[name] = total.get(name, 0.0) + float(wall.sum())
+    whole = sum(total.values()) or 1.0
+    return {k: v / whole for k, v in sorted(total.items(), key=lambda row: -row[1])}
+
+
+def _top_stage(e: Evidence) -> tuple[str, float]:
+    shares = stage_shares(e)
+    return next(iter(shares.items()), ("", 0.0))
+
+
+def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
+    crowded = crowded_by_itself(e)
+    share = e.saving(lambda case: _played_without(e, case, name, crowded))
+    # a stage that samples named is as uncertain as its share of them
+    share = share.widened(share.value * e.labels.error(name))
+    ms = float(np.mean([case.stages[name].mean() for case in e.cases if name in case.stages])) / 1e6
+    blocked, how = _mostly(e)
+    place = top_place(e, name)
+    if name == "read" and (remote := _remote(e, share, ms)) is not None:
+        return remote
+    code = STAGE_CODES.get(name, "PIPE025" if e.config.get("kind") != "tf" else "PIPE028")
+    return Diagnosis(
+        code,
+        f"{STAGE_WORDS.get(name, name)} takes {ms:.1f} ms a batch, {share_of_fetch:.0%} of the "
+        f"loading time, mostly {how}" + (f" ({place})" if place else ""),
+        share,
+        {"ms_per_batch": ms, "share_of_loading": share_of_fetch, "blocked": blocked, "at": place},
+        STAGE_NEXT.get(name, PARTS_NEXT + (", or look at the line shown" if place else "")),
+    )
+
+
+def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
+    """The data is not where the training is: first byte against the bytes that follow."""
+    latency, data, calls = e.remote_reads()
+    # less than half remote: the disk or the decoder behind it is the better name
+    if latency + data < 0.5 * ms:
+        return None
+    batch_bytes = float(np.mean([np.maximum(c.batches.read_chars, 0).mean() for c in e.cases]))
+    # bytes that the hooks saw over the time after the first byte
+    pace = batch_bytes / 1e6 / max(data / 1e3, 1e-9)
+    late = latency > data
+    fix = (
+        "ask for more at once: larger shards, more workers, or prefetch whole files"
+        if late
+        else "move fewer bytes: smaller encodings, or copy the data next to the training once"
+    )
+    mounted = ", ".join(e.session.environment.get("network_file_systems") or ())
+    where = f" (mounted here: {mounted})" if mounted else ""
+    return Diagnosis(
+        "PIPE024",
+        f"the source is remote{where}: of {ms:.1f} ms reading a batch, {latency:.1f} ms wait "
+        f"for the first byte and {data:.1f} ms for the rest ({pace:.1f} MB/s); "
+        f"{'latency' if late else 'bandwidth'} is the larger part",
+        share,
+        {"latency_ms": latency, "data_ms": data, "megabytes_per_s": pace, "requests": calls},
+        fix,
+    )
+
+
+def repeated_preprocessing(e: Evidence) -> Diagnosis | None:
+    """Decoding and transforming gives the same bytes every epoch: once would do."""
+    repeatable = e.session.probes.repeatable or {}
+    shares = stage_shares(e)
+    # what depends on the sample alone; collate and serialise would remain
+    work = shares.get("decode", 0.0) + shares.get("transform", 0.0)
+    if not repeatable.get("same") or work < REPEATED_SHARE:
+        return None
+    prepared = ("decode", "transform")
+    share = e.saving(lambda case: case.play(fetch=_without_parts(case, prepared)))
+    disk = repeatable["bytes"] * repeatable["samples"] / 1e9
+    return Diagnosis(
+        "PIPE023",
+        f"decode and transform ({work:.0%} of the loading time) give the same bytes every epoch: "
+        f"done once they would take {disk:.2f} GB on disk ({repeatable['samples']} samples of "
+        f"{repeatable['bytes'] / 1e6:.2f} MB)",
+        share,
+        {"gigabytes": disk, "share_of_loading": work},
+        "store the prepared samples once (np.save, a tar of arrays) and read those",
+    )
+
+
+def _without_parts(case: Case, names: tuple[str, ...]) -> Floats:
+    fetch = case.fetch
+    for name in names:
+        wall = case.stages.get(name)
+        if wall is not None and len(wall) == len(fetch):
+            fetch = np.maximum(fetch - wall, 0.0)
+    return fetch
+
+
+def _played_without(e: Evidence, case: Case, name: str, crowded: bool) -> float:
+    """The period without a stage; where loading crowds the cores, the crowd goes with its part."""
+    fetch = _without_parts(case, (name,))
+    if not crowded:
+        return case.play(fetch=fetch)
+    # the crowd shrinks with the work: CPU and blocked time both lose the stage's part
+    left = float(fetch.sum() / case.fetch.sum())
+    costs = uncrowded(e, case)
+    less = replace(costs, cpu=costs.cpu * left, blocked=costs.blocked * left)
+    return shared_period(e.cores, case, less)
+
+
+def _mostly(e: Evidence) -> tuple[float, str]:
+    """(blocked share, where most of the loading time goes in words)."""
+    shares = e.loading_shares()
+    words = {"cpu": "on CPU", "queued": "waiting for a core", "blocked": "blocked (I/O or waiting)"}
+    most = max(words, key=lambda key: float(getattr(shares, key)))
+    return shares.blocked, words[most] if shares.known else "of unknown kind"
+
+
+def top_place(e: Evidence, stage: str) -> str:
+    """The line of user code seen most often in this stage, by the stack samples."""
+    label = "" if stage == "sample code" else stage
+    rows = {**e.labels.places.get("wait", {}), **e.labels.places.get("worker", {})}
+    hits = {k.partition("|")[2]: v for k, v in rows.items() if k.partition("|")[0] == label}
+    hits.pop("", None)
+    return max(hits, key=lambda place: hits[place], default="")

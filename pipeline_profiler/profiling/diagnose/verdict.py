@@ -1,0 +1,331 @@
+"""Evidence -> verdict and causes, the first of them the one to fix.
+
+The verdict is read off the interval of the stall, never off its point (bands 5 % and 20 % are
+those of the TensorFlow profiler, the best-known numbers). Each rule is a small function that
+returns a cause with the share of the step it is worth, found by taking it out of a replay or by
+an arm of its own. Causes overlap: fewer stragglers, more workers or a faster decode may each end
+the same stall. Named first is the most specific one that is enough by itself to end most of it;
+a rare or isolated cost before a setting, a setting before a stage of everybody's work.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pipeline_profiler.profiling.diagnose.evidence import Evidence, gather, mean_or_nan
+from pipeline_profiler.profiling.diagnose.finding import Diagnosis
+from pipeline_profiler.profiling.diagnose.intervals import Interval, repeats_to_settle
+from pipeline_profiler.profiling.diagnose.rules import compute, loader, rare, stages
+from pipeline_profiler.profiling.record.arm import REPORTED
+from pipeline_profiler.profiling.record.session import ProfileError, Session
+
+# ---- Rules that fail ----
+
+Rule = Callable[[Evidence], Diagnosis | None]
+_PACKAGE = Path(__file__).parents[2]  # as frames say it: links stay
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRule:
+    """A rule that raised: its name, the error, and where."""
+
+    rule: str
+    error: str  # the type
+    text: str
+    at: str  # file:line, the file as a path below the package
+    trace: str  # the traceback, for --trace; not saved, as it holds the machine's paths
+
+    def as_dict(self) -> dict[str, str]:
+        """One entry of `failed_rules` in a session file."""
+        return {"rule": self.rule, "error": self.error, "text": self.text, "at": self.at}
+
+
+def run_rules(
+    rules: Sequence[Rule], evidence: Evidence, failed: list[FailedRule]
+) -> list[tuple[int, Diagnosis]]:
+    """Causes by the position of their rule; one that raises joins `failed`, the next one is asked.
+
+    A diagnosis with a failed rule may miss a cause: it is saved with the session, stands in the
+    first lines of each report and turns the exit code into 3.
+    """
+    causes = []
+    for position, rule in enumerate(rules):
+        try:
+            if (cause := rule(evidence)) is not None:
+                causes.append((position, cause))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other rules still count
+            failed.append(_failed(rule, error))
+    return causes
+
+
+def _failed(rule: Rule, error: Exception) -> FailedRule:
+    frames = traceback.extract_tb(error.__traceback__)
+    # the innermost frame of this package: below it lies numpy, above it this file
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(_PACKAGE)]
+    frame = own[-1] if len(own) > 1 else frames[-1]
+    path = Path(frame.filename)
+    file = path.relative_to(_PACKAGE).as_posix() if path.is_relative_to(_PACKAGE) else path.name
+    return FailedRule(
+        rule=rule.__name__,
+        error=type(error).__name__,
+        text=str(error),
+        at=f"{file}:{frame.lineno}",
+        trace="".join(traceback.format_exception(error)),
+    )
+
+
+# ---- The verdict ----
+
+
+HIGH, MODERATE = 0.20, 0.05
+ENOUGH = 0.60  # share of the stall whose removal makes a cause sufficient by itself
+WORTH_NAMING = 0.03
+BUSY = 0.2  # share of the cores taken by others, from which a stall may be their doing
+SAID_START = 0.005  # of the step, from which epoch starts are said
+SHORT_EPOCH = 50  # steps: a start that a shorter epoch would hide is not worth a sentence
+TOO_MANY_REPEATS = 40  # more are no advice
+ADVICE = ("PIPE023",)  # a way round a slow stage, never the cause itself
+
+
+class Verdict(StrEnum):
+    """Whether the loader keeps the step waiting; the values are the file's."""
+
+    HIGH = "input-bound high"
+    MODERATE = "input-bound moderate"
+    NOT_BOUND = "not input-bound"
+    INCONCLUSIVE = "inconclusive"
+
+    @property
+    def bound(self) -> bool:
+        """Whether the loader is what the step waits for."""
+        return self in (Verdict.HIGH, Verdict.MODERATE)
+
+
+# from the most to the least specific; order decides between sufficient causes only
+INPUT_RULES: tuple[Rule, ...] = (
+    loader.intervention,
+    rare.worker_startup,
+    rare.collector_pauses,
+    rare.slow_sampler,
+    compute.blocked_step_serial,
+    rare.slow_worker,
+    rare.straggler_samples,
+    rare.periodic_stall,
+    loader.oversubscribed,
+    loader.heavy_transfer,
+    loader.shallow_prefetch,
+    loader.head_of_line,
+    rare.isolated_stall,
+    loader.too_few_workers_at_par,
+    stages.dominant_stage,
+    loader.too_few_workers,
+    stages.largest_stage,
+    stages.repeated_preprocessing,
+)
+COMPUTE_RULES: tuple[Rule, ...] = (
+    compute.cold_first_pass,
+    compute.cold_files,
+    compute.work_between_steps,
+    compute.collector_in_step,
+    compute.blocked_step,
+    compute.copy_to_device,
+    compute.unused_fields,
+    compute.compute_bound,
+)
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """Verdict, stall and ordered causes of a session."""
+
+    verdict: Verdict
+    sentence: str
+    stall: Interval
+    causes: tuple[Diagnosis, ...]
+    more_repeats: int
+    evidence: Evidence
+    failed_rules: tuple[FailedRule, ...] = ()
+
+    def as_results(self) -> dict[str, Any]:
+        """The contract's keys for the session file and `run --json`."""
+        return {
+            "verdict": self.verdict.value,
+            "sentence": self.sentence,
+            "stall": self.stall.as_dict(),
+            "more_repeats": self.more_repeats,
+            "causes": [cause.as_dict() for cause in self.causes],
+            "failed_rules": [rule.as_dict() for rule in self.failed_rules],
+            # mean period (ms) and repeats of each arm; n/a arms are None, not 0
+            "arms": {
+                arm: {"period_ms": sum(ns) / len(ns) / 1e6, "repeats": len(ns)} if ns else None
+                for arm, ns in ((arm, self.evidence.periods.get(arm)) for arm in REPORTED)
+            },
+            "recording_share": self.evidence.recording.share,
+            "null_ms": self.evidence.floor_ns / 1e6 or None,
+            "parts": {k: v.as_dict() for k, v in self.evidence.parts.items()},
+        }
+
+
+def verdict_of(stall: Interval) -> tuple[Verdict, int]:
+    """(verdict, more repeats needed) by the bands, read off the interval."""
+    # the end of the interval, not its middle: noise alone shall never make a verdict
+    if stall.low >= HIGH:
+        return Verdict.HIGH, 0
+    if stall.low >= MODERATE:
+        return Verdict.MODERATE, 0
+    if stall.high < MODERATE:
+        return Verdict.NOT_BOUND, 0
+    return Verdict.INCONCLUSIVE, repeats_to_settle(stall, abs(stall.value - MODERATE))
+
+
+def diagnose_session(session: Session) -> Conclusion:
+    """Judge a session; pure, so thresholds may change and old sessions be judged again."""
+    evidence = gather(session)
+    if not evidence.cases:
+        raise ProfileError(
+            "The session holds fewer than 5 timed steps: record more, e.g. with --steps 100."
+        )
+    verdict, more = verdict_of(evidence.stall)
+    beyond = evidence.above_null
+    # around 5 % the hand-over of an empty loader decides: what every loader costs is nothing that
+    # the user could fix, so what is beyond it is judged instead
+    unsure = verdict in (Verdict.INCONCLUSIVE, Verdict.MODERATE)
+    if unsure and beyond is not None and beyond.high < MODERATE:
+        verdict, more = Verdict.NOT_BOUND, 0
+    if verdict.bound and _perhaps_neighbours(evidence):
+        verdict, more = Verdict.INCONCLUSIVE, TOO_MANY_REPEATS
+    # a stall that is large by its value is explained too, even where its interval is wide
+    stalled = verdict.bound or evidence.stall.value >= MODERATE
+    failed: list[FailedRule] = []
+    inside = run_rules(INPUT_RULES, evidence, failed) if stalled else []
+    beside = run_rules(COMPUTE_RULES, evidence, failed)
+    causes = [*ranked(inside, evidence.stall), *(cause for _, cause in beside)]
+    return Conclusion(
+        verdict,
+        _sentence(verdict, evidence, more),
+        evidence.stall,
+        tuple(_first_of_each(order(causes, verdict, evidence.stall))),
+        more,
+        evidence,
+        tuple(failed),
+    )
+
+
+def _perhaps_neighbours(e: Evidence) -> bool:
+    """On a busy machine, whether the stall is one without the wait for a core behind others."""
+    waiting = e.loading_shares().queued * max(e.stall.value, 0.0)
+    return share_of_others(e.session.environment) >= BUSY and e.stall.low - waiting < MODERATE
+
+
+def share_of_others(environment: Mapping[str, Any]) -> float:
+    """Share of the cores that other programs and other virtual machines took, where measured."""
+    return sum(float(environment.get(name) or 0.0) for name in ("others_cpu", "steal"))
+
+
+def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagnosis]:
+    """Sure, sufficient causes by specificity, other sure ones by their low end, then the rest."""
+
+    def place(row: tuple[int, Diagnosis]) -> tuple[int, float]:
+        index, cause = row
+        if cause.code in ADVICE:
+            return 3, 0.0
+        # an interval that holds nothing is no ground to fix anything, however high its point; nor
+        # are other programs, which are no part of the pipeline
+        if cause.share.low <= 0 or cause.evidence.get("whose") == loader.OTHER_PROGRAMS:
+            return 2, -cause.share.low
+        # measured against at least 5 %: of a tiny stall anything would be enough
+        if cause.share.value >= ENOUGH * max(stall.value, MODERATE):
+            return 0, float(index)
+        return 1, -cause.share.low
+
+    worth = [row for row in rows if row[1].share.value >= WORTH_NAMING]
+    return [cause for _, cause in sorted(worth, key=place)]
+
+
+def order(causes: list[Diagnosis], verdict: Verdict, stall: Interval) -> list[Diagnosis]:
+    """Causes outside the loader come first when they are larger than the whole stall."""
+    bound = verdict.bound
+
+    def place(cause: Diagnosis) -> int:
+        # "compute-bound" says that nothing was found, so it comes after whatever was
+        if cause.code == "PIPE000":
+            return 2
+        # nothing that may be nothing stands before it where no stall is sure
+        if not bound and cause.share.low <= 0 and cause.code != "PIPE022":
+            return 3
+        if cause.about == "input" or (bound and cause.code == "PIPE015"):
+            return 1
+        # by its low end, against the high end of the stall: a swap needs to be sure
+        outweighs = cause.share.low > max(0.0, stall.high if bound else MODERATE)
+        return 0 if outweighs else 1 if not bound else 2
+
+    return sorted(causes, key=place)  # stable: rules keep their order inside a class
+
+
+def _first_of_each(causes: Sequence[Diagnosis]) -> list[Diagnosis]:
+    first: dict[str, Diagnosis] = {}
+    for cause in causes:
+        # no cause is worth more than all of the step
+        share = replace(cause.share, high=min(cause.share.high, 1.0))
+        first.setdefault(cause.code, replace(cause, share=share))
+    return list(first.values())
+
+
+def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
+    s = evidence.stall
+    what = "input wait (observed in one loop)" if evidence.observed else "data stall"
+    if not math.isfinite(s.half_width):
+        return f"{verdict}: {what} {s.value:.1%} of the step, interval unknown (one repeat)"
+    text = f"{verdict}: {what} {s.value:.1%} of the step (95 %: {s.low:.1%} to {s.high:.1%})"
+    if not evidence.floor_ns and verdict == Verdict.NOT_BOUND and s.high >= MODERATE:
+        text += f"; an empty loader costs {evidence.null_ns / evidence.period:.1%} here by itself"
+    text += _epoch_words(evidence)
+    text += _unseen_words(evidence) if verdict == Verdict.NOT_BOUND else ""
+    if evidence.floor_ns:
+        text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
+    # more repeats than anybody would run are no advice
+    if more >= TOO_MANY_REPEATS:
+        others = share_of_others(evidence.session.environment)
+        busy = f", of which other programs took {others:.0%} of the cores" if others >= BUSY else ""
+        return f"{text}; repeats alone cannot settle it: measure on a quieter machine{busy}"
+    words = "repeat" if more == 1 else "repeats"
+    return f"{text}; about {more} more {words} would settle it" if more else text
+
+
+def _epoch_words(e: Evidence) -> str:
+    """What of the step lies at epoch starts, or could where the length of an epoch is unknown."""
+    starts = [case.window.epoch_start_ns for case in e.cases]
+    start, spread = mean_or_nan(starts), mean_or_nan([case.startup for case in e.cases])
+    if e.observed or not start > 0:
+        return ""
+    steps = max(case.window.epoch_steps for case in e.cases)
+    if steps and spread >= SAID_START * e.period:
+        return (
+            f", {spread / e.period:.1%} of the step at epoch starts ({start / 1e6:.0f} ms before "
+            f"each {steps} steps)"
+        )
+    # below this length the start alone would make it input-bound
+    enough = start * (1 - MODERATE) / (MODERATE * e.period)
+    if steps or enough < SHORT_EPOCH:
+        return ""
+    return (
+        f"; the length of an epoch is not known: each start costs {start / 1e6:.0f} ms more, which "
+        f"is {MODERATE:.0%} of an epoch of {enough:.0f} steps (tell it with --epoch-steps)"
+    )
+
+
+def _unseen_words(e: Evidence) -> str:
+    """The part of an epoch that no window of a stream saw: what comes later may be slower."""
+    ends = [int(case.window.steps.batch[-1]) + 1 for case in e.cases]
+    steps = max(case.window.epoch_steps for case in e.cases)
+    # a dataset with an index is read from another batch on in each block, or is shuffled
+    by_index = e.config.get("kind") == "torch" and not e.config.get("iterable_dataset")
+    if e.observed or by_index or not steps or max(ends) >= steps:
+        return ""
+    return f"; measured on the first {max(ends)} of an epoch's {steps} steps"

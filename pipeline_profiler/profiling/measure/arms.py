@@ -1,0 +1,362 @@
+"""The measured arms and their interleaved schedule.
+
+One loop, five data paths. Resident batches: real ones already in hand (on the device), cycled: the
+ceiling. Host batches: the same from host memory (with CUDA). Shadow loader: batches in hand while
+the real loader runs beside them, its batches dropped: what the loader's CPU costs the trainer.
+Warm loader: the real one, files in the page cache. Cold loader: the same after the files were put
+out of it. Arms of one block run in random order right after each other, so heat and neighbours hit
+all alike, and ratios are taken inside a block. The stall (warm - resident) splits, in this order,
+into copy (host - resident), contention (shadow - host) and preparation (warm - shadow).
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline_profiler.profiling.adapters import attach, module_for, torch_loader
+from pipeline_profiler.profiling.measure import cold_cache, environment
+from pipeline_profiler.profiling.measure.kept_batches import Cycle, KeptBatches, as_given
+from pipeline_profiler.profiling.measure.stopping import Guard
+from pipeline_profiler.profiling.record.arm import IN_HAND, KEPT_BATCHES, WITH_LOADER, Arm
+from pipeline_profiler.profiling.record.plan import Plan
+from pipeline_profiler.profiling.record.recorder import Recorder, Source
+from pipeline_profiler.profiling.record.session import Run, Session
+from pipeline_profiler.profiling.record.stages import Clock
+
+Step = Callable[[Any], Any]
+Progress = Callable[[str], None]
+NULL_WARMUP, NULL_LEAST, NULL_STEPS, NULL_SECONDS = 10, 20, 110, 0.8
+LONGEST_NULL_MS = 40.0  # 20 hand-overs of 2 ms: beyond it the floor is never asked for
+FULL_SECONDS, QUICK_SECONDS = 105.0, 25.0
+SAVED_EVERY_S = 10.0
+NAN_NOTE = (
+    "The step returned NaN: timings are kept, but check the training first "
+    "(learning rate, input range) with `pipeline-profiler check-training`."
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the caller chose."""
+
+    steps: int = 300
+    repeats: int = 5
+    quick: bool = False
+    cold: bool = False
+    files: tuple[str, ...] = ()
+    seed: int = 0
+    seconds: float | None = None  # budget; None: 105 s, quick 25 s
+    emulate_ms: float | None = None
+
+    @property
+    def budget(self) -> float:
+        """Seconds all arms together may take."""
+        return self.seconds or (QUICK_SECONDS if self.quick else FULL_SECONDS)
+
+
+@dataclass
+class Bench:
+    """The measured thing: how to make a loader, the step, and the clock."""
+
+    make_loader: Callable[[], Any]
+    step: Step
+    clock: Clock = time.perf_counter_ns
+    progress: Progress = field(default=lambda text: None)
+    guard: Guard = field(default_factory=Guard)
+    epoch_steps: int = 0  # as the user says; 0: as the loader tells
+    seed: int = 0
+    _saved_ns: int = 0
+    _loader: Any = None
+    _settings: dict[str, Any] | None = None
+
+    def loader(self) -> Any:
+        """The loader; made again only where one pass uses it up."""
+        if self._loader is None or hasattr(self._loader, "__next__"):
+            self._loader = self.make_loader()
+        return self._loader
+
+    def tell(self, text: str) -> None:
+        """Say what begins now, to the reader and to the watchdog."""
+        self.guard.pulse.doing = text.partition("\n")[0]
+        self.progress(text)
+
+    def save_meanwhile(self, session: Session) -> None:
+        """Save what there is; seconds apart, as writing disturbs the page cache."""
+        if self.clock() - self._saved_ns > SAVED_EVERY_S * 1e9:
+            self.guard.save_meanwhile(session)
+            self._saved_ns = self.clock()
+
+    def settings(self) -> dict[str, Any]:
+        """The loader's settings, by its adapter; asked for once."""
+        if self._settings is None:
+            loader = self.loader()
+            self._settings = dict(module_for(loader).describe(loader))
+        return self._settings
+
+
+def emulated_step(milliseconds: float) -> Step:
+    """A step that takes its time and no core, as an accelerator's does (time.sleep)."""
+    seconds = milliseconds / 1e3
+
+    def step(batch: Any) -> None:
+        time.sleep(seconds)
+
+    return step
+
+
+def drive(
+    bench: Bench,
+    loader: Any,
+    recorder: Recorder,
+    steps: int,
+    seconds: float = math.inf,
+    kept_batches: KeptBatches | None = None,
+) -> None:
+    """Train for `steps` steps over as many epochs as that takes; the first batches are kept.
+
+    `seconds` count from the first batch: a slow start of workers shall not eat them up. The
+    device is synchronised at the edges of the timed window only.
+    """
+    bench.guard.pulse.recorder = recorder
+    if bench.epoch_steps:
+        recorder.run.config["epoch_steps"] = bench.epoch_steps
+    deadline = math.inf
+    edges, pulse = (recorder.run.warmup - 1, steps - 1), bench.guard.pulse
+    try:
+        while recorder.steps < steps and bench.clock() < deadline:
+            before = recorder.steps
+            epoch = recorder.watch(loader)
+            for batch in epoch:
+                deadline = bench.clock() + seconds * 1e9 if deadline == math.inf else deadline
+                if kept_batches is not None and len(kept_batches) < KEPT_BATCHES:
+                    kept_batches.append(as_given(batch))  # now: the step may change its batch
+                with recorder.step():
+                    _check(bench.step(batch), recorder.run.notes)
+                pulse.steps += 1
+                if recorder.steps in edges:
+                    synchronise()
+                # one early: the last step is counted when the generator is closed
+                if recorder.steps + 1 >= steps or bench.clock() >= deadline:
+                    break
+            _close(epoch)
+            # an empty epoch would be asked for again for ever
+            if recorder.steps == before:
+                break
+    finally:
+        recorder.session()
+
+
+def _check(result: Any, notes: list[str]) -> None:
+    """A NaN loss is worth a sentence: its arithmetic may take another path on some hardware."""
+    if isinstance(result, float) and math.isnan(result) and NAN_NOTE not in notes:
+        notes.append(NAN_NOTE)  # once a run, not once a step
+
+
+def _close(epoch: Any) -> None:
+    """Now, not when the collector comes: workers of the next arm must not share the cores."""
+    epoch.close()
+
+
+def synchronise() -> None:
+    """Wait for the device; nothing where there is none."""
+    if environment.has_cuda():
+        sys.modules["torch"].cuda.synchronize()
+
+
+def to_device(tensor: Any) -> Any:
+    """A tensor moved to the GPU (resident batches)."""
+    return tensor.cuda(non_blocking=False)
+
+
+def pinned(tensor: Any) -> Any:
+    """A tensor in pinned host memory (host batches)."""
+    return tensor.cpu().pin_memory()
+
+
+class Shadow:
+    """The shadow loader: the real one, drained by a thread at one batch a step, and dropped."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        # one token a step: without it the shadow would load ahead as fast as it can
+        self._tokens = threading.Semaphore(0)
+        self._stop = False
+        self.error: BaseException | None = None
+        self.drained = 0
+        self._iterator: Any = iter(source.iterable)
+        self._thread = threading.Thread(target=self._drain, daemon=True, name="shadow-loader")
+        self._thread.start()
+
+    def take(self) -> None:
+        """Allow the thread one more batch."""
+        self._tokens.release()
+
+    def _drain(self) -> None:
+        while True:
+            self._tokens.acquire()
+            if self._stop:
+                return
+            try:
+                next(self._iterator)
+                self.drained += 1
+            except StopIteration:
+                self._iterator = iter(self.source.iterable)
+            except Exception as error:  # noqa: BLE001 - handed to the main thread, raised there
+                self.error = error
+                return
+
+    def close(self) -> None:
+        """Stop the thread and the loader's workers."""
+        self._stop = True
+        self._tokens.release()
+        self._thread.join(timeout=30.0)
+        self._iterator = None
+
+
+class _Shadowed:
+    """Kept batches that let the shadow take one batch each."""
+
+    def __init__(self, cycle: Cycle, shadow: Shadow) -> None:
+        self.cycle, self.shadow = cycle, shadow
+
+    def __iter__(self) -> Iterator[Any]:
+        """Endless, in order; passes on what went wrong in the loader."""
+        for batch in self.cycle:
+            if self.shadow.error is not None:
+                raise self.shadow.error
+            self.shadow.take()
+            yield batch
+
+
+def run_arm(bench: Bench, arm: Arm, block: int, session: Session, kept_batches: KeptBatches) -> Run:
+    """One repeat of one arm; a run that an error cuts off is left in the session."""
+    if bench.settings().get("workers"):
+        # an iterator of the last arm that waits for the collector would be inherited by new workers
+        gc.collect()
+    recorder = Recorder(bench.clock, arm=arm)
+    recorder.run.block = block
+    try:
+        _run_arm(bench, recorder, session, kept_batches)
+    except BaseException:
+        if recorder.steps:
+            session.runs.append(recorder.run)
+        raise
+    return recorder.run
+
+
+def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: KeptBatches) -> None:
+    arm, plan = recorder.run.arm, session.plan
+    # without a loader nothing fills up: three steps are for the caches of the step alone
+    recorder.run.warmup = plan.warmup if arm in WITH_LOADER else min(3, plan.warmup)
+    if arm == Arm.TRIAL:
+        # the changed loader may hold more batches, and the first of them show its buffers alone
+        setting = bench.settings() | (session.probes.change or {})
+        held = int(setting.get("workers") or 0) * int(setting.get("prefetch") or 2)
+        recorder.run.warmup = max(plan.warmup, 2 * held)
+    total = recorder.run.warmup + plan.steps
+    if arm in IN_HAND or arm == Arm.SHADOW:
+        _run_cycle(bench, recorder, total, kept_batches)
+    elif arm == Arm.BARE:
+        recorder.run = _run_bare(bench, recorder.run.block, plan)
+    elif arm == Arm.TRIAL:
+        loader = bench.loader()
+        drive(bench, module_for(loader).rebuild(loader, session.probes.change), recorder, total)
+    else:
+        if arm == Arm.COLD:
+            recorder.run.notes += cold_cache.evict(plan.files)
+        drive(bench, _somewhere_in_the_epoch(bench, recorder, total), recorder, total)
+
+
+def _somewhere_in_the_epoch(bench: Bench, recorder: Recorder, total: int) -> Any:
+    """The loader, where it can be from another batch on in each block: the first may be special."""
+    loader, settings, run = bench.loader(), bench.settings(), recorder.run
+    room = int(settings.get("batches") or 0) - total
+    if settings.get("kind") != "torch" or run.arm != Arm.WARM or room <= 0:
+        return loader
+    number = random.Random(f"{bench.seed}/{run.block}").randint(0, room)
+    moved = torch_loader.from_batch(loader, number)
+    if moved is None:
+        return loader
+    run.totals["from_batch"] = number
+    return moved
+
+
+def _placed(arm: Arm, kept_batches: KeptBatches) -> KeptBatches:
+    if not environment.has_cuda():
+        return kept_batches
+    return kept_batches.moved(to_device if arm == Arm.RESIDENT else pinned)
+
+
+def _run_cycle(bench: Bench, recorder: Recorder, total: int, kept_batches: KeptBatches) -> None:
+    """The step over batches in hand; what copying them took is kept, as no loader has that cost."""
+    cycle = Cycle(_placed(recorder.run.arm, kept_batches), bench.clock)
+    if recorder.run.arm == Arm.SHADOW:
+        shadow = Shadow(attach(bench.loader(), recorder))
+        try:
+            drive(bench, _Shadowed(cycle, shadow), recorder, total)
+        finally:
+            shadow.close()
+        recorder.run.totals["drained"] = shadow.drained
+    else:
+        drive(bench, cycle, recorder, total)
+    if cycle.copying_ns:
+        recorder.run.totals["copying_ns"] = cycle.copying_ns
+
+
+def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
+    """The same loop without a recorder: what recording costs is the warm loader against this."""
+    run, done, start = Run(arm=Arm.BARE, block=block), 0, bench.clock()
+    total, pulse = plan.warmup + plan.steps, bench.guard.pulse
+    while done < total:
+        before = done
+        for batch in bench.loader():
+            bench.step(batch)
+            done += 1
+            if done == plan.warmup:
+                start = bench.clock()  # as many waits as steps follow
+            pulse.steps += 1
+            if done >= total:
+                break
+        if done == before:
+            break
+    # what the device still works on belongs to the timed steps
+    synchronise()
+    run.totals = {"steps": done - plan.warmup, "elapsed_ns": bench.clock() - start}
+    return run
+
+
+def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
+    """The empty-loader baseline: next() of a loader that has nothing to do.
+
+    For a DataLoader with workers that is one over a constant, beside the user's own step: the
+    hand-over between processes costs about a millisecond, whatever the dataset, and more after a
+    long step than after a short one (caches and clocks have cooled down). Steps too long for the
+    hand-over to matter are replaced by a shorter pause.
+    """
+    recorder = Recorder(bench.clock, arm=Arm.NULL)
+    recorder.run.warmup = NULL_WARMUP
+    bench.guard.pulse.recorder = recorder
+    if bench.settings().get("kind") == "torch" and bench.settings().get("workers"):
+        short = step_ns <= LONGEST_NULL_MS * 1e6
+        step = bench.step if short else emulated_step(LONGEST_NULL_MS)
+        # at least 1 ms a step, or the count below would be in the thousands
+        paced = max(step_ns, 1e6) if short else LONGEST_NULL_MS * 1e6
+        steps = NULL_WARMUP + max(NULL_LEAST, min(NULL_STEPS, int(NULL_SECONDS * 1e9 / paced)))
+        batches = iter(Cycle(kept_batches, bench.clock))
+        for _ in recorder.watch(torch_loader.null_loader(bench.loader(), steps)):
+            step(next(batches))
+            bench.guard.pulse.steps += 1
+    else:
+        for _ in zip(range(500), recorder.watch(itertools.cycle(kept_batches)), strict=False):
+            pass
+    recorder.session()
+    return recorder.run

@@ -1,0 +1,358 @@
+"""Probes beside the arms: what a stopwatch around the loop cannot tell.
+
+Stack samples name lines of code; a batch that notes its reads tells unused fields; the slowest
+samples are loaded once more, alone; a suspected setting is changed and measured as the trial
+setting; a tf.data graph is timed prefix by prefix and tried with each intervention.
+
+Only a GPU run has starvation by events (`DeviceGaps`, read after the window, so that nothing
+synchronises inside it), synchronising lines, and utilisation; else they are None ("n/a"), not 0.
+NVML's utilisation is the share of time in which *some* kernel ran: a symptom, never a cause.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from pipeline_profiler.profiling.adapters import tf_data, tf_graph, torch_loader
+from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
+from pipeline_profiler.profiling.diagnose.stalls import slowest_samples, stalled_by_sample
+from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.measure import environment
+from pipeline_profiler.profiling.measure.arms import Bench, Options, Step, drive
+from pipeline_profiler.profiling.measure.kept_batches import KeptBatches, changes_sentence, try_step
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.plan import (
+    Reason,
+    Repeatable,
+    SlowSample,
+    SynchronisingLine,
+)
+from pipeline_profiler.profiling.record.recorder import Recorder
+from pipeline_profiler.profiling.record.recorder_live import Repeated
+from pipeline_profiler.profiling.record.session import Run, Session
+from pipeline_profiler.profiling.record.stack_sampler import StackSampler
+from pipeline_profiler.profiling.record.stages import Clock
+
+# ---- On a GPU ----
+
+SAMPLE_S = 0.5
+_OURS = ("pipeline_profiler", "torch/", "site-packages/")
+
+
+def watch_starvation(loader: Any, step: Step, clock: Clock, steps: int) -> float | None:
+    """Observed starvation of one warm loop with CUDA events; None without a GPU."""
+    if not environment.has_cuda():
+        return None
+    gaps, done, iterator = DeviceGaps(sys.modules["torch"].cuda), 0, iter(loader)
+    while done < steps:
+        begin = clock()
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            iterator = iter(loader)
+            continue
+        gaps.delivered(done, clock() - begin)
+        step(batch)
+        gaps.asked()
+        done += 1
+    return gaps.share()
+
+
+def synchronising_lines(step: Callable[[], Any], times: int = 3) -> list[SynchronisingLine] | None:
+    """Lines of the step that make the host wait for the device, by torch's own warning mode.
+
+    torch does not see every kind of synchronisation (its documentation says so). None without CUDA.
+    """
+    if not environment.has_cuda():
+        return None
+    torch = sys.modules["torch"]
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            for _ in range(times):
+                step()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return count_lines([(w.filename, w.lineno, str(w.message)) for w in caught], times)
+
+
+def count_lines(caught: list[tuple[str, int, str]], times: int) -> list[SynchronisingLine]:
+    """Synchronisations a step by line of the user's code, most frequent first."""
+    hits = Counter(
+        f"{file.rsplit('/', 1)[-1]}:{line}"
+        for file, line, text in caught
+        if "synchroniz" in text and not any(part in file for part in _OURS)
+    )
+    return [{"at": at, "per_step": count / times} for at, count in hits.most_common()]
+
+
+class Utilisation:
+    """NVML in the background, twice a second; `mean` is None where there is no NVML."""
+
+    def __init__(self) -> None:
+        self.samples: list[int] = []
+        self._thread: Repeated | None = None
+
+    def __enter__(self) -> Utilisation:
+        with suppress(Exception):
+            import pynvml
+
+            pynvml.nvmlInit()
+            card = pynvml.nvmlDeviceGetHandleByIndex(0)
+
+            def look() -> None:
+                with suppress(pynvml.NVMLError):
+                    self.samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(card).gpu))
+
+            self._thread = Repeated(look, SAMPLE_S, "nvml")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._thread is not None:
+            self._thread.end()
+
+    @property
+    def mean(self) -> float | None:
+        """Mean share of time in which some kernel ran; None unknown."""
+        return sum(self.samples) / len(self.samples) / 100 if self.samples else None
+
+
+# ---- Beside the arms ----
+
+PROBED = 3
+MOST_PARTS = 200  # of a list that are looked at, evenly
+STACK_SHARE = 0.12  # of a shorter budget
+
+
+def stack_seconds(options: Options) -> float:
+    """How long the run with stack samples takes."""
+    return min(3.0 if options.quick else 6.0, STACK_SHARE * options.budget)
+
+
+def sample_stacks(bench: Bench, options: Options) -> Run:
+    """One short run with stack samples, in the trainer and in every worker."""
+    recorder = Recorder(bench.clock, arm=Arm.STACKS)
+    recorder.sample_stacks = True
+    sampler = StackSampler.start_here(lambda: recorder.phase)
+    try:
+        drive(bench, bench.loader(), recorder, 400, stack_seconds(options))
+    finally:
+        sampler.stop()
+    for place, hits in sampler.drain():
+        recorder.run.stacks[place] = recorder.run.stacks.get(place, 0) + hits
+    recorder.run.spans = type(recorder.run.spans)()  # its times are disturbed: keep the names only
+    return recorder.run
+
+
+def probe_device(bench: Bench, kept_batches: KeptBatches, session: Session) -> None:
+    """With CUDA: starvation by events, synchronising lines, utilisation; else nothing (n/a)."""
+    if not environment.has_cuda():
+        return
+    outcome, steps = session.probes, session.plan.steps
+    with Utilisation() as symptom:
+        outcome.starvation = watch_starvation(bench.loader(), bench.step, bench.clock, steps)
+    outcome.synchronising_lines = synchronising_lines(lambda: bench.step(kept_batches.hand_out(0)))
+    outcome.utilisation_symptom = symptom.mean
+    outcome.on_device = True
+
+
+def probe_step(bench: Bench, kept_batches: KeptBatches, options: Options, session: Session) -> None:
+    """What two steps do to their batch: fields they never look at, take out, or change in place."""
+    if options.emulate_ms is not None:
+        return
+    seen: list[Touched] = []
+
+    def step(batch: Any) -> None:
+        if type(batch) is not dict:
+            bench.step(batch)
+            return
+        seen.append(Touched(batch))
+        bench.step(seen[-1])
+        for key in batch.keys() - seen[-1].keys():
+            del batch[key]
+
+    taken = try_step(kept_batches, step)
+    session.notes += filter(None, [changes_sentence(kept_batches.in_place, taken)])
+    if not seen:
+        return
+    touched, outcome = {str(key) for batch in seen for key in batch.touched}, session.probes
+    sizes = {str(k): _bytes(v) for k, v in kept_batches[0].items()}
+    outcome.unused_fields = {k: n for k, n in sizes.items() if k not in touched}
+    outcome.batch_bytes = sum(sizes.values())
+
+
+def recording_ns(bench: Bench, count: int = 300) -> float:
+    """What the recorder adds to a step over batches in hand: a loop with it and one without."""
+    recorder, begin = Recorder(bench.clock), bench.clock()
+    for _, _ in zip(range(count), recorder.watch(itertools.repeat(None)), strict=False):
+        with recorder.step():
+            pass
+    watched = bench.clock()
+    for _ in range(count):
+        pass
+    return max(0.0, 2 * watched - begin - bench.clock()) / count
+
+
+def piped_bytes(bench: Bench, kept_batches: list[Any]) -> float | None:
+    """Bytes of a batch that go through a worker's pipe: all but tensors; None without workers."""
+    by_pipe = bench.settings().get("kind") == "torch" and bench.settings().get("workers")
+    return _piped(kept_batches[0]) if by_pipe else None
+
+
+def _piped(value: Any) -> float:
+    """Bytes of a value without its tensors, which travel in shared memory; long lists by sample."""
+    if hasattr(value, "is_cuda"):
+        return 0.0
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if not isinstance(value, (list, tuple, set)):
+        return float(_bytes(value))
+    parts = list(value)
+    looked = parts[:: max(1, len(parts) // MOST_PARTS)]
+    return sum(map(_piped, looked)) * len(parts) / max(1, len(looked))
+
+
+class Touched(dict[Any, Any]):
+    """A batch that notes which of its fields are read; reading all at once counts for all."""
+
+    def __init__(self, batch: dict[Any, Any]) -> None:
+        super().__init__(batch)
+        self.touched: set[Any] = set()
+
+    def __getitem__(self, key: Any) -> Any:
+        self.touched.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """One field, or the default."""
+        self.touched.add(key)
+        return super().get(key, default)
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        """One field, taken out."""
+        self.touched.add(key)
+        return super().pop(key, *default)
+
+    def items(self) -> Any:
+        """All fields."""
+        self.touched |= set(self)
+        return super().items()
+
+    def values(self) -> Any:
+        """All fields."""
+        self.touched |= set(self)
+        return super().values()
+
+
+def _bytes(value: Any) -> int:
+    size = getattr(value, "nbytes", None)
+    return int(size) if isinstance(size, int) else sys.getsizeof(value)
+
+
+def try_interventions(bench: Bench, options: Options, session: Session) -> None:
+    """tf.data: time the prefixes of the graph, then every intervention that applies."""
+    dataset, budget, outcome = bench.loader(), options.budget, session.probes
+    outcome.prefixes = tf_data.prefix_costs(dataset, budget / 60, bench.clock)
+    rows, notes = tf_graph.try_all(
+        dataset,
+        bench.step,
+        budget / 40,
+        tuple(outcome.unused_fields or {}),
+        clock=bench.clock,
+        seed=options.seed,
+    )
+    outcome.interventions = rows
+    session.notes += notes
+
+
+def try_a_change(bench: Bench, session: Session) -> bool:
+    """Where the first block points at a setting, the trial arm measures it from then on."""
+    from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
+
+    causes = diagnose_session(session).causes
+    change = dict(causes[0].change or {}) if causes else {}
+    if not change or bench.settings().get("kind") != "torch":
+        return False
+    setting = ", ".join(f"{k}={v}" for k, v in change.items())
+    text = f"The trial setting (the real loader with {setting}) tests the first suspicion."
+    session.probes.change, plan = change, session.plan
+    reasons = (*plan.reasons, Reason(text, (Arm.TRIAL,)))
+    session.plan = replace(plan, arms=(*plan.arms, Arm.TRIAL), reasons=reasons)
+    bench.tell(text)
+    return True
+
+
+def repeatable(bench: Bench) -> Repeatable:
+    """Is a prepared sample the same every time, and how large is it?
+
+    Two samples are loaded twice each; equal bytes mean that the work of every epoch could be done
+    once. Empty where the loader has no map-style dataset or a sample cannot be compared.
+    """
+    settings = bench.settings()
+    if settings.get("kind") != "torch" or settings["iterable_dataset"]:
+        return {}
+    dataset = bench.loader().dataset
+    with suppress(Exception):  # a probe of the user's code may fail; then it tells nothing
+        count = len(dataset)
+        pairs = [(_flat(dataset[i]), _flat(dataset[i])) for i in {0, count // 2}]
+        if all(first for first, _ in pairs):
+            size = sum(len(blob) for first, _ in pairs for blob in first) / len(pairs)
+            return {"same": all(a == b for a, b in pairs), "bytes": size, "samples": count}
+    return {}
+
+
+def _flat(sample: Any) -> list[bytes]:
+    """The arrays of a sample as bytes; numbers and strings by their repr."""
+    if isinstance(sample, dict):
+        return [blob for value in sample.values() for blob in _flat(value)]
+    if isinstance(sample, (list, tuple)):
+        return [blob for value in sample for blob in _flat(value)]
+    array = sample.numpy() if hasattr(sample, "numpy") else sample
+    return [array.tobytes() if hasattr(array, "tobytes") else repr(array).encode()]
+
+
+def slow_samples(bench: Bench, session: Session) -> list[SlowSample]:
+    """The slowest samples with their paths; the worst are loaded once more, alone.
+
+    If they are fast then, it is not the samples: something stops the loader now and then.
+    """
+    windows = [Window.of(run) for run in session.arm(Arm.WARM)]
+    rows = slowest_samples(windows)
+    if not rows or bench.settings().get("kind") != "torch":
+        return rows
+    loader = bench.loader()
+    for row in rows:
+        row["path"] = torch_loader.path_of(loader, row["key"])
+    again = sorted(rows, key=lambda row: -min(row["seen"], 2))  # seen slow twice comes first
+    worst = [row["key"] for row in again[:PROBED] if isinstance(row["key"], int)]
+    typical = [k for k in windows[0].run.slow_keys[-PROBED:] if isinstance(k, int)]
+    suspicious = bool(stalled_by_sample(windows))
+    if suspicious and worst and not bench.settings()["iterable_dataset"]:
+        slow, usual = (_load_alone(bench, loader.dataset, keys) for keys in (worst, typical))
+        for window in windows:
+            if slow and usual:  # one that is slow again is enough: others may be a busy machine's
+                ratio = 100 * slow[-1] // max(usual[len(usual) // 2], 1)
+                window.run.totals["probe_ratio_percent"] = ratio
+    return rows
+
+
+def _load_alone(bench: Bench, dataset: Any, keys: list[int]) -> list[int]:
+    """Sorted nanoseconds of dataset[key] in this process; [] where it cannot be done."""
+    walls = []
+    for key in keys:
+        start = bench.clock()
+        try:
+            dataset[key]
+        except Exception:  # noqa: BLE001 - a second look may fail where the worker did not
+            return []
+        walls.append(bench.clock() - start)
+    return sorted(walls)

@@ -1,0 +1,374 @@
+"""The schedule: a first pass to learn the pace, a plan with its reasons, then blocks of arms.
+
+Arms of one block run in random order right after each other. Every automatic choice (which arms,
+how many steps and repeats) is kept in the plan as a `Reason`: a sentence and what it decides. What
+ends a measurement early leaves a partial session that can be read like any other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_profiler.profiling.adapters import module_for
+from pipeline_profiler.profiling.adapters.tf_data import settled_after
+from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.measure import cold_cache, environment, probes
+from pipeline_profiler.profiling.measure.arms import (
+    NULL_SECONDS,
+    Bench,
+    Options,
+    drive,
+    null_run,
+    run_arm,
+)
+from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
+from pipeline_profiler.profiling.measure.stopping import LEAST_LIMIT_S, kept_when_stopped
+from pipeline_profiler.profiling.record.arm import IN_HAND, REPORTED, TRAINED_FROM_LOADER, Arm
+from pipeline_profiler.profiling.record.plan import Plan, Reason
+from pipeline_profiler.profiling.record.recorder import Recorder
+from pipeline_profiler.profiling.record.session import ProfileError, Session, utc_now
+
+WARMUP_STEPS = 20
+BUFFERS_IN_WINDOW = 10
+LEAST_STEPS = 10
+BESIDE = (Arm.SHADOW, Arm.BARE)  # given up for more repeats of the others where time is short
+BLOCK_ARMS = frozenset(REPORTED) | {Arm.BARE}
+OWN_THREADS = 0.2  # CPU of other threads during next(), from which the loader has threads
+OVERRUN = 1.05  # of the budget: beyond it no further block begins
+# the same for the third block, as two repeats say next to nothing; less where the budget is the
+# default one, which a promise goes with (30 s quick, else 2 minutes)
+FEW_OVERRUN, FEW_OVERRUN_DEFAULT = 1.35, 1.12
+MOST_OVERRUN = 3.0  # a loader that got so much slower after its first pass is ended
+PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
+PILOT_SHARE = 0.1  # of a shorter budget
+
+NO_HOST = "Host batches are n/a: no GPU, so nothing is copied to one."
+OVER_BUDGET = (
+    "{:.0f} s are not enough: it will take about {:.0f} s, because the steps are slow and {} steps "
+    "in each of {} repeats are the least that says anything."
+)
+ROUNDS = "The step's own time repeats every {} steps: windows are whole rounds of it."
+SLOW_START = (
+    "The loader takes {:.1f} s to start each time, so three runs are left out: the loader beside "
+    "the step, the loop without a recorder, the trial setting. Give more --seconds."
+)
+
+
+def pilot_seconds(options: Options) -> float:
+    """How long the first pass may take."""
+    usual = QUICK_PILOT_SECONDS if options.quick else PILOT_SECONDS
+    return min(usual, PILOT_SHARE * options.budget)
+
+
+def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, KeptBatches]:
+    """First pass over the loader: how long steps take, which batches to keep."""
+    recorder = Recorder(bench.clock, arm=Arm.PILOT)
+    seconds = pilot_seconds(options)
+    bench.guard.pulse.doing = "first pass"
+    session.runs.append(recorder.run)
+    steps = 60 if options.quick else 120
+    kept_batches = KeptBatches()
+    drive(bench, bench.loader(), recorder, steps, seconds, kept_batches)
+    # the buffers' worth is left out, but never more than half: a short pass must say something
+    recorder.run.warmup = min(max(1, Window.of(recorder.run).in_flight), recorder.steps // 2)
+    if not kept_batches:
+        raise ProfileError(
+            "The loader gave no batch: check that its dataset is not empty and that drop_last "
+            "does not drop the only batch."
+        )
+    return Window.of(recorder.run), kept_batches
+
+
+def make_plan(first: Window, options: Options, loader: Any) -> Plan:
+    """Arms, steps and repeats with the reason for each, and the seconds they will take."""
+    files = list(options.files) or module_for(loader).files(loader)
+    host = (
+        Reason("Host batches show what the copy to the device costs.", (Arm.HOST,))
+        if environment.has_cuda()
+        else Reason(NO_HOST, (Arm.HOST,), included=False)
+    )
+    reasons = [
+        Reason("Batches in hand and the real loader give the stall.", (Arm.RESIDENT, Arm.WARM)),
+        host,
+        _shadow_arm(first),
+        *_cold_arm(options, files),
+    ]
+    fixed = _fixed_seconds(first, options)
+    full = pace = _pace(first, _included(reasons))
+    # three blocks are the least that say anything: a loader that cannot start so often gets fewer
+    lean = 3 * full.start > options.budget - fixed
+    if lean:
+        reasons = [r for r in reasons if not (r.included and Arm.SHADOW in r.arms)]
+        left_out = (Arm.SHADOW, Arm.BARE, Arm.TRIAL)
+        reasons.append(Reason(SLOW_START.format(_start(first)), left_out, included=False))
+        pace = _pace(first, _included(reasons), only_needed=True)
+    steps, repeats, warmup, why = _fit(first, options, pace, max(options.budget - fixed, 2.0))
+    seconds = round(pace.of(steps + warmup) * repeats + fixed, 1)
+    if seconds > OVERRUN * options.budget:
+        why.append(Reason(OVER_BUDGET.format(options.budget, seconds, steps, repeats)))
+    return Plan(
+        arms=_included(reasons),
+        repeats=repeats,
+        steps=steps,
+        warmup=warmup,
+        seconds=seconds,
+        reasons=(*reasons, *why),
+        lean=lean,
+        files=tuple(files),
+        seed=options.seed,
+        emulate_ms=options.emulate_ms,
+    )
+
+
+# the plan's order is the file's and the seeded shuffle's: main arms first, then what was added
+_PLAN_ORDER = (Arm.RESIDENT, Arm.HOST, Arm.WARM, Arm.SHADOW, Arm.COLD)
+
+
+def _included(reasons: Sequence[Reason]) -> tuple[Arm, ...]:
+    wanted = {arm for reason in reasons if reason.included for arm in reason.arms}
+    return tuple(arm for arm in _PLAN_ORDER if arm in wanted)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What one block of all arms costs: seconds a step, and seconds to start the loaders."""
+
+    step: float
+    start: float
+
+    def of(self, steps: int) -> float:
+        """Seconds of a block whose arms take so many steps each."""
+        return self.step * steps + self.start
+
+    def steps_in(self, seconds: float) -> int:
+        """Steps of each arm that fit one block of so many seconds."""
+        return int((seconds - self.start) / self.step)
+
+
+def _pace(first: Window, arms: Sequence[Arm], only_needed: bool = False) -> Pace:
+    """From the pilot; the bare loop runs in every other block, the trial may join the others."""
+    # half a bare loop per block, and one trial setting where the loader can be rebuilt
+    more = 0.0 if only_needed else 0.5 + float(first.run.config.get("kind") == "torch")
+    beside = 0.0 if only_needed else float(Arm.SHADOW in arms)
+    loading = more + sum(arm in (Arm.WARM, Arm.COLD) for arm in arms)
+    alone = float(first.steps.loop.mean()) / 1e9
+    period = first.period_ns / 1e9
+    step = period * loading + alone * (sum(arm in IN_HAND for arm in arms) + beside)
+    return Pace(max(step, 1e-6), _start(first) * (loading + beside))
+
+
+def _start(first: Window) -> float:
+    """Seconds from iter() to the first batch of the pilot."""
+    starts = first.first_batch_ns
+    return float(starts[0]) / 1e9 if starts else 0.0
+
+
+def _fixed_seconds(first: Window, options: Options) -> float:
+    """Pilot, stack samples, the empty loader twice, and the probes."""
+    budget = options.budget
+    probing = probes.stack_seconds(options) + pilot_seconds(options)
+    if first.run.config.get("kind") == "tf":
+        # prefixes get a sixtieth each, interventions a fortieth in each of two rounds
+        probing += 0.35 * budget  # prefixes and interventions
+    return min(probing + 2 * NULL_SECONDS + 2 * _start(first), 0.6 * budget)
+
+
+def _shadow_arm(first: Window) -> Reason:
+    config, arms = first.run.config, (Arm.SHADOW,)
+    if config.get("kind") == "tf" or (config.get("kind") == "torch" and config.get("workers")):
+        return Reason("The loader beside the step shows what its CPU costs the step.", arms)
+    threads_ns = 0 if config.get("one_shot") else first.run.totals.get("hidden_cpu_ns", 0)
+    if threads_ns > OWN_THREADS * float(first.whole.steps.wait.sum()):
+        return Reason("The loader beside the step shows what its threads cost the step.", arms)
+    text = (
+        "The run with the loader beside the step is left out: this loader runs inside the training "
+        "thread, so contention and preparation are one number."
+    )
+    return Reason(text, arms, included=False)
+
+
+def _cold_arm(options: Options, files: Sequence[str]) -> list[Reason]:
+    if not options.cold:
+        return []
+    refusal = cold_cache.refuse(files)
+    if refusal:
+        return [Reason(f"The cold loader is left out: {refusal}", (Arm.COLD,), included=False)]
+    text = f"The cold loader reads {len(files)} files that left the page cache."
+    return [Reason(text, (Arm.COLD,))]
+
+
+def _fit(
+    first: Window, options: Options, pace: Pace, budget: float
+) -> tuple[int, int, int, list[Reason]]:
+    """(steps, repeats, warm-up, reasons) that fit the budget (seconds).
+
+    Given up in this order: steps down to the floor, warm-up, repeats down to 3, the floor.
+    """
+    held = first.in_flight
+    wanted = min(options.steps, 80) if options.quick else options.steps
+    most = options.repeats
+    # ten buffers: then what lay ready at the start is below a tenth of the window; short ones buy
+    # repeats, without which no interval says anything
+    buffers = BUFFERS_IN_WINDOW // (2 if options.quick else 1)
+    floor = min(wanted, max(WARMUP_STEPS * (1 if options.quick else 2), buffers * held))
+    long, short = max(WARMUP_STEPS, 2 * held, _settled(first)), max(3, 2 * held)
+    fewer = sorted({most, min(most, 4), min(most, 3)}, reverse=True)
+    # repeats go last: the interval shrinks with them, not with steps
+    for repeats, warmup in itertools.product(fewer, (long, short)):
+        affordable = pace.steps_in(budget / repeats) - warmup
+        if affordable >= floor:
+            break
+    # the third repeat may overrun a little: of two, hardly any interval settles anything
+    third = repeats * pace.of(LEAST_STEPS + warmup) <= FEW_OVERRUN_DEFAULT * budget
+    if affordable < LEAST_STEPS and repeats > 2 and not third:
+        repeats = 2
+        affordable = pace.steps_in(budget / repeats) - warmup
+    steps = max(min(wanted, affordable), min(LEAST_STEPS, wanted))
+    epoch, rhythm = first.epoch_steps, first.rhythm
+    reasons: list[Reason] = []
+    # whole epochs where they fit: their starts and their ends are then in the window
+    if 0 < epoch <= max(steps, affordable):
+        steps = epoch * max(1, round(steps / epoch))
+    elif 1 < rhythm <= steps:
+        steps -= steps % rhythm
+        reasons.append(Reason(ROUNDS.format(rhythm)))
+    chosen = (steps, repeats, warmup)
+    return *chosen, [*reasons, *_given_up(chosen, (wanted, most, long), budget, held)]
+
+
+def _settled(first: Window) -> int:
+    """Steps of the pilot after which tf.data's AUTOTUNE had settled; 0 for other loaders."""
+    if first.run.config.get("kind") != "tf":
+        return 0
+    return settled_after(first.whole.steps.period.tolist())
+
+
+def _given_up(
+    chosen: tuple[int, int, int], asked: tuple[int, int, int], budget: float, held: int
+) -> list[Reason]:
+    """One sentence for each thing the budget took away."""
+    (steps, repeats, warmup), (wanted, most, long) = chosen, asked
+    sentences = []
+    if warmup < long:
+        sentences.append(f"Warm-up is {warmup} steps, not {long}: steps are slow.")
+    if repeats < most:
+        sentences.append(f"{repeats} repeats instead of {most}: more would not fit {budget:.0f} s.")
+    if steps < wanted:
+        sentences.append(
+            f"{steps} steps instead of {wanted}: everything must end within {budget:.0f} s."
+        )
+    if steps < BUFFERS_IN_WINDOW * held:
+        sentences.append(
+            f"The window ({steps} steps) is shorter than {BUFFERS_IN_WINDOW} x the {held} batches "
+            "in flight: part of it measures the buffer; give more --seconds and --steps."
+        )
+    return [Reason(sentence) for sentence in sentences]
+
+
+def measure_arms(bench: Bench, options: Options) -> Session:
+    """Run all arms; raises StoppedError with the partial session when something ends it early."""
+    session = Session(created=utc_now())
+
+    def delivered() -> int:
+        trained = [run for run in session.runs if run.arm in TRAINED_FROM_LOADER]
+        return sum(len(Window.whole_of(run)) for run in trained)
+
+    with kept_when_stopped(session, bench.guard, delivered):
+        _measure(bench, options, session)
+    return session
+
+
+def _measure(bench: Bench, options: Options, session: Session) -> None:
+    start, loader = bench.clock(), bench.loader()
+    first, kept_batches = pilot(bench, options, session)
+    if first.run.config.get("one_shot") and hasattr(bench.loader(), "__next__"):
+        bench._loader = None
+    plan = session.plan = make_plan(first, options, loader)
+    once, taken = first.run.config.get("one_shot"), len(first.whole)
+    if once and taken < plan.warmup:
+        raise ProfileError(
+            f"The loader was exhausted after {taken} batches, before the warm-up of "
+            f"{plan.warmup} was over: give a loader that can be iterated again (a list, a "
+            "DataLoader, an object with __iter__), or one with more batches."
+        )
+    session.environment = environment.describe()
+    bench.progress(announcement(plan))
+    bench.save_meanwhile(session)
+    _probe_before(bench, options, session, kept_batches)
+    alone = float(first.steps.loop.mean())
+    session.runs.append(null_run(bench, kept_batches, alone))
+    planned = 1e9 * max(options.budget, plan.seconds)
+    bench.guard.pulse.end_s = time.monotonic() + MOST_OVERRUN * planned / 1e9 + LEAST_LIMIT_S
+    few = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT
+    deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
+    neighbours = environment.Neighbours()
+    _run_blocks(bench, session, kept_batches, deadlines, bare=not (once or plan.lean))
+    session.environment |= neighbours.taken()
+    # the baseline again: clocks and neighbours change while the arms run, and its mean holds both
+    session.runs.append(null_run(bench, kept_batches, alone))
+    bench.guard.pulse.doing = "the last probes"
+    session.probes.repeatable = probes.repeatable(bench)
+    probes.probe_device(bench, kept_batches, session)
+    session.probes.slow_samples = probes.slow_samples(bench, session)
+    after = (
+        environment.describe()
+    )  # its packages too: the probes have loaded samples in this process
+    session.environment |= {"load_after": after["load"], "packages": after["packages"]}
+
+
+def _probe_before(
+    bench: Bench, options: Options, session: Session, kept_batches: KeptBatches
+) -> None:
+    """Probes whose findings the arms or the first diagnosis need."""
+    bench.guard.pulse.doing = "the first probes"
+    session.runs.append(probes.sample_stacks(bench, options))
+    probes.probe_step(bench, kept_batches, options, session)
+    session.probes.recording_ns = probes.recording_ns(bench)
+    session.probes.piped_bytes = probes.piped_bytes(bench, kept_batches)
+    if bench.settings().get("kind") == "tf":
+        probes.try_interventions(bench, options, session)
+
+
+def _run_blocks(
+    bench: Bench,
+    session: Session,
+    kept_batches: KeptBatches,
+    deadlines: tuple[int, int],
+    bare: bool,
+) -> None:
+    """All repeats, while they fit; `deadlines` (ns) hold for the third block and for later ones."""
+    rng, repeats = random.Random(session.plan.seed), session.plan.repeats
+    begun, arm_ns = bench.clock(), 0.0
+    for block in range(repeats):
+        # the bare loop in every other block: its mean needs fewer repeats than a ratio does
+        order = [*session.plan.arms, *([Arm.BARE] if block % 2 == 0 and bare else [])]
+        if block and bench.clock() + arm_ns * len(order) * (repeats - block) > deadlines[1]:
+            order = [arm for arm in order if arm not in BESIDE]
+        if block >= 2 and bench.clock() + arm_ns * len(order) > deadlines[block > 2]:
+            text = f"Stopped after {block} of {repeats} repeats: the time is used up."
+            session.notes.append(text)
+            break
+        rng.shuffle(order)
+        for arm in order:
+            bench.tell(f"block {block + 1} of {repeats}: {arm.label}")
+            session.runs.append(run_arm(bench, arm, block, session, kept_batches))
+        arm_ns = (bench.clock() - begun) / sum(run.arm in BLOCK_ARMS for run in session.runs)
+        bench.save_meanwhile(session)
+        more = repeats > 1 and not session.plan.lean
+        if block == 0 and more and probes.try_a_change(bench, session):
+            session.runs.append(run_arm(bench, Arm.TRIAL, block, session, kept_batches))
+
+
+def announcement(plan: Plan) -> str:
+    """What will run, for how long, and why."""
+    head = (
+        f"about {plan.seconds:.0f} s: {plan.repeats} repeats of the step with "
+        f"{', '.join(arm.label for arm in plan.arms)}, {plan.steps} steps each after "
+        f"{plan.warmup} of warm-up"
+    )
+    return "\n".join([head, *(f"  {reason.sentence}" for reason in plan.reasons)])

@@ -1,0 +1,44 @@
+"""The arms: one loop, run with different data paths, and the helper runs beside them.
+
+A member's value is the letter that session files hold (`profile/1`), so a run costs one byte.
+Readers of reports see `label`, never the letter.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Arm(StrEnum):
+    """What feeds the step in one run; `label` is the arm in words, for reports and tables."""
+
+    label: str
+
+    RESIDENT = "D", "resident batches"  # they already lie on the device, cycled: the ceiling
+    HOST = "H", "host batches"  # the same batches from host memory, with CUDA
+    SHADOW = "X", "shadow loader"  # batches in hand, the real loader beside, its batches dropped
+    WARM = "W", "warm loader"  # the real loader, files in the page cache
+    COLD = "C", "cold loader"  # the real loader after its files left the page cache
+    TRIAL = "Z", "trial setting"  # the real loader with one changed; `tune`: the one on trial
+    BARE = "B", "bare loop"  # the warm loop without a recorder: what recording costs
+    NULL = "N", "empty loader"  # a loader with nothing to do: the floor of what can be measured
+    PILOT = "P", "first pass"  # which learns the pace
+    STACKS = "S", "stack samples"  # a short run with them, its times disturbed
+    CURRENT = "A", "current setting"  # `tune`: the setting kept so far
+    SETTING = "T", "tested setting"  # `sweep` and `tune`: one run of one setting
+    CALIBRATION = "K", "calibration"  # `sweep`: costs without a crowd, for the prediction
+
+    def __new__(cls, letter: str, label: str = "") -> Arm:
+        """A member is its letter."""
+        arm = str.__new__(cls, letter)
+        arm._value_, arm.label = letter, label
+        return arm
+
+
+# each arm adds one cost to the one before it, so neighbours' differences split the stall
+SPLIT_ORDER = (Arm.RESIDENT, Arm.HOST, Arm.SHADOW, Arm.WARM, Arm.COLD)
+KEPT_BATCHES = 8  # in hand, for the arms without a loader
+REPORTED = (*SPLIT_ORDER, Arm.TRIAL)
+IN_HAND = frozenset({Arm.RESIDENT, Arm.HOST})  # no loader runs
+WITH_LOADER = frozenset({Arm.SHADOW, Arm.WARM, Arm.COLD, Arm.TRIAL})  # buffers fill up first
+TRAINED_FROM_LOADER = frozenset(Arm) - IN_HAND - {Arm.SHADOW, Arm.NULL}

@@ -1,0 +1,145 @@
+"""What a measurement set out to do (`Plan`), and what was found beside the arms (`Probes`).
+
+A plan is fixed before the first arm runs; only a trial setting may join it. Probes are filled while
+the measurement goes on; None means that a probe did not run, which is not the same as finding
+nothing. In memory the two are apart; in a session file both lie under `plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict, cast
+
+from pipeline_profiler.profiling.record.arm import Arm
+
+Setting = dict[str, Any]  # loader settings as an adapter describes them: workers, prefetch, ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something is in the plan, or is not; `arms` are those that the sentence decides about."""
+
+    sentence: str
+    arms: tuple[Arm, ...] = ()
+    included: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Arms, their length and number, and the reason for each choice."""
+
+    arms: tuple[Arm, ...] = ()
+    repeats: int = 0
+    steps: int = 0
+    warmup: int = 0
+    seconds: float = 0.0
+    reasons: tuple[Reason, ...] = ()
+    lean: bool = False  # too slow a start for shadow loader, bare loop and trial setting
+    files: tuple[str, ...] = ()  # what the cold loader drops from the page cache
+    seed: int = 0
+    emulate_ms: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of `plan` in a session file; a plan without arms has its reasons alone."""
+        reasons = [reason.sentence for reason in self.reasons]
+        if not self.arms:
+            return {"reasons": reasons} if reasons else {}
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        return values | {"arms": list(self.arms), "reasons": reasons, "files": list(self.files)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Plan:
+        """Inverse of `to_json`; the arms a reason decided about are not in a file."""
+        known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
+        known["arms"] = tuple(Arm(letter) for letter in data.get("arms", ()) if letter in set(Arm))
+        known["reasons"] = tuple(Reason(sentence) for sentence in data.get("reasons", ()))
+        known["files"] = tuple(data.get("files", ()))
+        return cls(**known)
+
+
+class Operation(TypedDict):
+    """tf.data: one operation's cost, from its prefix iterated alone; milliseconds."""
+
+    operation: str
+    ms: float
+    total_ms: float
+    first_ms: float
+    visits: float
+
+
+class TriedIntervention(TypedDict, total=False):
+    """tf.data: one change that was tried and timed; milliseconds a step."""
+
+    name: str
+    why: str
+    how: str
+    op: str
+    baseline_ms: float
+    period_ms: float
+    spread: float
+    repeats: int
+    gains: list[float]
+
+
+class SlowSample(TypedDict, total=False):
+    """One of the slowest samples; `path` where the dataset lists its files."""
+
+    key: int | str
+    seen: int
+    ms: float
+    worst_ms: float
+    stall_share: float
+    path: str
+
+
+class SynchronisingLine(TypedDict):
+    """A line of the step that makes the host wait for the device."""
+
+    at: str
+    per_step: float
+
+
+class Repeatable(TypedDict, total=False):
+    """Whether preparing a sample twice gave the same bytes, and how many."""
+
+    same: bool
+    bytes: float
+    samples: int
+
+
+@dataclass(slots=True)
+class Probes:
+    """Findings beside the arms; None where a probe did not run."""
+
+    unused_fields: dict[str, int] | None = None  # field -> bytes a batch that no step touched
+    batch_bytes: int | None = None
+    piped_bytes: float | None = None  # of a batch, through a worker's pipe
+    recording_ns: float | None = None  # a step, of the recorder around batches in hand
+    prefixes: list[Operation] | None = None
+    interventions: list[TriedIntervention] | None = None
+    change: Setting | None = None  # what the trial setting changes; `try` in the file
+    repeatable: Repeatable | None = None
+    slow_samples: list[SlowSample] | None = None
+    on_device: bool = False  # the three rows below were probed: CUDA was there
+    starvation: float | None = None
+    synchronising_lines: list[SynchronisingLine] | None = None
+    utilisation_symptom: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The probes' keys of `plan` in a session file."""
+        values = {name: getattr(self, name) for name in _ALWAYS}
+        data = {_KEYS.get(k, k): v for k, v in values.items() if v is not None}
+        device = {name: getattr(self, name) for name in _ON_DEVICE}
+        return data | (device if self.on_device else {})
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Probes:
+        """Inverse of `to_json`."""
+        known = {name: data.get(_KEYS.get(name, name)) for name in (*_ALWAYS, *_ON_DEVICE)}
+        return cls(on_device="starvation" in data, **cast("dict[str, Any]", known))
+
+
+_ON_DEVICE = ("starvation", "synchronising_lines", "utilisation_symptom")
+_ALWAYS = tuple(f.name for f in fields(Probes) if f.name not in (*_ON_DEVICE, "on_device"))
+_KEYS = {"change": "try"}  # a word that Python keeps for itself

@@ -1,0 +1,491 @@
+"""The form of a `profile/1` document: what every reader of a session may rely on.
+
+A session file may come from anywhere. What is wrong with one is found here, once, when it is read;
+renderers and rules then need no guard of their own. The form asks for what is computed with and
+shown, and lets everything else pass: a later version adds keys. A form is a function of a value and
+of where it stands; it raises FormError with the place and what was expected there. Written out
+instead of taken from a library, because a recorder needs the standard library alone.
+Docs: docs/profiler-session.md.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate, pairwise
+from typing import Any, TypeAlias
+
+from pipeline_profiler.profiling.record.arm import Arm
+
+Form: TypeAlias = Callable[[Any, str], None]
+
+LARGEST = 2**62  # beyond it sums of int64 columns would wrap around
+DEEPEST = 40  # nested lists and objects: readers of a session walk it recursively
+QUOTED = 40  # characters of a wrong value that a message repeats
+
+
+class FormError(ValueError):
+    """The text names the place and what was expected there."""
+
+
+def refuse_form(at: str, expected: str, value: Any) -> FormError:
+    """The error for a value that is something else."""
+    kind = {dict: "an object", list: "a list", str: "text", type(None): "null"}.get(type(value))
+    quoted = repr(value)[:QUOTED] if isinstance(value, (str, int, float)) else ""
+    return FormError(f"{at} is {' '.join(filter(None, [kind, quoted]))}, not {expected}")
+
+
+def number(value: Any, at: str) -> None:
+    """A finite number of a size that can be computed with; true and false are none."""
+    if type(value) not in (int, float) or not -LARGEST <= value <= LARGEST:
+        raise refuse_form(at, "a number", value)
+
+
+def above_zero(value: Any, at: str) -> None:
+    """A number that may be divided by."""
+    number(value, at)
+    if value <= 1e-9:
+        raise refuse_form(at, "a number above 0", value)
+
+
+def text(value: Any, at: str) -> None:
+    """A string."""
+    if not isinstance(value, str):
+        raise refuse_form(at, "text", value)
+
+
+def flag(value: Any, at: str) -> None:
+    """True or false."""
+    if type(value) is not bool:
+        raise refuse_form(at, "true or false", value)
+
+
+def name_or_number(value: Any, at: str) -> None:
+    """A sample's key: its index or its name."""
+    if not isinstance(value, str):
+        whole()(value, at)
+
+
+def whole(least: int = -LARGEST, most: int = LARGEST) -> Form:
+    """A whole number between two ends."""
+
+    def check(value: Any, at: str) -> None:
+        if type(value) is not int or not least <= value <= most:
+            limits = "" if least == -LARGEST else f" from {least} to {most}"
+            raise refuse_form(at, f"a whole number{limits}", value)
+
+    return check
+
+
+def maybe(form: Form) -> Form:
+    """Null, or the form."""
+
+    def check(value: Any, at: str) -> None:
+        if value is not None:
+            form(value, at)
+
+    return check
+
+
+def several(form: Form, length: int | None = None) -> Form:
+    """A list of values of one form, of a fixed length where one is given."""
+
+    def check(value: Any, at: str) -> None:
+        if type(value) is not list:
+            raise refuse_form(at, "a list", value)
+        if length is not None and len(value) != length:
+            raise FormError(f"{at} has {len(value)} entries, not {length}")
+        for i, entry in enumerate(value):
+            form(entry, f"{at}[{i}]")
+
+    return check
+
+
+def by_name(form: Form) -> Form:
+    """An object whose values are all of one form."""
+
+    def check(value: Any, at: str) -> None:
+        if type(value) is not dict:
+            raise refuse_form(at, "an object", value)
+        for key, entry in value.items():
+            form(entry, f"{at}.{key[:QUOTED]}")
+
+    return check
+
+
+def fields_of(needed: Mapping[str, Form], known: Mapping[str, Form] | None = None) -> Form:
+    """An object with these keys; those of `known` may be missing, others are only `anything`."""
+    forms = {**needed, **(known or {})}
+
+    def check(value: Any, at: str) -> None:
+        if type(value) is not dict:
+            raise refuse_form(at, "an object", value)
+        missing = [key for key in needed if key not in value]
+        if missing:
+            raise FormError(f"{at} has no {missing[0]}")
+        for key, entry in value.items():
+            forms.get(key, anything)(entry, f"{at}.{key[:QUOTED]}" if at else key[:QUOTED])
+
+    return check
+
+
+def anything(value: Any, at: str) -> None:
+    """JSON that can be shown: finite numbers of a sane size, not nested too deeply."""
+    waiting = [(value, 0)]
+    while waiting:
+        entry, depth = waiting.pop()
+        if depth > DEEPEST:
+            raise FormError(f"{at} is nested more than {DEEPEST} deep")
+        if type(entry) is dict:
+            waiting += [(inner, depth + 1) for inner in entry.values()]
+        elif type(entry) is list:
+            waiting += [(inner, depth + 1) for inner in entry]
+        elif type(entry) in (int, float) and not abs(entry) < 2 * LARGEST:  # nor nan
+            raise refuse_form(at, "a number that can be shown", entry)
+
+
+# ---- The key `precision`, as precision/document.py makes and reads it ----
+
+COUNT = whole(0)
+INTERVAL = fields_of(
+    {"share": maybe(number), "low": maybe(number), "high": maybe(number), "n": COUNT}
+)
+RATE = maybe(fields_of({"value": number, "low": maybe(number), "high": maybe(number), "n": COUNT}))
+CELL: dict[str, Form] = {"model": text, "batch_size": whole(1), "precision": text}
+SCALE: dict[str, Form] = {"loss_scale": text}
+STEP = maybe(
+    fields_of(
+        {
+            "mean_ms": number,
+            **dict.fromkeys(("p50_ms", "p95_ms", "low_ms", "high_ms"), maybe(number)),
+            **dict.fromkeys(("repeats", "steps"), COUNT),
+        }
+    )
+)
+SOURCE: dict[str, Form] = {
+    "model": text,
+    "batch_size": whole(1),
+    "kept": COUNT,
+    "problem": text,
+    "kind": maybe(text),
+    **dict.fromkeys(("workers", "prefetch"), maybe(COUNT)),
+    "pin_memory": maybe(flag),
+}
+LOSSES = several(maybe(number))
+JUDGED: dict[str, Form] = {**CELL, **dict.fromkeys(("status", "sentence"), text), "tiny": flag}
+PROBED = fields_of(
+    {**JUDGED, **dict.fromkeys(("losses", "reference", "floor"), LOSSES)},
+    {
+        **SCALE,
+        "scale": maybe(number),
+        **dict.fromkeys(("step_s", "seconds"), number),
+        "peak_bytes": maybe(COUNT),
+        "peak_how": text,
+        **dict.fromkeys(("skipped", "graphs"), COUNT),
+    },
+)
+ROW = fields_of(
+    {
+        **JUDGED,
+        **dict.fromkeys(("step", "fed"), STEP),
+        **dict.fromkeys(("synthetic_per_s", "loader_per_s"), RATE),
+        "stall": maybe(INTERVAL),
+        **dict.fromkeys(("peak_bytes", "skipped"), maybe(COUNT)),
+        "peak_how": text,
+        **dict.fromkeys(("skipped_timed", "loss_steps", "graphs", "recompiled"), COUNT),
+        **dict.fromkeys(("loss_scale_end", "loss_first", "loss_last"), maybe(number)),
+        **dict.fromkeys(("loss_apart", "loss_apart_most", "loss_floor"), maybe(number)),
+        "warmup_s": number,
+    },
+    SCALE,
+)
+PASS = fields_of(
+    {"block": COUNT, "model": text, "batch_size": whole(1), "batches": COUNT, "elapsed_ms": number}
+)
+WINDOW = fields_of(
+    {
+        "arm": text,
+        "cell": fields_of(CELL, SCALE),
+        **dict.fromkeys(("period_ms", "wait_ms"), several(number)),
+        "elapsed_ms": number,
+        **dict.fromkeys(("block", "steps", "recompiled"), COUNT),
+    },
+    {"skipped": several(COUNT), "warmup_skipped": COUNT, "warmup_s": number},
+)
+
+
+def _visit(value: object, at: str) -> None:
+    """A window of a cell, or (arm L) a pass over a loader alone."""
+    form = PASS if isinstance(value, dict) and value.get("arm") == "L" else WINDOW
+    form(value, at)
+
+
+PRECISION = fields_of(
+    {
+        **dict.fromkeys(("backend", "device", "device_name"), text),
+        "recipe": fields_of(
+            {},
+            {
+                "optimizer": text,
+                "lr": number,
+                "channels_last": flag,
+                "compile": flag,
+                "seed": whole(),
+            },
+        ),
+        "flags": by_name(by_name(anything)),
+        "cells": several(PROBED),
+        "feeds": several(fields_of(SOURCE)),
+        "largest": several(
+            fields_of(
+                {**{k: CELL[k] for k in ("model", "precision")}, "batch_size": COUNT,
+                 "limit_reached": flag, "trials": several(COUNT)},
+                {"trouble": several(text)},
+            )
+        ),
+        "visits": several(_visit),
+        "rows": several(ROW),
+        "loaders": several(fields_of({**SOURCE, "alone_per_s": RATE})),
+        "speedups": several(
+            fields_of({**CELL, "tiny": flag, "compute": INTERVAL, "run": INTERVAL}, SCALE)
+        ),
+        "growths": several(
+            fields_of(
+                {"model": text, "precision": text, "loss_scale": text, "from": whole(1),
+                 "to": whole(1), "compute": INTERVAL, "run": INTERVAL}
+            )
+        ),
+        "sentences": several(text),
+    }
+)  # fmt: skip
+
+
+# ---- The document ----
+
+SPAN_COLUMNS = ("stage", "batch", "worker", "start", "wall", "cpu", "queued", "count")
+DELTA = frozenset({"batch", "start", "sent", "received"})  # columns stored as differences
+BATCH_COLUMNS = (
+    *("batch", "worker", "tag", "samples", "slow_ns", "slow_cpu", "read_bytes", "read_chars"),
+    *("gc_ns", "process_cpu", "sent", "received"),
+)
+MAIN = -1  # worker number of the training process itself
+_LETTERS = frozenset(Arm)
+MOST_WORKERS, MOST_CORES = 4096, 65536
+
+SHARE = fields_of({}, {"share": maybe(number), "low": maybe(number), "high": maybe(number)})
+CAUSE = fields_of(
+    {
+        **dict.fromkeys(("code", "name", "cause", "next"), text),
+        **dict.fromkeys(("share", "low", "high"), maybe(number)),
+    },
+    {"evidence": by_name(anything), "about": text},
+)
+SWEEP_POINT = fields_of(
+    {
+        "setting": text,
+        **dict.fromkeys(("measured_ms", "predicted_ms", "error", "fluid_error"), number),
+        "extrapolated": maybe(text),
+    },
+    dict.fromkeys(("low_ms", "high_ms", "fluid_ms"), number),
+)
+TRIAL = fields_of(
+    {"predicted": number, **dict.fromkeys(("change", "measured", "decision", "why"), text)},
+    {"speedup": SHARE},
+)
+STACK = fields_of({"of": text, "frames": several(text)})
+CUT_OFF = fields_of(
+    {"sentence": text, "where": text, "stacks": several(STACK)}, {"seconds": number}
+)
+RESULTS = {
+    "verdict": text,
+    "sentence": maybe(text),
+    "kept_sentence": maybe(text),
+    "sweep_sentence": text,
+    "stall": maybe(SHARE),
+    "causes": maybe(several(CAUSE)),
+    "failed_rules": maybe(several(fields_of(dict.fromkeys(("rule", "error", "text", "at"), text)))),
+    "arms": maybe(by_name(maybe(fields_of({"period_ms": above_zero, "repeats": COUNT})))),
+    "parts": maybe(by_name(SHARE)),
+    "recording_share": maybe(number),
+    "null_ms": maybe(number),
+    "more_repeats": maybe(COUNT),
+    "sweep": maybe(several(SWEEP_POINT)),
+    "trials": maybe(several(TRIAL)),
+    "precision": maybe(PRECISION),
+    "cut_off": maybe(CUT_OFF),
+}
+
+OPERATION = fields_of(
+    {"operation": text, **dict.fromkeys(("ms", "total_ms", "first_ms", "visits"), number)}
+)
+INTERVENTION = fields_of(
+    {
+        **dict.fromkeys(("name", "why", "how"), text),
+        **dict.fromkeys(("baseline_ms", "period_ms"), above_zero),
+        "spread": number,
+    },
+    {"op": text, "repeats": COUNT, "gains": several(number)},
+)
+SLOW_SAMPLE = fields_of(
+    {"key": name_or_number, "seen": COUNT, "ms": number, "worst_ms": number},
+    {"stall_share": number, "path": text},
+)
+PLAN = fields_of(
+    {},
+    {
+        "arms": several(text),
+        "reasons": several(text),
+        "files": several(text),
+        **dict.fromkeys(("repeats", "steps", "warmup"), COUNT),
+        "seconds": number,
+        "lean": flag,
+        "seed": whole(),
+        "emulate_ms": maybe(number),
+        "unused_fields": maybe(by_name(number)),
+        "batch_bytes": maybe(number),
+        "piped_bytes": maybe(number),
+        "recording_ns": maybe(number),
+        "prefixes": maybe(several(OPERATION)),
+        "interventions": maybe(several(INTERVENTION)),
+        "try": maybe(by_name(anything)),
+        "repeatable": maybe(fields_of({}, {"same": flag, "bytes": number, "samples": COUNT})),
+        "slow_samples": maybe(several(SLOW_SAMPLE)),
+        "starvation": maybe(number),
+        "synchronising_lines": maybe(several(fields_of({"at": text, "per_step": number}))),
+        "utilisation_symptom": maybe(number),
+    },
+)
+ENVIRONMENT = fields_of(
+    {}, {"load": maybe(number), "cores": maybe(whole(1, MOST_CORES)), "memory_bytes": maybe(number)}
+)
+CONFIG = fields_of(
+    {},
+    {
+        "kind": maybe(text),
+        **dict.fromkeys(("workers", "prefetch"), maybe(whole(0, MOST_WORKERS))),
+        "batches": maybe(COUNT),
+        "batch_size": maybe(number),
+    },
+)
+SLOW = fields_of({"key": name_or_number, "wall_ns": COUNT}, {"cpu_ns": whole(), "batch": whole()})
+
+
+def _columns(value: Any, at: str) -> None:
+    """Left to `check_tables`, which looks at whole columns at once."""
+    if type(value) is not dict:
+        raise refuse_form(at, "an object of columns", value)
+
+
+RUN = fields_of(
+    {"arm": text, "spans": _columns, "batches": _columns},
+    {
+        "block": COUNT,
+        "config": CONFIG,
+        "warmup": COUNT,
+        "slow_keys": several(name_or_number),
+        "slow": several(SLOW),
+        "depths": several(several(whole(), 3)),
+        "gc_pauses": several(several(whole(), 2)),
+        "totals": by_name(whole()),
+        "stacks": by_name(COUNT),
+        "notes": several(text),
+    },
+)
+
+
+def _run(value: Any, at: str) -> None:
+    """A run; one of an arm that a later version added is left out anyway."""
+    arm = value.get("arm") if type(value) is dict else None
+    if not isinstance(arm, str) or arm in _LETTERS:
+        RUN(value, at)
+
+
+DOCUMENT = fields_of(
+    {"schema": text},
+    {
+        **RESULTS,
+        "environment": ENVIRONMENT,
+        "plan": maybe(PLAN),
+        "notes": several(text),
+        "created": text,
+        "partial": flag,
+        "runs": several(_run),
+    },
+)
+
+
+def check_document(data: Mapping[str, Any]) -> None:
+    """Raise FormError for the first thing in a document that no session has."""
+    DOCUMENT(data, "")
+    for i, run in enumerate(data.get("runs", ())):
+        if run["arm"] in _LETTERS:
+            _check_run(run, f"runs[{i}]")
+
+
+# ---- the columns ----
+
+
+def read_columns(
+    data: Mapping[str, Any], names: Iterable[str], at: str = "columns"
+) -> dict[str, array[int]]:
+    """Columns as they are in memory: differences added up; FormError where they are not sound."""
+    columns = {name: _read_column(data, name, f"{at}.{name}") for name in names}
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        raise FormError(f"{at} has columns of {min(lengths)} and of {max(lengths)} rows")
+    return columns
+
+
+def _read_column(data: Mapping[str, Any], name: str, at: str) -> array[int]:
+    values = data.get(name)
+    if type(values) is not list:
+        raise refuse_form(at, "a list of whole numbers", values)
+    try:
+        column = array("q", values)
+        column = array("q", accumulate(column)) if name in DELTA else column
+    except (TypeError, OverflowError):
+        raise FormError(f"{at} holds something else than whole numbers of 64 bits") from None
+    # sums over a column are computed in 64 bits
+    large = (max(map(abs, column)) if name in DELTA else sum(map(abs, column))) if column else 0
+    if large > LARGEST:
+        raise FormError(f"{at} holds numbers too large to be times or counts")
+    return column
+
+
+def _check_run(run: Mapping[str, Any], at: str) -> None:
+    stages = run["spans"].get("stages")
+    several(text)(stages, f"{at}.spans.stages")
+    spans = read_columns(run["spans"], SPAN_COLUMNS, f"{at}.spans")
+    batches = read_columns(run["batches"], BATCH_COLUMNS, f"{at}.batches")
+    _check_ends(spans["stage"], f"{at}.spans.stage", 0, len(stages) - 1)
+    for table, name in ((spans, "spans"), (batches, "batches")):
+        _check_ends(table["worker"], f"{at}.{name}.worker", MAIN, LARGEST)
+        _check_ends(table["batch"], f"{at}.{name}.batch", 0, LARGEST)
+    _check_ends(spans["wall"], f"{at}.spans.wall", 0, LARGEST)
+    _check_steps(spans, stages, at)
+    keys = run.get("slow_keys", [])
+    if len(batches["batch"]) and len(keys) != len(batches["batch"]):
+        raise FormError(f"{at}.slow_keys has {len(keys)} rows, not {len(batches['batch'])}")
+
+
+def _check_ends(column: array[int], at: str, least: int, most: int) -> None:
+    if len(column) and not (least <= min(column) and max(column) <= most):
+        raise FormError(f"{at} holds numbers outside {least} to {most}")
+
+
+def _check_steps(spans: Mapping[str, array[int]], stages: list[str], at: str) -> None:
+    """Steps follow each other: no next() begins before the one before, and its step after it.
+
+    Equal times are sound: a clock may be coarse.
+    """
+    rows: list[list[tuple[int, int]]] = [[] for _ in stages]  # (batch, start) in the trainer
+    columns = (spans[name] for name in ("stage", "worker", "batch", "start"))
+    for stage, worker, batch, start in zip(*columns, strict=True):
+        if worker == MAIN:
+            rows[stage].append((batch, start))
+    waits, loops = (rows[stages.index(s)] if s in stages else [] for s in ("wait", "loop"))
+    if any(now[1] < before[1] for before, now in pairwise(waits)):
+        raise FormError(f"{at}.spans: the steps are not in order of time")
+    for wait, loop in zip(waits, loops, strict=False):
+        if wait[0] != loop[0] or loop[1] < wait[1]:
+            raise FormError(f"{at}.spans: a step does not follow its next()")

@@ -1,0 +1,261 @@
+"""Names for time that no hook could see: the Python stack of one thread, 200 times a second.
+
+Used in a run of its own, never in a timed arm. A sample is booked to the innermost frame of the
+user's code ("train.py:41 load_image") and, by the words in the function names from the inside
+out, to a stage. The words are labels for a time that was measured; they decide no verdict.
+A worker that hangs in C writes its stack into a file when it is asked to.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import linecache
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import sysconfig
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+INTERVAL_S = 0.005
+SWITCH_S = 0.0002
+CALLERS = 3
+LINE_SHOWN = 60
+_WORDS = (
+    ("decode", r"decod|decompress|imread|jpe?g|png|parse|unpack|inflate|pil\.imagefile"),
+    ("collate", r"collat|pad_sequence|make_batch|to_batch|batchify"),
+    ("serialise", r"pickl|dumps|serialis|serializ"),
+    (
+        "transform",
+        r"transform|augment|resiz|crop|flip|rotat|normali[sz]|jitter|blur|warp|preprocess|tokeni|"
+        r"mixup|compose|pil\.imageops|pil\.imageenhance|pil\.imagefilter",
+    ),
+    (
+        "read",
+        r"(^|[._])(read|open|load(_?(bytes|file|raw|data|sample|image)s?)?(?![a-z_])|fetch|download|"
+        r"request|"
+        r"get_object|"
+        r"recv|seek|urlopen|cat_file|slurp|execute(?![a-z]))|readinto|throttl|http|fsspec|boto",
+    ),
+)
+_CALLED = re.compile(r"([\w.]+)\(")
+_PATTERNS = tuple((stage, re.compile(pattern, re.IGNORECASE)) for stage, pattern in _WORDS)
+_OURS = __name__.split(".")[0]
+_SYSTEM = tuple(
+    path for path in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")} if path
+)
+_WAITING = ("threading", "queue", "concurrent.futures._base", "selectors", "multiprocessing.queues")
+OUR_THREADS = ("stack-sampler", "shadow-loader", "profile-autosave", "profile-live-line")
+_DRIVERS = (f"{_OURS}.profiling.measure.arms",)  # what calls the user's code
+
+
+def frames_of(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and those that called it, innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _words(frame: FrameType) -> str:
+    module = frame.f_globals.get("__name__", "")
+    library = module if module.startswith(("PIL", "pickle", "http")) else ""
+    return f"{library}.{frame.f_code.co_qualname}"
+
+
+def stage_of(names: list[str]) -> str:
+    """The stage that function names, innermost first, tell of; '' when they tell of none."""
+    for name in names:
+        for stage, pattern in _PATTERNS:
+            if pattern.search(name):
+                return stage
+    return ""
+
+
+def _is_user(frame: FrameType) -> bool:
+    module, path = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
+    system = path.startswith(_SYSTEM) or "site-packages" in path or path.startswith("<frozen")
+    return not system and not module.startswith((_OURS, "importlib"))
+
+
+def describe(frame: FrameType | None) -> str:
+    """'stage|file:line function: source < caller ...', cut where the loader's machinery begins."""
+    names: list[str] = []
+    place = line = ""
+    callers: list[str] = []
+    for f in frames_of(frame):
+        module = f.f_globals.get("__name__", "")
+        if module.startswith("torch.utils.data") and "_utils.collate" not in module:
+            break
+        if module in _DRIVERS:
+            break
+        if module.startswith(_OURS):
+            continue
+        names.append(_words(f))
+        if not place and _is_user(f):
+            file = f.f_code.co_filename
+            line = linecache.getline(file, f.f_lineno).strip()
+            line = line if len(line) <= LINE_SHOWN else f"{line[: LINE_SHOWN - 3]}..."
+            place = f"{file.rsplit('/', 1)[-1]}:{f.f_lineno} {f.f_code.co_qualname}: {line}"
+        elif place and _is_user(f) and len(callers) < CALLERS:
+            callers.append(f.f_code.co_qualname)
+    # compiled code has no frame: the line that called it names it
+    stage = stage_of(names) or stage_of(_CALLED.findall(line))
+    return f"{stage}|{' < '.join([place, *callers])}"
+
+
+def _idle(frame: FrameType | None) -> bool:
+    """Whether a thread waits for another one: its innermost frame is a lock, queue or future."""
+    return frame is not None and frame.f_globals.get("__name__", "") in _WAITING
+
+
+def _busy_threads(but: int) -> list[FrameType]:
+    """Where the other threads are that do something, our own left out: a loader's prefetch."""
+    names = {t.ident: t.name for t in threading.enumerate()}
+    frames = sys._current_frames()
+    frames.pop(threading.get_ident(), None)  # this very frame: a cycle that keeps all callers alive
+    return [
+        frame
+        for ident, frame in frames.items()
+        if ident != but and names.get(ident) not in OUR_THREADS and not _idle(frame)
+    ]
+
+
+class StackSampler:
+    """Samples one thread; `drain()` hands out microseconds by place since the last call.
+
+    In a main thread an interval timer (SIGALRM) interrupts the thread itself: a second thread
+    would get its turn mostly when the first one blocks, and would see it blocked too often. Other
+    threads are sampled from a thread. While the thread waits for other threads of this process (a
+    loader that prefetches in one), those are looked at instead. A sample weighs the time since the
+    one before it, so that a long call into C, during which no handler runs, is not lost.
+    """
+
+    def __init__(self, thread_id: int, phase: Callable[[], str] | None = None) -> None:
+        """Sample `thread_id`; `phase` names what the thread is doing."""
+        self.thread_id, self.phase = thread_id, phase
+        self.weights: Counter[str] = Counter()
+        self._last = time.perf_counter_ns()
+        self._interval_s = INTERVAL_S
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._undo: Callable[[], None] = lambda: None
+
+    @classmethod
+    def start_here(cls, phase: Callable[[], str] | None = None) -> StackSampler:
+        """Sample the calling thread from now on."""
+        sampler = cls(threading.get_ident(), phase)
+        if threading.current_thread() is threading.main_thread() and _alarm_is_free():
+            sampler._start_timer()
+            # a spawned worker ends through the interpreter's exit, which takes the signal's handler
+            # away: a timer that still runs would then kill it
+            atexit.register(sampler.stop)
+        else:
+            sampler._start_thread()
+        return sampler
+
+    @classmethod
+    def start_beside(cls, phase: Callable[[], str] | None, interval_s: float) -> StackSampler:
+        """Sample the calling thread from a thread, at a rate that a training does not feel.
+
+        Neither a signal, which the program may use itself, nor a switch of the interpreter.
+        """
+        sampler = cls(threading.get_ident(), phase)
+        sampler._interval_s = interval_s
+        sampler._start_loop()
+        return sampler
+
+    def _start_timer(self) -> None:
+        before = signal.signal(signal.SIGALRM, lambda number, frame: self._take(frame))
+        signal.setitimer(signal.ITIMER_REAL, INTERVAL_S, INTERVAL_S)
+
+        def undo() -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
+
+        self._undo = undo
+
+    def _start_thread(self) -> None:
+        switch = sys.getswitchinterval()
+        # at the usual 5 ms a CPU-bound thread is only ever seen where it blocks
+        sys.setswitchinterval(SWITCH_S)
+        self._undo = lambda: sys.setswitchinterval(switch)
+        self._start_loop()
+
+    def _start_loop(self) -> None:
+        self._thread = threading.Thread(target=self._loop, daemon=True, name="stack-sampler")
+        self._thread.start()
+
+    def _loop(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            frame = sys._current_frames().get(self.thread_id)
+            if frame is None:
+                return
+            self._take(frame)
+            del frame
+
+    def _take(self, frame: FrameType | None) -> None:
+        now = time.perf_counter_ns()
+        weight, self._last = (now - self._last) // 1000, now
+        phase = self.phase() if self.phase else "worker"
+        if phase == "outside":
+            return
+        helpers = _busy_threads(self.thread_id) if phase == "wait" and _idle(frame) else []
+        frames: list[FrameType | None] = [*helpers] or [frame]
+        for f in frames:
+            try:
+                place = describe(f)
+            except (AttributeError, TypeError, ValueError):
+                # the thread went on and left this frame while it was read: one sample less
+                continue
+            self.weights[f"{phase}|{place}"] += weight // len(frames)
+
+    def drain(self) -> tuple[tuple[str, int], ...]:
+        """Microseconds by place since the last call, as pairs."""
+        weights, self.weights = self.weights, Counter()
+        return tuple(weights.items())
+
+    def stop(self) -> None:
+        """End the sampling; a second call does nothing."""
+        undo, self._undo = self._undo, lambda: None
+        undo()
+        atexit.unregister(self.stop)
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=1.0)
+
+
+def _alarm_is_free() -> bool:
+    """SIGALRM exists and nobody in this process uses it."""
+    alarm = getattr(signal, "SIGALRM", None)
+    return alarm is not None and signal.getsignal(alarm) in (signal.SIG_DFL, signal.SIG_IGN)
+
+
+# ---- A stack on request ----
+
+DUMP_SIGNAL = getattr(signal, "SIGUSR1", signal.SIGTERM)
+DUMP_VARIABLE = "PIPELINE_PROFILER_STACKS"
+_files: list[object] = []  # kept open as long as the process lives
+
+
+def offer_stack_dump() -> None:
+    """Register in this process where the watching one asked for it and the signal is free.
+
+    A forked worker inherits the handler; a spawned one registers here, from the environment.
+    """
+    path = os.environ.get(DUMP_VARIABLE)
+    if not path or _files or multiprocessing.parent_process() is None:
+        return
+    if not hasattr(faulthandler, "register") or signal.getsignal(DUMP_SIGNAL) != signal.SIG_DFL:
+        return
+    try:
+        file = open(path, "ab")  # noqa: SIM115
+    except OSError:
+        return
+    _files.append(file)
+    faulthandler.register(DUMP_SIGNAL, file, all_threads=True)

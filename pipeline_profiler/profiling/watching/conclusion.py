@@ -1,0 +1,138 @@
+"""What a watched run says: the observed stall, or why it cannot be told.
+
+One loop, no arms: the share of the step in which the training process waited inside next() (with
+a GPU: in which the device waited). Where the wait lies inside a compiled step, or batches are drawn
+in another thread than the one that trains, the wait at the iterator is not the step's: no verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.profiling.diagnose.verdict import (
+    BUSY,
+    HIGH,
+    MODERATE,
+    Verdict,
+    diagnose_session,
+    share_of_others,
+)
+from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.session import Run, Session
+
+LEAST_STEPS = 5
+PARTS = ("forward", "backward", "optimizer", "training collective", "checkpoint")
+FREE_CORES = 2  # from which nobody waits for other programs' cores
+ELSEWHERE = 0.5  # share of the steps that train in another thread
+
+
+def is_one_loop(session: Session) -> bool:
+    """Whether a session is a recorded loop, without the arms of a measurement."""
+    return not session.plan.arms and {run.arm for run in session.runs} <= {Arm.WARM}
+
+
+def long_enough(session: Session) -> bool:
+    """Whether a loop has steps enough to be judged."""
+    return any(len(Window.of(run)) >= LEAST_STEPS for run in session.runs)
+
+
+def judge_watched(session: Session) -> None:
+    """Fill the results of a watched session; its evidence stays as it is."""
+    run = session.runs[0] if session.runs else None
+    why = "no loader was iterated" if run is None else _untold(run, session.environment)
+    if run is None or why:
+        verdict = Verdict.INCONCLUSIVE.value
+        said = f"{verdict}: whether the loader is waited for cannot be told, because {why}"
+        session.results |= {"verdict": verdict, "sentence": said, "stall": None, "causes": []}
+    else:
+        session.results |= diagnose_session(session).as_results()
+        session.results["sentence"] += _all_steps(run)
+    if run is not None:
+        session.results["phases"] = step_phases(run)
+
+
+def _untold(run: Run, environment: Mapping[str, Any]) -> str:
+    """Why the wait of this run is not known; '' where it is."""
+    window = Window.of(run)
+    if len(window) < LEAST_STEPS:
+        return f"fewer than {LEAST_STEPS} steps were recorded"
+    if not run.config.get("wait_told", True):
+        return str(run.config.get("wait_untold", "the wait lies inside the compiled step"))
+    trained = run.totals.get("trained_steps", 0)
+    if trained and run.totals.get("elsewhere_steps", 0) > ELSEWHERE * trained:
+        return "batches are drawn in another thread than the one that trains"
+    return _crowded(window, {} if "rank" in run.totals else environment)
+
+
+def _crowded(window: Window, environment: Mapping[str, Any]) -> str:
+    """A moderate wait that other programs may have caused is nobody's fault here."""
+    period, wait = float(window.steps.period.sum()), float(window.exposed.sum())
+    if wait < MODERATE * period:
+        return ""
+    rows = window.spans("wait")
+    known = rows["queued"] >= 0  # the share of the waits that was spent runnable without a core
+    walls = max(1.0, float(rows["wall"][known].sum()))
+    queued = wait * min(1.0, float(rows["queued"][known].sum()) / walls)
+    if wait - queued < MODERATE * period:
+        return (
+            f"next() takes {wait / period:.1%} of the step, about {queued / wait:.0%} of that "
+            "waiting for a core that other programs have"
+        )
+    others = share_of_others(environment)
+    if wait >= HIGH * period or others < BUSY or _free_cores(environment) >= FREE_CORES:
+        return ""
+    return (
+        f"next() takes {wait / period:.1%} of the step where other programs took {others:.0%} of "
+        "the cores meanwhile: watch it again on a quieter machine"
+    )
+
+
+def _free_cores(environment: Mapping[str, Any]) -> float:
+    """How many cores did nothing meanwhile; infinite where that is not known."""
+    idle, cores = environment.get("idle"), environment.get("cores_of_machine")
+    return math.inf if idle is None or not cores else float(idle) * float(cores)
+
+
+def _all_steps(run: Run) -> str:
+    """What is known of the steps that a long run has dropped."""
+    dropped, totals = run.totals.get("dropped_steps", 0), run.totals
+    if not dropped:
+        return ""
+    wait = totals.get("dropped_wait_ns", 0) + totals.get("dropped_iter_ns", 0)
+    share = wait / max(1, wait + totals.get("dropped_loop_ns", 0))
+    return f"; the {dropped} steps before these waited {share:.1%} of their time"
+
+
+def step_phases(run: Run) -> dict[str, float]:
+    """Seconds by part of the run's steps: wait, forward, ..., the rest; evaluation beside them."""
+    window = Window.of(run)
+    if not len(window):
+        return {}
+    parts = {"wait": float(window.exposed.sum())}
+    for name in PARTS:
+        rows = window.spans(f"step:{name}")
+        seen = len(np.unique(rows["batch"]))
+        # forward is looked at in some of the steps only
+        scale = len(window) / seen if seen and name == "forward" else 1.0
+        parts[name] = float(rows["wall"].sum()) * scale
+    parts["other"] = max(0.0, float(window.steps.period.sum()) - sum(parts.values()))
+    parts["evaluation"] = float(run.totals.get("evaluation_ns", 0))
+    return {name: ns / 1e9 for name, ns in parts.items() if ns > 0}
+
+
+def parts_line(phases: dict[str, float], session: Session) -> list[str]:
+    """The parts of the step in one line; none where they are not known."""
+    inside = {name: s for name, s in phases.items() if name != "evaluation"}
+    total = sum(inside.values())
+    if not total:
+        return []
+    steps = int(np.sum([len(Window.of(run)) for run in session.runs]))
+    shares = ", ".join(f"{name} {s / total:.0%}" for name, s in inside.items())
+    text = f"  step of {total / max(1, steps) * 1e3:.1f} ms: {shares}"
+    beside: Any = phases.get("evaluation")
+    return [text + (f"; evaluation took {beside:.1f} s beside it" if beside else "")]

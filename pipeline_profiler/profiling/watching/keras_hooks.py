@@ -1,0 +1,89 @@
+"""Hooks into TensorFlow: eager iterators of tf.data, and Keras' fit by a callback.
+
+An eager `for batch in dataset` is recorded at its iterator, like a DataLoader. In fit the batch is
+drawn inside the compiled train function where TensorFlow is the backend: the callback sees whole
+steps, and the wait cannot be told from the computing. With torch or JAX as the backend Keras asks
+for the batch in Python, between two callbacks: there the wait is told.
+"""
+
+from __future__ import annotations
+
+import functools
+from time import perf_counter_ns
+from typing import Any
+
+from pipeline_profiler.profiling.adapters.tf_data import keras_callback
+from pipeline_profiler.profiling.record.recorder import Source
+from pipeline_profiler.profiling.watching.process import watched_process
+
+
+def hook_datasets(module: Any) -> None:
+    """Record eager iteration of `tf.data.Dataset`; an iterator stays TensorFlow's own."""
+    owner = module.iterator_ops.OwnedIterator
+    begin, deliver = module.DatasetV2.__iter__, owner.__next__
+
+    @functools.wraps(begin)
+    def __iter__(self: Any) -> Any:  # noqa: N807
+        start = perf_counter_ns()
+        iterator = begin(self)
+        iterator.__dict__["_watched_began"] = (self, start, perf_counter_ns())
+        return iterator
+
+    @functools.wraps(deliver)
+    def __next__(self: Any) -> Any:  # noqa: N807
+        began = self.__dict__.get("_watched_began")
+        # fit hands iterators to its compiled step, where next() is drawn as a part of the graph
+        if began is None or not tf.executing_eagerly():
+            return deliver(self)
+        process = watched_process()
+        loop = self.__dict__.get("_watched_loop")
+        if loop is None:
+            dataset, start, end = began
+            length = int(dataset.cardinality().numpy())
+            source = Source((), {"kind": "tf", "batches": length if length >= 0 else None})
+            loop = process.loop_of(("tf", str(dataset.element_spec), length), source)
+            self.__dict__["_watched_loop"] = loop
+            process.open(loop, start, end)
+        return process.ask(loop, functools.partial(deliver, self), trains=True)
+
+    import tensorflow as tf
+
+    module.DatasetV2.__iter__, owner.__next__ = __iter__, __next__
+
+
+# ---- Keras ----
+
+
+def hook_fit(module: Any) -> None:
+    """Give every fit a callback that records it."""
+    for owner in module.Model.__mro__:
+        plain = owner.__dict__.get("fit")
+        if plain is not None and not getattr(plain, "__isabstractmethod__", False):
+            owner.fit = _with_callback(plain)
+            return
+
+
+def _with_callback(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        import inspect
+
+        bound = inspect.signature(plain).bind(self, *args, **kwargs)
+        given = bound.arguments.get("callbacks")
+        if given is None or isinstance(given, (list, tuple)):
+            bound.arguments["callbacks"] = [*(given or []), _recording(self)]
+        return plain(*bound.args, **bound.kwargs)
+
+    return fit
+
+
+def _recording(model: Any) -> Any:
+    """A callback that records a fit as a loop of this process."""
+    process = watched_process()
+    loop = process.loop_of(("keras", id(model)), Source((), {}))
+
+    def follow(phase: str) -> None:
+        process.phase = phase
+        loop.trained = loop.recorder.steps
+
+    return keras_callback(loop.recorder, follow)

@@ -1,0 +1,92 @@
+"""Starts a script as it would be started without us, and waits for it.
+
+The script gets an environment with the hook on PYTHONPATH and the order in one variable; argv,
+streams, folder and terminal are its own. Ctrl-C reaches it from the terminal; a signal that
+somebody sends to this process alone is passed on. Its exit code is what this returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from pipeline_profiler.profiling.record.errors import ProfileError
+from pipeline_profiler.profiling.watching.process import VARIABLE, WatchOrder
+
+HOOK = Path(__file__).resolve().parent / "hook"
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def command_of(words: Sequence[str], module: bool = False, python: str = "") -> list[str]:
+    """The command line to start: `train.py ARGS`, `-m module ARGS`, or a program such as torchrun.
+
+    `python`: what runs a script or module, and beside which a program is looked for first; without
+    it this Python. ProfileError where there is nothing to start.
+    """
+    if not words:
+        raise ProfileError("Nothing to watch: pipeline-profiler watch -- train.py --its-options.")
+    first = words[0]
+    if module:
+        return [python or sys.executable, "-m", *words]
+    if first == "-m":
+        return command_of(words[1:], True, python)
+    if Path(first).is_file() and (first.endswith(".py") or not os.access(first, os.X_OK)):
+        return [python or sys.executable, *words]
+    # beside this Python too, whose environment need not be the shell's
+    places = [str(Path(python).parent)] if python else []
+    places += [os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
+    found = shutil.which(first, path=os.pathsep.join(filter(None, places)))
+    program = None if first.endswith(".py") else found
+    if program is None:
+        raise ProfileError(f"{first} is no script and no program: give the path of a script.")
+    return [program, *words[1:]]
+
+
+def run_watched(command: Sequence[str], order: WatchOrder) -> int:
+    """Start it, wait, return its exit code."""
+    paths = os.pathsep.join([str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])])
+    watched = {"PYTHONPATH": paths, VARIABLE: json.dumps(asdict(order))}
+    return wait_for(subprocess.Popen(command, env={**os.environ, **watched}))
+
+
+def wait_for(child: subprocess.Popen[bytes]) -> int:
+    """The exit code of a child; 128 and the signal's number where one ended it."""
+    code = _wait(child)
+    return code if code >= 0 else 128 - code
+
+
+def _wait(child: subprocess.Popen[bytes]) -> int:
+    if not hasattr(signal, "sigwaitinfo"):
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return child.wait()
+        finally:
+            signal.signal(signal.SIGINT, handler)
+    signals = {*PASSED_ON, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        while (code := child.poll()) is None:
+            told = signal.sigtimedwait(signals, 1.0)
+            # the terminal gives Ctrl-C to the script as well; what a process sends came to us alone
+            if told and told.si_signo != signal.SIGCHLD and told.si_code <= 0:
+                with contextlib.suppress(ProcessLookupError):
+                    child.send_signal(told.si_signo)
+        while signal.sigpending() & set(PASSED_ON):
+            signal.sigtimedwait(PASSED_ON, 0)  # the script has had it; we still have to judge
+        return code
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def saved_files(folder: str) -> list[Path]:
+    """Where the watched processes have saved, ranks in order."""
+    notes = [note.read_text() for note in Path(folder).iterdir()]
+    return sorted({Path(text) for text in notes if text and Path(text).is_file()})

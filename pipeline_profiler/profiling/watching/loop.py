@@ -1,0 +1,287 @@
+"""One loader's loop, recorded at its iterator: what lies between two next() calls is the step.
+
+The iterator stays the framework's own. A step in which nothing was trained (no backward, no
+optimizer) counts as evaluation where another loop does train; its time is cut out of the step of
+the training loop it interrupts. Two loaders that feed one step (`zip`) wait one after the other:
+both waits are waiting.
+
+Beside a step of a fraction of a millisecond the code of a recorder is never in the caches: every
+function it calls costs ten times what it costs alone. So a step leaves one tuple and a part of it
+another; names, the timeline and estimates are put in when a thousand of them are there, or when
+the run is saved.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.recorder import Recorder, Row, Source
+from pipeline_profiler.profiling.record.recorder_live import ASKED_AT, LiveRecorder
+from pipeline_profiler.profiling.record.session import MAIN
+from pipeline_profiler.profiling.record.stages import StageTimer, activate
+
+# ---- CPU and run-queue time ----
+
+LOOK_NS = 5_000_000  # a look costs about 25 microseconds beside a training: half a percent
+MOST_STEPS = 64  # from one look to the next, on average
+
+
+class Share:
+    """What part of a wall time a counter took, in the steps that were looked at."""
+
+    __slots__ = ("_taken", "_wall")
+
+    def __init__(self) -> None:
+        self._taken = self._wall = 0
+
+    def seen(self, taken: int, wall: int) -> int:
+        """A step was looked at; its own figure."""
+        self._taken += taken
+        self._wall += wall
+        return taken
+
+    def of(self, wall: int) -> int:
+        """What a step that was not looked at took."""
+        return self._taken * wall // self._wall if self._wall else 0
+
+
+class Looks:
+    """Which steps of a loop are looked at, and what the others are taken to have used; ns.
+
+    The counters are system calls: with what they push out of the caches they cost a short step more
+    than everything else that is recorded. A step of `LOOK_NS` or more is looked at every time;
+    shorter ones at random, so that no rhythm of the loop is met, on average once in `LOOK_NS`. A
+    step that is not looked at gets the share of its wall time that those looked at had so far: sums
+    are right, a single step's is an estimate.
+    """
+
+    def __init__(self, recorder: Recorder, workers: bool) -> None:
+        self._cpu = recorder.cpu
+        self._queue: Callable[[], int] | None = None if workers else recorder._queue_clock()
+        self._draw = random.Random(0)  # of its own: the script's numbers stay what they are
+        self.left = 0  # steps before the next look; the loop counts it down, a look is below 0
+        self.looking = False
+        self._since = self._step = 0  # when the last look began, and at which step
+        self._before = self._after = self._queued = 0
+        self._waits, self.steps, self._delays = Share(), Share(), Share()
+
+    def begin(self, now: int, step: int) -> None:
+        """next() of a step that is looked at is called."""
+        period = (now - self._since) // max(1, step - self._step)
+        mean = min(MOST_STEPS, LOOK_NS // max(1, period)) if self._since else 0
+        self.left = self._draw.randrange(2 * mean + 1) if mean else 0
+        self._since, self._step, self.looking = now, step, True
+        self._queued = self._queue() if self._queue is not None else -1
+        self._before = self._cpu()
+
+    def delivered(self, wall: int) -> tuple[int, int]:
+        """It has returned after `wall`: its CPU time and its time in the run queue, or -1."""
+        self._after = self._cpu()
+        used = self._waits.seen(self._after - self._before, wall)
+        if self._queue is None or self._queued < 0:
+            return used, -1
+        return used, self._delays.seen(max(0, self._queue() - self._queued), wall)
+
+    def stepped(self, wall: int) -> int:
+        """The step that was looked at is over: its CPU time."""
+        self.looking = False
+        return self.steps.seen(self._cpu() - self._after, wall)
+
+    def waited(self, wall: int) -> tuple[int, int]:
+        """CPU and run-queue time of a next() that was not looked at."""
+        return self._waits.of(wall), -1 if self._queue is None else self._delays.of(wall)
+
+
+# ---- The recorder ----
+
+STEPS_HELD = 1024
+# its number, next() called, its CPU and its run-queue time, next() returned, the wait for other
+# loaders after it, end of the step, its CPU time; nanoseconds of the clock, -1 where not looked at
+HeldStep = tuple[int, int, int, int, int, int, int, int]
+
+
+class LoopRecorder(LiveRecorder):
+    """Kept to its last steps; what it needs of a step is plain numbers."""
+
+    def __init__(self, workers: bool) -> None:
+        super().__init__(arm=Arm.WARM)
+        self.trims, self.parcels = True, workers
+        # the wall time of a sampler or of a stage in the step: its CPU time is a system call more
+        self.timer = StageTimer(self.clock, lambda: 0)
+        self.looks_at = Looks(self, workers)
+        self.held: list[HeldStep] = []
+        self.parts: list[tuple[str, int, int, int]] = []  # name, step, start, end
+        self._lately = (0, 0, 0)
+
+    def unwrap(self, source: Source, item: Any, wall: int) -> Any:
+        """The user's batch; what travelled with it or was timed in next() is put aside."""
+        batch, rows = self.receive(source, item, (0, wall, -1, -1), -1)
+        self._rows.extend(rows[1:])  # the wait itself is held with its step
+        return batch
+
+    def end_step(self, step: HeldStep) -> None:
+        """A step is over."""
+        if self.timer.has_sums:
+            at = self.timeline.at
+            for name, begin, wall, busy, calls in self.timer.collect():
+                row = (f"step:{name}", self.steps, MAIN, at(begin), wall, busy, -1, calls)
+                self._rows.append(row)
+        self.held.append(step)
+        self.steps += 1
+        if len(self.held) > STEPS_HELD:
+            self._put_down()
+
+    def _put_down(self, more: Sequence[Row] = ()) -> None:
+        with self._table:
+            # those known now: a thread that saves may do this while the loop puts more aside
+            steps, parts = self.held[:], self.parts[:]
+            rows = [row for step in steps for row in self._spans(step)]
+            rows += [
+                (f"step:{name}", number, MAIN, self.timeline.at(start), end - start, -1, -1, 1)
+                for name, number, start, end in parts
+            ]
+            self._lately = _sums(rows) if rows else self._lately
+            del self.held[: len(steps)], self.parts[: len(parts)]
+        super()._put_down([*rows, *more])
+
+    def _spans(self, step: HeldStep) -> tuple[Row, Row]:
+        number, asked, used, delay, returned, added, end, cpu = step
+        looks, at = self.looks_at, self.timeline.at
+        wall, start = returned - asked, returned + added
+        if used < 0:
+            used, delay = looks.waited(wall)
+        inside = at(end) - at(start)
+        if cpu < 0:
+            cpu = looks.steps.of(inside)
+        return (
+            ("wait", number, MAIN, at(asked), wall + added, used, delay, 1),
+            ("loop", number, MAIN, at(start), inside, cpu, -1, 1),
+        )
+
+    def recent(self) -> tuple[int, int, int]:
+        """Steps lately, nanoseconds that they waited and nanoseconds of the rest."""
+        steps = self.held[:]
+        if not steps:
+            return _sums(self._rows[:]) if self._rows else self._lately
+        wait = sum(s[4] - s[1] + s[5] for s in steps)
+        return len(steps), wait, sum(s[6] - s[1] for s in steps) - wait
+
+
+def _sums(rows: Sequence[Row]) -> tuple[int, int, int]:
+    """Steps, waiting and the rest, of spans."""
+    loops = [row[4] for row in rows if row[0] == "loop"]
+    return len(loops), sum(row[4] for row in rows if row[0] == "wait"), sum(loops)
+
+
+# ---- The loop ----
+
+EXPOSED = "training exposed"  # read by `Window.exposed`
+
+
+class Loop:
+    """The loop over one loader; `trained` counts the steps in which something was trained."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.recorder = LoopRecorder(bool(source.config.get("workers")))
+        self.recorder.run.config |= source.config
+        self.gaps: DeviceGaps | None = None
+        self.trained = self.trained_here = 0  # in all, and in this epoch
+        self.elsewhere = 0  # trained in another thread than the one that asks for batches
+        self.thread = 0
+        self.opened = 0  # when the epoch began
+        self.returned = 0  # when next() gave the batch of the step that is open; 0: none is open
+        self._wait = (0, -1, -1)  # of the open step: when next() was called, its CPU, its queue
+        self._others: dict[int, int] = {}  # ns that other loaders took before this step trained
+        self._busy = False
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a batch was delivered and the next one not asked for."""
+        return bool(self.returned)
+
+    @property
+    def waited(self) -> int:
+        """Nanoseconds of the next() that gave the batch in hand."""
+        return self.returned - self._wait[0]
+
+    def open(self, start: int, end: int) -> None:
+        """An epoch begins: its iter() call."""
+        self.end_step(start)
+        self.recorder.open_epoch(start, end)
+        self.opened, self.trained_here, self.thread = start, 0, threading.get_ident()
+
+    def ask(self, deliver: Callable[[], Any]) -> Any:
+        """The next batch; `deliver` is the iterator's own next()."""
+        r = self.recorder
+        looks = r.looks_at
+        start = r.clock()
+        if self.returned:
+            self.end_step(start)
+        if self.gaps is not None:
+            self.gaps.asked()
+        activate(r.timer)
+        looks.left -= 1
+        if looks.left < 0:
+            looks.begin(start, r.steps)
+        item = deliver()
+        end = r.clock()
+        self._wait = (start, *looks.delivered(end - start)) if looks.looking else (start, -1, -1)
+        if r.parcels or r.steps == ASKED_AT or r.timer.has_sums:
+            item = r.unwrap(self.source, item, end - start)
+        if self.gaps is not None:
+            self.gaps.delivered(r.steps, end - start)
+        self.returned, self._busy = end, False
+        return item
+
+    def end_step(self, now: int) -> None:
+        """The step that is open ends here."""
+        start = self.returned
+        if not start:
+            return
+        r = self.recorder
+        self.returned = 0
+        cpu = r.looks_at.stepped(now - start) if r.looks_at.looking else -1
+        more = 0
+        if self._others:
+            more = min(sum(self._others.values()), r.clock() - start)
+            self._others.clear()
+        if self.gaps is not None:
+            at = r.timeline.at(start)
+            r._rows += [
+                (f"step:{EXPOSED}", n, MAIN, at, ns, -1, -1, 1) for n, ns in self.gaps.resolved()
+            ]
+        if self._busy:
+            self.trained += 1
+            self.trained_here += 1
+        r.end_step((r.steps, *self._wait, start, more, now, cpu))
+
+    def train(self) -> None:
+        """Something was trained with the batch in hand."""
+        self._busy = True
+        self.elsewhere += threading.get_ident() != self.thread
+
+    def wait_for_other(self, other: Loop, wall: int) -> None:
+        """Another loader was asked for a batch before this step trained."""
+        if not self._busy:
+            self._others[id(other)] = self._others.get(id(other), 0) + wall
+
+    def interrupted(self, other: Loop, now: int) -> None:
+        """Another loop ended that ran inside this step and trained nothing: an evaluation."""
+        self._others.pop(id(other), None)
+        self.recorder.timeline.leave_out(max(other.opened, self.returned), now)
+
+    def add_stage(self, name: str, start: int, end: int) -> None:
+        """A part of the step that is open."""
+        self.recorder.parts.append((name, self.recorder.steps, start, end))
+
+    def close(self) -> None:
+        """The epoch is over."""
+        self.end_step(self.recorder.clock())
+        self.recorder.close_epoch()
+        activate(None)

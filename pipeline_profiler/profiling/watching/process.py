@@ -1,0 +1,351 @@
+"""What a watched process records: its loops, the phases of its step, and where that is saved.
+
+A process begins to record when it asks a loader for its first batch, so launchers, workers and
+everything else that the script starts leave no file. It saves every minute, and when it ends in any
+way that runs Python's exit functions: at the end, after Ctrl-C, an exception or sys.exit.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import util
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pipeline_profiler.profiling.measure.environment import Neighbours, describe
+from pipeline_profiler.profiling.record.recorder import Source
+from pipeline_profiler.profiling.record.recorder_live import (
+    MAIN_INTERVAL_S,
+    WORKER_INTERVAL_S,
+    Repeated,
+    replace_saved,
+)
+from pipeline_profiler.profiling.record.session import Run, Session, utc_now
+from pipeline_profiler.profiling.record.stack_sampler import StackSampler
+from pipeline_profiler.profiling.watching.loop import Loop
+from pipeline_profiler.profiling.watching.trackers import is_tracked, tell_trackers
+
+# ---- The line on the terminal ----
+
+EVERY_S = 2.0
+
+
+def write_line(text: str) -> None:
+    """Write over the line that stands there; a terminal that is gone is no matter."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"\r{text}\x1b[K")
+        sys.stderr.flush()
+
+
+def live_text(main: Loop | None) -> str:
+    """'watch: step 812 · wait 12 % · 512 samples/s · 1.2 GB', of the newest rows."""
+    if main is None or not main.recorder.steps:
+        return "watch: no step yet"
+    steps, wait, loop = main.recorder.recent()
+    parts = [f"watch: step {main.recorder.steps}"]
+    if wait + loop and main.recorder.run.config.get("wait_told", True):
+        parts.append(f"wait {wait / (wait + loop):.0%}")
+    size = main.recorder.run.config.get("batch_size")
+    if size and wait + loop:
+        parts.append(f"{size * steps / (wait + loop) * 1e9:,.0f} samples/s")
+    return " · ".join([*parts, _memory()])
+
+
+def _memory() -> str:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return f"{torch.cuda.memory_allocated() / 1e9:.1f} GB on the GPU"
+    import resource
+
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB"
+
+
+# ---- The process ----
+
+VARIABLE = "PIPELINE_PROFILER_WATCH"
+TOLD_EVERY_S = 30.0  # a tracker, at most
+_HERE = str(Path(__file__).parents[2])  # as frames say it: links stay
+
+
+@dataclass(frozen=True)
+class WatchOrder:
+    """What the program that started the script asks of every process."""
+
+    output: str  # absolute
+    every_s: float
+    folder: str  # each process leaves a note there: where it has saved
+    home: str  # the folder that holds this package and nothing that is not ours
+    parent: int
+    quiet: bool = False
+
+
+class WatchedProcess:
+    """The loops of this process, the training one among them, and the session they make."""
+
+    def __init__(self, order: WatchOrder) -> None:
+        """Start what goes on beside the loops; called at the first batch."""
+        self.order, self.pid = order, os.getpid()
+        self.loops: dict[Any, Loop] = {}
+        self.active: list[Loop] = []  # epochs that are open, the innermost last
+        self.phase = "outside"
+        self.totals = {"evaluation_ns": 0, "checkpoint_ns": 0}
+        self.rank: int | None = None
+        self.undo: list[Callable[[], None]] = []  # takes the hooks out again
+        self._saved: Path | None = None
+        self._neighbours = Neighbours()
+        self._tell_from = 0.0
+        self._saving = threading.Lock()
+        self._stacks: dict[str, int] = {}
+        self._sampler = StackSampler.start_beside(lambda: self.phase, MAIN_INTERVAL_S)
+        self._autosave = Repeated(self.save, order.every_s, "profile-autosave")
+        self._line: Repeated | None = None
+        first = os.environ.get("RANK", "0") == "0"
+        if first and not order.quiet and sys.stderr is not None and sys.stderr.isatty():
+            say = lambda: write_line(live_text(self.main))  # noqa: E731
+            self._line = Repeated(say, EVERY_S, "profile-live-line")
+        _hide_our_frames()
+        atexit.register(self.end)
+        util.Finalize(None, self.end, exitpriority=1)  # children that multiprocessing has forked
+
+    # ---- loops ----
+
+    def loop_of(self, key: Any, source: Source) -> Loop:
+        """The loop over a loader; loaders of one kind, made anew each epoch, share one."""
+        found = self.loops.get(key)
+        if found is None:
+            found = self.loops[key] = Loop(source)
+        found.source = source
+        return found
+
+    def open(self, loop: Loop, start: int, end: int) -> None:
+        """An epoch of `loop` begins."""
+        if loop in self.active:  # left by `break`
+            self.close(loop)
+        loop.open(start, end)
+        self.active.append(loop)
+
+    def ask(self, loop: Loop, deliver: Any, trains: bool) -> Any:
+        """The next batch of `loop`; `trains`: gradients are recorded here."""
+        if len(self.active) != 1 or self.active[0] is not loop:
+            self._put_in_order(loop)
+        self.phase = "wait" if trains else "outside"
+        try:
+            batch = loop.ask(deliver)
+        except BaseException as error:
+            if not isinstance(error, StopIteration):
+                said = f"{type(error).__name__}: {error}"[:200]
+                loop.recorder.run.notes.append(f"step {loop.recorder.steps}: {said}")
+            self.close(loop)
+            raise
+        self.phase = "step" if trains else "outside"
+        if len(self.active) > 1:
+            for outer in self.active:
+                if outer is not loop and outer.in_step:
+                    outer.wait_for_other(loop, loop.waited)
+        return batch
+
+    def _put_in_order(self, loop: Loop) -> None:
+        """Close the inner loops that were left by `break`; open one whose iterator lives on."""
+        for inner in [other for other in self.active if other.opened > loop.opened]:
+            if not inner.trained_here and (loop.trained or not inner.in_step):
+                self.close(inner)
+        if loop not in self.active:
+            self.active.append(loop)
+
+    def close(self, loop: Loop) -> None:
+        """The epoch of `loop` is over."""
+        loop.close()
+        if loop in self.active:
+            self.active.remove(loop)
+        now = loop.recorder.clock()
+        if not loop.trained_here:
+            outer = [other for other in self.active if other.in_step]
+            for other in outer:
+                other.interrupted(loop, now)
+            if outer or any(other.trained for other in self.loops.values()):
+                self.totals["evaluation_ns"] += now - loop.opened
+        self.phase = "step" if any(other.in_step for other in self.active) else "outside"
+        if not self.active:
+            self._tell_trackers()
+
+    def _tell_trackers(self) -> None:
+        """At the end of an epoch: at the end of the program the tracker's run is over, mostly."""
+        now = time.monotonic()
+        if now < self._tell_from or not is_tracked():
+            return
+        with contextlib.suppress(Exception):
+            tell_trackers(self.session())
+        # however short its epochs are, a training is not asked for more than a hundredth
+        self._tell_from = time.monotonic() + max(TOLD_EVERY_S, 100 * (time.monotonic() - now))
+
+    def train(self, name: str, start: int, end: int) -> None:
+        """A part of the step that trains: book it, and tell the loops that hold a batch."""
+        booked = False
+        for loop in self.active:
+            if loop.returned:
+                loop.train()
+                if not booked:
+                    loop.add_stage(name, start, end)
+                booked = True
+
+    def add_stage(self, name: str, start: int, end: int) -> None:
+        """A part of the step, booked to the outermost loop that holds a batch."""
+        for loop in self.active:
+            if loop.returned:
+                loop.add_stage(name, start, end)
+                return
+
+    # ---- the session ----
+
+    @property
+    def main(self) -> Loop | None:
+        """The loop that trains; where none does, the longest."""
+        loops = self.loops.values()
+        most = max((loop.trained for loop in loops), default=0)
+        rows = [loop for loop in loops if loop.trained == most] if most else list(loops)
+        return max(rows, key=lambda loop: loop.recorder.steps, default=None)
+
+    def session(self) -> Session:
+        """What was recorded so far."""
+        main, notes = self.main, list[str]()
+        runs: list[Run] = []
+        if main is not None:
+            run = main.recorder.snapshot()
+            run.totals |= {k: v for k, v in self.totals.items() if v}
+            run.totals["trained_steps"] = main.trained
+            run.totals["elsewhere_steps"] = main.elsewhere
+            if self.rank is not None:
+                run.totals["rank"] = self.rank
+            self._add_stacks(run)
+            runs.append(run)
+            notes += _other_loops(main, self.loops)
+        return Session(
+            runs=runs,
+            notes=notes,
+            created=utc_now(),
+            environment=describe()
+            | self._neighbours.taken()
+            | {"watched": " ".join(sys.argv)[:200]},
+        )
+
+    def _add_stacks(self, run: Run) -> None:
+        for place, weight in self._sampler.drain():
+            self._stacks[place] = self._stacks.get(place, 0) + weight
+        for place, weight in self._stacks.items():
+            run.stacks[place] = run.stacks.get(place, 0) + weight
+        interval = WORKER_INTERVAL_S if run.config.get("workers") else MAIN_INTERVAL_S
+        run.totals["stack_us"] = round(interval * 1e6)
+
+    def save(self) -> None:
+        """Write the session, in silence: nothing here may end a training."""
+        if os.getpid() != self.pid:
+            return
+        with self._saving, contextlib.suppress(Exception):
+            self.rank = _rank(self.rank)
+            path = self._path()
+            self._saved = replace_saved(self.session(), path, self._saved)
+            Path(self.order.folder, str(self.pid)).write_text(str(self._saved))
+
+    def _path(self) -> Path:
+        """`profile.json` for the script itself, `profile-rank1.json` for a rank, else by number."""
+        path = Path(self.order.output)
+        if self.rank is not None:
+            return path.with_name(f"{path.stem}-rank{self.rank}{path.suffix}")
+        if os.getppid() == self.order.parent:
+            return path
+        return path.with_name(f"{path.stem}-process{self.pid}{path.suffix}")
+
+    def end(self) -> None:
+        """Stop what goes on beside the loops, and save for the last time."""
+        if os.getpid() != self.pid:
+            return
+        atexit.unregister(self.end)
+        self.phase = "outside"
+        if self._line is not None:
+            self._line.end()
+            write_line("")
+        self._autosave.end()
+        for loop in list(self.active):
+            self.close(loop)
+        self.save()
+        with contextlib.suppress(Exception):
+            tell_trackers(self.session())
+        self._sampler.stop()
+        for undo in self.undo:
+            undo()
+
+
+def _hide_our_frames() -> None:
+    """A traceback of the script shows the frames it would show unwatched."""
+    if sys.excepthook is not sys.__excepthook__:
+        return
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        kept = []
+        while trace is not None:
+            if not trace.tb_frame.f_code.co_filename.startswith(_HERE):
+                kept.append((trace.tb_frame, trace.tb_lasti, trace.tb_lineno))
+            trace = trace.tb_next
+        for row in reversed(kept):
+            trace = TracebackType(trace, *row)
+        sys.__excepthook__(kind, error.with_traceback(trace), trace)
+
+    sys.excepthook = show
+
+
+def _other_loops(main: Loop, loops: dict[Any, Loop]) -> list[str]:
+    rows = [loop for loop in loops.values() if loop is not main and loop.recorder.steps]
+    trained = sum(loop.recorder.steps for loop in rows if loop.trained)
+    passive = sum(loop.recorder.steps for loop in rows if not loop.trained)
+    notes = []
+    if trained:
+        notes.append(f"{trained} more training steps had another loader: they are not judged.")
+    if passive and main.trained:
+        notes.append(f"{passive} batches were evaluated: they are no part of the training step.")
+    return notes
+
+
+def _rank(known: int | None) -> int | None:
+    """This process's rank among several, once it is known; the group may be gone at the end."""
+    if known is not None:
+        return known
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and os.environ.get("RANK", "").isdigit():
+        return int(os.environ["RANK"])
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return int(distributed.get_rank()) if distributed.get_world_size() > 1 else None
+
+
+_STATE: WatchedProcess | None = None
+
+
+def watched_process() -> WatchedProcess:
+    """The state of this process; made at its first batch, and anew after a fork."""
+    global _STATE
+    if _STATE is None:
+        _STATE = WatchedProcess(WatchOrder(**json.loads(os.environ[VARIABLE])))
+        os.register_at_fork(after_in_child=_forget)
+    if _STATE.rank is None:
+        _STATE.rank = _rank(None)
+    return _STATE
+
+
+def known_process() -> WatchedProcess | None:
+    """The state of this process where it has begun to record."""
+    return _STATE
+
+
+def _forget() -> None:
+    """In a fork: what it trains, if it does, is a process of its own."""
+    global _STATE
+    _STATE = None

@@ -1,0 +1,248 @@
+"""Hooks into torch: the loader's iterator, and the parts of the step.
+
+`DataLoader.__iter__` and the iterators' `__next__` are wrapped once, so a script keeps genuine
+iterators. Forward is the calls of modules that the script makes itself, looked at for 20 steps of a
+thousand: a look at every call would cost large models more than it tells, and putting it in costs a
+millisecond. Nothing is looked at inside a compiled graph. Backward is `Tensor.backward`, the
+optimizer torch's own global hooks, a checkpoint `torch.save`, a collective the functions of
+`torch.distributed`. On a GPU, events on its own stream tell when it stood still for want of a
+batch: a wait that the device spends computing costs nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+from pipeline_profiler.profiling.adapters import torch_loader
+from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
+from pipeline_profiler.profiling.record.recorder import Source
+from pipeline_profiler.profiling.record.recorder_live import WORKER_INTERVAL_S
+from pipeline_profiler.profiling.watching.process import (
+    WatchedProcess,
+    known_process,
+    watched_process,
+)
+
+# steps: the first look, its length, and how far the later ones are apart
+FIRST_LOOK, LOOK, LOOK_EVERY = 10, 20, 1000
+COLLECTIVE = "training collective"  # a part of training, so no side work
+COLLECTIVES = (
+    *("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "broadcast"),
+    *("reduce_scatter_tensor", "reduce", "barrier", "all_gather_object", "broadcast_object_list"),
+)
+
+
+Book = Callable[[str, int, int], None]
+_UNDO: list[Callable[[], None]] = []
+
+
+def unhook_torch() -> None:
+    """Put everything back as it was."""
+    while _UNDO:
+        _UNDO.pop()()
+    _HOOKED.clear()
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    _UNDO.append(lambda: setattr(owner, name, before))
+
+
+def hook_loaders(module: Any) -> None:
+    """Wrap the iteration of DataLoader; the other hooks follow at the first batch."""
+    loader, iterator = module.DataLoader, module._BaseDataLoaderIter
+    begin, deliver = loader.__iter__, iterator.__next__
+
+    @functools.wraps(begin)
+    def __iter__(self: Any) -> Any:  # noqa: N807
+        return _begin_epoch(self, begin)
+
+    @functools.wraps(deliver)
+    def __next__(self: Any) -> Any:  # noqa: N807
+        loop = self.__dict__.get("_watched_loop")
+        process = known_process()
+        if loop is None or process is None:
+            return deliver(self)
+        return process.ask(loop, functools.partial(deliver, self), torch.is_grad_enabled())
+
+    import torch
+
+    _replace(loader, "__iter__", __iter__)
+    _replace(iterator, "__next__", __next__)
+
+
+def _begin_epoch(loader: Any, begin: Callable[[Any], Any]) -> Any:
+    torch = sys.modules["torch"]
+    if torch.utils.data.get_worker_info() is not None:  # a loader inside a worker of a loader
+        return begin(loader)
+    process = watched_process()
+    _hook_steps(torch, process)
+    loop = process.loop_of(_key(loader), _source_of(loader))
+    if loop.gaps is None and torch.cuda.is_available():
+        loop.gaps = DeviceGaps(torch.cuda)
+    clock = loop.recorder.clock
+    start = clock()
+    iterator = _with_proxies(loader, begin)
+    process.open(loop, start, clock())
+    iterator.__dict__["_watched_loop"] = loop
+    return iterator
+
+
+def _key(loader: Any) -> Any:
+    """What loaders that are made anew each epoch have in common, and training and test have not."""
+    try:
+        length = len(loader.dataset)
+    except TypeError:
+        length = id(loader.dataset)
+    kinds = (type(loader.dataset), type(loader.sampler))
+    return (*kinds, length, loader.batch_size, loader.num_workers)
+
+
+class _InPlace(Source):
+    """A DataLoader as it is; its batches arrive in parcels where its workers carry our proxies."""
+
+    def unwrap(self, item: Any) -> tuple[Any, Any]:
+        return torch_loader.unwrap_parcel(item)
+
+
+_SOURCES: weakref.WeakKeyDictionary[Any, _InPlace] = weakref.WeakKeyDictionary()
+
+
+def _source_of(loader: Any) -> _InPlace:
+    if loader not in _SOURCES:
+        # without the loader: a reference from the value would keep it for ever
+        _SOURCES[loader] = _InPlace((), torch_loader.describe(loader))
+    return _SOURCES[loader]
+
+
+def _with_proxies(loader: Any, begin: Callable[[Any], Any]) -> Any:
+    """Make the iterator while dataset, collate function and sampler are their proxies.
+
+    Only with workers, whose time it is: in the training process hooks cost the step more than the
+    stack samples do. The loader has its own again when the iterator exists.
+    """
+    if not loader.num_workers:
+        return begin(loader)
+    state = loader.__dict__
+    proxied = torch_loader.proxied(loader, WORKER_INTERVAL_S)
+    own = {name: state[name] for name in proxied}
+    state.update(proxied)
+    try:
+        return begin(loader)
+    finally:
+        state.update(own)
+
+
+# ---- the parts of the step ----
+
+_HOOKED: list[int] = []  # process ids: a fork inherits the hooks, and they look up the process
+
+
+def _hook_steps(torch: Any, process: WatchedProcess) -> None:
+    if _HOOKED:
+        return
+    _HOOKED.append(process.pid)
+    process.undo.append(unhook_torch)
+    _hook_function(torch.Tensor, "backward", "backward", _book_training)
+    _hook_optimizers(torch)
+    _hook_function(torch, "save", "checkpoint")
+    if torch.distributed.is_available():
+        for name in COLLECTIVES:
+            if hasattr(torch.distributed, name):
+                _hook_function(torch.distributed, name, COLLECTIVE)
+
+
+def _book(name: str, start: int, end: int) -> None:
+    process = known_process()
+    if process is not None:
+        process.add_stage(name, start, end)
+        if name == "checkpoint":
+            process.totals["checkpoint_ns"] += end - start
+
+
+def _book_training(name: str, start: int, end: int) -> None:
+    process = known_process()
+    if process is not None:
+        process.train(name, start, end)
+
+
+def _hook_function(owner: Any, attribute: str, name: str, book: Book = _book) -> None:
+    original, compiling = getattr(owner, attribute), sys.modules["torch"].compiler.is_compiling
+
+    @functools.wraps(original)
+    def timed_call(*args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return original(*args, **kwargs)
+        start = perf_counter_ns()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            book(name, start, perf_counter_ns())
+
+    _replace(owner, attribute, timed_call)
+
+
+def _hook_optimizers(torch: Any) -> None:
+    began: list[int] = []
+    compiling, forward = torch.compiler.is_compiling, _Outermost(torch)
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not compiling():
+            began[:] = (perf_counter_ns(),)
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if began and not compiling():
+            _book_training("optimizer", began.pop(), perf_counter_ns())
+            forward.count()
+
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
+
+    _UNDO.append(register_optimizer_step_pre_hook(before).remove)
+    _UNDO.append(register_optimizer_step_post_hook(after).remove)
+
+
+class _Outermost:
+    """Times the calls of modules that the script itself makes, in 20 steps of a thousand.
+
+    The class is looked at, not the modules: a hook on a module would be saved with it.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.inside = False
+        self.steps = 0
+        self.plain = torch.nn.Module.__call__
+        self.looking = self._looking()
+        _replace(torch.nn.Module, "__call__", self.plain)  # so that it is put back
+
+    def count(self) -> None:
+        """A step is over: look for 20 once the first ones are, and again every thousand."""
+        self.steps += 1
+        into = self.steps % LOOK_EVERY - FIRST_LOOK
+        if into in (0, LOOK):
+            self.torch.nn.Module.__call__ = self.plain if into else self.looking
+
+    def _looking(self) -> Callable[..., Any]:
+        plain, torch = self.plain, self.torch
+
+        @functools.wraps(plain)
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if self.inside or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+                return plain(module, *args, **kwargs)
+            self.inside, start = True, perf_counter_ns()
+            try:
+                return plain(module, *args, **kwargs)
+            finally:
+                self.inside = False
+                _book("forward", start, perf_counter_ns())
+
+        return __call__

@@ -1,0 +1,83 @@
+"""One row of the table of runs, and where the table lies.
+
+Where `--runs FILE` says, else PIPELINE_PROFILER_RUNS (or `off`), else in the folder for user data:
+never in the folder of the user's project by itself, so that nothing of theirs changes and one table
+holds the studies of all projects side by side.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "PIPELINE_PROFILER_RUNS"
+OFF = ("off", "none", "0")
+
+
+def default_file(environment: Mapping[str, str]) -> Path | None:
+    """Where rows go; None where recording is switched off."""
+    asked = environment.get(VARIABLE, "").strip()
+    if asked.lower() in OFF:
+        return None
+    if asked:
+        return Path(asked)
+    home = environment.get("XDG_DATA_HOME", "").strip()
+    if not home and os.name == "nt":
+        home = environment.get("LOCALAPPDATA", "").strip()
+    folder = Path(home) if home else Path(os.path.expanduser("~")) / ".local" / "share"
+    return folder / "pipeline-profiler" / "runs.sqlite"
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What a command found: the part of a row that depends on the command.
+
+    trials: settings, cells or checks that were tried; `metric` names `value` with its unit.
+    """
+
+    verdict: str
+    sentence: str = ""
+    trials: int | None = None
+    metric: str = ""
+    value: float | None = None
+    file: str = ""  # of the session or the document
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A recorded run; texts are empty and numbers None where nothing is known.
+
+    `id` is 0 until the row is written; `time` is ISO 8601 in UTC, of the start. A list of rows
+    has the number of lines of each diff, one row alone has the diff itself.
+    """
+
+    time: str
+    command: str
+    study: str = ""
+    verdict: str = ""
+    metric: str = ""
+    value: float | None = None
+    trials: int | None = None
+    note: str = ""
+    sentence: str = ""
+    file: str = ""
+    config: str = ""
+    command_line: str = ""
+    folder: str = ""
+    git_commit: str = ""
+    git_branch: str = ""
+    git_diff: str = ""
+    tracker_run: str = ""
+    seconds: float | None = None
+    exit_code: int | None = None
+    version: str = ""
+    id: int = 0
+    git_diff_lines: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, the id first."""
+        data = asdict(self)
+        return {"id": data.pop("id"), **data}

@@ -1,0 +1,121 @@
+"""What a check is in both programs: a code, a name, a page, and a place where it is found.
+
+A check is a class in a file of a folder of checks. Its docstring is its page, in the sections that
+its program fixes; its code is never used again for another check; its name says the problem. What
+a check examines, what it answers and its cases are each program's own. No list of checks is kept:
+a walk over the folder imports each file once, and one that breaks the contract is named with its
+file and line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType, ModuleType
+from typing import Any, ClassVar, Protocol, TypeVar
+
+NAME = re.compile(r"^[a-z]+(-[a-z0-9]+)*$")
+
+
+class Documented(Protocol):
+    """What this file needs of a check."""
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+
+
+C = TypeVar("C", bound=Documented)
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What one program asks of its checks; `error` is raised with the place and the broken rule.
+
+    `rules` are the program's own: (broken, sentence without a full stop) of a check.
+    """
+
+    families: tuple[str, ...]
+    sections: tuple[str, ...]
+    error: type[Exception]
+    rules: Callable[[Any], Iterable[tuple[bool, str]]]
+
+    def fits(self, code: str) -> bool:
+        """Whether a code is one of these families and three digits."""
+        return bool(re.fullmatch(rf"({'|'.join(self.families)})\d{{3}}", code))
+
+
+# ---- finding checks ----
+
+
+def modules_in(package: str) -> Iterator[ModuleType]:
+    """Import every file of a folder of checks, in the order of names."""
+    folder = importlib.import_module(package)
+    for info in sorted(pkgutil.iter_modules(folder.__path__), key=lambda i: i.name):
+        yield importlib.import_module(f"{package}.{info.name}")
+
+
+def checks_in(modules: Iterable[ModuleType], base: type[C], contract: Contract) -> Mapping[str, C]:
+    """Return every check that these files define, by code and in its order; read-only.
+
+    A class whose name begins with `_` is the base of a family, and no check.
+
+    Raises the contract's error for a check that breaks a rule, and for a code used twice.
+    """
+    found: dict[str, C] = {}
+    for module in modules:
+        for _, cls in inspect.getmembers(module, inspect.isclass):
+            if not issubclass(cls, base) or cls.__module__ != module.__name__:  # imported
+                continue
+            if cls.__name__.startswith("_"):  # what several checks of this file have in common
+                continue
+            check = cls()
+            rule = next(_broken_rules(check, contract), "")
+            if not rule and check.code in found:
+                rule = f"the code {check.code} is that of {type(found[check.code]).__name__} too"
+            if rule:
+                raise contract.error(f"{_place(cls)}: {cls.__name__}: {rule}.")
+            found[check.code] = check
+    return MappingProxyType(dict(sorted(found.items())))
+
+
+def _broken_rules(check: Documented, contract: Contract) -> Iterator[str]:
+    if not contract.fits(getattr(check, "code", "")):
+        yield f"code must look like {contract.families[0]}001"
+    if not NAME.match(getattr(check, "name", "")):
+        yield "name must be lower-case words joined by -"
+    if missing := [s for s in contract.sections if s not in page_sections(check)]:
+        yield f"the docstring lacks the sections {missing}"
+    yield from (rule for broken, rule in contract.rules(check) if broken)
+
+
+def _place(cls: type) -> str:
+    try:
+        return f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
+    except (OSError, TypeError):  # a class that was made without a file
+        return cls.__module__
+
+
+def named_checks(checks: Iterable[C], word: str) -> list[C]:
+    """Return the checks that a word names: a code, the beginning of codes, or a name."""
+    return [c for c in checks if (word and c.code.startswith(word.upper())) or c.name == word]
+
+
+def page_text(check: Documented) -> str:
+    """Return the text of a check's page: its docstring, without the indent."""
+    return inspect.cleandoc(type(check).__doc__ or "")
+
+
+def page_sections(check: Documented) -> dict[str, str]:
+    """Return the sections of a check's page by title, in their order."""
+    parts = re.split(r"^## (.+)$", page_text(check), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], (text.strip() for text in parts[2::2]), strict=True))
+
+
+def page_of(check: Documented, note: str = "") -> str:
+    """Return a check's page as Markdown; `note` stands in brackets in its title."""
+    title = f"# {check.code} {check.name}{note and f' ({note})'}"
+    return f"{title}\n\n{page_text(check)}\n"

@@ -1,0 +1,22 @@
+"""How many cores there are to use: the one answer of both programs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def usable_cores() -> int:
+    """Return the cores this process may use: affinity and the container's CPU quota, at least 1.
+
+    Half a core is no core to run a process on: a quota of 1.5 gives 1.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))

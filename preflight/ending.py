@@ -1,0 +1,73 @@
+"""How a command ends: an exit code, and without a result one sentence, never a traceback.
+
+The codes of both programs: 0 clean; 1 findings at or above `--fail-on`, a bound exceeded, a check
+of a loader or training that failed, or damage that `audit verify` found; 2 the caller can fix it
+(usage, lock, missing extra, no such run, a loader or step that raises, hangs or ends early; what
+was measured is saved); 3 a check, rule or reader broke and the rest ran; 4 the machine or the
+program failed and there is no result; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from preflight.terminal import write_message
+
+
+class ExitCode(IntEnum):
+    """What a command ends with."""
+
+    CLEAN = 0
+    FINDINGS = 1
+    USAGE = 2
+    BROKEN_PART = 3
+    NO_RESULT = 4
+    INTERRUPTED = 130
+
+
+# A broken part hides findings, so it comes before them; without a result there is neither.
+PRECEDENCE = (
+    ExitCode.INTERRUPTED,
+    ExitCode.NO_RESULT,
+    ExitCode.USAGE,
+    ExitCode.BROKEN_PART,
+    ExitCode.FINDINGS,
+    ExitCode.CLEAN,
+)
+
+
+def strongest(*codes: ExitCode) -> ExitCode:
+    """Return the code that a command ends with where all of these apply."""
+    return min((*codes, ExitCode.CLEAN), key=PRECEDENCE.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The sentences of one program; `unchanged` says what a failure has not touched, or nothing.
+
+    `keep`: control characters that its messages may hold.
+    """
+
+    program: str
+    unchanged: str = ""
+    keep: str = "\n"
+
+    def end(self, sentence: str, code: ExitCode) -> ExitCode:
+        """Say a sentence after the program's name; returns the code."""
+        write_message(f"{self.program}: {sentence}", keep=self.keep)
+        return code
+
+    def machine_failed(self, said: str) -> ExitCode:
+        """Say that the machine failed, and how."""
+        after = f" {self.unchanged}." if self.unchanged else ""
+        sentence = f"no result, because the machine failed: {said}.{after}"
+        return self.end(sentence, ExitCode.NO_RESULT)
+
+    def program_failed(self, said: str) -> ExitCode:
+        """Say that this program failed: a traceback in front of a user is a bug."""
+        after = "Please report this;"
+        if self.unchanged:
+            after = f"{self.unchanged}; please report this."
+        sentence = f"no result, because this program failed: {said}. {after} `--trace` shows the "
+        return self.end(f"{sentence}traceback.", ExitCode.NO_RESULT)

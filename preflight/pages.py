@@ -1,0 +1,51 @@
+"""Pages that both programs write: templates in one frame, with one style and one policy.
+
+A page is one file without a script, which loads nothing and is readable in ten years. Whatever a
+template shows is escaped, and its control characters are made visible, by the environment and not
+by whoever writes the template. A content security policy in the page forbids every load but inline
+styles and data URIs, so a name that slipped through could still do nothing. Both themes keep a
+contrast of 4.5 to 1 for text (WCAG 2.2, criterion 1.4.3). Cost: 0.1 s for Jinja, once a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def render_page(template: str, shown: Callable[[str], str], **values: Any) -> str:
+    """Return a template with its values.
+
+    `template`: its package and path, such as `audit/report/page.html`. `shown` makes the control
+    characters of a text visible.
+    """
+    return _environment(shown).get_template(template).render(policy=POLICY, **values)
+
+
+def read_template(name: str) -> str:
+    """Return the text of a template or style sheet, by its package and path."""
+    package, _, path = name.partition("/")
+    return files(package).joinpath(path).read_text(encoding="utf-8")
+
+
+@cache
+def _environment(shown: Callable[[str], str]) -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    def visible(value: Any) -> Any:
+        plain = isinstance(value, str) and not hasattr(value, "__html__")
+        return shown(value) if plain else value
+
+    environment = Environment(
+        loader=FunctionLoader(read_template), autoescape=True, finalize=visible,
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters["commas"] = "{:,}".format
+    return environment

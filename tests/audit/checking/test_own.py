@@ -1,0 +1,196 @@
+"""Checks and columns of the user's own: found, run, told like ours; and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import audit
+from audit.checking import own
+from audit.checking.config import load_config
+from audit.errors import UsageError
+from audit.machine.executors import Serial
+from audit.report import collect_report
+from audit.scanning import scanning
+from audit.sources import open_source
+from tests.conftest import make_tree
+
+pytestmark = pytest.mark.slow
+MINE = '''"""Mine."""
+
+from dataclasses import dataclass
+
+from audit import Action, Check, Finding, Severity, column
+
+
+@column("mean of the red channel, 0..1")
+def redness(picture):
+    return picture[..., 0].mean() / 255
+
+
+class TooRed(Check):
+    """Pictures that are too red."""
+
+    code, name, severity = "OWN001", "too-red", Severity.WARNING
+    features = ("redness",)
+
+    @dataclass(frozen=True)
+    class Params:
+        """Thresholds.
+
+        most: flagged above this redness
+        """
+
+        most: float = 0.99
+
+    def find(self, store, params):
+        sql = "SELECT id, subject, redness FROM images WHERE redness > ? ORDER BY id"
+        for row in store.rows(sql, [params.most]):
+            yield Finding(
+                self.code, self.severity, (row["id"],), f"Redness {row['redness']:.2f}.",
+                {"redness": row["redness"]}, Action.REVIEW, row["subject"],
+            )
+'''
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tree(tmp_path_factory.mktemp("own") / "pets")
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A folder with a file of checks, and settings that name it."""
+    (tmp_path / "my_checks.py").write_text(MINE)
+    (tmp_path / "audit.toml").write_text(
+        '[own]\nfiles = ["my_checks.py"]\n[checks.OWN001]\nmost = 0.1\n'
+    )
+    return tmp_path
+
+
+def scan_once(tree: Path, folder: Path, **options: Any) -> scanning.ScanResult:
+    given = {"checks": ["OWN", "FILE001"], "executor": Serial(), **options}
+    settings = load_config(folder / "audit.toml")
+    return scanning.scan(open_source([str(tree)]), folder / "run", config=settings, **given)
+
+
+def scan(tree: Path, folder: Path, **options: Any) -> audit.Run:
+    scan_once(tree, folder, **options)
+    return audit.open(folder / "run")
+
+
+def test_a_check_and_a_column_of_ones_own_are_like_all_others(mine: Path, tree: Path) -> None:
+    run = scan(tree, mine, executor=None, jobs=1)  # measured in a process of its own
+    found = run.found("too-red")
+    assert found.height == 24
+    assert found["redness"].is_between(0.1, 1.0).all()
+    assert "redness" in run.images.columns
+    (summary,) = (c for c in collect_report(run.path).checks if c.code == "OWN001")
+    assert "Pictures that are too red." in summary.page
+    assert "most = 0.99" in summary.page
+    run.decide(found["fingerprint"][0], "false-positive")
+    assert set(run.found("OWN001")["status"]) == {"open", "waived"}
+    (mine / "audit.toml").write_text('[own]\nfiles = ["my_checks.py"]\n')  # its own threshold
+    scanning.recheck(run.path, checks=["OWN"], config=load_config(mine / "audit.toml"))
+    assert run.found("OWN001").height == 0
+
+
+def test_what_is_measured_follows_its_file(mine: Path, tree: Path) -> None:
+    scan(tree, mine)
+    assert scan_once(tree, mine).unchanged
+    (mine / "my_checks.py").write_text(MINE.replace("/ 255", "/ 2550"))
+    assert scan(tree, mine).images["redness"].max() < 0.1
+
+
+def test_a_file_with_an_error_is_a_sentence_and_the_others_run(mine: Path, tree: Path) -> None:
+    (mine / "broken.py").write_text("import os\n\nnonsense here\n")
+    (mine / "audit.toml").write_text('[own]\nfiles = ["broken.py", "my_checks.py"]\n')
+    report = collect_report(scan(tree, mine).path)
+    (failed,) = report.failed
+    assert failed.place == "broken.py:3"
+    assert "The check file broken.py failed and found nothing: SyntaxError" in failed.sentence()
+    assert {check.code for check in report.checks} == {"OWN001", "FILE001"}
+
+
+def test_an_error_in_a_file_loses_nothing_that_it_measured(mine: Path, tree: Path) -> None:
+    more = MINE[: MINE.index("class TooRed")].replace("redness", "warmth")
+    (mine / "more.py").write_text(more)
+    files = '[own]\nfiles = ["more.py", "my_checks.py"]\n[checks.OWN001]\nmost = 0.1\n'
+    (mine / "audit.toml").write_text(files)
+    before = scan(tree, mine).images["redness"]
+    (mine / "my_checks.py").write_text(f"{MINE}nonsense here\n")
+    result = scan_once(tree, mine, checks=["FILE001"])
+    assert (result.measured, result.unchanged) == (0, True)
+    assert audit.open(mine / "run").images["redness"].equals(before)
+    (failed,) = collect_report(mine / "run").failed
+    assert failed.place == f"my_checks.py:{len(MINE.splitlines()) + 1}"
+    (mine / "my_checks.py").write_text(MINE)
+    assert scan(tree, mine).found("OWN001").height == 24
+
+
+def test_a_column_that_raises_has_no_value_and_says_where(mine: Path, tree: Path) -> None:
+    text = MINE.replace("    return picture[", "    picture.no_such_thing\n    return picture[")
+    (mine / "my_checks.py").write_text(text)
+    run = scan(tree, mine)
+    assert run.images["redness"].null_count() == 24
+    (failed,) = collect_report(run.path).failed
+    assert failed.place == "my_checks.py:10"
+    assert "(in 24 files)" in failed.sentence()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("OWN001", "IMG999", "codes in IMG are those of audit"),
+        ("OWN001", "mine", "three to five capital letters and three digits"),
+        ("too-red", "near-duplicate", "the name near-duplicate is taken"),
+        ("def find", "def seek", "it needs find"),
+        ("def redness", "def brightness", "a column cannot be called brightness"),
+    ],
+)
+def test_what_breaks_the_contract_is_refused(mine: Path, old: str, new: str, said: str) -> None:
+    (mine / "my_checks.py").write_text(MINE.replace(old, new))
+    with pytest.raises(UsageError, match=said):
+        own.load_own([mine / "my_checks.py"])
+
+
+def test_no_file_of_the_dataset_is_run(mine: Path, tree: Path, tmp_path: Path) -> None:
+    dataset = Path(shutil.copytree(tree, tmp_path / "set"))
+    (dataset / "evil.py").write_text("raise SystemExit('it ran')")
+    (mine / "link.py").symlink_to(dataset / "evil.py")
+    for name in ("set/evil.py", "link.py"):
+        (mine / "audit.toml").write_text(f'[own]\nfiles = ["{name}"]\n')
+        with pytest.raises(UsageError, match="lies inside the dataset"):
+            scan(dataset, mine)
+    with pytest.raises(UsageError, match="no Python file"):
+        own.load_own([mine / "absent.py"])
+
+
+def test_an_unknown_code_is_refused_where_the_files_ran(mine: Path, tree: Path) -> None:
+    (mine / "audit.toml").write_text('[own]\nfiles = ["my_checks.py"]\n[checks.OWN002]\n')
+    with pytest.raises(UsageError, match="OWN002"):
+        scan(tree, mine)
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    yield
+    own.forget_registered()
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_check_of_a_notebook_is_registered(tree: Path, tmp_path: Path) -> None:
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(MINE, "<cell 1>", "exec"), space)  # as a notebook defines it
+    with pytest.raises(UsageError, match="write it into a file"):
+        audit.register(space["redness"])
+    space["TooRed"].features = ()
+    space["TooRed"].find = lambda self, store, params: iter(())
+    audit.register(space["TooRed"])
+    (tmp_path / "audit.toml").write_text("")
+    report = collect_report(scan(tree, tmp_path).path)
+    assert {check.code for check in report.checks} == {"OWN001", "FILE001"}

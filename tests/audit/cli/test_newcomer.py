@@ -1,0 +1,64 @@
+"""The way of a newcomer: every step is a command that the one before it printed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from audit.cli.main import app
+from tests.conftest import make_tree
+
+pytestmark = pytest.mark.slow
+COMMAND = re.compile(r"audit (?:show|report|app|explain|decide|export) [^;`]+?(?=  |$|`|\n)", re.M)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def commands(text: str) -> list[list[str]]:
+    """The commands that a text tells, as words."""
+    return [shlex.split(found)[1:] for found in COMMAND.findall(text)]
+
+
+def one(text: str, name: str) -> list[str]:
+    (first, *_) = (words for words in commands(text) if words[0] == name)
+    return first
+
+
+def test_from_a_folder_to_the_set_that_stays_by_printed_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_tree(tmp_path / "my pets")
+    # copies between splits, and one file cut short: what comes first has an example
+    whole = tmp_path / "my pets/train/cat/0.jpg"
+    (tmp_path / "my pets/test/cat/twin.jpg").write_bytes(whole.read_bytes())
+    (tmp_path / "my pets/train/cat/cut.jpg").write_bytes(whole.read_bytes()[:600])
+    scanned = run("scan", "my pets", "--out", "runs/my pets", "--jobs", "1")
+    assert scanned.exit_code == 1
+    screen = scanned.output.partition("Errors\n")[0]
+    printed = commands(screen)
+    assert {words[0] for words in printed} >= {"report", "show", "app"}
+    for words in printed:
+        if words[0] == "app":  # would serve; its run exists
+            assert (tmp_path / words[1] / "CURRENT").exists()
+        else:
+            assert run(*words).exit_code == 0, words
+    listed = run(*next(words for words in printed if "--list" in words))
+    assert re.search(r"✖ [0-9a-f]{16}  \S", listed.output)
+    shown = run(*one(screen, "show"))
+    assert run(*one(shown.output, "explain")).output.startswith("# ")
+    decided = run(*one(shown.output, "decide"))
+    assert decided.exit_code == 0
+    told = decided.output + decided.stderr
+    exported = run(*one(told, "export"))
+    assert exported.exit_code == 0, exported.output
+    kept = (tmp_path / "kept.csv").read_text()
+    (dropped,) = (word for word in one(shown.output, "decide")[2:3])
+    assert dropped not in kept
+    assert "train/cat/1.jpg" in kept

@@ -1,0 +1,235 @@
+"""What changed between two audits: each planted change is named with its reason, and no other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+from PIL import Image
+
+from audit.compare.diff import RunDiff, Snapshot, compare_runs, compare_snapshots
+from audit.decisions.decisions import decide_findings
+from audit.errors import RunError
+from audit.records import Action, Severity
+from tests.audit.run.scanned import scan_tree
+from tests.conftest import make_tree, picture
+from tests.warm import warm_audit
+
+pytestmark = pytest.mark.slow
+
+CHECKS = ("FILE", "DUP001", "DUP002", "IMG004", "SPLIT001")
+
+
+def plain(seed: int, path: Path) -> None:
+    Image.new("RGB", (64, 48), (seed, seed, seed)).save(path)
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two runs, before and after ten kinds of change to one dataset."""
+    folder = tmp_path_factory.mktemp("diff")
+    tree = make_tree(folder / "pets")
+    cats, dogs, owls = (tree / "train" / name for name in ("cat", "dog", "owl"))
+    (cats / "broken.jpg").write_bytes(b"\xff\xd8nothing")  # will be mended
+    (cats / "empty.jpg").touch()  # will be removed
+    (cats / "stays.jpg").write_bytes(b"GIF89a")  # stays
+    plain(40, cats / "blank.png")  # will be moved, finding and all
+    shutil.copy(dogs / "0.jpg", dogs / "copy.jpg")  # a group that will grow
+    shutil.copy(owls / "0.jpg", owls / "twin.jpg")  # a pair that will be dissolved
+    scan_tree(tree, folder / "before", checks=CHECKS)
+    Image.fromarray(picture(900)).save(cats / "broken.jpg")  # edited
+    (cats / "empty.jpg").unlink()  # removed
+    (cats / "blank.png").rename(dogs / "blank.png")  # moved
+    shutil.copy(dogs / "0.jpg", dogs / "third.jpg")  # added, to a group
+    Image.fromarray(picture(901)).save(owls / "twin.jpg")  # edited, out of a pair
+    Image.fromarray(picture(902)).save(owls / "fresh.jpg")  # added, sound
+    (owls / "bad.jpg").write_bytes(b"\xff\xd8nothing")  # added, broken
+    shutil.copy(tree / "train/owl/1.jpg", tree / "test/owl/leak.jpg")  # added, a leak
+    (owls / "2.jpg").rename(owls / "renamed.jpg")  # moved, sound
+    (owls / "3.jpg").write_bytes((owls / "3.jpg").read_bytes()[:900])  # edited, damaged
+    scan_tree(tree, folder / "after", checks=CHECKS)
+    return folder / "before", folder / "after"
+
+
+@pytest.fixture(scope="module")
+def diff(changed: tuple[Path, Path]) -> RunDiff:
+    return compare_runs(*changed)
+
+
+def files(diff: RunDiff, change: str) -> set[str]:
+    rows = diff.files.filter(pl.col("change") == change)
+    return set(rows.select(pl.coalesce("after", "before")).to_series())
+
+
+def findings(diff: RunDiff, change: str) -> set[tuple[str, str, str]]:
+    rows = diff.findings.filter(pl.col("change") == change)
+    return {(r["code"], " ".join(sorted(r["ids"])), r["why"]) for r in rows.to_dicts()}
+
+
+def test_files_are_added_removed_edited_and_moved(diff: RunDiff) -> None:
+    assert files(diff, "added") == {
+        "train/dog/third.jpg", "train/owl/fresh.jpg", "train/owl/bad.jpg", "test/owl/leak.jpg",
+    }  # fmt: skip
+    assert files(diff, "removed") == {"train/cat/empty.jpg"}
+    edited = {"train/cat/broken.jpg", "train/owl/twin.jpg", "train/owl/3.jpg"}
+    assert files(diff, "edited") == edited
+    assert files(diff, "moved") == {"train/dog/blank.png", "train/owl/renamed.jpg"}
+    assert files(diff, "reclassified") == set()
+
+
+def test_findings_are_fixed_and_new_with_the_reason(diff: RunDiff) -> None:
+    assert findings(diff, "fixed") == {
+        ("FILE001", "train/cat/broken.jpg", "files were edited"),
+        ("FILE001", "train/cat/empty.jpg", "its files are gone"),
+        ("DUP001", "train/owl/0.jpg train/owl/twin.jpg", "files were edited"),
+    }
+    new = findings(diff, "new")
+    assert ("FILE001", "train/owl/bad.jpg", "new files") in new
+    assert ("FILE002", "train/owl/3.jpg", "files were edited") in new
+    assert {code for code, _, _ in new} == {"FILE001", "FILE002", "DUP001", "SPLIT001"}
+    assert all("leak.jpg" in ids for code, ids, _ in new if code in ("DUP001", "SPLIT001"))
+
+
+def test_what_moved_or_grew_persists(diff: RunDiff) -> None:
+    persisting = {(code, ids) for code, ids, _ in findings(diff, "persisting")}
+    assert ("IMG004", "train/dog/blank.png") in persisting
+    assert ("DUP001", "train/dog/0.jpg train/dog/copy.jpg train/dog/third.jpg") in persisting
+    assert ("FILE002", "train/cat/stays.jpg") in persisting
+
+
+def test_a_run_is_like_itself_and_the_other_way_round_new_is_fixed(
+    changed: tuple[Path, Path], diff: RunDiff
+) -> None:
+    same = compare_runs(changed[0], changed[0])
+    assert same.files.is_empty()
+    assert same.counts() == {
+        "new": 0, "fixed": 0, "persisting": len(same.findings), "unchecked": 0,
+    }  # fmt: skip
+    back = compare_runs(*reversed(changed))
+    assert back.counts()["new"] == diff.counts()["fixed"]
+    assert back.counts()["fixed"] == diff.counts()["new"]
+
+
+def test_a_check_that_did_not_run_is_no_fix(changed: tuple[Path, Path]) -> None:
+    before, after = map(Snapshot.of, changed)
+    less = Snapshot(after.run, after.samples, after.findings.filter(pl.col("code") != "FILE001"),
+                    after.ran - {"FILE001"})  # fmt: skip
+    found = compare_snapshots(before, less).findings.filter(pl.col("code") == "FILE001")
+    assert set(found["change"]) == {"unchecked"}
+    assert set(found["why"]) == {"the check did not run in the later audit"}
+
+
+def test_another_class_or_split_is_said(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "pets")
+    rows = [
+        {"path": str(f), "label": f.parent.name, "split": f.parent.parent.name}
+        for f in sorted(tree.rglob("*.jpg"))
+    ]
+    table = pl.DataFrame(rows)
+    table.write_csv(tmp_path / "list.csv")
+    scan_tree(tmp_path / "list.csv", tmp_path / "before", checks=CHECKS)
+    rows[0]["label"], rows[1]["split"] = "lynx", "train"
+    pl.DataFrame(rows).write_csv(tmp_path / "list.csv")
+    scan_tree(tmp_path / "list.csv", tmp_path / "after", checks=CHECKS)
+    found = compare_runs(tmp_path / "before", tmp_path / "after").files
+    assert found["change"].to_list() == ["reclassified"] * 2
+    assert found["class_after"].to_list() == ["lynx", "cat"]
+    assert found["split_after"].to_list() == ["test", "train"]
+
+
+def test_decisions_are_told_and_settle_what_is_new(
+    changed: tuple[Path, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(changed[1], tmp_path / "after")
+    now = Snapshot.of(tmp_path / "after").findings
+    kept = now.filter(pl.col("code") == "IMG004")["fingerprint"][0]
+    bad = now.filter(pl.col("ids").list.contains("train/owl/bad.jpg"))["fingerprint"][0]
+    decide_findings(tmp_path / "after", [kept, bad], Action.FALSE_POSITIVE)
+    diff = compare_runs(changed[0], tmp_path / "after")
+    assert diff.settled().select("fingerprint", "before", "status").rows() == [
+        (kept, "open", "waived")
+    ]
+    assert bad not in diff.new(Severity.INFO)["fingerprint"]
+    assert len(diff.new(Severity.ERROR)) < len(diff.new(Severity.WARNING)) + 1
+
+
+def test_the_command_says_it_and_fails_on_what_is_new(changed: tuple[Path, Path]) -> None:
+    before, after = map(str, changed)
+    said = warm_audit("diff", before, after)
+    assert said.returncode == 0
+    assert "2 moved" in said.stdout
+    assert "train/cat/blank.png -> train/dog/blank.png" in said.stdout
+    assert warm_audit("diff", before, after, "--fail-on", "new:error").returncode == 1
+    assert warm_audit("diff", before, before, "--fail-on", "new:warning").returncode == 0
+    document = json.loads(compare_runs(*changed).document())
+    assert document["schema"] == "audit-diff/1"
+    assert document["counts"]["fixed"] == 3
+    assert warm_audit("diff", before, "nowhere").returncode == 2
+
+
+def test_a_scan_fails_on_what_a_baseline_had_not(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "pets")
+    (tree / "train/cat/empty.jpg").touch()
+    options = ("--checks", "FILE001", "--jobs", "1")
+    run = str(tmp_path / "run")
+    assert warm_audit("scan", str(tree), "--out", run, *options).returncode == 1
+    again = (*options, "--baseline", run, "--fail-on", "new:error")
+    quiet = warm_audit("scan", str(tree), "--out", run, *again)
+    assert quiet.returncode == 0, quiet.stderr
+    assert "0 new, 0 fixed, 1 persisting" in quiet.stdout
+    (tree / "train/cat/other.jpg").touch()
+    loud = warm_audit("scan", str(tree), "--out", run, *again)
+    assert loud.returncode == 1
+    assert "1 new, 0 fixed, 1 persisting" in loud.stdout
+
+
+def test_a_baseline_that_is_missing_is_a_sentence(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "pets")
+    alone = warm_audit("scan", str(tree), "--out", str(tmp_path / "r"), "--fail-on", "new:error")
+    assert (alone.returncode, "--baseline" in alone.stderr) == (2, True)
+    assert not (tmp_path / "r").exists()
+    with pytest.raises(RunError):
+        Snapshot.of(tmp_path / "none")
+
+
+def samples(*rows: tuple[str, str]) -> pl.DataFrame:
+    frame = pl.DataFrame(rows, schema=["id", "content_hash"], orient="row")
+    null = pl.lit(None, pl.String)
+    return frame.with_columns(split=null, label=null)
+
+
+def groups(**members: list[str]) -> pl.DataFrame:
+    """Findings DUP003 by fingerprint."""
+    schema = {"fingerprint": pl.String, "code": pl.String, "name": pl.String,
+              "severity": pl.String, "message": pl.String, "n_samples": pl.Int64,
+              "ids": pl.List(pl.String), "status": pl.String}  # fmt: skip
+    rows = [
+        (name, "DUP003", "near-duplicate", "warning", "alike", len(ids), ids, "open")
+        for name, ids in members.items()
+    ]
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def snapshot(files: pl.DataFrame, found: pl.DataFrame) -> Snapshot:
+    return Snapshot(Path("run"), files, found, frozenset({"DUP003"}))
+
+
+def test_equal_contents_are_paired_one_by_one() -> None:
+    before = samples(("a", "1"), ("b", "1"), ("c", "1"), ("d", "2"))
+    after = samples(("x", "1"), ("y", "1"), ("d", "2"))
+    diff = compare_snapshots(snapshot(before, groups()), snapshot(after, groups()))
+    rows = diff.files.select("change", "before", "after").rows()
+    assert rows == [("removed", "c", None), ("moved", "a", "x"), ("moved", "b", "y")]
+
+
+def test_a_group_with_another_representative_is_the_one_that_shares_most() -> None:
+    before = samples(*((name, name) for name in "abcdefg"))
+    after = samples(*((name, name) for name in "bcdefgh"))
+    old = groups(first=["a", "b", "c", "d"], second=["f", "g"])
+    new = groups(larger=["b", "c", "d", "h"], other=["e", "f"], none=["e", "h"])
+    diff = compare_snapshots(snapshot(before, old), snapshot(after, new))
+    changes = dict(diff.findings.select("fingerprint", "change").iter_rows())
+    assert changes == {"larger": "persisting", "other": "persisting", "none": "new"}

@@ -1,0 +1,110 @@
+"""The mathematics of wrong labels, each part against another way to the same number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+from scipy.optimize import minimize as scipy_minimize
+from scipy.stats import binom, norm
+
+from audit.embeddings.label_noise import (
+    WEIGHT_LIMIT,
+    _Likelihood,
+    find_hump,
+    fit_noise_model,
+    minimise,
+)
+
+K, N = 4, 120
+
+
+def problem(seed: int = 0) -> _Likelihood:
+    """The likelihood of labels of which a tenth was set at random, with two witnesses."""
+    rng = np.random.default_rng(seed)
+    true = rng.integers(K, size=N)
+    witnesses = [3 * np.eye(K)[true] + rng.normal(size=(N, K)) for _ in range(2)]
+    labels = np.where(rng.random(N) < 0.1, rng.integers(K, size=N), true)
+    return _Likelihood(witnesses, rng.normal(size=N), labels, K)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("capped", [False, True])
+def test_the_gradient_is_that_of_finite_differences(clean: bool, capped: bool) -> None:
+    likelihood = problem()
+    point = np.random.default_rng(1).normal(0, 0.5, 2 * (2 + K) + 1)
+    if capped:
+        point[0] = WEIGHT_LIMIT + 1  # beyond it a weight has no effect
+    found = likelihood.loss(point, clean)[1]
+    expected = approx_fprime(point, lambda p: likelihood.loss(p, clean)[0], 1e-7)
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    assert np.abs(found).max() > 1e-3
+
+
+def rosenbrock(x: np.ndarray) -> tuple[float, np.ndarray]:
+    low, high = x[:-1], x[1:]
+    gradient = np.zeros_like(x)
+    gradient[:-1] = -400 * low * (high - low**2) - 2 * (1 - low)
+    gradient[1:] += 200 * (high - low**2)
+    return float((100 * (high - low**2) ** 2 + (1 - low) ** 2).sum()), gradient
+
+
+def test_the_descent_ends_where_that_of_scipy_does() -> None:
+    start = np.linspace(-1.5, 1.5, 6)
+    point, value = minimise(rosenbrock, start, 1000)
+    np.testing.assert_allclose(point, 1.0, atol=1e-3)
+    assert value < 1e-6
+    likelihood, origin = problem(2), np.zeros(2 * (2 + K) + 1)
+    for clean in (True, False):
+        _, ours = minimise(lambda p, c=clean: likelihood.loss(p, c), origin)
+        theirs = scipy_minimize(likelihood.loss, origin, (clean,), "L-BFGS-B", jac=True)
+        assert ours == pytest.approx(theirs.fun, abs=1e-5)
+
+
+def test_a_share_of_labels_set_at_random_is_estimated() -> None:
+    rng = np.random.default_rng(3)
+    true = rng.integers(K, size=3000)
+    witness = (4 * np.eye(K)[true] + rng.normal(size=(3000, K))).astype(np.float32)
+    wrong = rng.random(3000) < 0.1
+    labels = np.where(wrong, (true + rng.integers(1, K, 3000)) % K, true)
+    model = fit_noise_model([witness], np.zeros(3000), labels, K)
+    assert model.gain > 50
+    assert model.share == pytest.approx(0.1, abs=0.025)
+    own = model.probabilities([witness], np.zeros(3000))[np.arange(3000), labels]
+    assert model.error_chances(own).mean() == pytest.approx(wrong.mean(), abs=0.02)
+
+
+def margins(*values: tuple[float, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels of two classes: so many pictures of class 0 at each margin."""
+    own = np.concatenate([np.full(n, m) for m, n in values])
+    labels = np.append(np.zeros(len(own), np.int64), np.ones(50, np.int64))
+    logits = np.zeros((len(labels), 2))
+    logits[: len(own), 0] = own
+    logits[len(own) :, 1] = np.linspace(3, 5, 50)
+    return logits, labels
+
+
+def test_a_hump_is_counted_against_a_ninth() -> None:
+    # the middle of the class is 4, so its tail begins 2 below it and ends 6 below it
+    logits, labels = margins((4.1, 45), (3.9, 45), (0.0, 6), (-4.0, 5))
+    hump = find_hump(logits, labels)
+    assert np.flatnonzero(hump.beyond).tolist() == list(range(96, 101))
+    chance_of_tail = binom.sf(4, 11, 1 / 9)
+    assert hump.gain == pytest.approx(norm.isf(chance_of_tail) ** 2 / 2)
+    assert hump.chance == pytest.approx(1 - 6 / 8 / 5)  # an eighth of those on the way is the tail
+
+
+@pytest.mark.parametrize("index", [2.0, 3.0])
+def test_a_tail_of_finite_variance_is_no_hump(index: float) -> None:
+    gains = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        below = 4 - 0.5 * rng.pareto(index, 2000)
+        labels = np.zeros(2000, np.int64)
+        gains.append(find_hump(np.stack([below, np.zeros(2000)], axis=1), labels).gain)
+    assert np.mean(np.array(gains) >= 4.0) <= 0.1
+
+
+def test_without_anything_beyond_there_is_no_hump() -> None:
+    hump = find_hump(*margins((4.1, 45), (3.9, 45), (0.0, 6)))
+    assert (hump.gain, hump.chance, hump.beyond.any()) == (0.0, 0.0, False)

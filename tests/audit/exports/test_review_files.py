@@ -1,0 +1,169 @@
+"""Tasks of labelling tools: out, changed by a person, and back as decisions."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import audit
+from audit.decisions.ledger import Ledger
+from audit.errors import UsageError
+from audit.exports.review_tasks import export_review, read_review
+from tests.warm import warm_audit
+
+DARK, COPY, DOG = "train/cat/copy.jpg", "train/cat/0.jpg", "train/dog/wrong.jpg"
+
+
+def change_studio(path: Path, said: dict[str, dict[str, str]]) -> Path:
+    """What Label Studio exports after people answered: annotations beside the predictions."""
+    tasks = json.loads((path / "tasks.json").read_text("utf-8"))
+    for number, task in enumerate(tasks):
+        answers = said.get(task["data"]["sample_id"])
+        if answers is None:
+            continue
+        task |= {"id": number, "project": 3}
+        given = {r["from_name"]: r for r in task["predictions"][0]["result"]}
+        for name, value in answers.items():
+            given[name] = {
+                "id": "x", "from_name": name, "to_name": "image", "type": "choices",
+                "value": {"choices": [value]}, "origin": "manual",
+            }  # fmt: skip
+        task["annotations"] = [
+            {"id": number, "was_cancelled": False, "completed_by": 1, "result": [*given.values()]},
+            {"id": 99, "was_cancelled": True, "result": []},
+        ]
+    (path / "export.json").write_text(json.dumps(tasks), "utf-8")
+    return path / "export.json"
+
+
+def change_cvat(path: Path, said: dict[str, dict[str, str]]) -> Path:
+    """What CVAT exports after people answered: the same tree, other values, written its way."""
+    tree = ET.parse(path / "annotations.xml")
+    for image in tree.iter("image"):
+        values = {one.get("name"): one for one in image.iter("attribute")}
+        for name, value in said.get(values["sample"].text or "", {}).items():
+            values[name].text = value
+    ET.indent(tree)
+    tree.write(path / "export.xml", encoding="utf-8", xml_declaration=True)
+    return path / "export.xml"
+
+
+TOOLS: dict[str, Callable[[Path, dict[str, dict[str, str]]], Path]] = {
+    "label-studio": change_studio,
+    "cvat": change_cvat,
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_what_people_changed_comes_back_once(own: audit.Run, tool: str, tmp_path: Path) -> None:
+    export_review(own.path, tmp_path / "out", tool)
+    said = {
+        COPY: {"class": "owl", "verdict": "keep"},
+        DARK: {"verdict": "drop"},
+        DOG: {"verdict": "false-positive"},
+    }
+    path = TOOLS[tool](tmp_path / "out", said)
+    review = read_review(own.path, path)
+    wanted = [(str(e.verb), e.value, e.subject) for e in review.entries if e.kind == "sample"]
+    assert wanted == [("relabel", "owl", COPY), ("drop", None, DARK), ("keep", None, COPY)]
+    waived = {e.subject for e in review.entries if e.kind == "finding"}
+    assert waived
+    assert {str(e.verb) for e in review.entries if e.kind == "finding"} == {"false-positive"}
+    Ledger(own.path).record(review.entries)
+    images = {row["id"]: row["decision"] for row in own.images.iter_rows(named=True)}
+    assert images[DARK] == "drop"
+    kept = dict(own.kept().select("id", "label").iter_rows())
+    assert kept[COPY] == "owl"
+    assert DARK not in kept
+    again = read_review(own.path, path)
+    assert again.entries == []
+    # what was decided goes out again, and says nothing new
+    export_review(own.path, tmp_path / "out", tool, replace=True)
+    source = {"cvat": "annotations.xml", "label-studio": "tasks.json"}[tool]
+    assert read_review(own.path, tmp_path / "out" / source).entries == []
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_another_dataset_is_refused_and_edited_pictures_are_counted(
+    own: audit.Run, tool: str, tmp_path: Path
+) -> None:
+    export_review(own.path, tmp_path / "out", tool)
+    content = "content_hash" if tool == "label-studio" else "content"
+    path = TOOLS[tool](tmp_path / "out", {DARK: {"verdict": "drop"}, COPY: {"verdict": "keep"}})
+    hashes = dict(own.images.select("id", "content_hash").iter_rows())
+    text = path.read_text("utf-8")
+    # DARK and COPY have the same bytes: the file of another picture stands for an edit
+    path.write_text(text.replace(f"{DARK}", "train/gone.jpg"), "utf-8")
+    review = read_review(own.path, path)
+    assert [e.subject for e in review.entries] == [COPY]
+    assert review.ignored["pictures that the run has not"] == 1
+    other = text
+    for digest in set(hashes.values()) - {None}:
+        other = other.replace(str(digest), "0" * 64)
+    path.write_text(other, "utf-8")
+    assert content in other
+    with pytest.raises(UsageError, match="another dataset"):
+        read_review(own.path, path)
+
+
+def test_what_is_not_understood_is_counted(own: audit.Run, tmp_path: Path) -> None:
+    export_review(own.path, tmp_path / "out", "cvat")
+    path = tmp_path / "out" / "annotations.xml"
+    text = path.read_text("utf-8").replace(
+        "</tag>", '</tag><tag label="blurry"/><box label="cat" xtl="1"/>', 1
+    )
+    path.write_text(text.replace('label="audit"', 'label="other"', 2), "utf-8")
+    ignored = read_review(own.path, path).ignored
+    assert ignored["shapes, which are no class and no verdict"] == 1
+    assert ignored["tags other than audit"] == 3
+    assert ignored["pictures without their one tag audit"] == 2
+    export_review(own.path, tmp_path / "studio", "label-studio")
+    path = change_studio(tmp_path / "studio", {DARK: {"verdict": "drop"}, COPY: {"verdict": "hm"}})
+    tasks = json.loads(path.read_text("utf-8"))
+    first = next(t for t in tasks if t["data"]["sample_id"] == DARK)
+    twice = json.loads(json.dumps(first["annotations"][0]).replace("drop", "keep"))
+    first["annotations"].append(twice)
+    tasks += [{"data": {"image": "x"}}]
+    path.write_text(json.dumps(tasks), "utf-8")
+    ignored = read_review(own.path, path).ignored
+    assert ignored["pictures of which two people said different things"] == 1
+    assert ignored["verdicts that are none, such as 'hm'"] == 1
+    assert ignored["tasks without sample_id, which `audit export` did not make"] == 1
+    assert ignored["tasks that nobody has annotated"] == len(tasks) - 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", "{"), ("a.json", '{"a": 1}'), ("a.json", "[]"), ("a.xml", "<a>"),
+        ("a.xml", "<html/>"), ("a.xml", '<!DOCTYPE a [<!ENTITY b "c">]><annotations/>'),
+        ("a.zip", ""),
+    ],
+    ids=range(7),
+)  # fmt: skip
+def test_files_that_are_none_are_a_sentence(
+    own: audit.Run, name: str, text: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match=name):
+        read_review(own.path, tmp_path / name)
+
+
+@pytest.mark.slow
+def test_the_command_shows_first_and_records_with_yes(own: audit.Run, tmp_path: Path) -> None:
+    made = warm_audit("export", own.path, "--format", "label-studio", "--out", tmp_path / "out")
+    assert made.returncode == 0, made.stderr
+    path = change_studio(tmp_path / "out", {DARK: {"verdict": "drop"}})
+    shown = warm_audit("decide", own.path, "--from", path, "--dry-run")
+    assert shown.returncode == 0, shown.stderr
+    assert DARK in shown.stdout
+    assert Ledger(own.path).log() == []
+    both = warm_audit("decide", own.path, "--from", path, "--dry-run", "--yes")
+    assert both.returncode == 2
+    done = warm_audit("decide", own.path, "--from", path, "--yes")
+    assert "Recorded 1 decision" in done.stderr
+    assert [(d.subject, d.note) for d in Ledger(own.path).log()] == [(DARK, "from export.json")]

@@ -1,0 +1,596 @@
+"""Scans: incremental, resumable, honest about what changed, and never half-visible."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from audit.checking.check import Check, all_checks
+from audit.checking.config import Config
+from audit.errors import LockedError, RunError, UsageError
+from audit.machine.executors import Executor, Serial
+from audit.picture.decode import Limits
+from audit.picture.measure import FileJob
+from audit.records import Action, Finding
+from audit.report import collect_report
+from audit.run import digests, generations
+from audit.run.digests import SEAL
+from audit.run.generations import open_run
+from audit.run.store import Store
+from audit.scanning import scanning
+from audit.scanning.measuring import Progress
+from audit.scanning.scanning import ScanResult
+from audit.sources import open_source
+from audit.sources.folder import FolderReader
+from audit.sources.readings import ReadLog, SampleRows
+from tests.audit.run.scanned import CHECKS, Watching, assert_index, read_index
+from tests.conftest import make_tree, picture
+from tests.warm import warm_line
+
+pytestmark = pytest.mark.slow
+
+
+def scan(root: Path, run: Path, **options: object) -> ScanResult:
+    settings = {"jobs": 1, "checks": CHECKS, **options}
+    return scanning.scan(open_source([str(root)]), run, **settings)  # type: ignore[arg-type]
+
+
+@dataclass
+class Undisturbed:
+    """A dataset that no test changes, a run of it, and one with a second scan that lacks a file."""
+
+    tree: Path
+    once: Path
+    twice: Path
+    whole: dict[str, pl.DataFrame]
+    smaller: dict[str, pl.DataFrame]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    tree, once = make_tree(folder / "pets"), folder / "once"
+    scan(tree, once)
+    twice = Path(shutil.copytree(once, folder / "twice"))
+    scan_smaller(tree, twice)
+    return Undisturbed(tree, once, twice, read_index(once), read_index(twice))
+
+
+@pytest.fixture
+def run(undisturbed: Undisturbed, tmp_path: Path) -> Path:
+    """A copy of the run scanned once."""
+    return Path(shutil.copytree(undisturbed.once, tmp_path / "run"))
+
+
+def scan_smaller(tree: Path, run: Path) -> None:
+    source = open_source([str(tree)], exclude=["train/dog/0.jpg"])
+    scanning.scan(source, run, jobs=1, checks=CHECKS)
+
+
+def test_a_scan_measures_every_file_in_one_process_or_several(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    result = scan(tree, run)
+    assert (result.total, result.measured, result.kept, result.unchanged) == (24, 24, 0, False)
+    with open_run(run) as store:
+        counts = store.query("SELECT count(*) FROM images GROUP BY split, label ORDER BY ALL")
+        assert counts.to_series().to_list() == [3, 3, 3, 5, 5, 5]
+        assert store.scalar("SELECT count(*) FROM images WHERE status = 'ok'") == 24
+    assert not (run / "building").exists()
+    assert not list(run.rglob("*.wal"))
+    scan(tree, tmp_path / "two", jobs=2)
+    assert_index(run, read_index(tmp_path / "two"))
+
+
+def test_an_unchanged_dataset_is_not_read_again(undisturbed: Undisturbed, run: Path) -> None:
+    executor = Watching()
+    before = generations.require(run)
+    result = scan(undisturbed.tree, run, executor=executor)
+    assert result.unchanged
+    assert executor.read == []
+    assert generations.require(run) == before
+
+
+@pytest.mark.parametrize("relate", [{}, {"seed": 9}], ids=["unchanged", "changed"])
+def test_the_generation_before_is_verified_once_and_opened_once(
+    relate: Mapping[str, int],
+    undisturbed: Undisturbed,
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Verified by its digest, attached once; CURRENT is read to heal and to find it."""
+    touched: list[tuple[str, str]] = []
+    for owner, name in (
+        (digests, "file_digest"), (digests, "read_document"), (Store, "attach"), (Store, "open"),
+    ):  # fmt: skip
+        monkeypatch.setattr(owner, name, watched(getattr(owner, name), name, touched))
+    scan(undisturbed.tree, run, config=Config(relate=relate))
+    of_measurements = [n for n, path in touched if "gen-0001/measurements" in path]
+    assert of_measurements == ["file_digest", "attach"]
+    assert [n for n, path in touched if path.endswith("CURRENT")] == ["read_document"] * 2
+    assert len([n for n, path in touched if "gen-0001/findings" in path]) <= 2
+
+
+def watched(original: Callable[..., Any], name: str, touched: list[tuple[str, str]]) -> Any:
+    """The function, which notes the path that it is called with."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        touched.extend((name, str(one)) for one in arguments if isinstance(one, Path))
+        return original(*arguments, **named)
+
+    return call
+
+
+def test_an_unchanged_listing_is_stored_where_something_else_changed(
+    undisturbed: Undisturbed, run: Path
+) -> None:
+    executor = Watching()
+    result = scan(undisturbed.tree, run, executor=executor, config=Config(relate={"seed": 9}))
+    assert not result.unchanged
+    assert (executor.read, result.kept) == ([], 24)
+    assert read_index(run)["samples"].equals(undisturbed.whole["samples"])
+    with open_run(run) as store:  # in the order of the walk
+        ids = store.query("SELECT id FROM samples ORDER BY rowid")["id"].to_list()
+    assert ids == [one for rows in open_source([str(undisturbed.tree)]).rows() for one in rows.id]
+
+
+def test_only_what_changed_is_read(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    scan(tree, run)
+    edited = tree / "train" / "cat" / "0.jpg"
+    stat = edited.stat()
+    Image.fromarray(picture(99)).save(edited, quality=88)
+    # An edit that keeps size and time stamps still shows in the inode's change time.
+    os.utime(edited, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    (tree / "train" / "cat" / "1.jpg").unlink()
+    Image.fromarray(picture(98)).save(tree / "test" / "dog" / "new.jpg")
+    executor = Watching()
+    result = scan(tree, run, executor=executor)
+    assert sorted(executor.read) == ["test/dog/new.jpg", "train/cat/0.jpg"]
+    assert (result.measured, result.kept, result.total) == (2, 22, 24)
+    scan(tree, tmp_path / "fresh")
+    assert_index(run, read_index(tmp_path / "fresh"))
+
+
+def test_what_is_known_by_its_content_is_not_measured_again(tree: Path, tmp_path: Path) -> None:
+    """Deleted files open none of the others; moved ones keep their rows under any name."""
+    run, deleted, moved, other = tmp_path / "run", Watching(), Watching(), Watching()
+    scan(tree, run)
+    (tree / "train/cat/1.jpg").unlink()
+    assert scan(tree, run, executor=deleted).kept == 23
+    assert (deleted.read, deleted.shown) == ([], [])
+    (tree / "train" / "cat").rename(tree / "train" / "lynx")
+    (tree / "test/dog/0.jpg").rename(tree / "test/dog/again.jpeg")
+    result = scan(tree, run, executor=moved)
+    assert (result.measured, result.kept, result.moved) == (0, 23, 5)
+    assert (len(moved.read), moved.measured, moved.shown) == (5, [], [])
+    gone, new = tree / "train/lynx/0.jpg", tree / "train/lynx/new.jpg"
+    new.write_bytes(one_bit_changed(gone.read_bytes()))
+    gone.unlink()
+    scan(tree, run, executor=other)
+    assert other.measured == ["train/lynx/new.jpg"], "of equal size, not of equal content"
+    scan(tree, tmp_path / "fresh")
+    assert_index(run, read_index(tmp_path / "fresh"))
+
+
+def one_bit_changed(data: bytes) -> bytes:
+    return data[:-40] + bytes([data[-40] ^ 1]) + data[-39:]
+
+
+def test_verify_finds_edits_that_size_and_times_hide(tree: Path, tmp_path: Path) -> None:
+    run, executor = tmp_path / "run", Watching()
+    scan(tree, run)
+    assert scan(tree, run, verify=True).edited_unseen == []
+    edited = tree / "train" / "cat" / "0.jpg"
+    edited.write_bytes(one_bit_changed(edited.read_bytes()))
+    pretend_unchanged(run, "train/cat/0.jpg", edited)
+    assert scan(tree, run).unchanged
+    result = scan(tree, run, executor=executor, verify=True)
+    assert (result.edited_unseen, result.measured) == (["train/cat/0.jpg"], 1)
+    assert executor.measured == ["train/cat/0.jpg"]
+    scan(tree, tmp_path / "fresh")
+    assert_index(run, read_index(tmp_path / "fresh"))
+
+
+def pretend_unchanged(run: Path, sample: str, path: Path) -> None:
+    """Let a run hold the times that a file has now: as on a file system that keeps none."""
+    status, found = path.stat(), generations.require(run)
+    times = [status.st_mtime_ns, status.st_ctime_ns]
+    key = " ".join(map(str, [status.st_size, *times]))
+    with Store.create(found.measurements) as store:
+        store.execute(
+            "UPDATE samples SET mtime_ns = ?, ctime_ns = ? WHERE id = ?", [*times, sample]
+        )
+        store.execute("UPDATE features SET file_key = ? WHERE sample_id = ?", [key, sample])
+    (found.path / SEAL).unlink()
+
+
+def test_other_limits_measure_again(undisturbed: Undisturbed, run: Path) -> None:
+    executor = Watching()
+    scan(undisturbed.tree, run, executor=executor, config=Config(limits=Limits(max_pixels=100)))
+    assert len(executor.read) == 24
+    with open_run(run) as store:
+        assert store.scalar("SELECT count(*) FROM images WHERE error_kind = 'bomb'") == 24
+
+
+class Stops(Serial):
+    """An executor that is interrupted after some chunks."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def run(self, work, chunks):  # type: ignore[no-untyped-def]
+        for number, (chunk, result) in enumerate(super().run(work, _singles(chunks))):
+            if number == self.after:
+                raise KeyboardInterrupt
+            yield chunk, result
+
+
+def _singles(chunks):  # type: ignore[no-untyped-def]
+    for chunk in chunks:
+        yield from ([job] for job in chunk)
+
+
+def test_an_interrupted_scan_resumes_and_shows_nothing_meanwhile(
+    tree: Path, tmp_path: Path
+) -> None:
+    run, executor = tmp_path / "run", Watching()
+    with pytest.raises(KeyboardInterrupt):
+        scan(tree, run, executor=Stops(10))
+    with pytest.raises(RunError, match="no finished scan"):
+        generations.require(run)
+    result = scan(tree, run, executor=executor)
+    assert (result.resumed, result.measured) == (10, 14)
+    assert len(executor.read) == 14
+    scan(tree, tmp_path / "fresh")
+    assert_index(run, read_index(tmp_path / "fresh"))
+
+
+def test_a_file_edited_between_kill_and_resume_is_read_again(tree: Path, tmp_path: Path) -> None:
+    run, executor = tmp_path / "run", Watching()
+    with pytest.raises(KeyboardInterrupt):
+        scan(tree, run, executor=Stops(10))
+    first = tree / "test" / "cat" / "0.jpg"
+    Image.fromarray(picture(97)).save(first)
+    scan(tree, run, executor=executor)
+    assert "test/cat/0.jpg" in executor.read
+
+
+# A scan that stops for good at one moment: at some progress of a phase, or before the system call
+# that publishes. It leaves the marker and then waits to be killed.
+STOPPING = """
+import os, pathlib, shutil, sys, time
+from audit.scanning import measuring, scanning
+from tests.audit.run.scanned import CHECKS, Watching, assert_index, read_index
+from audit.machine.executors import Serial
+from audit.sources import open_source
+
+tree, run, marker, moment, count = sys.argv[1:]
+
+def stop():
+    pathlib.Path(marker).write_text(str(os.getpid()))
+    time.sleep(600)
+
+def progress(step):
+    if step.phase == moment and step.done >= int(count):
+        stop()
+
+def stops_at(owner, name, reached):
+    original = getattr(owner, name)
+    def stopping(*args, **options):
+        if reached(*map(str, args)):
+            stop()
+        return original(*args, **options)
+    setattr(owner, name, stopping)
+
+class OneByOne(Serial):
+    def run(self, work, chunks):
+        yield from super().run(work, ([job] for chunk in chunks for job in chunk))
+
+if moment == "rename":
+    stops_at(pathlib.Path, "rename", lambda old, new: old.endswith("building"))
+if moment == "point":
+    stops_at(os, "replace", lambda old, new: new.endswith("CURRENT"))
+if moment == "prune":
+    stops_at(shutil, "rmtree", lambda path: "gen-" in path)
+measuring.APPEND_ROWS = 1
+scanning.scan(
+    open_source([tree]), pathlib.Path(run), executor=OneByOne(), progress=progress,
+    checks=CHECKS,
+)
+"""
+
+
+def kill_at(moment: str, count: int, tree: Path, run: Path) -> None:
+    """Scan in a process of its own, wait until it has come that far, and kill it with signal 9."""
+    marker = run.with_name(f"{run.name}.reached")
+    marker.unlink(missing_ok=True)
+    line = [*warm_line("python"), STOPPING, tree, run, marker, moment, count]
+    with subprocess.Popen([str(word) for word in line]) as process:
+        while not (marker.exists() and marker.read_text()):
+            assert process.poll() is None, f"the scan ended before {moment} {count}"
+            time.sleep(0.02)
+        os.kill(int(marker.read_text()), signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("moment", "count"),
+    [("list", 1), ("measure", 7), ("relate", 0), ("judge", 5), ("rename", 0)],
+)
+def test_a_first_scan_killed_at_any_moment_shows_nothing_and_goes_on(
+    moment: str, count: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    kill_at(moment, count, undisturbed.tree, run)
+    with pytest.raises(RunError, match="no finished scan"):
+        open_run(run)
+    result = scan(undisturbed.tree, run)
+    if moment == "measure":
+        assert result.resumed == count, "what was stored is not read again"
+    assert_index(run, undisturbed.whole)
+    assert not (run / "building").exists()
+
+
+@pytest.mark.parametrize(("moment", "count"), [("measure", 24), ("judge", 5), ("point", 0)])
+def test_a_second_scan_killed_at_any_moment_leaves_the_first_in_force(
+    moment: str, count: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(undisturbed.twice, tmp_path / "run"))
+    kill_at(moment, count, undisturbed.tree, run)
+    assert_index(run, undisturbed.smaller)
+    scan(undisturbed.tree, run)
+    assert_index(run, undisturbed.whole)
+
+
+def test_a_scan_killed_while_it_removes_old_generations_is_published(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(undisturbed.twice, tmp_path / "run"))
+    kill_at("prune", 0, undisturbed.tree, run)
+    assert_index(run, undisturbed.whole)
+    assert len(list(run.glob("gen-*"))) == 3
+    scan_smaller(undisturbed.tree, run)
+    left = sorted(path.name for path in run.glob("gen-*"))
+    assert left == ["gen-0003", "gen-0004"], "the next scan removes what the killed one left"
+
+
+def test_two_scans_into_one_run_are_refused(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    script = (
+        "import sys, time\nfrom pathlib import Path\nfrom audit.run import generations\n"
+        "from audit.run.store import Store\n"
+        "folder = generations.building(Path(sys.argv[1]))\n"
+        "store = Store.create(folder / generations.MEASUREMENTS)\n"
+        "print('open', flush=True)\ntime.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(run)], stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(LockedError, match=f"process {other.pid}"):
+            scan(tree, run)
+        other.kill()
+
+
+def test_readers_keep_their_generation_while_a_scan_publishes(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    scan(tree, run)
+    with open_run(run) as reader:
+        (tree / "train/owl/0.jpg").unlink()
+        scan(tree, run)
+        assert reader.scalar("SELECT count(*) FROM samples") == 24
+    with open_run(run) as reader:
+        assert reader.scalar("SELECT count(*) FROM samples") == 23
+
+
+def test_an_unchanged_dataset_is_judged_again_under_new_thresholds(
+    undisturbed: Undisturbed, run: Path
+) -> None:
+    """By a scan, and by a re-check, which opens no image."""
+    bright, dark = (Config(thresholds={"IMG001": {"max_p99": level}}) for level in (1.0, 0.0))
+    assert scan(undisturbed.tree, run, config=bright).unchanged
+    for config, some in ((None, True), (dark, False), (bright, True)):
+        if config:
+            scanning.recheck(run, config=config, checks=CHECKS)
+        with open_run(run) as store:
+            found = store.scalar("SELECT count(*) FROM findings WHERE code = 'IMG001'")
+        assert bool(found) == some
+    generation = generations.require(run).path
+    assert len(list(generation.glob("findings-*.duckdb"))) == 2
+
+
+def test_checks_limit_what_is_judged_not_what_is_measured(tree: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    scan(tree, run, checks=["DUP001"])
+    with open_run(run) as store:
+        assert store.query("SELECT code FROM check_runs")["code"].to_list() == ["DUP001"]
+        assert store.scalar("SELECT count(brightness) FROM images") == 24
+    with pytest.raises(UsageError, match="NOPE"):
+        scan(tree, run, checks=["NOPE"])
+
+
+def test_progress_reaches_its_total(tree: Path, tmp_path: Path) -> None:
+    steps: list[Progress] = []
+    (tree / "train/cat/broken.jpg").write_bytes(b"not an image")
+    scan(tree, tmp_path / "run", progress=steps.append)
+    measured = [s for s in steps if s.phase == "measure"]
+    assert (measured[-1].done, measured[-1].total, measured[-1].errors) == (25, 25, 1)
+
+
+class Crashing(Serial):
+    """An executor in which one file kills its worker."""
+
+    def run(self, work, chunks):  # type: ignore[no-untyped-def]
+        from audit.machine.executors import Failure
+
+        for chunk in _singles(chunks):
+            bad = isinstance(chunk[0], FileJob) and chunk[0].sample_id.endswith("cat/0.jpg")
+            yield chunk, Failure("crashed", "the process died (SIGSEGV)") if bad else work(chunk)
+
+
+def test_a_file_that_crashes_the_decoder_is_a_row_and_is_tried_again(
+    tree: Path, tmp_path: Path
+) -> None:
+    run, executor = tmp_path / "run", Watching()
+    crashing: Executor = Crashing()
+    scan(tree, run, executor=crashing)
+    with open_run(run) as store:
+        rows = store.rows("SELECT id, error FROM images WHERE error_kind = 'crashed' ORDER BY id")
+    assert [r["id"] for r in rows] == ["test/cat/0.jpg", "train/cat/0.jpg"]
+    assert "SIGSEGV" in rows[0]["error"]
+    scan(tree, run, executor=executor)
+    assert sorted(executor.read) == ["test/cat/0.jpg", "train/cat/0.jpg"]
+
+
+def test_a_damaged_pointer_or_store_is_one_sentence(run: Path, tmp_path: Path) -> None:
+    generation = generations.require(run)
+    generation.findings.write_bytes(b"garbage" * 100)
+    with pytest.raises(RunError, match="is damaged"):
+        open_run(run)
+    (run / "CURRENT").write_text("{")
+    with pytest.raises(RunError, match="damaged"):
+        open_run(run)
+    with pytest.raises(RunError, match="no run at"):
+        open_run(tmp_path / "nothing")
+
+
+def test_sql_is_read_only_and_traced(run: Path) -> None:
+    seen: list[str] = []
+    with open_run(run, tracer=lambda sql, _: seen.append(sql)) as store:
+        assert store.user_query("SELECT count(*) AS n FROM images")["n"].item() == 24
+        for sql in ("SELECT nothing FROM nowhere", "DELETE FROM measurements.samples"):
+            with pytest.raises(UsageError, match="The SQL failed"):
+                store.user_query(sql)
+    assert "SELECT count(*) AS n FROM images" in seen
+
+
+def test_store_appends_by_name_and_rolls_back() -> None:
+    with Store.memory() as store:
+        store.create_findings()
+        with contextlib.suppress(ZeroDivisionError), store.transaction():
+            store.append("check_runs", [{"code": "DUP001", "n_findings": 3}])
+            raise ZeroDivisionError
+        assert store.scalar("SELECT count(*) FROM check_runs") == 0
+        store.append("check_runs", pa.table({"n_findings": [3], "code": ["DUP001"]}))
+        assert store.rows("SELECT code, n_findings FROM check_runs") == [
+            {"code": "DUP001", "n_findings": 3}
+        ]
+
+
+def find_and_raise(check: Check, store: Store, params: object) -> Iterator[Finding]:
+    """Find something, then raise."""
+    sample = str(store.scalar("SELECT min(id) FROM samples"))
+    yield Finding(check.code, check.severity, (sample,), "Half a result.", {}, Action.REVIEW, "x")
+    raise ValueError("no such column\nand a second line")
+
+
+def test_a_check_that_raises_is_a_failure_and_is_tried_again_although_nothing_changed(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr(type(all_checks()["DIST001"]), "find", find_and_raise)
+        scan(tree, run, checks=None)
+    with open_run(run) as store:
+        (failed,) = store.rows("SELECT * FROM failed_checks")
+        assert store.scalar("SELECT count(*) FROM check_runs") == len(all_checks()) - 1
+        assert store.scalar("SELECT count(*) FROM findings WHERE code = 'DIST001'") == 0
+    assert (failed["kind"], failed["code"]) == ("check", "DIST001")
+    assert failed["name"] == all_checks()["DIST001"].name
+    assert failed["error"] == "ValueError: no such column"
+    line = Path(__file__).read_text().splitlines()[int(failed["place"].split(":")[1]) - 1]
+    assert failed["place"].startswith("test_scanning.py:")
+    assert "raise ValueError" in line
+    assert "Traceback" in failed["trace"]
+    assert scan(tree, run, checks=None).unchanged
+    with open_run(run) as store:
+        assert store.rows("SELECT code FROM failed_checks") == []
+        assert store.scalar("SELECT count(*) FROM check_runs WHERE code = 'DIST001'") == 1
+
+
+def test_a_check_whose_column_was_not_measured_is_skipped_and_says_so(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    monkeypatch.setattr(type(all_checks()["IMG003"]), "features", ("whash",))
+    scan(tree, run, checks=None)
+    with open_run(run) as store:
+        (skipped,) = store.rows("SELECT code, reason FROM skipped_checks")
+        assert store.scalar("SELECT count(*) FROM check_runs WHERE code = 'IMG003'") == 0
+    assert skipped["code"] == "IMG003"
+    assert "did not measure whash" in skipped["reason"]
+    report = collect_report(run)
+    assert not report.failed
+    assert any("IMG003 blurry-image did not run" in line for line in report.completeness)
+    scan(tree, run, config=Config(hashes=("whash",)), checks=None)
+    with open_run(run) as store:
+        assert store.rows("FROM skipped_checks") == []
+
+
+def test_a_reader_that_breaks_is_a_failure_and_the_other_roots_are_read(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = [f"one={tree / 'train'}", f"two={tree / 'test'}"]
+    whole = FolderReader.rows
+
+    def broken(reader: FolderReader, log: ReadLog) -> Iterator[SampleRows]:
+        samples = itertools.chain.from_iterable(rows.samples() for rows in whole(reader, log))
+        yield SampleRows.of(list(itertools.islice(samples, 2)))
+        raise KeyError("a defect")
+
+    def only_one(reader: FolderReader, log: ReadLog) -> Iterator[SampleRows]:
+        return broken(reader, log) if reader.name == "one" else whole(reader, log)
+
+    monkeypatch.setattr(FolderReader, "rows", only_one)
+    scanning.scan(open_source(roots), tmp_path / "run", jobs=1)
+    with open_run(tmp_path / "run") as store:
+        (failed,) = store.rows("SELECT kind, name, error FROM failed_readers")
+        counts = dict(store.query("SELECT source, count(*) FROM samples GROUP BY 1").iter_rows())
+    assert failed == {"kind": "reader", "name": "one", "error": "KeyError: 'a defect'"}
+    assert counts == {"one": 2, "two": 9}
+    monkeypatch.setattr(FolderReader, "rows", broken)
+    with pytest.raises(KeyError):  # nothing is left to publish
+        scanning.scan(open_source(roots), tmp_path / "other", jobs=1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes exist on Linux only")
+def test_names_of_any_bytes_are_scanned(tree: Path, tmp_path: Path) -> None:
+    odd = os.fsencode(tree) + b"/train/caf\xe9"
+    os.mkdir(odd)
+    data = (tree / "train/cat/0.jpg").read_bytes()
+    for name in (b"\xff\xfe.jpg", b"a.j\xffpg", b"new\nline.jpg", b"quote'\".jpg"):
+        with open(odd + b"/" + name, "wb") as file:
+            file.write(data)
+    run = tmp_path / "run"
+    scan(tree, run)
+    with open_run(run) as store:
+        rows = store.query("SELECT id, status FROM images WHERE label LIKE 'caf%' ORDER BY id")
+    assert "train/caf%E9/%FF%FE.jpg" in rows["id"]
+    assert set(rows["status"]) == {"ok"}
+    assert scan(tree, run).unchanged
+
+
+def test_a_camera_name_with_odd_characters_is_stored(tree: Path, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x010F], exif[0x0110] = "Ma\0ker\ud800".encode("utf-8", "surrogatepass"), "x\0y"
+    Image.fromarray(picture(5)).save(tree / "train/cat/exif.jpg", exif=exif)
+    run = tmp_path / "run"
+    scan(tree, run)
+    with open_run(run) as store:
+        assert store.scalar("SELECT status FROM images WHERE id = 'train/cat/exif.jpg'") == "ok"

@@ -1,0 +1,64 @@
+"""Every check fails what is planted for it, and no healthy twin; the twin may be "cannot tell".
+
+Nor does it fail any of the plain toys of its family.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from pipeline_profiler.checks.check import Check, Judgement, all_checks
+from pipeline_profiler.checks.loader_subject import LoaderSubject
+from pipeline_profiler.checks.log_subject import LogSubject
+from pipeline_profiler.checks.toys import HEALTHY_TOYS
+from pipeline_profiler.checks.training_subject import TrainingSubject
+from tests.pipeline_profiler.checks.conftest import judged
+
+pytestmark = pytest.mark.slow
+
+
+def examples(planted: bool) -> list[Any]:
+    return [
+        pytest.param(check, make, id=f"{check.code} {name}")
+        for family, toys in HEALTHY_TOYS.items()
+        for check in all_checks(family).values()
+        for name, make in (check.PLANTED if planted else (*toys, *check.HEALTHY))
+    ]
+
+
+@cache
+def training_subject(make: Any) -> TrainingSubject:
+    """One subject for all examples of the same training, as a run of all checks has one."""
+    return TrainingSubject(make)
+
+
+@cache
+def other_subject(make: Any) -> Any:
+    made = make()
+    return made if isinstance(made, LoaderSubject | LogSubject) else LoaderSubject(make)
+
+
+def answer(check: Check, make: Any) -> Any:
+    """What a check says of an example: what the user's factory returns, or a whole subject."""
+    if check.code.startswith("TRAIN"):
+        return judged(check.code, training_subject(make)).answer
+    return judged(check.code, other_subject(make)).answer
+
+
+@pytest.mark.parametrize(("check", "make"), examples(planted=True))
+def test_a_planted_defect_fails(check: Check, make: Any) -> None:
+    said = answer(check, make)
+    assert said.judgement is Judgement.FAIL, said.sentence
+    assert said.causes
+    assert said.next
+    assert said.sentence.endswith(".")
+
+
+@pytest.mark.parametrize(("check", "make"), examples(planted=False))
+def test_a_healthy_twin_does_not_fail(check: Check, make: Any) -> None:
+    said = answer(check, make)
+    assert said.judgement is not Judgement.FAIL, said.sentence
+    assert said.sentence.endswith(".")

@@ -1,0 +1,301 @@
+"""Known values of checks on a training, and losses that users have: right ones are never failed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import rankdata
+
+from pipeline_profiler.checks.check import Judgement
+from pipeline_profiler.checks.toys import ToyRows, descent, toy_loader, toy_training
+from pipeline_profiler.checks.training import baselines
+from pipeline_profiler.checks.training.baselines import behind, share_interval
+from pipeline_profiler.checks.training.loss import _ranks
+from pipeline_profiler.checks.training.own_functions import reads_answers
+from pipeline_profiler.checks.training.prediction_dynamics import follow_predictions, jitter_of
+from pipeline_profiler.checks.training.repeated_trainings import Resume
+from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.user_training import Training
+from tests.pipeline_profiler.checks.conftest import judged
+
+pytestmark = pytest.mark.slow
+
+
+def test_ranks_are_those_of_scipy() -> None:
+    values = np.random.default_rng(0).integers(0, 9, 40).astype(np.float64)
+    assert np.array_equal(_ranks(values), rankdata(values))  # with ties
+
+
+def line(rate: float) -> Any:
+    """y = wx with x = +1 and -1: the loss has curvature 2, so a step keeps 1 - 2 rate of w."""
+
+    def make() -> Training:
+        inputs = torch.tensor([[1.0], [-1.0]]).repeat(8, 1)
+        model = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.zeros_(model.weight)
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+        return Training(model, [(inputs, inputs)] * 4, torch.nn.MSELoss(), optimizer)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("rate", "jitter", "judgement", "said"),
+    [
+        (1e-6, 0.0, Judgement.FAIL, "too low"),
+        (0.05, 0.0, Judgement.PASS, ""),
+        (0.75, 1.0, Judgement.PASS, ""),  # it overshoots, and the loss falls all the same
+        (0.99999, 1.0, Judgement.FAIL, "too high"),
+        (1.5, 1.0, Judgement.FAIL, "too high"),
+    ],
+)
+def test_jitter_at_planted_learning_rates(
+    rate: float, jitter: float, judgement: Judgement, said: str
+) -> None:
+    answer = judged("TRAIN031", TrainingSubject(line(rate))).answer
+    assert answer.evidence["jitter"] == pytest.approx(jitter, abs=0.02)
+    assert answer.judgement is judgement, answer.sentence
+    assert answer.evidence.get("learning_rate", "") == said
+
+
+def test_predictions_that_do_not_move_are_another_check_s_matter() -> None:
+    answer = judged("TRAIN031", TrainingSubject(line(0.0))).answer
+    assert answer.judgement is Judgement.CANNOT_TELL
+    assert "do not move in 40 steps" in answer.sentence
+
+
+def test_the_series_are_kept_for_the_app() -> None:
+    series = follow_predictions(TrainingSubject(toy_training), steps=6)
+    assert (len(series["losses"]), len(series["changes"])) == (7, 6)
+    examples = np.array(series["examples"])
+    assert examples.shape == (8, 7)
+    assert 0 <= examples.min() <= examples.max() <= 1
+
+
+def test_jitter_of_a_walk() -> None:
+    jitter, error = jitter_of([0.1, -0.1] * 8)
+    assert jitter == pytest.approx(0.5)
+    assert 0 < error < 0.02
+
+
+def test_examples_on_which_two_models_differ_are_coins() -> None:
+    ours, theirs = np.zeros(10), np.ones(10)
+    assert behind(ours, theirs) == pytest.approx(2**-10)
+    assert behind(theirs, ours) == 1
+    assert behind(ours, ours) == 1
+    mean, low, high = share_interval(np.array([1.0] * 8 + [0.0] * 2))
+    assert (mean, low, high) == pytest.approx((0.8, 0.4902, 0.9433), abs=1e-3)  # Wilson
+
+
+def test_equal_models_are_not_told_apart_by_chance() -> None:
+    rng = np.random.default_rng(0)
+    tries = [behind(*rng.integers(0, 2, (2, 60)).astype(float)) for _ in range(300)]
+    assert min(tries) > 1e-4
+    assert (np.array(tries) < 0.05).mean() < 0.08
+    errors = [behind(*-(rng.normal(size=(2, 40)) ** 2)) for _ in range(300)]
+    assert (np.array(errors) < 0.05).mean() < 0.08
+
+
+def test_baselines_stand_beside_the_model_with_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baselines, "STEPS", 12)
+    answer = judged("TRAIN030", TrainingSubject(toy_training)).answer
+    table = answer.evidence["baselines"]
+    assert list(table) == [
+        "the model", "majority", "linear on pixels", "tiny network", "exchanged inputs",
+    ]  # fmt: skip
+    assert all(low <= mean <= high for low, mean, high in table.values())
+    assert table["exchanged inputs"][1] < table["linear on pixels"][1]
+
+
+def test_what_a_resumed_run_has_lost_is_named() -> None:
+    planted = dict(Resume.PLANTED)
+    beside = judged("TRAIN032", TrainingSubject(planted["a value beside the state"])).answer
+    assert "model.level" in beside.sentence
+    schedule = judged("TRAIN032", TrainingSubject(planted["a schedule without state"])).answer
+    assert "schedule.number" in schedule.sentence
+
+
+class Stateful:
+    """A loader that knows its place, or (broken) forgets it."""
+
+    def __init__(self, broken: bool) -> None:
+        self.broken, self.at = broken, 0
+        pixels = torch.linspace(-1, 1, 4 * 16 * 192).reshape(4, 16, 3, 8, 8)
+        self.batches = [(p, torch.arange(16) % 4) for p in pixels]
+
+    def __iter__(self) -> Any:
+        for number in range(self.at, 4):
+            self.at = number + 1
+            yield self.batches[number]
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = 0 if self.broken else state["at"]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_loader_that_knows_its_place_is_resumed(broken: bool) -> None:
+    subject = TrainingSubject(lambda: toy_training(loader=Stateful(broken)))
+    answer = judged("TRAIN032", subject).answer
+    assert (answer.judgement is Judgement.FAIL) is broken, answer.sentence
+    assert math.isfinite(answer.evidence["apart"])
+
+
+def test_a_metric_that_reads_the_answers_is_at_its_best_for_perfect_ones() -> None:
+    assert reads_answers(1.0, (1.0, 0.5, 0.2))  # one other order may be right by chance
+    assert reads_answers(0.0, (0.4, 0.5, 0.2))  # a loss
+    assert reads_answers(math.nan, (0.4, 0.5, 0.2))
+    assert not reads_answers(0.3, (0.4, 0.5, 0.2))
+    assert not reads_answers(0.3, (0.3, 0.3, 0.3))
+
+
+nn, functional = torch.nn, torch.nn.functional
+
+CODES = ("TRAIN001", "TRAIN003", "TRAIN010", "TRAIN013", "TRAIN018", "TRAIN020")
+COUNT, CLASSES = 96, 4
+
+
+def floats(values: Any) -> Any:
+    return np.asarray(values, np.float32)
+
+
+def counts(level: float) -> Callable[..., Any]:
+    return lambda x, rng: floats(rng.poisson(np.exp(level + 0.6 * x[:, :1] - 0.4 * x[:, 1:2])))
+
+
+def classes(x: Any, rng: Any) -> Any:
+    return x[:, :CLASSES].argmax(1)
+
+
+def shares(x: Any, rng: Any) -> Any:
+    made = np.exp(2 * x[:, :CLASSES])
+    return floats(made / made.sum(1, keepdims=True))
+
+
+def one_hot(x: Any, rng: Any) -> Any:
+    return np.eye(CLASSES, dtype=np.float32)[classes(x, rng)]
+
+
+def rare(x: Any, rng: Any) -> Any:
+    return floats(x[:, :1] > 1.3)
+
+
+def signs(x: Any, rng: Any) -> Any:
+    return floats(np.sign(x[:, :1]))
+
+
+def times(x: Any, rng: Any) -> Any:
+    return floats(rng.gamma(4, np.exp(1 + 0.5 * x[:, :1]) / 4))
+
+
+def vectors(x: Any, rng: Any) -> Any:
+    return floats(x + 0.1 * rng.normal(size=x.shape))
+
+
+def fourth(rows: Any, rng: Any) -> Any:
+    return rng.integers(0, 5, COUNT)
+
+
+def focal(outputs: Any, targets: Any) -> Any:
+    logs = functional.log_softmax(outputs, 1).gather(1, targets[:, None])
+    return (-((1 - logs.exp()) ** 2) * logs).mean()
+
+
+def contrast(outputs: Any, targets: Any) -> Any:
+    near = functional.normalize(outputs) @ functional.normalize(targets).T
+    return functional.cross_entropy(near / 0.1, torch.arange(len(near)))
+
+
+def survival(outputs: Any, targets: Any) -> Any:
+    risk = outputs[:, 0][targets[:, 0].argsort(descending=True)]
+    return (risk.logcumsumexp(0) - risk).mean()
+
+
+def hardest(outputs: Any, targets: Any) -> Any:
+    apart, same = torch.cdist(outputs, outputs), targets[:, None] == targets[None]
+    return (apart * same).amax(1).sub((apart + 1e6 * same).amin(1)).add(0.3).relu().mean()
+
+
+LOSSES: dict[str, tuple[Any, Any, Any]] = {  # (targets, last modules, loss)
+    "Poisson, few": (counts(0.0), [1], nn.PoissonNLLLoss()),
+    "Poisson, some": (counts(2.0), [1], nn.PoissonNLLLoss()),
+    "Poisson of rates": (counts(1.0), [1, nn.Softplus()], nn.PoissonNLLLoss(log_input=False)),
+    "NLLLoss": (classes, [CLASSES, nn.LogSoftmax(1)], nn.NLLLoss()),
+    "NLL by hand": (one_hot, [CLASSES, nn.LogSoftmax(1)], lambda o, t: -(o * t).sum(1).mean()),
+    "weights and smoothing": (
+        classes, [CLASSES],
+        nn.CrossEntropyLoss(torch.tensor([0.5, 1, 2, 4]), label_smoothing=0.2),
+    ),
+    "focal": (classes, [CLASSES], focal),
+    "margins": (classes, [CLASSES], nn.MultiMarginLoss()),
+    "soft labels": (shares, [CLASSES], nn.CrossEntropyLoss()),
+    "KLDiv": (shares, [CLASSES, nn.LogSoftmax(1)], nn.KLDivLoss(reduction="batchmean")),
+    "squared error of shares": (one_hot, [CLASSES, nn.Softmax(1)], nn.MSELoss()),
+    "one of several by itself": (one_hot, [CLASSES, nn.Softmax(1)], nn.BCELoss()),
+    "pos_weight": (rare, [1], nn.BCEWithLogitsLoss(pos_weight=torch.tensor([20.0]))),
+    "signs": (signs, [1], nn.SoftMarginLoss()),
+    "gamma": (times, [1, nn.Softplus()], lambda o, t: (o.log() + t / o).mean()),
+    "rates of times": (times, [1, nn.Softplus()], lambda o, t: (o * t - o.log()).mean()),
+    "logarithms of both": (times, [1, nn.Softplus()], lambda o, t: ((o / t).log() ** 2).mean()),
+    "spread beside the mean": (
+        times, [2], lambda o, t: functional.gaussian_nll_loss(o[:, :1], t, o[:, 1:].exp()),
+    ),
+    "cosine": (vectors, [6], lambda o, t: 1 - functional.cosine_similarity(o, t).mean()),
+    "contrast": (vectors, [6], contrast),
+    "survival": (times, [1], survival),
+    "hardest triplets": (fourth, [CLASSES], hardest),
+}  # fmt: skip
+
+
+def subject_of(name: str, batch_size: int = 16) -> TrainingSubject:
+    targets, last, loss = LOSSES[name]
+
+    def make() -> Training:
+        rng = np.random.default_rng(1)
+        inputs = floats(rng.normal(0, 1, (COUNT, 6)))
+        loader = toy_loader(ToyRows(inputs, targets(inputs, rng)), batch_size=batch_size)
+        model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, last[0]), *last[1:])
+        return toy_training(model, loss, loader=loader, optimizer=descent("Adam", 0.01))
+
+    return TrainingSubject(make)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_right_loss_is_never_failed(name: str) -> None:
+    subject = subject_of(name)
+    for code in CODES:
+        answer = judged(code, subject).answer
+        assert answer.judgement is not Judgement.FAIL, (code, answer.sentence)
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "least"),
+    [("KLDiv", "log", 0.0), ("gamma", "positive", None), ("Poisson, some", "", None)],
+)
+def test_the_least_loss_is_that_of_the_targets_themselves(
+    name: str, form: str, least: float | None
+) -> None:
+    subject = subject_of(name)
+    targets = subject.batches[0][2]
+    if least is None:  # both are least where the mean is the target
+        outputs = targets.clamp(min=1e-9)
+        best = outputs.log() if name.startswith("Poisson") else outputs
+        least = float(subject.settings.loss(best, targets))
+    assert subject.loss_alone.form == form
+    assert subject.loss_alone.best_outputs[0] == pytest.approx(least, abs=0.02)
+
+
+def test_the_least_loss_of_the_small_batch_is_of_its_own_targets() -> None:
+    subject = subject_of("Poisson, some", batch_size=64)
+    wanted = subject.small[2]
+    least = float(subject.settings.loss(wanted.clamp(min=1e-9).log(), wanted))
+    assert len(wanted) == 16
+    assert subject.small_alone.best_outputs[0] == pytest.approx(least, abs=0.02)

@@ -1,0 +1,254 @@
+"""Logs: what is read of each form, known values, and how often noise alone is failed."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline_profiler.checks.check import Answer, Judgement
+from pipeline_profiler.checks.log.chosen_best import ChosenBest, expected_luck, select_best
+from pipeline_profiler.checks.log.curves import CHANCE, Plateau
+from pipeline_profiler.checks.log.equal_budget import EqualBudget
+from pipeline_profiler.checks.log_subject import (
+    LogSubject,
+    Series,
+    better_is,
+    error_of_mean,
+    folders_of,
+    is_held_out,
+    noise_of,
+    read_log,
+    read_logs,
+    smoothed,
+    spectral_peak,
+)
+from pipeline_profiler.cli.main import command_line
+from pipeline_profiler.profiling.record.errors import ProfileError
+
+
+def correlated(rng: np.random.Generator, count: int, share: float) -> np.ndarray:
+    noise, values = rng.normal(size=count), np.zeros(count)
+    for i in range(1, count):
+        values[i] = share * values[i - 1] + noise[i]
+    return values * np.sqrt(1 - share**2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.0, 0.9])
+def test_the_stated_chance_is_kept_for_noise_on_a_falling_loss(share: float) -> None:
+    rng, fall = np.random.default_rng(1), 5 * np.exp(-np.arange(512) / 100)
+    losses = [fall + 0.2 * correlated(rng, 512, share) for _ in range(200)]
+    chances = np.array([spectral_peak(loss)[2] for loss in losses])
+    assert (chances < 0.01).mean() <= 0.025
+    assert (chances < 0.1).mean() < 0.2
+    assert chances.min() >= CHANCE
+
+
+def test_a_period_is_found_with_its_length() -> None:
+    rng = np.random.default_rng(2)
+    swing = 0.3 * np.sin(np.arange(512) / 32 * 2 * np.pi)
+    period, _, chance = spectral_peak(rng.normal(0, 0.2, 512) + swing)
+    assert period == pytest.approx(32, rel=0.05)
+    assert chance < CHANCE
+
+
+def event(step: int, tag: str, value: float, as_tensor: bool) -> bytes:
+    def chunk(number: int, data: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(data)]) + data
+
+    if as_tensor:
+        held = bytes([1 << 3, 1]) + chunk(4, struct.pack("<f", value))
+        number = chunk(8, held)
+    else:
+        number = bytes([2 << 3 | 5]) + struct.pack("<f", value)
+    summary = chunk(1, chunk(1, tag.encode()) + number)
+    body = bytes([1 << 3 | 1]) + struct.pack("<d", 0.0) + bytes([2 << 3, step]) + chunk(5, summary)
+    return struct.pack("<Q", len(body)) + b"crc4" + body + b"crc4"
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_event_files_are_read_up_to_half_a_record(tmp_path: Path, as_tensor: bool) -> None:
+    path = tmp_path / "events.out.tfevents.1"
+    whole = b"".join(event(s, "loss", s / 2, as_tensor) for s in range(5))
+    path.write_bytes(whole + event(5, "loss", 1.0, as_tensor)[:-9])
+    (series,) = read_log(str(path))
+    assert (series.name, series.steps.tolist()) == ("loss", [0, 1, 2, 3, 4])
+    assert series.values.tolist() == [0, 0.5, 1, 1.5, 2]
+
+
+def test_event_files_that_torch_writes_are_read(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path)) as writer:
+        for step in range(3):
+            writer.add_scalar("train/loss", step * 2.0, step)
+    (path,) = tmp_path.iterdir()
+    assert read_log(str(path))[0].values.tolist() == [0, 2, 4]
+
+
+def test_csv_and_json_lines_give_the_same_series(tmp_path: Path) -> None:
+    rows = [{"step": 10 * i, "loss": 1 / (i + 1), "note": "x"} for i in range(4)]
+    (tmp_path / "a.csv").write_text(
+        "step,loss,note\n" + "".join(f"{r['step']},{r['loss']},x\n" for r in rows)
+    )
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    for name in ("a.csv", "a.jsonl"):
+        (series,) = read_log(str(tmp_path / name))
+        assert series.steps.tolist() == [0, 10, 20, 30]
+        assert series.values.tolist() == [1, 0.5, 1 / 3, 0.25]
+
+
+@pytest.mark.parametrize("content", ["", "a,b\nx,y\n", "[1, 2]", '{"a": \n'])
+def test_a_file_without_numbers_is_a_sentence(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(content)
+    with pytest.raises(ProfileError):
+        read_log(str(path))
+
+
+def test_the_command_says_where_a_loss_became_nan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,loss\n" + "".join(f"{i},{1 / (i + 1)}\n" for i in range(30)) + "30,nan\n")
+    assert command_line(["check-log", str(path)]) == 1
+    assert "loss is no number from step 30" in capsys.readouterr().out
+    assert command_line(["check-log", str(tmp_path / "no.csv")]) == 2
+
+
+def test_several_logs_are_compared_and_named_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = []
+    for folder, count in (("a", 30), ("b", 90)):
+        path = tmp_path / folder / "metrics.csv"
+        path.parent.mkdir()
+        rows = "".join(f"{i},{0.5 + 2.7 ** (-i / 30)},{60.0 * i}\n" for i in range(count))
+        path.write_text("step,val_loss,wall_time\n" + rows)
+        paths.append(str(path))
+    series = read_logs(paths)
+    assert [s.log for s in series] == ["a/metrics.csv", "b/metrics.csv"]
+    assert series[0].seconds is not None
+    assert series[0].seconds.tolist()[:3] == [0, 60, 120]
+    assert command_line(["check-log", *paths, "--only", "LOG006"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "b/metrics.csv is ahead in val_loss after 89 steps, but at step 29" in out
+
+
+def test_a_folder_of_event_files_is_one_log(tmp_path: Path) -> None:
+    for number in range(2):
+        rows = b"".join(event(10 * number + s, "loss", 1.0, False) for s in range(3))
+        (tmp_path / f"events.out.tfevents.{number}").write_bytes(rows)
+    (series,) = read_log(str(tmp_path))
+    assert series.steps.tolist() == [0, 1, 2, 10, 11, 12]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ProfileError, match="a folder of event files"):
+        read_log(str(tmp_path / "empty"))
+
+
+def test_a_run_is_looked_for_where_its_log_lies(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.csv"
+    log.write_text("step,loss\n1,2\n")
+    assert folders_of([str(log), str(tmp_path)]) == (tmp_path,)
+
+
+RUNS = 60
+
+
+def failures(judge: Callable[[np.random.Generator], Answer]) -> int:
+    answers = [judge(np.random.default_rng(seed)).judgement for seed in range(RUNS)]
+    return sum(judgement is Judgement.FAIL for judgement in answers)
+
+
+def logged(name: str, values: np.ndarray, log: str = "") -> Series:
+    return Series(name, np.arange(float(len(values))), values, log=log)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_run_that_still_gains_is_no_plateau(share: float) -> None:
+    places = np.linspace(0, 1, 200)
+    curve = np.where(places < 0.5, 2 * np.exp(-places * 12), 0) - 0.256 * np.clip(
+        places - 0.5, 0, 1
+    )
+
+    def judge(rng: np.random.Generator) -> Answer:
+        loss = logged("loss", curve + 0.02 * correlated(rng, 200, share))
+        return Plateau().run(LogSubject([loss]))
+
+    assert failures(judge) == 0
+
+
+def test_quiet_evaluations_are_not_called_lucky() -> None:
+    def judge(rng: np.random.Generator) -> Answer:
+        values = 1 - np.exp(-np.arange(40) / 7) + 0.03 * rng.normal(size=40)
+        return ChosenBest().run(LogSubject([logged("val_acc", values)]))
+
+    assert failures(judge) == 0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_equal_runs_of_unequal_length_are_not_told_apart(share: float) -> None:
+    def judge(rng: np.random.Generator) -> Answer:
+        made = [
+            logged(
+                "val_loss", np.exp(-np.arange(n) / 2) + 0.03 * correlated(rng, n, share), f"{n}.csv"
+            )
+            for n in (40, 70)
+        ]
+        return EqualBudget().run(LogSubject(made))
+
+    assert failures(judge) == 0
+
+
+@pytest.mark.parametrize(("count", "expected"), [(10, 1.539), (100, 2.508)])
+def test_the_luck_of_equal_evaluations_is_the_expected_maximum(count: int, expected: float) -> None:
+    """Expected largest of N normal numbers (Harter, 1961)."""
+    assert expected_luck(np.zeros(count), 1.0) == pytest.approx(expected, abs=0.08)
+    assert expected_luck(np.zeros(count), 0.0) == 0
+
+
+def test_a_real_best_in_the_middle_is_right_to_choose() -> None:
+    """Overfitting: the curve itself has its best there, so choosing it is no luck."""
+    places = np.arange(60.0)
+    rise = 0.5 + 0.3 * (places / 30) * np.exp(1 - places / 30)
+    series = logged("val_acc", rise + 0.03 * np.random.default_rng(0).normal(size=60))
+    assert ChosenBest().run(LogSubject([series])).judgement is not Judgement.FAIL
+    assert 20 <= select_best(series).best <= 40
+
+
+def test_noise_is_measured_beside_a_slope_and_an_outlier() -> None:
+    rng = np.random.default_rng(0)
+    values = 0.3 * np.arange(400.0) + rng.normal(0, 2.0, 400)
+    values[100] = 1e6
+    assert noise_of(values) == pytest.approx(2.0, rel=0.15)
+    line = smoothed(np.arange(50.0))
+    assert np.abs(line - np.arange(50)).max() < 1e-6  # a line is its own smooth curve
+
+
+@pytest.mark.parametrize("share", [0.0, 0.8])
+def test_the_error_of_a_mean_covers_correlated_noise(share: float) -> None:
+    means, errors = [], []
+    for seed in range(60):
+        values = correlated(np.random.default_rng(seed), 200, share)
+        means.append(values[-5:].mean())
+        errors.append(error_of_mean(values, 5))
+    assert np.mean(errors) > 0.9 * np.std(means)
+    assert np.mean(errors) < 2.5 * np.std(means)
+
+
+@pytest.mark.parametrize(
+    ("name", "sign", "held_out"),
+    [
+        ("train/loss", -1, False), ("val_accuracy", 1, True), ("evalLoss", -1, True),
+        ("test/top-1", 1, True), ("lr", 0, False), ("glossary", 0, False), ("valMSE", -1, True),
+        ("Validation mAP", 1, True), ("grad_norm", 0, False), ("box_loss", -1, False),
+    ],
+)  # fmt: skip
+def test_names_say_what_is_better(name: str, sign: int, held_out: bool) -> None:
+    assert (better_is(name), is_held_out(name)) == (sign, held_out)

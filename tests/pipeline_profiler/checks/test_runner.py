@@ -1,0 +1,155 @@
+"""Running checks: errors of users and of ours, budgets, interrupts, what is put back."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline_profiler.checks.check import Check, Nearness, passed, select_checks, unclear, wrong
+from pipeline_profiler.checks.document import checks_document, checks_json, checks_text
+from pipeline_profiler.checks.runner import run_check, run_checks
+from pipeline_profiler.checks.user_code import Patience, UsersError, call_with, users_code
+from pipeline_profiler.profiling.record.errors import ProfileError
+
+
+class Subject:
+    deadline = 0.0
+
+
+def made(code: str, run: Any, nearness: Nearness = Nearness.CAUSE) -> Check:
+    class Made(Check):
+        """No page."""
+
+        def run(self, subject: Any) -> Any:
+            return run()
+
+    Made.code, Made.name, Made.nearness = code, code.lower(), nearness
+    return Made()
+
+
+def raising(error: BaseException) -> Any:
+    def run() -> Any:
+        raise error
+
+    return run
+
+
+GOOD = made("TRAIN901", lambda: passed("All is well.", count=np.int64(3)))
+BAD = made("TRAIN902", lambda: wrong("It is bad.", ["this"], "Do that.", nan=float("nan")))
+LATE = made("TRAIN900", lambda: wrong("It follows.", ["x"], "y."), Nearness.SYMPTOM)
+
+
+def test_a_check_of_ours_that_breaks_does_not_stop_the_others() -> None:
+    report = run_checks([made("TRAIN899", raising(KeyError("x"))), GOOD], Subject(), 10)
+    assert [r.check.code for r in report.broken] == ["TRAIN899"]
+    assert report.results[1].answer.judgement == "pass"
+    assert not report.failed
+
+
+def test_what_the_users_code_raises_is_an_answer_and_not_our_fault() -> None:
+    result = run_check(made("TRAIN899", raising(UsersError("make_model() failed."))), Subject())
+    assert (result.broken, result.users, result.answer.judgement) == ("", True, "cannot_tell")
+
+
+def test_causes_come_before_symptoms() -> None:
+    report = run_checks([LATE, GOOD, BAD], Subject(), 10)
+    assert [r.check.code for r in report.results] == ["TRAIN901", "TRAIN902", "TRAIN900"]
+    assert [r.check.code for r in report.failed] == ["TRAIN902", "TRAIN900"]
+
+
+def test_ctrl_c_keeps_the_answers_there_are() -> None:
+    stop = made("TRAIN905", raising(KeyboardInterrupt()))
+    report = run_checks([GOOD, stop, made("TRAIN906", lambda: passed("x."))], Subject(), 10)
+    assert report.interrupted
+    assert [r.check.code for r in report.results] == ["TRAIN901"]
+    assert "TRAIN905" in checks_text(report, "train.py")
+
+
+def test_the_budget_is_said_where_it_ends_the_run() -> None:
+    report = run_checks([GOOD, BAD], Subject(), -1)
+    assert not report.results
+    assert "TRAIN901, TRAIN902" in report.ended
+
+
+def test_a_call_that_hangs_is_ended() -> None:
+    result = run_check(made("TRAIN907", lambda: time.sleep(60)), Subject(), limit_s=0.2)
+    assert "hangs or is slow" in result.answer.sentence
+
+
+def test_generators_are_put_back() -> None:
+    def draw() -> Any:
+        random.seed(1)
+        np.random.seed(1)
+        return unclear("Drawn.")
+
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    run_check(made("TRAIN908", draw), Subject(), seed=7)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+
+
+def test_the_document_is_strict_json() -> None:
+    report = run_checks([GOOD, BAD, LATE], Subject(), 10)
+    document = json.loads(checks_json(report, "train.py"))
+    assert document == checks_document(report, "train.py")
+    assert document["schema"] == "checks/1"
+    assert document["summary"] == {"pass": 1, "fail": 2, "cannot_tell": 0}
+    assert document["failed"] == ["TRAIN902", "TRAIN900"]
+    assert document["checks"][0]["evidence"] == {"count": 3}
+    assert document["checks"][1]["evidence"] == {"nan": "nan"}
+
+
+def test_the_text_names_cause_and_next_step() -> None:
+    text = checks_text(run_checks([GOOD, BAD], Subject(), 10), "train.py")
+    assert text.startswith("FAIL  train.py: TRAIN902")
+    assert "likely: this." in text
+    assert "next:   Do that." in text
+
+
+def test_checks_are_chosen_by_code_prefix_or_name() -> None:
+    codes = [c.code for c in select_checks("LOAD", ["LOAD001", "not-finite"])]
+    assert codes == ["LOAD001", "LOAD007"]
+    assert "LOAD002" not in [c.code for c in select_checks("LOAD", skip=["LOAD002"])]
+    with pytest.raises(ProfileError, match="No check of LOAD is called 'x'"):
+        select_checks("LOAD", ["x"])
+
+
+@pytest.mark.parametrize(
+    ("message", "fix"),
+    [
+        ("Torch not compiled with CUDA enabled", "torch.cuda.is_available"),
+        ("CUDA out of memory. Tried to allocate 9 GiB", "smaller batch"),
+        ("Target 7 is out of bounds.", "K is the number"),
+    ],
+)
+def test_known_errors_come_with_their_fix(message: str, fix: str) -> None:
+    with pytest.raises(UsersError, match=fix), users_code("make_model()"):
+        raise RuntimeError(message)
+
+
+def test_a_factory_gets_what_it_asks_for_by_name() -> None:
+    offers = {"model": 1, "optimizer": 2}
+    assert call_with(lambda: 0, offers, "f()") == 0
+    assert call_with(lambda optimizer: optimizer, offers, "f()") == 2
+    assert call_with(lambda net: net, offers, "f()") == 1
+    assert call_with(lambda model, extra=5: (model, extra), offers, "f()") == (1, 5)
+    with pytest.raises(UsersError, match=r"f\(\) takes the argument root"):
+        call_with(lambda root: root, {}, "f()")
+
+
+@pytest.mark.parametrize(
+    ("clock", "work", "wall", "over"),
+    [
+        (1e6, 0, 1e7, False),  # time that others use is no work
+        (1e6, 0, 1e5, True),
+        (0, 1e6, 1e5, False),  # threads that share the work are not counted twice
+        (1e6, 1e6, 1e7, True),
+    ],
+)
+def test_work_ends_it(clock: float, work: float, wall: float, over: bool) -> None:
+    began = (time.monotonic() - clock, time.process_time() - work)
+    assert Patience(work=1e5, wall=wall, began=began).over is over

@@ -1,0 +1,257 @@
+"""The tf.data adapter on real graphs; structure only, no times."""
+
+import warnings
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    tf = pytest.importorskip("tensorflow")
+
+from pipeline_profiler import ProfileError, Recorder
+from pipeline_profiler.precision.data_source import make_sized_loader
+from pipeline_profiler.profiling.adapters import kind_of, tf_data, tf_graph
+from pipeline_profiler.profiling.diagnose import verdict
+from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.measure.arms import Bench, Options
+from pipeline_profiler.profiling.measure.schedule import measure_arms
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.session import Run, Session
+from tests.pipeline_profiler.fakes import MS, FakeClock, made_run, schedule
+
+pytestmark = pytest.mark.slow
+
+
+def graph() -> Any:
+    ds = tf.data.Dataset.range(64).map(lambda x: {"x": x, "unused": x * 2})
+    ds = ds.shuffle(16).interleave(
+        lambda row: tf.data.Dataset.from_tensors(row), cycle_length=2, block_length=1
+    )
+    return ds.batch(8).prefetch(2)
+
+
+def names(dataset: Any) -> list[str]:
+    return [tf_graph.name_of(p) for p in tf_graph.prefixes(dataset)]
+
+
+def elements(dataset: Any) -> list[int]:
+    return sorted(int(v) for batch in dataset for v in batch["x"])
+
+
+def test_a_dataset_is_recognised_and_described() -> None:
+    ds = graph()
+    assert kind_of(ds) == "tf"
+    config = tf_data.describe(ds)
+    assert config["operations"] == ["Range", "Map", "Shuffle", "Interleave", "Batch", "Prefetch"]
+    assert "ram_budget" in config["options"]
+
+
+def test_a_dataset_that_is_made_without_a_batch_size_is_taken_as_it_is() -> None:
+    ds = graph()
+    assert make_sized_loader(lambda: ds, 4) is ds
+
+
+def test_batches_pass_unchanged_and_are_recorded() -> None:
+    rec = Recorder()
+    seen = sorted(int(v) for batch in rec.watch(graph()) for v in batch["x"])
+    assert seen == list(range(64))
+    assert len(Window.of(rec.session().runs[0]).steps.batch) == 8
+
+
+def test_every_prefix_is_timed_and_counted_per_final_element() -> None:
+    rows = tf_data.prefix_costs(graph(), seconds=0.05)
+    assert [r["operation"] for r in rows] == names(graph())
+    assert [r["visits"] for r in rows] == [8, 8, 8, 8, 1, 1]
+    for before, row in pairwise(rows):
+        assert row["ms"] == pytest.approx(row["total_ms"] - before["total_ms"])
+
+
+@pytest.mark.parametrize(
+    ("name", "gone", "new"),
+    [
+        ("parallel map", "Map", "ParallelMap"),
+        ("parallel interleave", "Interleave", "ParallelInterleave"),
+    ],
+)
+def test_interventions_change_one_operation_and_no_element(name: str, gone: str, new: str) -> None:
+    changed = tf_graph.apply(graph(), name)
+    assert [n for n in names(changed) if n not in (gone, new)] == [
+        n for n in names(graph()) if n != gone
+    ]
+    assert new in names(changed)
+    assert gone not in names(changed)
+    assert elements(changed) == list(range(64))
+
+
+def test_an_interleave_is_tried_with_more_sources_than_the_user_has_open() -> None:
+    parallel = tf_graph.apply(graph(), "parallel interleave")
+    at = names(parallel).index("ParallelInterleave")
+    assert int(tf_graph.prefixes(parallel)[at]._cycle_length) == tf_graph.OPEN
+    with pytest.raises(ProfileError, match="does not apply"):
+        tf_graph.apply(parallel, "parallel interleave")
+    few = tf.data.Dataset.range(8).interleave(
+        lambda x: tf.data.Dataset.from_tensors({"x": x}), cycle_length=2, num_parallel_calls=2
+    )
+    assert elements(tf_graph.apply(few.batch(4), "parallel interleave")) == list(range(8))
+
+
+def test_prefetch_is_added_where_it_is_missing_only() -> None:
+    ds = tf.data.Dataset.range(8).batch(2)
+    assert names(tf_graph.apply(ds, "prefetch"))[-1] == "Prefetch"
+    with pytest.raises(ProfileError, match="does not apply"):
+        tf_graph.apply(graph(), "prefetch")
+
+
+def test_unused_fields_are_dropped_before_what_follows() -> None:
+    changed = tf_graph.apply(graph(), "drop unused fields", ("unused",))
+    assert set(changed.element_spec) == {"x"}
+    assert names(changed)[:3] == ["Range", "Map", "Map"]
+    assert elements(changed) == list(range(64))
+
+
+def test_the_service_serves_the_users_dataset_in_process() -> None:
+    changed = tf_graph.apply(graph(), "tf.data service")
+    assert elements(changed) == list(range(64))
+
+
+def test_an_unknown_operation_is_a_sentence() -> None:
+    ds = tf.data.Dataset.range(8).map(lambda x: x).window(2)
+    with pytest.raises(ProfileError, match="cannot be rebuilt over a changed input"):
+        tf_graph.apply(ds, "parallel map")
+    rows, notes = tf_graph.try_all(
+        ds.flat_map(lambda w: w.batch(2)), lambda b: None, 0.02, repeats=1
+    )
+    assert any("Window" in note for note in notes)
+    assert rows
+
+
+def test_autotune_is_waited_out_until_throughput_is_flat() -> None:
+    walls = [50.0, 40.0, 30.0, 20.0, 20.0, 20.0, 20.0]
+    # windows of 10: flat for the first time over windows 4, 5, 6
+    assert tf_data.settled_after([w for w in walls for _ in range(10)]) == 60
+    assert tf_data.settled_after([float(w) for w in range(1, 46)]) == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("prefetch", "PIPE019"),
+        ("parallel map", "PIPE018"),
+        ("smaller shuffle buffer", "PIPE020"),
+        ("parallel interleave", "PIPE026"),
+        ("cache", "PIPE027"),
+    ],
+)
+def test_the_best_intervention_names_the_cause(name: str, code: str) -> None:
+    session = Session(environment={"cores": 2})
+    rows = schedule(60, 0, 0, 20.0, lambda j: 20.0)
+    for block in range(3):
+        for arm, source in (
+            (Arm.RESIDENT, schedule(60, 0, 0, 20.0, lambda j: 0.0)),
+            (Arm.WARM, rows),
+        ):
+            run = made_run([{k: r[k] for k in ("entry", "got", "end")} for r in source], arm)
+            run.block = block
+            run.config = {"kind": "tf"}
+            session.runs.append(run)
+    trial = {"why": "w", "how": "h", "baseline_ms": 40.0, "repeats": 2, "spread": 0.02}
+    session.probes.interventions = [
+        trial | {"name": name, "period_ms": 20.5},
+        trial | {"name": "tf.data service", "period_ms": 21.0},
+    ]
+    cause = verdict.diagnose_session(session).causes[0]
+    assert cause.code == code
+    assert cause.share.value == pytest.approx(1 - 20.5 / 40)
+
+
+def test_a_whole_measurement_prints_prefixes_and_interventions() -> None:
+    clock = FakeClock()
+    ds = tf.data.Dataset.range(4000).batch(4)
+    made = measure_arms(
+        Bench(lambda: ds, lambda batch: clock.advance(5), clock),
+        Options(quick=True, steps=30, repeats=3, seconds=2.0),
+    )
+    assert [r["operation"] for r in made.probes.prefixes] == ["Range", "Batch"]
+    assert "prefetch" in {r["name"] for r in made.probes.interventions}
+    assert made.plan.arms == (Arm.RESIDENT, Arm.WARM, Arm.SHADOW)
+
+
+def test_keras_fit_is_recorded_by_a_callback() -> None:
+    import keras
+    import numpy as np
+
+    clock = FakeClock()
+    rec = Recorder(clock)
+    callback = tf_data.keras_callback(rec)
+    callback.on_epoch_begin(0)
+    for i in range(3):
+        clock.advance(4)
+        callback.on_train_batch_begin(i)
+        clock.advance(6)
+        callback.on_train_batch_end(i)
+    window = Window.of(rec.session().runs[0]).steps
+    assert window.wait.tolist() == [4 * MS] * 3
+    assert window.loop.tolist() == [6 * MS] * 3
+
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile(loss="mse")
+    real = Recorder()
+    x = np.zeros((16, 1), np.float32)
+    model.fit(x, x, batch_size=4, epochs=2, verbose=0, callbacks=[tf_data.keras_callback(real)])
+    run: Run = real.session().runs[0]
+    assert len(Window.of(run).steps.batch) == 8
+    assert len(Window.of(run).first_batch_ns) == 2
+
+
+def test_a_generator_is_python_that_no_service_can_run() -> None:
+    spec = tf.TensorSpec((), tf.int64)
+    made = tf.data.Dataset.from_generator(lambda: iter(range(8)), output_signature=spec)
+    assert tf_graph.calls_python(made.batch(2))
+    assert not tf_graph.calls_python(graph())
+
+
+def test_python_within_an_interleave_is_found_too() -> None:
+    def file(i: Any) -> Any:
+        slow = lambda x: tf.py_function(lambda v: v, [x], tf.int64)  # noqa: E731
+        return tf.data.Dataset.range(8).map(slow)
+
+    assert tf_graph.calls_python(tf.data.Dataset.range(4).interleave(file).batch(2))
+    plain = tf.data.Dataset.range(4).interleave(lambda i: tf.data.Dataset.range(8))
+    assert not tf_graph.calls_python(plain)
+
+
+def test_a_short_epoch_is_paced_by_whole_epochs() -> None:
+    """20 steps of 10 ms, and 100 ms before each epoch: 15 ms a step, wherever the clock stops."""
+    clock = FakeClock()
+
+    class Epoch:
+        def cardinality(self) -> Any:
+            return tf.constant(20)
+
+        def __iter__(self) -> Any:
+            clock.advance(100)
+            yield from range(20)
+
+    paces = [
+        tf_graph.pace(Epoch(), lambda batch: clock.advance(10), seconds, clock)
+        for seconds in (0.25, 0.33, 0.41)
+    ]
+    assert paces == [15.0, 15.0, 15.0]
+
+
+def test_a_watched_dataset_is_one_for_keras_and_gives_every_epoch() -> None:
+    import keras
+
+    rec = Recorder()
+    data = tf.data.Dataset.from_tensor_slices((tf.zeros((8, 1)), tf.zeros((8, 1)))).batch(2)
+    watched = rec.watch(data)
+    assert len(watched) == 4
+    assert sum(1 for _ in watched) == 4
+    assert rec.steps == 4
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    history = model.fit(watched, epochs=2, verbose=0, shuffle=False)
+    assert history.epoch == [0, 1]
+    assert int(model.optimizer.iterations.numpy()) == 8

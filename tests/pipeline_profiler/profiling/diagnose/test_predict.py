@@ -1,0 +1,111 @@
+"""The replay against schedules worked out by hand, and the bound below it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_profiler.profiling.diagnose import predict
+from pipeline_profiler.profiling.diagnose.predict import Costs, crowd, fluid, replay, shared
+from pipeline_profiler.profiling.diagnose.window import Window
+from tests.pipeline_profiler.fakes import MS, made_run
+
+
+def costs(fetch: list[float], cpu: float = 0.0, loop: float = 10.0, overhead: float = 0.0) -> Costs:
+    f = np.array(fetch)
+    none, steps = np.zeros(len(f)), np.full(len(f), loop)
+    return Costs(f * (1 - cpu), f * cpu, none, steps, 0.0, overhead, overhead, 0.0)
+
+
+def test_a_serial_loader_adds_up() -> None:
+    result = replay(np.full(50, 8.0), 0, 0, 10.0, overhead=0.5)
+    assert result.period == pytest.approx(18.5)
+    assert result.stall == pytest.approx(8.5 / 18.5)
+
+
+@pytest.mark.parametrize(
+    ("fetch", "workers", "period"),
+    [(8.0, 1, 10.0), (30.0, 1, 30.0), (30.0, 2, 15.0), (30.0, 4, 10.0)],
+)
+def test_slow_workers_set_the_pace_and_others_hide_behind_the_step(
+    fetch: float, workers: int, period: float
+) -> None:
+    assert replay(np.full(80, fetch), workers, 2, 10.0).period == pytest.approx(period)
+
+
+def test_a_hand_worked_schedule_with_a_straggler() -> None:
+    # w=2, P=1, t=10: batch 2 (worker 0) takes 40, all others 5.
+    # batch 0: 0-5 got 5; 1: 0-5 got 15; 2: 5-45 got 45 (wait 20); 3: dispatched 15, 15-20 got 55
+    result = replay(np.array([5.0, 5, 40, 5, 5, 5]), 2, 1, 10.0)
+    assert result.wait.tolist() == pytest.approx([20.0, 0.0, 0.0, 0.0])
+
+
+def test_delivery_out_of_order_steps_over_the_straggler() -> None:
+    fetch = np.array([5.0] * 10 + [60.0] + [5.0] * 29)
+    ordered, free = replay(fetch, 2, 2, 10.0), replay(fetch, 2, 2, 10.0, in_order=False)
+    assert ordered.wait.sum() > 0
+    assert free.wait.sum() == 0
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.floats(0.1, 50), min_size=30, max_size=60),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.floats(0.0, 20),
+)
+def test_the_fluid_bound_is_never_beaten(
+    fetch: list[float], workers: int, prefetch: int, step: float
+) -> None:
+    c = costs(fetch, loop=step)
+    whole = replay(c.fetch, workers, prefetch, c.loop)
+    busy = [c.fetch[k::workers].sum() for k in range(workers)]
+    # over the whole run no worker can do its batches in less than their sum
+    assert whole.period * len(whole.wait) + 1e-6 >= step * len(whole.wait)
+    bound, _ = fluid(c, {"workers": workers}, 8)
+    assert bound <= max(max(busy) / len(fetch), step) + 1e-6
+
+
+def test_more_prefetch_never_slows_the_replay() -> None:
+    rng = np.random.default_rng(0)
+    fetch = rng.lognormal(3, 1, 200)
+    periods = [replay(fetch, 2, p, 20.0).period for p in (1, 2, 4, 8)]
+    assert periods == sorted(periods, reverse=True)
+
+
+def test_a_crowd_slows_only_beyond_the_cores() -> None:
+    assert crowd([1.0], 2) == 1.0
+    assert crowd([1.0, 1.0, 1.0], 2) == 2.0
+    assert crowd([0.5, 0.5], 2) == pytest.approx(0.25 * 1.5 + 0.75)
+
+
+def test_cpu_bound_workers_share_the_cores() -> None:
+    c = costs([20.0] * 60, cpu=1.0, loop=1.0)
+    assert shared(c, {"workers": 2, "prefetch": 2}, 2).period == pytest.approx(10.0, rel=0.05)
+    four = shared(c, {"workers": 4, "prefetch": 2}, 2).period
+    assert four == pytest.approx(10.0, rel=0.1)
+    blocked = costs([20.0] * 60, cpu=0.0, loop=1.0)
+    assert shared(blocked, {"workers": 4, "prefetch": 2}, 2).period == pytest.approx(5.0, rel=0.05)
+
+
+def test_cpu_bound_beyond_the_cores_is_called_extrapolated() -> None:
+    c = costs([20.0] * 60, cpu=1.0)
+    assert (
+        "4 workers on 2 usable cores" in predict.predict_period(c, {"workers": 4}, 2).extrapolated
+    )
+    assert predict.predict_period(c, {"workers": 2}, 2).extrapolated == ""
+    assert predict.predict_period(costs([20.0] * 60), {"workers": 4}, 2).extrapolated == ""
+
+
+def test_costs_are_read_off_a_run() -> None:
+    rows = [
+        {"entry": at + 10, "got": at + 21, "end": at + 30, "worker": 0, "start": at}
+        | {"fetch": 18, "cpu": 6, "queued": 0, "sent": at + 20, "pickle": 1}
+        for at in range(0, 600, 20)
+    ]
+    found = predict.measured_costs(Window.of(made_run(rows, workers=1, prefetch=2)))
+    assert found.fetch.tolist() == [18 * MS] * 30
+    assert found.cpu.tolist() == [6 * MS] * 30
+    assert found.serialise.tolist() == [2 * MS] * 30
+    assert found.overhead == 1 * MS
+    assert found.loop.tolist() == [9 * MS] * 30

@@ -1,0 +1,568 @@
+"""Verdicts and first causes of hand-made sessions; every schedule is exact."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline_profiler.profiling.diagnose import verdict as verdicts
+from pipeline_profiler.profiling.diagnose.finding import NAMES, Diagnosis
+from pipeline_profiler.profiling.diagnose.intervals import Interval
+from pipeline_profiler.profiling.diagnose.verdict import diagnose_session, verdict_of
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.session import MAIN, ProfileError, Session
+from tests.pipeline_profiler.fakes import MS, broken_rule, made_run, made_session, schedule
+
+
+def first(session: Session) -> str:
+    return diagnose_session(session).causes[0].code
+
+
+def session_of(
+    cost: Any, workers: int = 2, prefetch: int = 2, step: float = 20.0, n: int = 120, **more: Any
+) -> Session:
+    rows = schedule(n, workers, prefetch, step, cost, **more)
+    return made_session(rows, step, workers=workers, prefetch=prefetch)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.21, 0.30, "input-bound high"),
+        (0.06, 0.40, "input-bound moderate"),
+        (-0.02, 0.04, "not input-bound"),
+        (0.01, 0.09, "inconclusive"),
+        (-0.5, 0.5, "inconclusive"),
+    ],
+)
+def test_the_verdict_is_read_off_the_interval(low: float, high: float, verdict: str) -> None:
+    found, more = verdict_of(Interval((low + high) / 2, low, high, 5))
+    assert found == verdict
+    assert (more > 0) == (verdict == "inconclusive")
+
+
+def test_a_healthy_loader_is_compute_bound() -> None:
+    found = diagnose_session(session_of(lambda j: 10.0))
+    assert found.verdict == "not input-bound"
+    assert [c.code for c in found.causes] == ["PIPE000"]
+
+
+def test_negative_stall_is_reported_as_it_is() -> None:
+    rows = schedule(60, 2, 2, 20.0, lambda j: 1.0)
+    session = made_session(rows, 20.5, workers=2, prefetch=2)
+    assert diagnose_session(session).stall.value == pytest.approx(-0.025, abs=0.01)
+
+
+def test_noise_is_inconclusive_and_says_how_many_repeats_would_settle_it() -> None:
+    rows = schedule(60, 2, 2, 20.0, lambda j: 45.0)
+    found = diagnose_session(made_session(rows, 20.0, jitter=1.2, workers=2, prefetch=2))
+    assert found.verdict == "inconclusive"
+    assert found.more_repeats >= 1
+    assert " would settle it" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("stage", "code"),
+    [
+        ("read", "PIPE001"),
+        ("decode", "PIPE002"),
+        ("transform", "PIPE003"),
+        ("collate", "PIPE004"),
+    ],
+)
+def test_a_dominant_stage_is_named_with_its_share(stage: str, code: str) -> None:
+    session = session_of(lambda j: 60.0, stages={stage: 0.9, "getitem": 0.1})
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == code
+    assert cause.share.low <= 1 - 20 / 30 <= cause.share.high
+    assert cause.evidence["ms_per_batch"] == pytest.approx(54.0)
+
+
+def test_too_few_workers_when_no_stage_stands_out() -> None:
+    cause = diagnose_session(session_of(lambda j: 38.0, workers=1)).causes[0]
+    assert (cause.code, cause.change) == ("PIPE006", {"workers": 2})
+    assert cause.share.value == pytest.approx(1 - 20 / 38, abs=0.02)
+
+
+def test_a_loader_in_the_trainer_asks_for_workers() -> None:
+    cause = diagnose_session(session_of(lambda j: 15.0, workers=0, prefetch=0)).causes[0]
+    assert cause.code == "PIPE006"
+    assert cause.evidence["num_workers"] == 0
+
+
+def test_no_prefetch() -> None:
+    cost = lambda j: 70.0 if (j * 7919) % 13 < 4 else 5.0  # noqa: E731
+    cause = diagnose_session(session_of(cost, prefetch=1, n=300)).causes[0]
+    assert cause.code == "PIPE007"
+    assert cause.change == {"prefetch": 8}
+
+
+def test_stragglers_are_told_from_slow_batches() -> None:
+    slow = lambda j: (j * 7919) % 97 < 6  # noqa: E731
+    cost = lambda j: 260.0 if slow(j) else 8.0  # noqa: E731
+    one = session_of(cost, n=300, slow=lambda j: 253.0 if slow(j) else 1.0)
+    all_samples = session_of(cost, n=300, slow=lambda j: 33.0 if slow(j) else 1.0)
+    assert first(one) == "PIPE008"
+    assert first(all_samples) == "PIPE010"
+
+
+def test_a_regular_interruption_is_periodic() -> None:
+    session = session_of(lambda j: 260.0 if j % 20 == 19 else 8.0, workers=1, n=200)
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == "PIPE009"
+    assert cause.evidence["every_batches"] == pytest.approx(20.0)
+
+
+def test_an_interruption_in_each_worker_is_periodic_too() -> None:
+    # both workers stop at every tenth batch of their own: batches 18, 19, 38, 39, ...
+    cost = lambda j: 260.0 if (j // 2) % 10 == 9 else 8.0  # noqa: E731
+    cause = diagnose_session(session_of(cost, n=200)).causes[0]
+    assert cause.code == "PIPE009"
+    assert cause.evidence["every_batches"] == pytest.approx(10.0)
+
+
+def test_rare_and_irregular_interruptions_of_one_worker() -> None:
+    cost = lambda j: 260.0 if j in (11, 15, 47, 52, 90, 131, 133, 180) else 8.0  # noqa: E731
+    cause = diagnose_session(session_of(cost, workers=1, n=200)).causes[0]
+    assert cause.code == "PIPE009"
+    assert "of the batches take many times as long" in cause.cause
+
+
+def test_uneven_batches_block_the_head_of_the_line() -> None:
+    cost = lambda j: 250.0 if (j * 7919) % 101 < 10 else 8.0  # noqa: E731
+    assert first(session_of(cost, workers=3, n=400)) == "PIPE010"
+
+
+def test_one_worker_with_heavier_shards_is_named() -> None:
+    rng = np.random.default_rng(0)
+    heavy = rng.normal([60.0, 20.0, 20.0], 2.0, (400, 3)).ravel()
+    cause = diagnose_session(session_of(lambda j: heavy[j], step=10.0, workers=3)).causes[0]
+    assert cause.code == "PIPE030"
+    assert cause.evidence["worker"] == 0
+    assert cause.share.value == pytest.approx(0.5, abs=0.05)  # 20 ms a step, 10 without it
+
+
+@pytest.mark.parametrize("spread", ["even", "long tails"])
+def test_workers_that_differ_by_chance_alone_are_not_named(spread: str) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(4):
+        costs = rng.normal(60, 5, 1200) if spread == "even" else 20 * rng.pareto(1.5, 1200) + 20
+        found = diagnose_session(session_of(lambda j, c=costs: c[j], step=10.0, workers=3))
+        assert "PIPE030" not in [cause.code for cause in found.causes]
+
+
+@pytest.mark.parametrize(("heavy_in", "named"), [((0, 1, 2), True), ((0, 2), False)])
+def test_a_slow_worker_is_the_same_one_in_each_of_several_short_runs(
+    heavy_in: tuple[int, ...], named: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    session = session_of(lambda j: 20.0, step=10.0, workers=3, n=21)
+    session.runs = [run for run in session.runs if run.arm != Arm.WARM]
+    for block in range(3):
+        slow = 60.0 if block in heavy_in else 20.0
+        costs = rng.normal([20.0, slow, 20.0], 1.0, (7, 3)).ravel()
+        rows = schedule(21, 3, 2, 10.0, lambda j, c=costs: c[j])
+        run = made_run(rows, Arm.WARM, workers=3, prefetch=2)
+        run.block = block
+        session.runs.append(run)
+    codes = [cause.code for cause in diagnose_session(session).causes]
+    assert ("PIPE030" in codes) == named
+
+
+def test_start_up_of_each_epoch() -> None:
+    rows = schedule(90, 2, 2, 20.0, lambda j: 10.0)
+    shift = 0.0
+    for i, row in enumerate(rows):
+        if i and i % 15 == 0:
+            shift += 200.0
+            row |= {"first": True, "iter": row["entry"] + shift - 200.0}
+        for key in ("entry", "got", "end", "start", "sent", "received"):
+            row[key] += shift
+    session = made_session(rows, 20.0, workers=2, prefetch=2)
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == "PIPE011"
+    assert cause.change == {"persistent": True}
+
+
+def slow_start(start_ms: float, **config: Any) -> Session:
+    """A healthy loader whose first batch comes late, and no epoch ends in any window."""
+    rows = schedule(40, 2, 2, 20.0, lambda j: 10.0)
+    rows[0] |= {"iter": rows[0]["entry"] - start_ms}
+    return made_session(rows, 20.0, workers=2, prefetch=2, **config)
+
+
+def test_a_start_that_no_window_holds_counts_over_the_epoch() -> None:
+    found = diagnose_session(slow_start(1000.0, batches=100))
+    assert found.verdict == "input-bound high"
+    assert found.stall.value == pytest.approx(10 / 30, abs=0.01)
+    assert (found.causes[0].code, found.causes[0].change) == ("PIPE011", {"persistent": True})
+    assert "33.6% of the step at epoch starts (1010 ms before each 100 steps)" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"batches": 100_000},
+        {"batches": 100, "persistent": True},
+        {"batches": 9, "epoch_steps": 10**5},
+    ],
+)
+def test_a_start_that_is_rare_is_no_stall(config: dict[str, Any]) -> None:
+    found = diagnose_session(slow_start(1000.0, **config))
+    assert found.verdict == "not input-bound"
+    assert [c.code for c in found.causes] == ["PIPE000"]
+
+
+def test_where_an_epoch_ends_nowhere_its_start_is_said() -> None:
+    found = diagnose_session(slow_start(1000.0))
+    assert found.verdict == "not input-bound"
+    assert "5% of an epoch of 960 steps (tell it with --epoch-steps)" in found.sentence
+    assert "epoch" not in diagnose_session(slow_start(10.0)).sentence
+
+
+def test_a_stream_measured_in_part_says_which() -> None:
+    found = diagnose_session(slow_start(0.0, batches=5000, iterable_dataset=True))
+    assert found.sentence.endswith("measured on the first 40 of an epoch's 5000 steps")
+    assert "measured on" not in diagnose_session(slow_start(0.0, batches=5000)).sentence
+
+
+def test_a_shuffle_buffer_that_fills_is_named() -> None:
+    session = slow_start(1000.0, batches=100)
+    row = {"operation": "Range", "ms": 0.0, "total_ms": 0.0, "first_ms": 1.0, "visits": 1.0}
+    session.probes.prefixes = [row, row | {"operation": "Shuffle", "first_ms": 900.0}]
+    assert first(session) == "PIPE020"
+
+
+def test_garbage_collection_in_the_workers() -> None:
+    session = session_of(lambda j: 60.0, gc=50.0)
+    assert first(session) == "PIPE013"
+
+
+def test_garbage_collection_in_next() -> None:
+    session = session_of(lambda j: 30.0, workers=0, prefetch=0)
+    for run in session.arm(Arm.WARM):
+        waits = [s for s in run.spans if s.stage == "wait"]
+        run.gc_pauses = [[s.start_ns + MS, 27 * MS] for s in waits]
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == "PIPE013"
+    assert cause.share.value == pytest.approx(27 / 50, abs=0.02)
+
+
+def test_a_slow_sampler() -> None:
+    session = session_of(lambda j: 5.0, overhead=12.0)
+    for run in session.arm(Arm.WARM):
+        for span in [s for s in run.spans if s.stage == "wait"]:
+            run.spans.add("sampler", span.batch, MAIN, span.start_ns, 11 * MS)
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == "PIPE017"
+    assert cause.share.value == pytest.approx(11 / 32, abs=0.01)
+
+
+def test_handing_over_that_costs_more_than_loading() -> None:
+    cause = diagnose_session(session_of(lambda j: 5.0, overhead=15.0, receive=14.0)).causes[0]
+    assert cause.code == "PIPE005"
+    assert cause.share.value == pytest.approx(15 / 35, abs=0.01)
+
+
+def test_a_late_hand_over_without_pickling_is_no_heavy_batch() -> None:
+    cause = diagnose_session(session_of(lambda j: 5.0, overhead=15.0, receive=0.5)).causes[0]
+    assert cause.code == "PIPE029"
+    assert cause.share.value == pytest.approx(15 / 35, abs=0.01)
+
+
+def test_workers_that_wait_for_a_core() -> None:
+    session = session_of(lambda j: 200.0, workers=8, cpu=60.0, queued=130.0)
+    assert first(session) == "PIPE012"
+
+
+def test_work_beside_the_marked_step() -> None:
+    session = session_of(lambda j: 5.0)
+    for run in session.arm(Arm.WARM):
+        for span in [s for s in run.spans if s.stage == "loop"]:
+            run.spans.add("step", span.batch, MAIN, span.start_ns, 12 * MS)
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == "PIPE014"
+    assert cause.share.value == pytest.approx(8 / 20, abs=0.02)
+
+
+def with_step_stacks(**microseconds: int) -> Session:
+    """A healthy session whose step was sampled at places given as stage__place."""
+    session = session_of(lambda j: 5.0, n=30)
+    session.runs.append(made_run([], Arm.STACKS))
+    session.runs[-1].stacks = {f"step|{k}": v for k, v in microseconds.items()}
+    return session
+
+
+FSYNC = "train.py:9 keep: os.fsync(f.fileno()) < step"
+
+
+def test_side_work_counts_under_every_label_that_its_line_got() -> None:
+    places = {f"read|{FSYNC}": 990_000, f"|{FSYNC}": 18_000, "|train.py:4 step: a @ b": 2_000_000}
+    cause = diagnose_session(with_step_stacks(**places)).causes[0]
+    assert (cause.code, cause.evidence["at"]) == ("PIPE014", FSYNC)
+    assert cause.share.value == pytest.approx(0.335, abs=0.01)
+    # 600 samples: a third is known to about 4 %
+    assert cause.share.low == pytest.approx(0.335 - 0.038 - 0.007, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("train.py:5 augment: x = x[:, ::-1] < step", "preparing data"),
+        ("train.py:5 Jitter.__call__: x *= 1.1 < step", "preparing data"),
+        ("train.py:5 step: x = self.transform(x)", "preparing data"),
+        ("train.py:5 step: np.save(path, weights)", "side work"),
+        ("train.py:5 after: os.fsync(file.fileno()) < step", "side work"),
+    ],
+)
+def test_preparation_in_the_training_process_is_named_with_its_line(place: str, said: str) -> None:
+    places = {f"transform|{place}": 300_000, "|train.py:4 step: a @ b": 700_000}
+    cause = diagnose_session(with_step_stacks(**places)).causes[0]
+    assert cause.code == "PIPE014"
+    assert f"on {said}: {place}" in cause.cause
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "model.py:5 crop_features: x = x[:, 1:] < Net.forward < step",
+        "model.py:5 Net.forward: x = self.transform(x)",
+        "train.py:7 step: loss.backward()",
+        "train.py:7 AugmentedTrainer.__call__: y = a @ b",
+    ],
+)
+def test_what_a_model_does_is_no_side_work(place: str) -> None:
+    found = diagnose_session(with_step_stacks(**{f"transform|{place}": 900_000}))
+    assert [c.code for c in found.causes] == ["PIPE000"]
+    assert "100% of it at" in found.causes[0].cause
+
+
+def test_a_cold_first_pass_is_told_from_a_warm_loader() -> None:
+    session = session_of(lambda j: 5.0)
+    cold = session_of(lambda j: 60.0).arm(Arm.WARM)[0]
+    cold.arm, cold.warmup = Arm.PILOT, 0
+    session.runs.append(cold)
+    found = diagnose_session(session)
+    assert found.verdict == "not input-bound"
+    assert found.causes[0].code == "PIPE016"
+
+
+def test_a_recorded_loop_without_arms_is_judged_by_what_it_waited() -> None:
+    session = session_of(lambda j: 60.0)
+    session.runs = session.arm(Arm.WARM)[:1]
+    found = diagnose_session(session)
+    assert found.evidence.observed
+    assert found.stall.value == pytest.approx(1 / 3, abs=0.01)
+    assert "observed in one loop" in found.sentence
+
+
+def test_a_session_without_steps_is_a_sentence() -> None:
+    with pytest.raises(ProfileError, match="record more"):
+        diagnose_session(Session())
+
+
+def test_the_stall_is_exact_and_results_follow_the_contract() -> None:
+    found = diagnose_session(session_of(lambda j: 60.0))
+    assert found.stall.value == pytest.approx(1 - 20 / 30, abs=0.01)
+    assert found.verdict == "input-bound high"
+    results = found.as_results()
+    assert {"verdict", "stall", "causes", "arms"} <= set(results)
+    assert {"share", "low", "high"} <= set(results["stall"])
+    assert {"code", "cause", "share", "evidence", "next"} <= set(results["causes"][0])
+    assert results["arms"]["H"] is None  # not measured is not 0
+
+
+def test_codes_are_unique_by_name() -> None:
+    assert len(set(NAMES.values())) == len(NAMES)
+
+
+def test_a_remote_source_tells_latency_from_bandwidth() -> None:
+    session = session_of(
+        lambda j: 60.0, stages={"read:remote latency": 0.8, "read:remote data": 0.1}
+    )
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == "PIPE024"
+    assert cause.evidence["latency_ms"] == pytest.approx(48.0)
+    assert cause.evidence["data_ms"] == pytest.approx(6.0)
+    assert "latency is the larger part" in cause.cause
+
+
+def test_work_that_is_the_same_every_epoch_is_priced() -> None:
+    session = session_of(lambda j: 60.0, stages={"decode": 0.9, "getitem": 0.1})
+    session.probes.repeatable = {"same": True, "bytes": 150_000.0, "samples": 100_000}
+    found = {c.code: c for c in diagnose_session(session).causes}
+    assert found["PIPE023"].evidence["gigabytes"] == pytest.approx(15.0)
+    session.probes.repeatable["same"] = False
+    assert "PIPE023" not in {c.code for c in diagnose_session(session).causes}
+
+
+def test_a_setting_that_was_tried_is_worth_what_was_measured() -> None:
+    session = session_of(lambda j: 38.0, workers=1)
+    session.probes.change = {"workers": 2}
+    for run in session_of(lambda j: 1.0, step=25.0).arm(Arm.WARM):
+        run.arm = Arm.TRIAL
+        session.runs.append(run)
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == "PIPE006"
+    assert cause.share.value == pytest.approx(1 - 25 / 38, abs=0.01)
+
+
+def with_empty_loader(session: Session, wait: float) -> Session:
+    rows = [{"entry": 20.0 * i, "got": 20.0 * i + wait, "end": 20.0 * i + 20} for i in range(40)]
+    session.runs.append(made_run(rows, Arm.NULL))
+    return session
+
+
+def test_around_the_threshold_what_is_beyond_an_empty_loader_decides() -> None:
+    rows = schedule(120, 2, 2, 20.0, lambda j: 5.0, overhead=1.0)
+    unsure = made_session(rows, 20.0, jitter=0.1, workers=2, prefetch=2)
+    assert diagnose_session(unsure).verdict == "inconclusive"
+    found = diagnose_session(with_empty_loader(unsure, 0.95))
+    assert found.verdict == "not input-bound"
+    assert found.stall.value == pytest.approx(1 / 21, abs=0.01)  # as it was measured
+    assert "an empty loader costs 4.5% here by itself" in found.sentence
+
+
+def test_a_hand_over_that_is_surely_above_the_threshold_is_no_fault_of_the_loader() -> None:
+    session = session_of(lambda j: 5.0, overhead=1.1)
+    assert diagnose_session(session).verdict == "input-bound moderate"
+    found = diagnose_session(with_empty_loader(session, 0.98))
+    assert not found.evidence.floor_ns
+    assert found.verdict == "not input-bound"
+    assert "an empty loader costs 4.6% here by itself" in found.sentence
+    slow = diagnose_session(with_empty_loader(session_of(lambda j: 45.0), 0.98))
+    assert slow.verdict == "input-bound moderate"  # the loader's own 11 %
+
+
+def test_a_short_step_is_judged_beyond_the_empty_loader() -> None:
+    session = session_of(lambda j: 5.0, step=10.0, overhead=1.0)
+    assert diagnose_session(session).verdict == "input-bound moderate"
+    found = diagnose_session(with_empty_loader(session, 1.0))
+    assert found.verdict == "not input-bound"
+    assert found.stall.value == pytest.approx(0.0, abs=0.01)
+    assert "an empty loader costs here" in found.sentence
+
+
+def test_bytes_in_the_pipe_are_a_heavy_batch() -> None:
+    session = session_of(lambda j: 5.0, overhead=40.0, receive=2.0)
+    assert first(session) == "PIPE029"
+    session.probes.piped_bytes = 25e6
+    assert first(session) == "PIPE005"
+
+
+def test_workers_that_crowd_each_other_out_with_their_own_work() -> None:
+    # 16 ms of CPU a batch on two cores: no fewer threads would end it, less work would
+    more = {"workers": 8, "cpu": 16.0, "queued": 34.0, "overhead": 3.0, "receive": 0.2}
+    found = diagnose_session(session_of(lambda j: 50.0, step=5.0, **more))
+    assert found.causes[0].code == "PIPE025"
+    assert found.causes[0].share.value > 0.25
+
+
+def test_the_nth_sample_of_a_nameless_stream_is_no_straggler() -> None:
+    def cost(j: int) -> float:
+        return 260.0 if j % 12 == 5 else 4.0
+
+    rows = schedule(120, 1, 2, 20.0, cost, slow=lambda j: cost(j) - 3.0)
+    known = made_session(rows, 20.0, workers=1, prefetch=2)
+    stream = made_session(rows, 20.0, workers=1, prefetch=2, iterable_dataset=True)
+    assert first(known) == "PIPE008"
+    assert first(stream) == "PIPE009"
+
+
+def test_a_cause_whose_interval_holds_nothing_is_never_the_first() -> None:
+    def cause(code: str, value: float, low: float, high: float) -> Diagnosis:
+        return Diagnosis(code, "", Interval(value, low, high, 3), {}, "")
+
+    wide, sure, most = (
+        cause("PIPE009", 0.72, -0.91, 2.35),
+        cause("PIPE003", 0.2, 0.1, 0.3),
+        cause("PIPE002", 0.25, 0.05, 0.6),
+    )
+    rows = list(enumerate([wide, sure, most]))
+    found = verdicts.ranked(rows, Interval(0.6, 0.3, 0.9, 3))
+    assert [c.code for c in found] == ["PIPE003", "PIPE002", "PIPE009"]
+
+
+def test_a_stall_that_may_be_the_neighbours_cannot_be_told() -> None:
+    crowd = {"workers": 1, "cpu": 4.0, "queued": 18.0}
+    session = session_of(lambda j: 23.0, **crowd)
+    assert diagnose_session(session).verdict == "input-bound moderate"
+    session.environment |= {"others_cpu": 0.4, "steal": 0.05}
+    found = diagnose_session(session)
+    assert found.verdict == "inconclusive"
+    assert "a quieter machine, of which other programs took 45% of the cores" in found.sentence
+    # without the wait for a core it is a stall all the same
+    slow = session_of(lambda j: 60.0, **crowd)
+    slow.environment |= session.environment
+    assert diagnose_session(slow).verdict == "input-bound high"
+
+
+def test_other_programs_are_never_the_cause_to_fix_first() -> None:
+    session = session_of(lambda j: 60.0, workers=1, cpu=4.0, queued=40.0, stages={"decode": 1.0})
+    codes = [c.code for c in diagnose_session(session).causes]
+    assert "PIPE012" in codes
+    assert codes[0] != "PIPE012"
+
+
+def test_what_recording_costs_is_no_stall() -> None:
+    """A loader in the trainer, 0.2 ms steps, 0.05 ms of recorder around each of them."""
+    rows = schedule(80, 0, 0, 0.2, lambda j: 0.06)
+    session = made_session(rows, 0.22, workers=0, prefetch=0)
+    assert diagnose_session(session).stall.value == pytest.approx(0.154, abs=0.01)
+    session.probes.recording_ns = 20_000.0
+    for block in range(5):
+        bare = made_run([], Arm.BARE)
+        bare.block, bare.totals = block, {"steps": 100, "elapsed_ns": 100 * 210_000}
+        session.runs.append(bare)
+    found = diagnose_session(session)
+    assert found.stall.value == pytest.approx(1 - 0.2 / 0.21, abs=0.005)
+    assert found.as_results()["recording_share"] == pytest.approx(0.05 / 0.26, abs=0.01)
+
+
+def test_where_no_stall_is_sure_no_unsure_cause_comes_first() -> None:
+    rows = schedule(60, 2, 2, 20.0, lambda j: 45.0)
+    found = diagnose_session(made_session(rows, 20.0, jitter=4.0, workers=2, prefetch=2))
+    assert found.verdict == "inconclusive"
+    assert found.causes[0].code == "PIPE000" or found.causes[0].share.low > 0
+
+
+def test_no_cause_is_worth_more_than_the_step() -> None:
+    rows = schedule(60, 2, 2, 20.0, lambda j: 300.0)
+    found = diagnose_session(made_session(rows, 20.0, jitter=40.0, workers=2, prefetch=2))
+    assert all(cause.share.high <= 1 for cause in found.causes)
+
+
+def test_the_loader_keeps_up_only_where_no_stall_can_be() -> None:
+    rows = schedule(60, 2, 2, 20.0, lambda j: 10.0)
+    unsure = made_session(rows, 20.0, jitter=1.2, workers=2, prefetch=2)
+    found = diagnose_session(unsure)
+    assert found.verdict == "inconclusive"
+    text = " ".join(f"{c.cause} {c.next}" for c in found.causes)
+    assert "keeps up is open" in text
+    assert "buys nothing" not in text
+    assert "the loader keeps up" in diagnose_session(session_of(lambda j: 10.0)).causes[0].cause
+
+
+def test_a_rule_that_raises_is_a_value_and_the_others_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = session_of(lambda j: 60.0, stages={"decode": 0.9, "getitem": 0.1})
+    whole = diagnose_session(session).as_results()
+    assert whole["failed_rules"] == []
+    for rules in ("INPUT_RULES", "COMPUTE_RULES"):
+        monkeypatch.setattr(verdicts, rules, (broken_rule, *getattr(verdicts, rules)))
+    results = diagnose_session(session).as_results()
+    assert [c["code"] for c in results["causes"]] == [c["code"] for c in whole["causes"]]
+    assert results["verdict"] == whole["verdict"]
+    failed = results["failed_rules"]
+    assert [f["rule"] for f in failed] == ["broken_rule", "broken_rule"]
+    assert (failed[0]["error"], failed[0]["text"]) == ("ZeroDivisionError", "no batch at all")
+    assert failed[0]["at"].startswith("fakes.py:")
+
+
+def test_a_failed_rule_is_placed_in_our_own_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = session_of(lambda j: 60.0)
+    monkeypatch.setattr(verdicts.rare, "main_gc", None)  # what a rule of ours calls is broken
+    failed = diagnose_session(session).as_results()["failed_rules"]
+    assert failed[0]["rule"] == "collector_pauses"
+    assert failed[0]["at"].startswith("profiling/diagnose/rules/rare.py:")

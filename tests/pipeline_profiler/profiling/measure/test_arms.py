@@ -1,0 +1,338 @@
+"""The schedule of the arms on a fake clock: figures exact, nothing slept."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pipeline_profiler import ProfileError
+from pipeline_profiler.profiling.diagnose import verdict
+from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.measure import cold_cache, environment, probes, schedule
+from pipeline_profiler.profiling.measure.arms import Bench, Options
+from pipeline_profiler.profiling.measure.schedule import measure_arms
+from pipeline_profiler.profiling.measure.stopping import StoppedError
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.session import Session
+from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList, made_run
+from tests.pipeline_profiler.fakes import schedule as rows_of
+
+
+def bench(
+    clock: FakeClock, wait: float = 10.0, step: float = 20.0, n: int = 400, open_ms: float = 0.0
+) -> Bench:
+    loader = SlowList(clock, [wait] * n, open_ms)
+    return Bench(lambda: loader, lambda batch: clock.advance(step), clock)
+
+
+def quick(**more: Any) -> Options:
+    return Options(quick=True, steps=60, repeats=3, **more)
+
+
+@pytest.fixture(scope="module")
+def exact() -> Session:
+    return measure_arms(bench(FakeClock()), quick())
+
+
+def test_all_arms_are_interleaved_and_exact(exact: Session) -> None:
+    session = exact
+    assert session.plan.arms == (Arm.RESIDENT, Arm.WARM)
+    assert [len(session.arm(a)) for a in (Arm.RESIDENT, Arm.WARM)] == [3, 3]
+    assert [Window.of(run).period_ns for run in session.arm(Arm.RESIDENT)] == [20 * MS] * 3
+    assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
+    order = [run.arm for run in session.runs if run.arm in (Arm.RESIDENT, Arm.WARM)]
+    assert {Arm.RESIDENT, Arm.WARM} == set(order[:2]) == set(order[2:4])
+
+
+def test_the_verdict_of_an_exact_session_is_exact(exact: Session) -> None:
+    found = verdict.diagnose_session(exact)
+    assert found.stall.value == pytest.approx(1 / 3)
+    assert found.verdict == "input-bound high"
+
+
+def test_the_order_of_the_arms_depends_on_the_seed_only() -> None:
+    orders = [
+        [r.arm for r in measure_arms(bench(FakeClock()), quick(seed=s)).runs]
+        for s in (0, 0, 1, 2, 3)
+    ]
+    assert orders[0] == orders[1]
+    assert len({tuple(o) for o in orders}) > 1
+
+
+def test_the_plan_says_why(exact: Session) -> None:
+    text = schedule.announcement(exact.plan)
+    assert "Host batches are n/a: no GPU" in text
+    assert "The run with the loader beside the step is left out" in text
+    assert "GPU starvation" not in text
+
+
+def test_a_slow_pipeline_gets_fewer_steps_and_says_so() -> None:
+    session = measure_arms(bench(FakeClock(), wait=300, step=200), Options(quick=True, seconds=30))
+    assert session.plan.steps < 100
+    assert any("steps, not" in reason.sentence for reason in session.plan.reasons)
+
+
+@pytest.mark.parametrize(("wait", "step"), [(3, 5), (30, 20), (300, 200), (900, 900)])
+def test_the_plan_keeps_to_its_budget(wait: float, step: float) -> None:
+    clock = FakeClock()
+    begun = clock()
+    session = measure_arms(bench(clock, wait, step, 4000), Options(quick=True))
+    slowest = (2 * wait + 2 * step) * 4 * 13 / 1e3  # ten steps and three of warm-up, four arms
+    assert (clock() - begun) / 1e9 < max(30, slowest + 30)
+    assert session.plan.steps >= 10
+
+
+def test_quick_says_beforehand_when_its_time_is_not_enough() -> None:
+    slow = measure_arms(bench(FakeClock(), wait=2000, step=500), Options(quick=True))
+    assert any(
+        "25 s are not enough: it will take about" in reason.sentence for reason in slow.plan.reasons
+    )
+    fast = measure_arms(bench(FakeClock()), Options(quick=True))
+    assert not any("not enough" in reason.sentence for reason in fast.plan.reasons)
+    assert fast.plan.repeats == 5
+
+
+def test_where_time_is_short_more_repeats_come_before_the_arms_beside() -> None:
+    """The loader gets twice as slow after the first pass: both main arms still have 4 blocks."""
+    clock = FakeClock()
+    loader = SlowList(clock, [10.0] * 75 + [40.0] * 4000)
+
+    def step(batch: Any) -> None:
+        clock.advance(20 if clock.now < 6_000 * MS else 40)
+
+    session = measure_arms(Bench(lambda: loader, step, clock), Options(quick=True))
+    counts = {arm: len(session.arm(arm)) for arm in (Arm.RESIDENT, Arm.WARM, Arm.BARE)}
+    assert counts[Arm.RESIDENT] == counts[Arm.WARM] >= 4
+    assert counts[Arm.BARE] < 3
+
+
+def test_what_others_take_of_the_cores_is_a_share() -> None:
+    taken = environment.Neighbours().taken()
+    assert all(0 <= share <= 1 for share in taken.values())
+    assert not taken or set(taken) == {"others_cpu", "steal", "idle"}
+
+
+def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
+    plan = measure_arms(bench(FakeClock(), n=4000, open_ms=6000), Options(quick=True)).plan
+    assert plan.lean
+    assert plan.arms == (Arm.RESIDENT, Arm.WARM)
+    assert any("6.0 s to start" in reason.sentence for reason in plan.reasons)
+
+
+@pytest.mark.parametrize(("start_ms", "lean"), [(0.0, False), (6000.0, True)])
+def test_a_plan_without_room_drops_the_shadow_loader_by_its_reason(
+    start_ms: float, lean: bool
+) -> None:
+    rows = rows_of(60, 2, 2, 20.0, lambda j: 10.0)
+    rows[0] |= {"iter": -start_ms}
+    first = Window.of(made_run(rows, Arm.PILOT, workers=2, prefetch=2))
+    plan = schedule.make_plan(first, Options(quick=True), [])
+    assert plan.lean == lean
+    assert (Arm.SHADOW in plan.arms) != lean
+    decided = {r.included for r in plan.reasons if Arm.SHADOW in r.arms}
+    assert decided == {not lean}
+
+
+@pytest.mark.parametrize(("seconds", "repeats"), [(12.0, 2), (13.0, 3), (15.0, 3)])
+def test_a_third_repeat_may_overrun_the_budget_a_little(seconds: float, repeats: int) -> None:
+    rows = rows_of(60, 3, 2, 30.0, lambda j: 10.0)
+    first = Window.of(made_run(rows, Arm.PILOT, workers=3, prefetch=2))
+    plan = schedule.make_plan(first, Options(quick=True, seconds=seconds), [])
+    assert plan.repeats == repeats
+    assert plan.seconds < 1.05 * seconds
+
+
+def test_an_empty_loader_is_a_sentence() -> None:
+    with pytest.raises(ProfileError, match="gave no batch"):
+        measure_arms(bench(FakeClock(), n=0), quick())
+
+
+def test_a_loader_used_up_before_the_warm_up_is_a_sentence() -> None:
+    clock = FakeClock()
+    once = iter(range(5))
+    with pytest.raises(ProfileError, match=r"exhausted after 5 batches, before the warm-up"):
+        measure_arms(Bench(lambda: once, lambda b: clock.advance(20), clock), quick())
+
+
+def test_a_generator_function_is_made_anew_for_each_arm() -> None:
+    clock = FakeClock()
+
+    def make() -> Iterator[int]:
+        for i in range(500):
+            clock.advance(10)
+            yield i
+
+    session = measure_arms(Bench(make, lambda b: clock.advance(20), clock), quick())
+    assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
+
+
+def test_nan_from_the_step_is_noted_once_and_the_timings_kept() -> None:
+    clock = FakeClock()
+
+    def step(batch: Any) -> float:
+        clock.advance(20)
+        return float("nan")
+
+    loader = SlowList(clock, [10.0] * 400)
+    session = measure_arms(Bench(lambda: loader, step, clock), quick())
+    notes = [note for run in session.arm(Arm.WARM) for note in run.notes]
+    assert len(notes) == 3
+    assert "returned NaN" in notes[0]
+    assert Window.of(session.arm(Arm.WARM)[0]).period_ns == 30 * MS
+
+
+def stopping(error: BaseException, after: int) -> Bench:
+    clock, calls = FakeClock(), [0]
+
+    def step(batch: Any) -> None:
+        clock.advance(20)
+        calls[0] += 1
+        if calls[0] == after:
+            raise error
+
+    loader = SlowList(clock, [10.0] * 400)
+    return Bench(lambda: loader, step, clock)
+
+
+def test_an_interrupt_leaves_a_partial_session() -> None:
+    with pytest.raises(StoppedError) as caught:
+        measure_arms(stopping(KeyboardInterrupt(), 500), quick())
+    assert caught.value.interrupted
+    assert caught.value.session.partial
+    assert len(caught.value.session.arm(Arm.WARM)) >= 1
+    assert Session.from_json(caught.value.session.to_json()).partial
+
+
+def test_an_error_leaves_a_partial_session_with_its_traceback() -> None:
+    with pytest.raises(StoppedError, match=r"The step raised RuntimeError after \d+ bat") as caught:
+        measure_arms(stopping(RuntimeError("boom"), 500), quick())
+    assert not caught.value.interrupted
+    assert any("Traceback" in note for note in caught.value.session.notes)
+
+
+def test_fields_that_no_step_reads_are_named_with_their_bytes() -> None:
+    import numpy as np
+
+    clock = FakeClock()
+
+    class Dicts:
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            for _ in range(400):
+                yield {"x": np.zeros(10), "y": np.zeros(1), "depth": np.zeros(1000)}
+
+    def step(batch: dict[str, Any]) -> None:
+        clock.advance(20)
+        batch["x"] + batch.get("y")
+
+    loader = Dicts()
+    session = measure_arms(Bench(lambda: loader, step, clock), quick())
+    assert session.probes.unused_fields == {"depth": 8000}
+    causes = verdict.diagnose_session(session).causes
+    assert any(c.code == "PIPE022" and "depth" in c.cause for c in causes)
+
+
+def test_the_cold_arm_needs_files_and_says_how_to_name_them() -> None:
+    session = measure_arms(bench(FakeClock()), quick(cold=True))
+    assert Arm.COLD not in session.plan.arms
+    assert any("--files" in reason.sentence for reason in session.plan.reasons)
+
+
+def test_memory_file_systems_are_never_cold() -> None:
+    from pathlib import Path
+
+    folder = Path("/dev/shm")
+    if cold_cache._filesystem(str(folder / "x")) != "tmpfs":
+        pytest.skip("no tmpfs here")
+    path = folder / "profiler-cold-test.bin"
+    path.write_bytes(bytes(10_000))
+    try:
+        assert "never cold" in cold_cache.refuse([str(path)])
+    finally:
+        path.unlink()
+
+
+def test_eviction_is_proved(tmp_path: Any) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(bytes(1_000_000))
+    if cold_cache._filesystem(str(path)) in ("tmpfs", "overlay", ""):
+        pytest.skip("no plain disk here")
+    path.read_bytes()
+    assert cold_cache.resident([str(path)]) == 1.0
+    assert cold_cache.refuse([str(path)]) == ""
+    assert cold_cache.resident([str(path)]) == 0.0
+
+
+def test_a_missing_file_is_counted() -> None:
+    assert cold_cache.evict(["/nonexistent"]) == ["1 of 1 files could not be put out of the cache."]
+
+
+def test_the_window_holds_whole_epochs() -> None:
+    session = measure_arms(bench(FakeClock(), n=16), quick())
+    assert session.plan.steps == 64  # of 60 asked for
+    steps = [Window.of(run).steps for run in session.arm(Arm.WARM)]
+    assert [(len(s.batch), int(s.first.sum())) for s in steps] == [(64, 4)] * 3
+
+
+@pytest.mark.slow
+def test_windows_of_a_loader_in_order_lie_anywhere_in_the_epoch() -> None:
+    from torch.utils import data
+
+    clock = FakeClock()
+
+    def collate(rows: list[int]) -> int:
+        clock.advance(10)
+        return rows[0]
+
+    loader = data.DataLoader(range(10_000), 1, collate_fn=collate)
+    seen: list[int] = []
+    made = Bench(lambda: loader, lambda batch: (seen.append(batch), clock.advance(20)), clock)
+    session = measure_arms(made, quick())
+    begins = [run.totals["from_batch"] for run in session.arm(Arm.WARM)]
+    assert len(set(begins)) == 3
+    assert max(seen) > 1000
+    assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
+
+
+def test_a_whole_epoch_is_measured_where_it_fits() -> None:
+    class Sized(SlowList):
+        def __len__(self) -> int:
+            return len(self.waits)
+
+    clock = FakeClock()
+    loader = Sized(clock, [2.0] * 250)
+    session = measure_arms(Bench(lambda: loader, lambda batch: clock.advance(3), clock), quick())
+    assert session.plan.steps == 250  # of 60 asked for: its start and its end are in the window
+
+
+@pytest.mark.parametrize("every", [3, 4, 7])
+def test_windows_hold_whole_rounds_of_what_the_step_does_now_and_then(every: int) -> None:
+    clock, done = FakeClock(), 0
+
+    def step(batch: Any) -> None:
+        nonlocal done
+        done += 1
+        clock.advance(100 if done % every == 0 else 40)
+
+    loader = SlowList(clock, [0.5] * 4000)
+    session = measure_arms(Bench(lambda: loader, step, clock), Options(quick=True))
+    assert session.plan.steps % every == 0
+    assert any(f"every {every} steps" in reason.sentence for reason in session.plan.reasons)
+    found = verdict.diagnose_session(session)
+    assert found.verdict == "not input-bound"
+    assert found.stall.half_width < 0.02  # four divides the number of batches in hand
+
+
+@pytest.mark.slow
+def test_the_bytes_that_go_through_the_pipe_are_counted() -> None:
+    import numpy as np
+    import torch
+
+    made = Bench(list, lambda batch: None)
+    made._settings = {"kind": "torch", "workers": 2}
+    batch = {"x": np.zeros(1000), "y": [torch.zeros(1000), b"x" * 500]}
+    size = probes.piped_bytes(made, [batch])
+    assert 8500 < size < 9500
+    many = probes.piped_bytes(made, [[list(range(10)) for _ in range(30_000)]])
+    assert many == pytest.approx(300_000 * 28, rel=0.2)
+    made._settings = {"kind": "torch", "workers": 0}
+    assert probes.piped_bytes(made, [batch]) is None

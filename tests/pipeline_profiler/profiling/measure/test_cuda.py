@@ -1,0 +1,122 @@
+"""The CUDA path: pure parts everywhere, the rest where there is a GPU."""
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
+from pipeline_profiler.profiling.measure import arms, environment, probes
+from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
+from tests.pipeline_profiler.fakes import MS
+
+pytestmark = [pytest.mark.slow, pytest.mark.cuda]
+
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def test_without_a_gpu_rows_are_unknown_not_zero() -> None:
+    if environment.has_cuda():
+        pytest.skip("there is a GPU")
+    assert probes.watch_starvation([1], lambda batch: None, time.perf_counter_ns, 1) is None
+    assert probes.synchronising_lines(lambda: None) is None
+    with probes.Utilisation() as symptom:
+        assert symptom.mean is None
+
+
+def test_lines_are_counted_per_step_and_only_the_users() -> None:
+    caught = [
+        ("/srv/train.py", 88, "called a synchronizing CUDA operation"),
+        ("/srv/train.py", 88, "called a synchronizing CUDA operation"),
+        ("/x/site-packages/torch/nn.py", 5, "called a synchronizing CUDA operation"),
+        ("/srv/train.py", 9, "something else"),
+    ]
+    assert probes.count_lines(caught, 2) == [{"at": "train.py:88", "per_step": 1.0}]
+
+
+def test_batches_keep_their_structure_when_moved() -> None:
+    batch = {"x": torch.zeros(2), "rest": [torch.ones(1), ("name", 3)]}
+    moved = KeptBatches([batch]).moved(lambda tensor: tensor + 1)[0]
+    assert moved["x"].tolist() == [1.0, 1.0]
+    assert moved["rest"][0].tolist() == [2.0]
+    assert moved["rest"][1] == ("name", 3)
+
+
+class FakeCuda:
+    """Events on a device that passes each at once; its clock moves when told, milliseconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def Event(self, enable_timing: bool) -> Any:  # noqa: N802
+        made = SimpleNamespace(at=0.0, query=lambda: True)
+        made.record = lambda: setattr(made, "at", self.now)
+        made.elapsed_time = lambda later: later.at - made.at
+        return made
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        return
+
+
+def test_the_device_waits_no_longer_than_next_took() -> None:
+    cuda = FakeCuda()
+    gaps = DeviceGaps(cuda)
+    gaps.delivered(0, 9 * MS)  # no step was before it
+    for number, idle_ms, next_ms in [(1, 4, 5), (2, 7, 3)]:
+        cuda.now += 10  # the step
+        gaps.asked()
+        cuda.now += idle_ms
+        gaps.delivered(number, next_ms * MS)
+    assert gaps.share() == pytest.approx((4 + 3) / (4 + 10 + 7))
+    assert gaps.resolved() == []
+
+
+def device_step(milliseconds: int) -> Any:
+    size = torch.zeros(2048, 2048, device="cuda")
+
+    def step(batch: Any) -> None:
+        for _ in range(milliseconds):
+            torch.matmul(size, size)
+
+    return step
+
+
+@gpu
+def test_starvation_is_seen_on_the_device() -> None:
+    slow = [torch.zeros(1)] * 40
+
+    def late() -> Any:
+        for batch in slow:
+            time.sleep(0.02)
+            yield batch
+
+    class Loader:
+        def __iter__(self) -> Any:
+            return late()
+
+    step = device_step(2)
+    starved = probes.watch_starvation(Loader(), step, time.perf_counter_ns, 30)
+    fed = probes.watch_starvation(slow, step, time.perf_counter_ns, 30)
+    assert starved is not None
+    assert fed is not None
+    assert starved > fed
+
+
+@gpu
+def test_the_synchronising_line_is_named() -> None:
+    x = torch.ones(8, device="cuda")
+    found = probes.synchronising_lines(lambda: float(x.sum().item()))
+    assert found
+    assert found[0]["at"].startswith("test_cuda.py:")
+
+
+@gpu
+def test_device_and_host_arms_hold_their_batches_where_they_say() -> None:
+    kept = KeptBatches([{"x": torch.zeros(4)}])
+    assert kept.moved(arms.to_device).hand_out(0)["x"].is_cuda
+    assert kept.moved(arms.pinned).hand_out(0)["x"].is_pinned()

@@ -1,0 +1,52 @@
+"""What the environment says of a card, from the strings that torch and the driver give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline_profiler.profiling.measure.environment import architecture_problem, driver_version
+
+BUILD = ["sm_75", "sm_80", "sm_86", "sm_90", "compute_90"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "built"),
+    [
+        ((7, 5), BUILD),
+        ((8, 9), BUILD),  # runs the code of 8.6
+        ((12, 0), BUILD),  # by the PTX of 9.0
+        ((9, 0), ["sm_90a"]),
+        ((10, 3), ["sm_100f"]),
+        ((9, 0), []),  # a build that does not tell
+        ((9, 0), ["gfx90a"]),  # another vendor
+    ],
+)
+def test_a_card_that_the_build_has_code_for_is_no_problem(
+    capability: tuple[int, int], built: list[str]
+) -> None:
+    assert architecture_problem(capability, built) == ""
+
+
+@pytest.mark.parametrize(
+    ("capability", "built"),
+    [
+        ((7, 0), BUILD),
+        ((12, 0), ["sm_80", "sm_90"]),
+        ((9, 0), ["sm_100a"]),
+        ((10, 3), ["sm_100a"]),
+        ((8, 0), ["sm_86"]),
+    ],
+)
+def test_a_card_without_code_is_named_with_what_there_is(
+    capability: tuple[int, int], built: list[str]
+) -> None:
+    said = architecture_problem(capability, built)
+    assert f"sm_{capability[0]}{capability[1]} (only {built[0]}" in said
+
+
+def test_the_driver_is_read_from_its_kernel_module(tmp_path: Path) -> None:
+    told = tmp_path / "version"
+    told.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan 23\n")
+    assert driver_version(told) == "570.86.15"

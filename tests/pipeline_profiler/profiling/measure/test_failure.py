@@ -1,0 +1,108 @@
+"""What stopped a measurement: the sentence, and only the user's frames."""
+
+import multiprocessing
+import time
+from typing import Any
+
+import pytest
+
+from pipeline_profiler import Recorder
+from pipeline_profiler.profiling.measure import stopping
+from pipeline_profiler.profiling.measure.arms import Bench, drive
+from pipeline_profiler.profiling.measure.stopping import Pulse, Watchdog
+from pipeline_profiler.profiling.record.session import Session
+
+WORKER_TEXT = """Caught ValueError in DataLoader worker process 3.
+Original Traceback (most recent call last):
+  File "/x/site-packages/torch/utils/data/_utils/worker.py", line 374, in _worker_loop
+    data = fetcher.fetch(index)
+           ^^^^^^^^^^^^^^^^^^^^
+  File "/srv/train.py", line 68, in __getitem__
+    raise ValueError("bad label")
+ValueError: bad label
+"""
+
+
+def raised(bench: Bench) -> BaseException:
+    with pytest.raises(Exception, match=r".") as caught:
+        drive(bench, bench.loader(), Recorder(), 10)
+    return caught.value
+
+
+def test_a_step_that_raises() -> None:
+    def step(batch: Any) -> None:
+        raise KeyError("lr")
+
+    error = raised(Bench(lambda: [1, 2, 3], step))
+    assert stopping.describe_failure(error, 7) == "The step raised KeyError after 7 batches: 'lr'"
+    text = stopping.user_traceback(error)
+    assert 'raise KeyError("lr")' in text
+    assert "pipeline_profiler/profiling/measure/arms.py" not in text
+
+
+def test_a_loader_that_raises() -> None:
+    def rows() -> Any:
+        yield 1
+        raise OSError("disk 3 is gone")
+
+    error = raised(Bench(rows, lambda batch: None))
+    assert stopping.describe_failure(error, 1).startswith(
+        "The loader raised OSError after 1 batches: disk"
+    )
+
+
+def test_a_function_that_makes_no_loader() -> None:
+    def make() -> Any:
+        raise RuntimeError("no such bucket")
+
+    error = raised(Bench(make, lambda batch: None))
+    assert (
+        "function that makes the loader raised RuntimeError: no such"
+        in stopping.describe_failure(error, 0)
+    )
+
+
+def test_a_workers_traceback_is_the_one_shown() -> None:
+    error = ValueError(WORKER_TEXT)
+    assert stopping.describe_failure(error, 5) == (
+        "The loader's worker 3 raised ValueError after 5 batches: bad label"
+    )
+    text = stopping.user_traceback(error)
+    assert "train.py" in text
+    assert "site-packages" not in text
+    assert text.endswith("ValueError: bad label")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "DataLoader worker (pid 4711) is killed by signal: Killed. ",
+            "The loader's worker process 4711 is killed by signal: Killed after 7 batches; the "
+            "system kills when memory runs out: fewer workers or a smaller prefetch need less.",
+        ),
+        (
+            "DataLoader worker (pid(s) 12, 13) exited unexpectedly",
+            "The loader's worker process 12, 13 exited unexpectedly after 7 batches.",
+        ),
+    ],
+)
+def test_a_worker_that_was_killed_is_no_fault_of_the_step(text: str, said: str) -> None:
+    def step(batch: Any) -> None:
+        raise RuntimeError(text)
+
+    assert stopping.describe_failure(raised(Bench(lambda: [1, 2], step)), 7) == said
+
+
+def test_a_worker_that_lives_on_does_not_keep_the_second_process() -> None:
+    watchdog = Watchdog(Pulse(), 60.0, Session(), rescue=lambda session: None)
+    with watchdog:
+        # like a DataLoader's with persistent_workers: forked, so it holds the same pipe
+        worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+        worker.start()
+    try:
+        assert watchdog._last is not None
+        assert watchdog._last.returncode == 0
+    finally:
+        worker.kill()
+        worker.join()

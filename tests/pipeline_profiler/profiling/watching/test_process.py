@@ -1,0 +1,178 @@
+"""Loops in one process: evaluation in the middle of a step, two loaders that feed one, `break`."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.record.recorder import Recorder, Source
+from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.profiling.watching.loop import Looks, Loop
+from pipeline_profiler.profiling.watching.process import WatchedProcess, WatchOrder, live_text
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[WatchedProcess]:
+    (tmp_path / "notes").mkdir()
+    order = WatchOrder(
+        str(tmp_path / "p.json"), 60.0, str(tmp_path / "notes"), "", os.getppid(), quiet=True
+    )
+    made = WatchedProcess(order)
+    yield made
+    made.end()
+
+
+def begin(process: WatchedProcess, key: str) -> Loop:
+    loop = process.loop_of(key, Source((), {"kind": "torch", "workers": 1, "batch_size": 4}))
+    now = time.perf_counter_ns()
+    process.open(loop, now, now)
+    return loop
+
+
+def after(seconds: float) -> Callable[[], int]:
+    def deliver() -> int:
+        time.sleep(seconds)
+        return 1
+
+    return deliver
+
+
+def end(process: WatchedProcess, loop: Loop) -> None:
+    with pytest.raises(StopIteration):
+        process.ask(loop, lambda: next(iter(())), trains=True)
+
+
+def train(process: WatchedProcess) -> None:
+    now = time.perf_counter_ns()
+    process.train("backward", now, time.perf_counter_ns())
+
+
+def saved(process: WatchedProcess) -> Session:
+    process.end()
+    (note,) = (Path(process.order.folder)).iterdir()
+    return Session.load(note.read_text())
+
+
+@pytest.mark.parametrize("how", ["to its end", "left by break"])
+def test_an_evaluation_in_the_middle_of_a_step_is_cut_out(
+    process: WatchedProcess, how: str
+) -> None:
+    began = time.perf_counter_ns()
+    loop = begin(process, "train")
+    for i in range(6):
+        process.ask(loop, after(0), trains=True)
+        train(process)
+        if i == 3:
+            inner = begin(process, "test")
+            for _ in range(3):
+                process.ask(inner, after(0.02), trains=False)
+            if how == "to its end":
+                end(process, inner)
+    end(process, loop)
+    elapsed = time.perf_counter_ns() - began
+    session = saved(process)
+    assert len(Window.of(session.runs[0])) == 6
+    assert session.notes == ["3 batches were evaluated: they are no part of the training step."]
+    assert session.runs[0].totals["evaluation_ns"] >= 60e6
+    assert elapsed - Window.of(session.runs[0]).steps.period.sum() >= 60e6
+
+
+def test_both_waits_count_where_two_loaders_feed_one_step(process: WatchedProcess) -> None:
+    first, second = begin(process, "labelled"), begin(process, "unlabelled")
+    for _ in range(5):
+        process.ask(first, after(0), trains=True)
+        process.ask(second, after(0.02), trains=True)
+        train(process)
+    end(process, first)
+    end(process, second)
+    assert (first.trained, second.trained) == (5, 5)
+    run = first.recorder.snapshot()
+    assert (Window.of(run).steps.wait >= 20e6).all()
+
+
+def test_a_process_without_training_is_judged_by_its_longest_loop(process: WatchedProcess) -> None:
+    for key, steps in (("a", 2), ("b", 5)):
+        loop = begin(process, key)
+        for _ in range(steps):
+            process.ask(loop, after(0), trains=True)
+        end(process, loop)
+    assert process.main is process.loops["b"]
+    text = live_text(process.main)
+    assert text.startswith("watch: step 5 · wait ")
+    assert "samples/s" in text
+
+
+def test_an_error_of_the_loader_is_noted_and_passed_on(process: WatchedProcess) -> None:
+    loop = begin(process, "train")
+
+    def broken() -> int:
+        raise OSError("disk gone")
+
+    with pytest.raises(OSError, match="disk gone"):
+        process.ask(loop, broken, trains=True)
+    assert saved(process).runs[0].notes == ["step 0: OSError: disk gone"]
+
+
+def test_the_session_of_a_rank_has_its_number_in_its_name(process: WatchedProcess) -> None:
+    process.rank = 2
+    loop = begin(process, "train")
+    process.ask(loop, after(0), trains=True)
+    process.save()
+    assert Path(process.order.output).with_name("p-rank2.json").is_file()
+
+
+# ---- which steps have their CPU time read, and what the others are given ----
+
+STEPS = 2000
+
+
+class Machine:
+    """Clocks of a loop whose thread has the core for a part of the time; reads are counted."""
+
+    def __init__(self) -> None:
+        self.now = self.used = self.reads = 0
+
+    def cpu(self) -> int:
+        self.reads += 1
+        return self.used
+
+    def spend(self, wall: int, share: float) -> int:
+        self.now += wall
+        self.used += round(wall * share)
+        return wall
+
+
+def run_loop(wait: int, step: int) -> tuple[Machine, float, float]:
+    """CPU reads a step, and the sum of the waits' CPU time over the true one."""
+    machine = Machine()
+    looks = Looks(Recorder(lambda: machine.now, machine.cpu), workers=False)
+    told, unseen = 0, list[int]()
+    for number in range(STEPS):
+        looks.left -= 1
+        if looks.left < 0:
+            looks.begin(machine.now, number)
+        wall = machine.spend(wait * (1 + number % 3), 0.5)
+        if looks.looking:
+            told += looks.delivered(wall)[0]
+        else:
+            unseen.append(wall)
+        wall = machine.spend(step, 1.0)
+        if looks.looking:
+            looks.stepped(wall)
+    told += sum(looks.waited(wall)[0] for wall in unseen)
+    return machine, machine.reads / STEPS, told / (wait * STEPS)
+
+
+def test_short_steps_are_looked_at_now_and_then_and_their_sum_is_right() -> None:
+    _, reads, total = run_loop(100_000, 100_000)  # waits of 0.1, 0.2, 0.3 ms, half of it on a core
+    assert reads < 0.5
+    assert total == pytest.approx(1.0, rel=0.01)
+
+
+def test_steps_of_some_milliseconds_are_all_looked_at() -> None:
+    _, reads, total = run_loop(2_000_000, 8_000_000)
+    assert reads == 3
+    assert total == pytest.approx(1.0, rel=0.01)

@@ -1,0 +1,175 @@
+"""Scripts that know nothing of us, watched: they end as they would, and leave a verdict."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline_profiler.cli import main
+from pipeline_profiler.profiling.diagnose.verdict import Verdict
+from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.record.session import Session
+from tests.pipeline_profiler.profiling.watching.scripts import (
+    environment,
+    results_of,
+    watch,
+    watch_line,
+    write_script,
+)
+
+pytestmark = pytest.mark.slow
+
+# what the script imports under a tracker's name: it keeps what it is told
+WANDB = """
+import json
+class Run:
+    summary = {}
+run = None
+def init():
+    global run
+    run = Run()
+def finish():
+    global run
+    open("summary.json", "w").write(json.dumps(run.summary))
+    run = None
+"""
+
+SLOW = """
+def main():
+    import wandb
+    wandb.init()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    loader = DataLoader(Items(48, 0.02), 2, num_workers=1, multiprocessing_context="spawn")
+    model = train(loader)
+    model.eval()
+    with torch.no_grad():
+        for x, y in DataLoader(Items(40, 0.01), 2):
+            model(x)
+    wandb.finish()
+    print("lr", args.lr, __name__, os.path.basename(sys.path[0]), sys.argv[1:])
+    sys.exit(3)
+
+if __name__ == "__main__":
+    main()
+"""
+
+HEALTHY = """
+torch.save(train(DataLoader(Items(60, 0.0), 2), 0.02), "model.pt")
+raise RuntimeError("the script's own")
+"""
+
+ENDLESS = """
+print("begun", flush=True)
+train(DataLoader(Items(100000, 0.001), 2), 0.002)
+"""
+
+
+@pytest.fixture(scope="module")
+def slow(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
+    folder = tmp_path_factory.mktemp("slow")
+    script = write_script(folder, SLOW)
+    script.with_name("wandb.py").write_text(WANDB)
+    return folder, watch(folder, "--", script, "--lr", "0.5")
+
+
+def test_a_script_keeps_its_arguments_its_main_its_folder_and_its_exit_code(slow) -> None:
+    folder, ended = slow
+    assert "pipeline_profiler/verdict" in (folder / "summary.json").read_text()  # told its tracker
+    assert ended.stdout == "lr 0.5 __main__ project ['--lr', '0.5']\n"
+    assert ended.returncode == 3
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_slow_loader_with_spawned_workers_is_named_with_its_line(slow) -> None:
+    folder, ended = slow
+    session = Session.load(folder / "profile.json")
+    assert session.results["verdict"] == Verdict.HIGH
+    assert str(session.results["sentence"]) in ended.stderr
+    assert any("read_slowly" in place for place in session.runs[0].stacks)
+    assert len(session.runs[0].batches["batch"]) == 24  # what the workers did is known
+
+
+def test_an_evaluation_is_no_part_of_the_training(slow) -> None:
+    folder, _ = slow
+    session = Session.load(folder / "profile.json")
+    assert len(Window.whole_of(session.runs[0])) == 24
+    assert set(session.results["phases"]) >= {"wait", "forward", "backward", "optimizer"}
+    assert session.results["phases"]["evaluation"] > 0.2
+    assert session.notes == ["20 batches were evaluated: they are no part of the training step."]
+
+
+def test_a_healthy_training_is_left_in_peace_and_keeps_its_traceback(tmp_path: Path) -> None:
+    path = write_script(tmp_path, HEALTHY)
+    ended = watch(tmp_path, "-o", "out/p.json", "--", path)
+    assert ended.returncode == 1
+    script_part = ended.stderr.partition("\n\npipeline-profiler:")[0]
+    assert script_part == (
+        "Traceback (most recent call last):\n"
+        f'  File "{path}", line 31, in <module>\n'
+        """    raise RuntimeError("the script's own")\n"""
+        "RuntimeError: the script's own"
+    )
+    # beside other programs it may be "cannot tell", never an accusation
+    results = results_of(tmp_path / "out" / "p.json")
+    assert not Verdict(results["verdict"]).bound
+    assert not [cause for cause in results["causes"] if cause["about"] == "input"]
+    # nothing of ours is in a model that was saved
+    assert b"pipeline_profiler" not in (tmp_path / "model.pt").read_bytes()
+
+
+def test_ctrl_c_ends_the_script_and_what_was_recorded_is_kept(tmp_path: Path) -> None:
+    path = write_script(tmp_path, ENDLESS)
+    watching = subprocess.Popen(
+        watch_line("--every", "0.3", path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    assert watching.stdout is not None
+    assert watching.stdout.readline() == "begun\n"
+    while not (tmp_path / "profile.json").exists():  # saved as it goes
+        assert watching.poll() is None
+        time.sleep(0.05)
+    watching.send_signal(signal.SIGINT)
+    _, said = watching.communicate(timeout=60)
+    assert watching.returncode == 128 + signal.SIGINT
+    assert "KeyboardInterrupt" in said
+    assert results_of(tmp_path / "profile.json")["verdict"] in set(Verdict)
+
+
+def test_a_module_runs_as_a_module(tmp_path: Path) -> None:
+    write_script(tmp_path, "print(__name__, __spec__.name)\n", head="")
+    ended = watch(tmp_path / "project", "-m", "train")
+    assert ended.stdout == "__main__ train\n"
+    assert ended.returncode == 0
+    assert "nothing is saved" in ended.stderr
+    assert "--python" not in ended.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["--"], ["--", "missing.py"]])
+def test_nothing_to_watch_is_one_sentence(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.command_line(["watch", *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_script_that_ended_early_is_told_which_python_it_had(tmp_path: Path) -> None:
+    path = write_script(tmp_path, "import absent_x\n", head="")
+    ended = watch(tmp_path, "--", path)
+    assert ended.returncode == 1
+    assert f"It ran in {sys.executable}: --python PATH names the Python" in ended.stderr

@@ -1,0 +1,37 @@
+"""TensorFlow watched: eager loops at their iterator, fit by a callback that says what it cannot."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline_profiler.profiling.diagnose.verdict import Verdict
+from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.record.session import Session
+from tests.pipeline_profiler.profiling.watching.scripts import watch, write_script
+
+pytestmark = pytest.mark.slow
+
+FIT = """
+import numpy as np
+import tensorflow as tf
+import keras
+
+for x in tf.data.Dataset.range(30):
+    pass
+data = tf.data.Dataset.from_tensor_slices((np.zeros((24, 3)), np.zeros(24))).batch(4)
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+history = model.fit(data, epochs=2, verbose=0, callbacks=[keras.callbacks.TerminateOnNaN()])
+print(len(history.epoch))
+"""
+
+
+def test_fit_is_recorded_whole_and_its_wait_is_not_guessed(tmp_path: Path) -> None:
+    ended = watch(tmp_path, "--", write_script(tmp_path, FIT, head=""))
+    assert ended.stdout == "2\n"
+    session = Session.load(tmp_path / "profile.json")
+    assert len(Window.of(session.runs[0])) == 12
+    assert session.results["verdict"] == Verdict.INCONCLUSIVE
+    said = " ".join(ended.stderr.split())
+    assert "cannot be told, because Keras draws the batch inside" in said
+    assert session.notes == ["30 batches were evaluated: they are no part of the training step."]

@@ -1,0 +1,26 @@
+"""What the page of a check must be, in both programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from preflight.check_contract import Documented, page_sections, page_text
+
+SHORTEST, WIDEST = 30, 100  # characters of a section, and of its lines
+
+
+def page_faults(check: Documented, sections: Sequence[str]) -> Iterator[str]:
+    """Say what is wrong with a check's page: its sections, its first sentence, its lines."""
+    found = page_sections(check)
+    if tuple(found) != tuple(sections):
+        yield f"the sections are {', '.join(found)}"
+    first = page_text(check).split("\n\n")[0]
+    if not first.endswith(".") or "##" in first:
+        yield "it does not begin with a sentence"
+    for title, text in found.items():
+        if len(text) < SHORTEST:
+            yield f"{title} says too little"
+        if not text.endswith((".", "?", ")", '"')):
+            yield f"{title} ends without a full stop"
+        if max(map(len, text.splitlines()), default=0) > WIDEST:
+            yield f"{title} has lines of more than {WIDEST} characters"
