@@ -78,6 +78,7 @@ from audit.neighbors.descriptor import describe
 from audit.neighbors.hamming import find_cross_pairs
 from audit.neighbors.inspection import CONFIRMED, recheck_pair
 from audit.neighbors.overlap import search_against
+from audit.neighbors.pair_cache import key_codes
 from audit.neighbors.search import SearchOptions, find_near_duplicates
 from audit.neighbors.strangers import choose_pool, weigh
 from audit.neighbors.synthetic import FRAMES, TRANSFORMATIONS, make_duplicate
@@ -464,7 +465,10 @@ def negatives(real: Path | None = None, pairs: int = 2000, seed: int = 7) -> Doc
     tables = {n: stack_signatures([make_signature(p) for p in pictures[n]]) for n in groups}
     everything = np.concatenate(list(tables.values()))
     mixed = own_calibration(everything).threshold
-    own_pool = {n: choose_pool(np.arange(len(t))) for n, t in tables.items()}
+    own_pool = {
+        n: choose_pool(np.arange(len(t)), key_codes([k.to_bytes(8, "big") for k in range(len(t))]))
+        for n, t in tables.items()
+    }
     print(f"threshold of all sources as one data set: {mixed:+.2f}")
     for name, pool in groups.items():
         table, ranks = tables[name], np.arange(len(pool))
@@ -559,7 +563,12 @@ def measure_gate(real: Path, which: str, library: Pictures, count: int, seed: in
     around = background.copy()
     around[:n] = np.inf
     examined = verify(table, descriptors, pairs, ranks)
-    full = weigh(examined, table, descriptors, choose_pool(np.arange(n))).score >= threshold
+    full = (
+        weigh(
+            examined, table, descriptors, choose_pool(np.arange(n), key_codes(library.keys))
+        ).score
+        >= threshold
+    )
     refused = verify(table, descriptors, pairs, ranks, background=around).score == NOT_ALIGNED
     found, lost = full & proposed, full & proposed & refused
     strangers = neighbour_pairs(near)

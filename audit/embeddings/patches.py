@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from audit.machine.compiled import compiled_on_first_call, usable_threads
+from audit.machine.compiled import summed_in_any_order, usable_threads
 from audit.picture.signatures import COLOUR_SIDE, GREY_SIDE, Signatures
 from audit.statistics.association import class_sums
 
@@ -273,7 +273,7 @@ def code_patches(pictures: Floats, words: Dictionary, stride: int) -> Floats:
 # ---- compiled loops ----
 
 
-@compiled_on_first_call
+@summed_in_any_order
 def cut_patches(pictures: Array, side: int, stride: int, floor: np.float32, out: Array) -> None:
     """Write every patch of pictures (n, h, w, c) into `out` (n * places, side * side * c).
 
@@ -301,7 +301,7 @@ def cut_patches(pictures: Array, side: int, stride: int, floor: np.float32, out:
                 row += 1
 
 
-@compiled_on_first_call
+@summed_in_any_order
 def pool_codes(products: Array, white: Array, norms: Array, places: int, out: Array) -> None:
     """Add the activations of patches to the quarter of the picture that they lie in.
 

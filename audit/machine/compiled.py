@@ -123,10 +123,10 @@ def _private_folder() -> Path | None:
 class FirstCallKernel(Generic[P, R]):
     """A function that numba compiles when it is called for the first time."""
 
-    def __init__(self, function: Callable[P, R]) -> None:
+    def __init__(self, function: Callable[P, R], fastmath: bool) -> None:
         """Keep the function; nothing is imported or compiled yet."""
         update_wrapper(self, function)
-        self._function = function
+        self._function, self._fastmath = function, fastmath
         self._dispatcher: Callable[P, R] | None = None
         self._linked = False
 
@@ -152,7 +152,9 @@ class FirstCallKernel(Generic[P, R]):
         replaced by its dispatcher.
         """
         if self._dispatcher is None:
-            self._dispatcher = _compile_cached(self._function, {"nogil": True})
+            self._dispatcher = _compile_cached(
+                self._function, {"nogil": True, "fastmath": self._fastmath}
+            )
             names = self._function.__globals__
             for name, value in list(names.items()):
                 if isinstance(value, FirstCallKernel):
@@ -162,7 +164,14 @@ class FirstCallKernel(Generic[P, R]):
 
 def compiled_on_first_call(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function at its first call, without the interpreter lock, and cache it on disk."""
-    return FirstCallKernel(function)
+    return FirstCallKernel(function, fastmath=False)
+
+
+def summed_in_any_order(function: Callable[P, R]) -> Callable[P, R]:
+    """Like `compiled_on_first_call`, for sums of floats whose last bits do not matter: several
+    numbers are added at a time.
+    """
+    return FirstCallKernel(function, fastmath=True)
 
 
 def plain_functions(names: Mapping[str, Any], **replaced: Any) -> dict[str, Any]:

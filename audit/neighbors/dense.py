@@ -45,7 +45,7 @@ class Neighbours:
     """The `k` nearest of each row, best first, and how they were found.
 
     `index` (n, k) int64 with -1 where there are fewer; `similarity` (n, k) float32, cosine in the
-    best of the eight orientations. `recall` is 1 when `exact`, else measured on `sample` rows.
+    best of the eight orientations, rounded. `recall` is 1 when `exact`, else measured on `sample` rows.
     """
 
     index: npt.NDArray[np.int64]
@@ -99,6 +99,38 @@ def find_nearest_in(queries: RowTable, library: RowTable, k: int = 10) -> Neighb
 
     best, index = _in_threads([task(start) for start in range(0, n, BLOCK)], n, k)
     return Neighbours(index, best, True, 1.0, n)
+
+
+def find_nearest_again(
+    descriptors: Descriptors, rows: Indices, index: Indices, similarity: Floats,
+    new: Indices, lost: Indices,
+) -> Neighbours:  # fmt: skip
+    """Return the nearest of each of `rows` from those of an earlier search, (n, k), exactly.
+
+    `index` and `similarity` are the lists of all pictures of before, by numbers of now; `new` rows
+    have none yet and may belong into others, those of `lost` lack a picture that is gone.
+    """
+    anew = np.union1d(new, lost)
+    kept = np.setdiff1d(rows, anew)
+
+    def task(asked: Indices, offered: Indices) -> Task:
+        def compare(blocks: _Blocks, best: Floats, found: Indices) -> None:
+            for start in range(0, len(offered), BLOCK):
+                columns = offered[start : start + BLOCK]
+                table = blocks.table(descriptors[asked], descriptors[columns])
+                offer_rows(table, asked, columns, best, found, 0)
+
+        return compare
+
+    tasks = [task(anew[start : start + BLOCK], rows) for start in range(0, len(anew), BLOCK)]
+    if len(new):
+        tasks += [task(kept[start : start + BLOCK], new) for start in range(0, len(kept), BLOCK)]
+    n, k = index.shape
+    found, found_index = _in_threads(tasks, n, k) if tasks else _empty(n, k)
+    best, merged = similarity.copy(), index.copy()
+    best[anew], merged[anew] = -2.0, -1
+    merge_offers(np.arange(n), found, found_index, best, merged)
+    return Neighbours(merged, best, True, 1.0, len(rows))
 
 
 def similarity_table(first: Descriptors, second: Descriptors) -> Floats:

@@ -27,8 +27,8 @@ from audit.neighbors.orientations import SWAP_AXES, parity_sign
 from audit.picture.signatures import COLOUR_SIDE, Signatures
 
 Descriptors = npt.NDArray[np.float32]
-BATCH = 4096
-"""Signatures that are described at a time."""
+BATCH = 256
+"""Signatures that are described at a time: their planes fit into a core's cache."""
 
 
 class _Field(NamedTuple):

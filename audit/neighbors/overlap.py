@@ -31,6 +31,7 @@ from audit.neighbors.inspection import (
     recheck_limit,
     select_rechecks,
 )
+from audit.neighbors.pair_cache import key_codes
 from audit.neighbors.search import Completeness, SearchOptions, count_left_out, why_no_middles
 from audit.neighbors.strangers import choose_pool, weigh
 from audit.neighbors.verification import NOT_ALIGNED, VerifiedPairs, key_ranks, verify
@@ -87,7 +88,8 @@ def search_against(
         background = np.full(len(both), np.inf)
         background[use_new] = near.similarity[:, -1]
     examined = verify(both, descriptors, candidates, ranks, background=background)
-    verified = weigh(examined, both, descriptors, choose_pool(n + use_old, chosen.seed))
+    # those of the library's own search: its threshold comes from them
+    verified = weigh(examined, both, descriptors, choose_pool(n + use_old, key_codes(keys)))
     overruled, rechecks, uncertain = Overruled(keys, {}, framed), 0, np.zeros(0, np.intp)
     if open_new is not None and open_library is not None:
 

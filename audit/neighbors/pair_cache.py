@@ -1,13 +1,12 @@
-"""Pairs that an earlier search decided, so that the next one need not repeat the work.
+"""What an earlier search found, so that the next one need not repeat the work.
 
-Two things cost time: aligning candidates (about 0.1 ms a pair) and opening files (10 ms), for
-full-resolution checks and to measure the recall. Checks are kept with their verdict, and so is the
-recall. Of alignments only the rejected pairs are kept, those that scored so low that no threshold
-would let them pass nor ask for a check: nine candidates in ten, 8 bytes each. A verified pair is
-aligned again: pairs are few.
-
-A rejected pair stays rejected whatever else the dataset holds: a score depends on its two pictures
-alone.
+What costs time: comparing all pictures by descriptor, aligning candidates (about 0.1 ms a pair),
+weighing what agrees against strangers (1 ms a pair), and opening files (10 ms), for full-resolution
+checks and to measure the recall. All of it is kept, and each part says on what it depends. A pair
+that was aligned and rejected stays so whatever else the dataset holds, for its score depends on its
+two pictures alone: 8 bytes a pair. What the gate says hangs on the surroundings of both pictures as
+well, so it stands while these are the same. What was weighed stands while the strangers are.
+Neighbours are those of before but for pictures that came, and for those that lost one of theirs.
 """
 
 from __future__ import annotations
@@ -20,6 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 Fingerprints = npt.NDArray[np.uint64]
+Indices = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
 Numbers = Fingerprints | npt.NDArray[np.int64]
 # Odd constants of splitmix64 [Steele, Lea and Flood, OOPSLA 2014].
 MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -38,17 +40,61 @@ class KnownRecall:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownNeighbours:
+    """The nearest (n, k) of pictures with these `codes` (n,), by place among them, -1 for none."""
+
+    codes: Fingerprints
+    index: npt.NDArray[np.int32]
+    similarity: npt.NDArray[np.float32]
+
+    def carried_over(self, codes: Fingerprints) -> tuple[Indices, Floats, Flags, Flags]:
+        """Return neighbours and similarities of pictures with `codes` (m,), by place among these;
+        which of them are new, and which have lost a neighbour.
+        """
+        order, other = np.argsort(codes, kind="stable"), np.argsort(self.codes, kind="stable")
+        before = _places(codes, self.codes[other], other)
+        now = np.append(_places(self.codes, codes[order], order), -1)
+        index = now[self.index[before]]
+        new = before < 0
+        lost = ((index < 0) & (self.index[before] >= 0)).any(axis=1) & ~new
+        return index, self.similarity[before], new, lost
+
+
+def _places(wanted: Fingerprints, in_sorted: Fingerprints, order: Indices) -> Indices:
+    """Return where each of `wanted` is, in the order that `order` sorted; -1 for nowhere."""
+    there = find_contained(wanted, in_sorted)
+    at = np.minimum(np.searchsorted(in_sorted, wanted), max(len(in_sorted) - 1, 0))
+    return np.where(there, order[at] if len(order) else -1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPairs:
+    """Pairs that came near, by fingerprints (m,), sorted: their `score`; `weighed` against the
+    strangers of `pool` (a digest), NaN where they were not; `packed`, what else is known of them.
+    """
+
+    prints: Fingerprints
+    score: npt.NDArray[np.float64]
+    weighed: npt.NDArray[np.float64]
+    packed: npt.NDArray[np.void]
+    pool: str
+
+
+@dataclass(frozen=True, slots=True)
 class PairCache:
     """Decided pairs of keys.
 
     `rechecks`: (smaller key, larger key) -> +1 the same picture, -1 not, 0 it cannot be told, by a
     full-resolution check. `rejected_pairs`: fingerprints (`pair_fingerprints`) of pairs that can
     never be called the same, sorted. `recall`: what was measured on copies of the pictures.
+    `neighbours` and `pairs` are kept of up to `EXACT_LIMIT` pictures.
     """
 
     rechecks: Mapping[tuple[bytes, bytes], float] = field(default_factory=dict)
     rejected_pairs: Fingerprints = field(default_factory=lambda: np.zeros(0, np.uint64))
     recall: KnownRecall | None = None
+    neighbours: KnownNeighbours | None = None
+    pairs: KnownPairs | None = None
 
 
 def key_codes(keys: Sequence[bytes]) -> Fingerprints:
@@ -68,6 +114,12 @@ def pair_fingerprints(codes: Fingerprints, pairs: npt.NDArray[np.int64]) -> Fing
     mixed = (mixed ^ (mixed >> np.uint64(30))) * MIX_1
     mixed = (mixed ^ (mixed >> np.uint64(27))) * MIX_2
     return np.asarray(mixed ^ (mixed >> np.uint64(31)), np.uint64)
+
+
+def surrounded_codes(codes: Fingerprints, background: npt.NDArray[np.float64]) -> Fingerprints:
+    """Return codes of pictures together with their surroundings (see `measure_contrast`)."""
+    mixed = (codes ^ background.view(np.uint64)) * MIX_2
+    return np.asarray(mixed ^ (mixed >> np.uint64(29)), np.uint64)
 
 
 def find_contained(values: Numbers, in_sorted: Numbers) -> npt.NDArray[np.bool_]:

@@ -17,6 +17,7 @@ bounds cost. Every number here is printed with the result and stored with the ru
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -47,7 +48,12 @@ from audit.neighbors.centres import (
     find_same_centres,
     framed_pairs,
 )
-from audit.neighbors.dense import EXACT_LIMIT, Neighbours, find_nearest
+from audit.neighbors.dense import (
+    EXACT_LIMIT,
+    Neighbours,
+    find_nearest,
+    find_nearest_again,
+)
 from audit.neighbors.descriptor import describe
 from audit.neighbors.groups import Grouping, Pairs, group_pictures
 from audit.neighbors.hamming import Codes
@@ -61,11 +67,14 @@ from audit.neighbors.inspection import (
 )
 from audit.neighbors.pair_cache import (
     Fingerprints,
+    KnownNeighbours,
+    KnownPairs,
     KnownRecall,
     PairCache,
     find_contained,
     key_codes,
     pair_fingerprints,
+    surrounded_codes,
 )
 from audit.neighbors.strangers import LINKED, choose_pool, weigh
 from audit.neighbors.verification import (
@@ -82,6 +91,7 @@ from audit.picture.signatures import Flag, is_comparable
 
 # Shares of the work after which the slow steps end: neighbours, verification.
 NEIGHBOURS_UNTIL, VERIFIED_UNTIL = 0.45, 0.95
+Flags = npt.NDArray[np.bool_]
 GATE_FROM = 500
 """With fewer pictures, aligning every candidate takes less than compiling the gate, and the shots
 of a burst, which the gate loses more often than changed copies, are worth its price."""
@@ -89,6 +99,9 @@ PICTURES_PER_SOURCE = 50
 LEAST_WEIGHED = 5000
 """Pairs that are weighed against strangers in any case; of many pictures, one for two of them. Only
 digits and the like have more that come near, and 2 ms each would take longer than the search."""
+KEPT_FROM = 1_000
+"""Pictures from which neighbours and near pairs are kept for the next search: of fewer they are
+found as quickly."""
 MOST_CHANGED = 0.25
 """Share of the pictures that may come or go until the recall is measured anew: it moves by less
 than the interval of one that is measured on a few pictures."""
@@ -197,16 +210,18 @@ class _Search:
         self.ranks = np.arange(len(table))
         self.usable = np.flatnonzero(is_comparable(table))
         self.descriptors = describe(table[:], self.usable) if descriptors is None else descriptors
-        self.pool = choose_pool(self.usable, options.seed)
+        self.codes = self.around = key_codes(keys)
+        self.pool = choose_pool(self.usable, self.codes)
         self.background: Floats | None = None  # what the gate needs; None: every pair is aligned
         self.more: list[VerifiedPairs] = []  # what grouping had verified on its way
 
     def run(self, opener: Opener | None, known: PairCache) -> Relation:
         """All steps."""
         options = self.options
-        near = self._neighbours()
+        near = self._neighbours(known.neighbours)
         if len(self.usable) >= options.gate_from:
             self.background = near.similarity[:, -1].astype(np.float64)
+            self.around = surrounded_codes(self.codes, self.background)
         hash_pairs, radius, plan = self._hash_pairs()
         framed, middles = self._compare_centres()
         overruled = Overruled(self.keys, known.rechecks, framed)
@@ -215,9 +230,11 @@ class _Search:
         n_hash_pairs = len(hash_pairs)
         del hash_pairs
         give_back_freed_memory()
-        examined, before, rejected = self._examine(candidates, in_middle, known.rejected_pairs)
+        looked = self._examine(candidates, in_middle, known)
+        examined, before = looked.examined, looked.rejected
         places = self._worth_weighing(examined, overruled)
-        weighed = self._weigh(examined.whole(places))
+        weighed = self._weigh(examined.whole(places), looked.weighed[places])
+        looked.weighed[places] = weighed.score
         calibration = calibrate(weighed.score)
         calibration = self._with_recall(calibration, opener, known.recall)
         threshold = calibration.threshold if options.threshold is None else options.threshold
@@ -230,9 +247,9 @@ class _Search:
         # groups come after the checks: a pair that a check overruled must not hold a group together
         scores = np.full(len(examined.pairs), NO_MATCH)
         scores[examined.places[places]] = overruled.scores(weighed, threshold)
-        gated = int((examined.score == NOT_ALIGNED).sum())
+        gated = int((examined.score == NOT_ALIGNED).sum()) + looked.gated
         unweighed = len(examined.places) - len(places)
-        pairs = examined.pairs
+        pairs, known_pairs = examined.pairs, self._known_pairs(looked)
         del examined, candidates
         if len(before):  # what an earlier search rejected is as good as given up
             pairs = np.concatenate([pairs, before])
@@ -266,10 +283,11 @@ class _Search:
             rechecks=rechecks,
             rechecks_wanted=len(uncertain),
             left_out=count_left_out(self.table["flags"]),
-            rejected_before=len(before),
+            rejected_before=len(before) - looked.gated,
             middles=middles,
         )
-        cache = PairCache(overruled.by_keys(), rejected)
+        kept = self._known_neighbours(near)
+        cache = PairCache(overruled.by_keys(), looked.prints, neighbours=kept, pairs=known_pairs)
         by_check = overruled.by_check(same.pairs)
         return Relation(same, by_check, grouping, near, calibration, completeness, cache)
 
@@ -280,9 +298,17 @@ class _Search:
         most = max(LEAST_WEIGHED, len(self.usable) // 2)
         return np.sort(np.lexsort((-score, ~concerned))[:most])
 
-    def _weigh(self, verified: VerifiedPairs) -> VerifiedPairs:
-        """Return pairs with their final scores: against what strangers of this set share."""
-        return weigh(verified, self.table, self.descriptors, self.pool)
+    def _weigh(self, verified: VerifiedPairs, known: Floats | None = None) -> VerifiedPairs:
+        """Return pairs with their final scores: against what strangers of this set share.
+
+        `known` are those of an earlier search, NaN where it weighed none.
+        """
+        if known is None:
+            return weigh(verified, self.table, self.descriptors, self.pool)
+        score, open_ = known.copy(), np.isnan(known)
+        fresh = weigh(verified.take(open_), self.table, self.descriptors, self.pool)
+        score[open_] = fresh.score
+        return replace(verified, score=score)
 
     def _with_recall(
         self, calibration: Calibration, opener: Opener | None, known: KnownRecall | None
@@ -319,18 +345,55 @@ class _Search:
             seed=self.options.seed,
         )
 
-    def _neighbours(self) -> Neighbours:
-        near = find_nearest(
-            self.descriptors,
-            self.options.nearest,
-            rows=self.usable,
-            exact_limit=self.options.exact_limit,
-            seed=self.options.seed,
-            share=self.share,
-            advance=lambda share: self.advance(NEIGHBOURS_UNTIL * share),
-        )
+    def _neighbours(self, known: KnownNeighbours | None) -> Neighbours:
+        k, near = self.options.nearest, None
+        exact = len(self.usable) <= self.options.exact_limit
+        if known is not None and exact and known.index.shape[1] == k:
+            near = self._neighbours_again(known)
+        if near is None:
+            near = find_nearest(
+                self.descriptors,
+                k,
+                rows=self.usable,
+                exact_limit=self.options.exact_limit,
+                seed=self.options.seed,
+                share=self.share,
+                advance=lambda share: self.advance(NEIGHBOURS_UNTIL * share),
+            )
         give_back_freed_memory()
         return near
+
+    def _neighbours_again(self, known: KnownNeighbours) -> Neighbours | None:
+        """Return the neighbours of before, brought up to date; None where too much changed."""
+        index, similarity, new, lost = known.carried_over(self.codes)
+        usable = np.zeros(len(new), np.bool_)
+        usable[self.usable] = True
+        if (new | lost).mean() > MOST_CHANGED or not isinstance(self.descriptors, np.ndarray):
+            return None
+        return find_nearest_again(
+            self.descriptors, self.usable, index, similarity,
+            np.flatnonzero(new & usable), np.flatnonzero(lost & usable),
+        )  # fmt: skip
+
+    def _known_neighbours(self, near: Neighbours) -> KnownNeighbours | None:
+        if not near.exact or len(self.table) < KEPT_FROM:
+            return None
+        return KnownNeighbours(self.codes, near.index.astype(np.int32), near.similarity)
+
+    def _known_pairs(self, looked: _Looked) -> KnownPairs | None:
+        """Return what is known of the pairs that came near, for the next search."""
+        if len(self.usable) > self.options.exact_limit or len(self.table) < KEPT_FROM:
+            return None
+        examined = looked.examined
+        prints = pair_fingerprints(self.around, examined.pairs[examined.places])
+        order = np.argsort(prints)
+        score, weighed = examined.score[examined.places], looked.weighed
+        return KnownPairs(
+            prints[order], score[order], weighed[order], examined.packed[order], self._pool_name()
+        )
+
+    def _pool_name(self) -> str:
+        return hashlib.blake2b(self.codes[self.pool].tobytes(), digest_size=8).hexdigest()
 
     def _compare_centres(self) -> tuple[dict[tuple[int, int], float], str]:
         """Find the pairs that share the middle; return why not, where they are not looked for."""
@@ -356,36 +419,74 @@ class _Search:
             pairs, plan = merge_pairs(pairs, others), f"{plan}; also {name} within {reach} bits"
         return pairs, radius, plan
 
-    def _examine(
-        self, candidates: Pairs, in_middle: Pairs, rejected: Fingerprints
-    ) -> tuple[ExaminedPairs, Pairs, Fingerprints]:
-        """Verify the pairs not rejected before.
-
-        Returns these, those that were rejected before, and the fingerprints of those that are
-        rejected now.
-        """
-        codes, before = key_codes(self.keys), np.zeros(len(candidates), np.bool_)
-        if len(rejected):
-            before = find_contained(pair_fingerprints(codes, candidates), rejected)
+    def _examine(self, candidates: Pairs, in_middle: Pairs, known: PairCache) -> _Looked:
+        """Verify the pairs of which an earlier search does not know enough."""
+        prints = pair_fingerprints(self.codes, candidates)
+        around = prints if self.background is None else pair_fingerprints(self.around, candidates)
         # the whole of a pair that shares the middle may have been rejected, and is described
         framed = contains_pairs(candidates, in_middle)
-        before &= ~framed
-        fresh, span = ~before, VERIFIED_UNTIL - NEIGHBOURS_UNTIL
-        examined = examine_pairs(
+        before = find_contained(prints, known.rejected_pairs) & ~framed
+        gated = find_contained(around, known.rejected_pairs) & ~framed & ~before
+        fresh = ~(before | gated)
+        asked, at = candidates[fresh], around[fresh]
+        examined, weighed = self._score(asked, framed[fresh], at, known.pairs)
+        hopeless = (examined.score < LINKED) & (examined.score > NOT_ALIGNED)
+        decided = [prints[before], around[gated], prints[fresh][hopeless]]
+        if self.background is not None and len(self.usable) <= self.options.exact_limit:
+            decided.append(at[examined.score == NOT_ALIGNED])
+        rejected = candidates[~fresh]
+        return _Looked(
+            examined, weighed, rejected, int(gated.sum()), np.unique(np.concatenate(decided))
+        )
+
+    def _score(
+        self, pairs: Pairs, keep: Flags, prints: Fingerprints, known: KnownPairs | None
+    ) -> tuple[ExaminedPairs, Floats]:
+        """Score pairs, those that an earlier search knows without aligning them.
+
+        Returns what was found, and what those that are kept weighed then (NaN: not weighed).
+        """
+        there = np.zeros(len(pairs), np.bool_)
+        if known is not None:
+            there = find_contained(prints, known.prints)
+        span = VERIFIED_UNTIL - NEIGHBOURS_UNTIL
+        found = examine_pairs(
             self.table,
             self.descriptors,
-            candidates[fresh] if before.any() else candidates,
+            pairs[~there] if there.any() else pairs,
             background=self.background,
             least=LINKED,
-            keep=framed[fresh],
+            keep=keep[~there],
             share=self.share,
             advance=lambda share: self.advance(NEIGHBOURS_UNTIL + span * share),
         )
-        # what the gate refused is not kept: its surroundings may be others at the next scan
-        hopeless = (examined.score < LINKED) & (examined.score > NOT_ALIGNED)
-        decided = [candidates[before], examined.pairs[hopeless]]
-        prints = np.concatenate([pair_fingerprints(codes, pairs) for pairs in decided])
-        return examined, decided[0], np.sort(prints)
+        weighed = np.full(len(found.places), np.nan)
+        if known is None or not there.any():
+            return found, weighed
+        row = np.searchsorted(known.prints, prints[there])
+        score = np.empty(len(pairs))
+        score[there], score[~there] = known.score[row], found.score
+        stays = (known.score[row] >= LINKED) | keep[there]
+        near, row = np.flatnonzero(there)[stays], row[stays]
+        places = np.concatenate([np.flatnonzero(~there)[found.places], near])
+        packed = np.concatenate([found.packed, known.packed[row]])
+        stood = known.weighed[row] if known.pool == self._pool_name() else np.full(len(row), np.nan)
+        order = np.argsort(places)
+        joined = ExaminedPairs(pairs, score, places[order], packed[order])
+        return joined, np.concatenate([weighed, stood])[order]
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """The candidates `examined`, and what those that are kept weighed in an earlier search;
+    those that it had `rejected`, `gated` of them by the gate; fingerprints of all rejected now.
+    """
+
+    examined: ExaminedPairs
+    weighed: Floats
+    rejected: Pairs
+    gated: int
+    prints: Fingerprints
 
 
 def _in_input_order(relation: Relation, order: npt.NDArray[np.intp]) -> Relation:

@@ -77,7 +77,10 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("same", "BOOLEAN", "what a full-resolution check decided; null if nothing"),
     ),
     "rejected_pairs": (
-        Column("pair", "UBIGINT", "64-bit fingerprint of two pixel hashes, aligned and different"),
+        Column("pair", "UBIGINT", "64-bit fingerprint of two pixel hashes, compared and different"),
+    ),
+    "search_state": (
+        Column("arrays", "BLOB", "neighbours and near pairs, for the next scan (NumPy's .npz)"),
     ),
     "relate_facts": (
         Column("key", "VARCHAR", "threshold | completeness | calibration | pictures | ..."),

@@ -1,17 +1,21 @@
 """Compiled loops of the search by descriptor: similarities of blocks, offered to the best so far.
 
-A table holds for each row its k best so far, best first, equals by number.
+A table holds for each row its k best so far, best first, equals by number. Similarities are rounded
+to 1 in 16,384: a picture and its mirror image are equally near to any other, and which of two is
+listed must not hang on the last bits of a product of matrices.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from audit.machine.compiled import compiled_kernel, inlined
 
 Array = npt.NDArray[Any]
+_STEPS, _STEP = np.float32(16_384), np.float32(1 / 16_384)
 
 
 @compiled_kernel(nogil=True, fastmath=True)
@@ -23,6 +27,7 @@ def best_sign(p0: Array, p1: Array, p2: Array, p3: Array, out: Array) -> None:
             a, b = p0[i, j] + p1[i, j], p0[i, j] - p1[i, j]
             c, d = p2[i, j] + p3[i, j], p2[i, j] - p3[i, j]
             top = max(max(a + c, a - c), max(b + d, b - d))
+            top = np.floor(top * _STEPS + np.float32(0.5)) * _STEP
             out[i, j] = max(out[i, j], top)
 
 

@@ -3,8 +3,8 @@
 Rows are distinct pictures (pixel hashes), not files: copies fall together before anything is
 compared, and a copied folder costs nothing. What the search finds goes into tables of the
 measurements database: `pairs`, `groups` and `relate_facts`; checks, export, show and subsets only
-read them. What took time to decide, full-resolution checks and rejected pairs, is kept in
-`rechecks` and `rejected_pairs` and carried over from the previous generation.
+read them. What took time to find is kept in `rechecks`, `rejected_pairs` and `search_state` and
+carried over from the previous generation.
 
 Everything is ordered by pixel hash, so neither the order of the listing nor the number of workers
 shows in the result. Memory: about 4 kB a picture.
@@ -29,7 +29,7 @@ from audit.machine.sharing import RowTable
 from audit.neighbors.calibration import SCORE_DECIMALS
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.pairs.signature_store import load_signatures
-from audit.neighbors.pairs.stored_pairs import RELATE_VERSION
+from audit.neighbors.pairs.stored_pairs import RELATE_VERSION, pack_search_state
 from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
 from audit.neighbors.shared_search import SearchTables, share_signatures
 from audit.neighbors.transformation import describe_pair
@@ -39,7 +39,7 @@ from audit.picture.signatures import SIGNATURE_DTYPE, Signatures
 from audit.run.store import Store, identifier
 from audit.sources.paths import reading_place
 
-TABLES = ("pairs", "groups", "rechecks", "rejected_pairs", "relate_facts")
+TABLES = ("pairs", "groups", "rechecks", "rejected_pairs", "search_state", "relate_facts")
 # The file that stands for a picture is the one with the smallest content hash, then id.
 PICTURES = """
     SELECT pixel_hash, min_by(content_hash, (content_hash, id)) AS content_hash,
@@ -101,6 +101,8 @@ def relate_pictures(
         store.append("rechecks", _recheck_rows(relation))
         rejected = pl.DataFrame({"pair": relation.cache.rejected_pairs})
         store.append("rejected_pairs", rejected)
+        if state := pack_search_state(relation.cache):
+            store.execute("INSERT INTO search_state VALUES (?)", [state])
         store.append("relate_facts", _facts(relation, len(pictures), missing))
     progress(len(pictures), len(pictures))
 

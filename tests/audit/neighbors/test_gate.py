@@ -87,17 +87,25 @@ def test_order_and_company_change_nothing(strangers: Signatures) -> None:
     assert set(straight) == {True, False}
 
 
-def test_what_the_gate_refused_is_asked_again_at_the_next_search(strangers: Signatures) -> None:
+def test_what_the_gate_refused_stands_while_its_surroundings_do(strangers: Signatures) -> None:
     keys = [row.tobytes() for row in strangers]
     hashes = np.arange(STRANGERS, dtype=np.uint64) * np.uint64(0x0123456789ABCDEF)
-    gated = find_near_duplicates(
-        strangers, keys, hashes, options=SearchOptions(gate_from=0, synthetic_sources=0)
-    )
+    options = SearchOptions(gate_from=0, synthetic_sources=0)
+    gated = find_near_duplicates(strangers, keys, hashes, options=options)
     alone = find_near_duplicates(
         strangers, keys, hashes, options=SearchOptions(gate_from=10**6, synthetic_sources=0)
     )
     assert gated.completeness.gated_pairs > 0
     assert alone.completeness.gated_pairs == 0
-    kept = len(gated.cache.rejected_pairs) + gated.completeness.gated_pairs
-    assert kept == gated.completeness.verified_pairs - len(gated.pairs.pairs)
+    assert len(gated.cache.rejected_pairs) == gated.completeness.verified_pairs
+    again = find_near_duplicates(strangers, keys, hashes, options=options, known=gated.cache)
+    assert again.completeness.gated_pairs == gated.completeness.gated_pairs
+    few = slice(
+        0, STRANGERS // 2
+    )  # with fewer around them, hardly any pair is surrounded as before
+    fewer = find_near_duplicates(
+        strangers[few], keys[few], hashes[few], options=options, known=gated.cache
+    )
+    fresh = find_near_duplicates(strangers[few], keys[few], hashes[few], options=options)
+    assert fewer.completeness.gated_pairs == fresh.completeness.gated_pairs
     assert "dismissed by a quick look" in " ".join(gated.completeness.sentences())

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from audit.neighbors import verification
 from audit.neighbors.overlap import search_against
+from audit.neighbors.pair_cache import PairCache
+from audit.neighbors.pairs.stored_pairs import pack_search_state, unpack_search_state
 from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
 from audit.neighbors.synthetic import make_duplicate
 from audit.picture.signatures import make_signature, stack_signatures
@@ -160,6 +164,54 @@ def test_a_rejected_pair_is_not_aligned_again(known: tuple) -> None:
     assert again.pairs.score.tolist() == first.pairs.score.tolist()
     assert again.grouping.groups == first.grouping.groups
     assert again.cache.rejected_pairs.tolist() == first.cache.rejected_pairs.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gate_from", [0, 10**6])
+def test_after_pictures_came_and_went_the_search_finds_what_a_first_one_does(
+    known: tuple, monkeypatch: pytest.MonkeyPatch, gate_from: int
+) -> None:
+    monkeypatch.setattr("audit.neighbors.search.KEPT_FROM", 0)
+    monkeypatch.setattr("audit.neighbors.strangers.POOL", 12)
+    aligned: list[int] = []
+    real = verification.align_pairs
+    monkeypatch.setattr(
+        verification, "align_pairs", lambda *a: (aligned.append(len(a[2])), real(*a))[1]
+    )
+    options = SearchOptions(nearest=4, gate_from=gate_from)
+    table, keys, hashes = known
+    n, rng = len(table), np.random.default_rng(5)
+    for gone, come in ((3, 0), (0, 3), (2, 3)):
+        rows = rng.permutation(n)
+        before, now = np.sort(rows[come:]), np.sort(rows[gone:] if gone else rows)
+        now = np.setdiff1d(now, rows[come : come + gone]) if gone else now
+
+        def part(rows: np.ndarray) -> tuple:
+            return table[rows], [keys[k] for k in rows], hashes[rows]
+
+        first = find_near_duplicates(*part(before), options=options)
+        aligned.clear()
+        fresh = find_near_duplicates(*part(now), options=options)
+        anew = sum(aligned)
+        aligned.clear()
+        again = find_near_duplicates(*part(now), options=options, known=reread(first.cache))
+        assert sum(aligned) < anew / 2
+        assert again.neighbours.index.tolist() == fresh.neighbours.index.tolist()
+        assert again.neighbours.similarity == pytest.approx(fresh.neighbours.similarity, abs=1e-4)
+        assert again.pairs.pairs.tolist() == fresh.pairs.pairs.tolist()
+        assert again.pairs.matrix.tolist() == fresh.pairs.matrix.tolist()
+        assert again.pairs.score == pytest.approx(fresh.pairs.score, abs=1e-5)
+        assert [g.members for g in again.grouping.groups] == [
+            g.members for g in fresh.grouping.groups
+        ]
+        assert again.calibration.threshold == pytest.approx(fresh.calibration.threshold, abs=1e-5)
+        assert again.completeness.gated_pairs == fresh.completeness.gated_pairs
+
+
+def reread(cache: PairCache) -> PairCache:
+    """Return what a run would give back of it."""
+    neighbours, pairs = unpack_search_state(pack_search_state(cache))
+    return replace(cache, neighbours=neighbours, pairs=pairs)
 
 
 @pytest.mark.slow

@@ -94,7 +94,12 @@ def test_what_strangers_share_is_taken_away(scenes: list[np.ndarray]) -> None:
     descriptors, ranks = describe(table), np.arange(len(table))
     pairs = np.array([[0, 40], *([k, k + 1] for k in range(1, 30))])
     verified = verify(table, descriptors, pairs, ranks)
-    found = weigh(verified, table, descriptors, choose_pool(np.arange(len(table))))
+    found = weigh(
+        verified,
+        table,
+        descriptors,
+        choose_pool(np.arange(len(table)), np.arange(len(table), dtype=np.uint64)),
+    )
     assert verified.score[1:].max() > 0
     assert found.score[0] > found.score[1:].max() + 4
     # those that cannot be called keep no score
