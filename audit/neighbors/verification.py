@@ -62,7 +62,7 @@ ABANDON = 0.6
 SECOND_ORIENTATION = 0.05
 """A second orientation is tried if its descriptor similarity is this close to the first's."""
 CONVINCED = 3.0
-HOPELESS = -6.0
+HOPELESS = -4.0
 """Score under which the search is not tried from the other side."""
 MOST_STRETCHED = np.log(3.0)
 """Ratio of the axes of a map from which it makes no copy: 16:9 and 2:1 squashed to a square do."""
