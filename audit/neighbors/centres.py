@@ -117,7 +117,7 @@ def find_same_centres(table: Signatures, *, new: int | None = None, seed: int = 
     limit = accident_limit(vectors, seed)
     if np.isinf(limit):
         return SameCentres(*NONE, telling=False)
-    pairs = _find_alike(vectors, limit, n_new)
+    pairs = find_alike(vectors, limit, n_new)
     if not len(pairs):
         return SameCentres(*NONE)
     similarity = _similarity(vectors, pairs[:, 0], pairs[:, 1])
@@ -149,7 +149,7 @@ def describe_by_middles(
     )
 
 
-def _find_alike(vectors: Floats, limit: float, new: int | None) -> Pairs:
+def find_alike(vectors: Floats, limit: float, new: int | None) -> Pairs:
     """Return pairs (smaller row first) at least so similar; see `find_same_centres` for `new`."""
     found = []
     asked = len(vectors) if new is None else new

@@ -45,7 +45,8 @@ class Neighbours:
     """The `k` nearest of each row, best first, and how they were found.
 
     `index` (n, k) int64 with -1 where there are fewer; `similarity` (n, k) float32, cosine in the
-    best of the eight orientations, rounded. `recall` is 1 when `exact`, else measured on `sample` rows.
+    best of the eight orientations, rounded. `recall` is 1 when `exact`, else measured on `sample`
+    rows.
     """
 
     index: npt.NDArray[np.int64]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from audit.neighbors.centres import find_same_centres
+from audit.neighbors.centres import MOST_A_ROW, find_alike, find_same_centres
 from audit.neighbors.overlap import search_against
 from audit.neighbors.search import SearchOptions, find_near_duplicates
 from audit.neighbors.synthetic import FRAMES, make_duplicate
@@ -117,3 +121,30 @@ def test_framed_copies_are_found_in_a_library(scenes: list[np.ndarray]) -> None:
     assert len(without.pairs.pairs) < 6
     said = "30 images are more than the 20 whose middles are compared."
     assert any(line.endswith(said) for line in without.completeness.sentences())
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(2, 120),
+    new=st.integers(0, 60),
+    limit=st.sampled_from([0.85, 0.95]),
+)
+def test_the_bound_loses_no_pair(seed: int, n: int, new: int, limit: float) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(n, 80)).astype(np.float32)
+    vectors[n // 2 :] = vectors[: n - n // 2] + 0.3 * vectors[n // 2 :]  # some are alike
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    likeness = vectors @ vectors.T
+    first = new if 0 < new < n else None
+    found = {tuple(pair) for pair in find_alike(vectors, limit, first).tolist()}
+    rows, columns = np.nonzero(likeness >= limit)
+    wanted = {
+        (int(min(a, b)), int(max(a, b)))
+        for a, b in zip(rows, columns, strict=True)
+        if a != b and (first is None or (a < first) != (b < first))
+    }
+    assert found <= wanted
+    by_later = Counter(b if first is None else a for a, b in wanted)
+    most = sum(min(count, MOST_A_ROW) for count in by_later.values())
+    assert len(found) == most

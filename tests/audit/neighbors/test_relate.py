@@ -17,6 +17,7 @@ from audit.checking.config import Config
 from audit.errors import RunError, UsageError
 from audit.exports.export import COLUMNS, export_files
 from audit.machine.executors import Item, Result, Serial
+from audit.neighbors import search
 from audit.neighbors.pairs.overlap import find_overlap
 from audit.neighbors.pairs.signature_store import load_signatures, write_signatures
 from audit.neighbors.pairs.stored_pairs import load_pair_cache
@@ -204,6 +205,31 @@ def test_what_was_decided_is_carried_over(pets: Path, tmp_path: Path) -> None:
     assert "by an earlier scan" in completeness(tmp_path / "run", "DUP003")
     with open_run(tmp_path / "run") as store:
         assert before & set(load_pair_cache(store).rejected_pairs.tolist())
+
+
+def test_what_was_found_is_carried_over_too(
+    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("audit.neighbors.search.KEPT_FROM", 0)
+    searched: list[int] = []
+    whole = search.find_nearest
+    monkeypatch.setattr(
+        search, "find_nearest", lambda *a, **k: (searched.append(1), whole(*a, **k))[1]
+    )
+    for seed in range(90):
+        Image.fromarray(picture(seed + 200)).save(pets / f"train/cat/{seed + 200}.jpg")
+    with_copies(pets)
+    scan(pets, tmp_path / "run")
+    (pets / "train/dog/1.jpg").unlink()
+    Image.open(pets / "train/cat/210.jpg").save(pets / "test/cat/copy.jpg", quality=60)
+    searched.clear()
+    scan(pets, tmp_path / "run")
+    assert not searched
+    scan(pets, tmp_path / "fresh")
+    assert searched
+    for again, fresh in zip(related(tmp_path / "run")[:2], related(tmp_path / "fresh")[:2],
+                            strict=True):  # fmt: skip
+        assert again.equals(fresh)
 
 
 def test_other_settings_relate_again(made: Path, run: Path) -> None:
