@@ -133,6 +133,10 @@ def recheck_command(
     checks: ChecksOption = None,
     config: ConfigOption = None,
     own: OwnOption = None,
+    recall: Annotated[
+        bool,
+        typer.Option("--recall", help="Measure what share of changed copies is found (DUP003)."),
+    ] = False,
     fail_on: FailOption = FailOn.ERROR,
     full: FullOption = False,
     as_json: JsonOption = False,
@@ -152,7 +156,9 @@ def recheck_command(
     with ProgressBar(PHASE_WORDS) as bar:
         settings = load_config(config)
         settings = replace(settings, own=(*settings.own, *(own or ())))
-        scanning.recheck(run, checks=_words(checks), config=settings, progress=bar, lock=lock)
+        scanning.recheck(
+            run, checks=_words(checks), config=settings, progress=bar, lock=lock, recall=recall
+        )
     _finish(collect_report(run), fail_on, as_json, trace, full=full)
 
 

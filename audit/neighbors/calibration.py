@@ -111,6 +111,11 @@ class Calibration:
                 f"{self.synthetic_copies} "
                 f"(weak: {worst}{aged})."
             )
+        else:
+            lines.append(
+                "What share of changed copies is found was not measured: `audit recheck RUN "
+                "--recall` does."
+            )
         return tuple(lines)
 
 

@@ -120,7 +120,7 @@ class SearchOptions:
     `gate_from`: images from which candidates pass a gate before they are aligned.
     `synthetic_sources`: pictures of which duplicates are made, to state the recall to expect
     (needs `open_picture`): at most so many, of a small data set one in 50 but three, and fewer
-    where that is enough.
+    where that is enough; `recall_from`: images from which that is done.
     """
 
     radius: int = 10
@@ -133,6 +133,7 @@ class SearchOptions:
     exact_limit: int = EXACT_LIMIT
     gate_from: int = GATE_FROM
     synthetic_sources: int = 12
+    recall_from: int = 1_000
     seed: int = 0
 
 
@@ -190,6 +191,22 @@ def find_near_duplicates(
     return _in_input_order(search.run(opener, known or PairCache()), order)
 
 
+def expect_recall(
+    calibration: Calibration,
+    table: RowTable,
+    keys: Sequence[bytes],
+    opener: Opener,
+    options: SearchOptions | None = None,
+) -> Calibration:
+    """Add to the calibration of an earlier search what share of changed copies it finds.
+
+    `table` (n,) signatures in the order of their `keys`; `opener` gives the pictures.
+    """
+    chosen = options or SearchOptions()
+    search = _Search(table, keys, np.zeros(len(table), np.uint64), None, None, chosen)
+    return search.measure_recall(calibration, opener)
+
+
 class _Search:
     """One search, rows in the order of the keys; holds what several steps share."""
 
@@ -201,8 +218,8 @@ class _Search:
         more_hashes: Mapping[str, Codes] | None,
         descriptors: RowTable | None,
         options: SearchOptions,
-        share: Share,
-        advance: Advance,
+        share: Share = at_once,
+        advance: Advance = ignore_share,
     ) -> None:
         self.table, self.keys, self.hashes, self.options = table, keys, hashes, options
         self.more_hashes = more_hashes or {}
@@ -317,7 +334,8 @@ class _Search:
 
         What an earlier search measured stands while most pictures are those of then.
         """
-        if opener is None or not self.options.synthetic_sources:
+        options = self.options
+        if opener is None or not options.synthetic_sources:
             return calibration
         if known is not None and known.changed <= len(self.table) * MOST_CHANGED:
             return replace(
@@ -326,10 +344,12 @@ class _Search:
                 synthetic_copies=known.copies,
                 recall_age=known.changed,
             )
-        rng = np.random.default_rng(self.options.seed)
+        if len(self.usable) < options.recall_from:
+            return calibration
+        rng = np.random.default_rng(options.seed)
         # each is changed in 29 ways: of few pictures, many would take longer than the search
         most = max(LEAST_SOURCES, len(self.usable) // PICTURES_PER_SOURCE)
-        most = min(most, self.options.synthetic_sources)
+        most = min(most, options.synthetic_sources)
         sources = rng.permutation(self.usable)[:most].tolist()
         opened = ((row, opener(row)) for row in sources)
         pictures = ((row, picture) for row, picture in opened if picture is not None)
@@ -339,11 +359,16 @@ class _Search:
             self.descriptors,
             pictures,
             pool=self.pool,
-            neighbours=self.options.nearest,
-            uncertainty_band=self.options.uncertainty_band,
-            gated=self.background is not None,
-            seed=self.options.seed,
+            neighbours=options.nearest,
+            uncertainty_band=options.uncertainty_band,
+            gated=len(self.usable) >= options.gate_from,
+            seed=options.seed,
         )
+
+    def measure_recall(self, calibration: Calibration, opener: Opener) -> Calibration:
+        """Add the recall to expect to what an earlier search calibrated."""
+        self.options = replace(self.options, recall_from=0)
+        return self._with_recall(calibration, opener, None)
 
     def _neighbours(self, known: KnownNeighbours | None) -> Neighbours:
         k, near = self.options.nearest, None

@@ -136,15 +136,19 @@ def recheck(
     config: Config | None = None,
     progress: ProgressCallback = ignore_progress,
     lock: bool = True,
+    recall: bool = False,
 ) -> None:
     """Run the checks again over a run's measurements, reading no image; publishes new findings.
+
+    With `recall` a few pictures are read after all, to measure what share of changed copies the
+    search for near-duplicates finds.
 
     Raises LockedError when another writer holds the run, unless `lock` is False.
     """
     config = config or Config()
     found = generations.require_whole(run)  # said before a lock makes its folder
     own = load_own(config.own, _roots(found) if config.own else ())
-    judge = _Judge(_configured(checks, config, own), own, progress)
+    judge = _Judge(_configured(checks, config, own), own, progress, config if recall else None)
     with hold_run(run, "recheck", enabled=lock):
         heal_run(run)
         # read again inside the lock: a scan may have published since
@@ -375,11 +379,15 @@ class _Scan:
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """Runs checks over measurements; `own` may add columns, and parts that broke."""
+    """Runs checks over measurements; `own` may add columns, and parts that broke.
+
+    `recall`: how to open pictures to measure the recall of near-duplicates; None: not asked for.
+    """
 
     checks: Sequence[CheckConfig]
     own: OwnCode
     progress: ProgressCallback
+    recall: Config | None = None
 
     def write(self, measurements: Path, target: Path) -> None:
         """Write a findings database, and the key of what made it: none where a check failed.
@@ -388,6 +396,8 @@ class _Judge:
         """
         with Store.open(measurements) as store:
             store.keep_images_at_hand(IMAGES_AT_HAND)
+            if self.recall is not None:
+                _measure_recall(store, measurements.parents[1], self.recall)
             run_checks(store, target, self.checks, lambda *n: self.progress(Progress("judge", *n)))
             broken = [*self.own.broken, *failed_columns(store)]
         with Store.create(target) as findings:
@@ -418,6 +428,19 @@ class _Judge:
         built = generation.path / f"{name}.building"
         self.write(generation.measurements, built)
         generations.publish_findings(run, generation, built, name)
+
+
+def _measure_recall(store: Store, run: Path, config: Config) -> None:
+    """Let this connection see the recall of near-duplicates, measured now."""
+    from audit.neighbors.pairs.relate import recall_facts
+    from audit.neighbors.search import SearchOptions
+
+    config, workers = choose_workers(config, 1, store, "samples", None)
+    options = SearchOptions(**config.relate)  # type: ignore[arg-type]
+    facts = recall_facts(store, run, config.limits, workers, options)
+    store.execute("CREATE TEMP TABLE relate_facts AS SELECT * FROM relate_facts")
+    for key, value in facts.items():
+        store.execute("UPDATE relate_facts SET value = ? WHERE key = ?", [value, key])
 
 
 # ---- what makes measurements alike ----

@@ -26,11 +26,16 @@ import polars as pl
 from audit.cluster.shared_place import SharedPlace
 from audit.machine.executors import Executor
 from audit.machine.sharing import RowTable
-from audit.neighbors.calibration import SCORE_DECIMALS
+from audit.neighbors.calibration import SCORE_DECIMALS, Calibration
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.pairs.signature_store import load_signatures
 from audit.neighbors.pairs.stored_pairs import RELATE_VERSION, pack_search_state
-from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
+from audit.neighbors.search import (
+    Relation,
+    SearchOptions,
+    expect_recall,
+    find_near_duplicates,
+)
 from audit.neighbors.shared_search import SearchTables, share_signatures
 from audit.neighbors.transformation import describe_pair
 from audit.picture.decode import Limits
@@ -105,6 +110,29 @@ def relate_pictures(
             store.execute("INSERT INTO search_state VALUES (?)", [state])
         store.append("relate_facts", _facts(relation, len(pictures), missing))
     progress(len(pictures), len(pictures))
+
+
+def recall_facts(
+    store: Store, run: Path, limits: Limits, executor: Executor, options: SearchOptions
+) -> dict[str, str]:
+    """Return those of `relate_facts` that a measured recall changes; reads a few pictures."""
+    pictures = store.query(PICTURES)
+    table, stored = load_signatures(run, pictures["content_hash"])
+    rows = pictures.filter(pl.Series(stored))
+    facts = dict(store.query("SELECT key, value FROM relate_facts").iter_rows())
+    opener = picture_opener(rows["uri"], rows["content_hash"], limits, executor)
+    threshold, error, false = (
+        float(facts[name]) for name in ("threshold", "threshold_error", "false_expected")
+    )
+    reason = json.loads(facts["calibration"])[0]
+    calibration = expect_recall(
+        Calibration(threshold, error, false, 0, reason),
+        table[stored],
+        [bytes.fromhex(h) for h in rows["pixel_hash"]],
+        opener,
+        options,
+    )
+    return _calibration_facts(calibration)
 
 
 @contextmanager
@@ -231,13 +259,19 @@ def _facts(relation: Relation, pictures: int, missing: int) -> list[dict[str, st
         "version": str(RELATE_VERSION),
         "pictures": str(pictures),
         "missing_signatures": str(missing),
-        "recall": json.dumps(dict(calibration.recall)),
-        "recall_copies": str(calibration.synthetic_copies),
-        "recall_age": str(calibration.recall_age),
         "threshold": repr(float(calibration.threshold)),
         "threshold_error": repr(float(calibration.uncertainty)),
         "false_expected": repr(float(calibration.false_expected)),
         "completeness": json.dumps(sentences, ensure_ascii=False),
-        "calibration": json.dumps(list(calibration.sentences()), ensure_ascii=False),
+        **_calibration_facts(calibration),
     }
     return [{"key": key, "value": value} for key, value in facts.items()]
+
+
+def _calibration_facts(calibration: Calibration) -> dict[str, str]:
+    return {
+        "recall": json.dumps(dict(calibration.recall)),
+        "recall_copies": str(calibration.synthetic_copies),
+        "recall_age": str(calibration.recall_age),
+        "calibration": json.dumps(list(calibration.sentences()), ensure_ascii=False),
+    }

@@ -232,6 +232,20 @@ def test_what_was_found_is_carried_over_too(
         assert again.equals(fresh)
 
 
+def test_the_recall_is_measured_on_request(pets: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    scan(pets, run)
+    assert "was not measured" in completeness(run, "DUP003")
+    scanning.recheck(run, recall=True)
+    said = completeness(run, "DUP003")
+    assert "Expected recall on synthetic copies" in said
+    assert "not measured" not in said
+    for path in pets.rglob("*.jpg"):
+        path.unlink()
+    scanning.recheck(run, recall=True)
+    assert "was not measured" in completeness(run, "DUP003")
+
+
 def test_other_settings_relate_again(made: Path, run: Path) -> None:
     pets, seen = made / "pets", []
     assert scan(pets, run, progress=lambda step: seen.append(step.phase)).unchanged

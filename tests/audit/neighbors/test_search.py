@@ -216,10 +216,13 @@ def reread(cache: PairCache) -> PairCache:
 
 @pytest.mark.slow
 def test_the_recall_to_expect_comes_from_pictures_of_the_set(families: list[np.ndarray]) -> None:
-    expected = search(families, synthetic_sources=3).calibration
+    expected = search(families, synthetic_sources=3, recall_from=0).calibration
     assert expected.synthetic_copies == 3 * len(expected.recall)
     assert 0.5 < expected.overall_recall <= 1.0
     assert "Expected recall on synthetic copies" in expected.sentences()[-1]
+    few = search(families[:5], synthetic_sources=3).calibration
+    assert not few.recall
+    assert "was not measured: `audit recheck RUN --recall`" in few.sentences()[-1]
 
 
 @pytest.mark.slow
