@@ -44,9 +44,9 @@ FALSE_SHARE, FALSE_IN_A_SET = 0.01, 0.02
 START, WINDOW = -3.0, 2.5
 """Where the tail of strangers begins at the lowest, and how far it is looked at: most copies lie
 beyond."""
-MOST_TAIL, STEP, FALLING = 100, 0.25, 0.95
-"""The tail begins at most so many strangers from its end; steps in which it is looked for, and
-share of those before to which these must have fallen."""
+MOST_TAIL, STEP, AHEAD = 100, 0.25, 9
+"""The tail begins at most so many strangers from its end; steps in which that is looked for, and
+how many steps ahead it must go on to fall."""
 USUAL_SLOPE, USUAL_WEIGHT = 1.0, 20
 """Decay of the tail per unit of log odds: of calibrated odds it is 1. It weighs as much as twenty
 strangers, so that a handful of pictures cannot invent a tail of their own."""
@@ -177,8 +177,9 @@ class Tail:
 def fit_tail(scores: Floats) -> Tail:
     """Fit a truncated exponential to what strangers score in a window above the tail's start.
 
-    Where strangers are many, `START` is amid them and no tail: it begins where `MOST_TAIL` are
-    left, as long as they become fewer; copies, which spread over all scores, do not.
+    Where strangers are many, `START` is amid them and no tail: it begins beyond the score that most
+    have, where `MOST_TAIL` are left. Copies spread over all scores: as many as the emptiest window
+    holds are in each, and are no strangers.
     """
     ordered = np.sort(scores)
 
@@ -186,17 +187,28 @@ def fit_tail(scores: Floats) -> Tail:
         first, last = np.searchsorted(ordered, (start, start + WINDOW))
         return ordered[first:last]
 
-    start = START
-    while len(seen(start)) > MOST_TAIL:
-        if len(seen(start + STEP)) > FALLING * len(seen(start)):
-            break
-        start += STEP
+    starts = np.arange(START, HIGHEST_THRESHOLD - WINDOW, STEP)
+    counts = np.array([len(seen(start)) for start in starts])
+    k = 0
+    while counts[k] > MOST_TAIL and counts[k:][:AHEAD].max() > counts[k] + 2 * np.sqrt(counts[k]):
+        k += 1  # amid the strangers: most of them score more
+    # so many copies are in every window, if they spread over all scores; half of one at most
+    copies = min(int(counts[k:].min()), int(counts[k]) // 2)
+    while (
+        counts[k] - copies > MOST_TAIL
+        and counts[k + 1 :][:AHEAD].min(initial=counts[k]) < counts[k]
+    ):
+        k += 1
+    start = float(starts[k])
     excess = seen(start) - start
+    copies = min(copies, len(excess) // 2)
+    strangers = len(excess) - copies
     # mean excess, shrunk towards the usual one as if that had been seen USUAL_WEIGHT times
     usual = 1 / USUAL_SLOPE - WINDOW / np.expm1(WINDOW * USUAL_SLOPE)
-    mean = (float(excess.sum()) + USUAL_WEIGHT * usual) / (len(excess) + USUAL_WEIGHT)
+    total = max(float(excess.sum()) - copies * WINDOW / 2, 0.0)
+    mean = (total + USUAL_WEIGHT * usual) / (strangers + USUAL_WEIGHT)
     slope = float(np.clip(_truncated_slope(mean, WINDOW), LOWEST_SLOPE, HIGHEST_SLOPE))
-    return Tail(len(excess), slope, start)
+    return Tail(strangers, slope, start)
 
 
 def _truncated_slope(mean: float, span: float) -> float:

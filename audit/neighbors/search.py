@@ -96,9 +96,9 @@ GATE_FROM = 500
 """With fewer pictures, aligning every candidate takes less than compiling the gate, and the shots
 of a burst, which the gate loses more often than changed copies, are worth its price."""
 PICTURES_PER_SOURCE = 50
-LEAST_WEIGHED = 5000
-"""Pairs that are weighed against strangers in any case; of many pictures, one for two of them. Only
-digits and the like have more that come near, and 2 ms each would take longer than the search."""
+WEIGHED_TOGETHER = 5000
+"""Pairs that are weighed against strangers, the most alike first, until none of so many could be
+called a copy. Only digits and the like have more that come near: at 1 ms each."""
 KEPT_FROM = 1_000
 """Pictures from which neighbours and near pairs are kept for the next search: of fewer they are
 found as quickly."""
@@ -249,9 +249,7 @@ class _Search:
         give_back_freed_memory()
         looked = self._examine(candidates, in_middle, known)
         examined, before = looked.examined, looked.rejected
-        places = self._worth_weighing(examined, overruled)
-        weighed = self._weigh(examined.whole(places), looked.weighed[places])
-        looked.weighed[places] = weighed.score
+        places, weighed = self._weigh_promising(looked, overruled)
         calibration = calibrate(weighed.score)
         calibration = self._with_recall(calibration, opener, known.recall)
         threshold = calibration.threshold if options.threshold is None else options.threshold
@@ -308,12 +306,28 @@ class _Search:
         by_check = overruled.by_check(same.pairs)
         return Relation(same, by_check, grouping, near, calibration, completeness, cache)
 
-    def _worth_weighing(self, examined: ExaminedPairs, overruled: Overruled) -> Places:
-        """Places among those kept of the pairs to weigh: all, or the most alike of too many."""
+    def _weigh_promising(
+        self, looked: _Looked, overruled: Overruled
+    ) -> tuple[Places, VerifiedPairs]:
+        """Weigh the pairs that were kept, the most alike first, until many in turn are not alike.
+
+        Returns their places among those kept. What was weighed is noted for the next search.
+        """
+        examined = looked.examined
         score = examined.score[examined.places]
         concerned = overruled.concerns(examined.pairs[examined.places])
-        most = max(LEAST_WEIGHED, len(self.usable) // 2)
-        return np.sort(np.lexsort((-score, ~concerned))[:most])
+        order = np.lexsort((-score, ~concerned))
+        for end in range(WEIGHED_TOGETHER, len(order) + WEIGHED_TOGETHER, WEIGHED_TOGETHER):
+            part = np.sort(order[end - WEIGHED_TOGETHER : end])
+            found = self._weigh(examined.whole(part), looked.weighed[part]).score
+            looked.weighed[part] = found
+            threshold = self.options.threshold
+            if threshold is None:
+                threshold = calibrate(looked.weighed[order[:end]]).threshold
+            if not (found >= threshold).any():
+                break
+        places = np.sort(order[:end]) if len(order) else order
+        return places, replace(examined.whole(places), score=looked.weighed[places])
 
     def _weigh(self, verified: VerifiedPairs, known: Floats | None = None) -> VerifiedPairs:
         """Return pairs with their final scores: against what strangers of this set share.

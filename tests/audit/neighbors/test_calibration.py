@@ -52,6 +52,25 @@ def test_copies_do_not_raise_it() -> None:
     assert with_copies.threshold <= calibrate(scores).threshold
 
 
+def bulk(n: int, copies: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of a set whose strangers are alike (most at 0, some at 5), and of copies in it."""
+    rng = np.random.default_rng(seed)
+    return rng.gumbel(-1, 0.8, n), rng.uniform(-1, 17, copies)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("n", "copies"), [(2000, 0), (20_000, 0), (2000, 500), (20_000, 1500)])
+def test_amid_many_strangers_the_tail_is_looked_for_beyond_most(
+    n: int, copies: int, seed: int
+) -> None:
+    different, same = bulk(n, copies, seed)
+    found = calibrate(np.concatenate([different, same]))
+    called = int((same >= found.threshold).sum())
+    assert (different >= found.threshold).sum() <= max(2, 0.02 * called)
+    # no higher than what any stranger reaches asks for
+    assert found.threshold < different.max() + 7
+
+
 def test_the_tail_of_a_known_distribution_is_recovered() -> None:
     tail = fit_tail(strangers(3000, 1.5))
     # the last hundred of them, shrunk towards what is usual
