@@ -15,13 +15,13 @@ that column alone).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from audit.machine.compiled import compiled_on_first_call
-from audit.picture.hashing import hashes
+from audit.picture.hashing import hash_bits, reduce_luma
 from audit.picture.pixels import Pixels
 from audit.records import Column
 
@@ -178,12 +178,20 @@ def transparent_share(alpha: Pixels | None) -> float:
     return 0.0 if alpha is None else float(np.count_nonzero(alpha < 128)) / alpha.size
 
 
-def measure_pictures(stack: Pixels) -> dict[str, Any]:
-    """Return the features of feature pictures of one size, (n, h, w, 3), by column name.
+class Reduced(NamedTuple):
+    """What is kept of n pictures of any sizes until their features are told, by columns."""
 
-    Each is an array or a list of n values, NaN where there is none; `transparent` is not among them
-    (`transparent_share`).
-    """
+    numbers: npt.NDArray[np.float64]  # (n, NUMBERS)
+    counts: npt.NDArray[np.int64]  # (n, 256) of luma
+    spreads: npt.NDArray[np.int64]  # (n, 256) of max - min over RGB
+    totals: npt.NDArray[np.int64]  # (n,) pixels
+    steps: Pixels  # (n, 8, 9) luma of dhash
+    coarse: Pixels  # (n, 32, 32) luma of phash
+    fine: Pixels  # (n, 64, 64) luma of phash256
+
+
+def reduce_pictures(stack: Pixels) -> Reduced:
+    """Return what is computed on the pixels of feature pictures of one size, (n, h, w, 3)."""
     import cv2  # here, because it takes longer to import than most callers run
 
     n, height, width = stack.shape[:3]
@@ -193,28 +201,45 @@ def measure_pictures(stack: Pixels) -> dict[str, Any]:
     numbers = np.empty((n, len(NUMBERS)))
     counts, spreads = np.empty((n, 256), np.int64), np.empty((n, 256), np.int64)
     _statistics(stack, red, green, blue, luma, numbers, counts, spreads)
+    totals = np.full(n, height * width)
+    return Reduced(numbers, counts, spreads, totals, *reduce_luma(luma))
+
+
+def tell_features(reduced: Reduced) -> dict[str, Any]:
+    """Return the features of n pictures by column name.
+
+    Each is an array or a list of n values, NaN where there is none; `transparent` is not among them
+    (`transparent_share`).
+    """
+    numbers = reduced.numbers
     return {
         **dict(zip(NUMBERS, numbers.T, strict=True)),
         "sharpness": np.where(numbers[:, 6] < 0, np.nan, numbers[:, 6]),
-        **_from_histograms(counts, spreads, height * width),
-        **hashes(luma),
+        **_from_histograms(reduced.counts, reduced.spreads, reduced.totals[:, None]),
+        **hash_bits(reduced.steps, reduced.coarse, reduced.fine),
     }
+
+
+def measure_pictures(stack: Pixels) -> dict[str, Any]:
+    """Return the features of feature pictures of one size, (n, h, w, 3)."""
+    return tell_features(reduce_pictures(stack))
 
 
 def _from_histograms(
-    luma: npt.NDArray[np.int64], spread: npt.NDArray[np.int64], total: int
+    luma: npt.NDArray[np.int64], spread: npt.NDArray[np.int64], totals: npt.NDArray[np.int64]
 ) -> dict[str, Any]:
-    """Return what follows from the histograms of n pictures of `total` pixels, both (n, 256)."""
+    """Return what follows from the histograms, (n, 256), of pictures of `totals` pixels, (n, 1)."""
     cumulated = luma.cumsum(axis=1)
     features: dict[str, Any] = {
-        name: (cumulated < total * share).sum(axis=1) / 255.0 for name, share in PERCENTILES.items()
+        name: (cumulated < totals * share).sum(axis=1) / 255.0
+        for name, share in PERCENTILES.items()
     }
-    shares = luma / total
+    shares = luma / totals
     bits = shares * np.log2(shares, where=luma > 0, out=np.zeros(shares.shape))
     return features | {
         "entropy": 0.0 - bits.sum(axis=1),
-        "channel_spread": (spread.cumsum(axis=1) < 0.99 * total).sum(axis=1) / 255.0,
-        "channels_equal": spread[:, 0] == total,
+        "channel_spread": (spread.cumsum(axis=1) < 0.99 * totals).sum(axis=1) / 255.0,
+        "channels_equal": spread[:, 0] == totals[:, 0],
     }
 
 

@@ -43,14 +43,22 @@ def hashes(luma: Luma) -> dict[str, Any]:
     neighbour. As `imagehash.phash(picture)`, `.phash(picture, hash_size=16)`, `.dhash(picture)`
     do.
     """
+    return hash_bits(*reduce_luma(luma))
+
+
+def reduce_luma(luma: Luma) -> tuple[Luma, Luma, Luma]:
+    """Return luma (n, h, w) as small as dhash, phash and phash256 take it."""
     wide = _abreast(luma)
-    small = lanczos(luma, 9, 8, wide)
-    steps = (small[:, :, 1:] > small[:, :, :-1]).reshape(len(luma), -1)
-    longest = _dct_bits(lanczos(luma, 64, 64, wide), 16)
+    return lanczos(luma, 9, 8, wide), lanczos(luma, 32, 32, wide), lanczos(luma, 64, 64, wide)
+
+
+def hash_bits(steps: Luma, coarse: Luma, fine: Luma) -> dict[str, Any]:
+    """Return the hashes of pictures that were reduced."""
+    rising = (steps[:, :, 1:] > steps[:, :, :-1]).reshape(len(steps), -1)
     return {
-        "phash": _as_numbers(_dct_bits(lanczos(luma, 32, 32, wide), 8)),
-        "dhash": _as_numbers(np.packbits(steps, axis=1)),
-        "phash256": [bits.tobytes().hex() for bits in longest],
+        "phash": _as_numbers(_dct_bits(coarse, 8)),
+        "dhash": _as_numbers(np.packbits(rising, axis=1)),
+        "phash256": [bits.tobytes().hex() for bits in _dct_bits(fine, 16)],
     }
 
 

@@ -21,8 +21,11 @@ from audit.picture.decode import DecodeError, Limits, Scratch, content_hash, dec
 from audit.picture.features import (
     FEATURE_ROW,
     LONGEST,
+    Reduced,
     feature_picture,
     measure_pictures,
+    reduce_pictures,
+    tell_features,
     transparent_share,
 )
 from audit.picture.hashing import compute_library_hashes, library_columns
@@ -36,7 +39,9 @@ from audit.picture.signatures import (
     SIGNATURE_DTYPE,
     SIGNATURE_VERSION,
     Signatures,
+    Thumbnails,
     make_signatures,
+    make_thumbnails,
 )
 from audit.records import Column, arrow_schema, arrow_table, polars_schema
 from audit.sources.paths import file_of
@@ -180,7 +185,9 @@ class Measurer:
 
 
 class PictureBatch:
-    """The pictures of a chunk: features and signatures, of small ones of one size taken together.
+    """The pictures of a chunk: what takes their pixels is done of small ones of one size together.
+
+    The rest, some numbers a picture, is done at the end of all of them.
 
     `rows` are the rows that have a picture, in order.
     """
@@ -189,14 +196,17 @@ class PictureBatch:
         """Begin without a picture."""
         self.rows: list[int] = []
         self._waiting: dict[tuple[int, ...], list[tuple[int, Pixels, float]]] = {}
-        self._parts: list[tuple[list[int], dict[str, Any], Signatures]] = []
+        self._order: list[int] = []  # the rows, as they were reduced
+        self._transparent: list[float] = []
+        self._reduced: list[Reduced] = []
+        self._thumbnails: list[Thumbnails] = []
 
     def add(self, row: int, picture: Picture) -> Pixels:
         """Take the picture of a row, which may change afterwards; return its feature picture."""
         small, transparent = feature_picture(picture.rgb), transparent_share(picture.alpha)
         self.rows.append(row)
         if small.size > ALONE:
-            self._measure([row], small[None], [transparent])
+            self._reduce([row], small[None], [transparent])
             return small
         waiting = self._waiting.setdefault(small.shape, [])
         waiting.append((row, small.copy(), transparent))
@@ -210,28 +220,29 @@ class PictureBatch:
 
         for shape in list(self._waiting):
             self._measure_waiting(shape)
-        if not self._parts:
+        if not self.rows:
             return pl.DataFrame(height=n_rows), np.zeros(0, SIGNATURE_DTYPE)
-        order = np.argsort([row for rows, _, _ in self._parts for row in rows])
+        order, shares = np.argsort(self._order), np.array(self._transparent)
         places: list[int | None] = [None] * n_rows
-        for place, row in enumerate(self.rows):
-            places[row] = int(order[place])
-        columns = {
-            name: np.concatenate([features[name] for _, features, _ in self._parts])
-            for name in self._parts[0][1]
-        }
-        found = pl.DataFrame(columns).select(pl.all().gather(pl.Series(places, dtype=pl.UInt32)))
+        for row, place in zip(self.rows, order.tolist(), strict=True):
+            places[row] = place
+        features = tell_features(Reduced(*map(np.concatenate, zip(*self._reduced, strict=True))))
+        thumbnails = Thumbnails(*map(np.concatenate, zip(*self._thumbnails, strict=True)))
+        found = pl.DataFrame(features | {"transparent": shares}).select(
+            pl.all().gather(pl.Series(places, dtype=pl.UInt32))
+        )
         measured = found.with_columns(pl.col("sharpness").fill_nan(None))
-        return measured, np.concatenate([signatures for _, _, signatures in self._parts])[order]
+        return measured, make_signatures(thumbnails, 1.0 - shares)[order]
 
     def _measure_waiting(self, shape: tuple[int, ...]) -> None:
         rows, pictures, transparent = zip(*self._waiting.pop(shape), strict=True)
-        self._measure(list(rows), np.stack(pictures), list(transparent))
+        self._reduce(list(rows), np.stack(pictures), list(transparent))
 
-    def _measure(self, rows: list[int], stack: Pixels, transparent: list[float]) -> None:
-        shares = np.array(transparent)
-        features = measure_pictures(stack) | {"transparent": shares}
-        self._parts.append((rows, features, make_signatures(stack, 1.0 - shares)))
+    def _reduce(self, rows: list[int], stack: Pixels, transparent: list[float]) -> None:
+        self._order += rows
+        self._transparent += transparent
+        self._reduced.append(reduce_pictures(stack))
+        self._thumbnails.append(make_thumbnails(stack))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +273,7 @@ def warm_up() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (LONGEST + 2, 96, 3)).astype(np.uint8)
     stack = feature_picture(noise)[None]
     measure_pictures(stack)
-    make_signatures(stack, np.ones(1))
+    make_signatures(make_thumbnails(stack), np.ones(1))
     warm_up_header()
 
 

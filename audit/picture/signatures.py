@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from enum import IntFlag
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -76,30 +76,43 @@ def make_signature(picture: Pixels, *, opaque_share: float = 1.0) -> np.void:
         raise ValueError("This picture has no pixels; leave it out before asking for a signature.")
     if picture.ndim == 2:
         picture = np.repeat(picture[:, :, None], 3, axis=2)
-    stack = np.ascontiguousarray(picture)[None]
-    return cast(np.void, make_signatures(stack, np.array([opaque_share]))[0])
+    made = make_thumbnails(np.ascontiguousarray(picture)[None])
+    return cast(np.void, make_signatures(made, np.array([opaque_share]))[0])
 
 
-def make_signatures(stack: Pixels, opaque_shares: npt.NDArray[np.float64]) -> Signatures:
-    """Return the signatures of pictures of one size, uint8 RGB (n, height, width, 3).
+class Thumbnails(NamedTuple):
+    """What signatures of n pictures of any sizes are made of."""
 
-    Best are pictures of about 256 px on their longer side. `opaque_shares` are the shares of pixels
-    with alpha above one half (1 where the file has no alpha).
-    """
-    import cv2
+    small: Pixels  # (n, 32, 32, 3), without the border
+    trims: npt.NDArray[np.int64]  # (n, 4)
+    sizes: npt.NDArray[np.int64]  # (n, 2): width and height
 
+
+def make_thumbnails(stack: Pixels) -> Thumbnails:
+    """Return the thumbnails of pictures of one size, uint8 RGB (n, height, width, 3)."""
     n, height, width = stack.shape[:3]
     trims = _find_borders(stack)
     small = np.empty((n, GREY_SIDE, GREY_SIDE, 3), np.uint8)
     for at, (left, top, right, bottom) in enumerate(trims.tolist()):
         small[at] = shrink(stack[at, top : height - bottom, left : width - right], GREY_SIDE)
+    return Thumbnails(small, trims, np.full((n, 2), (min(width, 65535), min(height, 65535))))
+
+
+def make_signatures(made: Thumbnails, opaque_shares: npt.NDArray[np.float64]) -> Signatures:
+    """Return the signatures of n pictures, best of about 256 px on their longer side.
+
+    `opaque_shares` are the shares of pixels with alpha above one half (1 where the file has no
+    alpha).
+    """
+    import cv2
+
+    n = len(made.small)
     records = np.zeros(n, SIGNATURE_DTYPE)
-    rows = small.reshape(-1, GREY_SIDE, 3)
+    rows = made.small.reshape(-1, GREY_SIDE, 3)
     coloured = cv2.resize(rows, (COLOUR_SIDE, n * COLOUR_SIDE), interpolation=cv2.INTER_AREA)
     records["grey"] = cv2.cvtColor(rows, cv2.COLOR_RGB2GRAY).reshape(n, GREY_SIDE, GREY_SIDE)
     records["colour"] = coloured.reshape(n, COLOUR_SIDE, COLOUR_SIDE, 3)
-    records["size"] = min(width, 65535), min(height, 65535)
-    records["trim"] = trims
+    records["size"], records["trim"] = made.sizes, made.trims
     records["flags"] = _flags(records, opaque_shares)
     return records
 
