@@ -234,10 +234,11 @@ def _from_histograms(
         name: (cumulated < totals * share).sum(axis=1) / 255.0
         for name, share in PERCENTILES.items()
     }
-    shares = luma / totals
-    bits = shares * np.log2(shares, where=luma > 0, out=np.zeros(shares.shape))
+    shares, seen = luma / totals, luma > 0
+    bits = shares * np.log2(shares, where=seen, out=np.zeros(shares.shape))
     return features | {
-        "entropy": 0.0 - bits.sum(axis=1),
+        # one sum a picture, of what is seen: the order of additions decides the last digits
+        "entropy": [0.0 - float(row[some].sum()) for row, some in zip(bits, seen, strict=True)],
         "channel_spread": (spread.cumsum(axis=1) < 0.99 * totals).sum(axis=1) / 255.0,
         "channels_equal": spread[:, 0] == totals[:, 0],
     }
