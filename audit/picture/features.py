@@ -310,11 +310,13 @@ def _colours(reds: Any, greens: Any, blues: Any, luma: Any, lumas: Any, spreads:
             by_high[x & 3, high[x]] += spread[x]
         sums[0], sums[1], sums[2] = sums[0] + red, sums[1] + green, sums[2] + blue
     for value in range(256):
-        lumas[value] = counts[:, value].sum()
-        spreads[value] = spread_counts[:, value].sum()
+        lumas[value], spreads[value], weight = 0, 0, np.int64(0)
+        for part in range(4):
+            lumas[value] += counts[part, value]
+            spreads[value] += spread_counts[part, value]
+            weight += by_high[part, value]
         if value:  # a black pixel has no saturation
-            inverse = ((1 << 32) + value // 2) // value
-            sums[3] += by_high[:, value].sum() * inverse
+            sums[3] += weight * (((1 << 32) + value // 2) // value)
     return sums
 
 
