@@ -190,7 +190,7 @@ class Reduced(NamedTuple):
     fine: Pixels  # (n, 64, 64) luma of phash256
 
 
-def reduce_pictures(stack: Pixels) -> Reduced:
+def count_pixels(stack: Pixels) -> Reduced:
     """Return what is computed on the pixels of feature pictures of one size, (n, h, w, 3)."""
     import cv2  # here, because it takes longer to import than most callers run
 
@@ -222,7 +222,7 @@ def tell_features(reduced: Reduced) -> dict[str, Any]:
 
 def measure_pictures(stack: Pixels) -> dict[str, Any]:
     """Return the features of feature pictures of one size, (n, h, w, 3)."""
-    return tell_features(reduce_pictures(stack))
+    return tell_features(count_pixels(stack))
 
 
 def _from_histograms(

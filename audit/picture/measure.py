@@ -22,9 +22,9 @@ from audit.picture.features import (
     FEATURE_ROW,
     LONGEST,
     Reduced,
+    count_pixels,
     feature_picture,
     measure_pictures,
-    reduce_pictures,
     tell_features,
     transparent_share,
 )
@@ -40,8 +40,8 @@ from audit.picture.signatures import (
     SIGNATURE_VERSION,
     Signatures,
     Thumbnails,
+    cut_and_shrink,
     make_signatures,
-    make_thumbnails,
 )
 from audit.records import Column, arrow_schema, arrow_table, polars_schema
 from audit.sources.paths import file_of
@@ -241,8 +241,8 @@ class PictureBatch:
     def _reduce(self, rows: list[int], stack: Pixels, transparent: list[float]) -> None:
         self._order += rows
         self._transparent += transparent
-        self._reduced.append(reduce_pictures(stack))
-        self._thumbnails.append(make_thumbnails(stack))
+        self._reduced.append(count_pixels(stack))
+        self._thumbnails.append(cut_and_shrink(stack))
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ def warm_up() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (LONGEST + 2, 96, 3)).astype(np.uint8)
     stack = feature_picture(noise)[None]
     measure_pictures(stack)
-    make_signatures(make_thumbnails(stack), np.ones(1))
+    make_signatures(cut_and_shrink(stack), np.ones(1))
     warm_up_header()
 
 

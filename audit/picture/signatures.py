@@ -76,7 +76,7 @@ def make_signature(picture: Pixels, *, opaque_share: float = 1.0) -> np.void:
         raise ValueError("This picture has no pixels; leave it out before asking for a signature.")
     if picture.ndim == 2:
         picture = np.repeat(picture[:, :, None], 3, axis=2)
-    made = make_thumbnails(np.ascontiguousarray(picture)[None])
+    made = cut_and_shrink(np.ascontiguousarray(picture)[None])
     return cast(np.void, make_signatures(made, np.array([opaque_share]))[0])
 
 
@@ -88,7 +88,7 @@ class Thumbnails(NamedTuple):
     sizes: npt.NDArray[np.int64]  # (n, 2): width and height
 
 
-def make_thumbnails(stack: Pixels) -> Thumbnails:
+def cut_and_shrink(stack: Pixels) -> Thumbnails:
     """Return the thumbnails of pictures of one size, uint8 RGB (n, height, width, 3)."""
     n, height, width = stack.shape[:3]
     trims = _find_borders(stack)

@@ -16,7 +16,7 @@ from PIL import Image
 from audit.picture.decode import Limits
 from audit.picture.features import feature_picture, measure_pictures
 from audit.picture.measure import FileJob, Measured, Measurer
-from audit.picture.signatures import make_signature, make_signatures, make_thumbnails, shrink
+from audit.picture.signatures import cut_and_shrink, make_signature, make_signatures, shrink
 from tests.conftest import picture
 
 SIDE = (32, 40)
@@ -101,7 +101,7 @@ def test_a_stack_has_the_features_and_signatures_of_its_pictures(
     stack[1] = seed % 256
     stack[1, height // 3 : -height // 3, width // 3 : -width // 3] += 40
     shares = rng.random(n) * 0.05
-    together, signatures = measure_pictures(stack), make_signatures(make_thumbnails(stack), shares)
+    together, signatures = measure_pictures(stack), make_signatures(cut_and_shrink(stack), shares)
     for at in range(n):
         for name, values in measure_pictures(stack[at : at + 1]).items():
             np.testing.assert_array_equal(values[0], together[name][at], name)
