@@ -13,9 +13,11 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow as pa
 
 
@@ -197,10 +199,18 @@ def arrow_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
     By way of polars: pyarrow's own arrays import pandas, where it is installed, for nothing.
     """
     import polars as pl
+
+    frame = pl.DataFrame(rows, schema=polars_schema(schema), orient="row")
+    return frame.to_arrow().cast(schema)
+
+
+@cache
+def polars_schema(schema: pa.Schema) -> pl.Schema:
+    """Return the same columns as a schema of polars."""
+    import polars as pl
     import pyarrow as pa
 
-    kinds = pl.DataFrame(pa.Table.from_batches([], schema)).schema
-    return pl.DataFrame(rows, schema=kinds, orient="row").to_arrow().cast(schema)
+    return pl.DataFrame(pa.Table.from_batches([], schema)).schema
 
 
 def finite(value: Any) -> Any:

@@ -701,7 +701,7 @@ def measure(files: list[bytes]) -> Measured:
             shrunk = cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA)
             picture = np.asarray(shrunk, np.uint8)
         small.append(picture)
-        hashes.append(picture_hashes(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY))["phash"])
+        hashes.append(picture_hashes(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)[None])["phash"][0])
     table = stack_signatures([make_signature(picture) for picture in small])
     keys = [hashlib.blake2b(file, digest_size=16).digest() for file in files]
     return Measured(small, table, keys, np.array(hashes, np.uint64))

@@ -1,26 +1,28 @@
-"""Features: what is measured on the decoded picture, all from one reduced copy of it.
+"""Features: what is measured on decoded pictures, all from one reduced copy of each.
 
 The *feature picture* is the shown picture halved exactly (2x2 means) until its longer side is at
 most 384 px: smaller pictures stay as they are. Perceptual hashes equal `imagehash` bit for bit
 given that picture (`feature_picture(...)` returns it, so that anyone can check). Blur needs about
 this size: on sharp against blurred photographs an eighth-size copy hardly tells them apart.
 
-One compiled pass gives every statistic, because at 0.3 ms per image a chain of array expressions
-would cost as much as the decode. A change of meaning raises the column's version, and the next
-scan measures every file again (docs/runs.md says why not that column alone).
+Pictures whose copies have one size are measured together, as one array: of small pictures, the
+calls would cost several times what they compute. One compiled pass gives every statistic, because a
+chain of array expressions over a photograph would cost as much as its decode. A change of meaning
+raises the column's version, and the next scan measures every file again (docs/runs.md says why not
+that column alone).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from audit.machine.compiled import compiled_on_first_call
-from audit.picture.hashing import hashes
-from audit.picture.pixels import Picture, Pixels
+from audit.picture.hashing import hash_bits, reduce_luma
+from audit.picture.pixels import Pixels
 from audit.records import Column
 
 # ---- what a scan stores per file: the keys of its row, and the columns that decoding fills ----
@@ -147,64 +149,180 @@ def feature_picture(rgb: Pixels) -> Pixels:
 
     uint8 (h, w, 3) in and out; an odd last row or column is left out of the halving.
     """
-    import cv2  # here, because it takes longer to import than most callers run
-
     while max(rgb.shape[:2]) > LONGEST and min(rgb.shape[:2]) > 1:
-        height, width = rgb.shape[0] // 2, rgb.shape[1] // 2
-        rgb = cv2.resize(
-            rgb[: height * 2, : width * 2], (width, height), interpolation=cv2.INTER_AREA
-        )
+        rgb = _halved(np.ascontiguousarray(rgb))
     return np.ascontiguousarray(rgb)
 
 
-def measure_picture(picture: Picture) -> tuple[dict[str, Any], Pixels]:
-    """Return the features of a picture by column name, and its feature picture."""
-    small = feature_picture(picture.rgb)
-    luma = np.empty(small.shape[:2], np.uint8)
-    numbers, luma_counts, spread_counts = _statistics(small, luma)
-    features: dict[str, Any] = dict(zip(NUMBERS, numbers, strict=True))
-    features |= _from_histograms(luma_counts, spread_counts)
-    if features["sharpness"] < 0:
-        features["sharpness"] = None
-    features |= hashes(luma)
-    features |= zip(BORDER, _border(small, luma).tolist(), strict=True)
-    features["transparent"] = (
-        0.0
-        if picture.alpha is None
-        else float(np.count_nonzero(picture.alpha < 128)) / picture.alpha.size
-    )
-    return features, small
+@compiled_on_first_call
+def _halved(rgb: Any) -> Any:
+    """Return the rounded means of 2x2 pixels."""
+    height, width = rgb.shape[0] // 2, rgb.shape[1] // 2
+    lines = rgb.reshape(rgb.shape[0], -1)
+    half = np.empty((height, width, 3), np.uint8)
+    sums = np.empty(6 * width, np.uint16)
+    for y in range(height):
+        above, below = lines[2 * y], lines[2 * y + 1]
+        for at in range(6 * width):
+            sums[at] = np.uint16(above[at]) + np.uint16(below[at])
+        out = half[y]
+        for x in range(width):
+            out[x, 0] = (sums[6 * x] + sums[6 * x + 3] + 2) >> 2
+            out[x, 1] = (sums[6 * x + 1] + sums[6 * x + 4] + 2) >> 2
+            out[x, 2] = (sums[6 * x + 2] + sums[6 * x + 5] + 2) >> 2
+    return half
 
 
-def _from_histograms(
-    luma: npt.NDArray[np.int64], spread: npt.NDArray[np.int64]
-) -> dict[str, float | bool]:
-    total = int(luma.sum())
-    cumulated = np.cumsum(luma)
-    at = np.searchsorted(cumulated, [total * q for q in (0.01, 0.05, 0.5, 0.95, 0.99)])
-    share = luma[luma > 0] / total
-    spread_p99 = float(np.searchsorted(np.cumsum(spread), 0.99 * total))
-    percentiles = dict(zip(PERCENTILES, (at / 255.0).tolist(), strict=True))
-    return percentiles | {
-        "entropy": float(-(share * np.log2(share)).sum()) + 0.0,
-        "channel_spread": spread_p99 / 255.0,
-        "channels_equal": int(spread[0]) == total,
+def transparent_share(alpha: Pixels | None) -> float:
+    """Return the feature `transparent` of a picture's alpha."""
+    return 0.0 if alpha is None else float(np.count_nonzero(alpha < 128)) / alpha.size
+
+
+class Reduced(NamedTuple):
+    """What is kept of n pictures of any sizes until their features are told, by columns."""
+
+    numbers: npt.NDArray[np.float64]  # (n, NUMBERS)
+    counts: npt.NDArray[np.int64]  # (n, 256) of luma
+    spreads: npt.NDArray[np.int64]  # (n, 256) of max - min over RGB
+    totals: npt.NDArray[np.int64]  # (n,) pixels
+    steps: Pixels  # (n, 8, 9) luma of dhash
+    coarse: Pixels  # (n, 32, 32) luma of phash
+    fine: Pixels  # (n, 64, 64) luma of phash256
+
+
+def count_pixels(stack: Pixels) -> Reduced:
+    """Return what is computed on the pixels of feature pictures of one size, (n, h, w, 3)."""
+    import cv2  # here, because it takes longer to import than most callers run
+
+    n, height, width = stack.shape[:3]
+    planes = cv2.split(stack.reshape(n * height, width, 3))
+    red, green, blue = (plane.reshape(n, -1) for plane in planes)
+    luma = np.empty((n, height, width), np.uint8)
+    numbers = np.empty((n, len(NUMBERS)))
+    counts, spreads = np.empty((n, 256), np.int64), np.empty((n, 256), np.int64)
+    _statistics(stack, red, green, blue, luma, numbers, counts, spreads)
+    totals = np.full(n, height * width)
+    return Reduced(numbers, counts, spreads, totals, *reduce_luma(luma))
+
+
+def tell_features(reduced: Reduced) -> dict[str, Any]:
+    """Return the features of n pictures by column name.
+
+    Each is an array or a list of n values, NaN where there is none; `transparent` is not among them
+    (`transparent_share`).
+    """
+    numbers = reduced.numbers
+    return {
+        **dict(zip(NUMBERS, numbers.T, strict=True)),
+        "sharpness": np.where(numbers[:, 6] < 0, np.nan, numbers[:, 6]),
+        **_from_histograms(reduced.counts, reduced.spreads, reduced.totals[:, None]),
+        **hash_bits(reduced.steps, reduced.coarse, reduced.fine),
     }
 
 
-PERCENTILES = tuple(f"brightness_p{q}" for q in (1, 5, 50, 95, 99))
+def measure_pictures(stack: Pixels) -> dict[str, Any]:
+    """Return the features of feature pictures of one size, (n, h, w, 3)."""
+    return tell_features(count_pixels(stack))
+
+
+def _from_histograms(
+    luma: npt.NDArray[np.int64], spread: npt.NDArray[np.int64], totals: npt.NDArray[np.int64]
+) -> dict[str, Any]:
+    """Return what follows from the histograms, (n, 256), of pictures of `totals` pixels, (n, 1)."""
+    cumulated = luma.cumsum(axis=1)
+    features: dict[str, Any] = {
+        name: (cumulated < totals * share).sum(axis=1) / 255.0
+        for name, share in PERCENTILES.items()
+    }
+    shares, seen = luma / totals, luma > 0
+    bits = shares * np.log2(shares, where=seen, out=np.zeros(shares.shape))
+    return features | {
+        # one sum a picture, of what is seen: the order of additions decides the last digits
+        "entropy": [0.0 - float(row[some].sum()) for row, some in zip(bits, seen, strict=True)],
+        "channel_spread": (spread.cumsum(axis=1) < 0.99 * totals).sum(axis=1) / 255.0,
+        "channels_equal": spread[:, 0] == totals[:, 0],
+    }
+
+
+PERCENTILES = {f"brightness_p{q}": q / 100 for q in (1, 5, 50, 95, 99)}
 NUMBERS = (
     "brightness", "contrast", "saturation", "red", "green", "blue", "sharpness", "edge_density",
-    "noise",
+    "noise", "border_red", "border_green", "border_blue", "border_spread",
 )  # fmt: skip
+BLOCK = 1024  # pixels that are worked on at a time: they stay in the nearest cache
 
 
-BORDER = ("border_red", "border_green", "border_blue", "border_spread")
+@compiled_on_first_call
+def _statistics(
+    stack: Any, reds: Any, greens: Any, blues: Any, luma: Any, numbers: Any, counts: Any,
+    spreads: Any,
+) -> None:  # fmt: skip
+    """Fill `luma` (Pillow's L), NUMBERS, and the counts of luma and of channel spread.
+
+    `stack` is (n, h, w, 3), the three planes are its channels, (n, h * w).
+    """
+    n, height, width = luma.shape
+    total = height * width
+    for at in range(n):
+        flat = luma[at].reshape(total)
+        sums = _colours(reds[at], greens[at], blues[at], flat, counts[at], spreads[at])
+        # Exact integer moments of the histogram: no cancellation as in a running sum of floats.
+        mean, square = 0.0, 0.0
+        for value in range(256):
+            mean += value * counts[at, value]
+            square += value * value * counts[at, value]
+        mean /= total
+        out = numbers[at]
+        out[0], out[1] = mean / 255, max(square / total - mean * mean, 0.0) ** 0.5 / 255
+        out[2] = sums[3] / (total * 4294967296.0)
+        out[3], out[4], out[5] = sums[0] / total / 255, sums[1] / total / 255, sums[2] / total / 255
+        out[6], out[7], out[8] = _structure(luma[at])
+        out[9:] = _border(stack[at], luma[at])
+
+
+@compiled_on_first_call
+def _colours(reds: Any, greens: Any, blues: Any, luma: Any, lumas: Any, spreads: Any) -> Any:
+    """Fill luma and both histograms; return the sums of red, green, blue, saturation * 2^32.
+
+    Integers throughout, and four histograms in turn, because a chain of float additions or of
+    increments to one counter would each cost more than all the rest. What can be done without
+    histograms goes first, in loops of vector instructions.
+    """
+    counts, spread_counts = np.zeros((4, 256), np.int32), np.zeros((4, 256), np.int32)
+    by_high = np.zeros((4, 256), np.int64)
+    high, spread = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.uint8)
+    sums = np.zeros(4, np.int64)
+    for start in range(0, len(luma), BLOCK):
+        r, g, b = reds[start:][:BLOCK], greens[start:][:BLOCK], blues[start:][:BLOCK]
+        grey = luma[start:][:BLOCK]
+        red, green, blue = np.int32(0), np.int32(0), np.int32(0)
+        for x in range(len(grey)):
+            red, green, blue = red + np.int32(r[x]), green + np.int32(g[x]), blue + np.int32(b[x])
+            # Pillow's L: the weights of ITU-R BT.601 times 2^16, rounded.
+            weighed = np.uint32(19595) * r[x] + np.uint32(38470) * g[x] + np.uint32(7471) * b[x]
+            grey[x] = (weighed + np.uint32(0x8000)) >> np.uint32(16)
+        for x in range(len(grey)):
+            high[x] = max(r[x], g[x], b[x])
+            spread[x] = high[x] - min(r[x], g[x], b[x])
+        for x in range(len(grey)):
+            counts[x & 3, grey[x]] += 1
+            spread_counts[x & 3, spread[x]] += 1
+            by_high[x & 3, high[x]] += spread[x]
+        sums[0], sums[1], sums[2] = sums[0] + red, sums[1] + green, sums[2] + blue
+    for value in range(256):
+        lumas[value], spreads[value], weight = 0, 0, np.int64(0)
+        for part in range(4):
+            lumas[value] += counts[part, value]
+            spreads[value] += spread_counts[part, value]
+            weight += by_high[part, value]
+        if value:  # a black pixel has no saturation
+            sums[3] += weight * (((1 << 32) + value // 2) // value)
+    return sums
 
 
 @compiled_on_first_call
 def _border(rgb: Any, luma: Any) -> Any:
-    """Return BORDER of the outermost 2 px all around."""
+    """Return mean red, green and blue and the spread of luma of the outermost 2 px all around."""
     height, width = luma.shape
     sums = np.zeros(5, np.int64)
     count = 0
@@ -227,54 +345,6 @@ def _border(rgb: Any, luma: Any) -> Any:
 
 
 @compiled_on_first_call
-def _statistics(rgb: Any, luma: Any) -> Any:
-    """Fill `luma` (Pillow's L) and return (NUMBERS, luma counts, channel spread counts).
-
-    Integers throughout, and four histograms in turn, because a chain of float additions or of
-    increments to one counter would each cost more than all the rest.
-    """
-    height, width = luma.shape
-    counts = np.zeros((4, 256), np.int64)
-    spreads = np.zeros((4, 256), np.int64)
-    reds, greens, blues = np.int64(0), np.int64(0), np.int64(0)
-    saturation = np.int64(0)
-    # 2^32 / value, rounded: a table of reciprocals replaces one division per pixel.
-    inverse = np.zeros(256, np.int64)
-    for value in range(1, 256):
-        inverse[value] = ((1 << 32) + value // 2) // value
-    for y in range(height):
-        for x in range(width):
-            r, g, b = np.int64(rgb[y, x, 0]), np.int64(rgb[y, x, 1]), np.int64(rgb[y, x, 2])
-            reds, greens, blues = reds + r, greens + g, blues + b
-            # Pillow's L: the weights of ITU-R BT.601 times 2^16, rounded.
-            grey = (r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16
-            luma[y, x] = grey
-            counts[x & 3, grey] += 1
-            high = max(r, g, b)
-            spread = high - min(r, g, b)
-            spreads[x & 3, spread] += 1
-            # inverse[0] is 0, so a black pixel has no saturation.
-            saturation += spread * inverse[high]
-    total = height * width
-    # Exact integer moments of the histogram: no cancellation as in a running sum of floats.
-    mean, square = 0.0, 0.0
-    for value in range(256):
-        for part in range(1, 4):
-            counts[0, value] += counts[part, value]
-            spreads[0, value] += spreads[part, value]
-        mean += value * counts[0, value]
-        square += value * value * counts[0, value]
-    mean /= total
-    deviation = max(square / total - mean * mean, 0.0) ** 0.5
-    sharpness, edges, noise = _structure(luma)
-    numbers = (
-        mean / 255, deviation / 255, saturation / (total * 4294967296.0), reds / total / 255,
-        greens / total / 255, blues / total / 255, sharpness, edges, noise,
-    )  # fmt: skip
-    return numbers, counts[0], spreads[0]
-
-
-@compiled_on_first_call
 def _structure(luma: Any) -> Any:
     """Return (sharpness or -1, edge density, noise) of uint8 luma.
 
@@ -290,15 +360,15 @@ def _structure(luma: Any) -> Any:
     # The mask 1 -2 1 / -2 4 -2 / 1 -2 1 cancels planes and edges along an axis, so what is left is
     # mostly noise; its weights have a squared norm of 36, hence the 6 below.
     second = np.zeros((4, 1024), np.int64)
+    ripples = np.empty(width, np.int16)
     for y in range(1, height - 2, 2):
         above, here, below = luma[y - 1], luma[y], luma[y + 1]
         for x in range(1, width - 2):
-            ripple = (
-                (np.int64(above[x - 1]) + above[x + 1] + below[x - 1] + below[x + 1])
-                - 2 * (np.int64(above[x]) + here[x - 1] + here[x + 1] + below[x])
-                + 4 * np.int64(here[x])
-            )
-            second[x & 3, min(abs(ripple), 1023)] += 1
+            corners = np.int32(above[x - 1]) + above[x + 1] + below[x - 1] + below[x + 1]
+            sides = np.int32(above[x]) + here[x - 1] + here[x + 1] + below[x]
+            ripples[x] = min(abs(corners - 2 * sides + 4 * np.int32(here[x])), 1023)
+        for x in range(1, width - 2):
+            second[x & 3, ripples[x]] += 1
     total: Any = np.int64(0)
     for value in range(1024):
         for part in range(1, 4):

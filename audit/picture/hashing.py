@@ -35,51 +35,69 @@ PRECISION = 22  # bits: 8 bits of a pixel and 2 of overshoot leave that many of 
 LOBES = 3.0
 
 
-def hashes(luma: Luma) -> dict[str, int | str]:
-    """Return phash, dhash (64-bit integers) and phash256 (64 hex digits) of uint8 luma (h, w).
+def hashes(luma: Luma) -> dict[str, Any]:
+    """Return phash, dhash (uint64) and phash256 (64 hex digits) of uint8 luma (n, h, w).
 
     phash: reduce to 32x32 (64x64 for 256 bits), type-II DCT in both directions, the 8x8 (16x16)
     lowest frequencies against their median. dhash: reduce to 9x8, each pixel against its left
     neighbour. As `imagehash.phash(picture)`, `.phash(picture, hash_size=16)`, `.dhash(picture)`
     do.
     """
-    turned = np.ascontiguousarray(luma.T)
-    small = lanczos(luma, 9, 8, turned)
+    return hash_bits(*reduce_luma(luma))
+
+
+def reduce_luma(luma: Luma) -> tuple[Luma, Luma, Luma]:
+    """Return luma (n, h, w) as small as dhash, phash and phash256 take it."""
+    wide = _abreast(luma)
+    return lanczos(luma, 9, 8, wide), lanczos(luma, 32, 32, wide), lanczos(luma, 64, 64, wide)
+
+
+def hash_bits(steps: Luma, coarse: Luma, fine: Luma) -> dict[str, Any]:
+    """Return the hashes of pictures that were reduced."""
+    rising = (steps[:, :, 1:] > steps[:, :, :-1]).reshape(len(steps), -1)
     return {
-        "phash": int.from_bytes(_dct_bits(lanczos(luma, 32, 32, turned), 8).tobytes(), "big"),
-        "dhash": int.from_bytes(np.packbits(small[:, 1:] > small[:, :-1]).tobytes(), "big"),
-        "phash256": _dct_bits(lanczos(luma, 64, 64, turned), 16).tobytes().hex(),
+        "phash": _as_numbers(_dct_bits(coarse, 8)),
+        "dhash": _as_numbers(np.packbits(rising, axis=1)),
+        "phash256": [bits.tobytes().hex() for bits in _dct_bits(fine, 16)],
     }
 
 
+def _as_numbers(packed: Bits) -> npt.NDArray[np.uint64]:
+    return packed.view(">u8").ravel().astype(np.uint64)
+
+
 def _dct_bits(pixels: Luma, size: int) -> Bits:
+    """Return the packed bits of pictures (n, side, side)."""
+    n, side = pixels.shape[:2]
+    # Two small matrix products give the lowest frequencies alone, faster than a full transform.
+    basis = _basis(side, size)
+    frequencies = (basis @ pixels.astype(np.float64) @ basis.T).reshape(n, -1)
+    middle = size * size // 2
+    halves = np.partition(frequencies, (middle - 1, middle), axis=1)[:, middle - 1 : middle + 1]
+    apart = frequencies - halves.mean(axis=1, keepdims=True)
+    bits = apart > 0
+    # Only the sign of the difference counts. Where rounding could decide it (symmetric pictures)
+    # the transform is taken exactly as imagehash takes it.
+    for row in np.flatnonzero(np.abs(apart).min(axis=1) < 1e-6):
+        bits[row] = _library_bits(pixels[row], size)
+    return np.packbits(bits, axis=1)
+
+
+def _library_bits(pixels: Luma, size: int) -> npt.NDArray[np.bool_]:
+    """Return the bits of one picture by the library's own transform; loading it takes 0.3 s."""
     if (pixels == pixels[0, 0]).all():
         return _flat_bits(bool(pixels[0, 0]), size)
-    # Two small matrix products give the lowest frequencies alone, faster than a full transform.
-    basis = _basis(pixels.shape[0], size)
-    frequencies = basis @ pixels.astype(np.float64) @ basis.T
-    median = _median(frequencies)
-    # Only the sign of the difference counts. Where rounding could decide it (symmetric pictures)
-    # the transform is taken exactly as imagehash takes it; loading it takes 0.3 s, once.
-    if np.abs(frequencies - median).min() < 1e-6:
-        import scipy.fft
+    import scipy.fft
 
-        frequencies = scipy.fft.dct(scipy.fft.dct(pixels, axis=0), axis=1)[:size, :size]
-        median = np.median(frequencies)
-    return np.packbits(frequencies > median)
+    frequencies = scipy.fft.dct(scipy.fft.dct(pixels, axis=0), axis=1)[:size, :size]
+    return np.asarray(frequencies > np.median(frequencies)).ravel()
 
 
-def _flat_bits(bright: bool, size: int) -> Bits:
+def _flat_bits(bright: bool, size: int) -> npt.NDArray[np.bool_]:
     """Return the bits of one grey level: the transform has a mean and exact zeros, median zero."""
     bits = np.zeros(size * size, np.bool_)
     bits[0] = bright
-    return np.packbits(bits)
-
-
-def _median(values: npt.NDArray[np.float64]) -> float:
-    middle = values.size // 2
-    low, high = np.partition(values.ravel(), (middle - 1, middle))[middle - 1 : middle + 1]
-    return float((low + high) / 2)
+    return bits
 
 
 @lru_cache(maxsize=4)
@@ -89,21 +107,30 @@ def _basis(side: int, size: int) -> npt.NDArray[np.float64]:
     return 2.0 * np.cos(np.pi * frequency * (2 * place + 1) / (2 * side))
 
 
-def lanczos(luma: Luma, width: int, height: int, turned: Luma | None = None) -> Luma:
-    """Return uint8 (height, width): Pillow's `resize((width, height), LANCZOS)` of an L picture.
+def lanczos(luma: Luma, width: int, height: int, wide: Luma | None = None) -> Luma:
+    """Return uint8 (n, height, width): Pillow's `resize((width, height), LANCZOS)` of L pictures.
 
-    `turned` is the transposed picture, contiguous, where the caller has it already.
+    `wide` is `_abreast(luma)`, where the caller has it already.
     """
-    across, down = _weights(luma.shape[1], width), _weights(luma.shape[0], height)
-    resized: Luma
+    n = len(luma)
+    across, down = _weights(luma.shape[2], width), _weights(luma.shape[1], height)
     # Pillow 13 starts with the rows of pictures that shrink much more in height than in width.
-    if luma.shape[0] - height > 2 * max(luma.shape[1] - width, 0):
-        low = np.ascontiguousarray(_reduce_rows(luma, *down).T)
-        return np.ascontiguousarray(_reduce_rows(low, *across).T)
-    turned = np.ascontiguousarray(luma.T) if turned is None else turned
-    narrow = np.ascontiguousarray(_reduce_rows(turned, *across).T)
-    resized = _reduce_rows(narrow, *down)
-    return resized
+    if luma.shape[1] - height > 2 * max(luma.shape[2] - width, 0):
+        upright = np.ascontiguousarray(luma.swapaxes(0, 1)).reshape(luma.shape[1], -1)
+        low = _reduce_rows(upright, *down).reshape(height, n, -1)
+        narrow = _reduce_rows(_abreast(np.ascontiguousarray(low.swapaxes(0, 1))), *across)
+        return np.ascontiguousarray(narrow.reshape(width, n, height).transpose(1, 2, 0))
+    narrow = _reduce_rows(_abreast(luma) if wide is None else wide, *across)
+    turned = np.ascontiguousarray(narrow.reshape(width, n, -1).transpose(2, 1, 0))
+    resized = _reduce_rows(turned.reshape(luma.shape[1], -1), *down).reshape(height, n, width)
+    return np.ascontiguousarray(resized.swapaxes(0, 1))
+
+
+def _abreast(luma: Luma) -> Luma:
+    """Return the columns of pictures (n, h, w) as the rows of one, (w, n * h)."""
+    import cv2
+
+    return np.asarray(cv2.transpose(luma.reshape(-1, luma.shape[2])), np.uint8)
 
 
 @lru_cache(maxsize=8192)

@@ -154,6 +154,7 @@ def _table_sums() -> np.ndarray[Any, Any]:
 
 
 # Any marker that is not a stuffed 0xFF, a fill byte or a restart inside entropy-coded data.
+BLOCK = 4096  # bytes
 MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
 
 
@@ -191,11 +192,25 @@ def _eoi(data: bytes) -> int | None:
 
 @compiled_on_first_call
 def _first_eoi(data: Any, start: int) -> int:
-    """Return where the first 0xFF 0xD9 from `start` on begins: three times as fast as `find`."""
-    for at in range(start, len(data) - 1):
-        if data[at] == 0xFF and data[at + 1] == 0xD9:
-            return at
+    """Return where the first 0xFF 0xD9 from `start` on begins, -1 without one.
+
+    Blocks are counted with vector instructions; only one that has it is looked at byte by byte.
+    """
+    for begin in range(start, len(data) - 1, BLOCK):
+        here, after = data[begin : len(data) - 1][:BLOCK], data[begin + 1 :][:BLOCK]
+        found = np.uint8(0)
+        for at in range(len(here)):
+            found |= np.uint8(here[at] == 0xFF) & np.uint8(after[at] == 0xD9)
+        if found:
+            for at in range(len(here)):
+                if here[at] == 0xFF and after[at] == 0xD9:
+                    return begin + at
     return -1
+
+
+def warm_up_header() -> None:
+    """Load or compile the kernel, so that no file's time limit pays for it."""
+    _first_eoi(np.frombuffer(b"\xff\xd9", np.uint8), 0)
 
 
 def _png_end(data: bytes) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Measure files: what a worker does with a chunk of paths, from bytes to two Arrow tables.
 
 One read and one decode per file; every feature, and the signature that near-duplicate search
-compares, is computed from that picture. Nothing in a file can raise here: an error becomes columns
+compares, is computed from that picture: of small pictures of one size together, of a larger one
+while it is still in the cache. Nothing in a file can raise here: an error becomes columns
 of its row (`status`, `error_kind`, `error`).
 """
 
@@ -17,23 +18,44 @@ import numpy as np
 
 from audit.machine.executors import Failure
 from audit.picture.decode import DecodeError, Limits, Scratch, content_hash, decode_picture
-from audit.picture.features import FEATURE_ROW, measure_picture
+from audit.picture.features import (
+    FEATURE_ROW,
+    LONGEST,
+    Reduced,
+    count_pixels,
+    feature_picture,
+    measure_pictures,
+    tell_features,
+    transparent_share,
+)
 from audit.picture.hashing import compute_library_hashes, library_columns
+from audit.picture.header import warm_up_header
 from audit.picture.jpeg_walk import warm_up_walk
 from audit.picture.magic import extension_of
 from audit.picture.own_columns import OwnColumn, declared_columns, measure_own
-from audit.picture.pixels import Picture
+from audit.picture.pixels import Picture, Pixels
 from audit.picture.reading import read_bytes, reading_ahead
-from audit.picture.signatures import SIGNATURE_DTYPE, SIGNATURE_VERSION, make_signature
-from audit.records import Column, arrow_schema, arrow_table
+from audit.picture.signatures import (
+    SIGNATURE_DTYPE,
+    SIGNATURE_VERSION,
+    Signatures,
+    Thumbnails,
+    cut_and_shrink,
+    make_signatures,
+)
+from audit.records import Column, arrow_schema, arrow_table, polars_schema
 from audit.sources.paths import file_of
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow as pa
 
 # Columns with text from inside the file or from a decoder.
 FREE_TEXTS = ("error", "icc_profile", "exif_camera", "decoder_warnings", "extension")
 N_BYTES = SIGNATURE_DTYPE.itemsize
+ALONE = 3 << 14
+"""Samples above which a picture is measured alone: calls are then a small part of its cost."""
+TOGETHER = 64
 VERSION_KEY = b"signature_version"
 
 
@@ -88,23 +110,29 @@ class Measurer:
         if self.jpeg_walk:
             warm_up_walk()
         cv2.setNumThreads(1)  # the processes are the parallelism
-        scratch = Scratch()
+        scratch, batch = Scratch(), PictureBatch()
         rows: list[dict[str, Any]] = []
-        records: dict[str, np.void] = {}
         # by number: going through the list says which item was begun
         places = [jobs[number].path for number in range(len(jobs))]
         with reading_ahead(places, self.limits.max_bytes) as coming:
             for job in jobs:
-                row, record = self._row(job, scratch, coming.get(job.path or ""))
+                row, picture = self._row(job, scratch, coming.get(job.path or ""))
                 rows.append(row)
-                if record is not None:
-                    records[row["content_hash"]] = record
-        features = arrow_table(rows, feature_schema(self.hashes, self.own))
-        return Measured(features, signature_table(list(records), list(records.values())))
+                if picture is not None:
+                    row |= self._per_picture(picture, batch.add(len(rows) - 1, picture))
+        measured, signatures = batch.results(len(rows))
+        content = [rows[at]["content_hash"] for at in batch.rows]
+        table = feature_table(rows, measured, feature_schema(self.hashes, self.own))
+        order = sorted({name: at for at, name in reversed(list(enumerate(content)))}.values())
+        return Measured(table, signature_table([content[at] for at in order], signatures[order]))
+
+    def _per_picture(self, picture: Picture, small: Pixels) -> dict[str, Any]:
+        """Return the columns that are not measured on many pictures at once."""
+        return compute_library_hashes(small, self.hashes) | measure_own(self.own, picture.rgb)
 
     def _row(
         self, job: FileJob, scratch: Scratch, coming: Future[bytes] | None
-    ) -> tuple[dict[str, Any], np.void | None]:
+    ) -> tuple[dict[str, Any], Picture | None]:
         keys: dict[str, Any] = {"sample_id": job.sample_id, "file_key": job.file_key}
         if job.path is None:
             text = "the manifest gives a URL, which is not fetched: download it first"
@@ -117,13 +145,7 @@ class Measurer:
         doubtful = columns["status"] != "ok" or job.listed_size not in (None, len(data))
         if doubtful and (again := self._asked_again(job.path, data)):
             columns, picture = self._decoded(again, job, scratch)
-        keys |= storable_columns(columns)
-        if picture is None:
-            return keys, None
-        features, small = measure_picture(picture)
-        features |= compute_library_hashes(small, self.hashes)
-        features |= measure_own(self.own, picture.rgb)
-        return keys | features, make_signature(small, opaque_share=1.0 - features["transparent"])
+        return keys | storable_columns(columns), picture
 
     def _read(self, job: FileJob, place: str, coming: Future[bytes] | None) -> bytes:
         """Read a file; a store that gives more than may be, of what it listed as less, is at fault.
@@ -162,6 +184,67 @@ class Measurer:
         return None if again == data else again
 
 
+class PictureBatch:
+    """The pictures of a chunk: what takes their pixels is done of small ones of one size together.
+
+    The rest, some numbers a picture, is done at the end of all of them.
+
+    `rows` are the rows that have a picture, in order.
+    """
+
+    def __init__(self) -> None:
+        """Begin without a picture."""
+        self.rows: list[int] = []
+        self._waiting: dict[tuple[int, ...], list[tuple[int, Pixels, float]]] = {}
+        self._order: list[int] = []  # the rows, as they were reduced
+        self._transparent: list[float] = []
+        self._reduced: list[Reduced] = []
+        self._thumbnails: list[Thumbnails] = []
+
+    def add(self, row: int, picture: Picture) -> Pixels:
+        """Take the picture of a row, which may change afterwards; return its feature picture."""
+        small, transparent = feature_picture(picture.rgb), transparent_share(picture.alpha)
+        self.rows.append(row)
+        if small.size > ALONE:
+            self._reduce([row], small[None], [transparent])
+            return small
+        waiting = self._waiting.setdefault(small.shape, [])
+        waiting.append((row, small.copy(), transparent))
+        if len(waiting) == TOGETHER:
+            self._measure_waiting(small.shape)
+        return small
+
+    def results(self, n_rows: int) -> tuple[pl.DataFrame, Signatures]:
+        """Return the features of all rows, null without a picture; and `rows`' signatures."""
+        import polars as pl
+
+        for shape in list(self._waiting):
+            self._measure_waiting(shape)
+        if not self.rows:
+            return pl.DataFrame(height=n_rows), np.zeros(0, SIGNATURE_DTYPE)
+        order, shares = np.argsort(self._order), np.array(self._transparent)
+        places: list[int | None] = [None] * n_rows
+        for row, place in zip(self.rows, order.tolist(), strict=True):
+            places[row] = place
+        features = tell_features(Reduced(*map(np.concatenate, zip(*self._reduced, strict=True))))
+        thumbnails = Thumbnails(*map(np.concatenate, zip(*self._thumbnails, strict=True)))
+        found = pl.DataFrame(features | {"transparent": shares}).select(
+            pl.all().gather(pl.Series(places, dtype=pl.UInt32))
+        )
+        measured = found.with_columns(pl.col("sharpness").fill_nan(None))
+        return measured, make_signatures(thumbnails, 1.0 - shares)[order]
+
+    def _measure_waiting(self, shape: tuple[int, ...]) -> None:
+        rows, pictures, transparent = zip(*self._waiting.pop(shape), strict=True)
+        self._reduce(list(rows), np.stack(pictures), list(transparent))
+
+    def _reduce(self, rows: list[int], stack: Pixels, transparent: list[float]) -> None:
+        self._order += rows
+        self._transparent += transparent
+        self._reduced.append(count_pixels(stack))
+        self._thumbnails.append(cut_and_shrink(stack))
+
+
 @dataclass(frozen=True, slots=True)
 class Hasher:
     """The picklable work of a worker that only compares content: jobs in, content hashes out."""
@@ -187,9 +270,11 @@ class Hasher:
 def warm_up() -> None:
     """Load or compile the kernels, so that no file's time limit pays for it."""
     # noise: a picture of one colour is no example of what the others need
-    noise = np.random.default_rng(0).integers(0, 256, (48, 64, 3)).astype(np.uint8)
-    small = measure_picture(Picture(noise, None))[1]
-    make_signature(small)
+    noise = np.random.default_rng(0).integers(0, 256, (LONGEST + 2, 96, 3)).astype(np.uint8)
+    stack = feature_picture(noise)[None]
+    measure_pictures(stack)
+    make_signatures(cut_and_shrink(stack), np.ones(1))
+    warm_up_header()
 
 
 def storable_columns(columns: dict[str, Any]) -> dict[str, Any]:
@@ -217,12 +302,31 @@ def signature_schema() -> pa.Schema:
     )
 
 
-def signature_table(content_hashes: Sequence[str], records: Sequence[np.void]) -> pa.Table:
+def feature_table(
+    rows: Sequence[dict[str, Any]], measured: pl.DataFrame, schema: pa.Schema
+) -> pa.Table:
+    """Return rows and what was measured beside them as one Arrow table, column by column."""
+    import polars as pl
+
+    kinds = polars_schema(schema)
+    found = measured.to_dict()
+    columns = [
+        found[name] if name in found else pl.Series(name, [row.get(name) for row in rows], kind)
+        for name, kind in kinds.items()
+    ]
+    return pl.DataFrame(columns).to_arrow().cast(schema)
+
+
+def signature_table(
+    content_hashes: Sequence[str], records: Sequence[np.void] | Signatures
+) -> pa.Table:
     """Return signatures as an Arrow table: one row per content hash."""
     import polars as pl
     import pyarrow as pa
 
-    packed = pl.Series([record.tobytes() for record in records], dtype=pl.Binary).to_arrow()
+    raw = np.asarray(records, SIGNATURE_DTYPE).tobytes()
+    cut = [raw[at : at + N_BYTES] for at in range(0, len(raw), N_BYTES)]
+    packed = pl.Series(cut, dtype=pl.Binary).to_arrow()
     names = pl.Series(content_hashes, dtype=pl.String).to_arrow().cast(pa.string())
     # a cast to binary of a fixed length starts from the small offsets
     signatures = packed.cast(pa.binary()).cast(pa.binary(N_BYTES))

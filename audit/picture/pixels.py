@@ -161,8 +161,9 @@ def grey_tail(pixels: Pixels) -> float:
     if columns < 2 or height < 16:
         return 0.0
     # Nearly every picture leaves here, after looking at one row.
-    last = np.abs(pixels[-1].astype(np.int16) - GREY) <= GREY_SLACK
-    if last.mean() < 0.5:
+    # Below the range the difference of unsigned numbers wraps around, to above it.
+    last = pixels[-1] - np.uint8(GREY - GREY_SLACK) <= 2 * GREY_SLACK
+    if 2 * np.count_nonzero(last) < last.size:
         return 0.0
     tail = 0
     for bottom in range(height, 7, -8):

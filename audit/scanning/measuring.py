@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 CHUNK_FILES = 64
 CHUNK_BYTES = 32 << 20
 PARTS, PART_CHUNKS = 256, 8
-"""A part on a shared place is two files there: of large datasets it holds so many chunks."""
+"""A large dataset is cut into so many chunks, of at most so many times CHUNK_FILES; a chunk on a
+shared place is two files there."""
 FILE_S, BYTE_S = 1.5e-3, 25e-9
 """What a file takes to open and measure, and a byte of it to decode, s: sets of photographs and of
 small pictures are within a quarter of that."""
@@ -168,11 +169,12 @@ def measure_pending(
     errors = 0
     progress(Progress("measure", done, total))
     pending = rows.store.pages("SELECT id, file_key, uri, n_bytes FROM pending ORDER BY rowid")
-    files = CHUNK_FILES
-    if place is not None:
-        files = min(max(files, (total - done) // PARTS), CHUNK_FILES * PART_CHUNKS)
+    # of large datasets a chunk holds more files: what a chunk costs is shared by them
+    files = min(max(CHUNK_FILES, (total - done) // PARTS), CHUNK_FILES * PART_CHUNKS)
+    n_bytes = CHUNK_BYTES if place is None else files * CHUNK_BYTES // CHUNK_FILES
+    chunks = cut_chunks(pending, files, n_bytes)
     try:
-        for jobs, measured in _answers(executor, measurer, cut_chunks(pending, files), place):
+        for jobs, measured in _answers(executor, measurer, chunks, place):
             rows.add(measured)
             done += len(jobs)
             errors += sum(status != "ok" for status in measured.features["status"].to_pylist())
@@ -232,10 +234,9 @@ def take_in_parts(rows: WaitingRows, measurer: Measurer, place: SharedPlace) -> 
 
 
 def cut_chunks(
-    rows: Iterable[tuple[Any, ...]], files: int = CHUNK_FILES
+    rows: Iterable[tuple[Any, ...]], files: int = CHUNK_FILES, most: int = CHUNK_BYTES
 ) -> Iterator[list[FileJob]]:
-    """Yield files, given as (id, file key, uri, bytes), in their order, cut by number and bytes."""
-    most = files * CHUNK_BYTES // CHUNK_FILES
+    """Yield files, given as (id, file key, uri, bytes), in their order, `most` bytes at a time."""
     chunk: list[FileJob] = []
     n_bytes = 0
     for sample, key, uri, size in rows:

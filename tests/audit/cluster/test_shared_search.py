@@ -21,8 +21,7 @@ from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
 from audit.neighbors.shared_search import share_signatures
 from audit.neighbors.synthetic import make_duplicate
 from audit.neighbors.verification import examine_pairs, verify
-from audit.picture.features import measure_picture
-from audit.picture.pixels import Picture
+from audit.picture.features import measure_pictures
 from audit.picture.signatures import Signatures, make_signature, stack_signatures
 from tests.audit.scenes import draw_scene
 
@@ -38,7 +37,7 @@ def made() -> tuple[Signatures, Any, list[bytes]]:
     pictures = [draw_scene(seed, 75, 100) for seed in range(N)]
     for copy in range(8, N, 8):
         pictures[copy] = make_duplicate(pictures[copy - 1], "jpeg_50", rng)
-    hashes = [measure_picture(Picture(p, None))[0]["phash"] for p in pictures]
+    hashes = measure_pictures(np.stack(pictures))["phash"]
     table = stack_signatures([make_signature(p) for p in pictures])
     return table, np.array(hashes, np.uint64), [k.to_bytes(4, "big") for k in range(N)]
 

@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 CALL = """
 import numpy as np
 from audit.picture.hashing import hashes
-print(sorted(hashes(np.zeros((40, 40), np.uint8))))
+print(sorted(hashes(np.zeros((1, 40, 40), np.uint8))))
 import numba
 print(numba.config.CACHE_DIR)
 """

@@ -343,3 +343,10 @@ def test_random_bytes_after_a_true_header_never_raise(seed: int) -> None:
         data[at] = int(rng.integers(256))
     got = facts_of(bytes(data[: int(rng.integers(8, len(data)))]))
     assert got["status"] in ("ok", "damaged", "unreadable")
+
+
+@pytest.mark.parametrize(
+    ("level", "tail"), [(124, 0), (125, 1), (131, 1), (132, 0), (0, 0), (255, 0)]
+)
+def test_a_grey_tail_is_within_three_levels_of_the_middle(level: int, tail: float) -> None:
+    assert grey_tail(np.full((32, 40, 3), level, np.uint8)) == tail
