@@ -13,13 +13,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from pipeline_profiler.profiling.diagnose import predict
+from pipeline_profiler.profiling.diagnose.data_stall import DataStall, estimate, paired_blocks
 from pipeline_profiler.profiling.diagnose.intervals import (
     Floats,
     Interval,
@@ -353,13 +354,18 @@ def gather(session: Session) -> Evidence:
     # a hand-over is no fault of the dataset: against a very short step it would be all of the stall
     below = bool(periods[Arm.RESIDENT]) and np.mean(periods[Arm.RESIDENT]) < NULL_FACTOR * null_ns
     floor = null_ns if below else 0.0
-    stall = warm[0].starvation if observed and warm else _stall(windows, floor, recording)
+    stalls = _Stall(windows, session, recording)
+    found = None if observed else stalls.beyond(floor)
+    seen = warm[0].starvation if warm else Interval(math.nan, -math.inf, math.inf)
+    stall = found.share if found else seen
     # with the loader no batch comes twice, so a rhythm is the step's own there
     rhythm = max((w.rhythm for w in windows.arm(Arm.PILOT, Arm.WARM)), default=1)
-    inside = 0.0 if observed else _within_run(warm, windows.arm(Arm.RESIDENT), rhythm)
+    # batches in hand are a few of many: that matters where they are what is compared with
+    in_hand = [] if found is None or found.by_waiting else windows.arm(Arm.RESIDENT)
+    inside = 0.0 if observed else _within_run(warm, in_hand, rhythm)
     # relative to at least 2 % of the step, as a stall near zero would make any error infinite
     relative = inside / max(abs(stall.value), 0.02) if math.isfinite(stall.value) else 0.0
-    beyond = None if observed else at_least(_stall(windows, null_ns, recording), inside)
+    beyond = None if observed else at_least(stalls.beyond(null_ns).share, inside)
     return Evidence(
         session=session,
         windows=windows,
@@ -367,7 +373,7 @@ def gather(session: Session) -> Evidence:
         cores=int(session.environment.get("cores") or usable_cores()),
         periods=periods,
         stall=at_least(stall, inside).widened(recording.left),
-        parts=_parts(windows),
+        parts=_parts(windows, found),
         observed=observed,
         recording_share=min(recording.share, MOST_RECORDING),
         recording=recording,
@@ -475,16 +481,41 @@ def paired(windows: Windows, low: Arm, high: Arm) -> list[tuple[float, float]]:
     return [(first[b], second[b]) for b in sorted(first.keys() & second.keys())]
 
 
-def _stall(windows: Windows, floor: float, recording: RecorderCost) -> Interval:
-    """1 - resident / warm; for very short steps 1 - AU / AU_null, which takes the baseline off."""
-    pairs = [
-        (resident - recording.in_hand + floor, warm - recording.loading)
-        for resident, warm in paired(windows, Arm.RESIDENT, Arm.WARM)
-    ]
-    return saved_share([(a, b) for a, b in pairs if a > 0 and b > 0])
+@dataclass(frozen=True)
+class _Stall:
+    """The stall of a session with arms, without what recording costs."""
+
+    windows: Windows
+    session: Session
+    recording: RecorderCost
+
+    def beyond(self, floor: float) -> DataStall:
+        """1 - resident / warm; with a floor 1 - AU / AU_null, which takes the baseline off."""
+        arms = [
+            {w.run.block: w for w in self.windows.arm(arm) if 0 < w.epoch_period_ns < math.inf}
+            for arm in (Arm.RESIDENT, Arm.WARM)
+        ]
+        more = floor - self.recording.in_hand
+        blocks = [
+            replace(
+                block,
+                in_hand=block.in_hand + more,
+                loop=block.loop + more,
+                period=block.period - self.recording.loading,
+            )
+            for block in paired_blocks(arms[0], arms[1], self.session.probes.batch_bytes or 0)
+        ]
+        positive = [b for b in blocks if min(b.in_hand, b.loop, b.period) > 0]
+        return estimate(positive, waits_bound=not _on_gpu(self.session))
 
 
-def _parts(windows: Windows) -> dict[str, Interval]:
+def _on_gpu(session: Session) -> bool:
+    """Whether the step may go on after it has returned."""
+    torch = session.environment.get("torch")
+    return isinstance(torch, dict) and torch.get("device", "cpu") != "cpu"
+
+
+def _parts(windows: Windows, stall: DataStall | None) -> dict[str, Interval]:
     """The split of the stall in the order of the arms, the cold loader last where it ran."""
     present = [arm for arm in SPLIT_ORDER if windows.arm(arm)]
     if len(present) < 2 or Arm.RESIDENT not in present:
@@ -496,6 +527,10 @@ def _parts(windows: Windows) -> dict[str, Interval]:
         a, b = _by_block(windows, low), _by_block(windows, high)
         blocks = sorted(a.keys() & b.keys() & last.keys())
         parts[PARTS[high]] = mean_interval([(b[k] - a[k]) / last[k] for k in blocks])
+        if (low, high) == (Arm.RESIDENT, Arm.WARM) and stall is not None and stall.metered:
+            whole = float(np.mean([b[k] / last[k] for k in blocks])) if blocks else 1.0
+            parts["contention"] = stall.contention.scaled(whole)
+            parts["preparation"] = stall.wait.scaled(whole)
     return parts
 
 

@@ -10,12 +10,14 @@ import platform
 import re
 import resource
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.profiling.record.stage_hooks import network_mounts
+from pipeline_profiler.profiling.record.stages import Counters
 from preflight.cores import usable_cores
 
 PACKAGES = {"numpy": "numpy", "PIL": "pillow", "cv2": "opencv", "torchvision": "torchvision"}
@@ -55,24 +57,60 @@ def _pressure() -> float:
     return float(line.split("avg10=")[1].split()[0]) / 100
 
 
-class Neighbours:
-    """What other programs, and the host behind a virtual machine, take of the cores meanwhile."""
+class Meter:
+    """What a stretch of time took of the machine, beside its steps.
+
+    Totals of a run, all nanoseconds: the CPU time of this process, of its main thread and of its
+    children, what the main thread waited for a core, what other programs and the host behind a
+    virtual machine took of the cores, and how long something waited for one (Linux PSI). What the
+    system does not tell is left out.
+    """
 
     def __init__(self) -> None:
-        self._begin = _jiffies(), _own_ticks()
+        self._counters = Counters()
+        self._before = self._read()
 
-    def taken(self) -> dict[str, float]:
-        """Shares of the machine's cores since the beginning; nothing where Linux does not tell."""
-        (before, own_before), after, own = self._begin, _jiffies(), _own_ticks()
-        if len(before) < FIELDS or len(after) < FIELDS:
-            return {}
-        spent = [b - a for a, b in zip(before, after, strict=False)][:FIELDS]
-        total, steal = max(1, sum(spent)), spent[STEAL]
-        busy = sum(spent[i] for i in range(STEAL) if i not in IDLE)
-        others = max(0.0, busy - (own - own_before)) / total
-        idle = sum(spent[i] for i in IDLE) / total
-        shares = {"others_cpu": others, "steal": steal / total, "idle": idle}
-        return {name: round(share, 3) for name, share in shares.items()}
+    def taken(self) -> dict[str, int]:
+        """What was taken since the meter was made."""
+        after = self._read()
+        taken = {k: after[k] - self._before[k] for k in after.keys() & self._before.keys()}
+        if "busy_ns" in taken:
+            own = taken["own_cpu_ns"] + taken["children_cpu_ns"]
+            taken["others_ns"] = max(0, taken.pop("busy_ns") - own)
+        return taken
+
+    def _read(self) -> dict[str, int]:
+        read = {
+            "window_ns": time.perf_counter_ns(),
+            "own_cpu_ns": time.process_time_ns(),
+            "main_cpu_ns": time.thread_time_ns(),
+            "children_cpu_ns": _children_ns(),
+        }
+        if (queued := self._counters.queued_ns()) >= 0:
+            read["main_queued_ns"] = queued
+        if (pressed := _told(_pressed_ns)) is not None:
+            read["pressure_ns"] = int(pressed)
+        jiffies = _jiffies()
+        if len(jiffies) >= FIELDS:
+            tick = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+            read["cores_ns"] = sum(jiffies[:FIELDS]) * tick
+            read["steal_ns"] = jiffies[STEAL] * tick
+            read["idle_ns"] = sum(jiffies[i] for i in IDLE) * tick
+            read["busy_ns"] = sum(jiffies[i] for i in range(STEAL) if i not in IDLE) * tick
+        return read
+
+
+def shares_of_cores(taken: Mapping[str, int]) -> dict[str, float]:
+    """Other programs', other virtual machines' and idle share of the cores; nothing if unknown."""
+    names = {"others_cpu": "others_ns", "steal": "steal_ns", "idle": "idle_ns"}
+    whole = taken.get("cores_ns", 0)
+    return {k: round(taken[name] / whole, 3) for k, name in names.items()} if whole else {}
+
+
+def _pressed_ns() -> float:
+    """Time in which something waited for a core, since the machine began."""
+    line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
+    return float(line.split("total=")[1].split()[0]) * 1e3
 
 
 def _jiffies() -> list[int]:
@@ -83,21 +121,24 @@ def _jiffies() -> list[int]:
         return []
 
 
-def _own_ticks() -> float:
-    """CPU time of this process, its living children and those that have ended, in clock ticks."""
-    ticks = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
-    for task in Path("/proc/self/task").glob("*/children"):
+def _children_ns() -> int:
+    """CPU time of the children that live, by the scheduler's clock, and of those that have ended.
+
+    Threads that a child has ended are missing; they are few in a loader's worker.
+    """
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total = int((ended.ru_utime + ended.ru_stime) * 1e9)
+    for listed in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
-            ticks += sum(_ticks_of(int(child)) for child in task.read_text().split())
-    return ticks
+            for child in listed.read_text().split():
+                total += sum(map(_scheduled_ns, Path(f"/proc/{child}/task").glob("*/schedstat")))
+    return total
 
 
-def _ticks_of(pid: int) -> int:
-    """CPU time of a child and of what it has waited for, in clock ticks; 0 when it is gone."""
+def _scheduled_ns(schedstat: Path) -> int:
     try:
-        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, after_name[11:15]))
-    except (OSError, ValueError):
+        return int(schedstat.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
         return 0
 
 

@@ -26,7 +26,12 @@ from pipeline_profiler.profiling.diagnose.stalls import slowest_samples, stalled
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import environment
 from pipeline_profiler.profiling.measure.arms import Bench, Options, Step, drive
-from pipeline_profiler.profiling.measure.kept_batches import KeptBatches, changes_sentence, try_step
+from pipeline_profiler.profiling.measure.kept_batches import (
+    KeptBatches,
+    changes_sentence,
+    parts_of,
+    try_step,
+)
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import (
     Reason,
@@ -169,6 +174,8 @@ def probe_step(bench: Bench, kept_batches: KeptBatches, options: Options, sessio
     """What two steps do to their batch: fields they never look at, take out, or change in place."""
     if options.emulate_ms is not None:
         return
+    outcome = session.probes
+    outcome.batch_bytes = sum(getattr(part, "nbytes", 0) for _, part in parts_of(kept_batches[0]))
     seen: list[Touched] = []
 
     def step(batch: Any) -> None:
@@ -184,7 +191,7 @@ def probe_step(bench: Bench, kept_batches: KeptBatches, options: Options, sessio
     session.notes += filter(None, [changes_sentence(kept_batches.in_place, taken)])
     if not seen:
         return
-    touched, outcome = {str(key) for batch in seen for key in batch.touched}, session.probes
+    touched = {str(key) for batch in seen for key in batch.touched}
     sizes = {str(k): _bytes(v) for k, v in kept_batches[0].items()}
     outcome.unused_fields = {k: n for k, n in sizes.items() if k not in touched}
     outcome.batch_bytes = sum(sizes.values())

@@ -38,7 +38,6 @@ BUFFERS_IN_WINDOW = 10
 LEAST_STEPS = 10
 BESIDE = (Arm.SHADOW, Arm.BARE)  # given up for more repeats of the others where time is short
 BLOCK_ARMS = frozenset(REPORTED) | {Arm.BARE}
-OWN_THREADS = 0.2  # CPU of other threads during next(), from which the loader has threads
 OVERRUN = 1.05  # of the budget: beyond it no further block begins
 # the same for the third block, as two repeats say next to nothing; less where the budget is the
 # default one, which a promise goes with (30 s quick, else 2 minutes)
@@ -95,7 +94,7 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
     reasons = [
         Reason("Batches in hand and the real loader give the stall.", (Arm.RESIDENT, Arm.WARM)),
         host,
-        _shadow_arm(first),
+        *_shadow_arm(first),
         *_cold_arm(options, files),
     ]
     fixed = _fixed_seconds(first, options)
@@ -178,18 +177,13 @@ def _fixed_seconds(first: Window, options: Options) -> float:
     return min(probing + 2 * NULL_SECONDS + 2 * _start(first), 0.6 * budget)
 
 
-def _shadow_arm(first: Window) -> Reason:
-    config, arms = first.run.config, (Arm.SHADOW,)
-    if config.get("kind") == "tf" or (config.get("kind") == "torch" and config.get("workers")):
-        return Reason("The loader beside the step shows what its CPU costs the step.", arms)
-    threads_ns = 0 if config.get("one_shot") else first.run.totals.get("hidden_cpu_ns", 0)
-    if threads_ns > OWN_THREADS * float(first.whole.steps.wait.sum()):
-        return Reason("The loader beside the step shows what its threads cost the step.", arms)
-    text = (
-        "The run with the loader beside the step is left out: this loader runs inside the training "
-        "thread, so contention and preparation are one number."
-    )
-    return Reason(text, arms, included=False)
+def _shadow_arm(first: Window) -> list[Reason]:
+    """With a GPU alone: where the step has ended when it returns, the warm loader tells as much."""
+    config = first.run.config
+    beside = config.get("kind") == "tf" or (config.get("kind") == "torch" and config.get("workers"))
+    if not environment.has_cuda() or not beside:
+        return []
+    return [Reason("The loader beside the step shows what its CPU costs the step.", (Arm.SHADOW,))]
 
 
 def _cold_arm(options: Options, files: Sequence[str]) -> list[Reason]:
@@ -306,9 +300,9 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     bench.guard.pulse.end_s = time.monotonic() + MOST_OVERRUN * planned / 1e9 + LEAST_LIMIT_S
     few = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT
     deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
-    neighbours = environment.Neighbours()
+    machine = environment.Meter()
     _run_blocks(bench, session, kept_batches, deadlines, bare=not (once or plan.lean))
-    session.environment |= neighbours.taken()
+    session.environment |= environment.shares_of_cores(machine.taken())
     # the baseline again: clocks and neighbours change while the arms run, and its mean holds both
     session.runs.append(null_run(bench, kept_batches, alone))
     bench.guard.pulse.doing = "the last probes"
