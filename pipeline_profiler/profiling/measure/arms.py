@@ -131,7 +131,9 @@ def drive(
         recorder.run.config["epoch_steps"] = bench.epoch_steps
     deadline = math.inf
     edges, pulse = (recorder.run.warmup - 1, steps - 1), bench.guard.pulse
-    meter: environment.Meter | None = None
+    real = bench.clock is time.perf_counter_ns  # a clock that tests move meters no machine
+    # a first pass is metered from its start, else the timed window
+    meter = environment.Meter() if real and recorder.run.arm == Arm.PILOT else None
     try:
         while recorder.steps < steps and bench.clock() < deadline:
             before = recorder.steps
@@ -145,7 +147,7 @@ def drive(
                 pulse.steps += 1
                 if recorder.steps in edges:
                     synchronise()
-                    meter = _at_edge(bench, recorder, meter)
+                    meter = _at_edge(recorder, meter) if real else None
                 # one early: the last step is counted when the generator is closed
                 if recorder.steps + 1 >= steps or bench.clock() >= deadline:
                     break
@@ -154,24 +156,22 @@ def drive(
             if recorder.steps == before:
                 break
     finally:
+        if meter is not None and recorder.run.arm == Arm.PILOT:
+            recorder.run.totals |= meter.taken()
         recorder.session()
 
 
-def _at_edge(
-    bench: Bench, recorder: Recorder, meter: environment.Meter | None
-) -> environment.Meter | None:
+def _at_edge(recorder: Recorder, meter: environment.Meter | None) -> environment.Meter:
     """Begin to meter the machine at the first edge of the timed window, keep totals at the last.
 
-    What the reading takes is no part of the loop. A clock that tests move meters no machine.
+    What the reading takes is no part of the loop.
     """
-    if bench.clock is not time.perf_counter_ns:
-        return None
-    begin = bench.clock()
+    begin = recorder.clock()
     if meter is None:
         meter = environment.Meter()
     else:
         recorder.run.totals |= meter.taken()
-    recorder.timeline.leave_out(begin, bench.clock())
+    recorder.timeline.leave_out(begin, recorder.clock())
     return meter
 
 

@@ -22,6 +22,8 @@ from preflight.cores import usable_cores
 
 PACKAGES = {"numpy": "numpy", "PIL": "pillow", "cv2": "opencv", "torchvision": "torchvision"}
 FIELDS, STEAL, IDLE = 8, 7, (3, 4)  # of the first line of /proc/stat
+MAJOR_FAULTS = 9  # of /proc/PID/stat behind the name
+BLOCK_BYTES = 512  # in which ended children's reads are counted
 
 
 def describe() -> dict[str, Any]:
@@ -60,10 +62,11 @@ def _pressure() -> float:
 class Meter:
     """What a stretch of time took of the machine, beside its steps.
 
-    Totals of a run, all nanoseconds: the CPU time of this process, of its main thread and of its
+    Totals of a run, nanoseconds: the CPU time of this process, of its main thread and of its
     children, what the main thread waited for a core, what other programs and the host behind a
-    virtual machine took of the cores, and how long something waited for one (Linux PSI). What the
-    system does not tell is left out.
+    virtual machine took of the cores, and how long something waited for one (Linux PSI); and
+    bytes and page faults that were read from the block device by this process and its children.
+    What the system does not tell is left out.
     """
 
     def __init__(self) -> None:
@@ -84,8 +87,11 @@ class Meter:
             "window_ns": time.perf_counter_ns(),
             "own_cpu_ns": time.process_time_ns(),
             "main_cpu_ns": time.thread_time_ns(),
-            "children_cpu_ns": _children_ns(),
+            **_children(),
         }
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        read["device_bytes"] += max(0, self._counters.io()[0])
+        read["major_faults"] += own.ru_majflt
         if (queued := self._counters.queued_ns()) >= 0:
             read["main_queued_ns"] = queued
         if (pressed := _told(_pressed_ns)) is not None:
@@ -121,25 +127,36 @@ def _jiffies() -> list[int]:
         return []
 
 
-def _children_ns() -> int:
-    """CPU time of the children that live, by the scheduler's clock, and of those that have ended.
+def _children() -> dict[str, int]:
+    """CPU time and reads of the children that live, and of those that have ended.
 
-    Threads that a child has ended are missing; they are few in a loader's worker.
+    The CPU time is the scheduler's; threads that a living child has ended are missing.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    total = int((ended.ru_utime + ended.ru_stime) * 1e9)
+    cpu, faults = int((ended.ru_utime + ended.ru_stime) * 1e9), ended.ru_majflt
+    read_bytes = ended.ru_inblock * BLOCK_BYTES
     for listed in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):
-            for child in listed.read_text().split():
-                total += sum(map(_scheduled_ns, Path(f"/proc/{child}/task").glob("*/schedstat")))
-    return total
+        for child in _read(listed).split():
+            place = Path("/proc", child)
+            cpu += sum(map(_scheduled_ns, place.glob("task/*/schedstat")))
+            io = re.search(r"^read_bytes: (\d+)", _read(place / "io"), re.MULTILINE)
+            read_bytes += int(io[1]) if io else 0
+            stat = _read(place / "stat").rpartition(")")[2].split()
+            faults += int(stat[MAJOR_FAULTS]) if len(stat) > MAJOR_FAULTS else 0
+    return {"children_cpu_ns": cpu, "device_bytes": read_bytes, "major_faults": faults}
+
+
+def _read(path: Path) -> str:
+    """The text of a file of /proc; '' where it is gone or hidden."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 def _scheduled_ns(schedstat: Path) -> int:
-    try:
-        return int(schedstat.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return 0
+    fields = _read(schedstat).split()
+    return int(fields[0]) if fields else 0
 
 
 def packages() -> dict[str, str]:

@@ -275,11 +275,14 @@ def test_workers_that_wait_for_a_core() -> None:
     assert first(session) == "PIPE012"
 
 
-def test_work_beside_the_marked_step() -> None:
+def test_work_beside_the_step_that_the_user_marked() -> None:
     session = session_of(lambda j: 5.0)
     for run in session.arm(Arm.WARM):
         for span in [s for s in run.spans if s.stage == "loop"]:
             run.spans.add("step", span.batch, MAIN, span.start_ns, 12 * MS)
+    # with arms it was this program that marked it, and the rest is what it costs itself
+    assert first(session) == "PIPE000"
+    session.runs = session.arm(Arm.WARM)[:1]
     cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE014"
     assert cause.share.value == pytest.approx(8 / 20, abs=0.02)
@@ -337,14 +340,24 @@ def test_what_a_model_does_is_no_side_work(place: str) -> None:
     assert "100% of it at" in found.causes[0].cause
 
 
-def test_a_cold_first_pass_is_told_from_a_warm_loader() -> None:
+@pytest.mark.parametrize(
+    ("read_bytes", "faults", "cold"),
+    [(2_000_000, 0, True), (0, 0, False), (20_000, 0, False), (0, 3 * 120, True), (-1, 0, False)],
+)
+def test_files_were_cold_only_where_the_device_was_read(
+    read_bytes: int, faults: int, cold: bool
+) -> None:
+    """The same longer first pass: a slow begin of the loader's own is none of the files' doing."""
     session = session_of(lambda j: 5.0)
-    cold = session_of(lambda j: 60.0).arm(Arm.WARM)[0]
-    cold.arm, cold.warmup = Arm.PILOT, 0
-    session.runs.append(cold)
+    first_pass = session_of(lambda j: 60.0).arm(Arm.WARM)[0]
+    first_pass.arm, first_pass.warmup = Arm.PILOT, 0
+    first_pass.totals["major_faults"] = faults
+    column = first_pass.batches["read_bytes"]
+    column[:] = type(column)("q", [read_bytes] * len(column))
+    session.runs.append(first_pass)
     found = diagnose_session(session)
     assert found.verdict == "not input-bound"
-    assert found.causes[0].code == "PIPE016"
+    assert (found.causes[0].code == "PIPE016") == cold
 
 
 def test_a_recorded_loop_without_arms_is_judged_by_what_it_waited() -> None:
@@ -523,7 +536,8 @@ def test_where_no_stall_is_sure_no_unsure_cause_comes_first() -> None:
     rows = schedule(60, 2, 2, 20.0, lambda j: 45.0)
     found = diagnose_session(made_session(rows, 20.0, jitter=4.0, workers=2, prefetch=2))
     assert found.verdict == "inconclusive"
-    assert found.causes[0].code == "PIPE000" or found.causes[0].share.low > 0
+    lows = [cause.share.low for cause in found.causes]
+    assert lows == sorted(lows, key=lambda low: low <= 0)
 
 
 def test_no_cause_is_worth_more_than_the_step() -> None:
@@ -537,9 +551,7 @@ def test_the_loader_keeps_up_only_where_no_stall_can_be() -> None:
     unsure = made_session(rows, 20.0, jitter=1.2, workers=2, prefetch=2)
     found = diagnose_session(unsure)
     assert found.verdict == "inconclusive"
-    text = " ".join(f"{c.cause} {c.next}" for c in found.causes)
-    assert "keeps up is open" in text
-    assert "buys nothing" not in text
+    assert "PIPE000" not in [cause.code for cause in found.causes]
     assert "the loader keeps up" in diagnose_session(session_of(lambda j: 10.0)).causes[0].cause
 
 
