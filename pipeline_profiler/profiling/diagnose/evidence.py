@@ -25,7 +25,6 @@ from pipeline_profiler.profiling.diagnose.intervals import (
     Floats,
     Interval,
     mean_interval,
-    saved_share,
     t_quantile,
 )
 from pipeline_profiler.profiling.diagnose.window import (
@@ -289,6 +288,8 @@ class Evidence:
             shares.append((case.replayed - without(case)) / case.replayed)
             errors.append(abs(case.replayed - case.period) / case.period)
         saved = self._interval(shares, float(np.mean(errors)) if errors else 0.0)
+        if not any(case.workers for case in self.cases):
+            return saved  # loading and step one after the other: a sum, and no model
         # the model errs on what remains: a cause that is all of the step leaves nothing to err on
         return saved.widened(REPLAY_ERROR * max(0.0, 1.0 - saved.value))
 
@@ -327,18 +328,47 @@ class Evidence:
         return inside.widened(abs(share.value) * error + self.recording_share + instrument)
 
 
+def trials_of(e: Evidence, setting: str) -> list[Window]:
+    """Runs of the loader with this one setting changed, those of its last value."""
+    changed = [
+        w for w in e.windows.arm(Arm.TRIAL) if w.run.config.get(setting) != e.config.get(setting)
+    ]
+    last = changed[-1].run.config.get(setting) if changed else None
+    return [w for w in changed if w.run.config.get(setting) == last]
+
+
+def measured_share(e: Evidence, setting: str) -> Interval | None:
+    """The share of the period that trial runs with this setting saved; None where none was tried.
+
+    One trial or two beside several runs of the loader as it is: their spread is taken as one, since
+    of two runs nobody knows it. Student's t with the degrees of freedom of both.
+    """
+    tried = [math.log(w.epoch_period_ns) for w in trials_of(e, setting) if len(w) >= LEAST_STEPS]
+    plain = [math.log(period) for period in e.periods.get(Arm.WARM) or []]
+    freedom = len(tried) + len(plain) - 2
+    if not tried or freedom < 1:
+        return None
+    squares = sum(float(np.var(rows)) * len(rows) for rows in (tried, plain))
+    inside = float(np.mean([_relative_noise(w) for w in trials_of(e, setting)]))
+    spread = max(math.sqrt(squares / freedom), inside)
+    half = t_quantile(freedom) * spread * math.sqrt(1 / len(tried) + 1 / len(plain))
+    middle = float(np.mean(tried) - np.mean(plain))
+    value, low, high = (1 - math.exp(middle + half * side) for side in (0, 1, -1))
+    return Interval(value, low, high, len(tried)).widened(LEAST_RUN_TO_RUN)
+
+
+def _relative_noise(window: Window) -> float:
+    period = window.steps.period
+    return float(period.std(ddof=1)) / math.sqrt(len(period)) / float(period.mean())
+
+
 def measured_or_predicted(e: Evidence, setting: str, predicted: Callable[[], Interval]) -> Interval:
-    """The share that the trial arm measured if it changed this `setting` alone, else `predicted`.
+    """The share that trial runs measured where they changed this `setting`, else `predicted`.
 
     A measured share carries no error of the replay, so its interval is the narrower one.
     """
-    change = e.session.probes.change or {}
-    pairs = paired(e.windows, Arm.TRIAL, Arm.WARM)
-    if list(change) != [setting] or len(pairs) < 2:
-        return predicted()
-    share = saved_share(pairs)
-    inside = at_least(share, e.within_run_error * abs(share.value))
-    return inside.widened(e.recording_share + LEAST_RUN_TO_RUN)
+    measured = measured_share(e, setting)
+    return predicted() if measured is None else measured
 
 
 def gather(session: Session) -> Evidence:

@@ -18,7 +18,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pipeline_profiler.profiling.diagnose.evidence import Evidence, gather, mean_or_nan
+import numpy as np
+
+from pipeline_profiler.profiling.diagnose.evidence import (
+    Evidence,
+    gather,
+    mean_or_nan,
+    measured_share,
+    trials_of,
+)
 from pipeline_profiler.profiling.diagnose.finding import Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Interval, repeats_to_settle
 from pipeline_profiler.profiling.diagnose.rules import compute, loader, rare, stages
@@ -205,7 +213,8 @@ def diagnose_session(session: Session) -> Conclusion:
     failed: list[FailedRule] = []
     inside = run_rules(INPUT_RULES, evidence, failed) if stalled else []
     beside = run_rules(COMPUTE_RULES, evidence, failed)
-    causes = [*ranked(inside, evidence.stall), *(cause for _, cause in beside)]
+    told = [(index, said_of_trial(cause, evidence)) for index, cause in inside]
+    causes = [*ranked(told, evidence.stall), *(cause for _, cause in beside)]
     return Conclusion(
         verdict,
         _sentence(verdict, evidence, more),
@@ -214,6 +223,34 @@ def diagnose_session(session: Session) -> Conclusion:
         more,
         evidence,
         tuple(failed),
+    )
+
+
+def said_of_trial(cause: Diagnosis, e: Evidence) -> Diagnosis:
+    """The cause with what was tried of its advice, or what trying it would take."""
+    if not cause.change:
+        return cause
+    setting = next(iter(cause.change))
+    runs, share = trials_of(e, setting), measured_share(e, setting)
+    if share is None:
+        seconds = seconds_of_trial(e)
+        more = f": {math.ceil(seconds)} more seconds" if seconds else ""
+        return replace(cause, next=f"{cause.next} (predicted, not tried{more})")
+    tried = float(np.mean([window.epoch_period_ns for window in runs])) / 1e6
+    promised = e.session.probes.promised or {}
+    guess = f", predicted {promised[setting]:.2f}" if setting in promised else ""
+    said = f"{cause.cause}; tried: {e.period / 1e6:.2f} ms a step became {tried:.2f}{guess}"
+    return replace(cause, cause=said, tried=True)
+
+
+def seconds_of_trial(e: Evidence) -> float:
+    """What one run with a changed setting takes; 0 where no plan says how long a run is."""
+    plan = e.session.plan
+    starts = [ns for case in e.cases for ns in case.window.first_batch_ns[:1]]
+    return (
+        mean_or_nan(starts or [0]) / 1e9 + (plan.warmup + plan.steps) * e.period / 1e9
+        if plan.steps
+        else 0.0
     )
 
 

@@ -74,6 +74,8 @@ class Bench:
     guard: Guard = field(default_factory=Guard)
     epoch_steps: int = 0  # as the user says; 0: as the loader tells
     seed: int = 0
+    handed_over: dict[str, int] = field(default_factory=dict)  # what a first worker would cost, ns
+    trial_seconds: float = math.inf  # a trial may be slower than was predicted
     _saved_ns: int = 0
     _loader: Any = None
     _settings: dict[str, Any] | None = None
@@ -277,6 +279,7 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
     arm, plan = recorder.run.arm, session.plan
     # without a loader nothing fills up: three steps are for the caches of the step alone
     recorder.run.warmup = plan.warmup if arm in WITH_LOADER else min(3, plan.warmup)
+    recorder.run.totals |= bench.handed_over if arm == Arm.WARM else {}
     if arm == Arm.TRIAL:
         # the changed loader may hold more batches, and the first of them show its buffers alone
         setting = bench.settings() | (session.probes.change or {})
@@ -288,8 +291,8 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
     elif arm == Arm.BARE:
         recorder.run = _run_bare(bench, recorder.run.block, plan)
     elif arm == Arm.TRIAL:
-        loader = bench.loader()
-        drive(bench, module_for(loader).rebuild(loader, session.probes.change), recorder, total)
+        changed = module_for(bench.loader()).rebuild(bench.loader(), session.probes.change)
+        drive(bench, changed, recorder, total, bench.trial_seconds)
     else:
         if arm == Arm.COLD:
             recorder.run.notes += cold_cache.evict(plan.files)

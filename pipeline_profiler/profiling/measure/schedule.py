@@ -17,7 +17,7 @@ from typing import Any
 from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.adapters.tf_data import settled_after
 from pipeline_profiler.profiling.diagnose.window import Window
-from pipeline_profiler.profiling.measure import cold_cache, environment, probes
+from pipeline_profiler.profiling.measure import cold_cache, environment, probes, trials
 from pipeline_profiler.profiling.measure.arms import (
     NULL_SECONDS,
     Bench,
@@ -28,6 +28,7 @@ from pipeline_profiler.profiling.measure.arms import (
 )
 from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
 from pipeline_profiler.profiling.measure.stopping import LEAST_LIMIT_S, kept_when_stopped
+from pipeline_profiler.profiling.measure.trials import TRIAL_SHARE
 from pipeline_profiler.profiling.record.arm import IN_HAND, REPORTED, TRAINED_FROM_LOADER, Arm
 from pipeline_profiler.profiling.record.plan import Plan, Reason
 from pipeline_profiler.profiling.record.recorder import Recorder
@@ -53,8 +54,8 @@ OVER_BUDGET = (
 )
 ROUNDS = "The step's own time repeats every {} steps: windows are whole rounds of it."
 SLOW_START = (
-    "The loader takes {:.1f} s to start each time, so three runs are left out: the loader beside "
-    "the step, the loop without a recorder, the trial setting. Give more --seconds."
+    "The loader takes {:.1f} s to start each time, so two runs are left out: the loader beside "
+    "the step, the loop without a recorder. Give more --seconds."
 )
 
 
@@ -103,7 +104,7 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
     lean = 3 * full.start > options.budget - fixed
     if lean:
         reasons = [r for r in reasons if not (r.included and Arm.SHADOW in r.arms)]
-        left_out = (Arm.SHADOW, Arm.BARE, Arm.TRIAL)
+        left_out = (Arm.SHADOW, Arm.BARE)
         reasons.append(Reason(SLOW_START.format(_start(first)), left_out, included=False))
         pace = _pace(first, _included(reasons), only_needed=True)
     steps, repeats, warmup, why = _fit(first, options, pace, max(options.budget - fixed, 2.0))
@@ -151,8 +152,7 @@ class Pace:
 
 def _pace(first: Window, arms: Sequence[Arm], only_needed: bool = False) -> Pace:
     """From the pilot; the bare loop runs in every other block, the trial may join the others."""
-    # half a bare loop per block, and one trial setting where the loader can be rebuilt
-    more = 0.0 if only_needed else 0.5 + float(first.run.config.get("kind") == "torch")
+    more = 0.0 if only_needed else 0.5  # half a bare loop per block
     beside = 0.0 if only_needed else float(Arm.SHADOW in arms)
     loading = more + sum(arm in (Arm.WARM, Arm.COLD) for arm in arms)
     alone = float(first.steps.loop.mean()) / 1e9
@@ -174,6 +174,8 @@ def _fixed_seconds(first: Window, options: Options) -> float:
     if first.run.config.get("kind") == "tf":
         # prefixes get a sixtieth each, interventions a fortieth in each of two rounds
         probing += 0.35 * budget  # prefixes and interventions
+    if first.run.config.get("kind") == "torch":
+        probing += TRIAL_SHARE * budget
     return min(probing + 2 * NULL_SECONDS + 2 * _start(first), 0.6 * budget)
 
 
@@ -293,8 +295,8 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     session.environment = environment.describe()
     bench.progress(announcement(plan))
     bench.save_meanwhile(session)
-    _probe_before(bench, options, session, kept_batches)
     alone = float(first.steps.loop.mean())
+    _probe_before(bench, options, session, kept_batches, alone)
     session.runs.append(null_run(bench, kept_batches, alone))
     planned = 1e9 * max(options.budget, plan.seconds)
     bench.guard.pulse.end_s = time.monotonic() + MOST_OVERRUN * planned / 1e9 + LEAST_LIMIT_S
@@ -302,6 +304,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
     machine = environment.Meter()
     _run_blocks(bench, session, kept_batches, deadlines, bare=not (once or plan.lean))
+    trials.try_first_advice(bench, session, kept_batches, deadlines[1], options.budget)
     session.environment |= environment.shares_of_cores(machine.taken())
     # the baseline again: clocks and neighbours change while the arms run, and its mean holds both
     session.runs.append(null_run(bench, kept_batches, alone))
@@ -316,7 +319,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
 
 
 def _probe_before(
-    bench: Bench, options: Options, session: Session, kept_batches: KeptBatches
+    bench: Bench, options: Options, session: Session, kept_batches: KeptBatches, alone_ns: float
 ) -> None:
     """Probes whose findings the arms or the first diagnosis need."""
     bench.guard.pulse.doing = "the first probes"
@@ -324,6 +327,7 @@ def _probe_before(
     probes.probe_step(bench, kept_batches, options, session)
     session.probes.recording_ns = probes.recording_ns(bench)
     session.probes.piped_bytes = probes.piped_bytes(bench, kept_batches)
+    bench.handed_over = probes.hand_over(bench, kept_batches, alone_ns)
     if bench.settings().get("kind") == "tf":
         probes.try_interventions(bench, options, session)
 
@@ -353,9 +357,6 @@ def _run_blocks(
             session.runs.append(run_arm(bench, arm, block, session, kept_batches))
         arm_ns = (bench.clock() - begun) / sum(run.arm in BLOCK_ARMS for run in session.runs)
         bench.save_meanwhile(session)
-        more = repeats > 1 and not session.plan.lean
-        if block == 0 and more and probes.try_a_change(bench, session):
-            session.runs.append(run_arm(bench, Arm.TRIAL, block, session, kept_batches))
 
 
 def announcement(plan: Plan) -> str:

@@ -1,5 +1,6 @@
 """Verdicts and first causes of hand-made sessions; every schedule is exact."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -411,13 +412,46 @@ def test_work_that_is_the_same_every_epoch_is_priced() -> None:
 
 def test_a_setting_that_was_tried_is_worth_what_was_measured() -> None:
     session = session_of(lambda j: 38.0, workers=1)
-    session.probes.change = {"workers": 2}
+    session.probes.promised = {"workers": 21.5}
     for run in session_of(lambda j: 1.0, step=25.0).arm(Arm.WARM):
         run.arm = Arm.TRIAL
         session.runs.append(run)
     cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE006"
     assert cause.share.value == pytest.approx(1 - 25 / 38, abs=0.01)
+    assert "tried: 38.00 ms a step became 25.00, predicted 21.50" in cause.cause
+    assert cause.tried
+
+
+def test_a_setting_that_made_it_slower_is_no_cause() -> None:
+    session = session_of(lambda j: 20.0, workers=0)
+    for run in session_of(lambda j: 1.0, workers=1, step=60.0).arm(Arm.WARM)[:1]:
+        run.arm = Arm.TRIAL
+        session.runs.append(run)
+    assert "PIPE006" not in [cause.code for cause in diagnose_session(session).causes]
+
+
+def test_an_advice_that_was_not_tried_says_so() -> None:
+    session = session_of(lambda j: 38.0, workers=1)
+    session.plan = replace(session.plan, steps=40, warmup=10)
+    found = {c.code: c for c in diagnose_session(session).causes}
+    assert "num_workers=2 (predicted, not tried: 2 more seconds)" in found["PIPE006"].next
+    assert not found["PIPE006"].tried
+
+
+def test_a_first_worker_is_predicted_with_what_its_hand_over_costs() -> None:
+    """2 ms of loading beside a step of 3 ms: a hand-over of 5 ms makes it slower, not faster."""
+    cheap, dear = (session_of(lambda j: 2.0, workers=0, step=3.0) for _ in range(2))
+    for run in dear.arm(Arm.WARM):
+        run.totals |= {"hand_over_ns": 5 * MS, "pickling_ns": 0}
+    codes = [[cause.code for cause in diagnose_session(s).causes] for s in (cheap, dear)]
+    assert ["PIPE006" in found for found in codes] == [True, False]
+
+
+def test_more_workers_that_are_not_enough_are_not_said_to_deliver_in_time() -> None:
+    session = session_of(lambda j: 200.0, workers=1, cpu=200.0)
+    found = {c.code: c for c in diagnose_session(session).causes}
+    assert "would leave 80% of the step waiting" in found["PIPE006"].cause
 
 
 def with_empty_loader(session: Session, wait: float) -> Session:
