@@ -21,6 +21,7 @@ import numpy as np
 
 from pipeline_profiler.profiling.diagnose import predict
 from pipeline_profiler.profiling.diagnose.data_stall import DataStall, estimate, paired_blocks
+from pipeline_profiler.profiling.diagnose.disturbance import Machine, leave_out_disturbed
 from pipeline_profiler.profiling.diagnose.intervals import (
     Floats,
     Interval,
@@ -270,6 +271,7 @@ class Evidence:
     within_run_error: float = 0.0  # half width inside the runs, relative to the stall
     run_to_run_error: float = 0.0  # how far periods of two runs of one arm lie apart, relative
     recording: RecorderCost = field(default_factory=RecorderCost)
+    machine: Machine = field(default_factory=Machine)
 
     @property
     def period(self) -> float:
@@ -374,6 +376,7 @@ def measured_or_predicted(e: Evidence, setting: str, predicted: Callable[[], Int
 def gather(session: Session) -> Evidence:
     """Collect the evidence of a session; needs at least one run of the warm loader with steps."""
     windows = Windows(session)
+    machine = leave_out_disturbed(windows, session.environment)
     # a run whose clock stood still says nothing, and would be divided by
     warm = [w for w in windows.arm(Arm.WARM) if len(w) >= LEAST_STEPS and w.period_ns > 0]
     periods = {arm: _periods(windows, arm) for arm in (*REPORTED, Arm.BARE)}
@@ -407,6 +410,7 @@ def gather(session: Session) -> Evidence:
         observed=observed,
         recording_share=min(recording.share, MOST_RECORDING),
         recording=recording,
+        machine=machine,
         cases=[make_case(window, labels.by_stage) for window in warm],
         labels=labels,
         null_ns=null_ns,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_profiler.profiling.diagnose.disturbance import BUSY
 from pipeline_profiler.profiling.diagnose.evidence import (
     Evidence,
     gather,
@@ -94,7 +95,6 @@ def _failed(rule: Rule, error: Exception) -> FailedRule:
 HIGH, MODERATE = 0.20, 0.05
 ENOUGH = 0.60  # share of the stall whose removal makes a cause sufficient by itself
 WORTH_NAMING = 0.03
-BUSY = 0.2  # share of the cores taken by others, from which a stall may be their doing
 SAID_START = 0.005  # of the step, from which epoch starts are said
 SHORT_EPOCH = 50  # steps: a start that a shorter epoch would hide is not worth a sentence
 TOO_MANY_REPEATS = 40  # more are no advice
@@ -176,6 +176,7 @@ class Conclusion:
             },
             "recording_share": self.evidence.recording.share,
             "null_ms": self.evidence.floor_ns / 1e6 or None,
+            "machine": self.evidence.machine.as_dict(),
             "parts": {k: v.as_dict() for k, v in self.evidence.parts.items()},
         }
 
@@ -206,7 +207,9 @@ def diagnose_session(session: Session) -> Conclusion:
     unsure = verdict in (Verdict.INCONCLUSIVE, Verdict.MODERATE)
     if unsure and beyond is not None and beyond.high < MODERATE:
         verdict, more = Verdict.NOT_BOUND, 0
-    if verdict.bound and _perhaps_neighbours(evidence):
+    if (
+        not evidence.observed and evidence.machine.others >= BUSY
+    ):  # whatever it looks like: it may be their doing
         verdict, more = Verdict.INCONCLUSIVE, TOO_MANY_REPEATS
     # a stall that is large by its value is explained too, even where its interval is wide
     stalled = verdict.bound or evidence.stall.value >= MODERATE
@@ -229,7 +232,9 @@ def diagnose_session(session: Session) -> Conclusion:
 def said_of_trial(cause: Diagnosis, e: Evidence) -> Diagnosis:
     """The cause with what was tried of its advice, or what trying it would take."""
     if not cause.change:
-        return cause
+        # a line of code, or what was changed and timed, needs no such word
+        known = cause.evidence.get("at") or "baseline_ms" in cause.evidence
+        return cause if known else replace(cause, next=f"{cause.next} (not tried)")
     setting = next(iter(cause.change))
     runs, share = trials_of(e, setting), measured_share(e, setting)
     if share is None:
@@ -252,17 +257,6 @@ def seconds_of_trial(e: Evidence) -> float:
         if plan.steps
         else 0.0
     )
-
-
-def _perhaps_neighbours(e: Evidence) -> bool:
-    """On a busy machine, whether the stall is one without the wait for a core behind others."""
-    waiting = e.loading_shares().queued * max(e.stall.value, 0.0)
-    return share_of_others(e.session.environment) >= BUSY and e.stall.low - waiting < MODERATE
-
-
-def share_of_others(environment: Mapping[str, Any]) -> float:
-    """Share of the cores that other programs and other virtual machines took, where measured."""
-    return sum(float(environment.get(name) or 0.0) for name in ("others_cpu", "steal"))
 
 
 def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagnosis]:
@@ -324,11 +318,15 @@ def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
         text += f"; an empty loader costs {evidence.null_ns / evidence.period:.1%} here by itself"
     text += _epoch_words(evidence)
     text += _unseen_words(evidence) if verdict == Verdict.NOT_BOUND else ""
+    machine = evidence.machine
+    if machine.left_out:
+        repeats = f"{machine.left_out} of {machine.blocks} repeats"
+        text += f"; {repeats} left out, as other programs disturbed them"
     if evidence.floor_ns:
         text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
     # more repeats than anybody would run are no advice
     if more >= TOO_MANY_REPEATS:
-        others = share_of_others(evidence.session.environment)
+        others = evidence.machine.others
         busy = f", of which other programs took {others:.0%} of the cores" if others >= BUSY else ""
         return f"{text}; repeats alone cannot settle it: measure on a quieter machine{busy}"
     words = "repeat" if more == 1 else "repeats"

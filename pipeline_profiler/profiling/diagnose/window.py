@@ -27,7 +27,7 @@ from pipeline_profiler.profiling.diagnose.intervals import (
     block_interval,
     ratio_of_sums,
 )
-from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.arm import SPLIT_ORDER, Arm
 from pipeline_profiler.profiling.record.session import MAIN, Run, Session
 
 # ---- Columns ----
@@ -535,6 +535,13 @@ class Windows:
         self._by_arm: dict[Arm, list[Window]] = {}
         for arm in Arm:
             self._by_arm[arm] = [Window.of(run) for run in session.arm(arm)]
+        self.left_out: frozenset[int] = frozenset()  # blocks that other programs disturbed
+
+    def leave_out(self, blocks: frozenset[int]) -> None:
+        """Forget the arms of some blocks; what is compared inside a block goes together."""
+        self.left_out = blocks
+        for arm in SPLIT_ORDER:
+            self._by_arm[arm] = [w for w in self._by_arm[arm] if w.run.block not in blocks]
 
     def arm(self, *arms: Arm) -> list[Window]:
         """Windows of one arm in block order, then those of the next."""

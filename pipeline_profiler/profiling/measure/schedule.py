@@ -16,6 +16,7 @@ from typing import Any
 
 from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.adapters.tf_data import settled_after
+from pipeline_profiler.profiling.diagnose.verdict import Verdict, diagnose_session
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import cold_cache, environment, probes, trials
 from pipeline_profiler.profiling.measure.arms import (
@@ -43,6 +44,7 @@ OVERRUN = 1.05  # of the budget: beyond it no further block begins
 # the same for the third block, as two repeats say next to nothing; less where the budget is the
 # default one, which a promise goes with (30 s quick, else 2 minutes)
 FEW_OVERRUN, FEW_OVERRUN_DEFAULT = 1.35, 1.12
+MOST_BLOCKS = 10  # beyond it an interval hardly shrinks
 MOST_OVERRUN = 3.0  # a loader that got so much slower after its first pass is ended
 PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
 PILOT_SHARE = 0.1  # of a shorter budget
@@ -305,7 +307,9 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     machine = environment.Meter()
     _run_blocks(bench, session, kept_batches, deadlines, bare=not (once or plan.lean))
     trials.try_first_advice(bench, session, kept_batches, deadlines[1], options.budget)
-    session.environment |= environment.shares_of_cores(machine.taken())
+    _settle(bench, session, kept_batches, deadlines[1])
+    if bench.clock is time.perf_counter_ns:  # a clock that tests move meters no machine
+        session.environment |= environment.shares_of_cores(machine.taken())
     # the baseline again: clocks and neighbours change while the arms run, and its mean holds both
     session.runs.append(null_run(bench, kept_batches, alone))
     bench.guard.pulse.doing = "the last probes"
@@ -357,6 +361,25 @@ def _run_blocks(
             session.runs.append(run_arm(bench, arm, block, session, kept_batches))
         arm_ns = (bench.clock() - begun) / sum(run.arm in BLOCK_ARMS for run in session.runs)
         bench.save_meanwhile(session)
+
+
+def _settle(bench: Bench, session: Session, kept_batches: KeptBatches, deadline: int) -> None:
+    """More blocks of the main arms in the time that is left, where nothing is settled yet."""
+    done = len(session.arm(Arm.WARM))
+    blocks = [run for run in session.runs if run.arm in (Arm.RESIDENT, Arm.WARM)]
+    longest = max((run.totals.get("window_ns", 0) for run in blocks), default=0)
+    # an arm is its window, its warm-up and its start
+    plan, whole = session.plan, 2 * longest
+    whole += longest * plan.warmup // max(1, plan.steps)
+    whole += max((ns for run in blocks for ns in Window.of(run).first_batch_ns[:1]), default=0)
+    for block in range(done, MOST_BLOCKS):
+        if not longest or plan.lean or bench.clock() + whole > deadline:
+            return
+        if diagnose_session(session).verdict != Verdict.INCONCLUSIVE:
+            return
+        bench.tell(f"one more repeat ({block + 1}), as nothing is settled yet")
+        for arm in (Arm.WARM, Arm.RESIDENT) if block % 2 else (Arm.RESIDENT, Arm.WARM):
+            session.runs.append(run_arm(bench, arm, block, session, kept_batches))
 
 
 def announcement(plan: Plan) -> str:
