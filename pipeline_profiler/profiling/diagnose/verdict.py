@@ -317,7 +317,7 @@ def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
     if not evidence.floor_ns and verdict == Verdict.NOT_BOUND and s.high >= MODERATE:
         text += f"; an empty loader costs {evidence.null_ns / evidence.period:.1%} here by itself"
     text += _epoch_words(evidence)
-    text += _unseen_words(evidence) if verdict == Verdict.NOT_BOUND else ""
+    text += _unseen_words(evidence)
     machine = evidence.machine
     if machine.left_out:
         repeats = f"{machine.left_out} of {machine.blocks} repeats"
@@ -356,11 +356,13 @@ def _epoch_words(e: Evidence) -> str:
 
 
 def _unseen_words(e: Evidence) -> str:
-    """The part of an epoch that no window of a stream saw: what comes later may be slower."""
-    ends = [int(case.window.steps.batch[-1]) + 1 for case in e.cases]
+    """Which part of a stream's epoch the windows saw: what comes later may be slower, or faster."""
+    windows = [case.window.steps.batch for case in e.cases]
+    first, last = min(int(ids[0]) for ids in windows) + 1, max(int(ids[-1]) for ids in windows) + 1
     steps = max(case.window.epoch_steps for case in e.cases)
     # a dataset with an index is read from another batch on in each block, or is shuffled
     by_index = e.config.get("kind") == "torch" and not e.config.get("iterable_dataset")
-    if e.observed or by_index or not steps or max(ends) >= steps:
+    if e.observed or by_index or (steps and last >= steps):
         return ""
-    return f"; measured on the first {max(ends)} of an epoch's {steps} steps"
+    whole = f" of an epoch's {steps}" if steps else ""
+    return f"; seen were steps {first} to {last}{whole}: cannot tell beyond step {last}"

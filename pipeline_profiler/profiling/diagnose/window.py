@@ -370,7 +370,8 @@ class Window:
     @cached_property
     def rhythm(self) -> int:
         """Steps after which the step's own time repeats, the warm-up asked too; 1: it does not."""
-        return find_rhythm(self.whole.steps.loop)
+        passed_over = self.run.totals.get("from_batch", 0) > 0  # batches without a step
+        return find_rhythm((self if passed_over else self.whole).steps.loop)
 
     @property
     def _block(self) -> int:

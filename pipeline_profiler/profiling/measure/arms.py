@@ -74,6 +74,7 @@ class Bench:
     guard: Guard = field(default_factory=Guard)
     epoch_steps: int = 0  # as the user says; 0: as the loader tells
     seed: int = 0
+    look: Look | None = None  # at a stream whose places are reached by drawing alone
     handed_over: dict[str, int] = field(default_factory=dict)  # what a first worker would cost, ns
     trial_seconds: float = math.inf  # a trial may be slower than was predicted
     _saved_ns: int = 0
@@ -122,9 +123,11 @@ def drive(
     steps: int,
     seconds: float = math.inf,
     kept_batches: KeptBatches | None = None,
+    passed_over: range = range(0),
 ) -> None:
     """Train for `steps` steps over as many epochs as that takes; the first batches are kept.
 
+    The batches of `passed_over` are drawn and not trained on: the way to a later place of a stream.
     `seconds` count from the first batch: a slow start of workers shall not eat them up. The
     device is synchronised at the edges of the timed window only.
     """
@@ -144,8 +147,9 @@ def drive(
                 deadline = bench.clock() + seconds * 1e9 if deadline == math.inf else deadline
                 if kept_batches is not None and len(kept_batches) < KEPT_BATCHES:
                     kept_batches.append(as_given(batch))  # now: the step may change its batch
-                with recorder.step():
-                    _check(bench.step(batch), recorder.run.notes)
+                if recorder.steps not in passed_over:
+                    with recorder.step():
+                        _check(bench.step(batch), recorder.run.notes)
                 pulse.steps += 1
                 if recorder.steps in edges:
                     synchronise()
@@ -296,7 +300,67 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
     else:
         if arm == Arm.COLD:
             recorder.run.notes += cold_cache.evict(plan.files)
-        drive(bench, _somewhere_in_the_epoch(bench, recorder, total), recorder, total)
+        begin = 1 + int(bench.settings().get("workers") or 0) * int(
+            bench.settings().get("prefetch") or 0
+        )
+        ahead = _steps_ahead(bench, recorder.run, plan) if arm == Arm.WARM else 0
+        recorder.run.warmup += ahead
+        drive(
+            bench,
+            _somewhere_in_the_epoch(bench, recorder, total),
+            recorder,
+            total + ahead,
+            passed_over=range(begin, begin + ahead),
+        )
+
+
+def _steps_ahead(bench: Bench, run: Run, plan: Plan) -> int:
+    """How far into a stream this block is timed: another place of its epoch in each block.
+
+    No further than the loader gets in the time of a window, as its batches must be drawn.
+    """
+    look, total = bench.look, plan.warmup + plan.steps
+    if look is None:
+        return 0
+    room = min((look.epoch_steps or look.steps) - total, int(total * look.window_steps))
+    # one place in each part of the way, in an order that no drift follows
+    parts = max(1, plan.repeats)
+    place = (
+        run.block * (2 if parts % 2 else 1) % parts + random.Random(bench.seed).random()
+    ) / parts
+    ahead = max(0, int(room * place))
+    run.totals["from_batch"] = ahead
+    return ahead
+
+
+@dataclass(frozen=True)
+class Look:
+    """A stream as it was drawn once without the step."""
+
+    steps: int  # drawn
+    epoch_steps: int  # where its end was reached; else 0
+    window_steps: float  # steps that are drawn in the time of one with training
+
+
+def look_along(bench: Bench, seconds: float, period_ns: float) -> Look | None:
+    """Draw a stream for so long without training on it: how long is an epoch, how far can one get?
+
+    None for a dataset that is read by index, which tells its length and begins anywhere.
+    """
+    settings = bench.settings()
+    by_index = settings.get("kind") == "torch" and not settings.get("iterable_dataset")
+    if by_index or settings.get("one_shot"):
+        return None
+    begin, count, ended = bench.clock(), 0, True
+    for _ in bench.loader():
+        count += 1
+        bench.guard.pulse.steps += 1
+        if bench.clock() - begin > seconds * 1e9:
+            ended = False
+            break
+    pace = (bench.clock() - begin) / max(1, count)
+    length = bench.epoch_steps or int(settings.get("batches") or 0) or (count if ended else 0)
+    return Look(count, length, period_ns / max(pace, 1.0))
 
 
 def _somewhere_in_the_epoch(bench: Bench, recorder: Recorder, total: int) -> Any:

@@ -24,6 +24,7 @@ from pipeline_profiler.profiling.measure.arms import (
     Bench,
     Options,
     drive,
+    look_along,
     null_run,
     run_arm,
 )
@@ -48,6 +49,7 @@ MOST_BLOCKS = 10  # beyond it an interval hardly shrinks
 MOST_OVERRUN = 3.0  # a loader that got so much slower after its first pass is ended
 PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
 PILOT_SHARE = 0.1  # of a shorter budget
+LOOK_SHARE = 0.06  # of the budget, to see how long a stream's epoch is
 
 NO_HOST = "Host batches are n/a: no GPU, so nothing is copied to one."
 OVER_BUDGET = (
@@ -156,11 +158,21 @@ def _pace(first: Window, arms: Sequence[Arm], only_needed: bool = False) -> Pace
     """From the pilot; the bare loop runs in every other block, the trial may join the others."""
     more = 0.0 if only_needed else 0.5  # half a bare loop per block
     beside = 0.0 if only_needed else float(Arm.SHADOW in arms)
+    # the way to a later place of a stream takes half a window on average
+    more += 0.5 if _is_stream(first) else 0.0
     loading = more + sum(arm in (Arm.WARM, Arm.COLD) for arm in arms)
     alone = float(first.steps.loop.mean()) / 1e9
     period = first.period_ns / 1e9
     step = period * loading + alone * (sum(arm in IN_HAND for arm in arms) + beside)
     return Pace(max(step, 1e-6), _start(first) * (loading + beside))
+
+
+def _is_stream(first: Window) -> bool:
+    """Whether batches come in their order alone, for longer than the first pass saw."""
+    config = first.run.config
+    if len(first.first_batch_ns) > 1:
+        return False
+    return config.get("kind") != "torch" or bool(config.get("iterable_dataset"))
 
 
 def _start(first: Window) -> float:
@@ -173,6 +185,7 @@ def _fixed_seconds(first: Window, options: Options) -> float:
     """Pilot, stack samples, the empty loader twice, and the probes."""
     budget = options.budget
     probing = probes.stack_seconds(options) + pilot_seconds(options)
+    probing += LOOK_SHARE * budget if _is_stream(first) else 0.0
     if first.run.config.get("kind") == "tf":
         # prefixes get a sixtieth each, interventions a fortieth in each of two rounds
         probing += 0.35 * budget  # prefixes and interventions
@@ -286,6 +299,11 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     first, kept_batches = pilot(bench, options, session)
     if first.run.config.get("one_shot") and hasattr(bench.loader(), "__next__"):
         bench._loader = None
+    bench.guard.pulse.doing = "a look along the epoch"
+    if _is_stream(first):
+        bench.look = look_along(bench, LOOK_SHARE * options.budget, first.period_ns)
+    if bench.look and bench.look.epoch_steps:
+        bench.epoch_steps = first.run.config["epoch_steps"] = bench.look.epoch_steps
     plan = session.plan = make_plan(first, options, loader)
     once, taken = first.run.config.get("one_shot"), len(first.whole)
     if once and taken < plan.warmup:

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from pipeline_profiler.profiling.diagnose.disturbance import BUSY
 from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence
 from pipeline_profiler.profiling.diagnose.finding import Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import (
@@ -303,7 +304,7 @@ def compute_bound(e: Evidence) -> Diagnosis | None:
     beyond = e.above_null
     if e.stall.high >= NOT_BOUND and (beyond is None or beyond.high >= NOT_BOUND):
         return None
-    if share.value < 0.5:
+    if share.value < 0.5 or e.machine.others >= BUSY:
         return None
     of_all = "" if e.stall.high < NOT_BOUND else "beyond the hand-over that an empty loader costs, "
     places = e.labels.step_places()

@@ -223,8 +223,11 @@ def test_where_an_epoch_ends_nowhere_its_start_is_said() -> None:
 
 def test_a_stream_measured_in_part_says_which() -> None:
     found = diagnose_session(slow_start(0.0, batches=5000, iterable_dataset=True))
-    assert found.sentence.endswith("measured on the first 40 of an epoch's 5000 steps")
-    assert "measured on" not in diagnose_session(slow_start(0.0, batches=5000)).sentence
+    said = "seen were steps 9 to 40 of an epoch's 5000: cannot tell beyond step 40"
+    assert found.sentence.endswith(said)
+    assert "cannot tell" not in diagnose_session(slow_start(0.0, batches=5000)).sentence
+    unknown = diagnose_session(slow_start(0.0, iterable_dataset=True))
+    assert unknown.sentence.endswith("seen were steps 9 to 40: cannot tell beyond step 40")
 
 
 def test_a_shuffle_buffer_that_fills_is_named() -> None:

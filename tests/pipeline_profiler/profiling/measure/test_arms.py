@@ -11,7 +11,7 @@ from pipeline_profiler import ProfileError
 from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import cold_cache, environment, probes, schedule
-from pipeline_profiler.profiling.measure.arms import Bench, Options
+from pipeline_profiler.profiling.measure.arms import Bench, Look, Options, look_along
 from pipeline_profiler.profiling.measure.schedule import measure_arms
 from pipeline_profiler.profiling.measure.stopping import StoppedError
 from pipeline_profiler.profiling.record.arm import Arm
@@ -352,3 +352,26 @@ def test_the_bytes_that_go_through_the_pipe_are_counted() -> None:
     assert many == pytest.approx(300_000 * 28, rel=0.2)
     made._settings = {"kind": "torch", "workers": 0}
     assert probes.piped_bytes(made, [batch]) is None
+
+
+def test_a_stream_is_timed_at_several_places_of_its_epoch() -> None:
+    """The last half of the epoch is slow: a window at its begin alone would not see it."""
+    clock = FakeClock()
+    loader = SlowList(clock, [1.0] * 200 + [40.0] * 200)
+    session = measure_arms(
+        Bench(lambda: loader, lambda batch: clock.advance(20), clock), Options(quick=True, steps=40)
+    )
+    places = [run.totals["from_batch"] for run in session.arm(Arm.WARM)]
+    assert len(set(places)) == len(places) > 2
+    assert verdict.diagnose_session(session).verdict != "not input-bound"
+
+
+def test_the_length_of_a_stream_is_found_where_its_end_is_near() -> None:
+    clock = FakeClock()
+    loader = SlowList(clock, [1.0] * 150)
+    made = Bench(lambda: loader, lambda batch: None, clock)
+    near = look_along(made, 2.0, 20 * MS)
+    assert near == Look(steps=150, epoch_steps=150, window_steps=20.0)
+    far = look_along(made, 0.1, 20 * MS)
+    assert far is not None
+    assert (far.steps, far.epoch_steps) == (101, 0)
