@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -138,9 +138,15 @@ def estimate(blocks: Sequence[Block], waits_bound: bool = True) -> DataStall:
     least = wait.value - SURE * (wait.value - wait.low)
     chance = _expected_half_width(blocks)
     overlapped = difference.high < least and contention.value < -chance
-    if not waits_bound or not math.isfinite(reach) or overlapped:
+    if not waits_bound or not math.isfinite(reach):
         return DataStall(difference, wait, contention, by_waiting=False)
     most = wait.value + SURE * (wait.high - wait.value) + reach
+    if overlapped:
+        # a loader makes no step faster: a difference that says so is of arms that cannot be
+        # compared, and leaves all that the wait allows
+        high = min(difference.high, most) if difference.high >= 0 else most
+        share = _cut(replace(difference, high=high), 0.0, max(high, 0.0))
+        return DataStall(share, wait, contention, by_waiting=False)
     by_waiting = reach / 2 <= chance
     low, high = (wait.low, wait.high + reach) if by_waiting else (difference.low, difference.high)
     low, high = max(low, least), min(high, most)
