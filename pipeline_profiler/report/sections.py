@@ -210,12 +210,19 @@ def split_causes(
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """Return (those shown to cost time, by the lower limit of their interval; the others).
 
+    That the step is all there is comes after everything that was found.
+
     One whose interval includes zero, or says nothing, is not shown to cost anything. One without an
     interval keeps its place behind those that have one.
     """
     unsure = [c for c in causes if tells_nothing(c) or (c.get("low") is not None and c["low"] <= 0)]
     shown = [c for c in causes if c not in unsure]
-    return sorted(shown, key=lambda c: -(c["low"] if c.get("low") is not None else 0.0)), unsure
+
+    def place(cause: Mapping[str, Any]) -> tuple[bool, float]:
+        low = cause.get("low")
+        return cause["code"] == COMPUTE_BOUND, -(low if low is not None else 0.0)
+
+    return sorted(shown, key=place), unsure
 
 
 def unexplained(session: Session) -> str:

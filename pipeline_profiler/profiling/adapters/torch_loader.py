@@ -160,6 +160,36 @@ def null_loader(loader: Any, batches: int) -> Any:
         return DataLoader(range(batches * size), size, **keep)  # type: ignore[arg-type]
 
 
+class _Kept:
+    """Batches as a dataset: the same few over and over."""
+
+    def __init__(self, batches: list[Any], count: int) -> None:
+        self.batches, self.handed_out = batches, count
+
+    def __len__(self) -> int:
+        return self.handed_out
+
+    def __getitem__(self, index: int) -> Any:
+        return self.batches[index % len(self.batches)]
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def kept_loader(loader: Any, batches: list[Any], count: int) -> Any:
+    """One worker that hands out whole batches which lie ready; nothing else is done."""
+    from torch.utils.data import DataLoader
+
+    return DataLoader(
+        _Kept(batches, count),  # type: ignore[arg-type]
+        batch_size=None,
+        collate_fn=_as_it_is,
+        num_workers=1,
+        multiprocessing_context=loader.multiprocessing_context,
+    )
+
+
 def rebuild(loader: Any, changes: dict[str, Any]) -> Any:
     """A new DataLoader over the same dataset with some settings changed (keys as in `describe`)."""
     config = describe(loader) | changes

@@ -13,18 +13,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from pipeline_profiler.profiling.diagnose import predict
+from pipeline_profiler.profiling.diagnose.data_stall import DataStall, estimate, paired_blocks
+from pipeline_profiler.profiling.diagnose.disturbance import Machine, leave_out_disturbed
 from pipeline_profiler.profiling.diagnose.intervals import (
     Floats,
     Interval,
     mean_interval,
-    saved_share,
     t_quantile,
 )
 from pipeline_profiler.profiling.diagnose.window import (
@@ -270,6 +271,7 @@ class Evidence:
     within_run_error: float = 0.0  # half width inside the runs, relative to the stall
     run_to_run_error: float = 0.0  # how far periods of two runs of one arm lie apart, relative
     recording: RecorderCost = field(default_factory=RecorderCost)
+    machine: Machine = field(default_factory=Machine)
 
     @property
     def period(self) -> float:
@@ -288,6 +290,8 @@ class Evidence:
             shares.append((case.replayed - without(case)) / case.replayed)
             errors.append(abs(case.replayed - case.period) / case.period)
         saved = self._interval(shares, float(np.mean(errors)) if errors else 0.0)
+        if not any(case.workers for case in self.cases):
+            return saved  # loading and step one after the other: a sum, and no model
         # the model errs on what remains: a cause that is all of the step leaves nothing to err on
         return saved.widened(REPLAY_ERROR * max(0.0, 1.0 - saved.value))
 
@@ -326,23 +330,53 @@ class Evidence:
         return inside.widened(abs(share.value) * error + self.recording_share + instrument)
 
 
+def trials_of(e: Evidence, setting: str) -> list[Window]:
+    """Runs of the loader with this one setting changed, those of its last value."""
+    changed = [
+        w for w in e.windows.arm(Arm.TRIAL) if w.run.config.get(setting) != e.config.get(setting)
+    ]
+    last = changed[-1].run.config.get(setting) if changed else None
+    return [w for w in changed if w.run.config.get(setting) == last]
+
+
+def measured_share(e: Evidence, setting: str) -> Interval | None:
+    """The share of the period that trial runs with this setting saved; None where none was tried.
+
+    One trial or two beside several runs of the loader as it is: their spread is taken as one, since
+    of two runs nobody knows it. Student's t with the degrees of freedom of both.
+    """
+    tried = [math.log(w.epoch_period_ns) for w in trials_of(e, setting) if len(w) >= LEAST_STEPS]
+    plain = [math.log(period) for period in e.periods.get(Arm.WARM) or []]
+    freedom = len(tried) + len(plain) - 2
+    if not tried or freedom < 1:
+        return None
+    squares = sum(float(np.var(rows)) * len(rows) for rows in (tried, plain))
+    inside = float(np.mean([_relative_noise(w) for w in trials_of(e, setting)]))
+    spread = max(math.sqrt(squares / freedom), inside)
+    half = t_quantile(freedom) * spread * math.sqrt(1 / len(tried) + 1 / len(plain))
+    middle = float(np.mean(tried) - np.mean(plain))
+    value, low, high = (1 - math.exp(middle + half * side) for side in (0, 1, -1))
+    return Interval(value, low, high, len(tried)).widened(LEAST_RUN_TO_RUN)
+
+
+def _relative_noise(window: Window) -> float:
+    period = window.steps.period
+    return float(period.std(ddof=1)) / math.sqrt(len(period)) / float(period.mean())
+
+
 def measured_or_predicted(e: Evidence, setting: str, predicted: Callable[[], Interval]) -> Interval:
-    """The share that the trial arm measured if it changed this `setting` alone, else `predicted`.
+    """The share that trial runs measured where they changed this `setting`, else `predicted`.
 
     A measured share carries no error of the replay, so its interval is the narrower one.
     """
-    change = e.session.probes.change or {}
-    pairs = paired(e.windows, Arm.TRIAL, Arm.WARM)
-    if list(change) != [setting] or len(pairs) < 2:
-        return predicted()
-    share = saved_share(pairs)
-    inside = at_least(share, e.within_run_error * abs(share.value))
-    return inside.widened(e.recording_share + LEAST_RUN_TO_RUN)
+    measured = measured_share(e, setting)
+    return predicted() if measured is None else measured
 
 
 def gather(session: Session) -> Evidence:
     """Collect the evidence of a session; needs at least one run of the warm loader with steps."""
     windows = Windows(session)
+    machine = leave_out_disturbed(windows, session.environment)
     # a run whose clock stood still says nothing, and would be divided by
     warm = [w for w in windows.arm(Arm.WARM) if len(w) >= LEAST_STEPS and w.period_ns > 0]
     periods = {arm: _periods(windows, arm) for arm in (*REPORTED, Arm.BARE)}
@@ -353,13 +387,18 @@ def gather(session: Session) -> Evidence:
     # a hand-over is no fault of the dataset: against a very short step it would be all of the stall
     below = bool(periods[Arm.RESIDENT]) and np.mean(periods[Arm.RESIDENT]) < NULL_FACTOR * null_ns
     floor = null_ns if below else 0.0
-    stall = warm[0].starvation if observed and warm else _stall(windows, floor, recording)
+    stalls = _Stall(windows, session, recording)
+    found = None if observed else stalls.beyond(floor)
+    seen = warm[0].starvation if warm else Interval(math.nan, -math.inf, math.inf)
+    stall = found.share if found else seen
     # with the loader no batch comes twice, so a rhythm is the step's own there
     rhythm = max((w.rhythm for w in windows.arm(Arm.PILOT, Arm.WARM)), default=1)
-    inside = 0.0 if observed else _within_run(warm, windows.arm(Arm.RESIDENT), rhythm)
+    # batches in hand are a few of many: that matters where they are what is compared with
+    in_hand = [] if found is None or found.by_waiting else windows.arm(Arm.RESIDENT)
+    inside = 0.0 if observed else _within_run(warm, in_hand, rhythm)
     # relative to at least 2 % of the step, as a stall near zero would make any error infinite
     relative = inside / max(abs(stall.value), 0.02) if math.isfinite(stall.value) else 0.0
-    beyond = None if observed else at_least(_stall(windows, null_ns, recording), inside)
+    beyond = None if observed else at_least(stalls.beyond(null_ns).share, inside)
     return Evidence(
         session=session,
         windows=windows,
@@ -367,10 +406,11 @@ def gather(session: Session) -> Evidence:
         cores=int(session.environment.get("cores") or usable_cores()),
         periods=periods,
         stall=at_least(stall, inside).widened(recording.left),
-        parts=_parts(windows),
+        parts=_parts(windows, found),
         observed=observed,
         recording_share=min(recording.share, MOST_RECORDING),
         recording=recording,
+        machine=machine,
         cases=[make_case(window, labels.by_stage) for window in warm],
         labels=labels,
         null_ns=null_ns,
@@ -475,16 +515,41 @@ def paired(windows: Windows, low: Arm, high: Arm) -> list[tuple[float, float]]:
     return [(first[b], second[b]) for b in sorted(first.keys() & second.keys())]
 
 
-def _stall(windows: Windows, floor: float, recording: RecorderCost) -> Interval:
-    """1 - resident / warm; for very short steps 1 - AU / AU_null, which takes the baseline off."""
-    pairs = [
-        (resident - recording.in_hand + floor, warm - recording.loading)
-        for resident, warm in paired(windows, Arm.RESIDENT, Arm.WARM)
-    ]
-    return saved_share([(a, b) for a, b in pairs if a > 0 and b > 0])
+@dataclass(frozen=True)
+class _Stall:
+    """The stall of a session with arms, without what recording costs."""
+
+    windows: Windows
+    session: Session
+    recording: RecorderCost
+
+    def beyond(self, floor: float) -> DataStall:
+        """1 - resident / warm; with a floor 1 - AU / AU_null, which takes the baseline off."""
+        arms = [
+            {w.run.block: w for w in self.windows.arm(arm) if 0 < w.epoch_period_ns < math.inf}
+            for arm in (Arm.RESIDENT, Arm.WARM)
+        ]
+        more = floor - self.recording.in_hand
+        blocks = [
+            replace(
+                block,
+                in_hand=block.in_hand + more,
+                loop=block.loop + more,
+                period=block.period - self.recording.loading,
+            )
+            for block in paired_blocks(arms[0], arms[1], self.session.probes.batch_bytes or 0)
+        ]
+        positive = [b for b in blocks if min(b.in_hand, b.loop, b.period) > 0]
+        return estimate(positive, waits_bound=not _on_gpu(self.session))
 
 
-def _parts(windows: Windows) -> dict[str, Interval]:
+def _on_gpu(session: Session) -> bool:
+    """Whether the step may go on after it has returned."""
+    torch = session.environment.get("torch")
+    return isinstance(torch, dict) and torch.get("device", "cpu") != "cpu"
+
+
+def _parts(windows: Windows, stall: DataStall | None) -> dict[str, Interval]:
     """The split of the stall in the order of the arms, the cold loader last where it ran."""
     present = [arm for arm in SPLIT_ORDER if windows.arm(arm)]
     if len(present) < 2 or Arm.RESIDENT not in present:
@@ -496,6 +561,10 @@ def _parts(windows: Windows) -> dict[str, Interval]:
         a, b = _by_block(windows, low), _by_block(windows, high)
         blocks = sorted(a.keys() & b.keys() & last.keys())
         parts[PARTS[high]] = mean_interval([(b[k] - a[k]) / last[k] for k in blocks])
+        if (low, high) == (Arm.RESIDENT, Arm.WARM) and stall is not None and stall.metered:
+            whole = float(np.mean([b[k] / last[k] for k in blocks])) if blocks else 1.0
+            parts["contention"] = stall.contention.scaled(whole)
+            parts["preparation"] = stall.wait.scaled(whole)
     return parts
 
 

@@ -57,6 +57,7 @@ class Diagnosis:
     next: str  # the next command or change to try
     about: str = "input"
     change: Mapping[str, Any] | None = None  # the loader setting that would undo it
+    tried: bool = False  # whether the share is what that setting was measured to save
 
     @property
     def name(self) -> str:

@@ -12,13 +12,22 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pipeline_profiler.profiling.diagnose.evidence import Evidence, gather, mean_or_nan
+import numpy as np
+
+from pipeline_profiler.profiling.diagnose.disturbance import BUSY
+from pipeline_profiler.profiling.diagnose.evidence import (
+    Evidence,
+    gather,
+    mean_or_nan,
+    measured_share,
+    trials_of,
+)
 from pipeline_profiler.profiling.diagnose.finding import Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Interval, repeats_to_settle
 from pipeline_profiler.profiling.diagnose.rules import compute, loader, rare, stages
@@ -86,7 +95,6 @@ def _failed(rule: Rule, error: Exception) -> FailedRule:
 HIGH, MODERATE = 0.20, 0.05
 ENOUGH = 0.60  # share of the stall whose removal makes a cause sufficient by itself
 WORTH_NAMING = 0.03
-BUSY = 0.2  # share of the cores taken by others, from which a stall may be their doing
 SAID_START = 0.005  # of the step, from which epoch starts are said
 SHORT_EPOCH = 50  # steps: a start that a shorter epoch would hide is not worth a sentence
 TOO_MANY_REPEATS = 40  # more are no advice
@@ -168,6 +176,7 @@ class Conclusion:
             },
             "recording_share": self.evidence.recording.share,
             "null_ms": self.evidence.floor_ns / 1e6 or None,
+            "machine": self.evidence.machine.as_dict(),
             "parts": {k: v.as_dict() for k, v in self.evidence.parts.items()},
         }
 
@@ -198,14 +207,17 @@ def diagnose_session(session: Session) -> Conclusion:
     unsure = verdict in (Verdict.INCONCLUSIVE, Verdict.MODERATE)
     if unsure and beyond is not None and beyond.high < MODERATE:
         verdict, more = Verdict.NOT_BOUND, 0
-    if verdict.bound and _perhaps_neighbours(evidence):
+    if (
+        not evidence.observed and evidence.machine.others >= BUSY
+    ):  # whatever it looks like: it may be their doing
         verdict, more = Verdict.INCONCLUSIVE, TOO_MANY_REPEATS
     # a stall that is large by its value is explained too, even where its interval is wide
     stalled = verdict.bound or evidence.stall.value >= MODERATE
     failed: list[FailedRule] = []
     inside = run_rules(INPUT_RULES, evidence, failed) if stalled else []
     beside = run_rules(COMPUTE_RULES, evidence, failed)
-    causes = [*ranked(inside, evidence.stall), *(cause for _, cause in beside)]
+    told = [(index, said_of_trial(cause, evidence)) for index, cause in inside]
+    causes = [*ranked(told, evidence.stall), *(cause for _, cause in beside)]
     return Conclusion(
         verdict,
         _sentence(verdict, evidence, more),
@@ -217,15 +229,34 @@ def diagnose_session(session: Session) -> Conclusion:
     )
 
 
-def _perhaps_neighbours(e: Evidence) -> bool:
-    """On a busy machine, whether the stall is one without the wait for a core behind others."""
-    waiting = e.loading_shares().queued * max(e.stall.value, 0.0)
-    return share_of_others(e.session.environment) >= BUSY and e.stall.low - waiting < MODERATE
+def said_of_trial(cause: Diagnosis, e: Evidence) -> Diagnosis:
+    """The cause with what was tried of its advice, or what trying it would take."""
+    if not cause.change:
+        # a line of code, or what was changed and timed, needs no such word
+        known = cause.evidence.get("at") or "baseline_ms" in cause.evidence
+        return cause if known else replace(cause, next=f"{cause.next} (not tried)")
+    setting = next(iter(cause.change))
+    runs, share = trials_of(e, setting), measured_share(e, setting)
+    if share is None:
+        seconds = seconds_of_trial(e)
+        more = f": {math.ceil(seconds)} more seconds" if seconds else ""
+        return replace(cause, next=f"{cause.next} (predicted, not tried{more})")
+    tried = float(np.mean([window.epoch_period_ns for window in runs])) / 1e6
+    promised = e.session.probes.promised or {}
+    guess = f", predicted {promised[setting]:.2f}" if setting in promised else ""
+    said = f"{cause.cause}; tried: {e.period / 1e6:.2f} ms a step became {tried:.2f}{guess}"
+    return replace(cause, cause=said, tried=True)
 
 
-def share_of_others(environment: Mapping[str, Any]) -> float:
-    """Share of the cores that other programs and other virtual machines took, where measured."""
-    return sum(float(environment.get(name) or 0.0) for name in ("others_cpu", "steal"))
+def seconds_of_trial(e: Evidence) -> float:
+    """What one run with a changed setting takes; 0 where no plan says how long a run is."""
+    plan = e.session.plan
+    starts = [ns for case in e.cases for ns in case.window.first_batch_ns[:1]]
+    return (
+        mean_or_nan(starts or [0]) / 1e9 + (plan.warmup + plan.steps) * e.period / 1e9
+        if plan.steps
+        else 0.0
+    )
 
 
 def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagnosis]:
@@ -286,12 +317,16 @@ def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
     if not evidence.floor_ns and verdict == Verdict.NOT_BOUND and s.high >= MODERATE:
         text += f"; an empty loader costs {evidence.null_ns / evidence.period:.1%} here by itself"
     text += _epoch_words(evidence)
-    text += _unseen_words(evidence) if verdict == Verdict.NOT_BOUND else ""
+    text += _unseen_words(evidence)
+    machine = evidence.machine
+    if machine.left_out:
+        repeats = f"{machine.left_out} of {machine.blocks} repeats"
+        text += f"; {repeats} left out, as other programs disturbed them"
     if evidence.floor_ns:
         text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
     # more repeats than anybody would run are no advice
     if more >= TOO_MANY_REPEATS:
-        others = share_of_others(evidence.session.environment)
+        others = evidence.machine.others
         busy = f", of which other programs took {others:.0%} of the cores" if others >= BUSY else ""
         return f"{text}; repeats alone cannot settle it: measure on a quieter machine{busy}"
     words = "repeat" if more == 1 else "repeats"
@@ -321,11 +356,13 @@ def _epoch_words(e: Evidence) -> str:
 
 
 def _unseen_words(e: Evidence) -> str:
-    """The part of an epoch that no window of a stream saw: what comes later may be slower."""
-    ends = [int(case.window.steps.batch[-1]) + 1 for case in e.cases]
+    """Which part of a stream's epoch the windows saw: what comes later may be slower, or faster."""
+    windows = [case.window.steps.batch for case in e.cases]
+    first, last = min(int(ids[0]) for ids in windows) + 1, max(int(ids[-1]) for ids in windows) + 1
     steps = max(case.window.epoch_steps for case in e.cases)
     # a dataset with an index is read from another batch on in each block, or is shuffled
     by_index = e.config.get("kind") == "torch" and not e.config.get("iterable_dataset")
-    if e.observed or by_index or not steps or max(ends) >= steps:
+    if e.observed or by_index or (steps and last >= steps):
         return ""
-    return f"; measured on the first {max(ends)} of an epoch's {steps} steps"
+    whole = f" of an epoch's {steps}" if steps else ""
+    return f"; seen were steps {first} to {last}{whole}: cannot tell beyond step {last}"

@@ -27,7 +27,7 @@ from pipeline_profiler.profiling.diagnose.intervals import (
     block_interval,
     ratio_of_sums,
 )
-from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.arm import SPLIT_ORDER, Arm
 from pipeline_profiler.profiling.record.session import MAIN, Run, Session
 
 # ---- Columns ----
@@ -370,7 +370,8 @@ class Window:
     @cached_property
     def rhythm(self) -> int:
         """Steps after which the step's own time repeats, the warm-up asked too; 1: it does not."""
-        return find_rhythm(self.whole.steps.loop)
+        passed_over = self.run.totals.get("from_batch", 0) > 0  # batches without a step
+        return find_rhythm((self if passed_over else self.whole).steps.loop)
 
     @property
     def _block(self) -> int:
@@ -535,6 +536,13 @@ class Windows:
         self._by_arm: dict[Arm, list[Window]] = {}
         for arm in Arm:
             self._by_arm[arm] = [Window.of(run) for run in session.arm(arm)]
+        self.left_out: frozenset[int] = frozenset()  # blocks that other programs disturbed
+
+    def leave_out(self, blocks: frozenset[int]) -> None:
+        """Forget the arms of some blocks; what is compared inside a block goes together."""
+        self.left_out = blocks
+        for arm in SPLIT_ORDER:
+            self._by_arm[arm] = [w for w in self._by_arm[arm] if w.run.block not in blocks]
 
     def arm(self, *arms: Arm) -> list[Window]:
         """Windows of one arm in block order, then those of the next."""

@@ -74,6 +74,9 @@ class Bench:
     guard: Guard = field(default_factory=Guard)
     epoch_steps: int = 0  # as the user says; 0: as the loader tells
     seed: int = 0
+    look: Look | None = None  # at a stream whose places are reached by drawing alone
+    handed_over: dict[str, int] = field(default_factory=dict)  # what a first worker would cost, ns
+    trial_seconds: float = math.inf  # a trial may be slower than was predicted
     _saved_ns: int = 0
     _loader: Any = None
     _settings: dict[str, Any] | None = None
@@ -120,9 +123,11 @@ def drive(
     steps: int,
     seconds: float = math.inf,
     kept_batches: KeptBatches | None = None,
+    passed_over: range = range(0),
 ) -> None:
     """Train for `steps` steps over as many epochs as that takes; the first batches are kept.
 
+    The batches of `passed_over` are drawn and not trained on: the way to a later place of a stream.
     `seconds` count from the first batch: a slow start of workers shall not eat them up. The
     device is synchronised at the edges of the timed window only.
     """
@@ -131,6 +136,9 @@ def drive(
         recorder.run.config["epoch_steps"] = bench.epoch_steps
     deadline = math.inf
     edges, pulse = (recorder.run.warmup - 1, steps - 1), bench.guard.pulse
+    real = bench.clock is time.perf_counter_ns  # a clock that tests move meters no machine
+    # a first pass is metered from its start, else the timed window
+    meter = environment.Meter() if real and recorder.run.arm == Arm.PILOT else None
     try:
         while recorder.steps < steps and bench.clock() < deadline:
             before = recorder.steps
@@ -139,11 +147,13 @@ def drive(
                 deadline = bench.clock() + seconds * 1e9 if deadline == math.inf else deadline
                 if kept_batches is not None and len(kept_batches) < KEPT_BATCHES:
                     kept_batches.append(as_given(batch))  # now: the step may change its batch
-                with recorder.step():
-                    _check(bench.step(batch), recorder.run.notes)
+                if recorder.steps not in passed_over:
+                    with recorder.step():
+                        _check(bench.step(batch), recorder.run.notes)
                 pulse.steps += 1
                 if recorder.steps in edges:
                     synchronise()
+                    meter = _at_edge(recorder, meter) if real else None
                 # one early: the last step is counted when the generator is closed
                 if recorder.steps + 1 >= steps or bench.clock() >= deadline:
                     break
@@ -152,7 +162,23 @@ def drive(
             if recorder.steps == before:
                 break
     finally:
+        if meter is not None and recorder.run.arm == Arm.PILOT:
+            recorder.run.totals |= meter.taken()
         recorder.session()
+
+
+def _at_edge(recorder: Recorder, meter: environment.Meter | None) -> environment.Meter:
+    """Begin to meter the machine at the first edge of the timed window, keep totals at the last.
+
+    What the reading takes is no part of the loop.
+    """
+    begin = recorder.clock()
+    if meter is None:
+        meter = environment.Meter()
+    else:
+        recorder.run.totals |= meter.taken()
+    recorder.timeline.leave_out(begin, recorder.clock())
+    return meter
 
 
 def _check(result: Any, notes: list[str]) -> None:
@@ -257,6 +283,7 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
     arm, plan = recorder.run.arm, session.plan
     # without a loader nothing fills up: three steps are for the caches of the step alone
     recorder.run.warmup = plan.warmup if arm in WITH_LOADER else min(3, plan.warmup)
+    recorder.run.totals |= bench.handed_over if arm == Arm.WARM else {}
     if arm == Arm.TRIAL:
         # the changed loader may hold more batches, and the first of them show its buffers alone
         setting = bench.settings() | (session.probes.change or {})
@@ -268,12 +295,72 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
     elif arm == Arm.BARE:
         recorder.run = _run_bare(bench, recorder.run.block, plan)
     elif arm == Arm.TRIAL:
-        loader = bench.loader()
-        drive(bench, module_for(loader).rebuild(loader, session.probes.change), recorder, total)
+        changed = module_for(bench.loader()).rebuild(bench.loader(), session.probes.change)
+        drive(bench, changed, recorder, total, bench.trial_seconds)
     else:
         if arm == Arm.COLD:
             recorder.run.notes += cold_cache.evict(plan.files)
-        drive(bench, _somewhere_in_the_epoch(bench, recorder, total), recorder, total)
+        begin = 1 + int(bench.settings().get("workers") or 0) * int(
+            bench.settings().get("prefetch") or 0
+        )
+        ahead = _steps_ahead(bench, recorder.run, plan) if arm == Arm.WARM else 0
+        recorder.run.warmup += ahead
+        drive(
+            bench,
+            _somewhere_in_the_epoch(bench, recorder, total),
+            recorder,
+            total + ahead,
+            passed_over=range(begin, begin + ahead),
+        )
+
+
+def _steps_ahead(bench: Bench, run: Run, plan: Plan) -> int:
+    """How far into a stream this block is timed: another place of its epoch in each block.
+
+    No further than the loader gets in the time of a window, as its batches must be drawn.
+    """
+    look, total = bench.look, plan.warmup + plan.steps
+    if look is None:
+        return 0
+    room = min((look.epoch_steps or look.steps) - total, int(total * look.window_steps))
+    # one place in each part of the way, in an order that no drift follows
+    parts = max(1, plan.repeats)
+    place = (
+        run.block * (2 if parts % 2 else 1) % parts + random.Random(bench.seed).random()
+    ) / parts
+    ahead = max(0, int(room * place))
+    run.totals["from_batch"] = ahead
+    return ahead
+
+
+@dataclass(frozen=True)
+class Look:
+    """A stream as it was drawn once without the step."""
+
+    steps: int  # drawn
+    epoch_steps: int  # where its end was reached; else 0
+    window_steps: float  # steps that are drawn in the time of one with training
+
+
+def look_along(bench: Bench, seconds: float, period_ns: float) -> Look | None:
+    """Draw a stream for so long without training on it: how long is an epoch, how far can one get?
+
+    None for a dataset that is read by index, which tells its length and begins anywhere.
+    """
+    settings = bench.settings()
+    by_index = settings.get("kind") == "torch" and not settings.get("iterable_dataset")
+    if by_index or settings.get("one_shot"):
+        return None
+    begin, count, ended = bench.clock(), 0, True
+    for _ in bench.loader():
+        count += 1
+        bench.guard.pulse.steps += 1
+        if bench.clock() - begin > seconds * 1e9:
+            ended = False
+            break
+    pace = (bench.clock() - begin) / max(1, count)
+    length = bench.epoch_steps or int(settings.get("batches") or 0) or (count if ended else 0)
+    return Look(count, length, period_ns / max(pace, 1.0))
 
 
 def _somewhere_in_the_epoch(bench: Bench, recorder: Recorder, total: int) -> Any:

@@ -10,16 +10,20 @@ import platform
 import re
 import resource
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.profiling.record.stage_hooks import network_mounts
+from pipeline_profiler.profiling.record.stages import Counters
 from preflight.cores import usable_cores
 
 PACKAGES = {"numpy": "numpy", "PIL": "pillow", "cv2": "opencv", "torchvision": "torchvision"}
 FIELDS, STEAL, IDLE = 8, 7, (3, 4)  # of the first line of /proc/stat
+MAJOR_FAULTS = 9  # of /proc/PID/stat behind the name
+BLOCK_BYTES = 512  # in which ended children's reads are counted
 
 
 def describe() -> dict[str, Any]:
@@ -55,24 +59,64 @@ def _pressure() -> float:
     return float(line.split("avg10=")[1].split()[0]) / 100
 
 
-class Neighbours:
-    """What other programs, and the host behind a virtual machine, take of the cores meanwhile."""
+class Meter:
+    """What a stretch of time took of the machine, beside its steps.
+
+    Totals of a run, nanoseconds: the CPU time of this process, of its main thread and of its
+    children, what the main thread waited for a core, what other programs and the host behind a
+    virtual machine took of the cores, and how long something waited for one (Linux PSI); and
+    bytes and page faults that were read from the block device by this process and its children.
+    What the system does not tell is left out.
+    """
 
     def __init__(self) -> None:
-        self._begin = _jiffies(), _own_ticks()
+        self._counters = Counters()
+        self._before = self._read()
 
-    def taken(self) -> dict[str, float]:
-        """Shares of the machine's cores since the beginning; nothing where Linux does not tell."""
-        (before, own_before), after, own = self._begin, _jiffies(), _own_ticks()
-        if len(before) < FIELDS or len(after) < FIELDS:
-            return {}
-        spent = [b - a for a, b in zip(before, after, strict=False)][:FIELDS]
-        total, steal = max(1, sum(spent)), spent[STEAL]
-        busy = sum(spent[i] for i in range(STEAL) if i not in IDLE)
-        others = max(0.0, busy - (own - own_before)) / total
-        idle = sum(spent[i] for i in IDLE) / total
-        shares = {"others_cpu": others, "steal": steal / total, "idle": idle}
-        return {name: round(share, 3) for name, share in shares.items()}
+    def taken(self) -> dict[str, int]:
+        """What was taken since the meter was made."""
+        after = self._read()
+        taken = {k: after[k] - self._before[k] for k in after.keys() & self._before.keys()}
+        if "busy_ns" in taken:
+            own = taken["own_cpu_ns"] + taken["children_cpu_ns"]
+            taken["others_ns"] = max(0, taken.pop("busy_ns") - own)
+        return taken
+
+    def _read(self) -> dict[str, int]:
+        read = {
+            "window_ns": time.perf_counter_ns(),
+            "own_cpu_ns": time.process_time_ns(),
+            "main_cpu_ns": time.thread_time_ns(),
+            **_children(),
+        }
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        read["device_bytes"] += max(0, self._counters.io()[0])
+        read["major_faults"] += own.ru_majflt
+        if (queued := self._counters.queued_ns()) >= 0:
+            read["main_queued_ns"] = queued
+        if (pressed := _told(_pressed_ns)) is not None:
+            read["pressure_ns"] = int(pressed)
+        jiffies = _jiffies()
+        if len(jiffies) >= FIELDS:
+            tick = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+            read["cores_ns"] = sum(jiffies[:FIELDS]) * tick
+            read["steal_ns"] = jiffies[STEAL] * tick
+            read["idle_ns"] = sum(jiffies[i] for i in IDLE) * tick
+            read["busy_ns"] = sum(jiffies[i] for i in range(STEAL) if i not in IDLE) * tick
+        return read
+
+
+def shares_of_cores(taken: Mapping[str, int]) -> dict[str, float]:
+    """Other programs', other virtual machines' and idle share of the cores; nothing if unknown."""
+    names = {"others_cpu": "others_ns", "steal": "steal_ns", "idle": "idle_ns"}
+    whole = taken.get("cores_ns", 0)
+    return {k: round(taken[name] / whole, 3) for k, name in names.items()} if whole else {}
+
+
+def _pressed_ns() -> float:
+    """Time in which something waited for a core, since the machine began."""
+    line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
+    return float(line.split("total=")[1].split()[0]) * 1e3
 
 
 def _jiffies() -> list[int]:
@@ -83,22 +127,36 @@ def _jiffies() -> list[int]:
         return []
 
 
-def _own_ticks() -> float:
-    """CPU time of this process, its living children and those that have ended, in clock ticks."""
-    ticks = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
-    for task in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):
-            ticks += sum(_ticks_of(int(child)) for child in task.read_text().split())
-    return ticks
+def _children() -> dict[str, int]:
+    """CPU time and reads of the children that live, and of those that have ended.
+
+    The CPU time is the scheduler's; threads that a living child has ended are missing.
+    """
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu, faults = int((ended.ru_utime + ended.ru_stime) * 1e9), ended.ru_majflt
+    read_bytes = ended.ru_inblock * BLOCK_BYTES
+    for listed in Path("/proc/self/task").glob("*/children"):
+        for child in _read(listed).split():
+            place = Path("/proc", child)
+            cpu += sum(map(_scheduled_ns, place.glob("task/*/schedstat")))
+            io = re.search(r"^read_bytes: (\d+)", _read(place / "io"), re.MULTILINE)
+            read_bytes += int(io[1]) if io else 0
+            stat = _read(place / "stat").rpartition(")")[2].split()
+            faults += int(stat[MAJOR_FAULTS]) if len(stat) > MAJOR_FAULTS else 0
+    return {"children_cpu_ns": cpu, "device_bytes": read_bytes, "major_faults": faults}
 
 
-def _ticks_of(pid: int) -> int:
-    """CPU time of a child and of what it has waited for, in clock ticks; 0 when it is gone."""
+def _read(path: Path) -> str:
+    """The text of a file of /proc; '' where it is gone or hidden."""
     try:
-        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, after_name[11:15]))
-    except (OSError, ValueError):
-        return 0
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _scheduled_ns(schedstat: Path) -> int:
+    fields = _read(schedstat).split()
+    return int(fields[0]) if fields else 0
 
 
 def packages() -> dict[str, str]:

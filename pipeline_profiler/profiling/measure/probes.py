@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import itertools
 import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from pipeline_profiler.profiling.adapters import tf_data, tf_graph, torch_loader
@@ -26,16 +26,20 @@ from pipeline_profiler.profiling.diagnose.stalls import slowest_samples, stalled
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import environment
 from pipeline_profiler.profiling.measure.arms import Bench, Options, Step, drive
-from pipeline_profiler.profiling.measure.kept_batches import KeptBatches, changes_sentence, try_step
+from pipeline_profiler.profiling.measure.kept_batches import (
+    KeptBatches,
+    changes_sentence,
+    parts_of,
+    try_step,
+)
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import (
-    Reason,
     Repeatable,
     SlowSample,
     SynchronisingLine,
 )
 from pipeline_profiler.profiling.record.recorder import Recorder
-from pipeline_profiler.profiling.record.recorder_live import Repeated
+from pipeline_profiler.profiling.record.recorder_live import Repeated, hand_over_cost
 from pipeline_profiler.profiling.record.session import Run, Session
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
 from pipeline_profiler.profiling.record.stages import Clock
@@ -129,6 +133,8 @@ class Utilisation:
 # ---- Beside the arms ----
 
 PROBED = 3
+HANDED_OVER, WARMING = 30, 8  # batches, and those of them that are still waited for
+LONGEST_PAUSE_NS = 2e7
 MOST_PARTS = 200  # of a list that are looked at, evenly
 STACK_SHARE = 0.12  # of a shorter budget
 
@@ -169,6 +175,8 @@ def probe_step(bench: Bench, kept_batches: KeptBatches, options: Options, sessio
     """What two steps do to their batch: fields they never look at, take out, or change in place."""
     if options.emulate_ms is not None:
         return
+    outcome = session.probes
+    outcome.batch_bytes = sum(getattr(part, "nbytes", 0) for _, part in parts_of(kept_batches[0]))
     seen: list[Touched] = []
 
     def step(batch: Any) -> None:
@@ -184,7 +192,7 @@ def probe_step(bench: Bench, kept_batches: KeptBatches, options: Options, sessio
     session.notes += filter(None, [changes_sentence(kept_batches.in_place, taken)])
     if not seen:
         return
-    touched, outcome = {str(key) for batch in seen for key in batch.touched}, session.probes
+    touched = {str(key) for batch in seen for key in batch.touched}
     sizes = {str(k): _bytes(v) for k, v in kept_batches[0].items()}
     outcome.unused_fields = {k: n for k, n in sizes.items() if k not in touched}
     outcome.batch_bytes = sum(sizes.values())
@@ -200,6 +208,29 @@ def recording_ns(bench: Bench, count: int = 300) -> float:
     for _ in range(count):
         pass
     return max(0.0, 2 * watched - begin - bench.clock()) / count
+
+
+def hand_over(bench: Bench, kept_batches: list[Any], step_ns: float) -> dict[str, int]:
+    """What a worker would cost a loader that has none, for these very batches; nanoseconds.
+
+    Timed with one worker that hands out the batches in hand beside a pause as long as the step.
+    """
+    settings = bench.settings()
+    if settings.get("kind") != "torch" or settings.get("workers"):
+        return {}
+    priced = hand_over_cost(kept_batches[0])
+    if not priced:
+        return {}
+    pause, waits = min(step_ns, LONGEST_PAUSE_NS) / 1e9, []
+    batches = iter(torch_loader.kept_loader(bench.loader(), kept_batches, HANDED_OVER))
+    with suppress(StopIteration):
+        while True:
+            begin = bench.clock()
+            next(batches)
+            waits.append(bench.clock() - begin)
+            bench.guard.pulse.steps += 1
+            time.sleep(pause)
+    return priced | {"hand_over_ns": int(sum(waits[WARMING:]) / max(1, len(waits[WARMING:])))}
 
 
 def piped_bytes(bench: Bench, kept_batches: list[Any]) -> float | None:
@@ -272,23 +303,6 @@ def try_interventions(bench: Bench, options: Options, session: Session) -> None:
     )
     outcome.interventions = rows
     session.notes += notes
-
-
-def try_a_change(bench: Bench, session: Session) -> bool:
-    """Where the first block points at a setting, the trial arm measures it from then on."""
-    from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
-
-    causes = diagnose_session(session).causes
-    change = dict(causes[0].change or {}) if causes else {}
-    if not change or bench.settings().get("kind") != "torch":
-        return False
-    setting = ", ".join(f"{k}={v}" for k, v in change.items())
-    text = f"The trial setting (the real loader with {setting}) tests the first suspicion."
-    session.probes.change, plan = change, session.plan
-    reasons = (*plan.reasons, Reason(text, (Arm.TRIAL,)))
-    session.plan = replace(plan, arms=(*plan.arms, Arm.TRIAL), reasons=reasons)
-    bench.tell(text)
-    return True
 
 
 def repeatable(bench: Bench) -> Repeatable:

@@ -16,18 +16,21 @@ from typing import Any
 
 from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.adapters.tf_data import settled_after
+from pipeline_profiler.profiling.diagnose.verdict import Verdict, diagnose_session
 from pipeline_profiler.profiling.diagnose.window import Window
-from pipeline_profiler.profiling.measure import cold_cache, environment, probes
+from pipeline_profiler.profiling.measure import cold_cache, environment, probes, trials
 from pipeline_profiler.profiling.measure.arms import (
     NULL_SECONDS,
     Bench,
     Options,
     drive,
+    look_along,
     null_run,
     run_arm,
 )
 from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
 from pipeline_profiler.profiling.measure.stopping import LEAST_LIMIT_S, kept_when_stopped
+from pipeline_profiler.profiling.measure.trials import TRIAL_SHARE
 from pipeline_profiler.profiling.record.arm import IN_HAND, REPORTED, TRAINED_FROM_LOADER, Arm
 from pipeline_profiler.profiling.record.plan import Plan, Reason
 from pipeline_profiler.profiling.record.recorder import Recorder
@@ -38,14 +41,15 @@ BUFFERS_IN_WINDOW = 10
 LEAST_STEPS = 10
 BESIDE = (Arm.SHADOW, Arm.BARE)  # given up for more repeats of the others where time is short
 BLOCK_ARMS = frozenset(REPORTED) | {Arm.BARE}
-OWN_THREADS = 0.2  # CPU of other threads during next(), from which the loader has threads
 OVERRUN = 1.05  # of the budget: beyond it no further block begins
 # the same for the third block, as two repeats say next to nothing; less where the budget is the
 # default one, which a promise goes with (30 s quick, else 2 minutes)
 FEW_OVERRUN, FEW_OVERRUN_DEFAULT = 1.35, 1.12
+MOST_BLOCKS = 10  # beyond it an interval hardly shrinks
 MOST_OVERRUN = 3.0  # a loader that got so much slower after its first pass is ended
 PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
 PILOT_SHARE = 0.1  # of a shorter budget
+LOOK_SHARE = 0.06  # of the budget, to see how long a stream's epoch is
 
 NO_HOST = "Host batches are n/a: no GPU, so nothing is copied to one."
 OVER_BUDGET = (
@@ -54,8 +58,8 @@ OVER_BUDGET = (
 )
 ROUNDS = "The step's own time repeats every {} steps: windows are whole rounds of it."
 SLOW_START = (
-    "The loader takes {:.1f} s to start each time, so three runs are left out: the loader beside "
-    "the step, the loop without a recorder, the trial setting. Give more --seconds."
+    "The loader takes {:.1f} s to start each time, so two runs are left out: the loader beside "
+    "the step, the loop without a recorder. Give more --seconds."
 )
 
 
@@ -95,7 +99,7 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
     reasons = [
         Reason("Batches in hand and the real loader give the stall.", (Arm.RESIDENT, Arm.WARM)),
         host,
-        _shadow_arm(first),
+        *_shadow_arm(first),
         *_cold_arm(options, files),
     ]
     fixed = _fixed_seconds(first, options)
@@ -104,7 +108,7 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
     lean = 3 * full.start > options.budget - fixed
     if lean:
         reasons = [r for r in reasons if not (r.included and Arm.SHADOW in r.arms)]
-        left_out = (Arm.SHADOW, Arm.BARE, Arm.TRIAL)
+        left_out = (Arm.SHADOW, Arm.BARE)
         reasons.append(Reason(SLOW_START.format(_start(first)), left_out, included=False))
         pace = _pace(first, _included(reasons), only_needed=True)
     steps, repeats, warmup, why = _fit(first, options, pace, max(options.budget - fixed, 2.0))
@@ -152,14 +156,23 @@ class Pace:
 
 def _pace(first: Window, arms: Sequence[Arm], only_needed: bool = False) -> Pace:
     """From the pilot; the bare loop runs in every other block, the trial may join the others."""
-    # half a bare loop per block, and one trial setting where the loader can be rebuilt
-    more = 0.0 if only_needed else 0.5 + float(first.run.config.get("kind") == "torch")
+    more = 0.0 if only_needed else 0.5  # half a bare loop per block
     beside = 0.0 if only_needed else float(Arm.SHADOW in arms)
+    # the way to a later place of a stream takes half a window on average
+    more += 0.5 if _is_stream(first) else 0.0
     loading = more + sum(arm in (Arm.WARM, Arm.COLD) for arm in arms)
     alone = float(first.steps.loop.mean()) / 1e9
     period = first.period_ns / 1e9
     step = period * loading + alone * (sum(arm in IN_HAND for arm in arms) + beside)
     return Pace(max(step, 1e-6), _start(first) * (loading + beside))
+
+
+def _is_stream(first: Window) -> bool:
+    """Whether batches come in their order alone, for longer than the first pass saw."""
+    config = first.run.config
+    if len(first.first_batch_ns) > 1:
+        return False
+    return config.get("kind") != "torch" or bool(config.get("iterable_dataset"))
 
 
 def _start(first: Window) -> float:
@@ -172,24 +185,22 @@ def _fixed_seconds(first: Window, options: Options) -> float:
     """Pilot, stack samples, the empty loader twice, and the probes."""
     budget = options.budget
     probing = probes.stack_seconds(options) + pilot_seconds(options)
+    probing += LOOK_SHARE * budget if _is_stream(first) else 0.0
     if first.run.config.get("kind") == "tf":
         # prefixes get a sixtieth each, interventions a fortieth in each of two rounds
         probing += 0.35 * budget  # prefixes and interventions
+    if first.run.config.get("kind") == "torch":
+        probing += TRIAL_SHARE * budget
     return min(probing + 2 * NULL_SECONDS + 2 * _start(first), 0.6 * budget)
 
 
-def _shadow_arm(first: Window) -> Reason:
-    config, arms = first.run.config, (Arm.SHADOW,)
-    if config.get("kind") == "tf" or (config.get("kind") == "torch" and config.get("workers")):
-        return Reason("The loader beside the step shows what its CPU costs the step.", arms)
-    threads_ns = 0 if config.get("one_shot") else first.run.totals.get("hidden_cpu_ns", 0)
-    if threads_ns > OWN_THREADS * float(first.whole.steps.wait.sum()):
-        return Reason("The loader beside the step shows what its threads cost the step.", arms)
-    text = (
-        "The run with the loader beside the step is left out: this loader runs inside the training "
-        "thread, so contention and preparation are one number."
-    )
-    return Reason(text, arms, included=False)
+def _shadow_arm(first: Window) -> list[Reason]:
+    """With a GPU alone: where the step has ended when it returns, the warm loader tells as much."""
+    config = first.run.config
+    beside = config.get("kind") == "tf" or (config.get("kind") == "torch" and config.get("workers"))
+    if not environment.has_cuda() or not beside:
+        return []
+    return [Reason("The loader beside the step shows what its CPU costs the step.", (Arm.SHADOW,))]
 
 
 def _cold_arm(options: Options, files: Sequence[str]) -> list[Reason]:
@@ -288,6 +299,11 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     first, kept_batches = pilot(bench, options, session)
     if first.run.config.get("one_shot") and hasattr(bench.loader(), "__next__"):
         bench._loader = None
+    bench.guard.pulse.doing = "a look along the epoch"
+    if _is_stream(first):
+        bench.look = look_along(bench, LOOK_SHARE * options.budget, first.period_ns)
+    if bench.look and bench.look.epoch_steps:
+        bench.epoch_steps = first.run.config["epoch_steps"] = bench.look.epoch_steps
     plan = session.plan = make_plan(first, options, loader)
     once, taken = first.run.config.get("one_shot"), len(first.whole)
     if once and taken < plan.warmup:
@@ -299,16 +315,19 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     session.environment = environment.describe()
     bench.progress(announcement(plan))
     bench.save_meanwhile(session)
-    _probe_before(bench, options, session, kept_batches)
     alone = float(first.steps.loop.mean())
+    _probe_before(bench, options, session, kept_batches, alone)
     session.runs.append(null_run(bench, kept_batches, alone))
     planned = 1e9 * max(options.budget, plan.seconds)
     bench.guard.pulse.end_s = time.monotonic() + MOST_OVERRUN * planned / 1e9 + LEAST_LIMIT_S
     few = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT
     deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
-    neighbours = environment.Neighbours()
+    machine = environment.Meter()
     _run_blocks(bench, session, kept_batches, deadlines, bare=not (once or plan.lean))
-    session.environment |= neighbours.taken()
+    trials.try_first_advice(bench, session, kept_batches, deadlines[1], options.budget)
+    _settle(bench, session, kept_batches, deadlines[1])
+    if bench.clock is time.perf_counter_ns:  # a clock that tests move meters no machine
+        session.environment |= environment.shares_of_cores(machine.taken())
     # the baseline again: clocks and neighbours change while the arms run, and its mean holds both
     session.runs.append(null_run(bench, kept_batches, alone))
     bench.guard.pulse.doing = "the last probes"
@@ -322,7 +341,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
 
 
 def _probe_before(
-    bench: Bench, options: Options, session: Session, kept_batches: KeptBatches
+    bench: Bench, options: Options, session: Session, kept_batches: KeptBatches, alone_ns: float
 ) -> None:
     """Probes whose findings the arms or the first diagnosis need."""
     bench.guard.pulse.doing = "the first probes"
@@ -330,6 +349,7 @@ def _probe_before(
     probes.probe_step(bench, kept_batches, options, session)
     session.probes.recording_ns = probes.recording_ns(bench)
     session.probes.piped_bytes = probes.piped_bytes(bench, kept_batches)
+    bench.handed_over = probes.hand_over(bench, kept_batches, alone_ns)
     if bench.settings().get("kind") == "tf":
         probes.try_interventions(bench, options, session)
 
@@ -359,9 +379,25 @@ def _run_blocks(
             session.runs.append(run_arm(bench, arm, block, session, kept_batches))
         arm_ns = (bench.clock() - begun) / sum(run.arm in BLOCK_ARMS for run in session.runs)
         bench.save_meanwhile(session)
-        more = repeats > 1 and not session.plan.lean
-        if block == 0 and more and probes.try_a_change(bench, session):
-            session.runs.append(run_arm(bench, Arm.TRIAL, block, session, kept_batches))
+
+
+def _settle(bench: Bench, session: Session, kept_batches: KeptBatches, deadline: int) -> None:
+    """More blocks of the main arms in the time that is left, where nothing is settled yet."""
+    done = len(session.arm(Arm.WARM))
+    blocks = [run for run in session.runs if run.arm in (Arm.RESIDENT, Arm.WARM)]
+    longest = max((run.totals.get("window_ns", 0) for run in blocks), default=0)
+    # an arm is its window, its warm-up and its start
+    plan, whole = session.plan, 2 * longest
+    whole += longest * plan.warmup // max(1, plan.steps)
+    whole += max((ns for run in blocks for ns in Window.of(run).first_batch_ns[:1]), default=0)
+    for block in range(done, MOST_BLOCKS):
+        if not longest or plan.lean or bench.clock() + whole > deadline:
+            return
+        if diagnose_session(session).verdict != Verdict.INCONCLUSIVE:
+            return
+        bench.tell(f"one more repeat ({block + 1}), as nothing is settled yet")
+        for arm in (Arm.WARM, Arm.RESIDENT) if block % 2 else (Arm.RESIDENT, Arm.WARM):
+            session.runs.append(run_arm(bench, arm, block, session, kept_batches))
 
 
 def announcement(plan: Plan) -> str:

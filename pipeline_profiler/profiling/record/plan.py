@@ -119,6 +119,7 @@ class Probes:
     prefixes: list[Operation] | None = None
     interventions: list[TriedIntervention] | None = None
     change: Setting | None = None  # what the trial setting changes; `try` in the file
+    promised: dict[str, float] | None = None  # setting -> ms a step predicted before its trial
     repeatable: Repeatable | None = None
     slow_samples: list[SlowSample] | None = None
     on_device: bool = False  # the three rows below were probed: CUDA was there

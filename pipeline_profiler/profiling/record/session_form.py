@@ -348,6 +348,7 @@ PLAN = fields_of(
         "prefixes": maybe(several(OPERATION)),
         "interventions": maybe(several(INTERVENTION)),
         "try": maybe(by_name(anything)),
+        "promised": maybe(by_name(number)),
         "repeatable": maybe(fields_of({}, {"same": flag, "bytes": number, "samples": COUNT})),
         "slow_samples": maybe(several(SLOW_SAMPLE)),
         "starvation": maybe(number),

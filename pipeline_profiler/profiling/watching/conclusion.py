@@ -13,14 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.profiling.diagnose.verdict import (
-    BUSY,
-    HIGH,
-    MODERATE,
-    Verdict,
-    diagnose_session,
-    share_of_others,
-)
+from pipeline_profiler.profiling.diagnose.disturbance import BUSY, share_of_others
+from pipeline_profiler.profiling.diagnose.verdict import HIGH, MODERATE, Verdict, diagnose_session
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Run, Session

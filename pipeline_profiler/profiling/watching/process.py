@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pipeline_profiler.profiling.measure.environment import Neighbours, describe
+from pipeline_profiler.profiling.measure.environment import Meter, describe, shares_of_cores
 from pipeline_profiler.profiling.record.recorder import Source
 from pipeline_profiler.profiling.record.recorder_live import (
     MAIN_INTERVAL_S,
@@ -101,7 +101,7 @@ class WatchedProcess:
         self.rank: int | None = None
         self.undo: list[Callable[[], None]] = []  # takes the hooks out again
         self._saved: Path | None = None
-        self._neighbours = Neighbours()
+        self._machine = Meter()
         self._tell_from = 0.0
         self._saving = threading.Lock()
         self._stacks: dict[str, int] = {}
@@ -233,7 +233,7 @@ class WatchedProcess:
             notes=notes,
             created=utc_now(),
             environment=describe()
-            | self._neighbours.taken()
+            | shares_of_cores(self._machine.taken())
             | {"watched": " ".join(sys.argv)[:200]},
         )
 

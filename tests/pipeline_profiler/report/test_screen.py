@@ -53,6 +53,11 @@ def test_causes_stand_in_the_order_of_what_they_cost_at_least() -> None:
     assert ([c["code"] for c in shown], [c["code"] for c in unsure]) == (["B", "A"], ["C", "D"])
 
 
+def test_that_the_step_is_all_there_is_comes_after_what_was_found() -> None:
+    shown, _ = split_causes([cause("PIPE000", 0.97, 0.96, 0.98), cause("PIPE014", 0.5, 0.4, 0.6)])
+    assert [c["code"] for c in shown] == ["PIPE014", "PIPE000"]
+
+
 def test_a_cause_that_may_cost_nothing_stands_apart(session: Session) -> None:
     text = to_screen(having(session, causes=[cause("A", 0.1, -0.02, 0.2)]))
     assert "not shown to cost time: a" in text

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from pipeline_profiler.profiling.diagnose.disturbance import BUSY
 from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence
 from pipeline_profiler.profiling.diagnose.finding import Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import (
@@ -20,6 +21,8 @@ from pipeline_profiler.profiling.record.arm import Arm
 
 NOT_BOUND = 0.05  # of the step: stalls below it are none
 COLD_SHARE = 0.15
+SLOWEST_NS_PER_MB = 2e8  # 5 MB/s: a spinning disk or a network that reads small files
+SLOWEST_FAULT_NS = 2e7  # a seek and a queue
 TF_RAMP = 20  # steps
 BETWEEN_SHARE = 0.05
 BLOCKED_STEP = 0.15
@@ -56,7 +59,7 @@ _TRAINING = ("forward", "backward", "optim", "compute", "train", "model", "loss"
 
 
 def cold_first_pass(e: Evidence) -> Diagnosis | None:
-    """The first pass waited longer than the warm ones: files (or caches) were cold."""
+    """The first pass waited longer than the warm ones, and bytes from the device explain it."""
     first = e.windows.arm(Arm.PILOT)
     if not first or not e.cases:
         return None
@@ -66,7 +69,10 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
     # start-up is taken off: it is the same for cold and warm files
     windows = [case.window for case in e.cases]
     warm = float(np.mean([w.input_wait_ns - (w.period_ns - w.steady_ns) for w in windows]))
-    rows = np.stack([wait - warm, period], axis=1)
+    megabytes, faults = device_reads(first[0])
+    # the slowest device would have taken so long for them; longer waits have another cause
+    reading = megabytes * SLOWEST_NS_PER_MB + faults * SLOWEST_FAULT_NS
+    rows = np.stack([np.minimum(wait - warm, reading), period], axis=1)
     share = block_interval(rows, 5, ratio_of_sums)
     # one pass against others: two runs differ by this much without any cold file
     share = share.widened(e.run_to_run_error * (1 - share.value))
@@ -76,12 +82,23 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
     return Diagnosis(
         "PIPE016",
         f"the first pass waited {wait.mean() / 1e6:.1f} ms a step, later ones {warm / 1e6:.1f} ms: "
-        "files or caches were cold",
+        f"files were cold ({megabytes:.1f} MB and {faults:.0f} page faults a step from the device)",
         share,
-        {"first_ms": float(wait.mean()) / 1e6, "warm_ms": warm / 1e6},
+        {"first_ms": float(wait.mean()) / 1e6, "warm_ms": warm / 1e6, "device_mb": megabytes},
         "confirm with --cold; then read ahead, pack small files, or copy the data to local disk",
         about="step",
     )
+
+
+def device_reads(pilot: Window) -> tuple[float, float]:
+    """Megabytes from the block device, and page faults that went there, a step of the first pass.
+
+    Zero where the system does not tell: waits alone show no cold file.
+    """
+    known, steps = pilot.batches.read_bytes, max(1, len(pilot.whole))
+    metered = max(0, pilot.run.totals.get("device_bytes", 0)) / steps
+    traced = float(known.mean()) if len(known) and known.min() >= 0 else metered
+    return traced / 1e6, max(0, pilot.run.totals.get("major_faults", 0)) / steps
 
 
 def _first_pass(pilot: Window) -> tuple[Floats, Floats]:
@@ -117,9 +134,10 @@ def cold_files(e: Evidence) -> Diagnosis | None:
 
 def work_between_steps(e: Evidence) -> Diagnosis | None:
     """Main-thread work outside the marked step, or marked side work inside it."""
-    share = e.share(lambda case: float(np.maximum(case.steps.loop - case.steps.step, 0).mean()))
-    if share.value >= BETWEEN_SHARE:
-        return _between(share, "outside `with rec.step()`", {})
+    if e.observed:  # a loop of the user's own, where they marked the step
+        rest = e.share(lambda case: float(np.maximum(case.steps.loop - case.steps.step, 0).mean()))
+        if rest.value >= BETWEEN_SHARE:
+            return _between(rest, "outside `with rec.step()`", {})
     named = _named_side_work(e)
     if named is not None:
         return named
@@ -281,33 +299,22 @@ def unused_fields(e: Evidence) -> Diagnosis | None:
 
 
 def compute_bound(e: Evidence) -> Diagnosis | None:
-    """What is left: the step itself."""
+    """What is left: the step itself, where all of the stall's interval is below the threshold."""
     share = e.share(_loop)
-    # not where waiting is certain, nor where the step is the smaller half
-    if e.stall.low >= NOT_BOUND or share.value < 0.5:
+    beyond = e.above_null
+    if e.stall.high >= NOT_BOUND and (beyond is None or beyond.high >= NOT_BOUND):
         return None
-    said, fix = _keeps_up(e)
+    if share.value < 0.5 or e.machine.others >= BUSY:
+        return None
+    of_all = "" if e.stall.high < NOT_BOUND else "beyond the hand-over that an empty loader costs, "
     places = e.labels.step_places()
     place = max(places, key=lambda name: places[name], default="").partition(" < ")[0]
     where = f", {max(places.values()):.0%} of it at {place}" if place else ""
     return Diagnosis(
         "PIPE000",
-        f"the step itself is {share.value:.1%} of the time{where}; {said}",
+        f"the step itself is {share.value:.1%} of the time{where}; {of_all}the loader keeps up",
         share,
         {"step_ms": float(np.mean([_loop(case) for case in e.cases])) / 1e6},
-        fix,
+        "a faster loader buys nothing here: profile the step",
         about="step",
-    )
-
-
-def _keeps_up(e: Evidence) -> tuple[str, str]:
-    """What may be said of the loader beside the interval of its stall, and what to do."""
-    nothing = "a faster loader buys nothing here: profile the step"
-    if e.stall.high < NOT_BOUND:
-        return "the loader keeps up", nothing
-    if e.above_null is not None and e.above_null.high < NOT_BOUND:
-        return "beyond the hand-over that an empty loader costs too, the loader keeps up", nothing
-    return (
-        f"whether the loader keeps up is open: up to {min(e.stall.high, 1.0):.1%} may be waiting",
-        "measure again with more --repeats, on a quiet machine, before the step is profiled",
     )

@@ -8,15 +8,22 @@ that the rule is silent on the healthy pipelines of the planted-bottleneck bench
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from pipeline_profiler.profiling.diagnose import predict
-from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence, measured_or_predicted
+from pipeline_profiler.profiling.diagnose.evidence import (
+    Case,
+    Evidence,
+    measured_or_predicted,
+    trials_of,
+)
 from pipeline_profiler.profiling.diagnose.finding import Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
 from pipeline_profiler.profiling.diagnose.stalls import head_of_line_share
+from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.record.arm import Arm
 
 CROWDED = 0.40  # share of worker time runnable without a core
@@ -25,6 +32,7 @@ PICKLED_PART = 0.25  # of the hand-over, from which the batch's weight is its ca
 PIPE_BYTES_PER_MS = 2.5e5  # measured: 25 MB through a worker's pipe take 100 ms
 OTHER_PROGRAMS = "other programs'"
 TRY_PREFETCH = 8
+NOT_BOUND = 0.05  # of the step: less waiting is delivered in time
 LIGHTER_BATCH = "return tensors (shared memory), not Python objects or views of large arrays"
 
 
@@ -108,7 +116,7 @@ def shallow_prefetch(e: Evidence) -> Diagnosis | None:
         f"prefetch_factor={_prefetch(e)} leaves no batch in reserve: uneven batches stall the step",
         share,
         {"prefetch_factor": _prefetch(e), "tried": TRY_PREFETCH},
-        "prefetch_factor=4: `pipeline-profiler tune`",
+        f"prefetch_factor={TRY_PREFETCH}",
         change={"prefetch": TRY_PREFETCH},
     )
 
@@ -238,8 +246,7 @@ def head_of_line(e: Evidence) -> Diagnosis | None:
         f"for {blocked:.0%} of the stalled time another batch was ready: in-order delivery blocks",
         share,
         {"stalled_with_another_ready": blocked},
-        "in_order=False (check that order does not matter), or more prefetch: "
-        "`pipeline-profiler tune`",
+        "in_order=False (check that order does not matter), or more prefetch",
         change={"in_order": False},
     )
 
@@ -264,19 +271,30 @@ def too_few_workers(e: Evidence) -> Diagnosis | None:
 
 
 def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
-    count = int((e.session.probes.change or {}).get("workers") or _enough_workers(e, most))
+    tried = trials_of(e, "workers")
+    count = int(tried[0].run.config["workers"]) if tried else _enough_workers(e, most)
     share = measured_or_predicted(
         e, "workers", lambda: e.saving(lambda case: _with_workers(case, count, e.cores))
     )
     where = "in the training process" if e.workers == 0 else f"in {e.workers} worker(s)"
+    left = _waiting_left(e, tried, count)
+    enough = "deliver in time" if left < NOT_BOUND else f"leave {left:.0%} of the step waiting"
     return Diagnosis(
         "PIPE006",
-        f"the loader runs {where}; {count} would deliver in time ({e.cores} usable cores)",
+        f"the loader runs {where}; {count} would {enough} ({e.cores} usable cores)",
         share,
         {"num_workers": e.workers, "tried": count, "cores": e.cores},
-        f"num_workers={count}: `pipeline-profiler tune` applies and re-measures it",
+        f"num_workers={count}",
         change={"workers": count},
     )
+
+
+def _waiting_left(e: Evidence, tried: Sequence[Window], count: int) -> float:
+    """The share of the step that waits with so many workers: as tried, else as replayed."""
+    if tried:
+        return float(np.mean([window.input_wait_ns / window.period_ns for window in tried]))
+    rows = [(_with_workers(case, count, e.cores), float(case.loop.mean())) for case in e.cases]
+    return float(np.mean([max(0.0, 1 - loop / period) for period, loop in rows]))
 
 
 def _with_workers(case: Case, count: int, cores: int) -> float:

@@ -46,7 +46,7 @@ def worker_startup(e: Evidence) -> Diagnosis | None:
     fix = "keep the iterator over epochs, fill buffers once, import less in the dataset's module"
     change = None
     if e.workers and not persistent:
-        fix, change = "set persistent_workers=True: `pipeline-profiler tune`", {"persistent": True}
+        fix, change = "set persistent_workers=True", {"persistent": True}
     said = f"{begins} (worker start-up, first fetch)"
     return Diagnosis("PIPE011", said, share, seen, fix, change=change)
 

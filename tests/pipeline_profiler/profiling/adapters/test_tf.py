@@ -175,7 +175,7 @@ def test_a_whole_measurement_prints_prefixes_and_interventions() -> None:
     )
     assert [r["operation"] for r in made.probes.prefixes] == ["Range", "Batch"]
     assert "prefetch" in {r["name"] for r in made.probes.interventions}
-    assert made.plan.arms == (Arm.RESIDENT, Arm.WARM, Arm.SHADOW)
+    assert made.plan.arms == (Arm.RESIDENT, Arm.WARM)
 
 
 def test_keras_fit_is_recorded_by_a_callback() -> None:

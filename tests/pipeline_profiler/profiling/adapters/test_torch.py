@@ -225,3 +225,9 @@ def test_a_loader_in_order_begins_anywhere_once() -> None:
     assert [int(batch[0]) // 2 for batch in loader] == [0, 4, 8, 12, 16, 20]
     assert len(moved) == len(loader)
     assert torch_loader.from_batch(DataLoader(Plain(), 4, shuffle=True), 2) is None
+
+
+def test_one_worker_hands_out_whole_batches_that_lie_ready() -> None:
+    batches = [torch.zeros(2, 3), torch.ones(2, 3)]
+    handed = list(torch_loader.kept_loader(DataLoader(range(4)), batches, 5))  # type: ignore[arg-type]
+    assert [float(batch[0, 0]) for batch in handed] == [0, 1, 0, 1, 0]

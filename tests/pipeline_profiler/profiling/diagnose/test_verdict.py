@@ -1,5 +1,6 @@
 """Verdicts and first causes of hand-made sessions; every schedule is exact."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -222,8 +223,11 @@ def test_where_an_epoch_ends_nowhere_its_start_is_said() -> None:
 
 def test_a_stream_measured_in_part_says_which() -> None:
     found = diagnose_session(slow_start(0.0, batches=5000, iterable_dataset=True))
-    assert found.sentence.endswith("measured on the first 40 of an epoch's 5000 steps")
-    assert "measured on" not in diagnose_session(slow_start(0.0, batches=5000)).sentence
+    said = "seen were steps 9 to 40 of an epoch's 5000: cannot tell beyond step 40"
+    assert found.sentence.endswith(said)
+    assert "cannot tell" not in diagnose_session(slow_start(0.0, batches=5000)).sentence
+    unknown = diagnose_session(slow_start(0.0, iterable_dataset=True))
+    assert unknown.sentence.endswith("seen were steps 9 to 40: cannot tell beyond step 40")
 
 
 def test_a_shuffle_buffer_that_fills_is_named() -> None:
@@ -275,11 +279,14 @@ def test_workers_that_wait_for_a_core() -> None:
     assert first(session) == "PIPE012"
 
 
-def test_work_beside_the_marked_step() -> None:
+def test_work_beside_the_step_that_the_user_marked() -> None:
     session = session_of(lambda j: 5.0)
     for run in session.arm(Arm.WARM):
         for span in [s for s in run.spans if s.stage == "loop"]:
             run.spans.add("step", span.batch, MAIN, span.start_ns, 12 * MS)
+    # with arms it was this program that marked it, and the rest is what it costs itself
+    assert first(session) == "PIPE000"
+    session.runs = session.arm(Arm.WARM)[:1]
     cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE014"
     assert cause.share.value == pytest.approx(8 / 20, abs=0.02)
@@ -337,14 +344,24 @@ def test_what_a_model_does_is_no_side_work(place: str) -> None:
     assert "100% of it at" in found.causes[0].cause
 
 
-def test_a_cold_first_pass_is_told_from_a_warm_loader() -> None:
+@pytest.mark.parametrize(
+    ("read_bytes", "faults", "cold"),
+    [(2_000_000, 0, True), (0, 0, False), (20_000, 0, False), (0, 3 * 120, True), (-1, 0, False)],
+)
+def test_files_were_cold_only_where_the_device_was_read(
+    read_bytes: int, faults: int, cold: bool
+) -> None:
+    """The same longer first pass: a slow begin of the loader's own is none of the files' doing."""
     session = session_of(lambda j: 5.0)
-    cold = session_of(lambda j: 60.0).arm(Arm.WARM)[0]
-    cold.arm, cold.warmup = Arm.PILOT, 0
-    session.runs.append(cold)
+    first_pass = session_of(lambda j: 60.0).arm(Arm.WARM)[0]
+    first_pass.arm, first_pass.warmup = Arm.PILOT, 0
+    first_pass.totals["major_faults"] = faults
+    column = first_pass.batches["read_bytes"]
+    column[:] = type(column)("q", [read_bytes] * len(column))
+    session.runs.append(first_pass)
     found = diagnose_session(session)
     assert found.verdict == "not input-bound"
-    assert found.causes[0].code == "PIPE016"
+    assert (found.causes[0].code == "PIPE016") == cold
 
 
 def test_a_recorded_loop_without_arms_is_judged_by_what_it_waited() -> None:
@@ -398,13 +415,46 @@ def test_work_that_is_the_same_every_epoch_is_priced() -> None:
 
 def test_a_setting_that_was_tried_is_worth_what_was_measured() -> None:
     session = session_of(lambda j: 38.0, workers=1)
-    session.probes.change = {"workers": 2}
+    session.probes.promised = {"workers": 21.5}
     for run in session_of(lambda j: 1.0, step=25.0).arm(Arm.WARM):
         run.arm = Arm.TRIAL
         session.runs.append(run)
     cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE006"
     assert cause.share.value == pytest.approx(1 - 25 / 38, abs=0.01)
+    assert "tried: 38.00 ms a step became 25.00, predicted 21.50" in cause.cause
+    assert cause.tried
+
+
+def test_a_setting_that_made_it_slower_is_no_cause() -> None:
+    session = session_of(lambda j: 20.0, workers=0)
+    for run in session_of(lambda j: 1.0, workers=1, step=60.0).arm(Arm.WARM)[:1]:
+        run.arm = Arm.TRIAL
+        session.runs.append(run)
+    assert "PIPE006" not in [cause.code for cause in diagnose_session(session).causes]
+
+
+def test_an_advice_that_was_not_tried_says_so() -> None:
+    session = session_of(lambda j: 38.0, workers=1)
+    session.plan = replace(session.plan, steps=40, warmup=10)
+    found = {c.code: c for c in diagnose_session(session).causes}
+    assert "num_workers=2 (predicted, not tried: 2 more seconds)" in found["PIPE006"].next
+    assert not found["PIPE006"].tried
+
+
+def test_a_first_worker_is_predicted_with_what_its_hand_over_costs() -> None:
+    """2 ms of loading beside a step of 3 ms: a hand-over of 5 ms makes it slower, not faster."""
+    cheap, dear = (session_of(lambda j: 2.0, workers=0, step=3.0) for _ in range(2))
+    for run in dear.arm(Arm.WARM):
+        run.totals |= {"hand_over_ns": 5 * MS, "pickling_ns": 0}
+    codes = [[cause.code for cause in diagnose_session(s).causes] for s in (cheap, dear)]
+    assert ["PIPE006" in found for found in codes] == [True, False]
+
+
+def test_more_workers_that_are_not_enough_are_not_said_to_deliver_in_time() -> None:
+    session = session_of(lambda j: 200.0, workers=1, cpu=200.0)
+    found = {c.code: c for c in diagnose_session(session).causes}
+    assert "would leave 80% of the step waiting" in found["PIPE006"].cause
 
 
 def with_empty_loader(session: Session, wait: float) -> Session:
@@ -491,10 +541,11 @@ def test_a_stall_that_may_be_the_neighbours_cannot_be_told() -> None:
     found = diagnose_session(session)
     assert found.verdict == "inconclusive"
     assert "a quieter machine, of which other programs took 45% of the cores" in found.sentence
-    # without the wait for a core it is a stall all the same
-    slow = session_of(lambda j: 60.0, **crowd)
-    slow.environment |= session.environment
-    assert diagnose_session(slow).verdict == "input-bound high"
+    # however large it looks, and where it looks like none
+    for cost in (60.0, 2.0):
+        other = session_of(lambda j, cost=cost: cost, **crowd)
+        other.environment |= session.environment
+        assert diagnose_session(other).verdict == "inconclusive"
 
 
 def test_other_programs_are_never_the_cause_to_fix_first() -> None:
@@ -523,7 +574,8 @@ def test_where_no_stall_is_sure_no_unsure_cause_comes_first() -> None:
     rows = schedule(60, 2, 2, 20.0, lambda j: 45.0)
     found = diagnose_session(made_session(rows, 20.0, jitter=4.0, workers=2, prefetch=2))
     assert found.verdict == "inconclusive"
-    assert found.causes[0].code == "PIPE000" or found.causes[0].share.low > 0
+    lows = [cause.share.low for cause in found.causes]
+    assert lows == sorted(lows, key=lambda low: low <= 0)
 
 
 def test_no_cause_is_worth_more_than_the_step() -> None:
@@ -537,9 +589,7 @@ def test_the_loader_keeps_up_only_where_no_stall_can_be() -> None:
     unsure = made_session(rows, 20.0, jitter=1.2, workers=2, prefetch=2)
     found = diagnose_session(unsure)
     assert found.verdict == "inconclusive"
-    text = " ".join(f"{c.cause} {c.next}" for c in found.causes)
-    assert "keeps up is open" in text
-    assert "buys nothing" not in text
+    assert "PIPE000" not in [cause.code for cause in found.causes]
     assert "the loader keeps up" in diagnose_session(session_of(lambda j: 10.0)).causes[0].cause
 
 

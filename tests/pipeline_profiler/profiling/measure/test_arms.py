@@ -1,5 +1,7 @@
 """The schedule of the arms on a fake clock: figures exact, nothing slept."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +11,7 @@ from pipeline_profiler import ProfileError
 from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import cold_cache, environment, probes, schedule
-from pipeline_profiler.profiling.measure.arms import Bench, Options
+from pipeline_profiler.profiling.measure.arms import Bench, Look, Options, look_along
 from pipeline_profiler.profiling.measure.schedule import measure_arms
 from pipeline_profiler.profiling.measure.stopping import StoppedError
 from pipeline_profiler.profiling.record.arm import Arm
@@ -62,7 +64,6 @@ def test_the_order_of_the_arms_depends_on_the_seed_only() -> None:
 def test_the_plan_says_why(exact: Session) -> None:
     text = schedule.announcement(exact.plan)
     assert "Host batches are n/a: no GPU" in text
-    assert "The run with the loader beside the step is left out" in text
     assert "GPU starvation" not in text
 
 
@@ -107,9 +108,18 @@ def test_where_time_is_short_more_repeats_come_before_the_arms_beside() -> None:
 
 
 def test_what_others_take_of_the_cores_is_a_share() -> None:
-    taken = environment.Neighbours().taken()
-    assert all(0 <= share <= 1 for share in taken.values())
-    assert not taken or set(taken) == {"others_cpu", "steal", "idle"}
+    taken = {"cores_ns": 200, "others_ns": 50, "steal_ns": 4, "idle_ns": 100, "window_ns": 100}
+    shares = environment.shares_of_cores(taken)
+    assert shares == {"others_cpu": 0.25, "steal": 0.02, "idle": 0.5}
+    assert environment.shares_of_cores({"window_ns": 100}) == {}  # no /proc: nothing, not 0
+
+
+def test_a_meter_tells_the_cpu_of_children_apart_from_the_training_process() -> None:
+    meter = environment.Meter()
+    burn = "import time\nwhile time.process_time() < 0.2: pass"
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    taken = meter.taken()
+    assert taken["children_cpu_ns"] >= 200 * MS > taken["own_cpu_ns"] >= taken["main_cpu_ns"] / 2
 
 
 def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
@@ -121,8 +131,9 @@ def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
 
 @pytest.mark.parametrize(("start_ms", "lean"), [(0.0, False), (6000.0, True)])
 def test_a_plan_without_room_drops_the_shadow_loader_by_its_reason(
-    start_ms: float, lean: bool
+    start_ms: float, lean: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(environment, "has_cuda", lambda: True)
     rows = rows_of(60, 2, 2, 20.0, lambda j: 10.0)
     rows[0] |= {"iter": -start_ms}
     first = Window.of(made_run(rows, Arm.PILOT, workers=2, prefetch=2))
@@ -133,7 +144,12 @@ def test_a_plan_without_room_drops_the_shadow_loader_by_its_reason(
     assert decided == {not lean}
 
 
-@pytest.mark.parametrize(("seconds", "repeats"), [(12.0, 2), (13.0, 3), (15.0, 3)])
+def test_where_the_step_ends_when_it_returns_the_warm_loader_tells_what_it_costs() -> None:
+    first = Window.of(made_run(rows_of(60, 2, 2, 20.0, lambda j: 10.0), Arm.PILOT, workers=2))
+    assert Arm.SHADOW not in schedule.make_plan(first, Options(quick=True), []).arms
+
+
+@pytest.mark.parametrize(("seconds", "repeats"), [(9.0, 2), (11.0, 3), (12.0, 3)])
 def test_a_third_repeat_may_overrun_the_budget_a_little(seconds: float, repeats: int) -> None:
     rows = rows_of(60, 3, 2, 30.0, lambda j: 10.0)
     first = Window.of(made_run(rows, Arm.PILOT, workers=3, prefetch=2))
@@ -336,3 +352,26 @@ def test_the_bytes_that_go_through_the_pipe_are_counted() -> None:
     assert many == pytest.approx(300_000 * 28, rel=0.2)
     made._settings = {"kind": "torch", "workers": 0}
     assert probes.piped_bytes(made, [batch]) is None
+
+
+def test_a_stream_is_timed_at_several_places_of_its_epoch() -> None:
+    """The last half of the epoch is slow: a window at its begin alone would not see it."""
+    clock = FakeClock()
+    loader = SlowList(clock, [1.0] * 200 + [40.0] * 200)
+    session = measure_arms(
+        Bench(lambda: loader, lambda batch: clock.advance(20), clock), Options(quick=True, steps=40)
+    )
+    places = [run.totals["from_batch"] for run in session.arm(Arm.WARM)]
+    assert len(set(places)) == len(places) > 2
+    assert verdict.diagnose_session(session).verdict != "not input-bound"
+
+
+def test_the_length_of_a_stream_is_found_where_its_end_is_near() -> None:
+    clock = FakeClock()
+    loader = SlowList(clock, [1.0] * 150)
+    made = Bench(lambda: loader, lambda batch: None, clock)
+    near = look_along(made, 2.0, 20 * MS)
+    assert near == Look(steps=150, epoch_steps=150, window_steps=20.0)
+    far = look_along(made, 0.1, 20 * MS)
+    assert far is not None
+    assert (far.steps, far.epoch_steps) == (101, 0)

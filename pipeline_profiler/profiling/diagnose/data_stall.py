@@ -1,0 +1,167 @@
+"""The data stall: one estimate with one interval from the stopwatch at next() and the arms.
+
+T is the step period with the loader, L what of it lies between next() and next(), D the period of
+the step with batches in hand. The share that a perfect loader would save is
+
+    S = 1 - D/T  =  (1 - L/T) + (L - D)/T  =  W + C,    W the wait, C the contention.
+
+Two things are known of it. *The difference of arms* estimates S by itself; it carries the noise of
+the step twice, as D and L are other draws of it. *The stopwatch* measures W, which the noise of the
+step hardly touches, and C has bounds. The loader cannot make the step faster: C >= 0. It takes from
+the step no more than it used itself (`reach`): each nanosecond that a step loses to a loader is one
+in which a loader's thread ran, or in which the trainer touched memory that the loader had made.
+And a step on one thread loses only what that thread waited for a core, or the part of its CPU time
+by which caches, memory and a shared core can have slowed it while the loader ran. In short:
+W <= S <= W + reach.
+
+Two honest intervals follow, Student's t over the repeats for S, and for W with `reach` added at
+its upper end. An estimate between them, W + a*C + (1 - a)*reach/2, has an interval of half width
+a * t * s(C) + (1 - a) * reach/2 beside that of W: linear in a, so the best is one of its ends.
+Which one is decided by the spread of the steps inside the runs, not by that of the few repeats,
+which would favour whichever is narrow by luck. What the bounds exclude at 99 % is cut off either.
+Where the difference lies below the wait beyond chance, the step went on while it waited (a device,
+a thread): then waiting is no lower bound, and the difference alone counts; likewise on a GPU.
+`benchmarks/profiler.py coverage` counts how often the interval holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipeline_profiler.profiling.diagnose.intervals import (
+    Interval,
+    mean_interval,
+    saved_share,
+    t_quantile,
+)
+from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.record.session import MAIN
+
+SLOWED = 0.5  # of a thread's CPU time: what sharing a core's units, caches and memory costs at most
+TOUCH_NS = 1.0  # a byte that the loader has made, until it is in the trainer's caches: 1 GB/s
+HELPED = 0.02  # of the period: CPU of other threads, from which a step has threads of its own
+SURE = 1.6  # 99.5 % quantile of t over that of 97.5 %, for few repeats: what a bound must exceed
+ASSUMED_NOISE = 0.005  # of a run's mean period, which the spread inside it does not show
+
+
+@dataclass(frozen=True)
+class Block:
+    """One repeat: the warm loader and the batches in hand beside it; nanoseconds a step."""
+
+    period: float  # T
+    loop: float  # L
+    in_hand: float  # D
+    reach: float  # at most that much of L is the loader's doing; infinite where it is not known
+    noise: float  # relative standard error of L and D by the spread of their steps
+
+    @property
+    def wait(self) -> float:
+        """W."""
+        return 1 - self.loop / self.period
+
+    @property
+    def contention(self) -> float:
+        """C."""
+        return (self.loop - self.in_hand) / self.period
+
+
+@dataclass(frozen=True)
+class DataStall:
+    """The stall, and its parts: waiting at next(), and what the loader costs the step."""
+
+    share: Interval
+    wait: Interval
+    contention: Interval
+    by_waiting: bool  # the stopwatch decided; else the difference of arms
+    metered: bool = False  # whether the contention has a bound
+
+
+def paired_blocks(
+    resident: Mapping[int, Window], warm: Mapping[int, Window], batch_bytes: float
+) -> list[Block]:
+    """Blocks that have both arms, with the reach of the loader where the machine was metered."""
+    rows = []
+    for number in sorted(resident.keys() & warm.keys()):
+        w, d = warm[number], resident[number]
+        loop = float(w.steps.loop.mean())
+        noise = math.hypot(_relative_error(w), _relative_error(d))
+        reach = loader_reach_ns(w, d, batch_bytes)
+        rows.append(Block(w.epoch_period_ns, loop, d.epoch_period_ns, reach, noise))
+    return rows
+
+
+def _relative_error(window: Window) -> float:
+    loop = window.steps.loop
+    rounds = loop[: len(loop) - len(loop) % window.rhythm].reshape(-1, window.rhythm).mean(axis=1)
+    if len(rounds) < 3 or loop.mean() <= 0:
+        return 1.0
+    spread = float(rounds.std(ddof=1)) / math.sqrt(len(rounds)) / float(loop.mean())
+    return math.hypot(spread, ASSUMED_NOISE)
+
+
+def loader_reach_ns(warm: Window, resident: Window, batch_bytes: float) -> float:
+    """What the loader can have cost a step at most; infinite where the machine was not metered."""
+    metered = ("own_cpu_ns", "main_cpu_ns", "children_cpu_ns", "main_queued_ns")
+    if not all(name in window.run.totals for window in (warm, resident) for name in metered):
+        return math.inf
+    beside = [_beside_main(window) for window in (warm, resident)]
+    in_process = max(0.0, beside[0][0] - beside[1][0])
+    used = in_process + max(0.0, beside[0][1] - beside[1][1])
+    touched = TOUCH_NS * batch_bytes
+    # the trainer's own thread: what it waited for a core in the step, and what slowed it there
+    rows = warm.spans("wait")
+    in_next = float(np.maximum(rows["queued"], 0).sum()) / max(1, len(warm))
+    queued = max(0.0, warm.run.totals["main_queued_ns"] / max(1, len(warm)) - in_next)
+    on_cpu = float(np.maximum(warm.spans("loop", MAIN)["cpu"], 0).sum()) / max(1, len(warm))
+    helped = beside[1][0] > HELPED * resident.period_ns
+    slowed = SLOWED * min(on_cpu, used) + min(touched, on_cpu)
+    return min(used + touched, queued + slowed + (used if helped else in_process))
+
+
+def _beside_main(window: Window) -> tuple[float, float]:
+    """CPU nanoseconds a step of the trainer's other threads, and of its children."""
+    totals, steps = window.run.totals, max(1, len(window))
+    others = totals["own_cpu_ns"] - totals["main_cpu_ns"]
+    return max(0, others) / steps, totals["children_cpu_ns"] / steps
+
+
+def estimate(blocks: Sequence[Block], waits_bound: bool = True) -> DataStall:
+    """The stall of these blocks; `waits_bound`: the step has ended when it returns."""
+    difference = saved_share([(block.in_hand, block.period) for block in blocks])
+    wait = mean_interval([block.wait for block in blocks])
+    contention = mean_interval([block.contention for block in blocks])
+    reach = max((block.reach / block.period for block in blocks), default=math.inf)
+    least = wait.value - SURE * (wait.value - wait.low)
+    chance = _expected_half_width(blocks)
+    overlapped = difference.high < least and contention.value < -chance
+    if not waits_bound or not math.isfinite(reach):
+        return DataStall(difference, wait, contention, by_waiting=False)
+    most = wait.value + SURE * (wait.high - wait.value) + reach
+    if overlapped:
+        # a loader makes no step faster: a difference that says so is of arms that cannot be
+        # compared, and leaves all that the wait allows
+        high = min(difference.high, most) if difference.high >= 0 else most
+        share = _cut(replace(difference, high=high), 0.0, max(high, 0.0))
+        return DataStall(share, wait, contention, by_waiting=False)
+    by_waiting = reach / 2 <= chance
+    low, high = (wait.low, wait.high + reach) if by_waiting else (difference.low, difference.high)
+    low, high = max(low, least), min(high, most)
+    value = min(max(difference.value, wait.value), wait.value + reach)
+    held = Interval(min(max(value, low), high), low, high, difference.n)
+    return DataStall(held, wait, _cut(contention, 0.0, reach), by_waiting, metered=True)
+
+
+def _expected_half_width(blocks: Sequence[Block]) -> float:
+    """Of the contention by the difference of arms, from the noise inside the runs."""
+    noise = math.sqrt(sum((b.noise * b.loop / b.period) ** 2 for b in blocks)) / len(blocks)
+    return t_quantile(len(blocks) - 1) * noise
+
+
+def _cut(share: Interval, least: float, most: float) -> Interval:
+    """The interval with its value within sure bounds."""
+    value, low, high = (min(max(x, least), most) for x in (share.value, share.low, share.high))
+    return Interval(value, low, high, share.n)

@@ -1,0 +1,96 @@
+"""What other programs took of the machine while a window was timed, and which windows that spoils.
+
+Each window of `run` carries its own totals (`measure.environment.Meter`): what others and the host
+of a virtual machine took of the cores, how long something waited for a core (Linux PSI), and how
+long the training thread did. A block is left out where others took a tenth of the cores in one of
+its windows, or where the step waited for a core although nothing of ours was running beside it;
+never so many that fewer than half of the blocks remain, or than three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_profiler.profiling.diagnose.window import Window, Windows
+from pipeline_profiler.profiling.record.arm import IN_HAND, SPLIT_ORDER, Arm
+
+BUSY = 0.2  # share of the cores taken by others, from which no verdict is sure
+DISTURBED = 0.1  # the same in one window, from which its block is left out
+QUEUED = 0.05  # of a window in which nothing of ours runs beside the step
+ALONE = 0.02  # CPU of other threads and children over the window, below which nothing does
+LEAST_BLOCKS = 3
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine in the windows that were used; shares of its cores, and of the time."""
+
+    others: float = 0.0  # other programs and other virtual machines
+    pressure: float | None = None  # time in which something waited for a core
+    left_out: int = 0  # blocks
+    blocks: int = 0
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """The key `machine` of the results."""
+        return {
+            "others": round(self.others, 3),
+            "cpu_pressure": None if self.pressure is None else round(self.pressure, 3),
+            "blocks_left_out": self.left_out,
+            "blocks": self.blocks,
+        }
+
+
+def share_of_others(environment: Mapping[str, Any]) -> float:
+    """Share of the cores that other programs and other virtual machines took, where measured."""
+    return sum(float(environment.get(name) or 0.0) for name in ("others_cpu", "steal"))
+
+
+def leave_out_disturbed(windows: Windows, environment: Mapping[str, Any]) -> Machine:
+    """Take the disturbed blocks out of `windows`; return what the machine did in the others."""
+    timed = windows.arm(*SPLIT_ORDER)
+    blocks = {window.run.block for window in windows.arm(Arm.WARM)}
+    bad = {window.run.block for window in timed if is_disturbed(window)} & blocks
+    if bad and len(blocks - bad) >= max(LEAST_BLOCKS, len(blocks) / 2):
+        windows.leave_out(frozenset(bad))
+    used = windows.arm(*SPLIT_ORDER)
+    taken = [share for window in used if (share := _others(window)) is not None]
+    pressed = [share for window in used if (share := _share(window, "pressure_ns")) is not None]
+    return Machine(
+        others=_mean(taken) if taken else share_of_others(environment),
+        pressure=_mean(pressed) if pressed else None,
+        left_out=len(windows.left_out),
+        blocks=len(blocks),
+    )
+
+
+def is_disturbed(window: Window) -> bool:
+    """Whether other programs had a part in how long this window took."""
+    others = _others(window)
+    if others is not None and others >= DISTURBED:
+        return True
+    totals = window.run.totals
+    queued = _share(window, "main_queued_ns")
+    if window.run.arm not in IN_HAND or queued is None:
+        return False
+    beside = totals["own_cpu_ns"] - totals["main_cpu_ns"] + totals["children_cpu_ns"]
+    return queued >= QUEUED and beside < ALONE * totals["window_ns"]
+
+
+def _others(window: Window) -> float | None:
+    totals = window.run.totals
+    if not totals.get("cores_ns") or "others_ns" not in totals:
+        return None
+    return (totals["others_ns"] + totals.get("steal_ns", 0)) / totals["cores_ns"]
+
+
+def _share(window: Window, name: str) -> float | None:
+    totals = window.run.totals
+    return (
+        totals[name] / totals["window_ns"] if totals.get("window_ns") and name in totals else None
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

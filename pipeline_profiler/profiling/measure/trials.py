@@ -1,0 +1,100 @@
+"""The setting that is about to be recommended first is tried before it is.
+
+When the arms have run, the session is judged. Where the first advice is a loader setting, the
+loader runs with it, for at most a fifth of the budget, beside the same step; the diagnosis then
+says what was measured beside what was predicted, and an advice that does not help is none. Another
+one that comes first by that is tried in turn while the fifth lasts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pipeline_profiler.profiling.diagnose.finding import Diagnosis
+from pipeline_profiler.profiling.diagnose.verdict import diagnose_session, seconds_of_trial
+from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.measure.arms import Bench, run_arm
+from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
+from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.plan import Reason
+from pipeline_profiler.profiling.record.session import ProfileError, Session
+
+TRIAL_SHARE = 0.2  # of the budget
+MOST_RUNS = 2  # of one setting: its spread is taken from the loader as it is
+
+
+def try_first_advice(
+    bench: Bench, session: Session, kept_batches: KeptBatches, deadline_ns: int, budget_s: float
+) -> None:
+    """Try what would be recommended first, while the time for it lasts."""
+    end = min(deadline_ns, bench.clock() + int(TRIAL_SHARE * budget_s * 1e9))
+    while bench.settings().get("kind") == "torch":
+        advice, seconds = untried(session)
+        if advice is None or not advice.change:
+            return
+        left = (end - bench.clock()) / 1e9
+        if seconds > left:
+            return
+        bench.trial_seconds = left
+        _tell(bench, session, advice)
+        for number in range(MOST_RUNS):
+            if (end - bench.clock()) / 1e9 < seconds:
+                break
+            session.runs.append(run_arm(bench, Arm.TRIAL, number, session, kept_batches))
+        if not any(len(Window.of(run)) for run in session.arm(Arm.TRIAL)[-MOST_RUNS:]):
+            return  # too slow to be timed in what was left: it stays a prediction
+        _note_a_loss(session, advice)
+
+
+def untried(session: Session) -> tuple[Diagnosis | None, float]:
+    """The first advice where nobody has tried it yet, and the seconds that one run would take."""
+    try:
+        found = diagnose_session(session)
+    except ProfileError:
+        return None, 0.0
+    shown = [cause for cause in found.causes if cause.share.low > 0]
+    # the file begins with the most specific, the screen with the largest: either may be the first
+    by_size = sorted(shown, key=lambda cause: -cause.share.low)
+    for cause in [*found.causes[:1], *by_size[:1]]:
+        if cause.change and not cause.tried:
+            return cause, seconds_of_trial(found.evidence)
+    return None, 0.0
+
+
+def _tell(bench: Bench, session: Session, advice: Diagnosis) -> None:
+    words = _words(advice.change or {})
+    text = f"The trial setting (the real loader with {words}) tests the first advice."
+    plan, probes = session.plan, session.probes
+    arms = plan.arms if Arm.TRIAL in plan.arms else (*plan.arms, Arm.TRIAL)
+    session.plan = replace(plan, arms=arms, reasons=(*plan.reasons, Reason(text, (Arm.TRIAL,))))
+    probes.change = dict(advice.change or {})
+    promised = _period_ms(session, Arm.WARM) * (1 - advice.share.value)
+    probes.promised = (probes.promised or {}) | dict.fromkeys(probes.change, promised)
+    bench.tell(text)
+
+
+def _note_a_loss(session: Session, advice: Diagnosis) -> None:
+    """What was tried and is no advice any more is still told."""
+    still = [cause for cause in diagnose_session(session).causes if cause.code == advice.code]
+    if still and still[0].share.low > 0:
+        return
+    now, tried = (_period_ms(session, arm) for arm in (Arm.WARM, Arm.TRIAL))
+    promised = list((session.probes.promised or {}).values())[-1]
+    session.notes.append(
+        f"{_words(advice.change or {})} was tried and is not recommended: {now:.2f} ms a step "
+        f"became {tried:.2f}, predicted {promised:.2f}."
+    )
+
+
+def _period_ms(session: Session, arm: Arm) -> float:
+    """Mean step period of an arm; of the trials those of the last setting."""
+    runs = session.arm(arm)
+    last = [run for run in runs if run.config == runs[-1].config]
+    periods = [Window.of(run).epoch_period_ns / 1e6 for run in last if len(Window.of(run))]
+    return sum(periods) / max(1, len(periods))
+
+
+def _words(change: Any) -> str:
+    names = {"workers": "num_workers", "prefetch": "prefetch_factor"}
+    return ", ".join(f"{names.get(name, name)}={value}" for name, value in change.items())
