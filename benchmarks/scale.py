@@ -81,9 +81,8 @@ from audit.neighbors.search import find_near_duplicates
 from audit.neighbors.synthetic import TRANSFORMATIONS, make_duplicate
 from audit.neighbors.verification import verify
 from audit.picture.decode import Limits
-from audit.picture.features import measure_picture
+from audit.picture.features import measure_pictures
 from audit.picture.measure import FileJob, Measured, Measurer, feature_schema, signature_table
-from audit.picture.pixels import Picture as Decoded
 from audit.picture.signatures import (
     SIGNATURE_DTYPE,
     Signatures,
@@ -152,9 +151,9 @@ def grow_block(base: list[Picture], start: int, size: int) -> Made:
         kind = KINDS[(start // COPIES + number) % len(KINDS)]
         pictures.append(make_duplicate(pictures[original], kind, rng))
         planted.append((start + size - copies + number, start + original))
-    measured = [measure_picture(Decoded(picture, None)) for picture in pictures]
-    hashes = np.array([features["phash"] for features, _ in measured], np.uint64)
-    return np.stack([make_signature(small) for _, small in measured]), hashes, planted
+    hashes = [measure_pictures(picture[None])["phash"][0] for picture in pictures]
+    signatures = stack_signatures([make_signature(picture) for picture in pictures])
+    return signatures, np.array(hashes, np.uint64), planted
 
 
 def _grown(base: list[Picture], rng: np.random.Generator) -> Picture:
