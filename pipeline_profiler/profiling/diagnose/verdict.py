@@ -207,9 +207,8 @@ def diagnose_session(session: Session) -> Conclusion:
     unsure = verdict in (Verdict.INCONCLUSIVE, Verdict.MODERATE)
     if unsure and beyond is not None and beyond.high < MODERATE:
         verdict, more = Verdict.NOT_BOUND, 0
-    if (
-        not evidence.observed and evidence.machine.others >= BUSY
-    ):  # whatever it looks like: it may be their doing
+    if not evidence.observed and evidence.machine.others >= BUSY:
+        # whatever it looks like, it may be the doing of other programs
         verdict, more = Verdict.INCONCLUSIVE, TOO_MANY_REPEATS
     # a stall that is large by its value is explained too, even where its interval is wide
     stalled = verdict.bound or evidence.stall.value >= MODERATE

@@ -46,6 +46,7 @@ OVERRUN = 1.05  # of the budget: beyond it no further block begins
 # default one, which a promise goes with (30 s quick, else 2 minutes)
 FEW_OVERRUN, FEW_OVERRUN_DEFAULT = 1.35, 1.12
 MOST_BLOCKS = 10  # beyond it an interval hardly shrinks
+NARROW = 0.03  # width of the stall's interval with which no more repeats are asked for
 MOST_OVERRUN = 3.0  # a loader that got so much slower after its first pass is ended
 PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
 PILOT_SHARE = 0.1  # of a shorter budget
@@ -325,7 +326,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     machine = environment.Meter()
     _run_blocks(bench, session, kept_batches, deadlines, bare=not (once or plan.lean))
     trials.try_first_advice(bench, session, kept_batches, deadlines[1], options.budget)
-    _settle(bench, session, kept_batches, deadlines[1])
+    settle(bench, session, kept_batches, deadlines[1])
     if bench.clock is time.perf_counter_ns:  # a clock that tests move meters no machine
         session.environment |= environment.shares_of_cores(machine.taken())
     # the baseline again: clocks and neighbours change while the arms run, and its mean holds both
@@ -381,19 +382,27 @@ def _run_blocks(
         bench.save_meanwhile(session)
 
 
-def _settle(bench: Bench, session: Session, kept_batches: KeptBatches, deadline: int) -> None:
-    """More blocks of the main arms in the time that is left, where nothing is settled yet."""
-    done = len(session.arm(Arm.WARM))
+def settle(bench: Bench, session: Session, kept_batches: KeptBatches, deadline: int) -> None:
+    """More blocks of the main arms in the time that is left, where nothing is settled yet.
+
+    They end by the width of the interval, never by what it says: to stop as soon as a verdict is
+    sure would make wrong ones of chance.
+    """
+    done, plan = len(session.arm(Arm.WARM)), session.plan
     blocks = [run for run in session.runs if run.arm in (Arm.RESIDENT, Arm.WARM)]
     longest = max((run.totals.get("window_ns", 0) for run in blocks), default=0)
+    if not longest or plan.lean:
+        return
     # an arm is its window, its warm-up and its start
-    plan, whole = session.plan, 2 * longest
+    whole = 2 * longest
     whole += longest * plan.warmup // max(1, plan.steps)
     whole += max((ns for run in blocks for ns in Window.of(run).first_batch_ns[:1]), default=0)
     for block in range(done, MOST_BLOCKS):
-        if not longest or plan.lean or bench.clock() + whole > deadline:
+        if bench.clock() + whole > deadline:
             return
-        if diagnose_session(session).verdict != Verdict.INCONCLUSIVE:
+        found = diagnose_session(session)
+        sure = block == done and found.verdict != Verdict.INCONCLUSIVE
+        if sure or found.stall.high - found.stall.low <= NARROW:
             return
         bench.tell(f"one more repeat ({block + 1}), as nothing is settled yet")
         for arm in (Arm.WARM, Arm.RESIDENT) if block % 2 else (Arm.RESIDENT, Arm.WARM):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
+from pipeline_profiler.profiling.diagnose.intervals import Interval
+from pipeline_profiler.profiling.diagnose.verdict import Verdict, diagnose_session
+from pipeline_profiler.profiling.measure import schedule as schedule_module
 from pipeline_profiler.profiling.measure import trials
 from pipeline_profiler.profiling.measure.arms import Bench
 from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
@@ -43,6 +46,34 @@ def trying(
     monkeypatch.setattr(trials, "run_arm", run)
     trials.try_first_advice(bench, session, KeptBatches(), clock() + 10**12, budget)
     return len(session.arm(Arm.TRIAL))
+
+
+@pytest.mark.parametrize(
+    ("widths", "blocks"),
+    [([0.2, 0.1, 0.02], 2), ([0.02], 0), ([0.2] * 20, 5)],
+)
+def test_more_repeats_end_by_the_width_of_the_interval_not_by_the_verdict(
+    widths: list[float], blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, bench = one_worker(), Bench(list, lambda batch: None, FakeClock())
+    for run in session.runs:
+        run.totals["window_ns"] = 10**9
+    before = len(session.arm(Arm.WARM))
+    told = iter(widths)
+
+    def diagnosed(session: Session) -> SimpleNamespace:
+        # what is said after the first look is sure, and changes nothing
+        verdict = Verdict.HIGH if session.arm(Arm.WARM)[before:] else Verdict.INCONCLUSIVE
+        half = next(told) / 2
+        return SimpleNamespace(verdict=verdict, stall=Interval(0.1, 0.1 - half, 0.1 + half, 2))
+
+    def run(bench: Bench, arm: Arm, block: int, session: Session, kept: Any) -> Run:
+        return replace(session.arm(arm)[0], block=block)
+
+    monkeypatch.setattr(schedule_module, "diagnose_session", diagnosed)
+    monkeypatch.setattr(schedule_module, "run_arm", run)
+    schedule_module.settle(bench, session, KeptBatches(), 10**15)
+    assert len(session.arm(Arm.WARM)) - before == blocks
 
 
 def test_what_helps_is_recommended_with_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
