@@ -300,8 +300,10 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     first, kept_batches = pilot(bench, options, session)
     if first.run.config.get("one_shot") and hasattr(bench.loader(), "__next__"):
         bench._loader = None
+    session.environment = environment.describe()
     bench.guard.pulse.doing = "a look along the epoch"
     if _is_stream(first):
+        bench.save_meanwhile(session)  # it goes where nothing has been: the loader may hang there
         bench.look = look_along(bench, LOOK_SHARE * options.budget, first.period_ns)
     if bench.look and bench.look.epoch_steps:
         bench.epoch_steps = first.run.config["epoch_steps"] = bench.look.epoch_steps
@@ -313,7 +315,6 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
             f"{plan.warmup} was over: give a loader that can be iterated again (a list, a "
             "DataLoader, an object with __iter__), or one with more batches."
         )
-    session.environment = environment.describe()
     bench.progress(announcement(plan))
     bench.save_meanwhile(session)
     alone = float(first.steps.loop.mean())

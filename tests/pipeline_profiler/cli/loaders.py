@@ -54,7 +54,7 @@ def fail():
     raise OSError("disk \\x1b[31m3\\x1b[0m is gone")
 
 def hang_in_next():
-    return counted(150, sleep_for_ever)
+    return counted(230, sleep_for_ever)
 
 def hang_at_once():
     return counted(1, sleep_for_ever)
