@@ -235,6 +235,10 @@ def said_of_trial(cause: Diagnosis, e: Evidence) -> Diagnosis:
         known = cause.evidence.get("at") or "baseline_ms" in cause.evidence
         return cause if known else replace(cause, next=f"{cause.next} (not tried)")
     setting = next(iter(cause.change))
+    if raised := (e.session.probes.failed or {}).get(setting):
+        # the cause stands, the advice does not
+        fix = f"no other setting: {cause.next} was tried, and {raised}"
+        return replace(cause, next=fix, change=None, tried=True)
     runs, share = trials_of(e, setting), measured_share(e, setting)
     if share is None:
         seconds = seconds_of_trial(e)

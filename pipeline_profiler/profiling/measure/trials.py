@@ -16,6 +16,7 @@ from pipeline_profiler.profiling.diagnose.verdict import diagnose_session, secon
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure.arms import Bench, run_arm
 from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
+from pipeline_profiler.profiling.measure.stopping import describe_failure
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import Reason
 from pipeline_profiler.profiling.record.session import ProfileError, Session
@@ -38,10 +39,16 @@ def try_first_advice(
             return
         bench.trial_seconds = left
         _tell(bench, session, advice)
-        for number in range(MOST_RUNS):
-            if (end - bench.clock()) / 1e9 < seconds:
-                break
-            session.runs.append(run_arm(bench, Arm.TRIAL, number, session, kept_batches))
+        done = len(session.runs)
+        try:
+            for number in range(MOST_RUNS):
+                if (end - bench.clock()) / 1e9 < seconds:
+                    break
+                session.runs.append(run_arm(bench, Arm.TRIAL, number, session, kept_batches))
+        except Exception as error:  # noqa: BLE001 - a loader that was made for its own setting alone
+            del session.runs[done:]
+            _note_failure(session, advice, error)
+            return
         if not any(len(Window.of(run)) for run in session.arm(Arm.TRIAL)[-MOST_RUNS:]):
             return  # too slow to be timed in what was left: it stays a prediction
         _note_a_loss(session, advice)
@@ -72,6 +79,14 @@ def _tell(bench: Bench, session: Session, advice: Diagnosis) -> None:
     promised = _period_ms(session, Arm.WARM) * (1 - advice.share.value)
     probes.promised = (probes.promised or {}) | dict.fromkeys(probes.change, promised)
     bench.tell(text)
+
+
+def _note_failure(session: Session, advice: Diagnosis, error: Exception) -> None:
+    """The user's loader does not work with this setting: that is no advice, and ends no run."""
+    raised = describe_failure(error, 0).rstrip(".")
+    failed = dict.fromkeys(advice.change or {}, raised[0].lower() + raised[1:])
+    session.probes.failed = (session.probes.failed or {}) | failed
+    session.probes.change = None
 
 
 def _note_a_loss(session: Session, advice: Diagnosis) -> None:

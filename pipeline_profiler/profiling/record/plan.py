@@ -120,6 +120,7 @@ class Probes:
     interventions: list[TriedIntervention] | None = None
     change: Setting | None = None  # what the trial setting changes; `try` in the file
     promised: dict[str, float] | None = None  # setting -> ms a step predicted before its trial
+    failed: dict[str, str] | None = None  # setting -> what its trial raised
     repeatable: Repeatable | None = None
     slow_samples: list[SlowSample] | None = None
     on_device: bool = False  # the three rows below were probed: CUDA was there

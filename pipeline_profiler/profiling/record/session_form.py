@@ -349,6 +349,7 @@ PLAN = fields_of(
         "interventions": maybe(several(INTERVENTION)),
         "try": maybe(by_name(anything)),
         "promised": maybe(by_name(number)),
+        "failed": maybe(by_name(text)),
         "repeatable": maybe(fields_of({}, {"same": flag, "bytes": number, "samples": COUNT})),
         "slow_samples": maybe(several(SLOW_SAMPLE)),
         "starvation": maybe(number),

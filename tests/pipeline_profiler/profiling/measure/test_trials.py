@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,6 +93,27 @@ def test_what_does_not_help_is_told_and_not_recommended(monkeypatch: pytest.Monk
     trying(session, 70.0, monkeypatch)
     assert "PIPE006" not in [cause.code for cause in diagnose_session(session).causes]
     assert "num_workers=2 was tried and is not recommended: 38.00 ms a step" in session.notes[0]
+
+
+def test_a_loader_that_fails_with_another_setting_ends_no_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    session, bench = one_worker(), Bench(list, lambda batch: None, FakeClock())
+    bench._settings = {"kind": "torch", "workers": 1, "prefetch": 2}
+
+    def run(bench: Bench, arm: Arm, block: int, session: Session, kept: Any) -> Run:
+        session.runs.append(replace(session.arm(Arm.WARM)[0], arm=arm))  # cut off, but left there
+        raise IndexError("tuple index out of range")
+
+    monkeypatch.setattr(trials, "run_arm", run)
+    trials.try_first_advice(bench, session, KeptBatches(), bench.clock() + 10**12, 25.0)
+    assert not session.arm(Arm.TRIAL)
+    session.save(tmp_path / "s.json")
+    cause = diagnose_session(Session.load(tmp_path / "s.json")).causes[0]
+    assert cause.code == "PIPE006"
+    assert "num_workers=2 was tried, and" in cause.next
+    assert "raised IndexError: tuple index out of range" in cause.next
+    assert not cause.change
 
 
 def test_a_trial_that_does_not_fit_a_fifth_of_the_budget_is_none(
