@@ -210,6 +210,7 @@ def split_causes(
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """Return (those shown to cost time, by the lower limit of their interval; the others).
 
+    What was tried, or is a line of code, comes before what was not where their intervals overlap.
     That the step is all there is comes after everything that was found.
 
     One whose interval includes zero, or says nothing, is not shown to cost anything. One without an
@@ -218,9 +219,15 @@ def split_causes(
     unsure = [c for c in causes if tells_nothing(c) or (c.get("low") is not None and c["low"] <= 0)]
     shown = [c for c in causes if c not in unsure]
 
-    def place(cause: Mapping[str, Any]) -> tuple[bool, float]:
-        low = cause.get("low")
-        return cause["code"] == COMPUTE_BOUND, -(low if low is not None else 0.0)
+    def low(cause: Mapping[str, Any]) -> float:
+        return cause["low"] if cause.get("low") is not None else 0.0
+
+    largest = max((low(cause) for cause in shown if cause["code"] != COMPUTE_BOUND), default=0.0)
+
+    def place(cause: Mapping[str, Any]) -> tuple[bool, bool, float]:
+        high = cause.get("high")
+        known = "not tried" not in (cause.get("next") or "") and (high or 0.0) >= largest
+        return cause["code"] == COMPUTE_BOUND, not known, -low(cause)
 
     return sorted(shown, key=place), unsure
 
@@ -230,6 +237,8 @@ def unexplained(session: Session) -> str:
     stall, causes = session.results.get("stall") or {}, session.results.get("causes") or []
     if stall.get("low") is None or tells_nothing(stall) or stall["low"] <= 0:
         return ""
+    if session.results.get("verdict") == "not input-bound":
+        return ""  # what every loader costs
     named = sum(c["share"] or 0.0 for c in causes if c["code"] != COMPUTE_BOUND)
     rest = stall["low"] - named
     return f"not explained: at least {rest:.1%} of the step" if rest >= LEAST_REST else ""

@@ -53,6 +53,22 @@ def test_causes_stand_in_the_order_of_what_they_cost_at_least() -> None:
     assert ([c["code"] for c in shown], [c["code"] for c in unsure]) == (["B", "A"], ["C", "D"])
 
 
+def test_what_was_tried_comes_before_what_was_not_where_they_overlap() -> None:
+    untried = cause("PIPE028", 0.30, 0.28, 0.32) | {"next": "name its parts (not tried)"}
+    tried = cause("PIPE018", 0.29, 0.17, 0.41)
+    small = cause("PIPE005", 0.05, 0.03, 0.07)
+    shown, _ = split_causes([untried, small, tried])
+    assert shown == [tried, untried, small]
+
+
+def test_what_every_loader_costs_needs_no_explanation(session: Session) -> None:
+    session = copy.deepcopy(session)
+    session.results["causes"] = []
+    assert "not explained" in to_screen(session)
+    session.results["verdict"] = "not input-bound"
+    assert "not explained" not in to_screen(session)
+
+
 def test_that_the_step_is_all_there_is_comes_after_what_was_found() -> None:
     shown, _ = split_causes([cause("PIPE000", 0.97, 0.96, 0.98), cause("PIPE014", 0.5, 0.4, 0.6)])
     assert [c["code"] for c in shown] == ["PIPE014", "PIPE000"]
