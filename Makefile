@@ -82,7 +82,7 @@ app: $(VENV)/app
 	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json* $(wildcard runs/sample_data/*.json)
 
 test: $(VENV)/all $(VENV)/browser $(VENV)/store $(VENV)/older
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # What a change should not wait for is marked `slow`: other processes, browsers, whole datasets.
 quick: $(VENV)/all
