@@ -34,9 +34,9 @@ pytestmark = [
 def nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
-    # A lost node is noticed after ten seconds, not after half a minute. Not sooner: a node that other
-    # tests kept from a core for so long would count as lost, and Ray ends the driver of a lost node,
-    # which is this process, without a word.
+    # A lost node is noticed after ten seconds, not after half a minute. Not sooner: a node that
+    # other tests kept from a core for so long would count as lost, and Ray ends the driver of a
+    # lost node, which is this process, without a word.
     noticed = {"health_check_period_ms": 500, "health_check_failure_threshold": 20}
     cluster = Cluster(True, head_node_args={"num_cpus": 1, "_system_config": noticed})
     cluster.add_node(num_cpus=1)
