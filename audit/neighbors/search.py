@@ -202,9 +202,9 @@ def expect_recall(
 
     `table` (n,) signatures in the order of their `keys`; `opener` gives the pictures.
     """
-    chosen = options or SearchOptions()
-    search = _Search(table, keys, np.zeros(len(table), np.uint64), None, None, chosen)
-    return search.measure_recall(calibration, opener)
+    asked = replace(options or SearchOptions(), recall_from=0)
+    search = _Search(table, keys, np.zeros(len(table), np.uint64), None, None, asked)
+    return search.with_recall(calibration, opener)
 
 
 class _Search:
@@ -238,7 +238,8 @@ class _Search:
         near = self._neighbours(known.neighbours)
         if len(self.usable) >= options.gate_from:
             self.background = near.similarity[:, -1].astype(np.float64)
-            self.around = surrounded_codes(self.codes, self.background)
+            if near.exact:  # else they would be others at the next search
+                self.around = surrounded_codes(self.codes, self.background)
         hash_pairs, radius, plan = self._hash_pairs()
         framed, middles = self._compare_centres()
         overruled = Overruled(self.keys, known.rechecks, framed)
@@ -249,9 +250,8 @@ class _Search:
         give_back_freed_memory()
         looked = self._examine(candidates, in_middle, known)
         examined, before = looked.examined, looked.rejected
-        places, weighed = self._weigh_promising(looked, overruled)
-        calibration = calibrate(weighed.score)
-        calibration = self._with_recall(calibration, opener, known.recall)
+        places, weighed, calibration = self._weigh_promising(looked, overruled)
+        calibration = self.with_recall(calibration, opener, known.recall)
         threshold = calibration.threshold if options.threshold is None else options.threshold
         uncertain = select_rechecks(self.table, weighed, threshold, options.uncertainty_band)
         most = recheck_limit(options.rechecks, len(self.table))
@@ -308,26 +308,27 @@ class _Search:
 
     def _weigh_promising(
         self, looked: _Looked, overruled: Overruled
-    ) -> tuple[Places, VerifiedPairs]:
+    ) -> tuple[Places, VerifiedPairs, Calibration]:
         """Weigh the pairs that were kept, the most alike first, until many in turn are not alike.
 
-        Returns their places among those kept. What was weighed is noted for the next search.
+        Returns their places among those kept, the pairs, and the threshold that follows from them.
+        What was weighed is noted for the next search.
         """
         examined = looked.examined
         score = examined.score[examined.places]
         concerned = overruled.concerns(examined.pairs[examined.places])
-        order = np.lexsort((-score, ~concerned))
+        order, end, calibration = np.lexsort((-score, ~concerned)), 0, calibrate(np.zeros(0))
         for end in range(WEIGHED_TOGETHER, len(order) + WEIGHED_TOGETHER, WEIGHED_TOGETHER):
             part = np.sort(order[end - WEIGHED_TOGETHER : end])
             found = self._weigh(examined.whole(part), looked.weighed[part]).score
             looked.weighed[part] = found
-            threshold = self.options.threshold
-            if threshold is None:
-                threshold = calibrate(looked.weighed[order[:end]]).threshold
-            if not (found >= threshold).any():
+            calibration = calibrate(looked.weighed[order[:end]])
+            chosen = self.options.threshold
+            if not (found >= (calibration.threshold if chosen is None else chosen)).any():
                 break
-        places = np.sort(order[:end]) if len(order) else order
-        return places, replace(examined.whole(places), score=looked.weighed[places])
+        places = np.sort(order[:end])
+        weighed = replace(examined.whole(places), score=looked.weighed[places])
+        return places, weighed, calibration
 
     def _weigh(self, verified: VerifiedPairs, known: Floats | None = None) -> VerifiedPairs:
         """Return pairs with their final scores: against what strangers of this set share.
@@ -341,8 +342,8 @@ class _Search:
         score[open_] = fresh.score
         return replace(verified, score=score)
 
-    def _with_recall(
-        self, calibration: Calibration, opener: Opener | None, known: KnownRecall | None
+    def with_recall(
+        self, calibration: Calibration, opener: Opener | None, known: KnownRecall | None = None
     ) -> Calibration:
         """Add the recall to expect, from duplicates made of a few pictures picked by seed.
 
@@ -378,11 +379,6 @@ class _Search:
             gated=len(self.usable) >= options.gate_from,
             seed=options.seed,
         )
-
-    def measure_recall(self, calibration: Calibration, opener: Opener) -> Calibration:
-        """Add the recall to expect to what an earlier search calibrated."""
-        self.options = replace(self.options, recall_from=0)
-        return self._with_recall(calibration, opener, None)
 
     def _neighbours(self, known: KnownNeighbours | None) -> Neighbours:
         k, near = self.options.nearest, None
@@ -461,7 +457,8 @@ class _Search:
     def _examine(self, candidates: Pairs, in_middle: Pairs, known: PairCache) -> _Looked:
         """Verify the pairs of which an earlier search does not know enough."""
         prints = pair_fingerprints(self.codes, candidates)
-        around = prints if self.background is None else pair_fingerprints(self.around, candidates)
+        kept = self.around is not self.codes  # what the gate refuses
+        around = pair_fingerprints(self.around, candidates) if kept else prints
         # the whole of a pair that shares the middle may have been rejected, and is described
         framed = contains_pairs(candidates, in_middle)
         before = find_contained(prints, known.rejected_pairs) & ~framed
@@ -471,7 +468,7 @@ class _Search:
         examined, weighed = self._score(asked, framed[fresh], at, known.pairs)
         hopeless = (examined.score < LINKED) & (examined.score > NOT_ALIGNED)
         decided = [prints[before], around[gated], prints[fresh][hopeless]]
-        if self.background is not None and len(self.usable) <= self.options.exact_limit:
+        if kept:
             decided.append(at[examined.score == NOT_ALIGNED])
         rejected = candidates[~fresh]
         return _Looked(
