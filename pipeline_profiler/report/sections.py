@@ -17,6 +17,7 @@ import numpy as np
 
 from pipeline_profiler.profiling.diagnose.evidence import NULL_FACTOR
 from pipeline_profiler.profiling.diagnose.stalls import readiness, slowest_samples, stall_events
+from pipeline_profiler.profiling.diagnose.verdict import Verdict
 from pipeline_profiler.profiling.diagnose.window import Window, Windows, first_with_steps
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import SlowSample
@@ -237,7 +238,7 @@ def unexplained(session: Session) -> str:
     stall, causes = session.results.get("stall") or {}, session.results.get("causes") or []
     if stall.get("low") is None or tells_nothing(stall) or stall["low"] <= 0:
         return ""
-    if session.results.get("verdict") == "not input-bound":
+    if session.results.get("verdict") == Verdict.NOT_BOUND:
         return ""  # what every loader costs
     named = sum(c["share"] or 0.0 for c in causes if c["code"] != COMPUTE_BOUND)
     rest = stall["low"] - named

@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 
+NOT_BOUND = 0.05  # of the step: a stall below it is none
 NAMES = {
     "PIPE000": "compute-bound",
     "PIPE001": "slow-read",

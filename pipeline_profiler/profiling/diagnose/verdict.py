@@ -28,7 +28,7 @@ from pipeline_profiler.profiling.diagnose.evidence import (
     measured_share,
     trials_of,
 )
-from pipeline_profiler.profiling.diagnose.finding import Diagnosis
+from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND, Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Interval, repeats_to_settle
 from pipeline_profiler.profiling.diagnose.rules import compute, loader, rare, stages
 from pipeline_profiler.profiling.record.arm import REPORTED
@@ -92,7 +92,7 @@ def _failed(rule: Rule, error: Exception) -> FailedRule:
 # ---- The verdict ----
 
 
-HIGH, MODERATE = 0.20, 0.05
+HIGH, MODERATE = 0.20, NOT_BOUND
 ENOUGH = 0.60  # share of the stall whose removal makes a cause sufficient by itself
 WORTH_NAMING = 0.03
 SAID_START = 0.005  # of the step, from which epoch starts are said

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline_profiler.profiling.diagnose.disturbance import BUSY
 from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence
-from pipeline_profiler.profiling.diagnose.finding import Diagnosis
+from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND, Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import (
     Floats,
     Interval,
@@ -19,7 +19,6 @@ from pipeline_profiler.profiling.diagnose.rules.rare import main_gc
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.record.arm import Arm
 
-NOT_BOUND = 0.05  # of the step: stalls below it are none
 COLD_SHARE = 0.15
 SLOWEST_NS_PER_MB = 2e8  # 5 MB/s: a spinning disk or a network that reads small files
 SLOWEST_FAULT_NS = 2e7  # a seek and a queue

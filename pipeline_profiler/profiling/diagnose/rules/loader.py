@@ -20,7 +20,7 @@ from pipeline_profiler.profiling.diagnose.evidence import (
     measured_or_predicted,
     trials_of,
 )
-from pipeline_profiler.profiling.diagnose.finding import Diagnosis
+from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND, Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
 from pipeline_profiler.profiling.diagnose.stalls import head_of_line_share
 from pipeline_profiler.profiling.diagnose.window import Window
@@ -32,7 +32,6 @@ PICKLED_PART = 0.25  # of the hand-over, from which the batch's weight is its ca
 PIPE_BYTES_PER_MS = 2.5e5  # measured: 25 MB through a worker's pipe take 100 ms
 OTHER_PROGRAMS = "other programs'"
 TRY_PREFETCH = 8
-NOT_BOUND = 0.05  # of the step: less waiting is delivered in time
 LIGHTER_BATCH = "return tensors (shared memory), not Python objects or views of large arrays"
 
 
