@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from audit.cli.options import print_lines, write_note
+from audit.errors import UsageError
 from preflight import terminal
 from preflight.terminal import visible
 
@@ -38,7 +39,6 @@ def apply_command(
     ] = None,
 ) -> None:
     """Make the dataset of a plan in a new folder; goes on after a stop; touches no source."""
-    from audit.errors import UsageError
     from audit.exports.planning import read_plan
 
     if rollback is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from audit.cli.options import JsonOption, RunArgument, print_answer, print_lines
+from audit.errors import UsageError
 from preflight import terminal
 from preflight.ending import ExitCode
 
@@ -183,7 +184,6 @@ def expect_command(
         parse_expectations,
         propose_expectations,
     )
-    from audit.errors import UsageError
 
     if write:
         terminal.write_text(propose_expectations(run))

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from audit.cli.apply import write_plan
 from audit.cli.options import RunArgument, print_lines, quoted, write_note
+from audit.errors import UsageError
 
 MOST = 12  # files in a list
 
 
-class ExportFormat(StrEnum):
-    """Of exported tables; or of annotations, or tasks of a labelling tool, instead of them."""
-
-    CSV = "csv"
-    PARQUET = "parquet"
-    COCO = "coco"
-    YOLO = "yolo"
-    VOC = "voc"
-    LABEL_STUDIO = "label-studio"
-    CVAT = "cvat"
+# Of exported tables; or of annotations, or tasks of a labelling tool, instead of them.
+ExportFormat = Literal["csv", "parquet", "coco", "yolo", "voc", "label-studio", "cvat"]
 
 
 def export_command(
@@ -33,7 +25,7 @@ def export_command(
     format: Annotated[  # noqa: A002
         ExportFormat,
         typer.Option("--format", help="Of tables in --out; of annotations; tasks to review."),
-    ] = ExportFormat.CSV,
+    ] = "csv",
     annotations: Annotated[
         list[str] | None,
         typer.Option("--annotations", help="Annotation file to write (coco, yolo, voc); globs."),
@@ -66,7 +58,6 @@ def export_command(
     replace: Annotated[bool, typer.Option("--replace", help="Replace files that exist.")] = False,
 ) -> None:
     """Write what a run found and what was decided, as tables; touches no file of the dataset."""
-    from audit.errors import UsageError
     from audit.exports import export as exports
     from audit.exports.export import describe_tables
 
@@ -89,8 +80,8 @@ def export_command(
         return
     if annotations:
         raise UsageError("--annotations goes with --format coco, yolo or voc.")
-    if format not in (ExportFormat.CSV, ExportFormat.PARQUET):
-        raise UsageError(f"--format {format.value} writes a folder: name it with --out FOLDER.")
+    if format not in ("csv", "parquet"):
+        raise UsageError(f"--format {format} writes a folder: name it with --out FOLDER.")
     result = exports.export_files(run, targets, replace=replace)
     print_lines([*_file_lines(result.files), *describe_tables(result)])
 
@@ -101,9 +92,9 @@ def _export_folder(
     from audit.exports.export import export_as
     from audit.exports.review_tasks import TOOLS
 
-    made = export_as(run, out, form.value, annotations=annotations, replace=replace)
+    made = export_as(run, out, form, annotations=annotations, replace=replace)
     print_lines([*_file_lines(made.files), *made.said])
-    if form.value in TOOLS:
+    if form in TOOLS:
         write_note(f"`audit decide {quoted(run)} --from FILE` reads what people change there.")
 
 

@@ -25,6 +25,7 @@ from audit.cli.scan import recheck_command, report_command, scan_command
 from audit.cli.select import labels_command, needs_command, select_command
 from audit.cli.subset import app as subset_app
 from audit.cli.verify import verify_command
+from audit.errors import UsageError
 from preflight import terminal
 from preflight.terminal import visible, without_help_all
 
@@ -78,7 +79,6 @@ def overlap(
 ) -> None:
     """Tell which images of folder NEW show a picture that RUN holds; reads no image of RUN's."""
     from audit.checking.config import load_config
-    from audit.errors import UsageError
     from audit.machine.executors import Processes
     from audit.neighbors.pairs.overlap import find_overlap
     from audit.sources import open_source
@@ -142,7 +142,6 @@ def explain(
     from audit.checking.check import page, select_checks
     from audit.checking.config import load_config
     from audit.checking.own import load_own
-    from audit.errors import UsageError
 
     if code is None:
         list_checks(own=own)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from audit.cli.options import JsonOption, RunArgument, print_lines, quoted, write_note
+from audit.errors import UsageError
 from preflight import terminal
 
 if TYPE_CHECKING:
@@ -84,8 +85,6 @@ def decide_command(
     ] = False,
 ) -> None:
     """Decide about findings or samples: keep, drop, relabel, move, or waive a false positive."""
-    from audit.errors import UsageError
-
     if dry_run and yes:
         raise UsageError("--dry-run records nothing, and --yes records: leave one of them out.")
     if source is not None:
@@ -173,7 +172,6 @@ def _decide_fixes(run: Path, picked: _Picked, name: str | None) -> None:
     """Show each annotation before and after; what was named by hand is recorded at once."""
     from audit.decisions import box_fixes, decisions
     from audit.decisions.ledger import Ledger
-    from audit.errors import UsageError
 
     codes = list(picked.codes)
     words, names = (codes, []) if codes else _split(run, picked.things)
@@ -272,7 +270,6 @@ def tags_command(run: RunArgument, as_json: JsonOption = False) -> None:
 def _split(run: Path, things: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the fingerprints, and the ids of the samples that the other words name."""
     from audit.decisions.decisions import CODE, FINGERPRINT
-    from audit.errors import UsageError
     from audit.report.file_card import find_samples
 
     prints = [thing for thing in things if FINGERPRINT.match(thing)]

@@ -5,6 +5,7 @@ All three end with the report of a run; the exit code is what it says. `audit.cl
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ from audit.cli.options import (
     TraceOption,
     scan_option,
 )
+from audit.errors import UsageError
 from audit.scanning.options import PROCESSES, ScanOptions
 from preflight import terminal
 from preflight.ending import ExitCode, strongest
@@ -144,8 +146,6 @@ def recheck_command(
     trace: TraceOption = False,
 ) -> None:
     """Run the checks again over what a scan measured, with other thresholds; reads no image."""
-    from dataclasses import replace
-
     from audit.checking.config import load_config
     from audit.report import collect_report
     from audit.scanning import scanning
@@ -222,8 +222,6 @@ def report_command(
 
 
 def _check_card(card: bool, licence: str, as_json: bool) -> None:
-    from audit.errors import UsageError
-
     if licence and not card:
         raise UsageError("--licence goes into a card: add --card, or -o card.md.")
     if card and as_json:
@@ -237,8 +235,6 @@ def _print_card(report: Report, licence: str) -> None:
 
 
 def _with_expectations(report: Report, run: Path, config: Path | None) -> Report:
-    from dataclasses import replace
-
     from audit.checking.config import load_config
     from audit.compare.expectations import judge_expectations, parse_expectations
 
@@ -251,8 +247,6 @@ def _with_expectations(report: Report, run: Path, config: Path | None) -> Report
 
 
 def _need_baseline(fail_on: FailOn, baseline: Path | None) -> None:
-    from audit.errors import UsageError
-
     if fail_on.only_new and baseline is None:
         raise UsageError(
             f"--fail-on {fail_on.value} counts what an earlier audit did not have: name it with "
@@ -326,7 +320,6 @@ def _exit(report: Report, trace: bool, cause: str = "") -> None:
 
 def _list_findings(report: Report, codes: str, *, alone: bool) -> None:
     """Print every finding of these checks; raises UsageError for one that did not run."""
-    from audit.errors import UsageError
     from audit.report.text import finding_lines
 
     if not alone:
@@ -376,8 +369,6 @@ def _what_happened(result: ScanResult) -> str:
 
 
 def _words(text: str | None) -> list[str] | None:
-    from audit.errors import UsageError
-
     if text is None:
         return None
     words = [word.strip() for word in text.split(",") if word.strip()]
@@ -387,8 +378,6 @@ def _words(text: str | None) -> list[str] | None:
 
 
 def _pairs(texts: list[str], option: str) -> dict[str, str]:
-    from audit.errors import UsageError
-
     pairs = dict(text.split("=", 1) for text in texts if "=" in text)
     if len(pairs) != len(texts):
         raise UsageError(f"{option} takes OLD=NEW, such as {option} /data=/mnt/data.")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,29 +19,14 @@ if TYPE_CHECKING:
     from audit.compare.needs import PictureNeeds, Version
 
 
-class SelectionRule(StrEnum):
-    """What makes a picture the next one."""
-
-    COVERAGE = "coverage"
-    UNCERTAINTY = "uncertainty"
-    RARE = "rare"
-
-
-class DoubtMeasure(StrEnum):
-    """What doubt is measured by."""
-
-    MARGIN = "margin"
-    ENTROPY = "entropy"
-
-
 def select_command(
     run: RunArgument,
     n: Annotated[int, typer.Option("--n", min=1, help="Pictures to choose.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="x.csv or .parquet to write.")],
     by: Annotated[
-        SelectionRule,
+        Literal["coverage", "uncertainty", "rare"],
         typer.Option("--by", help="Most different, most doubtful, or rarest class first."),
-    ] = SelectionRule.COVERAGE,
+    ] = "coverage",
     split: Annotated[
         str, typer.Option("--split", help="Split to choose from; `all` takes every file.")
     ] = "all",
@@ -59,8 +43,8 @@ def select_command(
         Path | None, typer.Option("--predictions", help="CSV or Parquet of a model's answers.")
     ] = None,
     doubt: Annotated[
-        DoubtMeasure, typer.Option("--doubt", help="Of --by uncertainty.")
-    ] = DoubtMeasure.MARGIN,
+        Literal["margin", "entropy"], typer.Option("--doubt", help="Of --by uncertainty.")
+    ] = "margin",
     cell: Annotated[
         list[str] | None,
         typer.Option("--cell", help="Column that makes cells with the class, for rare; repeatable"),
@@ -74,9 +58,7 @@ def select_command(
 
     check_suffix(output)
     wanted = Wanted(None if split == "all" else split, source, unlabelled, fresh_from, predictions)
-    found = select_pictures(
-        run, n, by.value, wanted, seed=seed, doubt=doubt.value, cells=cell or ()
-    )
+    found = select_pictures(run, n, by, wanted, seed=seed, doubt=doubt, cells=cell or ())
     write_rows(found.rows, output)
     print_result(
         as_json,
