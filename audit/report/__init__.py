@@ -1,7 +1,7 @@
 """What a run found, as plain data (`Report`), and that data as text, Markdown, HTML, JSON, SARIF.
 
 In: a finished run, and the waivers of its ledger. Out: text or a file, one renderer a format, each
-a function of the `Report` (a new one is a file and a line in `output.FORMATS`); the cards of one
+a function of the `Report` (a new one is a file and a branch in `output.render`); the cards of one
 file and of a pair. Cost: a report reads counts and the worst examples, so it hardly grows with the
 findings; JSON and SARIF stream them. Only HTML opens images, at most 200, for its thumbnails.
 """

@@ -308,25 +308,21 @@ def _checks_suite(report: Report) -> ElementTree.Element:
     for check in sorted(report.checks, key=lambda c: c.code):
         suite.append(_check_case(report, check))
     for part in report.failed:
-        case = _case("checks", f"{part.code} {part.name}".strip())
-        _say(case, "error", part.error, part.sentence())
-        suite.append(case)
+        name = f"{part.code} {part.name}".strip()
+        suite.append(_case("checks", name, "error", part.error, part.sentence()))
     for name in report.not_run:
-        case = _case("checks", name)
-        _say(case, "skipped", "did not run", "")
-        suite.append(case)
+        suite.append(_case("checks", name, "skipped", "did not run"))
     return suite
 
 
 def _check_case(report: Report, check: CheckSummary) -> ElementTree.Element:
-    case = _case("checks", f"{check.code} {check.name}")
-    case.set("time", f"{check.seconds:.3f}")
     said = "\n".join([*_finding_lines(report, check), check.completeness])
+    tag, message = "system-out" if said.strip() else "", None
     if check.counts.error:
         where = f" in {counted(check.n_files, 'file')}" if check.n_files else ""
-        _say(case, "failure", f"{severity_counts(check.counts)}{where}", said)
-    elif said.strip():
-        _say(case, "system-out", None, said)
+        tag, message = "failure", f"{severity_counts(check.counts)}{where}"
+    case = _case("checks", f"{check.code} {check.name}", tag, message, said)
+    case.set("time", f"{check.seconds:.3f}")
     return case
 
 
@@ -346,12 +342,11 @@ def _finding_lines(report: Report, check: CheckSummary) -> Iterator[str]:
 def _expectations_suite(outcomes: Sequence[ExpectationOutcome]) -> ElementTree.Element:
     suite = ElementTree.Element("testsuite", name="expectations")
     for one in outcomes:
-        case = _case("expectations", one.name)
-        if one.met is not True:
-            kind = "cannot tell" if one.met is None else "not met"
-            _say(case, "failure", f"{kind}: {one.message}", "")
+        if one.met:
+            case = _case("expectations", one.name, "system-out", None, one.message)
         else:
-            _say(case, "system-out", None, one.message)
+            kind = "cannot tell" if one.met is None else "not met"
+            case = _case("expectations", one.name, "failure", f"{kind}: {one.message}")
         suite.append(case)
     return suite
 
@@ -362,15 +357,15 @@ def _count(suite: ElementTree.Element) -> None:
         suite.set(name, str(len(suite.findall(f"testcase/{tag}"))))
 
 
-def _case(suite: str, name: str) -> ElementTree.Element:
-    return ElementTree.Element("testcase", classname=f"audit.{suite}", name=_plain(name))
-
-
-def _say(case: ElementTree.Element, tag: str, message: str | None, text: str) -> None:
-    part = ElementTree.SubElement(case, tag)
-    if message is not None:
-        part.set("message", _plain(message))
-    part.text = _plain(text)
+def _case(
+    suite: str, name: str, tag: str, message: str | None, text: str = ""
+) -> ElementTree.Element:
+    """Return a test case and what it says; nothing without a tag."""
+    case = ElementTree.Element("testcase", classname=f"audit.{suite}", name=_plain(name))
+    if tag:
+        said = {} if message is None else {"message": _plain(message)}
+        ElementTree.SubElement(case, tag, said).text = _plain(text)
+    return case
 
 
 def _plain(text: str) -> str:

@@ -23,7 +23,7 @@ from audit.errors import UsageError
 from audit.picture.features import MEASURED
 from audit.records import Column, Sample, sample_id
 from audit.report.contents import FINDING_COLUMNS, ReportedFinding
-from audit.report.text import STYLES, heading, rendered
+from audit.report.text import STYLES, fact_table, heading, rendered
 from audit.report.wording import ICONS, ON_DISK, bytes_text, counted, named_ids, number_text
 from audit.run.generations import open_run
 from audit.run.store import Store, identifier
@@ -311,14 +311,7 @@ def _facts(card: FileCard) -> Iterator[RenderableType]:
     rows.append(("state", f"{status}: {card.value('error')}" if card.value("error") else status))
     if card.on_disk in ON_DISK:
         rows.append(("now", ON_DISK[card.on_disk]))
-    yield _pairs(rows)
-
-
-def _pairs(rows: list[tuple[str, str]]) -> RenderableType:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for name, value in rows:
-        table.add_row(Text(f"  {name}", style="dim"), Text(visible(value)))
-    return table
+    yield fact_table(rows)
 
 
 def _finding_lines(card: FileCard) -> Iterator[RenderableType]:
@@ -356,7 +349,7 @@ def _metadata_lines(card: FileCard) -> Iterator[RenderableType]:
     ]
     if rows:
         yield heading("From the manifest")
-        yield _pairs(rows)
+        yield fact_table(rows)
 
 
 def _measurement_table(card: FileCard) -> Iterator[RenderableType]:

@@ -7,68 +7,49 @@ dataset's own `annotations.json`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from audit.errors import UsageError
 from audit.report.contents import SCHEMA, Report
 from audit.report.wording import TITLE
 
+FORMATS = ("txt", "md", "html", "json", "sarif", "xml")
 MARKED = 4096  # bytes at the head of a report within which it says what it is
 
 
-def _text(report: Report) -> Iterator[str]:
-    from audit.report.text import to_text
+def render(
+    report: Report,
+    format: str,  # noqa: A002 - the word users know
+    *,
+    pictures: bool = True,
+) -> Iterator[str]:
+    """Return the report in pieces as `txt`, `md`, `html`, `json`, `sarif` or `xml` (JUnit).
 
-    yield to_text(report, examples=max((len(c.worst) for c in report.checks), default=0))
-
-
-def _markdown(report: Report) -> Iterator[str]:
-    from audit.report.markdown import to_markdown
-
-    yield to_markdown(report)
-
-
-def _html(report: Report, pictures: bool = True) -> Iterator[str]:
-    from audit.report.html_page import NO_PICTURES, to_html
-    from audit.report.thumbnails import make_thumbnails
-
-    yield to_html(report, make_thumbnails(report) if pictures else NO_PICTURES)
-
-
-def _json(report: Report) -> Iterator[str]:
-    from audit.report.documents import to_json
-
-    return to_json(report)
-
-
-def _sarif(report: Report) -> Iterator[str]:
-    from audit.report.documents import to_sarif
-
-    return to_sarif(report)
-
-
-def _junit(report: Report) -> Iterator[str]:
-    from audit.report.documents import to_junit
-
-    return to_junit(report)
-
-
-FORMATS: Mapping[str, Callable[[Report], Iterator[str]]] = {
-    "txt": _text, "md": _markdown, "html": _html, "json": _json, "sarif": _sarif, "xml": _junit,
-}  # fmt: skip
-
-
-def render(report: Report, format: str) -> Iterator[str]:  # noqa: A002 - the word users know
-    """Yield the report in pieces as `txt`, `md`, `html`, `json`, `sarif` or `xml` (JUnit).
-
-    Raises UsageError for another format.
+    `pictures`: whether a page embeds small copies of them. Raises UsageError for another format.
     """
     if format not in FORMATS:
         raise UsageError(
             f"A report cannot be written as {format!r}: use one of {', '.join(FORMATS)}."
         )
-    return FORMATS[format](report)
+    if format == "txt":
+        from audit.report.text import to_text
+
+        examples = max((len(c.worst) for c in report.checks), default=0)
+        return iter([to_text(report, examples=examples)])
+    if format == "md":
+        from audit.report.markdown import to_markdown
+
+        return iter([to_markdown(report)])
+    if format == "html":
+        from audit.report.html_page import NO_PICTURES, to_html
+        from audit.report.thumbnails import make_thumbnails
+
+        return iter([to_html(report, make_thumbnails(report) if pictures else NO_PICTURES)])
+    from audit.report import documents
+
+    made = {"json": documents.to_json, "sarif": documents.to_sarif, "xml": documents.to_junit}
+    return made[format](report)
 
 
 def write_report(report: Report, path: Path, kind: str = "", *, pictures: bool = True) -> Path:
@@ -87,9 +68,7 @@ def write_report(report: Report, path: Path, kind: str = "", *, pictures: bool =
             f"{', '.join('.' + name for name in FORMATS)}."
         )
     _refuse_other_files(report, path)
-    if not pictures and kind == "html":
-        return _write_pieces(path, lambda: _html(report, pictures=False))
-    return _write_pieces(path, lambda: render(report, kind))
+    return _write_pieces(path, lambda: render(report, kind, pictures=pictures))
 
 
 def write_card(report: Report, path: Path, licence: str = "") -> tuple[Path, Path]:

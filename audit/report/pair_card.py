@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Group
+from rich.text import Text
 
 from audit.neighbors.descriptor import describe
 from audit.neighbors.pairs.signature_store import load_signatures
@@ -20,7 +22,7 @@ from audit.neighbors.transformation import describe_pair
 from audit.neighbors.verification import key_ranks, verify
 from audit.picture.signatures import is_comparable
 from audit.report.file_card import find_sample
-from audit.report.text import heading, rendered
+from audit.report.text import fact_table, heading, rendered
 from audit.report.wording import VERDICTS
 from audit.run.generations import open_run
 from audit.run.store import Store
@@ -130,14 +132,8 @@ def _aligned(run: Path, first: Mapping[str, Any], second: Mapping[str, Any]) -> 
 
 def pair_text(card: PairCard, width: int = 100, color: bool = False) -> str:
     """Return the evidence for a terminal of `width` columns, with ANSI colours if `color`."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for name, value in evidence_lines(card):
-        table.add_row(Text(f"  {name}", style="dim"), Text(visible(value)))
     names = Text(f"{visible(card.first)}\n{visible(card.second)}", style="bold")
+    table = fact_table(evidence_lines(card))
     return rendered(Group(names, heading("Evidence"), table), width, color)
 
 

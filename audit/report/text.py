@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -67,6 +67,14 @@ def rendered(what: RenderableType, width: int, color: bool) -> str:
 def heading(words: str) -> Text:
     """Return a section's title after an empty line."""
     return Text(f"\n{words}", style="bold")
+
+
+def fact_table(rows: Iterable[tuple[str, str]]) -> Table:
+    """Return names and values, one under the other."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for name, value in rows:
+        table.add_row(Text(f"  {name}", style="dim"), Text(visible(value)))
+    return table
 
 
 def severity_text(counts: Counts) -> Text:
@@ -182,8 +190,7 @@ def _class_table(report: Report) -> Table:
     table.add_column("class", overflow="ellipsis", no_wrap=True)
     for split in data.by_split():
         table.add_column(visible(split or "files"), justify="right")
-    rows = class_rows(data, CLASSES)
-    for name, *counts in rows:
+    for name, *counts in class_rows(data, CLASSES):
         table.add_row(Text(name), *counts)
     return table
 
