@@ -420,8 +420,7 @@ class Run:
         that may be chosen; `unlabelled`: those without a label; `fresh_from`: an earlier choice.
         `.classes` and `.reach` say what it buys.
         """
-        from audit.choosing.candidates import Wanted
-        from audit.choosing.choice import select_pictures
+        from audit.choosing.choice import Wanted, select_pictures
 
         lists = [None if p is None else Path(p) for p in (listed, fresh_from, predictions)]
         wanted = Wanted(split, lists[0], unlabelled, lists[1], lists[2])

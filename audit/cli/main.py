@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.apply import apply_command
 from audit.cli.compare import diff_command, drift_command, expect_command
 from audit.cli.ending import exit_code_of
-from audit.cli.export import export_command
+from audit.cli.export import apply_command, export_command
 from audit.cli.help import ABOUT, Command, Commands, say_next, show_all_options
 from audit.cli.options import ConfigOption, JobsOption, JsonOption, OwnOption, RunArgument
 from audit.cli.review import decide_command, log_command, tags_command, undo_command

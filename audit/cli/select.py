@@ -53,8 +53,7 @@ def select_command(
     as_json: JsonOption = False,
 ) -> None:
     """Choose the next pictures to label or to evaluate on, and say what they buy."""
-    from audit.choosing.candidates import Wanted
-    from audit.choosing.choice import select_pictures
+    from audit.choosing.choice import Wanted, select_pictures
 
     check_suffix(output)
     wanted = Wanted(None if split == "all" else split, source, unlabelled, fresh_from, predictions)

@@ -10,7 +10,6 @@ milliseconds.
 from __future__ import annotations
 
 from audit.subset.baseline import Baseline, metric_check
-from audit.subset.curve import Curve, make_curve
 from audit.subset.draw import (
     Recipe,
     Subset,
@@ -21,7 +20,7 @@ from audit.subset.draw import (
     recipe_from,
 )
 from audit.subset.goal import Goal
-from audit.subset.plan import Plan, make_plan
+from audit.subset.plan import Curve, Plan, make_curve, make_plan
 from audit.subset.predictions import read_predictions
 from audit.subset.score import Score, score_subset
 from audit.subset.sizes import NoiseRate

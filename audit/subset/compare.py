@@ -83,13 +83,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Pairing:
-    """Two models on one subset: their names, the metric, the error rates of the verdict."""
+    """Two models on one subset: their names, the metric, the confidence of the verdict."""
 
     design: Design
     names: Sequence[str]
     metric: str
     confidence: float
-    power: float
 
 
 def compare_right(pairing: Pairing, first: Floats, second: Floats, counts: Floats) -> Comparison:
@@ -149,7 +148,7 @@ def _n_to_tell(
     # The effective size that Connor asks for, at the effective size per unit that this design has.
     design = pairing.design
     psi = min(max(discordant, abs(value)), 1.0)
-    needed = connor_n(abs(value), psi, 1 - pairing.confidence, pairing.power)
+    needed = connor_n(abs(value), psi, 1 - pairing.confidence)
     if not math.isfinite(effective_size) or effective_size <= 0:
         return None
     n, N = design.n_units, float(design.population.sum())

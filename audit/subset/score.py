@@ -94,7 +94,6 @@ def score_subset(
     missing: Missing = "refuse",
     unknown: Unknown = "refuse",
     looks: int | None = None,
-    power: float = 0.8,
     label_noise: float | None = None,
     names: Sequence[str] = ("A", "B"),
     user_metrics: dict[str, UserMetric] | None = None,
@@ -133,7 +132,7 @@ def score_subset(
     ]
     for model, one in zip(models, matched, strict=True):
         model.notes[:0] = one.notes(model.name, missing)
-    pairing = Pairing(design, names, metrics[0], level, power)
+    pairing = Pairing(design, names, metrics[0], level)
     comparison = _comparison(outcomes, pairing, label_noise) if len(outcomes) == 2 else None
     suspected = int(design.rows["suspected_mislabel"].sum())
     return Score(

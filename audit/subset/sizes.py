@@ -92,13 +92,10 @@ def _exact_half_width(size: Floats, p: float, confidence: float, population: int
 
 
 @lru_cache(maxsize=256)
-def proportion_n(
-    width: float, p: float = 0.5, confidence: float = 0.95, population: int | None = None
-) -> int:
+def proportion_n(width: float, p: float = 0.5, confidence: float = 0.95) -> int:
     """Return the smallest n from which on every larger n has a half-width of at most `width`.
 
-    With p = 0.5 and width 0.04: 597, or 374 of a set of 1,000. For the hypergeometric limits the
-    half-width is that of the wider of the two counts next to n p.
+    With p = 0.5 and width 0.04: 597.
     """
     if not 0 < width < 0.5:
         raise UsageError(
@@ -106,18 +103,8 @@ def proportion_n(
             "such as 0.02 for plus or minus 2 points."
         )
     # The half-width is at most z / (2 sqrt(n)), nearly: the limit is high enough for any z up to 8.
-    limit = population if population is not None else 2 * math.ceil(10 / width**2)
-
-    def meets(n: int) -> bool:
-        return bool(half_width(n, p, confidence, population)[0] <= width)
-
-    n = smallest_for_good(meets, limit, population)
-    if population is None or n < EXACT_FROM_FRACTION * population:
-        return n  # the width falls steadily, so the bisection is already the answer
-    # Exact widths are sawteeth in n.
-    nearby = np.arange(max(1, n - 24), min(limit, n + 24) + 1)
-    failing = nearby[half_width(nearby, p, confidence, population) > width]
-    return int(failing[-1]) + 1 if failing.size else int(nearby[0])
+    limit = 2 * math.ceil(10 / width**2)
+    return smallest(lambda n: bool(half_width(n, p, confidence)[0] <= width), 1, limit)
 
 
 def smallest_for_good(meets: Callable[[int], bool], limit: int, population: int | None) -> int:

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from audit.subset.baseline import MetricCheck
 from audit.subset.compare import Comparison
-from audit.subset.curve import Curve
 from audit.subset.draw import Subset
 from audit.subset.metrics import MetricEstimate, MetricScore
-from audit.subset.plan import Plan
+from audit.subset.plan import Curve, Plan
 from audit.subset.population import Figures
 from audit.subset.score import ClassScore, ModelScore, Score
 
