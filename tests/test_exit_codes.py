@@ -83,7 +83,6 @@ TABLE = (
     Row("audit scan clean --out new-run --jobs 1 --fail-on never", 0),
     Row("audit scan marked --out new-run --jobs 1", 1),
     Row("audit", 0, "audit scan FOLDER"),
-    Row("audit report run IN_DELETED", 2, "does not exist any more"),
 )
 
 

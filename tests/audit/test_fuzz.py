@@ -106,11 +106,6 @@ def test_a_ledger_that_is_a_link_to_itself_is_answered(place: Place) -> None:
         assert answer([*words[:1], str(run), *words[1:]]) in (0, 1, 2), words
 
 
-def test_subset_refuses_as_the_other_commands_do(place: Place) -> None:
-    words = ["--split", "all", "--estimand", "full-set", "--half-width", "0.3"]
-    assert answer(["subset", "plan", "absent", *words]) == 2
-
-
 @pytest.mark.parametrize(
     ("column", "value"),
     [("evidence", "{"), ("evidence", "[]"), ("evidence", '{"members": 1}'), ("note", b"\xff")],

@@ -15,7 +15,6 @@ from audit.decisions.decisions import decide_samples
 from audit.records import Action
 from audit.scanning import scanning
 from audit.sources import open_source
-from pipeline_profiler.profiling.record.session import Session
 from tests.browser.app import FLAGS, Visitor, chromium, served, without_chromium
 from tests.browser.recorded import session
 from tests.conftest import picture
@@ -24,7 +23,7 @@ from tests.conftest import picture
 NAME = "<img src=x onerror=alert(1)>**bold** [x](javascript:alert(1)) $x^2$ :red[y].jpg"
 LABEL = "<b>cat _em_ `x`"
 NOTE = "<script>alert(1)</script> **note**"
-RUNS = ("looked", "decided", "walked", "doomed", "typed", "grouped", "clicked")
+RUNS = ("looked", "decided", "walked", "typed", "grouped", "clicked")
 
 
 @pytest.fixture(scope="session")
@@ -43,16 +42,12 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two sessions made by hand: slow, and mended; and one of a newer version."""
+    """Two sessions made by hand: slow, and mended."""
     folder = tmp_path_factory.mktemp("sessions")
-    paths = [
+    return [
         session(slow).save(folder / f"{name}.json")
         for name, slow in (("slow", True), ("mended", False))
     ]
-    newer = folder / "newer.json"
-    newer.write_text(paths[0].read_text().replace('"profile/1"', '"profile/9"', 1))
-    assert isinstance(Session.load(paths[0]), Session)
-    return [*paths, newer]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import csv
 import gzip
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -258,11 +257,6 @@ def test_a_profile_is_read_compared_and_its_trace_taken_away(
     visitor.says("times slower than A")
 
 
-def test_a_session_of_a_newer_version_is_one_sentence(visitor: Visitor) -> None:
-    visitor.open("profiles?run=looked&session=newer")
-    visitor.says("written by a newer pipeline-profiler")
-
-
 def test_names_labels_and_notes_are_never_markup(visitor: Visitor) -> None:
     visitor.open("?run=nasty")
     for title in ("Overview", "Findings", "Labels", "Explore", "Decisions"):
@@ -291,12 +285,3 @@ def test_a_scan_runs_in_the_background_and_opens(visitor: Visitor, app: Served) 
     visitor.says("Now looking at")
     visitor.turn_to("Overview")
     visitor.page.get_by_test_id("stMetricValue").get_by_text("13", exact=True).first.wait_for()
-
-
-def test_a_run_deleted_under_the_app_is_one_sentence(visitor: Visitor, app: Served) -> None:
-    visitor.open("findings?run=doomed")
-    visitor.says("findings, the most severe first")
-    shutil.rmtree(app.runs["doomed"])
-    visitor.page.get_by_test_id("stSidebarNav").get_by_role("link", name="Explore").click()
-    visitor.says("is gone: it was moved or deleted")
-    assert visitor.page.get_by_test_id("stException").count() == 0

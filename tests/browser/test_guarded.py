@@ -35,11 +35,6 @@ def test_the_link_opens_the_app_and_its_token_leaves_the_address(tab: Any, app: 
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
 
 
-def test_a_stranger_is_told_about_the_link(tab: Any, app: Served) -> None:
-    assert tab.goto(f"{app.address}/findings").status == 403
-    assert "open to whoever has its link" in tab.content()
-
-
 def test_the_file_that_opens_a_browser_leads_into_the_app(
     tab: Any, app: Served, tmp_path: Path
 ) -> None:

@@ -151,49 +151,6 @@ def test_a_failure_of_the_program_is_one_sentence_and_4(
     assert "TypeError: unexpected None (test_main.py:" in told.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["scan", "no/such/folder"], "no/such/folder"),
-        (["report", "no-run"], "audit scan"),
-        (["explain", "XYZ999"], "audit explain"),
-        (["sql", "no-run", "SELECT 1"], "audit scan"),
-        (["recheck", "no-run"], "audit scan"),
-        (["scan", ".", "--config", "none.toml"], "none.toml"),
-        (["scan", ".", "--root", "nonsense"], "OLD=NEW"),
-    ],
-)
-def test_mistakes_get_one_sentence_and_exit_code_two(
-    arguments: list[str], says: str, audit: Command, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    told = audit(*arguments)
-    assert told.code == 2
-    assert says in told.err
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ("[checks.IMG001]\nmax_p9 = 0.2\n", "max_p9"),
-        ("[checks.IMG999]\n", "IMG999"),
-        ("[scan]\nspeed = 3\n", "speed"),
-        ("[checks.IMG001]\nmax_p99 = 'much'\n", "max_p99"),
-        ("= broken", "TOML"),
-    ],
-)
-def test_unknown_settings_are_refused(
-    settings: str, says: str, broken_tree: Path, audit: Command, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "audit.toml").write_text(settings)
-    told = audit("scan", broken_tree)
-    assert told.code == 2
-    assert says in told.err
-
-
 # `audit scan` that stays at its first batch of pictures for as long as nobody stops it.
 STAYING = """
 import pathlib, runpy, sys, time

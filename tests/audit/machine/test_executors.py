@@ -156,6 +156,7 @@ def test_a_file_that_takes_more_than_its_worker_may_is_told_from_a_full_machine(
         list(Processes(1, memory=1 << 60).run(greedy, [[3]]))
 
 
+@pytest.mark.parametrize("kind", ["started"], indirect=True)  # no worker is made
 def test_the_machine_is_found_behind_an_error_of_a_library() -> None:
     behind = ValueError("cannot identify image file")
     behind.__cause__ = OSError(errno.EMFILE, "Too many open files")
@@ -205,9 +206,8 @@ def listed_children(parent: int) -> set[int]:
     return {int(line) for line in out.split()}
 
 
-def test_the_process_that_forks_has_one_thread_and_its_end_costs_no_work(kind: str) -> None:
-    if kind != "forked":
-        return
+@pytest.mark.parametrize("kind", ["forked"], indirect=True)
+def test_the_process_that_forks_has_one_thread_and_its_end_costs_no_work() -> None:
     assert [r for _, r in Processes(2).run(double, [[1], [2]])] != []
     (server,) = workers._servers.values()
     assert len(os.listdir(f"/proc/{server.process.pid}/task")) == 1
@@ -272,6 +272,7 @@ print(open("/proc/self/statm").read().split()[1])
 """
 
 
+@pytest.mark.parametrize("kind", ["started"], indirect=True)  # no worker is made
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's arenas")
 def test_what_threads_freed_is_given_back_at_once() -> None:
     later, at_once = (

@@ -164,7 +164,10 @@ def test_sarif_has_its_published_form(report: Report) -> None:
     log = json.loads("".join(to_sarif(report, [*found, about_all])))
     jsonschema.validate(log, SARIF)
     assert log["runs"][0]["invocations"][0]["executionSuccessful"] is False
-    assert len(log["runs"][0]["results"]) == len(found) + 1
+    results = log["runs"][0]["results"]
+    assert len(results) == len(found) + 1
+    rules = log["runs"][0]["tool"]["driver"]["rules"]
+    assert all(rules[one["ruleIndex"]]["id"] == one["ruleId"] for one in results)
 
 
 def test_the_command_writes_both_and_reads_what_is_expected(run: Path, tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def test_the_json_report_is_what_is_documented(documents: dict[str, str]) -> Non
         for table in tables
     ]  # fmt: skip
     assert set(document) == whole
+    assert all(f"`{name}`" in page for name in document["timing"])
     assert set(document["dataset"]) == dataset
     assert document["findings"]
     for finding in document["findings"]:
@@ -153,6 +154,8 @@ def test_the_html_page_has_nothing_of_the_names(documents: dict[str, str]) -> No
     ]  # fmt: skip
     assert "default-src 'none'" in policy
     assert not re.search(r"script-src|connect-src|https?:|\*|unsafe-eval", policy)
+    assert not re.search(r"url\(|@import|<script|\x1b", documents["html"])
+    assert LABELS[1] in page.text
 
 
 def test_a_browser_runs_and_fetches_nothing_of_the_page(
@@ -205,6 +208,10 @@ def test_the_markdown_shows_names_and_makes_nothing_of_them(documents: dict[str,
     assert NAMES[1] in shown
     rows = [token for token in tokens if token.type == "tr_open"]
     assert len(rows) >= len(LABELS)
+    of_classes = [line for line in documents["md"].splitlines()
+                  if line.startswith("| ") and f"{RAN}=1" in line]  # fmt: skip
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in of_classes} == {4}
+    assert LABELS[1] in shown
 
 
 def test_the_text_has_no_control_character(documents: dict[str, str]) -> None:

@@ -52,9 +52,9 @@ def store_thumbnails(run: Path) -> None:
     ThumbnailCache(run / FOLDER).many(cards)
 
 
-def flip(path: Path, seed: int) -> None:
+def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    content[random.Random(f"{path.name} {seed}").randrange(len(content))] ^= 1 << seed
+    content[random.Random(f"{path.name} 4").randrange(len(content))] ^= 1 << 4
     path.write_bytes(content)
 
 
@@ -65,8 +65,7 @@ def replace_by_folder(path: Path) -> None:
 
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
-    "first bit": lambda path: flip(path, 0),
-    "fifth bit": lambda path: flip(path, 4),
+    "a bit": flip,
     "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
     "empty": lambda path: os.truncate(path, 0),
     "gone": Path.unlink,
@@ -78,6 +77,12 @@ FILES = (
     "gen-0002/findings-0001.duckdb", "gen-0002/findings-0002.duckdb", "signatures",
     "decisions.sqlite", "decisions.chain", FOLDER,
 )  # fmt: skip
+# By their digest every change is alike; what may be wrong with the text of a document has its own
+# tests (test_healing.py). The others are read, each in its way.
+CASES = [
+    (damage, name) for name in FILES for damage in DAMAGES
+    if damage not in ("cut", "empty") or name in FILES[-4:]
+]  # fmt: skip
 NAMED = ("gen-0002/measurements.duckdb", "gen-0002/findings-0002.duckdb")  # by CURRENT
 # What verify need not report, and why it means nothing.
 WITHOUT_MEANING = {
@@ -106,8 +111,7 @@ def test_every_file_of_a_run_is_in_the_list(run: Path) -> None:
     assert verify_run(run).damaged == []
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(("damage", "name"), CASES)
 def test_damage_is_reported_repaired_and_made_again(
     damage: str, name: str, run: Path, undisturbed: Undisturbed
 ) -> None:

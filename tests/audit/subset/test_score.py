@@ -88,19 +88,23 @@ def test_the_whole_set_is_known(frame):
     assert any("whole set" in note for note in found.notes)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("metric", ["accuracy", "recall:class1", "specificity:class1",
-                                    "precision:class1", "macro-recall", "macro-f1"])  # fmt: skip
-def test_estimates_are_near_the_full_set(frame, metric):
+def test_metrics_of_the_whole_set_are_their_definitions(frame):
     table = predicted(frame, 0.8, 1)
-    whole = score_subset(census(frame).rows, [table], metrics=[metric]).models[0].metrics[0]
-    truth = whole.estimands["full-set"].value
-    held = 0
-    for seed in range(20):
-        part = score_subset(drawn(frame, 300, seed, allocation="equal"), [table], metrics=[metric])
-        found = part.models[0].metrics[0].estimands["full-set"]
-        held += found.low <= truth <= found.high
-    assert held >= 16  # 95 % of 20 is 19; below 16 has a chance of 0.3 %
+    label, said = frame["label"].to_numpy(), table["prediction"].to_numpy()
+    own, called, right = label == "class1", said == "class1", label == said
+    recall, f1 = (
+        [2 * np.sum(right & (label == k)) / (np.sum(label == k) + np.sum(other == k))
+         for k in np.unique(label)]
+        for other in (label, said)
+    )  # fmt: skip
+    wanted = {
+        "accuracy": right.mean(), "recall:class1": right[own].mean(),
+        "specificity:class1": 1 - called[~own].mean(), "precision:class1": own[called].mean(),
+        "macro-recall": np.mean(recall), "macro-f1": np.mean(f1),
+    }  # fmt: skip
+    found = score_subset(census(frame).rows, [table], metrics=list(wanted)).models[0].metrics
+    values = {one.metric: one.estimands["full-set"].value for one in found}
+    assert values == pytest.approx(wanted)
 
 
 def test_verdicts(frame):
@@ -202,15 +206,6 @@ def test_equal_models_are_rarely_told_apart_on_a_lopsided_subset():
     assert plain_wrong == 60  # what the plain test would have said, every time
 
 
-def test_a_bootstrapped_comparison(frame):
-    rows = drawn(frame, 300)
-    found = score_subset(
-        rows, [predicted(frame, 0.5, 1), predicted(frame, 0.9, 2)], metrics=["macro-f1"]
-    )
-    assert found.comparison.estimands["full-set"].verdict == "better"
-    assert "macro-f1" in found.comparison.notes[0]
-
-
 def test_auroc_and_user_metrics():
     frame = made_set(600, 2)
     rng = np.random.default_rng(1)
@@ -281,15 +276,6 @@ def test_a_shorter_subset_scores_with_its_own_weights(frame):
         score_subset(first_units(rows, 120), [table]).models[0].metrics
         == score_subset(fresh, [table]).models[0].metrics
     )
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_subsets_survive_files(frame, suffix, tmp_path):
-    rows, path = drawn(frame, 100), tmp_path / f"s.{suffix}"
-    getattr(rows, f"write_{suffix}")(path)
-    read = getattr(pl, f"read_{suffix}")(path)
-    table = predicted(frame, 0.8, 1)
-    assert score_subset(read, [table]).document() == score_subset(rows, [table]).document()
 
 
 def test_the_document_and_the_text(frame):

@@ -71,6 +71,8 @@ def test_no_element_shows_a_character_of_direction(show: Show, evil: Path, page:
     for link in ({}, links[page]) if page in links else ({},):
         at = show(page, evil, **link)
         assert not at.exception
+        assert at.title[0].value
+        assert 'class="notice error"' not in html(at)
         assert "<img src" not in html(at)
         kinds = [element for element in elements(at._tree) if element.type not in COMPONENTS]
         assert len(kinds) > 3, kinds

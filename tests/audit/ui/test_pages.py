@@ -35,13 +35,6 @@ PAGES = ("overview", "findings", "duplicates", "labels", "explore", "ledger", "s
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_page_opens(show: Show, scanned: Path, page: str) -> None:
-    at = show(page, scanned)
-    assert 'class="notice error"' not in html(at), text(at)
-    assert at.title[0].value
-
-
-@pytest.mark.parametrize("page", PAGES)
 def test_without_a_run_every_page_says_how_to_make_one(show: Show, page: str) -> None:
     said = text(show(page))
     assert ("audit scan" in said) or page == "start"
@@ -371,7 +364,7 @@ def test_the_kept_set_is_exported_in_each_form(
 # ---- what may go wrong ----
 
 
-@pytest.mark.parametrize("page", ["overview", "findings", "duplicates", "explore", "ledger"])
+@pytest.mark.parametrize("page", ["overview", "explore"])
 def test_a_run_deleted_under_the_app_is_one_sentence(show: Show, run: Path, page: str) -> None:
     at = show(page, run)
     shutil.rmtree(run)
