@@ -29,30 +29,22 @@ ERROR = ".notice.error"
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1920, "dark")])
 def test_every_page_opens_without_a_complaint(visitor: Visitor, width: int, theme: str) -> None:
-    page = visitor.page
+    from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+
+    page, frames = visitor.page, list[bytes]()
+    page.on("websocket", lambda ws: ws.on("framereceived", lambda data: frames.append(data)))
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=theme)
     visitor.open("?run=looked")
-    for title in PAGES:
+    for title in (*PAGES, "Explore"):  # one of them again: what the browser has may be sent short
         visitor.turn_to(title)
         assert visitor.texts(ERROR) == [], title
         assert page.get_by_test_id("stException").count() == 0, title
         wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
         assert not wide, f"{title} is wider than {width} px"
         assert visitor.barriers() == [], title
-
-
-def test_no_message_refers_to_one_that_the_browser_may_have_dropped(visitor: Visitor) -> None:
-    """Clicks in quick succession would end the connection with "Cached ForwardMsg MISS"."""
-    from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-
-    frames: list[bytes] = []
-    visitor.page.on(
-        "websocket", lambda ws: ws.on("framereceived", lambda data: frames.append(data))
-    )
-    visitor.open("explore?run=looked")
-    for title in ("Findings", "Explore"):
-        visitor.turn_to(title)
+    # A message that refers to one that the browser has dropped would end the connection, after
+    # clicks in quick succession, with "Cached ForwardMsg MISS".
     messages = [ForwardMsg.FromString(frame) for frame in frames]
     assert max(message.ByteSize() for message in messages) > 10_000  # Streamlit keeps such ones
     assert not any(message.HasField("ref_hash") for message in messages)

@@ -81,6 +81,8 @@ def process_ids(chunk: Sequence[int]) -> list[int]:
 
 
 pytestmark = pytest.mark.slow
+# What the caller does with answers is the same for both kinds of workers.
+ONCE = pytest.mark.parametrize("kind", ["forked"], indirect=True)
 CHUNKS = [list(range(start, start + 5)) for start in range(0, 40, 5)]
 
 
@@ -99,6 +101,7 @@ def test_the_item_that_kills_or_hangs_its_worker_is_found_and_the_rest_is_done()
     assert sorted(done) == [i for i in range(40) if i not in (13, 17)]
 
 
+@ONCE
 def test_where_nothing_tells_which_item_was_begun_halves_do() -> None:
     outcomes = list(Processes(2).run(fragile, [[*range(8, 17)]]))
     assert [chunk for chunk, r in outcomes if isinstance(r, Failure)] == [[13]]
@@ -106,6 +109,7 @@ def test_where_nothing_tells_which_item_was_begun_halves_do() -> None:
     assert sorted(done) == [8, 9, 10, 11, 12, 14, 15, 16]
 
 
+@ONCE
 def test_a_hanging_item_costs_its_own_time_once(tmp_path: Path) -> None:
     outcomes = list(Processes(1, timeout_s=0.7).run(Noting(tmp_path), [[*range(12, 44)]]))
     failed = [chunk[0] for chunk, r in outcomes if isinstance(r, Failure)]
@@ -129,6 +133,7 @@ class Noting:
         return fragile([item])[0]
 
 
+@ONCE
 def test_a_bug_in_the_work_is_raised_here() -> None:
     with pytest.raises(ValueError, match="bug with 0"):
         list(Processes(1).run(buggy, [[0]]))
@@ -141,6 +146,7 @@ def test_a_worker_that_the_system_killed_says_nothing_of_its_items() -> None:
         list(Processes(1).run(killed_always, [["a"]]))
 
 
+@ONCE
 def test_a_full_disk_stops_the_work_after_a_second_try() -> None:
     results = Processes(1).run(without_disk, [[1, 2], [3, 4], [5]])
     assert [next(results)[0], next(results)[0]] == [[1, 2], [5]], "the rest comes first"
@@ -156,7 +162,7 @@ def test_a_file_that_takes_more_than_its_worker_may_is_told_from_a_full_machine(
         list(Processes(1, memory=1 << 60).run(greedy, [[3]]))
 
 
-@pytest.mark.parametrize("kind", ["started"], indirect=True)  # no worker is made
+@ONCE
 def test_the_machine_is_found_behind_an_error_of_a_library() -> None:
     behind = ValueError("cannot identify image file")
     behind.__cause__ = OSError(errno.EMFILE, "Too many open files")
@@ -206,7 +212,7 @@ def listed_children(parent: int) -> set[int]:
     return {int(line) for line in out.split()}
 
 
-@pytest.mark.parametrize("kind", ["forked"], indirect=True)
+@ONCE
 def test_the_process_that_forks_has_one_thread_and_its_end_costs_no_work() -> None:
     assert [r for _, r in Processes(2).run(double, [[1], [2]])] != []
     (server,) = workers._servers.values()
@@ -272,7 +278,7 @@ print(open("/proc/self/statm").read().split()[1])
 """
 
 
-@pytest.mark.parametrize("kind", ["started"], indirect=True)  # no worker is made
+@ONCE
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's arenas")
 def test_what_threads_freed_is_given_back_at_once() -> None:
     later, at_once = (
