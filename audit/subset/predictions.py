@@ -243,7 +243,8 @@ def _check_classes(labels: pl.Series, predicted: pl.Series, name: str, rule: Unk
         return
     known = labels.unique().drop_nulls().sort().to_list()
     counts = predicted.drop_nulls().value_counts()
-    other = counts.filter(~pl.col("prediction").is_in(known)).sort("count", descending=True)
+    other = counts.filter(~pl.col("prediction").is_in(known))
+    other = other.sort("count", "prediction", descending=[True, False])
     if len(other) == len(counts):
         names = ", ".join(map(repr, sorted(other["prediction"])[:3]))
         raise UsageError(

@@ -408,6 +408,14 @@ def test_a_class_that_the_set_does_not_have_is_refused(name, said) -> None:
     assert allowed.models[0].metrics[0].estimands["full-set"].value < 1
 
 
+def test_classes_that_the_set_does_not_have_are_named_in_a_fixed_order(frame) -> None:
+    rows = drawn(frame, 100)
+    names = [f"animal {letter}" for letter in "jihgfedcba"]
+    answers = rows.select("sample_id", prediction=pl.Series(["class0"] * 50 + names * 5))
+    with pytest.raises(UsageError, match="not have: 'animal a', 'animal b', 'animal c'"):
+        score_subset(rows, [answers])
+
+
 def test_recall_without_a_class_is_each_class() -> None:
     frame = made_set(300, 3)
     rows = drawn(frame, 90, 1)
