@@ -22,6 +22,7 @@ import numpy as np
 from pipeline_profiler.profiling.diagnose import predict
 from pipeline_profiler.profiling.diagnose.data_stall import DataStall, estimate, paired_blocks
 from pipeline_profiler.profiling.diagnose.disturbance import Machine, leave_out_disturbed
+from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND
 from pipeline_profiler.profiling.diagnose.intervals import (
     Floats,
     Interval,
@@ -282,6 +283,23 @@ class Evidence:
     def workers(self) -> int:
         """Worker processes of the loader; 0 where it runs in the trainer or is unknown."""
         return int(self.config.get("workers") or 0)
+
+    @cached_property
+    def open_start(self) -> float:
+        """The share that epoch starts have at most, where no epoch's end was seen; else 0."""
+        if self.observed or not self.cases or any(c.window.epoch_steps for c in self.cases):
+            return 0.0
+        start = max(0.0, mean_or_nan([case.window.epoch_start_ns for case in self.cases]))
+        seen = [*self.windows.arm(Arm.PILOT), *(case.window for case in self.cases)]
+        least = max(window.least_epoch_steps for window in seen)
+        endless = self.config.get("endless") or not start
+        return 0.0 if endless else start / (start + least * self.period)
+
+    @property
+    def dear_start(self) -> bool:
+        """Whether epoch starts alone may make it input-bound, and nobody knows how often they come."""
+        known = [share.high for share in (self.stall, self.above_null) if share is not None]
+        return self.open_start > 0 and max(0.0, min(known)) + self.open_start >= NOT_BOUND
 
     def saving(self, without: Callable[[Case], float]) -> Interval:
         """Share of the period that goes when `without` (a replay) is true instead."""

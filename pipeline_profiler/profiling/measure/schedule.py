@@ -305,8 +305,10 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     if _is_stream(first):
         bench.save_meanwhile(session)  # it goes where nothing has been: the loader may hang there
         bench.look = look_along(bench, LOOK_SHARE * options.budget, first.period_ns)
-    if bench.look and bench.look.epoch_steps:
-        bench.epoch_steps = first.run.config["epoch_steps"] = bench.look.epoch_steps
+    if bench.look:
+        first.run.totals["drawn_steps"] = bench.look.steps
+        if bench.look.epoch_steps:
+            bench.epoch_steps = first.run.config["epoch_steps"] = bench.look.epoch_steps
     plan = session.plan = make_plan(first, options, loader)
     once, taken = first.run.config.get("one_shot"), len(first.whole)
     if once and taken < plan.warmup:

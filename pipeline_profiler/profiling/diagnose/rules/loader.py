@@ -93,14 +93,17 @@ def _floor(e: Evidence, case: Case) -> float:
 def _without_transfer(e: Evidence, case: Case) -> float:
     late, at_hand = (min(_floor(e, case), cost) for cost in (case.overhead, case.ready))
     # many small objects slow the step too: collections, and caches they have emptied
-    loop = np.minimum(case.loop, _step_alone(e))
+    loop = _loop_alone(e, case)
     return case.play(serialise=np.zeros(1), overhead=late, ready=at_hand, loop=loop)
 
 
-def _step_alone(e: Evidence) -> float:
-    """The step's nanoseconds with resident batches; infinite where it was not measured."""
-    alone = e.periods.get(Arm.RESIDENT)
-    return float(np.mean(alone)) if alone else math.inf
+def _loop_alone(e: Evidence, case: Case) -> Floats:
+    """The steps as long as with resident batches, where these were measured; ns.
+
+    In proportion: steps of several kinds (gradients accumulated, weights kept) stay different.
+    """
+    alone = e.periods.get(Arm.RESIDENT) or [math.inf]
+    return case.loop * min(1.0, float(np.mean(alone)) / max(float(case.loop.mean()), 1.0))
 
 
 def shallow_prefetch(e: Evidence) -> Diagnosis | None:
@@ -188,8 +191,7 @@ def _queueing(e: Evidence) -> Interval:
 
     def idle(case: Case) -> float:
         if not case.workers:
-            loop = np.minimum(case.loop, _step_alone(e))
-            return case.play(fetch=_without_queueing(case), loop=loop)
+            return case.play(fetch=_without_queueing(case), loop=_loop_alone(e, case))
         return shared_period(e.cores, case, uncrowded(e, case))
 
     return e.saving(idle)
@@ -205,7 +207,7 @@ def uncrowded(e: Evidence, case: Case) -> predict.Costs:
         costs,
         blocked=np.maximum(_without_queueing(case) - costs.cpu, 0.0),
         serialise=np.minimum(case.lag, pickling),
-        loop=np.minimum(case.loop, _step_alone(e)),
+        loop=_loop_alone(e, case),
         overhead=min(case.overhead, receipt),
         ready=min(case.ready, receipt),
     )

@@ -214,11 +214,29 @@ def test_a_start_that_is_rare_is_no_stall(config: dict[str, Any]) -> None:
     assert [c.code for c in found.causes] == ["PIPE000"]
 
 
-def test_where_an_epoch_ends_nowhere_its_start_is_said() -> None:
+def test_a_dear_start_of_an_epoch_without_a_known_end_is_no_all_clear() -> None:
     found = diagnose_session(slow_start(1000.0))
-    assert found.verdict == "not input-bound"
+    assert (found.verdict, found.more_repeats) == ("inconclusive", 0)
     assert "5% of an epoch of 960 steps (tell it with --epoch-steps)" in found.sentence
-    assert "epoch" not in diagnose_session(slow_start(10.0)).sentence
+    # no shorter than the 40 steps that were seen: 1010 ms before each 800 ms
+    assert (found.causes[0].code, found.causes[0].share.low) == ("PIPE011", 0.0)
+    assert found.causes[0].share.high == pytest.approx(1010 / 1810, abs=0.01)
+    assert "PIPE000" not in [cause.code for cause in found.causes]
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "drawn", "config"),
+    [(10.0, 0, {}), (1000.0, 2000, {}), (1000.0, 0, {"endless": True})],
+)
+def test_a_start_that_comes_too_rarely_leaves_the_all_clear(
+    start_ms: float, drawn: int, config: dict[str, Any]
+) -> None:
+    session = slow_start(start_ms, **config)
+    session.runs.append(made_run(schedule(9, 2, 2, 20.0, lambda j: 10.0), Arm.PILOT))
+    session.runs[-1].totals["drawn_steps"] = drawn
+    found = diagnose_session(session)
+    assert found.verdict == "not input-bound"
+    assert "length of an epoch" not in found.sentence
 
 
 def test_a_stream_measured_in_part_says_which() -> None:
@@ -272,6 +290,14 @@ def test_a_late_hand_over_without_pickling_is_no_heavy_batch() -> None:
     cause = diagnose_session(session_of(lambda j: 5.0, overhead=15.0, receive=0.5)).causes[0]
     assert cause.code == "PIPE029"
     assert cause.share.value == pytest.approx(15 / 35, abs=0.01)
+
+
+def test_a_hand_over_is_worth_no_more_where_gradients_are_accumulated() -> None:
+    round_of = [5.0, 5.0, 5.0, 45.0]
+    rows = schedule(120, 1, 2, round_of, lambda j: 5.0, overhead=1.5, receive=1.4)
+    cause = diagnose_session(made_session(rows, round_of, workers=1, prefetch=2)).causes[0]
+    assert cause.code == "PIPE005"
+    assert cause.share.value == pytest.approx(1.5 / 16.5, abs=0.01)
 
 
 def test_workers_that_wait_for_a_core() -> None:
