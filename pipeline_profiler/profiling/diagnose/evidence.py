@@ -158,7 +158,8 @@ class Labels:
     def error(self, stage: str) -> float:
         """Half width of a stage's size, relative to it: binomial, 95 %; 0 if it was measured."""
         seen = self.by_stage.get(stage, 0.0) * self.samples
-        return 1.96 * math.sqrt((1 - self.by_stage[stage]) / seen) if seen else 0.0
+        left = max(0.0, 1 - self.by_stage.get(stage, 0.0))  # a sum of shares may pass 1 by rounding
+        return 1.96 * math.sqrt(left / seen) if seen else 0.0
 
     def step_places(self) -> Shares:
         """Lines of the step with their share of it, whatever stage the words around them told."""

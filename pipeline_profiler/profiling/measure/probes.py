@@ -137,6 +137,7 @@ HANDED_OVER, WARMING = 30, 8  # batches, and those of them that are still waited
 LONGEST_PAUSE_NS = 2e7
 MOST_PARTS = 200  # of a list that are looked at, evenly
 STACK_SHARE = 0.12  # of a shorter budget
+TRYING_SHARE = 0.3  # of the budget, for interventions in a tf.data graph
 
 
 def stack_seconds(options: Options) -> float:
@@ -293,13 +294,19 @@ def try_interventions(bench: Bench, options: Options, session: Session) -> None:
     """tf.data: time the prefixes of the graph, then every intervention that applies."""
     dataset, budget, outcome = bench.loader(), options.budget, session.probes
     outcome.prefixes = tf_data.prefix_costs(dataset, budget / 60, bench.clock)
+
+    def step(batch: Any) -> None:
+        bench.guard.pulse.steps += 1
+        bench.step(batch)
+
     rows, notes = tf_graph.try_all(
         dataset,
-        bench.step,
+        step,
         budget / 40,
         tuple(outcome.unused_fields or {}),
         clock=bench.clock,
         seed=options.seed,
+        limit_s=TRYING_SHARE * budget,
     )
     outcome.interventions = rows
     session.notes += notes

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline_profiler.profiling.diagnose import verdict as verdicts
+from pipeline_profiler.profiling.diagnose.evidence import Labels
 from pipeline_profiler.profiling.diagnose.finding import NAMES, Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session, verdict_of
@@ -327,6 +328,11 @@ def with_step_stacks(**microseconds: int) -> Session:
 
 
 FSYNC = "train.py:9 keep: os.fsync(f.fileno()) < step"
+
+
+def test_a_stage_that_all_samples_named_is_sure() -> None:
+    labels = Labels({"read": 1.0000000000000002}, samples=300)
+    assert labels.error("read") == 0.0
 
 
 def test_side_work_counts_under_every_label_that_its_line_got() -> None:
