@@ -298,7 +298,7 @@ class Evidence:
 
     @property
     def dear_start(self) -> bool:
-        """Whether epoch starts alone may make it input-bound, and nobody knows how often they come."""
+        """Whether epoch starts of unknown number may alone make it input-bound."""
         known = [share.high for share in (self.stall, self.above_null) if share is not None]
         return self.open_start > 0 and max(0.0, min(known)) + self.open_start >= NOT_BOUND
 
