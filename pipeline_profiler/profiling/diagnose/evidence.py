@@ -161,6 +161,14 @@ class Labels:
         left = max(0.0, 1 - self.by_stage.get(stage, 0.0))  # a sum of shares may pass 1 by rounding
         return 1.96 * math.sqrt(left / seen) if seen else 0.0
 
+    def top_place(self, stage: str) -> str:
+        """The line of user code seen most often in this stage of loading; '' unknown."""
+        label = "" if stage == "sample code" else stage
+        rows = {**self.places.get("wait", {}), **self.places.get("worker", {})}
+        hits = {k.partition("|")[2]: v for k, v in rows.items() if k.partition("|")[0] == label}
+        hits.pop("", None)
+        return max(hits, key=lambda place: hits[place], default="")
+
     def step_places(self) -> Shares:
         """Lines of the step with their share of it, whatever stage the words around them told."""
         places: Shares = {}
@@ -317,6 +325,28 @@ class Evidence:
     def share(self, of: Callable[[Case], float]) -> Interval:
         """Share of the measured period that `of` (ns a step) takes."""
         return self._interval([of(case) / case.period for case in self.cases], 0.0)
+
+    @cached_property
+    def stage_shares(self) -> Shares:
+        """Share of the loading time a stage, over all runs of the warm loader, largest first."""
+        total: Shares = {}
+        for case in self.cases:
+            for name, wall in case.stages.items():
+                total[name] = total.get(name, 0.0) + float(wall.sum())
+        whole = sum(total.values()) or 1.0
+        return {k: v / whole for k, v in sorted(total.items(), key=lambda row: -row[1])}
+
+    @property
+    def top_stage(self) -> tuple[str, float]:
+        """The stage that most of the loading time goes to, with its share of it."""
+        return next(iter(self.stage_shares.items()), ("", 0.0))
+
+    @property
+    def where_loading_goes(self) -> str:
+        """'; 83 % of it is transform (data.py:9 blur: ...)' where a line is known, else ''."""
+        name, share = self.top_stage
+        place = self.labels.top_place(name)
+        return f"; {share:.0%} of loading is {name} ({place})" if place else ""
 
     def remote_reads(self) -> tuple[float, float, float]:
         """(milliseconds a batch to first bytes, to the bytes that follow, number of requests)."""

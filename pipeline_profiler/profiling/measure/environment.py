@@ -6,6 +6,7 @@ Frameworks are read from sys.modules, never imported here. Missing is None, neve
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import platform
 import re
@@ -85,7 +86,7 @@ class Meter:
         if "busy_ns" in taken:
             own = taken["own_cpu_ns"] + taken["children_cpu_ns"]
             taken["others_ns"] = max(0, taken.pop("busy_ns") - own)
-        return taken
+        return taken | _workers_cores()
 
     def _read(self) -> dict[str, int]:
         read = {
@@ -149,6 +150,15 @@ def _children() -> dict[str, int]:
             stat = _read(place / "stat").rpartition(")")[2].split()
             faults += int(stat[MAJOR_FAULTS]) if len(stat) > MAJOR_FAULTS else 0
     return {"children_cpu_ns": cpu, "device_bytes": read_bytes, "major_faults": faults}
+
+
+def _workers_cores() -> dict[str, int]:
+    """On how many cores this process's workers may run together; {} without any, or unknown."""
+    cores: set[int] = set()
+    for worker in multiprocessing.active_children():
+        with suppress(OSError, AttributeError):
+            cores |= os.sched_getaffinity(worker.pid or 0)
+    return {"workers_cores": len(cores)} if cores else {}
 
 
 def _read(path: Path) -> str:

@@ -31,6 +31,9 @@ FOREIGN = 0.55  # the same, from which other programs are named though the loade
 PICKLED_PART = 0.25  # of the hand-over, from which the batch's weight is its cause
 PIPE_BYTES_PER_MS = 2.5e5  # measured: 25 MB through a worker's pipe take 100 ms
 OTHER_PROGRAMS = "other programs'"
+FREE_CORES = (
+    "let them run on every core: look for taskset, sched_setaffinity, OMP_PROC_BIND, a quota"
+)
 TRY_PREFETCH = 8
 LIGHTER_BATCH = "return tensors (shared memory), not Python objects or views of large arrays"
 
@@ -131,7 +134,8 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
     """More runnable threads than cores, measured as run-queue delay or as the contention arm."""
     shares = e.loading_shares()
     queued, threads = shares.queued, shares.threads
-    own = _short_of_cores(e) or threads > 1.5
+    bound, cores = _bound_to_cores(e)
+    own = _short_of_cores(e) or threads > 1.5 or bool(bound)
     crowded = queued >= (CROWDED if own else FOREIGN)
     contention = e.parts.get("contention")
     # contention names the cores where it is sure, and at least half of what there is to explain
@@ -142,11 +146,12 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
         return None
     own = own or contention is not None
     crowd, fix = _crowd(e, threads, own)
+    crowd, fix = (bound, FREE_CORES) if bound else (f"{crowd} share {e.cores} cores", fix)
     slows = f", and slows the step by {contention.value:.1%}" if contention else ""
     return Diagnosis(
         "PIPE012",
-        f"{crowd} share {e.cores} cores: loading waits {queued:.0%} of its time for a core{slows}",
-        contention or _queueing(e),
+        f"{crowd}: loading waits {queued:.0%} of its time for a core{slows}" + e.where_loading_goes,
+        contention or _queueing(e, cores),
         {
             "queued_share": queued,
             "threads_per_worker": threads,
@@ -182,7 +187,19 @@ def _short_of_cores(e: Evidence) -> bool:
     return float(np.mean(rows)) > 1.1 * e.cores
 
 
-def _queueing(e: Evidence) -> Interval:
+def _bound_to_cores(e: Evidence) -> tuple[str, int]:
+    """('', cores), or which processes may not run on all cores, and the cores without that."""
+    told = e.session.environment
+    held = [case.window.run.totals.get("workers_cores", e.cores) for case in e.cases]
+    if min(held, default=e.cores) < min(e.workers, e.cores):
+        return f"the {e.workers} workers are bound to {min(held)} of {e.cores} cores", e.cores
+    machine = int(told.get("cores_of_machine") or e.cores)
+    if e.cores < min(machine, e.workers):
+        return f"{e.workers} workers may use {e.cores} of the machine's {machine} cores", machine
+    return "", e.cores
+
+
+def _queueing(e: Evidence, cores: int) -> Interval:
     """What the wait for a core is worth: loading, hand-over and step with the cores to themselves.
 
     Workers and trainer still share them by the throughput model: it is the threads beyond them
@@ -192,7 +209,7 @@ def _queueing(e: Evidence) -> Interval:
     def idle(case: Case) -> float:
         if not case.workers:
             return case.play(fetch=_without_queueing(case), loop=_loop_alone(e, case))
-        return shared_period(e.cores, case, uncrowded(e, case))
+        return shared_period(cores, case, uncrowded(e, case))
 
     return e.saving(idle)
 
@@ -282,7 +299,8 @@ def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
     enough = "deliver in time" if left < NOT_BOUND else f"leave {left:.0%} of the step waiting"
     return Diagnosis(
         "PIPE006",
-        f"the loader runs {where}; {count} would {enough} ({e.cores} usable cores)",
+        f"the loader runs {where}; {count} would {enough} ({e.cores} usable cores)"
+        + e.where_loading_goes,
         share,
         {"num_workers": e.workers, "tried": count, "cores": e.cores},
         f"num_workers={count}",

@@ -6,6 +6,7 @@ itself comes first. Shares come from a replay of the run's batches without the s
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -39,34 +40,21 @@ STAGE_NEXT = {
     "collate": "preallocate and stack once; pad to a multiple, not per batch",
     "serialise": LIGHTER_BATCH,
 }
+LOCKED = re.compile(r"\bwith\b[^:]*\block|\.acquire\(|\bflock\(|\blockf\(", re.IGNORECASE)
+ONE_LOCK = "the workers wait for each other at one lock: give each its own handle or connection"
 PARTS_NEXT = "name its parts with `with stage(...)`"
 
 
 def dominant_stage(e: Evidence) -> Diagnosis | None:
     """One named stage that is most of the worker's time."""
-    name, share = _top_stage(e)
+    name, share = e.top_stage
     return _stage(e, name, share) if name != "sample code" and share >= DOMINANT else None
 
 
 def largest_stage(e: Evidence) -> Diagnosis | None:
     """The stage that costs most, when nothing more specific explains the stall."""
-    name, share_of_fetch = _top_stage(e)
+    name, share_of_fetch = e.top_stage
     return _stage(e, name, share_of_fetch) if name else None
-
-
-def stage_shares(e: Evidence) -> dict[str, float]:
-    """Share of the loading time a stage, over all runs of the warm loader, largest first."""
-    total: dict[str, float] = {}
-    for case in e.cases:
-        for name, wall in case.stages.items():
-            total[name] = total.get(name, 0.0) + float(wall.sum())
-    whole = sum(total.values()) or 1.0
-    return {k: v / whole for k, v in sorted(total.items(), key=lambda row: -row[1])}
-
-
-def _top_stage(e: Evidence) -> tuple[str, float]:
-    shares = stage_shares(e)
-    return next(iter(shares.items()), ("", 0.0))
 
 
 def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
@@ -76,17 +64,19 @@ def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
     share = share.widened(share.value * e.labels.error(name))
     ms = float(np.mean([case.stages[name].mean() for case in e.cases if name in case.stages])) / 1e6
     blocked, how = _mostly(e)
-    place = top_place(e, name)
+    place = e.labels.top_place(name)
+    contended = bool(LOCKED.search(place)) and e.workers > 1 and blocked > 0.5
     if name == "read" and (remote := _remote(e, share, ms)) is not None:
         return remote
     code = STAGE_CODES.get(name, "PIPE025" if e.config.get("kind") != "tf" else "PIPE028")
+    fix = STAGE_NEXT.get(name, PARTS_NEXT + (", or look at the line shown" if place else ""))
     return Diagnosis(
         code,
         f"{STAGE_WORDS.get(name, name)} takes {ms:.1f} ms a batch, {share_of_fetch:.0%} of the "
         f"loading time, mostly {how}" + (f" ({place})" if place else ""),
         share,
         {"ms_per_batch": ms, "share_of_loading": share_of_fetch, "blocked": blocked, "at": place},
-        STAGE_NEXT.get(name, PARTS_NEXT + (", or look at the line shown" if place else "")),
+        ONE_LOCK if contended else fix,
     )
 
 
@@ -121,7 +111,7 @@ def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
 def repeated_preprocessing(e: Evidence) -> Diagnosis | None:
     """Decoding and transforming gives the same bytes every epoch: once would do."""
     repeatable = e.session.probes.repeatable or {}
-    shares = stage_shares(e)
+    shares = e.stage_shares
     # what depends on the sample alone; collate and serialise would remain
     work = shares.get("decode", 0.0) + shares.get("transform", 0.0)
     if not repeatable.get("same") or work < REPEATED_SHARE:
@@ -167,12 +157,3 @@ def _mostly(e: Evidence) -> tuple[float, str]:
     words = {"cpu": "on CPU", "queued": "waiting for a core", "blocked": "blocked (I/O or waiting)"}
     most = max(words, key=lambda key: float(getattr(shares, key)))
     return shares.blocked, words[most] if shares.known else "of unknown kind"
-
-
-def top_place(e: Evidence, stage: str) -> str:
-    """The line of user code seen most often in this stage, by the stack samples."""
-    label = "" if stage == "sample code" else stage
-    rows = {**e.labels.places.get("wait", {}), **e.labels.places.get("worker", {})}
-    hits = {k.partition("|")[2]: v for k, v in rows.items() if k.partition("|")[0] == label}
-    hits.pop("", None)
-    return max(hits, key=lambda place: hits[place], default="")

@@ -306,6 +306,37 @@ def test_workers_that_wait_for_a_core() -> None:
     assert first(session) == "PIPE012"
 
 
+@pytest.mark.parametrize(
+    ("machine", "held", "said"),
+    [
+        ({"cores": 2, "cores_of_machine": 2}, 1, "the 2 workers are bound to 1 of 2 cores"),
+        ({"cores": 1, "cores_of_machine": 4}, 1, "2 workers may use 1 of the machine's 4 cores"),
+    ],
+)
+def test_workers_that_are_bound_to_few_cores(machine: dict[str, int], held: int, said: str) -> None:
+    session = session_of(lambda j: 60.0, cpu=30.0, queued=29.0, stages={"read": 1.0})
+    session.environment = machine
+    for run in session.arm(Arm.WARM):
+        run.totals["workers_cores"] = held
+    cause = diagnose_session(session).causes[0]
+    assert (cause.code, cause.evidence["whose"]) == ("PIPE012", "the pipeline's")
+    assert cause.cause.startswith(said)
+    assert cause.share.value == pytest.approx(1 - 20 / 30, abs=0.02)
+
+
+def test_a_lock_that_all_workers_wait_for_is_told() -> None:
+    session = session_of(lambda j: 60.0)
+    session.runs.append(made_run([], Arm.STACKS))
+    session.runs[-1].stacks = {"worker||data.py:9 D.__getitem__: with LOCK:": 900_000}
+    causes = {cause.code: cause for cause in diagnose_session(session).causes}
+    assert "at one lock" in causes["PIPE025"].next
+    # another setting is named with the line that takes the time
+    session.runs = [*session_of(lambda j: 38.0, workers=1).runs, session.runs[-1]]
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == "PIPE006"
+    assert "100% of loading is sample code (data.py:9 D.__getitem__: with LOCK:)" in cause.cause
+
+
 def test_work_beside_the_step_that_the_user_marked() -> None:
     session = session_of(lambda j: 5.0)
     for run in session.arm(Arm.WARM):

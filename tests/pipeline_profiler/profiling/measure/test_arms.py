@@ -1,5 +1,7 @@
 """The schedule of the arms on a fake clock: figures exact, nothing slept."""
 
+import multiprocessing
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -120,6 +122,24 @@ def test_a_meter_tells_the_cpu_of_children_apart_from_the_training_process() -> 
     subprocess.run([sys.executable, "-c", burn], check=True)
     taken = meter.taken()
     assert taken["children_cpu_ns"] >= 200 * MS > taken["own_cpu_ns"] >= taken["main_cpu_ns"] / 2
+
+
+def test_a_meter_tells_on_which_cores_the_workers_may_run() -> None:
+    started, go_on = multiprocessing.Event(), multiprocessing.Event()
+    worker = multiprocessing.Process(target=_bound, args=(started, go_on))
+    worker.start()
+    started.wait(60)
+    taken = environment.Meter().taken()
+    go_on.set()
+    worker.join()
+    assert taken["workers_cores"] == 1
+    assert "workers_cores" not in environment.Meter().taken()
+
+
+def _bound(started: Any, go_on: Any) -> None:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    started.set()
+    go_on.wait(60)
 
 
 def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
