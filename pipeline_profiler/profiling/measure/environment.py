@@ -71,7 +71,8 @@ class Meter:
     Totals of a run, nanoseconds: the CPU time of this process, of its main thread and of its
     children, what the main thread waited for a core, what other programs and the host behind a
     virtual machine took of the cores, and how long something waited for one (Linux PSI); and
-    bytes and page faults that were read from the block device by this process and its children.
+    bytes and page faults that were read from the block device by this process and its children;
+    and by how many bytes this process has grown, and on how many cores its workers may run.
     What the system does not tell is left out.
     """
 
@@ -98,6 +99,8 @@ class Meter:
         own = resource.getrusage(resource.RUSAGE_SELF)
         read["device_bytes"] += max(0, self._counters.io()[0])
         read["major_faults"] += own.ru_majflt
+        if len(pages := _read(Path("/proc/self/statm")).split()) > 1:
+            read["resident_bytes"] = int(pages[1]) * os.sysconf("SC_PAGE_SIZE")
         if (queued := self._counters.queued_ns()) >= 0:
             read["main_queued_ns"] = queued
         if (pressed := _told(_pressed_ns)) is not None:

@@ -31,6 +31,7 @@ FOREIGN = 0.55  # the same, from which other programs are named though the loade
 PICKLED_PART = 0.25  # of the hand-over, from which the batch's weight is its cause
 PIPE_BYTES_PER_MS = 2.5e5  # measured: 25 MB through a worker's pipe take 100 ms
 OTHER_PROGRAMS = "other programs'"
+ONE_CORE = 1.15  # cores that threads which take turns keep busy at most
 FREE_CORES = (
     "let them run on every core: look for taskset, sched_setaffinity, OMP_PROC_BIND, a quota"
 )
@@ -145,6 +146,15 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
     if not (crowded or contention):
         return None
     own = own or contention is not None
+    if contention and not crowded and e.cores > 1 and _one_at_a_time(e):
+        return Diagnosis(
+            "PIPE029",
+            f"a thread of the loader holds the interpreter lock: it slows the step by "
+            f"{contention.value:.1%}, with a core to spare{e.where_loading_goes}",
+            contention,
+            {"queued_share": queued},
+            "load in worker processes, or by code that releases the lock (numpy, Pillow, OpenCV)",
+        )
     crowd, fix = _crowd(e, threads, own)
     crowd, fix = (bound, FREE_CORES) if bound else (f"{crowd} share {e.cores} cores", fix)
     slows = f", and slows the step by {contention.value:.1%}" if contention else ""
@@ -185,6 +195,14 @@ def _short_of_cores(e: Evidence) -> bool:
         rows.append(wanting / case.period)
     # a tenth above the cores, as counters of CPU and queue do not end at the same moment
     return float(np.mean(rows)) > 1.1 * e.cores
+
+
+def _one_at_a_time(e: Evidence) -> bool:
+    """Whether loading goes on in threads of this process, which keep no more than one core busy."""
+    rows = [case.window.run.totals for case in e.cases if not e.workers]
+    busy = [row["own_cpu_ns"] / row["window_ns"] for row in rows if row.get("window_ns")]
+    beside = [1 - row["main_cpu_ns"] / row["own_cpu_ns"] for row in rows if row.get("own_cpu_ns")]
+    return bool(busy) and max(busy) <= ONE_CORE and min(beside) > 0.1
 
 
 def _bound_to_cores(e: Evidence) -> tuple[str, int]:

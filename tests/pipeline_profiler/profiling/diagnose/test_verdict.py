@@ -337,6 +337,34 @@ def test_a_lock_that_all_workers_wait_for_is_told() -> None:
     assert "100% of loading is sample code (data.py:9 D.__getitem__: with LOCK:)" in cause.cause
 
 
+def test_a_reduced_size_is_worth_what_it_was_on_the_users_files() -> None:
+    session = session_of(lambda j: 60.0, stages={"decode": 1.0})
+    session.probes.reduced = {"full_ms": 8.0, "reduced_ms": 6.0, "side": 160.0}
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == "PIPE002"
+    # two workers: 30 ms a step, of which a quarter goes
+    assert "one decoded at no less than 160 px takes 6.0 ms instead of 8.0: 25% of" in cause.cause
+    assert cause.next.startswith("decode at a reduced size (Image.draft")
+    session.probes.reduced["reduced_ms"] = 7.0
+    assert "tried on your files" not in diagnose_session(session).causes[0].cause
+
+
+@pytest.mark.parametrize(("own", "code"), [(21, "PIPE029"), (38, "PIPE012")])
+def test_a_thread_that_holds_the_lock_is_told_from_threads_that_lack_cores(
+    own: int, code: str
+) -> None:
+    rows = schedule(120, 0, 0, 30.0, lambda j: 0.1)
+    session = made_session(rows, 20.0, kind="iterable")
+    session.plan = replace(session.plan, arms=(Arm.RESIDENT, Arm.SHADOW, Arm.WARM))
+    for run in session.arm(Arm.WARM):
+        run.totals |= {"window_ns": 20 * MS, "own_cpu_ns": own * MS, "main_cpu_ns": 15 * MS}
+        shadow = made_run(rows, Arm.SHADOW)
+        shadow.block, shadow.warmup = run.block, run.warmup
+        session.runs.append(shadow)
+    cause = diagnose_session(session).causes[0]
+    assert (cause.code, cause.share.value) == (code, pytest.approx(1 / 3, abs=0.01))
+
+
 def test_work_beside_the_step_that_the_user_marked() -> None:
     session = session_of(lambda j: 5.0)
     for run in session.arm(Arm.WARM):

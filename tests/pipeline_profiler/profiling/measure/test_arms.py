@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,6 +141,48 @@ def _bound(started: Any, go_on: Any) -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     started.set()
     go_on.wait(60)
+
+
+@pytest.mark.parametrize(
+    ("grown", "said"),
+    [
+        ([9.0, 1.2, 1.0, 1.1], True),
+        ([9.0, 4.0, 1.0, 0.0], False),  # buffers fill up
+        ([0.0, 9.0, 0.5, 0.5], False),  # one large list
+        ([1.0, 1.0], False),
+    ],
+)
+def test_memory_that_grows_in_each_window_is_told(grown: list[float], said: bool) -> None:
+    session = Session()
+    for block, megabytes in enumerate(grown):
+        session.runs.append(made_run(rows_of(20, 0, 0, 20.0, lambda j: 1.0)))
+        session.runs[-1].block = block
+        session.runs[-1].totals["resident_bytes"] = int(20e6 * megabytes)
+    notes = schedule.growth_notes(session)
+    assert bool(notes) == said
+    assert not said or notes[0].startswith("The training process grows by 1.10 MB in each step")
+
+
+def test_decoding_is_tried_at_the_size_that_training_gets(tmp_path: Path) -> None:
+    from PIL import Image
+    from torch import zeros
+    from torch.utils.data import DataLoader
+
+    class Pictures(list[str]):
+        @property
+        def paths(self) -> list[str]:
+            return list(self)
+
+    names = [str(tmp_path / f"{i}.jpg") for i in range(3)]
+    for name in names:
+        Image.new("RGB", (640, 480)).save(name)
+    bench = Bench(lambda: DataLoader(Pictures(names)), lambda batch: None)
+    found = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 100, 120)}])
+    assert found is not None
+    assert found["side"] == 120
+    assert min(found.values()) > 0
+    assert probes.reduced_decoding(bench, [{"x": zeros(2, 3, 600, 640)}]) is None
+    assert probes.reduced_decoding(bench, [zeros(2)]) is None
 
 
 def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
