@@ -31,6 +31,7 @@ FOREIGN = 0.55  # the same, from which other programs are named though the loade
 PICKLED_PART = 0.25  # of the hand-over, from which the batch's weight is its cause
 PIPE_BYTES_PER_MS = 2.5e5  # measured: 25 MB through a worker's pipe take 100 ms
 OTHER_PROGRAMS = "other programs'"
+NO_LOCK = "load in worker processes, or by code that releases the lock (numpy, Pillow, OpenCV)"
 ONE_CORE = 1.15  # cores that threads which take turns keep busy at most
 FREE_CORES = (
     "let them run on every core: look for taskset, sched_setaffinity, OMP_PROC_BIND, a quota"
@@ -146,17 +147,13 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
     if not (crowded or contention):
         return None
     own = own or contention is not None
-    if contention and not crowded and e.cores > 1 and _one_at_a_time(e):
-        return Diagnosis(
-            "PIPE029",
-            f"a thread of the loader holds the interpreter lock: it slows the step by "
-            f"{contention.value:.1%}, with a core to spare{e.where_loading_goes}",
-            contention,
-            {"queued_share": queued},
-            "load in worker processes, or by code that releases the lock (numpy, Pillow, OpenCV)",
-        )
     crowd, fix = _crowd(e, threads, own)
     crowd, fix = (bound, FREE_CORES) if bound else (f"{crowd} share {e.cores} cores", fix)
+    if contention and not crowded and e.cores > 1 and _one_at_a_time(e):
+        crowd, fix = (
+            "a thread of the loader holds the interpreter lock, with a core to spare",
+            NO_LOCK,
+        )
     slows = f", and slows the step by {contention.value:.1%}" if contention else ""
     return Diagnosis(
         "PIPE012",
