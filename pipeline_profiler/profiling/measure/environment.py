@@ -22,6 +22,7 @@ from pipeline_profiler.profiling.record.stage_hooks import network_mounts
 from pipeline_profiler.profiling.record.stages import Counters
 from preflight.cores import usable_cores
 
+LEAK_BYTES, LEAK_WINDOWS = 16_384, 3  # a step, and windows in a row, from which memory grows
 GPU_PROOF = Path(__file__).parents[2] / "on_a_gpu.json"
 NOT_YET = (
     "CUDA figures: this code has not yet run on a GPU; `make gpu` measures what they are worth."
@@ -99,8 +100,7 @@ class Meter:
         own = resource.getrusage(resource.RUSAGE_SELF)
         read["device_bytes"] += max(0, self._counters.io()[0])
         read["major_faults"] += own.ru_majflt
-        if len(pages := _read(Path("/proc/self/statm")).split()) > 1:
-            read["resident_bytes"] = int(pages[1]) * os.sysconf("SC_PAGE_SIZE")
+        read["resident_bytes"] = resident_bytes()
         if (queued := self._counters.queued_ns()) >= 0:
             read["main_queued_ns"] = queued
         if (pressed := _told(_pressed_ns)) is not None:
@@ -113,6 +113,28 @@ class Meter:
             read["idle_ns"] = sum(jiffies[i] for i in IDLE) * tick
             read["busy_ns"] = sum(jiffies[i] for i in range(STEAL) if i not in IDLE) * tick
         return read
+
+
+def resident_bytes() -> int:
+    """Memory that this process holds; 0 where the system does not tell."""
+    pages = _read(Path("/proc/self/statm")).split()
+    return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else 0
+
+
+def growth_notes(grown: Sequence[float]) -> list[str]:
+    """A sentence where the training process grew in each step (bytes) of each of the last windows.
+
+    What fills up in the first windows, or grows once, is no leak.
+    """
+    last = grown[-LEAK_WINDOWS:]
+    if len(last) < LEAK_WINDOWS or min(last) < max(LEAK_BYTES, max(last) / 4):
+        return []
+    each = sum(last) / len(last)
+    return [
+        f"The training process grows by {each / 1e6:.2f} MB in each step, {each / 1e2:,.0f} MB in "
+        "10,000 steps: look for what is kept from step to step (losses with their graph, lists, "
+        "a cache of samples)."
+    ]
 
 
 def shares_of_cores(taken: Mapping[str, int]) -> dict[str, float]:

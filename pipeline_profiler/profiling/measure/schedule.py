@@ -337,7 +337,12 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     bench.guard.pulse.doing = "the last probes"
     session.probes.repeatable = probes.repeatable(bench)
     session.probes.reduced = probes.reduced_decoding(bench, kept_batches)
-    session.notes += growth_notes(session)
+    session.notes += environment.growth_notes(
+        [
+            run.totals.get("resident_bytes", 0) / max(1, len(Window.of(run)))
+            for run in session.arm(Arm.WARM)
+        ]
+    )
     probes.probe_device(bench, kept_batches, session)
     session.probes.slow_samples = probes.slow_samples(bench, session)
     after = (
@@ -412,26 +417,6 @@ def settle(bench: Bench, session: Session, kept_batches: KeptBatches, deadline: 
         bench.tell(f"one more repeat ({block + 1}), as nothing is settled yet")
         for arm in (Arm.WARM, Arm.RESIDENT) if block % 2 else (Arm.RESIDENT, Arm.WARM):
             session.runs.append(run_arm(bench, arm, block, session, kept_batches))
-
-
-LEAK_BYTES = 16_384  # a step, from which memory is said to grow
-LEAK_WINDOWS = 3  # in a row, the last ones; what fills up at the start is none
-
-
-def growth_notes(session: Session) -> list[str]:
-    """A sentence where the training process grew in each step of each of the last windows."""
-    grown = [
-        run.totals.get("resident_bytes", 0) / max(1, len(Window.of(run)))
-        for run in session.arm(Arm.WARM)
-    ][-LEAK_WINDOWS:]
-    if len(grown) < LEAK_WINDOWS or min(grown) < max(LEAK_BYTES, max(grown) / 4):
-        return []
-    each = sum(grown) / len(grown)
-    return [
-        f"The training process grows by {each / 1e6:.2f} MB in each step, {each / 1e2:,.0f} MB in "
-        "10,000 steps: look for what is kept from step to step (losses with their graph, lists, "
-        "a cache of samples)."
-    ]
 
 
 def announcement(plan: Plan) -> str:

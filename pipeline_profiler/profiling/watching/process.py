@@ -25,6 +25,7 @@ from pipeline_profiler.profiling.measure.environment import (
     Meter,
     describe,
     gpu_notes,
+    growth_notes,
     shares_of_cores,
 )
 from pipeline_profiler.profiling.record.recorder import Source
@@ -234,6 +235,7 @@ class WatchedProcess:
             runs.append(run)
             notes += _other_loops(main, self.loops)
             notes += gpu_notes() if main.gaps is not None else []
+            notes += growth_notes(main.recorder.grown)
         return Session(
             runs=runs,
             notes=notes,

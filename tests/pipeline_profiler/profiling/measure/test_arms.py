@@ -153,14 +153,20 @@ def _bound(started: Any, go_on: Any) -> None:
     ],
 )
 def test_memory_that_grows_in_each_window_is_told(grown: list[float], said: bool) -> None:
-    session = Session()
-    for block, megabytes in enumerate(grown):
-        session.runs.append(made_run(rows_of(20, 0, 0, 20.0, lambda j: 1.0)))
-        session.runs[-1].block = block
-        session.runs[-1].totals["resident_bytes"] = int(20e6 * megabytes)
-    notes = schedule.growth_notes(session)
+    notes = environment.growth_notes([megabytes * 1e6 for megabytes in grown])
     assert bool(notes) == said
     assert not said or notes[0].startswith("The training process grows by 1.10 MB in each step")
+
+
+def test_a_step_that_keeps_memory_is_told_of() -> None:
+    kept: list[bytes] = []
+    loader = [0] * 400
+    options = Options(quick=True, steps=20, repeats=3, seconds=2.0)
+    quiet = measure_arms(Bench(lambda: loader, lambda batch: None), options)
+    keeps = Bench(lambda: loader, lambda batch: kept.append(b"x" * 500_000))
+    growing = measure_arms(keeps, options)
+    told = ["grows by" in "".join(session.notes) for session in (quiet, growing)]
+    assert told == [False, True]
 
 
 def test_decoding_is_tried_at_the_size_that_training_gets(tmp_path: Path) -> None:
