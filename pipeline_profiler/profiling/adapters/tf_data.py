@@ -98,7 +98,7 @@ def files(dataset: Any) -> list[str]:
 
 
 UNTOLD = (
-    "Keras draws the batch inside its compiled step with TensorFlow; time the dataset alone with "
+    "Keras draws the batch inside its train step with TensorFlow; time the dataset alone with "
     "`pipeline-profiler run`"
 )
 
