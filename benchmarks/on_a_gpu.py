@@ -213,7 +213,7 @@ class Pipeline:
 
 def large_batches(planted: bool) -> list[torch.Tensor]:
     """Float32 pictures in pageable memory, or their bytes in pinned memory: the copy takes time."""
-    batch = torch.ones(128, 3, 224, 224, dtype=torch.float32 if planted else torch.uint8)
+    batch = torch.ones(64, 3, 224, 224, dtype=torch.float32 if planted else torch.uint8)
     return [batch.pin_memory() if not planted and torch.cuda.is_available() else batch] * 1000
 
 
