@@ -169,7 +169,7 @@ def test_looking_at_the_threads_keeps_no_caller_alive() -> None:
         gc.enable()
 
 
-def test_what_a_collate_function_does_is_collate_whatever_its_name() -> None:
+def test_what_joins_samples_is_known_by_where_it_runs() -> None:
     seen: list[str] = []
 
     def pad(rows: list[int]) -> list[int]:
