@@ -143,6 +143,12 @@ def cuda_tests(device: Device, seconds: float) -> Document:
     return {"exit_code": done.returncode, **counts, "failed_tests": failed}
 
 
+def saved_table(out: Path) -> Session | None:
+    """What `precision` saved: at `out`, or packed beside it where it is large."""
+    found = [path for path in (out, out.with_name(f"{out.name}.gz")) if path.exists()]
+    return Session.load(found[0]) if found else None
+
+
 def precision_table(device: Device, seconds: float, data: Path | None, out: Path) -> Document:
     """The table by `pipeline-profiler precision`; the session lies at `out`."""
     words = ["resnet18", "dpn92", "--batch-sizes", "128,256,512,640"]
@@ -158,9 +164,9 @@ def precision_table(device: Device, seconds: float, data: Path | None, out: Path
         line, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=4 * seconds,
         check=False,
     )  # fmt: skip
-    if not out.exists():
+    if (session := saved_table(out)) is None:
         raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr else "no table")
-    rows = table_from_dict(Session.load(out).results["precision"]).rows
+    rows = table_from_dict(session.results["precision"]).rows
     statuses = [row.status for row in rows]
     return {"exit_code": done.returncode} | {name: statuses.count(name) for name in set(statuses)}
 
@@ -351,7 +357,8 @@ def main(
     device = Device(pretend)
     file = out.with_suffix(".json")
     out.parent.mkdir(parents=True, exist_ok=True)
-    file.unlink(missing_ok=True)
+    for old in (file, file.with_name(f"{file.name}.gz")):
+        old.unlink(missing_ok=True)
     share = {name: part_of * seconds for name, part_of in SHARES.items()}
     with pretended_device() if pretend else contextlib.nullcontext():
         found: Document = {
@@ -370,11 +377,11 @@ def main(
             ],
             "recording": part("recording", lambda: recording(device, share["pipeline"])),
         }
-    session = Session.load(file) if file.exists() else Session(created=utc_now())
+    session = saved_table(file) or Session(created=utc_now())
     lines = lines_of(found)
     session.results["on_a_gpu"] = found
     session.notes += lines
-    session.save(file)
+    file.write_bytes(session.packed())  # plain, however large: a file for the repository
     out.with_suffix(".md").write_text(page(session, lines))
     print(f"{file}\n{out.with_suffix('.md')}")
     wrong = [p for p in found["pipelines"] if not p.get("right")]
