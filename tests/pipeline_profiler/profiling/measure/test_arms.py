@@ -1,5 +1,6 @@
 """The schedule of the arms on a fake clock: figures exact, nothing slept."""
 
+import mmap
 import multiprocessing
 import os
 import subprocess
@@ -159,12 +160,16 @@ def test_memory_that_grows_in_each_window_is_told(grown: list[float], said: bool
 
 
 def test_a_step_that_keeps_memory_is_told_of() -> None:
-    kept: list[bytes] = []
+    kept: list[mmap.mmap] = []
     loader = [0] * 400
+
+    def keep(batch: int) -> None:
+        kept.append(mmap.mmap(-1, 500_000))  # never out of memory that was freed before
+        kept[-1].write(b"x" * 500_000)
+
     options = Options(quick=True, steps=20, repeats=3, seconds=2.0)
     quiet = measure_arms(Bench(lambda: loader, lambda batch: None), options)
-    keeps = Bench(lambda: loader, lambda batch: kept.append(b"x" * 500_000))
-    growing = measure_arms(keeps, options)
+    growing = measure_arms(Bench(lambda: loader, keep), options)
     told = ["grows by" in "".join(session.notes) for session in (quiet, growing)]
     assert told == [False, True]
 
