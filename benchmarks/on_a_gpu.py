@@ -275,7 +275,8 @@ def pipeline(device: Device, p: Pipeline, seconds: float) -> Document:
     copy = found.evidence.parts.get("copy")
     return {
         "name": p.name, "planted_ms": round(planted_ms, 2), "without_ms": round(without_ms, 2),
-        "saved": round(1 - without_ms / planted_ms, 3), "verdict": found.verdict.value, "first": first,
+        "saved": round(1 - without_ms / planted_ms, 3),
+        "verdict": found.verdict.value, "first": first,
         "stall": found.stall.as_dict(), "copy": copy and copy.as_dict(),
         "starvation_by_events": session.probes.starvation,
         "utilisation": session.probes.utilisation_symptom,
