@@ -13,7 +13,7 @@ LICENCES := MIT;BSD;Apache;Mozilla Public License 2.0;MPL-2.0;ISC;PSF;HPND;Zlib;
 # axe-playwright-python MIT around axe-core, MPL-2.0; for tests only.
 NOT_ASKED := dataset-preflight namex axe-playwright-python
 
-.PHONY: demo app test quick lint supply lock format bench docs pictures clean
+.PHONY: demo app test quick lint supply lock format bench gpu docs pictures clean
 
 # The core alone, enough for the demo: exactly what requirements/core.txt names, by hash.
 $(VENV)/core: pyproject.toml requirements/core.txt
@@ -129,6 +129,10 @@ pictures: $(VENV)/all $(VENV)/browser
 bench: $(VENV)/all
 	$(BIN)/python -m pip install -q -e '.[bench]'
 	$(BIN)/python benchmarks/scan.py $(DATA)
+
+# Ten minutes on one CUDA device: all that only a GPU can show.
+gpu: $(VENV)/all
+	$(BIN)/python benchmarks/on_a_gpu.py
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache

@@ -94,6 +94,9 @@ def _conclude(files: list[Path], args: argparse.Namespace) -> None:
 
     if not files:
         say("pipeline-profiler: no DataLoader, tf.data iterator or fit was seen: nothing is saved.")
+        say("A loader of your own (a prefetch thread, a generator) is recorded by two lines:")
+        say("  from pipeline_profiler import Recorder; rec = Recorder(save_to='profile.json')")
+        say("  for batch in rec.watch(loader):  # in place of: for batch in loader")
         return
     sessions = []
     for path in files:

@@ -103,14 +103,18 @@ def schedule(
     n: int,
     workers: int,
     prefetch: int,
-    step: float,
+    step: float | Sequence[float],
     cost: Any,
     stages: dict[str, float] | None = None,
     overhead: float = 0.0,
     **extra: Any,
 ) -> list[dict[str, Any]]:
-    """Rows of an ideal in-order DataLoader: cost(j) ms a batch; stages are shares of it."""
+    """Rows of an ideal in-order DataLoader: cost(j) ms a batch; stages are shares of it.
+
+    `step` in ms, or a round of steps that comes again and again.
+    """
     rows: list[dict[str, Any]] = []
+    steps = step if isinstance(step, Sequence) else [step]
     free, now = [0.0] * max(workers, 1), 0.0
     for j in range(n):
         took, entry = float(cost(j)), now
@@ -126,7 +130,7 @@ def schedule(
             {
                 "entry": entry,
                 "got": got,
-                "end": got + step,
+                "end": got + steps[j % len(steps)],
                 "start": start,
                 "fetch": took,
                 "sent": sent,
@@ -136,19 +140,26 @@ def schedule(
                 **{k: v(j) if callable(v) else v for k, v in extra.items()},
             }
         )
-        now = got + step
+        now = rows[-1]["end"]
     rows[0] |= {"first": True, "iter": 0}
     return rows
 
 
 def made_session(
-    rows: list[dict[str, Any]], step: float, repeats: int = 5, jitter: float = 0.0, **config: Any
+    rows: list[dict[str, Any]],
+    step: float | Sequence[float],
+    repeats: int = 5,
+    jitter: float = 0.0,
+    **config: Any,
 ) -> Any:
     """D and W runs in blocks; `jitter` ms is added to the W steps of every other block."""
     from pipeline_profiler.profiling.record.session import Session
 
     session = Session(environment={"cores": 2}, plan=Plan(arms=(Arm.RESIDENT, Arm.WARM)))
-    ideal = [{"entry": i * step, "got": i * step, "end": (i + 1) * step} for i in range(len(rows))]
+    ideal = schedule(len(rows), 0, 0, step, lambda j: 0.0)
+    for row in ideal:
+        del row["fetch"]
+    ideal[0]["first"] = False
     for block in range(repeats):
         extra = jitter * (block - repeats // 2)
         for arm, source, late in ((Arm.RESIDENT, ideal, 0.0), (Arm.WARM, rows, extra)):

@@ -34,6 +34,7 @@ def describe(dataset: Any) -> dict[str, Any]:
         "kind": "tf",
         "operations": [name_of(prefix) for prefix in prefixes(dataset)],
         "batches": length if length >= 0 else None,
+        "endless": length == -1,  # tf.data's INFINITE_CARDINALITY: one start a training
         "options": options_of(dataset),
         "one_shot": False,
     }
@@ -97,7 +98,7 @@ def files(dataset: Any) -> list[str]:
 
 
 UNTOLD = (
-    "Keras draws the batch inside its compiled step with TensorFlow; time the dataset alone with "
+    "Keras draws the batch inside its train step with TensorFlow; time the dataset alone with "
     "`pipeline-profiler run`"
 )
 

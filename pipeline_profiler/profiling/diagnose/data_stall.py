@@ -157,7 +157,7 @@ def estimate(blocks: Sequence[Block], waits_bound: bool = True) -> DataStall:
 
 def _expected_half_width(blocks: Sequence[Block]) -> float:
     """Of the contention by the difference of arms, from the noise inside the runs."""
-    noise = math.sqrt(sum((b.noise * b.loop / b.period) ** 2 for b in blocks)) / len(blocks)
+    noise = math.sqrt(sum((b.noise * b.loop / b.period) ** 2 for b in blocks)) / max(1, len(blocks))
     return t_quantile(len(blocks) - 1) * noise
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from pipeline_profiler.profiling.diagnose import predict
 from pipeline_profiler.profiling.diagnose.data_stall import DataStall, estimate, paired_blocks
 from pipeline_profiler.profiling.diagnose.disturbance import Machine, leave_out_disturbed
+from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND
 from pipeline_profiler.profiling.diagnose.intervals import (
     Floats,
     Interval,
@@ -157,7 +158,16 @@ class Labels:
     def error(self, stage: str) -> float:
         """Half width of a stage's size, relative to it: binomial, 95 %; 0 if it was measured."""
         seen = self.by_stage.get(stage, 0.0) * self.samples
-        return 1.96 * math.sqrt((1 - self.by_stage[stage]) / seen) if seen else 0.0
+        left = max(0.0, 1 - self.by_stage.get(stage, 0.0))  # a sum of shares may pass 1 by rounding
+        return 1.96 * math.sqrt(left / seen) if seen else 0.0
+
+    def top_place(self, stage: str) -> str:
+        """The line of user code seen most often in this stage of loading; '' unknown."""
+        label = "" if stage == "sample code" else stage
+        rows = {**self.places.get("wait", {}), **self.places.get("worker", {})}
+        hits = {k.partition("|")[2]: v for k, v in rows.items() if k.partition("|")[0] == label}
+        hits.pop("", None)
+        return max(hits, key=lambda place: hits[place], default="")
 
     def step_places(self) -> Shares:
         """Lines of the step with their share of it, whatever stage the words around them told."""
@@ -283,6 +293,23 @@ class Evidence:
         """Worker processes of the loader; 0 where it runs in the trainer or is unknown."""
         return int(self.config.get("workers") or 0)
 
+    @cached_property
+    def open_start(self) -> float:
+        """The share that epoch starts have at most, where no epoch's end was seen; else 0."""
+        if self.observed or not self.cases or any(c.window.epoch_steps for c in self.cases):
+            return 0.0
+        start = max(0.0, mean_or_nan([case.window.epoch_start_ns for case in self.cases]))
+        seen = [*self.windows.arm(Arm.PILOT), *(case.window for case in self.cases)]
+        least = max(window.least_epoch_steps for window in seen)
+        endless = self.config.get("endless") or not start
+        return 0.0 if endless else start / (start + least * self.period)
+
+    @property
+    def dear_start(self) -> bool:
+        """Whether epoch starts of unknown number may alone make it input-bound."""
+        known = [share.high for share in (self.stall, self.above_null) if share is not None]
+        return self.open_start > 0 and max(0.0, min(known)) + self.open_start >= NOT_BOUND
+
     def saving(self, without: Callable[[Case], float]) -> Interval:
         """Share of the period that goes when `without` (a replay) is true instead."""
         shares, errors = [], []
@@ -298,6 +325,28 @@ class Evidence:
     def share(self, of: Callable[[Case], float]) -> Interval:
         """Share of the measured period that `of` (ns a step) takes."""
         return self._interval([of(case) / case.period for case in self.cases], 0.0)
+
+    @cached_property
+    def stage_shares(self) -> Shares:
+        """Share of the loading time a stage, over all runs of the warm loader, largest first."""
+        total: Shares = {}
+        for case in self.cases:
+            for name, wall in case.stages.items():
+                total[name] = total.get(name, 0.0) + float(wall.sum())
+        whole = sum(total.values()) or 1.0
+        return {k: v / whole for k, v in sorted(total.items(), key=lambda row: -row[1])}
+
+    @property
+    def top_stage(self) -> tuple[str, float]:
+        """The stage that most of the loading time goes to, with its share of it."""
+        return next(iter(self.stage_shares.items()), ("", 0.0))
+
+    @property
+    def where_loading_goes(self) -> str:
+        """'; 83 % of it is transform (data.py:9 blur: ...)' where a line is known, else ''."""
+        name, share = self.top_stage
+        place = self.labels.top_place(name)
+        return f"; {share:.0%} of loading is {name} ({place})" if place else ""
 
     def remote_reads(self) -> tuple[float, float, float]:
         """(milliseconds a batch to first bytes, to the bytes that follow, number of requests)."""

@@ -96,7 +96,6 @@ HIGH, MODERATE = 0.20, NOT_BOUND
 ENOUGH = 0.60  # share of the stall whose removal makes a cause sufficient by itself
 WORTH_NAMING = 0.03
 SAID_START = 0.005  # of the step, from which epoch starts are said
-SHORT_EPOCH = 50  # steps: a start that a shorter epoch would hide is not worth a sentence
 TOO_MANY_REPEATS = 40  # more are no advice
 ADVICE = ("PIPE023",)  # a way round a slow stage, never the cause itself
 
@@ -207,11 +206,13 @@ def diagnose_session(session: Session) -> Conclusion:
     unsure = verdict in (Verdict.INCONCLUSIVE, Verdict.MODERATE)
     if unsure and beyond is not None and beyond.high < MODERATE:
         verdict, more = Verdict.NOT_BOUND, 0
+    if verdict == Verdict.NOT_BOUND and evidence.dear_start:
+        verdict = Verdict.INCONCLUSIVE  # no repeat would show how often that start comes
     if not evidence.observed and evidence.machine.others >= BUSY:
         # whatever it looks like, it may be the doing of other programs
         verdict, more = Verdict.INCONCLUSIVE, TOO_MANY_REPEATS
     # a stall that is large by its value is explained too, even where its interval is wide
-    stalled = verdict.bound or evidence.stall.value >= MODERATE
+    stalled = verdict.bound or evidence.stall.value >= MODERATE or evidence.dear_start
     failed: list[FailedRule] = []
     inside = run_rules(INPUT_RULES, evidence, failed) if stalled else []
     beside = run_rules(COMPUTE_RULES, evidence, failed)
@@ -348,10 +349,10 @@ def _epoch_words(e: Evidence) -> str:
             f", {spread / e.period:.1%} of the step at epoch starts ({start / 1e6:.0f} ms before "
             f"each {steps} steps)"
         )
+    if not e.dear_start:
+        return ""
     # below this length the start alone would make it input-bound
     enough = start * (1 - MODERATE) / (MODERATE * e.period)
-    if steps or enough < SHORT_EPOCH:
-        return ""
     return (
         f"; the length of an epoch is not known: each start costs {start / 1e6:.0f} ms more, which "
         f"is {MODERATE:.0%} of an epoch of {enough:.0f} steps (tell it with --epoch-steps)"

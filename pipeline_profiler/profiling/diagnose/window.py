@@ -436,6 +436,13 @@ class Window:
         return int(config.get("epoch_steps") or seen or config.get("batches") or 0)
 
     @cached_property
+    def least_epoch_steps(self) -> int:
+        """Steps that an epoch has at least: as many as were seen, or drawn, without a new one."""
+        steps = self.whole.steps
+        starts = [*np.flatnonzero(steps.first), len(steps.batch)]
+        return max(int(np.diff(starts).max(initial=0)), self.run.totals.get("drawn_steps", 0))
+
+    @cached_property
     def epoch_start_ns(self) -> float:
         """What an epoch's begin costs beyond the pace after it: start-up, first fetch, filling up.
 

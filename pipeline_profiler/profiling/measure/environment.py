@@ -5,6 +5,8 @@ Frameworks are read from sys.modules, never imported here. Missing is None, neve
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import os
 import platform
 import re
@@ -20,6 +22,11 @@ from pipeline_profiler.profiling.record.stage_hooks import network_mounts
 from pipeline_profiler.profiling.record.stages import Counters
 from preflight.cores import usable_cores
 
+LEAK_BYTES, LEAK_WINDOWS = 16_384, 3  # a step, and windows in a row, from which memory grows
+GPU_PROOF = Path(__file__).parents[2] / "on_a_gpu.json"
+NOT_YET = (
+    "CUDA figures: this code has not yet run on a GPU; `make gpu` measures what they are worth."
+)
 PACKAGES = {"numpy": "numpy", "PIL": "pillow", "cv2": "opencv", "torchvision": "torchvision"}
 FIELDS, STEAL, IDLE = 8, 7, (3, 4)  # of the first line of /proc/stat
 MAJOR_FAULTS = 9  # of /proc/PID/stat behind the name
@@ -65,7 +72,8 @@ class Meter:
     Totals of a run, nanoseconds: the CPU time of this process, of its main thread and of its
     children, what the main thread waited for a core, what other programs and the host behind a
     virtual machine took of the cores, and how long something waited for one (Linux PSI); and
-    bytes and page faults that were read from the block device by this process and its children.
+    bytes and page faults that were read from the block device by this process and its children;
+    and by how many bytes this process has grown, and on how many cores its workers may run.
     What the system does not tell is left out.
     """
 
@@ -80,7 +88,7 @@ class Meter:
         if "busy_ns" in taken:
             own = taken["own_cpu_ns"] + taken["children_cpu_ns"]
             taken["others_ns"] = max(0, taken.pop("busy_ns") - own)
-        return taken
+        return taken | _workers_cores()
 
     def _read(self) -> dict[str, int]:
         read = {
@@ -92,6 +100,7 @@ class Meter:
         own = resource.getrusage(resource.RUSAGE_SELF)
         read["device_bytes"] += max(0, self._counters.io()[0])
         read["major_faults"] += own.ru_majflt
+        read["resident_bytes"] = resident_bytes()
         if (queued := self._counters.queued_ns()) >= 0:
             read["main_queued_ns"] = queued
         if (pressed := _told(_pressed_ns)) is not None:
@@ -104,6 +113,28 @@ class Meter:
             read["idle_ns"] = sum(jiffies[i] for i in IDLE) * tick
             read["busy_ns"] = sum(jiffies[i] for i in range(STEAL) if i not in IDLE) * tick
         return read
+
+
+def resident_bytes() -> int:
+    """Memory that this process holds; 0 where the system does not tell."""
+    pages = _read(Path("/proc/self/statm")).split()
+    return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else 0
+
+
+def growth_notes(grown: Sequence[float]) -> list[str]:
+    """A sentence where the training process grew in each step (bytes) of each of the last windows.
+
+    What fills up in the first windows, or grows once, is no leak.
+    """
+    last = grown[-LEAK_WINDOWS:]
+    if len(last) < LEAK_WINDOWS or min(last) < max(LEAK_BYTES, max(last) / 4):
+        return []
+    each = sum(last) / len(last)
+    return [
+        f"The training process grows by {each / 1e6:.2f} MB in each step, {each / 1e2:,.0f} MB in "
+        "10,000 steps: look for what is kept from step to step (losses with their graph, lists, "
+        "a cache of samples)."
+    ]
 
 
 def shares_of_cores(taken: Mapping[str, int]) -> dict[str, float]:
@@ -144,6 +175,15 @@ def _children() -> dict[str, int]:
             stat = _read(place / "stat").rpartition(")")[2].split()
             faults += int(stat[MAJOR_FAULTS]) if len(stat) > MAJOR_FAULTS else 0
     return {"children_cpu_ns": cpu, "device_bytes": read_bytes, "major_faults": faults}
+
+
+def _workers_cores() -> dict[str, int]:
+    """On how many cores this process's workers may run together; {} without any, or unknown."""
+    cores: set[int] = set()
+    for worker in multiprocessing.active_children():
+        with suppress(OSError, AttributeError):
+            cores |= os.sched_getaffinity(worker.pid or 0)
+    return {"workers_cores": len(cores)} if cores else {}
 
 
 def _read(path: Path) -> str:
@@ -241,3 +281,14 @@ def has_cuda() -> bool:
     """True where torch is loaded and sees a GPU."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda.is_available())
+
+
+def gpu_notes(proof: Path = GPU_PROOF) -> list[str]:
+    """What must stand beside CUDA figures: nothing once `make gpu` has run on real hardware.
+
+    `proof`: what it wrote there; a pretended run proves nothing.
+    """
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if json.loads(proof.read_text())["on_a_gpu"]["pretended"] is False:
+            return []
+    return [NOT_YET]

@@ -11,7 +11,9 @@ NVML's utilisation is the share of time in which *some* kernel ran: a symptom, n
 
 from __future__ import annotations
 
+import io
 import itertools
+import pathlib
 import sys
 import time
 import warnings
@@ -137,6 +139,7 @@ HANDED_OVER, WARMING = 30, 8  # batches, and those of them that are still waited
 LONGEST_PAUSE_NS = 2e7
 MOST_PARTS = 200  # of a list that are looked at, evenly
 STACK_SHARE = 0.12  # of a shorter budget
+TRYING_SHARE = 0.3  # of the budget, for interventions in a tf.data graph
 
 
 def stack_seconds(options: Options) -> float:
@@ -164,6 +167,7 @@ def probe_device(bench: Bench, kept_batches: KeptBatches, session: Session) -> N
     if not environment.has_cuda():
         return
     outcome, steps = session.probes, session.plan.steps
+    session.notes += environment.gpu_notes()
     with Utilisation() as symptom:
         outcome.starvation = watch_starvation(bench.loader(), bench.step, bench.clock, steps)
     outcome.synchronising_lines = synchronising_lines(lambda: bench.step(kept_batches.hand_out(0)))
@@ -293,13 +297,19 @@ def try_interventions(bench: Bench, options: Options, session: Session) -> None:
     """tf.data: time the prefixes of the graph, then every intervention that applies."""
     dataset, budget, outcome = bench.loader(), options.budget, session.probes
     outcome.prefixes = tf_data.prefix_costs(dataset, budget / 60, bench.clock)
+
+    def step(batch: Any) -> None:
+        bench.guard.pulse.steps += 1
+        bench.step(batch)
+
     rows, notes = tf_graph.try_all(
         dataset,
-        bench.step,
+        step,
         budget / 40,
         tuple(outcome.unused_fields or {}),
         clock=bench.clock,
         seed=options.seed,
+        limit_s=TRYING_SHARE * budget,
     )
     outcome.interventions = rows
     session.notes += notes
@@ -322,6 +332,42 @@ def repeatable(bench: Bench) -> Repeatable:
             size = sum(len(blob) for first, _ in pairs for blob in first) / len(pairs)
             return {"same": all(a == b for a, b in pairs), "bytes": size, "samples": count}
     return {}
+
+
+DRAFTED = 8  # files
+
+
+def reduced_decoding(bench: Bench, kept_batches: list[Any]) -> dict[str, float] | None:
+    """Decoding a few JPEG files that the dataset lists, in full and by the decoder's draft mode.
+
+    Milliseconds a file: `full_ms`, and `reduced_ms` with the smallest scale that is no smaller than
+    `side`, the longer side (pixels) of what training gets. None where no file can be reduced.
+    """
+    shapes = [getattr(part, "shape", ()) for _, part in parts_of(kept_batches[0])]
+    side = max((sorted(shape[1:])[-1] for shape in shapes if len(shape) == 4), default=0)
+    if bench.settings().get("kind") != "torch" or not side:
+        return None
+    listed = torch_loader.files(bench.loader())
+    jpegs = [path for path in listed if path.lower().endswith((".jpg", ".jpeg"))]
+    walls: dict[bool, float] = {False: 0.0, True: 0.0}
+    with suppress(Exception):  # no decoder here, or a file that it refuses
+        from PIL import Image
+
+        chosen = jpegs[:: max(1, len(jpegs) // DRAFTED)][:DRAFTED]
+        for path, drafted in itertools.product(chosen, (False, True)):
+            data = io.BytesIO(pathlib.Path(path).read_bytes())  # reading is not decoding
+            begin = bench.clock()
+            with Image.open(data) as picture:
+                whole = picture.size
+                if drafted:
+                    picture.draft("RGB", (side, side))
+                if drafted and picture.size == whole:
+                    return None
+                picture.load()
+            walls[drafted] += (bench.clock() - begin) / 1e6 / len(chosen)
+    if not walls[True]:
+        return None
+    return {"full_ms": walls[False], "reduced_ms": walls[True], "side": float(side)}
 
 
 def _flat(sample: Any) -> list[bytes]:

@@ -305,8 +305,10 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     if _is_stream(first):
         bench.save_meanwhile(session)  # it goes where nothing has been: the loader may hang there
         bench.look = look_along(bench, LOOK_SHARE * options.budget, first.period_ns)
-    if bench.look and bench.look.epoch_steps:
-        bench.epoch_steps = first.run.config["epoch_steps"] = bench.look.epoch_steps
+    if bench.look:
+        first.run.totals["drawn_steps"] = bench.look.steps
+        if bench.look.epoch_steps:
+            bench.epoch_steps = first.run.config["epoch_steps"] = bench.look.epoch_steps
     plan = session.plan = make_plan(first, options, loader)
     once, taken = first.run.config.get("one_shot"), len(first.whole)
     if once and taken < plan.warmup:
@@ -334,6 +336,13 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     session.runs.append(null_run(bench, kept_batches, alone))
     bench.guard.pulse.doing = "the last probes"
     session.probes.repeatable = probes.repeatable(bench)
+    session.probes.reduced = probes.reduced_decoding(bench, kept_batches)
+    session.notes += environment.growth_notes(
+        [
+            run.totals.get("resident_bytes", 0) / max(1, len(Window.of(run)))
+            for run in session.arm(Arm.WARM)
+        ]
+    )
     probes.probe_device(bench, kept_batches, session)
     session.probes.slow_samples = probes.slow_samples(bench, session)
     after = (

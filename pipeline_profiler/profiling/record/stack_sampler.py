@@ -52,6 +52,7 @@ _SYSTEM = tuple(
 )
 _WAITING = ("threading", "queue", "concurrent.futures._base", "selectors", "multiprocessing.queues")
 OUR_THREADS = ("stack-sampler", "shadow-loader", "profile-autosave", "profile-live-line")
+_PROXIES = {"CollateProxy.__call__": "collate"}  # whatever the user's function is called
 _DRIVERS = (f"{_OURS}.profiling.measure.arms",)  # what calls the user's code
 
 
@@ -86,7 +87,7 @@ def _is_user(frame: FrameType) -> bool:
 def describe(frame: FrameType | None) -> str:
     """'stage|file:line function: source < caller ...', cut where the loader's machinery begins."""
     names: list[str] = []
-    place = line = ""
+    place = line = within = ""
     callers: list[str] = []
     for f in frames_of(frame):
         module = f.f_globals.get("__name__", "")
@@ -95,6 +96,7 @@ def describe(frame: FrameType | None) -> str:
         if module in _DRIVERS:
             break
         if module.startswith(_OURS):
+            within = within or _PROXIES.get(f.f_code.co_qualname, "")
             continue
         names.append(_words(f))
         if not place and _is_user(f):
@@ -105,7 +107,7 @@ def describe(frame: FrameType | None) -> str:
         elif place and _is_user(f) and len(callers) < CALLERS:
             callers.append(f.f_code.co_qualname)
     # compiled code has no frame: the line that called it names it
-    stage = stage_of(names) or stage_of(_CALLED.findall(line))
+    stage = within or stage_of(names) or stage_of(_CALLED.findall(line))
     return f"{stage}|{' < '.join([place, *callers])}"
 
 

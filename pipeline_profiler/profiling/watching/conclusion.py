@@ -56,7 +56,7 @@ def _untold(run: Run, environment: Mapping[str, Any]) -> str:
     if len(window) < LEAST_STEPS:
         return f"fewer than {LEAST_STEPS} steps were recorded"
     if not run.config.get("wait_told", True):
-        return str(run.config.get("wait_untold", "the wait lies inside the compiled step"))
+        return str(run.config.get("wait_untold", "the wait lies inside the train step"))
     trained = run.totals.get("trained_steps", 0)
     if trained and run.totals.get("elsewhere_steps", 0) > ELSEWHERE * trained:
         return "batches are drawn in another thread than the one that trains"

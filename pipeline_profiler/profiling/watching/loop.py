@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
+from pipeline_profiler.profiling.measure.environment import resident_bytes
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.recorder import Recorder, Row, Source
 from pipeline_profiler.profiling.record.recorder_live import ASKED_AT, LiveRecorder
@@ -100,6 +101,7 @@ class Looks:
 # ---- The recorder ----
 
 STEPS_HELD = 1024
+STEPS_A_WINDOW = 50  # less between two saves says nothing of memory
 # its number, next() called, its CPU and its run-queue time, next() returned, the wait for other
 # loaders after it, end of the step, its CPU time; nanoseconds of the clock, -1 where not looked at
 HeldStep = tuple[int, int, int, int, int, int, int, int]
@@ -117,6 +119,8 @@ class LoopRecorder(LiveRecorder):
         self.held: list[HeldStep] = []
         self.parts: list[tuple[str, int, int, int]] = []  # name, step, start, end
         self._lately = (0, 0, 0)
+        self.grown: list[float] = []  # bytes a step, of each stretch of steps
+        self._resident = 0
 
     def unwrap(self, source: Source, item: Any, wall: int) -> Any:
         """The user's batch; what travelled with it or was timed in next() is put aside."""
@@ -146,6 +150,10 @@ class LoopRecorder(LiveRecorder):
                 for name, number, start, end in parts
             ]
             self._lately = _sums(rows) if rows else self._lately
+            if len(steps) >= STEPS_A_WINDOW:
+                resident = resident_bytes()
+                self.grown.append((resident - self._resident) / len(steps))
+                self._resident = resident
             del self.held[: len(steps)], self.parts[: len(parts)]
         super()._put_down([*rows, *more])
 

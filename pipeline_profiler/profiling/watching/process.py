@@ -21,7 +21,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pipeline_profiler.profiling.measure.environment import Meter, describe, shares_of_cores
+from pipeline_profiler.profiling.measure.environment import (
+    Meter,
+    describe,
+    gpu_notes,
+    growth_notes,
+    shares_of_cores,
+)
 from pipeline_profiler.profiling.record.recorder import Source
 from pipeline_profiler.profiling.record.recorder_live import (
     MAIN_INTERVAL_S,
@@ -228,6 +234,8 @@ class WatchedProcess:
             self._add_stacks(run)
             runs.append(run)
             notes += _other_loops(main, self.loops)
+            notes += gpu_notes() if main.gaps is not None else []
+            notes += growth_notes(main.recorder.grown)
         return Session(
             runs=runs,
             notes=notes,

@@ -303,7 +303,7 @@ def compute_bound(e: Evidence) -> Diagnosis | None:
     beyond = e.above_null
     if e.stall.high >= NOT_BOUND and (beyond is None or beyond.high >= NOT_BOUND):
         return None
-    if share.value < 0.5 or e.machine.others >= BUSY:
+    if share.value < 0.5 or e.machine.others >= BUSY or e.dear_start:
         return None
     of_all = "" if e.stall.high < NOT_BOUND else "beyond the hand-over that an empty loader costs, "
     places = e.labels.step_places()

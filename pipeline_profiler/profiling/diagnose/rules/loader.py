@@ -31,6 +31,11 @@ FOREIGN = 0.55  # the same, from which other programs are named though the loade
 PICKLED_PART = 0.25  # of the hand-over, from which the batch's weight is its cause
 PIPE_BYTES_PER_MS = 2.5e5  # measured: 25 MB through a worker's pipe take 100 ms
 OTHER_PROGRAMS = "other programs'"
+NO_LOCK = "load in worker processes, or by code that releases the lock (numpy, Pillow, OpenCV)"
+ONE_CORE = 1.15  # cores that threads which take turns keep busy at most
+FREE_CORES = (
+    "let them run on every core: look for taskset, sched_setaffinity, OMP_PROC_BIND, a quota"
+)
 TRY_PREFETCH = 8
 LIGHTER_BATCH = "return tensors (shared memory), not Python objects or views of large arrays"
 
@@ -93,14 +98,17 @@ def _floor(e: Evidence, case: Case) -> float:
 def _without_transfer(e: Evidence, case: Case) -> float:
     late, at_hand = (min(_floor(e, case), cost) for cost in (case.overhead, case.ready))
     # many small objects slow the step too: collections, and caches they have emptied
-    loop = np.minimum(case.loop, _step_alone(e))
+    loop = _loop_alone(e, case)
     return case.play(serialise=np.zeros(1), overhead=late, ready=at_hand, loop=loop)
 
 
-def _step_alone(e: Evidence) -> float:
-    """The step's nanoseconds with resident batches; infinite where it was not measured."""
-    alone = e.periods.get(Arm.RESIDENT)
-    return float(np.mean(alone)) if alone else math.inf
+def _loop_alone(e: Evidence, case: Case) -> Floats:
+    """The steps as long as with resident batches, where these were measured; ns.
+
+    In proportion: steps of several kinds (gradients accumulated, weights kept) stay different.
+    """
+    alone = e.periods.get(Arm.RESIDENT) or [math.inf]
+    return case.loop * min(1.0, float(np.mean(alone)) / max(float(case.loop.mean()), 1.0))
 
 
 def shallow_prefetch(e: Evidence) -> Diagnosis | None:
@@ -128,7 +136,8 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
     """More runnable threads than cores, measured as run-queue delay or as the contention arm."""
     shares = e.loading_shares()
     queued, threads = shares.queued, shares.threads
-    own = _short_of_cores(e) or threads > 1.5
+    bound, cores = _bound_to_cores(e)
+    own = _short_of_cores(e) or threads > 1.5 or bool(bound)
     crowded = queued >= (CROWDED if own else FOREIGN)
     contention = e.parts.get("contention")
     # contention names the cores where it is sure, and at least half of what there is to explain
@@ -139,11 +148,17 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
         return None
     own = own or contention is not None
     crowd, fix = _crowd(e, threads, own)
+    crowd, fix = (bound, FREE_CORES) if bound else (f"{crowd} share {e.cores} cores", fix)
+    if contention and not crowded and e.cores > 1 and _one_at_a_time(e):
+        crowd, fix = (
+            "a thread of the loader holds the interpreter lock, with a core to spare",
+            NO_LOCK,
+        )
     slows = f", and slows the step by {contention.value:.1%}" if contention else ""
     return Diagnosis(
         "PIPE012",
-        f"{crowd} share {e.cores} cores: loading waits {queued:.0%} of its time for a core{slows}",
-        contention or _queueing(e),
+        f"{crowd}: loading waits {queued:.0%} of its time for a core{slows}" + e.where_loading_goes,
+        contention or _queueing(e, cores),
         {
             "queued_share": queued,
             "threads_per_worker": threads,
@@ -179,7 +194,27 @@ def _short_of_cores(e: Evidence) -> bool:
     return float(np.mean(rows)) > 1.1 * e.cores
 
 
-def _queueing(e: Evidence) -> Interval:
+def _one_at_a_time(e: Evidence) -> bool:
+    """Whether loading goes on in threads of this process, which keep no more than one core busy."""
+    rows = [case.window.run.totals for case in e.cases if not e.workers]
+    busy = [row["own_cpu_ns"] / row["window_ns"] for row in rows if row.get("window_ns")]
+    beside = [1 - row["main_cpu_ns"] / row["own_cpu_ns"] for row in rows if row.get("own_cpu_ns")]
+    return bool(busy) and max(busy) <= ONE_CORE and min(beside) > 0.1
+
+
+def _bound_to_cores(e: Evidence) -> tuple[str, int]:
+    """('', cores), or which processes may not run on all cores, and the cores without that."""
+    told = e.session.environment
+    held = [case.window.run.totals.get("workers_cores", e.cores) for case in e.cases]
+    if min(held, default=e.cores) < min(e.workers, e.cores):
+        return f"the {e.workers} workers are bound to {min(held)} of {e.cores} cores", e.cores
+    machine = int(told.get("cores_of_machine") or e.cores)
+    if e.cores < min(machine, e.workers):
+        return f"{e.workers} workers may use {e.cores} of the machine's {machine} cores", machine
+    return "", e.cores
+
+
+def _queueing(e: Evidence, cores: int) -> Interval:
     """What the wait for a core is worth: loading, hand-over and step with the cores to themselves.
 
     Workers and trainer still share them by the throughput model: it is the threads beyond them
@@ -188,9 +223,8 @@ def _queueing(e: Evidence) -> Interval:
 
     def idle(case: Case) -> float:
         if not case.workers:
-            loop = np.minimum(case.loop, _step_alone(e))
-            return case.play(fetch=_without_queueing(case), loop=loop)
-        return shared_period(e.cores, case, uncrowded(e, case))
+            return case.play(fetch=_without_queueing(case), loop=_loop_alone(e, case))
+        return shared_period(cores, case, uncrowded(e, case))
 
     return e.saving(idle)
 
@@ -205,7 +239,7 @@ def uncrowded(e: Evidence, case: Case) -> predict.Costs:
         costs,
         blocked=np.maximum(_without_queueing(case) - costs.cpu, 0.0),
         serialise=np.minimum(case.lag, pickling),
-        loop=np.minimum(case.loop, _step_alone(e)),
+        loop=_loop_alone(e, case),
         overhead=min(case.overhead, receipt),
         ready=min(case.ready, receipt),
     )
@@ -280,7 +314,8 @@ def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
     enough = "deliver in time" if left < NOT_BOUND else f"leave {left:.0%} of the step waiting"
     return Diagnosis(
         "PIPE006",
-        f"the loader runs {where}; {count} would {enough} ({e.cores} usable cores)",
+        f"the loader runs {where}; {count} would {enough} ({e.cores} usable cores)"
+        + e.where_loading_goes,
         share,
         {"num_workers": e.workers, "tried": count, "cores": e.cores},
         f"num_workers={count}",

@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence, measured_or_predicted
 from pipeline_profiler.profiling.diagnose.finding import Diagnosis
-from pipeline_profiler.profiling.diagnose.intervals import Floats
+from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
 from pipeline_profiler.profiling.diagnose.stalls import slowest_samples
 from pipeline_profiler.profiling.diagnose.window import Flags, Window
 from pipeline_profiler.profiling.record.arm import Arm
@@ -30,15 +30,18 @@ LEAST_GAPS = 4  # fewer look regular by chance
 
 def worker_startup(e: Evidence) -> Diagnosis | None:
     """Time from iter() to the first batch, spread over the steps of a whole epoch."""
-    if not any(case.startup for case in e.cases):
+    if not any(case.startup for case in e.cases) and not e.dear_start:
         return None
     predicted = e.saving(lambda case: case.play(startup=0.0))
+    if e.dear_start:
+        predicted = Interval(e.open_start, 0.0, e.open_start, len(e.cases))
     share = measured_or_predicted(e, "persistent", lambda: predicted)
     ms = float(np.mean([ns for case in e.cases for ns in case.window.first_batch_ns])) / 1e6
     persistent, steps = bool(e.config.get("persistent")), max(c.window.epoch_steps for c in e.cases)
     seen: dict[str, float | int | str] = {"first_batch_ms": ms, "epoch_steps": steps}
     seen["persistent_workers"] = str(persistent)
-    begins = f"each epoch of {steps} steps begins with {ms:.0f} ms before its first batch"
+    length = f" of {steps} steps" if steps else ""
+    begins = f"each epoch{length} begins with {ms:.0f} ms before its first batch"
     if _buffer_fills(e):
         fix = "a smaller shuffle buffer over shuffled files, or shuffle before the costly map"
         said = f"{begins}: the shuffle buffer is filled first"

@@ -6,6 +6,7 @@ itself comes first. Shares come from a replay of the run's batches without the s
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from pipeline_profiler.profiling.diagnose.rules.loader import (
     uncrowded,
 )
 
+WORTH_REDUCING = 0.2  # of the decoding
 DOMINANT = 0.50  # share of the loading time from which one stage is "the" stage
 REPEATED_SHARE = 0.3  # of the loading time
 STAGE_CODES = {
@@ -39,34 +41,24 @@ STAGE_NEXT = {
     "collate": "preallocate and stack once; pad to a multiple, not per batch",
     "serialise": LIGHTER_BATCH,
 }
+LOCKED = re.compile(r"\bwith\b[^:]*\block|\.acquire\(|\bflock\(|\blockf\(", re.IGNORECASE)
+REDUCED = (
+    "decode at a reduced size (Image.draft before load, cv2.IMREAD_REDUCED_*), or store smaller"
+)
+ONE_LOCK = "the workers wait for each other at one lock: give each its own handle or connection"
 PARTS_NEXT = "name its parts with `with stage(...)`"
 
 
 def dominant_stage(e: Evidence) -> Diagnosis | None:
     """One named stage that is most of the worker's time."""
-    name, share = _top_stage(e)
+    name, share = e.top_stage
     return _stage(e, name, share) if name != "sample code" and share >= DOMINANT else None
 
 
 def largest_stage(e: Evidence) -> Diagnosis | None:
     """The stage that costs most, when nothing more specific explains the stall."""
-    name, share_of_fetch = _top_stage(e)
+    name, share_of_fetch = e.top_stage
     return _stage(e, name, share_of_fetch) if name else None
-
-
-def stage_shares(e: Evidence) -> dict[str, float]:
-    """Share of the loading time a stage, over all runs of the warm loader, largest first."""
-    total: dict[str, float] = {}
-    for case in e.cases:
-        for name, wall in case.stages.items():
-            total[name] = total.get(name, 0.0) + float(wall.sum())
-    whole = sum(total.values()) or 1.0
-    return {k: v / whole for k, v in sorted(total.items(), key=lambda row: -row[1])}
-
-
-def _top_stage(e: Evidence) -> tuple[str, float]:
-    shares = stage_shares(e)
-    return next(iter(shares.items()), ("", 0.0))
 
 
 def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
@@ -76,17 +68,33 @@ def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
     share = share.widened(share.value * e.labels.error(name))
     ms = float(np.mean([case.stages[name].mean() for case in e.cases if name in case.stages])) / 1e6
     blocked, how = _mostly(e)
-    place = top_place(e, name)
+    place = e.labels.top_place(name)
+    contended = bool(LOCKED.search(place)) and e.workers > 1 and blocked > 0.5
     if name == "read" and (remote := _remote(e, share, ms)) is not None:
         return remote
-    code = STAGE_CODES.get(name, "PIPE025" if e.config.get("kind") != "tf" else "PIPE028")
+    fix = STAGE_NEXT.get(name, PARTS_NEXT + (", or look at the line shown" if place else ""))
+    tried = _said_of_reduced(e) if name == "decode" else ""
     return Diagnosis(
-        code,
+        STAGE_CODES.get(name, "PIPE025" if e.config.get("kind") != "tf" else "PIPE028"),
         f"{STAGE_WORDS.get(name, name)} takes {ms:.1f} ms a batch, {share_of_fetch:.0%} of the "
-        f"loading time, mostly {how}" + (f" ({place})" if place else ""),
+        f"loading time, mostly {how}" + (f" ({place})" if place else "") + tried,
         share,
         {"ms_per_batch": ms, "share_of_loading": share_of_fetch, "blocked": blocked, "at": place},
-        STAGE_NEXT.get(name, PARTS_NEXT + (", or look at the line shown" if place else "")),
+        ONE_LOCK if contended else REDUCED if tried else fix,
+    )
+
+
+def _said_of_reduced(e: Evidence) -> str:
+    """What decoding at a reduced size buys, as tried on the user's files; '' where it is little."""
+    tried = e.session.probes.reduced
+    if not tried or tried["reduced_ms"] > (1 - WORTH_REDUCING) * tried["full_ms"]:
+        return ""
+    part = 1 - tried["reduced_ms"] / tried["full_ms"]
+    saved = e.saving(lambda case: case.play(fetch=_without_parts(case, ("decode",), part)))
+    return (
+        f"; tried on your files, one decoded at no less than {tried['side']:.0f} px takes "
+        f"{tried['reduced_ms']:.1f} ms instead of {tried['full_ms']:.1f}: {saved.value:.0%} of the "
+        f"step (95 %: {saved.low:.0%} to {saved.high:.0%})"
     )
 
 
@@ -121,7 +129,7 @@ def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
 def repeated_preprocessing(e: Evidence) -> Diagnosis | None:
     """Decoding and transforming gives the same bytes every epoch: once would do."""
     repeatable = e.session.probes.repeatable or {}
-    shares = stage_shares(e)
+    shares = e.stage_shares
     # what depends on the sample alone; collate and serialise would remain
     work = shares.get("decode", 0.0) + shares.get("transform", 0.0)
     if not repeatable.get("same") or work < REPEATED_SHARE:
@@ -140,12 +148,13 @@ def repeated_preprocessing(e: Evidence) -> Diagnosis | None:
     )
 
 
-def _without_parts(case: Case, names: tuple[str, ...]) -> Floats:
+def _without_parts(case: Case, names: tuple[str, ...], part: float = 1.0) -> Floats:
+    """The loading times without these stages, or without a part of each."""
     fetch = case.fetch
     for name in names:
         wall = case.stages.get(name)
         if wall is not None and len(wall) == len(fetch):
-            fetch = np.maximum(fetch - wall, 0.0)
+            fetch = np.maximum(fetch - part * wall, 0.0)
     return fetch
 
 
@@ -167,12 +176,3 @@ def _mostly(e: Evidence) -> tuple[float, str]:
     words = {"cpu": "on CPU", "queued": "waiting for a core", "blocked": "blocked (I/O or waiting)"}
     most = max(words, key=lambda key: float(getattr(shares, key)))
     return shares.blocked, words[most] if shares.known else "of unknown kind"
-
-
-def top_place(e: Evidence, stage: str) -> str:
-    """The line of user code seen most often in this stage, by the stack samples."""
-    label = "" if stage == "sample code" else stage
-    rows = {**e.labels.places.get("wait", {}), **e.labels.places.get("worker", {})}
-    hits = {k.partition("|")[2]: v for k, v in rows.items() if k.partition("|")[0] == label}
-    hits.pop("", None)
-    return max(hits, key=lambda place: hits[place], default="")

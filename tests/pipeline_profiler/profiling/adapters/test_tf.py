@@ -222,6 +222,23 @@ def test_python_within_an_interleave_is_found_too() -> None:
     assert not tf_graph.calls_python(plain)
 
 
+def test_interventions_end_with_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+
+    def pace(dataset: Any, step: Any, seconds: float, clock: Any) -> float:
+        clock.advance(3000)  # a buffer fills
+        return 40.0
+
+    monkeypatch.setattr(tf_graph, "pace", pace)
+    ds = tf.data.Dataset.range(64).map(lambda x: x).shuffle(64).batch(4)
+    begun = clock()
+    rows, notes = tf_graph.try_all(ds, lambda b: None, 0.5, clock=clock, limit_s=7.0)
+    assert (clock() - begun) / 1e9 <= 10.0
+    assert [row["name"] for row in rows] == ["prefetch", "smaller shuffle buffer"]
+    assert "parallel map was not tried: the time is used up" in notes
+    assert {row["spread"] for row in rows} == {tf_graph.ONE_SPREAD}
+
+
 def test_a_short_epoch_is_paced_by_whole_epochs() -> None:
     """20 steps of 10 ms, and 100 ms before each epoch: 15 ms a step, wherever the clock stops."""
     clock = FakeClock()

@@ -110,3 +110,10 @@ def test_the_verdict_does_not_ignore_the_stopwatch() -> None:
     found = diagnose_session(session)
     assert found.verdict == "not input-bound"
     assert found.evidence.parts["preparation"].value == pytest.approx(0.0099, abs=0.001)
+
+
+def test_steps_that_recording_alone_outweighs_leave_the_stall_unknown() -> None:
+    """No block is left where the recorder costs more than the step."""
+    found = estimate([])
+    assert math.isnan(found.share.value)
+    assert found.share.n == 0

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline_profiler.profiling.diagnose import verdict as verdicts
+from pipeline_profiler.profiling.diagnose.evidence import Labels
 from pipeline_profiler.profiling.diagnose.finding import NAMES, Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session, verdict_of
@@ -214,11 +215,29 @@ def test_a_start_that_is_rare_is_no_stall(config: dict[str, Any]) -> None:
     assert [c.code for c in found.causes] == ["PIPE000"]
 
 
-def test_where_an_epoch_ends_nowhere_its_start_is_said() -> None:
+def test_a_dear_start_of_an_epoch_without_a_known_end_is_no_all_clear() -> None:
     found = diagnose_session(slow_start(1000.0))
-    assert found.verdict == "not input-bound"
+    assert (found.verdict, found.more_repeats) == ("inconclusive", 0)
     assert "5% of an epoch of 960 steps (tell it with --epoch-steps)" in found.sentence
-    assert "epoch" not in diagnose_session(slow_start(10.0)).sentence
+    # no shorter than the 40 steps that were seen: 1010 ms before each 800 ms
+    assert (found.causes[0].code, found.causes[0].share.low) == ("PIPE011", 0.0)
+    assert found.causes[0].share.high == pytest.approx(1010 / 1810, abs=0.01)
+    assert "PIPE000" not in [cause.code for cause in found.causes]
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "drawn", "config"),
+    [(10.0, 0, {}), (1000.0, 2000, {}), (1000.0, 0, {"endless": True})],
+)
+def test_a_start_that_comes_too_rarely_leaves_the_all_clear(
+    start_ms: float, drawn: int, config: dict[str, Any]
+) -> None:
+    session = slow_start(start_ms, **config)
+    session.runs.append(made_run(schedule(9, 2, 2, 20.0, lambda j: 10.0), Arm.PILOT))
+    session.runs[-1].totals["drawn_steps"] = drawn
+    found = diagnose_session(session)
+    assert found.verdict == "not input-bound"
+    assert "length of an epoch" not in found.sentence
 
 
 def test_a_stream_measured_in_part_says_which() -> None:
@@ -274,9 +293,78 @@ def test_a_late_hand_over_without_pickling_is_no_heavy_batch() -> None:
     assert cause.share.value == pytest.approx(15 / 35, abs=0.01)
 
 
+def test_a_hand_over_is_worth_no_more_where_gradients_are_accumulated() -> None:
+    round_of = [5.0, 5.0, 5.0, 45.0]
+    rows = schedule(120, 1, 2, round_of, lambda j: 5.0, overhead=1.5, receive=1.4)
+    cause = diagnose_session(made_session(rows, round_of, workers=1, prefetch=2)).causes[0]
+    assert cause.code == "PIPE005"
+    assert cause.share.value == pytest.approx(1.5 / 16.5, abs=0.01)
+
+
 def test_workers_that_wait_for_a_core() -> None:
     session = session_of(lambda j: 200.0, workers=8, cpu=60.0, queued=130.0)
     assert first(session) == "PIPE012"
+
+
+@pytest.mark.parametrize(
+    ("machine", "held", "said"),
+    [
+        ({"cores": 2, "cores_of_machine": 2}, 1, "the 2 workers are bound to 1 of 2 cores"),
+        ({"cores": 1, "cores_of_machine": 4}, 1, "2 workers may use 1 of the machine's 4 cores"),
+    ],
+)
+def test_workers_that_are_bound_to_few_cores(machine: dict[str, int], held: int, said: str) -> None:
+    session = session_of(lambda j: 60.0, cpu=30.0, queued=29.0, stages={"read": 1.0})
+    session.environment = machine
+    for run in session.arm(Arm.WARM):
+        run.totals["workers_cores"] = held
+    cause = diagnose_session(session).causes[0]
+    assert (cause.code, cause.evidence["whose"]) == ("PIPE012", "the pipeline's")
+    assert cause.cause.startswith(said)
+    assert cause.share.value == pytest.approx(1 - 20 / 30, abs=0.02)
+
+
+def test_a_lock_that_all_workers_wait_for_is_told() -> None:
+    session = session_of(lambda j: 60.0)
+    session.runs.append(made_run([], Arm.STACKS))
+    session.runs[-1].stacks = {"worker||data.py:9 D.__getitem__: with LOCK:": 900_000}
+    causes = {cause.code: cause for cause in diagnose_session(session).causes}
+    assert "at one lock" in causes["PIPE025"].next
+    # another setting is named with the line that takes the time
+    session.runs = [*session_of(lambda j: 38.0, workers=1).runs, session.runs[-1]]
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == "PIPE006"
+    assert "100% of loading is sample code (data.py:9 D.__getitem__: with LOCK:)" in cause.cause
+
+
+def test_a_reduced_size_is_worth_what_it_was_on_the_users_files() -> None:
+    session = session_of(lambda j: 60.0, stages={"decode": 1.0})
+    session.probes.reduced = {"full_ms": 8.0, "reduced_ms": 6.0, "side": 160.0}
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == "PIPE002"
+    # two workers: 30 ms a step, of which a quarter goes
+    assert "one decoded at no less than 160 px takes 6.0 ms instead of 8.0: 25% of" in cause.cause
+    assert cause.next.startswith("decode at a reduced size (Image.draft")
+    session.probes.reduced["reduced_ms"] = 7.0
+    assert "tried on your files" not in diagnose_session(session).causes[0].cause
+
+
+@pytest.mark.parametrize(("own", "holds"), [(21, True), (38, False)])
+def test_a_thread_that_holds_the_lock_is_told_from_threads_that_lack_cores(
+    own: int, holds: bool
+) -> None:
+    rows = schedule(120, 0, 0, 30.0, lambda j: 0.1)
+    session = made_session(rows, 20.0, kind="iterable")
+    session.plan = replace(session.plan, arms=(Arm.RESIDENT, Arm.SHADOW, Arm.WARM))
+    for run in session.arm(Arm.WARM):
+        run.totals |= {"window_ns": 20 * MS, "own_cpu_ns": own * MS, "main_cpu_ns": 15 * MS}
+        shadow = made_run(rows, Arm.SHADOW)
+        shadow.block, shadow.warmup = run.block, run.warmup
+        session.runs.append(shadow)
+    cause = diagnose_session(session).causes[0]
+    assert (cause.code, cause.share.value) == ("PIPE012", pytest.approx(1 / 3, abs=0.01))
+    assert ("holds the interpreter lock" in cause.cause) == holds
+    assert ("worker processes" in cause.next) == holds
 
 
 def test_work_beside_the_step_that_the_user_marked() -> None:
@@ -301,6 +389,11 @@ def with_step_stacks(**microseconds: int) -> Session:
 
 
 FSYNC = "train.py:9 keep: os.fsync(f.fileno()) < step"
+
+
+def test_a_stage_that_all_samples_named_is_sure() -> None:
+    labels = Labels({"read": 1.0000000000000002}, samples=300)
+    assert labels.error("read") == 0.0
 
 
 def test_side_work_counts_under_every_label_that_its_line_got() -> None:

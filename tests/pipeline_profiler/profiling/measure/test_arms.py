@@ -1,8 +1,12 @@
 """The schedule of the arms on a fake clock: figures exact, nothing slept."""
 
+import mmap
+import multiprocessing
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,6 +124,76 @@ def test_a_meter_tells_the_cpu_of_children_apart_from_the_training_process() -> 
     subprocess.run([sys.executable, "-c", burn], check=True)
     taken = meter.taken()
     assert taken["children_cpu_ns"] >= 200 * MS > taken["own_cpu_ns"] >= taken["main_cpu_ns"] / 2
+
+
+def test_a_meter_tells_on_which_cores_the_workers_may_run() -> None:
+    started, go_on = multiprocessing.Event(), multiprocessing.Event()
+    worker = multiprocessing.Process(target=_bound, args=(started, go_on))
+    worker.start()
+    started.wait(60)
+    taken = environment.Meter().taken()
+    go_on.set()
+    worker.join()
+    assert taken["workers_cores"] == 1
+    assert "workers_cores" not in environment.Meter().taken()
+
+
+def _bound(started: Any, go_on: Any) -> None:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    started.set()
+    go_on.wait(60)
+
+
+@pytest.mark.parametrize(
+    ("grown", "said"),
+    [
+        ([9.0, 1.2, 1.0, 1.1], True),
+        ([9.0, 4.0, 1.0, 0.0], False),  # buffers fill up
+        ([0.0, 9.0, 0.5, 0.5], False),  # one large list
+        ([1.0, 1.0], False),
+    ],
+)
+def test_memory_that_grows_in_each_window_is_told(grown: list[float], said: bool) -> None:
+    notes = environment.growth_notes([megabytes * 1e6 for megabytes in grown])
+    assert bool(notes) == said
+    assert not said or notes[0].startswith("The training process grows by 1.10 MB in each step")
+
+
+def test_a_step_that_keeps_memory_is_told_of() -> None:
+    kept: list[mmap.mmap] = []
+    loader = [0] * 400
+
+    def keep(batch: int) -> None:
+        kept.append(mmap.mmap(-1, 500_000))  # never out of memory that was freed before
+        kept[-1].write(b"x" * 500_000)
+
+    options = Options(quick=True, steps=20, repeats=3, seconds=2.0)
+    quiet = measure_arms(Bench(lambda: loader, lambda batch: None), options)
+    growing = measure_arms(Bench(lambda: loader, keep), options)
+    told = ["grows by" in "".join(session.notes) for session in (quiet, growing)]
+    assert told == [False, True]
+
+
+def test_decoding_is_tried_at_the_size_that_training_gets(tmp_path: Path) -> None:
+    from PIL import Image
+    from torch import zeros
+    from torch.utils.data import DataLoader
+
+    class Pictures(list[str]):
+        @property
+        def paths(self) -> list[str]:
+            return list(self)
+
+    names = [str(tmp_path / f"{i}.jpg") for i in range(3)]
+    for name in names:
+        Image.new("RGB", (640, 480)).save(name)
+    bench = Bench(lambda: DataLoader(Pictures(names)), lambda batch: None)
+    found = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 100, 120)}])
+    assert found is not None
+    assert found["side"] == 120
+    assert min(found.values()) > 0
+    assert probes.reduced_decoding(bench, [{"x": zeros(2, 3, 600, 640)}]) is None
+    assert probes.reduced_decoding(bench, [zeros(2)]) is None
 
 
 def test_a_slow_start_leaves_out_what_does_not_fit() -> None:

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_profiler.profiling.measure.environment import architecture_problem, driver_version
+from pipeline_profiler.profiling.measure.environment import (
+    GPU_PROOF,
+    NOT_YET,
+    architecture_problem,
+    driver_version,
+    gpu_notes,
+)
 
 BUILD = ["sm_75", "sm_80", "sm_86", "sm_90", "compute_90"]
 
@@ -50,3 +56,29 @@ def test_the_driver_is_read_from_its_kernel_module(tmp_path: Path) -> None:
     told = tmp_path / "version"
     told.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan 23\n")
     assert driver_version(told) == "570.86.15"
+
+
+@pytest.mark.parametrize(
+    ("text", "proven"),
+    [
+        ('{"on_a_gpu": {"pretended": false}}', True),
+        ('{"on_a_gpu": {"pretended": true}}', False),
+        ('{"on_a_gpu": {}}', False),
+        ("[]", False),
+        (None, False),
+    ],
+)
+def test_cuda_figures_are_in_doubt_until_a_gpu_has_measured_them(
+    text: str | None, proven: bool, tmp_path: Path
+) -> None:
+    proof = tmp_path / "on_a_gpu.json"
+    if text is not None:
+        proof.write_text(text)
+    assert gpu_notes(proof) == ([] if proven else [NOT_YET])
+
+
+def test_the_documents_say_the_same_of_cuda_as_the_file() -> None:
+    root = GPU_PROOF.parents[1]
+    for page in ("README.md", "docs/precision.md"):
+        said = "not yet run on a GPU" in (root / page).read_text()
+        assert said == bool(gpu_notes()), page

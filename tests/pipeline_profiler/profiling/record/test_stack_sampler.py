@@ -11,6 +11,7 @@ from types import FrameType, SimpleNamespace
 import pytest
 
 from pipeline_profiler import Recorder
+from pipeline_profiler.profiling.adapters.torch_worker import CollateProxy
 from pipeline_profiler.profiling.diagnose.rules import compute
 from pipeline_profiler.profiling.measure.arms import Bench, drive
 from pipeline_profiler.profiling.record import stack_sampler
@@ -166,3 +167,14 @@ def test_looking_at_the_threads_keeps_no_caller_alive() -> None:
         assert caller()() is None
     finally:
         gc.enable()
+
+
+def test_what_joins_samples_is_known_by_where_it_runs() -> None:
+    seen: list[str] = []
+
+    def pad(rows: list[int]) -> list[int]:
+        seen.append(stack_sampler.describe(sys._getframe()))
+        return rows
+
+    CollateProxy(pad)([1])
+    assert seen[0].startswith("collate|test_stack_sampler.py:")

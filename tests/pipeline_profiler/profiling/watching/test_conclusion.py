@@ -67,7 +67,7 @@ def test_a_moderate_wait_on_a_crowded_machine_accuses_nobody() -> None:
     ("change", "why"),
     [
         ({"trained_steps": 60, "elsewhere_steps": 59}, "another thread than the one that trains"),
-        ({"wait_told": False}, "the wait lies inside the compiled step"),
+        ({"wait_told": False}, "the wait lies inside the train step"),
     ],
     ids=["thread", "compiled"],
 )

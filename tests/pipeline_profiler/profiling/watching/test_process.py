@@ -1,5 +1,6 @@
 """Loops in one process: evaluation in the middle of a step, two loaders that feed one, `break`."""
 
+import mmap
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -176,3 +177,15 @@ def test_steps_of_some_milliseconds_are_all_looked_at() -> None:
     _, reads, total = run_loop(2_000_000, 8_000_000)
     assert reads == 3
     assert total == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_training_that_keeps_memory_in_each_step_is_told_of(process: WatchedProcess) -> None:
+    loop, kept = begin(process, "a"), list[mmap.mmap]()
+    for _ in range(4):
+        for _ in range(60):
+            process.ask(loop, lambda: 1, trains=True)
+            kept.append(mmap.mmap(-1, 300_000))  # never out of memory that was freed before
+            kept[-1].write(b"x" * 300_000)
+            train(process)
+        loop.recorder.snapshot()
+    assert any("grows by 0.3" in note for note in process.session().notes)

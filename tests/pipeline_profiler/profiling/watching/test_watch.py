@@ -153,6 +153,7 @@ def test_a_module_runs_as_a_module(tmp_path: Path) -> None:
     assert ended.stdout == "__main__ train\n"
     assert ended.returncode == 0
     assert "nothing is saved" in ended.stderr
+    assert "for batch in rec.watch(loader)" in ended.stderr
     assert "--python" not in ended.stderr
 
 
