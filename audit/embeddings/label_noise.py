@@ -287,6 +287,9 @@ def _line_search(
 
 TAIL = 1 / 9
 """Share of what is beyond c that a tail of finite variance has beyond 3 c, at most."""
+LEAST_ODDS = 1.0
+"""Log odds against its label that a picture beyond has: what looks as much like its own class as
+like another is no evidence, however narrow the classes are."""
 LEAST_DEVIATIONS = 1.5
 """Robust deviations at which a tail may begin: before that, the body of the class is counted."""
 
@@ -319,7 +322,7 @@ def find_hump(logits: Floats, labels: Ints) -> Hump:
         if middle > 0:  # else the model does not know this class
             below = middle - margins[here]
             between[here] = (below > step) & (below <= 3 * step)
-            beyond[here] = below > 3 * step
+            beyond[here] = (below > 3 * step) & (margins[here] < -LEAST_ODDS)
     return _conclude(beyond, int(between.sum()))
 
 
