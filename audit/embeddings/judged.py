@@ -45,7 +45,8 @@ class JudgedLabels:
     `probability` (n,): of the label; `suggested` (n,): the most probable other class, and its
     `suggested_probability`; `error_chance` (n,): of a label set at random; `votes` (n, 2):
     neighbours with the given and with the suggested label, of `neighbours` (n,) that have one;
-    `accuracy`: share of labels that the model would give as well.
+    `accuracy`: share of labels that the model would give as well; `agreed`: how surely it knows
+    anything of labels (`agreement`), without which nothing is said of any.
     """
 
     share: float
@@ -59,6 +60,7 @@ class JudgedLabels:
     votes: Ints
     neighbours: Ints
     accuracy: float
+    agreed: float
 
     def order(self) -> Ints:
         """Return the rows, those to look at first in front."""
@@ -171,10 +173,13 @@ def _conclude(
     suggested = others.argmax(1)
     agreeing = float((own >= p.max(1)).mean())
     chances, share = _join(model, hump, own)
+    gain = max(model.gain, hump.gain)
+    if agreed < LEAST_AGREEMENT:
+        chances, share, gain = np.zeros_like(own), 0.0, 0.0
     return JudgedLabels(
         share,
         _limit(1 - agreeing, len(labels), p.shape[1]),
-        max(model.gain, hump.gain),
+        gain,
         rate_labels(p, labels, share),
         own,
         suggested,
@@ -183,6 +188,7 @@ def _conclude(
         np.stack([votes[rows, labels], votes[rows, suggested]], 1).astype(np.int64),
         votes.sum(1).astype(np.int64),
         agreeing,
+        agreed,
     )
 
 
