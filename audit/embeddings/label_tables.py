@@ -235,10 +235,10 @@ def _facts(
     labels = known.labels[known.labels >= 0]
     shares = None
     if judged is not None:
-        largest = float(np.bincount(labels).max() / len(labels))
+        first, every = judged.review_list(), judged.forecast(len(labels))
         shares = JudgedFacts(
-            judged.share, judged.share_limit, judged.gain, judged.accuracy, largest,
-            judged.expected_shares(),
+            judged.gain, judged.accuracy, judged.agreed, first.n, first.wrong, first.low,
+            first.high, every.wrong, every.low, every.high,
         )  # fmt: skip
     return LabelFacts(
         vectors=source,
