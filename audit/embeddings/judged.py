@@ -31,6 +31,8 @@ SURE_GAIN = 4.0
 """Log likelihood from which wrong labels are told from overlap: p = 0.002."""
 PLAUSIBLE_LOSS = 6.0
 """Log likelihood below the best law of error beyond which another law is left out of intervals."""
+LEAST_WEIGHT = 0.1
+"""How much such a law counts that is kept all the same."""
 LISTED_SHARE = 0.5
 """Share of a review list that is expected to be wrong."""
 LONGEST = 1.5
@@ -56,7 +58,7 @@ class JudgedLabels:
     `quality` (n,): 0..1, low for those to look at first; `probability` (n,): of the label;
     `suggested` (n,): the most probable other class, and its `suggested_probability`; `chances`
     (l, n): of being wrong under each law of error, how much each law counts, `weights` (l,), and
-    which the labels leave `plausible` (l,); `votes` (n, 2): neighbours with the given and with the
+    what it explains, `gains` (l,); `votes` (n, 2): neighbours with the given and with the
     suggested label, of `neighbours` (n,) that have one; `accuracy`: share of labels that the model
     would give as well; `agreed`: how surely it knows anything of labels (`agreement`), without
     which nothing is said of any.
@@ -69,7 +71,7 @@ class JudgedLabels:
     suggested_probability: npt.NDArray[np.float64]
     chances: npt.NDArray[np.float64]
     weights: npt.NDArray[np.float64]
-    plausible: npt.NDArray[np.bool_]
+    gains: npt.NDArray[np.float64]
     votes: Ints
     neighbours: Ints
     accuracy: float
@@ -87,16 +89,21 @@ class JudgedLabels:
     def forecast(self, n: int) -> Forecast:
         """Return how many of the first n labels are wrong, with an interval of about 95 %.
 
-        It spans the laws of error that may hold; under each, labels are wrong independently.
+        It spans the laws of error that may hold. Under each, labels are wrong independently, and
+        the share that errors have is as uncertain as its gain says: of a normal likelihood, z =
+        sqrt(2 gain) standard errors from 0.
         """
         first = self.chances[:, self.order()[:n]]
         wrong = first.sum(1)
-        spread = 1.96 * np.sqrt((first * (1 - first)).sum(1))
+        unsure = wrong**2 / np.maximum(2 * self.gains, 1)
+        spread = 1.96 * np.sqrt((first * (1 - first)).sum(1) + unsure)
+        plausible = self.gains >= self.gains.max() - PLAUSIBLE_LOSS
+        plausible |= self.weights >= LEAST_WEIGHT
         return Forecast(
             n,
             float(self.weights @ wrong),
-            float(np.maximum(wrong - spread, 0)[self.plausible].min()),
-            float(np.minimum(wrong + spread, n)[self.plausible].max()),
+            float(np.maximum(wrong - spread, 0)[plausible].min()),
+            float(np.minimum(wrong + spread, n)[plausible].max()),
         )
 
     def review_list(self) -> Forecast:
@@ -201,8 +208,8 @@ def _conclude(
     overlap, laws = fit_noise_model(witnesses, unusual, labels, votes.shape[1])
     hump = find_hump(overlap.logits(witnesses, unusual), labels)
     p, chances, weights = _average(overlap, laws, witnesses, unusual, labels)
-    gain_of_laws = max((law.gain for law in laws), default=0.0)
-    gain = max(hump.gain, gain_of_laws)
+    gains = np.array([law.gain for law in laws] or [0.0])
+    gain = max(hump.gain, float(gains.max()))
     if hump.gain >= SURE_GAIN and agreed >= LEAST_AGREEMENT:
         chances = np.where(hump.beyond, np.maximum(chances, hump.chance), chances)
     own = p[rows, labels]
@@ -217,7 +224,7 @@ def _conclude(
         p[rows, suggested],
         chances if agreed >= LEAST_AGREEMENT else np.zeros_like(chances),
         weights,
-        np.array([law.gain for law in laws] or [0.0]) >= gain_of_laws - PLAUSIBLE_LOSS,
+        gains,
         np.stack([votes[rows, labels], votes[rows, suggested]], 1).astype(np.int64),
         votes.sum(1).astype(np.int64),
         float((own >= p.max(1)).mean()),
