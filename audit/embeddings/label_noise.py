@@ -43,7 +43,7 @@ Ints = npt.NDArray[np.int64]
 FIT_CELLS = 400_000
 """Rows times classes that the fit looks at: rows are drawn by seed where there are more."""
 LEAST_FIT_ROWS = 2_000
-LIKENESS = {0.0: 0.0, 0.3: 5.0, 0.6: 10.0}
+LIKENESS = {0.0: 0.0, 0.25: 4.0, 0.5: 8.0}
 """The laws of error that are tried, and the log of how much each is trusted before any label is
 seen: people err towards what looks alike, so blind errors are believed in where they explain much
 more."""
