@@ -41,7 +41,7 @@ squares would follow the few that are longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class WrongCount:
     """How many of the first `n` labels are wrong: about `wrong`, from `low` to `high`."""
 
     n: int
@@ -86,7 +86,7 @@ class JudgedLabels:
         """Return the rows, those to look at first in front."""
         return np.argsort(self.quality, kind="stable")
 
-    def forecast(self, n: int) -> Forecast:
+    def forecast(self, n: int) -> WrongCount:
         """Return how many of the first n labels are wrong, with an interval of about 95 %.
 
         It spans the laws of error that may hold. Under each, labels are wrong independently, and
@@ -99,14 +99,14 @@ class JudgedLabels:
         spread = 1.96 * np.sqrt((first * (1 - first)).sum(1) + unsure)
         plausible = self.gains >= self.gains.max() - PLAUSIBLE_LOSS
         plausible |= self.weights >= LEAST_WEIGHT
-        return Forecast(
+        return WrongCount(
             n,
             float(self.weights @ wrong),
             float(np.maximum(wrong - spread, 0)[plausible].min()),
             float(np.minimum(wrong + spread, n)[plausible].max()),
         )
 
-    def review_list(self) -> Forecast:
+    def review_list(self) -> WrongCount:
         """Return the longest start of the order of which half is expected to be wrong."""
         shares = np.cumsum(self.error_chance[self.order()]) / np.arange(1, len(self.quality) + 1)
         half = np.flatnonzero(shares >= LISTED_SHARE)
