@@ -76,7 +76,8 @@ def pool(cache: Path, data: Path | None, name: str) -> Pool:
         label = np.zeros(0, np.int64)
         cache.mkdir(parents=True, exist_ok=True)
         if name == "cifar":
-            names, pictures = zip(*cifar_pictures(real), strict=True)
+            names, found = zip(*cifar_pictures(real), strict=True)
+            pictures = list(found)
             label = np.unique([n.split("/")[1] for n in names], return_inverse=True)[1]
             small = np.stack(pictures)
             np.save(cache / "unseen.npy", unseen(small, label))
@@ -111,7 +112,7 @@ def unseen(pictures: np.ndarray, label: np.ndarray) -> np.ndarray:
     hidden = (hidden - hidden.mean(0)).astype(np.float32)
     scores = left_out_scores(decompose(hidden), label, np.arange(n), 10)
     p = np.exp(scores / 0.12)
-    p /= p.sum(1, keepdims=True)
+    p = np.asarray(p / p.sum(1, keepdims=True))
     print(f"the network names {(p.argmax(1) == label).mean():.1%} unseen", flush=True)
     return p
 
@@ -158,7 +159,7 @@ def reported(found: Any, labels: np.ndarray) -> np.ndarray:
     """Return the rows that LABEL006 reports at its defaults."""
     doubted = np.bincount(labels, found.error_chance > 0.5) / np.maximum(np.bincount(labels), 1)
     sure = (found.error_chance >= 0.7) & (found.suggested_probability > found.probability)
-    return sure & (found.gain >= 4.0) & (doubted[labels] <= 0.5)
+    return np.asarray(sure & (found.gain >= 4.0) & (doubted[labels] <= 0.5))
 
 
 @measures(app)
