@@ -96,7 +96,7 @@ def _listed(
 def _by_name(tree: FolderListing) -> ListedSplits:
     """Return the splits that names begin with, where all pictures of a folder begin with one."""
     for folder in tree.near_folders():
-        found = {}
+        found = dict[str, str]()
         for name in _pictures(tree, folder):
             match = _PREFIX.match(name)
             word = names.CANONICAL.get(match[1].lower()) if match else None
