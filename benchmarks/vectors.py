@@ -17,9 +17,9 @@ planted pictures the share found.
 
 `labels`: labels of class folders are changed at random (symmetric), or to one class that looks
 alike (class-dependent: car to truck, cat to dog, ...), 5, 10, 20 and 40 % of them. Per setting, the
-mean over seeds: average precision of the order, precision among the flagged, the
-estimated share of wrong labels and its limit, the share expected and found among the first 50, 200
-and 1,000; the same of cleanlab, which gets probabilities of logistic regression out of five folds
+mean over seeds: average precision of the order, precision among the flagged, the estimated number
+of wrong labels with its interval, and what the review list holds beside what it was said to; the
+same of cleanlab, which gets probabilities of logistic regression out of five folds
 on the same vectors (needs `pip install cleanlab`; else --no-beside). Then how often the interval
 from labels drawn at random and reviewed holds the share: 200 draws a setting.
 """
@@ -233,7 +233,7 @@ ALIKE = {
     "dog": "cat", "frog": "bird", "horse": "deer", "ship": "airplane", "truck": "automobile",
 }  # fmt: skip
 REVIEWED = (50, 100, 200)
-LEAST_CHANCE, LEAST_GAIN = 0.5, 4.0  # the defaults of LABEL006
+LEAST_CHANCE, LEAST_GAIN = 0.7, 4.0  # the defaults of LABEL006
 
 
 def read_classes(root: Path) -> tuple[Signatures, np.ndarray, list[str]]:
@@ -285,11 +285,12 @@ def ours(
     judged = judge_vectors(views, near, given, np.arange(len(given)), int(given.max()) + 1)
     flagged = (judged.error_chance >= LEAST_CHANCE) & (judged.gain >= LEAST_GAIN)
     found = measured(-judged.quality, flagged, wrong)
-    found |= {"share": judged.share, "limit": judged.share_limit}
-    for n, expected in judged.expected_shares().items():
-        found[f"expected {n}"] = expected
-        found[f"wrong {n}"] = float(wrong[judged.order()[:n]].mean())
-    return found
+    every, first = judged.forecast(len(wrong)), judged.review_list()
+    held = float(wrong[judged.order()[: first.n]].sum())
+    return found | {
+        "wrong": float(wrong.sum()), "estimated": every.wrong, "low": every.low,
+        "high": every.high, "listed": float(first.n), "held": held, "forecast": first.wrong,
+    }  # fmt: skip
 
 
 def coverage(wrong: np.ndarray, reviewed: int, seed: int) -> float:

@@ -1,37 +1,37 @@
 """What a scan knows of its vectors and labels as a whole: the table `label_facts`, typed.
 
-The table holds text by key, so that a fact more needs no other schema. The scan that judges labels
+The table holds JSON by key, so that a fact more needs no other schema. The scan that judges labels
 writes it (`audit.embeddings`), checks read it; both use the classes below, and nothing else does.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from audit.run.store import Store
-
-_SHARES = ("share", "share_limit", "gain", "accuracy", "largest_class")
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedFacts:
     """What is known of all judged labels together.
 
-    `share` of them that is wrong if errors do not follow the classes, and its `share_limit` if a
-    wrong label is named unseen by chance alone; `gain`, by how much wrong labels explain what is
-    seen better than overlap (log likelihood); `accuracy`, the share that the classifier names
-    unseen, and that of the `largest_class`; `expected` shares of wrong labels among the first n.
+    `gain`, by how much wrong labels explain what is seen better than overlap (log likelihood);
+    `accuracy`, the share that the classifier names unseen, and how surely it knows anything of
+    labels, `agreed` (standard deviations). Of the first `listed` in the order of the list `found`
+    are expected to be wrong, from `found_low` to `found_high`; of all, `wrong`, likewise.
     """
 
-    share: float
-    share_limit: float
     gain: float
     accuracy: float
-    largest_class: float
-    expected: Mapping[int, float]
+    agreed: float
+    listed: int
+    found: float
+    found_low: float
+    found_high: float
+    wrong: float
+    wrong_low: float
+    wrong_high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +60,17 @@ class LabelFacts:
 
     def rows(self) -> list[dict[str, str]]:
         """Return the rows of the table."""
-        facts = {name: getattr(self, name) for name in self.__slots__ if name != "labels"}
-        if self.labels is not None:
-            facts |= {name: getattr(self.labels, name) for name in _SHARES}
-            facts["expected"] = json.dumps({str(n): s for n, s in self.labels.expected.items()})
-        return [{"key": key, "value": str(value)} for key, value in facts.items()]
+        return [{"key": key, "value": json.dumps(fact)} for key, fact in asdict(self).items()]
 
 
 def read_label_facts(store: Store) -> LabelFacts | None:
-    """Return what the last scan wrote; None where labels and vectors were never looked at."""
-    told = dict(store.query("SELECT key, value FROM label_facts").iter_rows())
-    if not told:
+    """Return what the last scan wrote; None where labels and vectors were never looked at, or by
+    a version that knew other facts.
+    """
+    told = store.query("SELECT key, value FROM label_facts").iter_rows()
+    try:
+        facts = {key: json.loads(fact) for key, fact in told}
+        labels = facts.pop("labels")
+        return LabelFacts(**facts, labels=JudgedFacts(**labels) if labels else None)
+    except (ValueError, KeyError, TypeError):
         return None
-    labels = None
-    if "gain" in told:
-        expected = {int(n): float(share) for n, share in json.loads(told["expected"]).items()}
-        shares: dict[str, Any] = {name: float(told[name]) for name in _SHARES}
-        labels = JudgedFacts(**shares, expected=expected)
-    words = {"vectors", "map", "reason"}
-    counted = [name for name in LabelFacts.__slots__ if name not in {*words, "labels"}]
-    facts: dict[str, Any] = {name: told[name] for name in words}
-    return LabelFacts(**facts | {name: int(told[name]) for name in counted}, labels=labels)

@@ -18,9 +18,12 @@ from audit.checking.check import QueryCheck, asked
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
-MEASURABLE = (
+ENOUGH_CONTRAST = (
     "status = 'ok' AND sharpness IS NOT NULL AND contrast >= $min_contrast AND transparent < 0.5"
 )
+# Bits of a normal histogram of this contrast, log2(levels * sqrt(2 pi e)), less those that are
+# there: 0.5 in photographs, blurred or not; 3 and more in strokes, line art and screens.
+TEXTURED = f"{ENOUGH_CONTRAST} AND log2(255 * contrast * 4.1327) - entropy <= $max_missing_tones"
 
 
 class Blurry(QueryCheck):
@@ -31,8 +34,9 @@ class Blurry(QueryCheck):
     about 0.5-0.6 in photographs, 0.2 after a Gaussian blur of 2 px, below 0.12 after one of 5 px.
     Reports an image below `max_sharpness` that is also `min_deviations` robust standard deviations
     below the median of its class (of the dataset if the class has fewer than `min_class` images),
-    on a log scale; and any image below `certain_sharpness`. If more than `max_share` of the images
-    are that soft, they are reported once, as a property of the dataset.
+    on a log scale; and any image below `certain_sharpness` that is at most half as sharp as that
+    median. If more than `max_share` of the images are that soft, they are reported once, as a
+    property of the dataset.
 
     ## Why is this bad
     The details that distinguish the classes may be lost. Blur is also often typical of one class or
@@ -48,7 +52,9 @@ class Blurry(QueryCheck):
     ## Limits
     Sharpness is measured on a copy of at most 384 px: blur that is visible only at full size is not
     found. A sharp subject in front of an unfocused background is not blurry. A class that is soft
-    as a whole is not reported. Flat pictures (contrast below `min_contrast`) are not checked.
+    as a whole is not reported. Flat pictures (contrast below `min_contrast`) are not checked. Blur
+    cannot be told where there is no texture: strokes, line art, screens and subjects on a single
+    colour have far fewer tones than their contrast has room for, and are left out.
 
     ## References
     Crete et al. (2007), The blur effect: perception and estimation with a new no-reference
@@ -58,14 +64,14 @@ class Blurry(QueryCheck):
     code = "IMG003"
     name = "blurry-image"
     severity = Severity.WARNING
-    features = ("sharpness", "contrast", "transparent")
+    features = ("sharpness", "contrast", "transparent", "entropy")
 
     # The images that can be blurry, with their distance below class or dataset.
     sql = f"""
         WITH sharp AS (
             SELECT id, subject, sharpness,
                 coalesce(label, '') AS label, ln(greatest(sharpness, 1e-3)) AS y
-            FROM images WHERE {MEASURABLE}
+            FROM images WHERE {TEXTURED}
         ), classes AS (
             SELECT label, count(*) AS n, median(y) AS m, quantile_cont(y, 0.25) AS q FROM sharp
             WHERE label <> '' GROUP BY label HAVING count(*) >= $min_class
@@ -86,11 +92,14 @@ class Blurry(QueryCheck):
     message = "This image has a sharpness of {sharpness:.2f}, {comparison}."
     evidence = ("sharpness", "median", "compared_with", "images_compared", "max_sharpness")
     counts = f"""
-        SELECT count(*) FILTER (WHERE {MEASURABLE}) AS n, count(*) - n AS rest FROM images
+        SELECT count(*) FILTER (WHERE {TEXTURED}) AS n,
+            count(*) FILTER (WHERE {ENOUGH_CONTRAST}) - n AS drawn, count(*) - n - drawn AS rest
+        FROM images
     """
     examined = (
-        "{n:,} images with enough contrast were checked; {rest:,} flat, transparent, damaged or "
-        "unreadable ones were left out."
+        "{n:,} images with enough contrast were checked; of {drawn:,} with few tones (strokes, "
+        "screens, line art, single colours) it cannot be told; {rest:,} flat, transparent, damaged "
+        "or unreadable ones were left out."
     )
 
     @dataclass(frozen=True)
@@ -101,6 +110,7 @@ class Blurry(QueryCheck):
         max_share: reported once if more than this share is below certain_sharpness, 0..1
         min_class: classes smaller than this are compared with the dataset
         min_contrast: flatter pictures are not checked, standard deviation of luma, 0..0.5
+        max_missing_tones: entropy below that of a normal histogram of equal contrast, bits
         """
 
         max_sharpness: float = 0.27
@@ -109,6 +119,7 @@ class Blurry(QueryCheck):
         max_share: float = 0.5
         min_class: int = 30
         min_contrast: float = 0.03
+        max_missing_tones: float = 2.5
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -124,12 +135,26 @@ class Blurry(QueryCheck):
             "a flat picture has no sharpness", [*spread, {"sharpness": None, "contrast": 0.0}]
         )
         yield Case("the softest of a wide set", [{"sharpness": 0.15 * 1.05**i} for i in range(30)])
+        yield Case(
+            "strokes have no texture",
+            [*spread, {"sharpness": 0.08, "contrast": 0.21, "entropy": 4.9}],
+        )
+        yield Case(
+            "a class that is soft as a whole, in a sharp set",
+            [*spread, *spread]
+            + [{"label": "fog", "sharpness": 0.09 + 0.001 * i} for i in range(40)],
+        )
         yield Case("two images tell no position", [{"sharpness": 0.2}, {"sharpness": 0.6}])
         yield Case("out of focus", [*spread, {"id": "b.jpg", "sharpness": 0.14}], ["b.jpg"])
         yield Case(
             "no detail at all, alone in its set",
             [{"id": "b.jpg", "sharpness": 0.08}, {}, {}],
             ["b.jpg"],
+        )
+        yield Case(
+            "a third of a class is blurred",
+            [*({"id": f"b{i}.jpg", "sharpness": 0.09} for i in range(20)), *spread],
+            [f"b{i}.jpg" for i in range(20)],
         )
         yield Case("a soft image in a sharp class of a set that is soft elsewhere",
              [*spread, {"id": "b.jpg", "sharpness": 0.2}]
@@ -157,7 +182,10 @@ class Blurry(QueryCheck):
             pl.col("deviations") >= params.min_deviations
         )
         if not common:
-            blurry |= pl.col("sharpness") < params.certain_sharpness
+            # half as sharp as its class: also where a third of the class is blurred, and the
+            # spread of the class with it
+            unusual = pl.col("deviations").is_null() | (pl.col("sharpness") < pl.col("median") / 2)
+            blurry |= (pl.col("sharpness") < params.certain_sharpness) & unusual
         for row in frame.filter(blurry).iter_rows(named=True):
             comparison = (
                 f"{row['deviations']:.1f} robust standard deviations below the median of its "

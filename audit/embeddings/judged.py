@@ -12,59 +12,105 @@ import numpy as np
 import numpy.typing as npt
 
 from audit.embeddings.label_noise import (
-    Hump,
     NoiseModel,
     find_hump,
     fit_noise_model,
+    law_weights,
     measure_unusual,
     rate_labels,
 )
 from audit.embeddings.nearest import Nearest, vote_shares
 from audit.embeddings.ridge import Decomposition, decompose, left_out_scores
-from audit.statistics.intervals import wilson_share
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+LEAST_AGREEMENT = 3.0
+"""Standard deviations from which a witness knows something of labels: of two witnesses that know
+nothing, one passes in 0.3 % of datasets. Without it no label is doubted."""
 SURE_GAIN = 4.0
-"""Log likelihood from which a hump is counted: p = 0.002."""
+"""Log likelihood from which wrong labels are told from overlap: p = 0.002."""
+PLAUSIBLE_LOSS = 6.0
+"""Log likelihood below the best law of error beyond which another law is left out of intervals."""
+LEAST_WEIGHT = 0.1
+"""How much such a law counts that is kept all the same."""
+LISTED_SHARE = 0.5
+"""Share of a review list that is expected to be wrong."""
 LONGEST = 1.5
 """Vectors that are so many times as long as the median one count as so long: a model of least
 squares would follow the few that are longer."""
 
 
 @dataclass(frozen=True, slots=True)
+class WrongCount:
+    """How many of the first `n` labels are wrong: about `wrong`, from `low` to `high`."""
+
+    n: int
+    wrong: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class JudgedLabels:
     """What is known of n labels in K classes.
 
-    `share` of labels that are wrong if errors do not follow the classes, `share_limit` of those
-    wrong if wrong labels are not predicted, and `gain`, by how much wrong labels explain what is
-    seen better than overlap (log likelihood); `quality` (n,): 0..1, low for those to look at first;
-    `probability` (n,): of the label; `suggested` (n,): the most probable other class, and its
-    `suggested_probability`; `error_chance` (n,): of a label set at random; `votes` (n, 2):
-    neighbours with the given and with the suggested label, of `neighbours` (n,) that have one;
-    `accuracy`: share of labels that the model would give as well.
+    `gain`, by how much wrong labels explain what is seen better than overlap (log likelihood);
+    `quality` (n,): 0..1, low for those to look at first; `probability` (n,): of the label;
+    `suggested` (n,): the most probable other class, and its `suggested_probability`; `chances`
+    (l, n): of being wrong under each law of error, how much each law counts, `weights` (l,), and
+    what it explains, `gains` (l,); `votes` (n, 2): neighbours with the given and with the
+    suggested label, of `neighbours` (n,) that have one; `accuracy`: share of labels that the model
+    would give as well; `agreed`: how surely it knows anything of labels (`agreement`), without
+    which nothing is said of any.
     """
 
-    share: float
-    share_limit: float
     gain: float
     quality: npt.NDArray[np.float64]
     probability: npt.NDArray[np.float64]
     suggested: Ints
     suggested_probability: npt.NDArray[np.float64]
-    error_chance: npt.NDArray[np.float64]
+    chances: npt.NDArray[np.float64]
+    weights: npt.NDArray[np.float64]
+    gains: npt.NDArray[np.float64]
     votes: Ints
     neighbours: Ints
     accuracy: float
+    agreed: float
+
+    @property
+    def error_chance(self) -> npt.NDArray[np.float64]:
+        """The chance (n,) that each label is wrong, the mean over laws of error."""
+        return np.asarray(self.weights @ self.chances)
 
     def order(self) -> Ints:
         """Return the rows, those to look at first in front."""
         return np.argsort(self.quality, kind="stable")
 
-    def expected_shares(self) -> dict[int, float]:
-        """Return the share of wrong labels to expect among the first 50, 200 and 1,000."""
-        chances = self.error_chance[self.order()]
-        return {n: float(chances[:n].mean()) for n in (50, 200, 1000) if n <= len(chances)}
+    def forecast(self, n: int) -> WrongCount:
+        """Return how many of the first n labels are wrong, with an interval of about 95 %.
+
+        It spans the laws of error that may hold. Under each, labels are wrong independently, and
+        the share that errors have is as uncertain as its gain says: of a normal likelihood, z =
+        sqrt(2 gain) standard errors from 0.
+        """
+        first = self.chances[:, self.order()[:n]]
+        wrong = first.sum(1)
+        unsure = wrong**2 / np.maximum(2 * self.gains, 1)
+        spread = 1.96 * np.sqrt((first * (1 - first)).sum(1) + unsure)
+        plausible = self.gains >= self.gains.max() - PLAUSIBLE_LOSS
+        plausible |= self.weights >= LEAST_WEIGHT
+        return WrongCount(
+            n,
+            float(self.weights @ wrong),
+            float(np.maximum(wrong - spread, 0)[plausible].min()),
+            float(np.minimum(wrong + spread, n)[plausible].max()),
+        )
+
+    def review_list(self) -> WrongCount:
+        """Return the longest start of the order of which half is expected to be wrong."""
+        shares = np.cumsum(self.error_chance[self.order()]) / np.arange(1, len(self.quality) + 1)
+        half = np.flatnonzero(shares >= LISTED_SHARE)
+        return self.forecast(int(half[-1]) + 1 if len(half) else 0)
 
 
 def judge_vectors(
@@ -87,8 +133,8 @@ def judge_vectors(
     scores = score_views(
         views[:, rows], labels[rows], groups[rows], n_classes, decomposition if usable else None
     )
-    votes, smooth = vote_shares(nearest, labels, n_classes, rows)
-    return _conclude([scores, np.log(smooth)], unusual, labels[rows], votes)
+    votes, smooth = vote_shares(nearest, labels, groups, n_classes, rows)
+    return _conclude([scores, np.log(smooth)], unusual, labels[rows], groups[rows], votes)
 
 
 def score_views(
@@ -131,50 +177,77 @@ def judge_probabilities(
     """Judge labels by the user's own probabilities (n, K), as they come from out of fold."""
     witness = np.log(np.maximum(probabilities, 1e-6)).astype(np.float32)
     counted = np.zeros_like(probabilities) if votes is None else votes
-    return _conclude([witness], np.zeros(len(labels)), labels, counted)
+    alone = np.arange(len(labels))
+    return _conclude([witness], np.zeros(len(labels)), labels, alone, counted)
+
+
+def agreement(witness: Floats, labels: Ints, groups: Ints) -> float:
+    """Return how surely a witness (n, K) that saw no label of a row's group agrees with labels.
+
+    In standard deviations of what labels give that are dealt anew to the groups. What the witness
+    says of a label is then a sum over pairs of rows, and each pair is in it twice: once for each
+    row. So its variance is twice that of a sum of independent terms, which are counted by group
+    (as for join counts: Cliff and Ord 1981, Spatial Processes).
+    """
+    shares = np.bincount(labels, minlength=witness.shape[1]) / len(labels)
+    spoken = witness[np.arange(len(labels)), labels] - witness @ shares
+    owner = np.unique(groups, return_inverse=True)[1]
+    by_group = np.bincount(owner, spoken)
+    return float(by_group.sum() / np.sqrt(2 * (by_group**2).sum() + 1e-300))
 
 
 def _conclude(
-    witnesses: list[Floats], unusual: npt.NDArray[np.float64], labels: Ints, votes: Floats
+    witnesses: list[Floats],
+    unusual: npt.NDArray[np.float64],
+    labels: Ints,
+    groups: Ints,
+    votes: Floats,
 ) -> JudgedLabels:
     rows = np.arange(len(labels))
-    model = fit_noise_model(witnesses, unusual, labels, votes.shape[1])
-    hump = find_hump((model.overlap or model).logits(witnesses, unusual), labels)
-    p = model.probabilities(witnesses, unusual)
+    agreed = max(agreement(witness, labels, groups) for witness in witnesses)
+    overlap, laws = fit_noise_model(witnesses, unusual, labels, votes.shape[1])
+    hump = find_hump(overlap.logits(witnesses, unusual), labels)
+    p, chances, weights = _average(overlap, laws, witnesses, unusual, labels)
+    gains = np.array([law.gain for law in laws] or [0.0])
+    gain = max(hump.gain, float(gains.max()))
+    if hump.gain >= SURE_GAIN and agreed >= LEAST_AGREEMENT:
+        chances = np.where(hump.beyond, np.maximum(chances, hump.chance), chances)
     own = p[rows, labels]
     others = p.copy()
     others[rows, labels] = -1.0
     suggested = others.argmax(1)
-    agreeing = float((own >= p.max(1)).mean())
-    chances, share = _join(model, hump, own)
     return JudgedLabels(
-        share,
-        _limit(1 - agreeing, len(labels), p.shape[1]),
-        max(model.gain, hump.gain),
-        rate_labels(p, labels, share),
+        gain if agreed >= LEAST_AGREEMENT else 0.0,
+        rate_labels(p, labels, float((weights @ chances).mean()), told=gain >= SURE_GAIN),
         own,
         suggested,
         p[rows, suggested],
-        chances,
+        chances if agreed >= LEAST_AGREEMENT else np.zeros_like(chances),
+        weights,
+        gains,
         np.stack([votes[rows, labels], votes[rows, suggested]], 1).astype(np.int64),
         votes.sum(1).astype(np.int64),
-        agreeing,
+        float((own >= p.max(1)).mean()),
+        agreed,
     )
 
 
-def _join(
-    model: NoiseModel, hump: Hump, own: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], float]:
-    """Return the chances that labels are wrong and the share that is, from what is sure of both."""
-    chances, share = model.error_chances(own), model.share
-    if hump.gain >= SURE_GAIN:
-        if model.gain < SURE_GAIN:
-            chances, share = np.zeros_like(own), hump.chance * float(hump.beyond.mean())
-        chances = np.where(hump.beyond, np.maximum(chances, hump.chance), chances)
-    return chances, share
-
-
-def _limit(disagreeing: float, n: int, n_classes: int) -> float:
-    """Return the most labels that can be wrong if a wrong label is predicted by chance alone."""
-    upper = float(wilson_share(disagreeing, n)[1])
-    return min(1.0, upper * n_classes / (n_classes - 1))
+def _average(
+    overlap: NoiseModel,
+    laws: list[NoiseModel],
+    witnesses: list[Floats],
+    unusual: npt.NDArray[np.float64],
+    labels: Ints,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return p (n, K), chances (l, n) and weights (l,): of the laws, or of overlap without any."""
+    if not laws:
+        return (
+            overlap.probabilities(witnesses, unusual), np.zeros((1, len(labels))), np.ones(1)
+        )  # fmt: skip
+    weights, chances = law_weights(laws), np.empty((len(laws), len(labels)))
+    mean = np.zeros(0)
+    for number, law in enumerate(laws):
+        p = law.probabilities(witnesses, unusual)
+        chances[number] = law.error_chances(p, labels)
+        mean = weights[number] * p if not number else mean + weights[number] * p
+    return mean, chances, weights

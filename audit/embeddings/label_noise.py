@@ -1,20 +1,22 @@
-"""How likely each label is wrong: calibrated probabilities, and a share of labels set at random.
+"""How likely each label is wrong: calibrated probabilities, under several laws of error.
 
 Two witnesses say which class a picture looks like: the scores of a model that did not see it, and
 the labels of its nearest neighbours. A multinomial logistic model joins them,
 
     p(k | x) proportional to exp(a(x) * score_k + c(x) * log(votes_k) + b_k(x)),
 
-and the labels follow it, except a share e of them that was set at random:
+and the labels follow it, except a share e of them that follows the look of the picture less:
 
-    P(label = k | x) = (1 - e) p(k | x) + e (1 - p(k | x)) / (K - 1).
+    P(label = k | x) = (1 - e) p(k | x) + e h(k | x),    h proportional to p to the power of g.
 
-All of it is fitted together by maximum likelihood. Classes that overlap make improbable labels
-too, but of the kind that the logistic model explains: the more the picture looks like the other
-class, the rarer. Labels set at random do not get rarer. The gain in likelihood from e > 0 is what
-tells the two apart, and without it nothing is called wrong. The chance that a label is wrong is
-then its share of the second term (Northcutt, Jiang and Chuang 2021, Confident Learning, JAIR 70,
-count instead; their counts take overlap for noise).
+With g = 0 errors fall on any class alike; people err towards classes that look alike (g > 0), and
+with g = 1 nobody could tell errors from classes that overlap. All of it is fitted together by
+maximum likelihood for each of a few g, whose likelihoods say how much each counts. Classes that
+overlap make improbable labels too, but of the kind that the logistic model explains: the more the
+picture looks like the other class, the rarer. The gain in likelihood from e > 0 is what tells the
+two apart, and without it nothing is called wrong. The chance that a label is wrong is then its
+share of the second term, where that names another class than the picture's (Northcutt, Jiang and
+Chuang 2021, Confident Learning, JAIR 70, count instead; their counts take overlap for noise).
 
 How much the witnesses weigh depends on how unusual the picture is, t(x): log a and log c are linear
 in t, and so is each b_k. Where classes have heavy tails, or one spreads wider than another, unusual
@@ -41,6 +43,10 @@ Ints = npt.NDArray[np.int64]
 FIT_CELLS = 400_000
 """Rows times classes that the fit looks at: rows are drawn by seed where there are more."""
 LEAST_FIT_ROWS = 2_000
+LIKENESS = {0.0: 0.0, 0.25: 4.0, 0.5: 8.0}
+"""The laws of error that are tried, and the log of how much each is trusted before any label is
+seen: people err towards what looks alike, so blind errors are believed in where they explain much
+more."""
 IMAGINED = 1.0
 """Labels set at random that are imagined beside the real ones, so that classes that separate
 perfectly do not make the model certain without limit."""
@@ -55,18 +61,18 @@ FARTHEST = 4.0
 
 @dataclass(frozen=True, slots=True)
 class NoiseModel:
-    """The fitted model of m witnesses and K classes.
+    """The fitted model of m witnesses and K classes under one law of error.
 
     `weights` (2, m): logs of the weights, and their slopes in t; `offsets` (2, K) likewise;
-    `share` of labels set at random, and `gain`, by how much the log likelihood is above that of
-    share 0. `overlap` is the model with share 0.
+    `share` e of labels that follow the look less, `likeness` g of their law, and `gain`, by how
+    much the log likelihood is above that of share 0.
     """
 
     weights: Floats
     offsets: Floats
-    share: float
-    gain: float
-    overlap: NoiseModel | None = None
+    share: float = 0.0
+    likeness: float = 0.0
+    gain: float = 0.0
 
     def logits(self, witnesses: list[npt.NDArray[np.float32]], unusual: Floats) -> Floats:
         """Return log p(k | x), (n, K), up to a constant a row."""
@@ -77,17 +83,24 @@ class NoiseModel:
         return np.asarray(found)
 
     def probabilities(self, witnesses: list[npt.NDArray[np.float32]], unusual: Floats) -> Floats:
-        """Return p(k | x), (n, K), of the classes before labels are set at random."""
-        logits = self.logits(witnesses, unusual)
-        logits -= logits.max(1, keepdims=True)
-        np.exp(logits, out=logits)
-        logits /= logits.sum(1, keepdims=True)
-        return logits
+        """Return p(k | x), (n, K), of the classes before any error."""
+        return _normalised(self.logits(witnesses, unusual))
 
-    def error_chances(self, own: Floats) -> Floats:
-        """Return the chance that a label is wrong from p(own label | x)."""
-        others = self.share * (1 - own) / max(self.offsets.shape[1] - 1, 1)
-        return np.asarray(others / ((1 - self.share) * own + others + 1e-300))
+    def error_chances(self, p: Floats, labels: Ints) -> Floats:
+        """Return the chance (n,) that each label is wrong from p(k | x), (n, K)."""
+        rows = np.arange(len(labels))
+        own = p[rows, labels]
+        law = _normalised(self.likeness * np.log(p + 1e-300))[rows, labels]
+        seen = (1 - self.share) * own + self.share * law + 1e-300
+        return np.asarray(self.share * law * (1 - own) / seen)
+
+
+def _normalised(logits: Floats) -> Floats:
+    """Return probabilities from logits (n, K), which are lost."""
+    logits -= logits.max(1, keepdims=True)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(1, keepdims=True)
+    return logits
 
 
 def measure_unusual(vectors: npt.NDArray[np.float32]) -> Floats:
@@ -104,9 +117,10 @@ def measure_unusual(vectors: npt.NDArray[np.float32]) -> Floats:
 
 def fit_noise_model(
     witnesses: list[npt.NDArray[np.float32]], unusual: Floats, labels: Ints, n_classes: int
-) -> NoiseModel:
-    """Fit weights, offsets and the share; `witnesses` are (n, K) each, larger for likelier, and
-    `unusual` is t, (n,).
+) -> tuple[NoiseModel, list[NoiseModel]]:
+    """Return the model with share 0, and one for each likeness that explains more.
+
+    `witnesses` are (n, K) each, larger for likelier, and `unusual` is t, (n,).
     """
     n = len(labels)
     rows = np.arange(n)
@@ -117,20 +131,28 @@ def fit_noise_model(
         [part[rows].astype(np.float64) for part in witnesses], unusual[rows], labels[rows],
         n_classes,
     )  # fmt: skip
-    clean, base = problem.maximise(None)
-    free, best = problem.maximise(clean)
-    overlap = NoiseModel(*problem.unpack(clean), 0.0, 0.0)
-    if best <= base:
-        return NoiseModel(overlap.weights, overlap.offsets, 0.0, 0.0, overlap)
-    gain = (best - base) * n / len(rows)
-    return NoiseModel(*problem.unpack(free), problem.share_of(free), gain, overlap)
+    clean, base = problem.maximise(None, 0.0)
+    overlap, laws = NoiseModel(*problem.unpack(clean)), list[NoiseModel]()
+    for likeness in LIKENESS:
+        free, best = problem.maximise(clean, likeness)
+        if best > base:
+            gain = (best - base) * n / len(rows)
+            laws.append(NoiseModel(*problem.unpack(free), problem.share_of(free), likeness, gain))
+    return overlap, laws
+
+
+def law_weights(laws: list[NoiseModel]) -> Floats:
+    """Return how much each law counts, in all 1: by its likelihood and what is known of people."""
+    logs = np.array([law.gain + LIKENESS[law.likeness] for law in laws])
+    weights = np.exp(logs - logs.max())
+    return np.asarray(weights / weights.sum())
 
 
 class _Likelihood:
     """The log likelihood of labels as a function of weights, offsets and the share.
 
     A point holds logs of weights (m), their slopes (m), offsets (K), their slopes (K), and the
-    logit of the share as a part of (K - 1) / K, at which labels say nothing of pictures.
+    logit of the share.
     """
 
     def __init__(self, witnesses: list[Floats], unusual: Floats, labels: Ints, k: int) -> None:
@@ -146,18 +168,18 @@ class _Likelihood:
         return weights, point[2 * self.m : -1].reshape(2, self.k)
 
     def share_of(self, point: Floats) -> float:
-        return float((self.k - 1) / self.k / (1 + np.exp(-np.clip(point[-1], -30, 30))))
+        return float(1 / (1 + np.exp(-np.clip(point[-1], -30, 30))))
 
-    def maximise(self, clean: Floats | None) -> tuple[Floats, float]:
+    def maximise(self, clean: Floats | None, likeness: float) -> tuple[Floats, float]:
         """Return the best point and its log likelihood: of share 0, or from the best of those."""
         first = np.zeros(2 * (self.m + self.k) + 1)
         if clean is not None:
             first = clean.copy()
-            first[-1] = np.log(0.02 / 0.98)
-        point, value = minimise(lambda p: self.loss(p, clean is None), first)
+            first[-1] = np.log(0.05 / 0.95)
+        point, value = minimise(lambda p: self.loss(p, clean is None, likeness), first)
         return point, -value * len(self.labels)
 
-    def loss(self, point: Floats, clean: bool) -> tuple[float, Floats]:
+    def loss(self, point: Floats, clean: bool, likeness: float) -> tuple[float, Floats]:
         """Return the negative mean log likelihood, with the priors, and its gradient."""
         n, m, k, t = len(self.labels), self.m, self.k, self.unusual
         logs, slopes = np.minimum(point[:m], WEIGHT_LIMIT), point[m : 2 * m]
@@ -171,13 +193,17 @@ class _Likelihood:
         p = np.exp(logits)
         total = p.sum(1, keepdims=True)
         p /= total
-        own = p[self.rows, self.labels]
-        seen = (1 - share) * own + share * (1 - own) / (k - 1) + 1e-300
-        slope = ((1 - share) - share / (k - 1)) * own / seen
+        law = np.zeros_like(p) if clean else _normalised(likeness * logits)
+        right = (1 - share) * p[self.rows, self.labels]
+        wrong = share * law[self.rows, self.labels]
+        seen = right + wrong + 1e-300
+        right, wrong = right / seen, wrong / seen
+        by_share = (wrong * (1 - share) - right * share).sum()
+        wrong *= likeness
         # the imagined labels: every class alike, spread over all pictures
         imagined = IMAGINED / n * (logits.mean(1) - np.log(total[:, 0]))
-        pull = IMAGINED / n * (1 / k - p) - slope[:, None] * p
-        pull[self.rows, self.labels] += slope
+        pull = IMAGINED / n * (1 / k - p) - right[:, None] * p - wrong[:, None] * law
+        pull[self.rows, self.labels] += right + wrong
         value = np.log(seen).sum() + imagined.sum() - SLOPE_PRIOR / 2 * (slopes**2).sum()
         value -= (
             OFFSET_PRIOR / 2 * (offsets[0] ** 2).sum() + SLOPE_PRIOR / 2 * (offsets[1] ** 2).sum()
@@ -190,8 +216,7 @@ class _Likelihood:
         gradient[:m][point[:m] > WEIGHT_LIMIT] = 0.0
         gradient[2 * m : 2 * m + k] = pull.sum(0) - OFFSET_PRIOR * offsets[0]
         gradient[2 * m + k : -1] = t @ pull - SLOPE_PRIOR * offsets[1]
-        by_share = (((1 - own) / (k - 1) - own) / seen).sum()
-        gradient[-1] = 0.0 if clean else by_share * share * (1 - share * k / (k - 1))
+        gradient[-1] = 0.0 if clean else by_share
         return -value / n, -gradient / n
 
 
@@ -287,6 +312,9 @@ def _line_search(
 
 TAIL = 1 / 9
 """Share of what is beyond c that a tail of finite variance has beyond 3 c, at most."""
+LEAST_ODDS = 1.0
+"""Log odds against its label that a picture beyond has: what looks as much like its own class as
+like another is no evidence, however narrow the classes are."""
 LEAST_DEVIATIONS = 1.5
 """Robust deviations at which a tail may begin: before that, the body of the class is counted."""
 
@@ -319,7 +347,7 @@ def find_hump(logits: Floats, labels: Ints) -> Hump:
         if middle > 0:  # else the model does not know this class
             below = middle - margins[here]
             between[here] = (below > step) & (below <= 3 * step)
-            beyond[here] = below > 3 * step
+            beyond[here] = (below > 3 * step) & (margins[here] < -LEAST_ODDS)
     return _conclude(beyond, int(between.sum()))
 
 
@@ -338,8 +366,8 @@ def _conclude(beyond: npt.NDArray[np.bool_], between: int) -> Hump:
 # ---- the order in which labels are worth looking at ----
 
 # Errors that follow the classes (a truck is called a car, never a cat) look like classes that
-# overlap to one share of wrong labels for all. For the order of the list, not for its end, every
-# pair of classes has its own share, held near the common one by a prior.
+# overlap to the laws above. Where these find no error, every pair of classes has its own share of
+# confusion for the order of the list, not for its end, held near the common one by a prior.
 
 PAIR_PRIOR = 100.0
 """Imagined pictures a class that hold its own shares of confusion near the common one."""
@@ -347,14 +375,16 @@ PAIR_ROUNDS = 20
 TINY = 1e-9
 
 
-def rate_labels(p: Floats, labels: Ints, share: float) -> Floats:
+def rate_labels(p: Floats, labels: Ints, share: float, *, told: bool) -> Floats:
     """Return the quality of each label, 0 to 1: low for those to look at first.
 
-    The mean, on the scale of log odds, of the probability of the label and of the chance that it
-    is right where each pair of classes has its own share of confusion.
+    Where errors are `told` from overlap, the probability of the label. Else the mean, on the scale
+    of log odds, of that and of the chance that the label is right where each pair of classes has
+    its own share of confusion.
     """
-    rows = np.arange(len(labels))
-    own = p[rows, labels]
+    own = p[np.arange(len(labels)), labels]
+    if told:
+        return own
     confused = _confusion_chances(p, labels, max(share, 0.01))
     log_odds = (_log_odds(own) + _log_odds(1 - confused)) / 2
     return np.asarray(1 / (1 + np.exp(-log_odds)))

@@ -11,7 +11,7 @@ number, and is judged by a model that saw none of its members.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ TABLES = (
 )  # fmt: skip
 FEW_PICTURES = 3_000
 SHOWN_NEIGHBOURS = 5
+FRAME_STEP = 2
+"""The numbers of frames that follow each other differ by so much at most: some are dropped."""
 NEIGHBOURS_OF_ALL = 200_000
 """Pictures up to which the neighbours of all are stored; beyond, of the most doubtful."""
 DOUBTFUL = 10_000
@@ -101,6 +103,10 @@ def _relate(store: Store, found: PictureVectors) -> None:
     if len(known.rows) > 2:
         decomposition = decompose(found.whole())
         nearest = nearest_rows(decomposition, known.groups)
+        groups = join_frames(found.rows["id"], known.groups, nearest)
+        if len(np.unique(groups)) < len(np.unique(known.groups)):
+            known = replace(known, groups=groups)
+            nearest = nearest_rows(decomposition, groups)
         scores = distance_scores(decomposition, known.groups)
         places, how = place_on_map(decomposition)
         odd = find_isolated(scores, known.classes, known.groups, STORED_CHANCE)
@@ -138,7 +144,7 @@ def _judge_own(found: PictureVectors, known: Labelled, nearest: Nearest) -> Judg
     rows = np.flatnonzero(known.labels >= 0)
     own = found.probabilities[rows][:, [columns[fold_name(name)] for name in known.names]]
     own /= own.sum(1, keepdims=True) + np.float32(1e-12)
-    votes, _ = vote_shares(nearest, known.labels, len(known.names), rows)
+    votes, _ = vote_shares(nearest, known.labels, known.groups, len(known.names), rows)
     return judge_probabilities(own, known.labels[rows], votes)
 
 
@@ -229,10 +235,10 @@ def _facts(
     labels = known.labels[known.labels >= 0]
     shares = None
     if judged is not None:
-        largest = float(np.bincount(labels).max() / len(labels))
+        first, every = judged.review_list(), judged.forecast(len(labels))
         shares = JudgedFacts(
-            judged.share, judged.share_limit, judged.gain, judged.accuracy, largest,
-            judged.expected_shares(),
+            judged.gain, judged.accuracy, judged.agreed, first.n, first.wrong, first.low,
+            first.high, every.wrong, every.low, every.high,
         )  # fmt: skip
     return LabelFacts(
         vectors=source,
@@ -373,25 +379,51 @@ def number_groups(rows: pl.DataFrame) -> Ints:
     A near-duplicate of a picture of one film joins another film to it: what a model saw of either
     is a copy of the other.
     """
-    n = len(rows)
     units = rows["representative"].fill_null(rows["pixel_hash"]).to_list()
-    places = np.unique(np.asarray(units, str), return_inverse=True)[1].astype(np.int64)
-    tied = rows.select(pl.int_range(n).alias("row"), pl.col("group_keys").alias("key"))
+    tied = rows.select(pl.int_range(len(rows)).alias("row"), pl.col("group_keys").alias("key"))
     tied = tied.explode("key").drop_nulls("key")
-    if not len(tied):
-        return places
-    at = tied["row"].to_numpy()
-    keys = np.unique(tied["key"].to_numpy().astype(str), return_inverse=True)[1]
-    found = np.arange(places.max() + 1)  # the least unit that each unit is joined to
+    return join_groups(
+        np.unique(np.asarray(units, str), return_inverse=True)[1].astype(np.int64),
+        tied["row"].to_numpy(),
+        np.unique(tied["key"].to_numpy().astype(str), return_inverse=True)[1],
+    )
+
+
+def join_groups(groups: Ints, at: Ints, keys: Ints) -> Ints:
+    """Return group numbers (n,) after joining groups whose rows `at` (m,) share one of `keys`."""
+    if not len(at):
+        return groups
+    found = np.arange(groups.max() + 1)  # the least group that each group is joined to
     while True:
         least = np.full(keys.max() + 1, len(found))
-        np.minimum.at(least, keys, found[places[at]])
+        np.minimum.at(least, keys, found[groups[at]])
         joined = found.copy()
-        np.minimum.at(joined, places[at], least[keys])
+        np.minimum.at(joined, groups[at], least[keys])
         joined = joined[joined]
         if (joined == found).all():
-            return np.unique(found[places], return_inverse=True)[1].astype(np.int64)
+            return np.unique(found[groups], return_inverse=True)[1].astype(np.int64)
         found = joined
+
+
+def join_frames(ids: pl.Series, groups: Ints, nearest: Nearest) -> Ints:
+    """Return group numbers (n,) after joining frames of a film or burst.
+
+    Frames follow each other by number in one folder, and each is among the few nearest of the
+    other: neither alone tells anything, for most pictures are numbered.
+    """
+    parts = ids.str.extract_groups(r"^(.*?)(\d{1,15})(\D*)$")
+    frame = pl.DataFrame({"row": np.arange(len(ids)), "parts": parts}).unnest("parts")
+    frame = frame.drop_nulls("2").with_columns(pl.col("2").cast(pl.Int64)).sort("1", "3", "2")
+    one, other = frame["row"].to_numpy()[:-1], frame["row"].to_numpy()[1:]
+    follows = frame.select(
+        (pl.col("1").eq_missing(pl.col("1").shift()) & pl.col("3").eq(pl.col("3").shift()))
+        & (pl.col("2") - pl.col("2").shift()).is_between(1, FRAME_STEP)
+    ).to_series().to_numpy()[1:]  # fmt: skip
+    close = nearest.index[:, :SHOWN_NEIGHBOURS]
+    linked = follows.astype(bool) & (close[one] == other[:, None]).any(1)
+    linked &= (close[other] == one[:, None]).any(1)
+    number = np.arange(int(linked.sum()))
+    return join_groups(groups, np.append(one[linked], other[linked]), np.append(number, number))
 
 
 def _names(rows: pl.DataFrame, folded: pl.Series, keys: list[str]) -> list[str]:

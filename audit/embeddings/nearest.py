@@ -125,19 +125,38 @@ def scale_axes(decomposition: Decomposition) -> Floats:
 
 
 def vote_shares(
-    nearest: Nearest, labels: Ints, n_classes: int, rows: Ints
+    nearest: Nearest, labels: Ints, groups: Ints, n_classes: int, rows: Ints
 ) -> tuple[Floats, Floats]:
     """Return the neighbours of `rows` by class (m, n_classes), and shares smoothed to be above 0.
 
-    `labels` are those of all rows; -1 votes for nothing.
+    `labels` are those of all rows; -1 votes for nothing. What belongs together (`groups`, of all
+    rows) has one vote, that of its nearest member. The shares are as if each row were among those
+    that may vote: without it, its own class is a little rarer, whatever the picture shows.
     """
+    index = nearest.index[rows]
+    voted = np.where(index >= 0, labels[index], -1)
+    voted[_repeated(np.where(index >= 0, groups[index], -1))] = -1
     votes = np.zeros((len(rows), n_classes), np.float32)
     places = np.arange(len(rows))
-    for column in nearest.index[rows].T:
-        voted = np.where(column >= 0, labels[column], -1)
-        there = voted >= 0
-        votes[places[there], voted[there]] += 1
+    for column in voted.T:
+        there = column >= 0
+        votes[places[there], column[there]] += 1
     # half as many imagined neighbours as there may be real ones, spread over all classes
-    imagined = nearest.index.shape[1] / 2
+    imagined = index.shape[1] / 2
     counted = votes.sum(1, keepdims=True)
-    return votes, (votes + imagined / n_classes) / (counted + imagined)
+    own = np.where(labels >= 0, groups * (n_classes + 1) + labels, -1)
+    _, member, held = np.unique(own, return_inverse=True, return_counts=True)
+    sizes = np.bincount(labels[labels >= 0], minlength=n_classes)
+    fair = votes.copy()
+    of_class = sizes[labels[rows]]
+    fair[places, labels[rows]] *= of_class / np.maximum(of_class - held[member[rows]], 1)
+    return votes, (fair + imagined / n_classes) / (counted + imagined)
+
+
+def _repeated(owners: Ints) -> npt.NDArray[np.bool_]:
+    """Return which entries of (m, k) stand further left in their row as well."""
+    order = np.argsort(owners, 1, kind="stable")
+    same = np.diff(np.take_along_axis(owners, order, 1), axis=1) == 0
+    found = np.zeros(owners.shape, np.bool_)
+    np.put_along_axis(found, order[:, 1:], same, 1)
+    return found

@@ -75,8 +75,23 @@ def left_out_scores(
         if found < error:
             best, error = scores, found
     assert best is not None
-    best += shares.astype(np.float32)
+    best += (shares + _missing_from_rest(labels, groups, shares)).astype(np.float32)
     return best
+
+
+def _missing_from_rest(
+    labels: Ints, groups: Ints, shares: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return (n, K): the shares of the classes, less those among the rows of other groups.
+
+    Of classes of one size, a row's own class is the rarest among the others, so that an intercept
+    of the others speaks against every label, whatever the picture shows.
+    """
+    owner, counts = np.unique(groups, return_inverse=True, return_counts=True)[1:]
+    held = np.zeros((len(counts), len(shares)))
+    np.add.at(held, (owner, labels), 1)
+    rest = np.maximum(len(labels) - counts, 1)[:, None]
+    return np.asarray(((held - counts[:, None] * shares) / rest)[owner])
 
 
 def _class_sums(turned: Floats, labels: Ints, n_classes: int) -> npt.NDArray[np.float64]:

@@ -132,8 +132,8 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("reason", "VARCHAR", "what happened, one sentence"),
     ),
     "label_facts": (
-        Column("key", "VARCHAR", "judged | share | share_limit | gain | vectors | reason | ..."),
-        Column("value", "VARCHAR", "the fact: text, or a number"),
+        Column("key", "VARCHAR", "judged | classes | labels | vectors | reason | ..."),
+        Column("value", "VARCHAR", "the fact, as JSON"),
     ),
     **ANNOTATION_TABLES,
     **BOX_STATISTICS_TABLES,

@@ -125,8 +125,11 @@ class FolderReader:
         if not "".join(files).isascii() or uri_of(place) != place:
             uris = [uri_of(path) for path in uris]
         n, state = len(files), folder.state
+        splits = [state.split] * n
+        if self._folders.listed.said and state.split is None:
+            splits = [self._folders.listed.of(folder.relative + name) for name in files]
         return SampleRows(
-            identities, uris, [self.name] * n, [state.split] * n, [state.label] * n, [None] * n,
+            identities, uris, [self.name] * n, splits, [state.label] * n, [None] * n,
             *stat_files(folder.path, files),
         )  # fmt: skip
 

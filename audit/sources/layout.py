@@ -21,6 +21,7 @@ from audit.errors import UsageError
 from audit.records import Layout, sample_id
 from audit.sources import names
 from audit.sources.folder_listing import FOLDERS_LISTED, FolderListing, Level
+from audit.sources.listed_splits import NO_SPLITS, ListedSplits, find_listed_splits
 from audit.sources.listed_tree import ListedTree
 
 # ---- how trees are annotated: what the text of a file must be to show it ----
@@ -112,6 +113,7 @@ class FolderLayout:
     wrappers: tuple[str, ...] = ()
     splits: Mapping[str, str] = field(default_factory=dict)
     saw_images: bool = False
+    listed: ListedSplits = NO_SPLITS
 
 
 def option_of(convention: str) -> str:
@@ -150,6 +152,11 @@ def infer_layout(
             chosen = replace(inferred, layout=layout)
         else:
             chosen = _drop_class_labels(inferred, annotation, evidence) if annotation else inferred
+    if listed is None and "split" not in chosen.roles:
+        found = find_listed_splits(tree)
+        if found.split_of:
+            reason = f"{chosen.layout.reason}; {sample_id(found.said)}"
+            chosen = replace(chosen, layout=replace(chosen.layout, reason=reason), listed=found)
     return replace(chosen, saw_images=tree.saw_images())
 
 

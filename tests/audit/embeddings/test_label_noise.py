@@ -13,6 +13,7 @@ from audit.embeddings.label_noise import (
     _Likelihood,
     find_hump,
     fit_noise_model,
+    law_weights,
     minimise,
 )
 
@@ -28,15 +29,17 @@ def problem(seed: int = 0) -> _Likelihood:
     return _Likelihood(witnesses, rng.normal(size=N), labels, K)
 
 
-@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(("clean", "likeness"), [(True, 0.0), (False, 0.0), (False, 0.5)])
 @pytest.mark.parametrize("capped", [False, True])
-def test_the_gradient_is_that_of_finite_differences(clean: bool, capped: bool) -> None:
+def test_the_gradient_is_that_of_finite_differences(
+    clean: bool, likeness: float, capped: bool
+) -> None:
     likelihood = problem()
     point = np.random.default_rng(1).normal(0, 0.5, 2 * (2 + K) + 1)
     if capped:
         point[0] = WEIGHT_LIMIT + 1  # beyond it a weight has no effect
-    found = likelihood.loss(point, clean)[1]
-    expected = approx_fprime(point, lambda p: likelihood.loss(p, clean)[0], 1e-7)
+    found = likelihood.loss(point, clean, likeness)[1]
+    expected = approx_fprime(point, lambda p: likelihood.loss(p, clean, likeness)[0], 1e-7)
     np.testing.assert_allclose(found, expected, atol=2e-5)
     assert np.abs(found).max() > 1e-3
 
@@ -55,9 +58,9 @@ def test_the_descent_ends_where_that_of_scipy_does() -> None:
     np.testing.assert_allclose(point, 1.0, atol=1e-3)
     assert value < 1e-6
     likelihood, origin = problem(2), np.zeros(2 * (2 + K) + 1)
-    for clean in (True, False):
-        _, ours = minimise(lambda p, c=clean: likelihood.loss(p, c), origin)
-        theirs = scipy_minimize(likelihood.loss, origin, (clean,), "L-BFGS-B", jac=True)
+    for law in ((True, 0.0), (False, 0.0), (False, 0.5)):
+        _, ours = minimise(lambda p, how=law: likelihood.loss(p, *how), origin)
+        theirs = scipy_minimize(likelihood.loss, origin, law, "L-BFGS-B", jac=True)
         assert ours == pytest.approx(theirs.fun, abs=1e-5)
 
 
@@ -67,11 +70,29 @@ def test_a_share_of_labels_set_at_random_is_estimated() -> None:
     witness = (4 * np.eye(K)[true] + rng.normal(size=(3000, K))).astype(np.float32)
     wrong = rng.random(3000) < 0.1
     labels = np.where(wrong, (true + rng.integers(1, K, 3000)) % K, true)
-    model = fit_noise_model([witness], np.zeros(3000), labels, K)
-    assert model.gain > 50
-    assert model.share == pytest.approx(0.1, abs=0.025)
-    own = model.probabilities([witness], np.zeros(3000))[np.arange(3000), labels]
-    assert model.error_chances(own).mean() == pytest.approx(wrong.mean(), abs=0.02)
+    _, laws = fit_noise_model([witness], np.zeros(3000), labels, K)
+    weights = law_weights(laws)
+    assert weights[0] > 0.99  # errors that fall on any class alike
+    assert laws[0].gain > 50
+    p = laws[0].probabilities([witness], np.zeros(3000))
+    assert laws[0].error_chances(p, labels).mean() == pytest.approx(wrong.mean(), abs=0.02)
+
+
+def test_errors_towards_what_looks_alike_are_told_from_blind_ones() -> None:
+    rng = np.random.default_rng(4)
+    true = rng.integers(K, size=6000)
+    logits = 2.5 * np.eye(K)[true] + rng.normal(size=(6000, K))  # what the witness sees
+    seen = np.exp(3 * logits)
+    seen /= seen.sum(1, keepdims=True)
+    labels = (seen.cumsum(1) < rng.random((6000, 1))).sum(1)  # labels follow it, but for a part
+    law = seen**0.5
+    law /= law.sum(1, keepdims=True)
+    astray = rng.random(6000) < 0.3
+    labels[astray] = (law.cumsum(1) < rng.random((6000, 1))).sum(1)[astray]
+    _, laws = fit_noise_model([logits.astype(np.float32)], np.zeros(6000), labels, K)
+    best = max(laws, key=lambda law: law.gain)
+    assert best.likeness > 0
+    assert best.gain > laws[0].gain
 
 
 def margins(*values: tuple[float, int]) -> tuple[np.ndarray, np.ndarray]:
