@@ -18,7 +18,14 @@ from audit.exports.annotation_export import RECORD, export_annotations
 from audit.records import Action
 from audit.run import generations
 from audit.run.store import Store
-from tests.audit.annotations.datasets import annotated, annotated_run, coco, coco_tree, picture
+from tests.audit.annotations.datasets import (
+    annotated,
+    annotated_run,
+    coco,
+    coco_tree,
+    picture,
+    voc_xml,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -246,13 +253,11 @@ def test_small_files_that_nothing_was_decided_of_are_copied_whole(tmp_path: Path
     for i in range(2):
         picture(root / "images" / f"{i}.jpg")
     (root / "annotations").mkdir()
-    text = (
-        "<annotation><filename>{}.jpg</filename><size><width>64</width><height>48</height></size>"
-        "<!-- by anna --><object><name>cat</name><part><name>head</name></part><bndbox>"
-        "<xmin>{}</xmin><ymin>5</ymin><xmax>70</xmax><ymax>20</ymax></bndbox></object></annotation>"
-    )
     for i, left in enumerate((5, 66)):
-        (root / "annotations" / f"{i}.xml").write_text(text.format(i, left))
+        text = voc_xml(f"{i}.jpg", ("cat", left, 5, 70, 20)).replace(
+            "</name>", "</name><!-- by anna --><part><name>head</name></part>"
+        )
+        (root / "annotations" / f"{i}.xml").write_text(text)
     run = annotated_run(root, tmp_path / "run")
     out = tmp_path / "out"
     assert export_annotations(run, out, "voc").lost == []
