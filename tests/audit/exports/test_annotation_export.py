@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from audit.annotations.entries import attributes_of
+from audit.annotations.entries import AnnotationFile, attributes_of
 from audit.decisions.decisions import decide_findings, decide_samples
 from audit.errors import UsageError
-from audit.exports.annotation_export import RECORD, export_annotations
+from audit.exports.annotation_export import RECORD, _refuse_double, export_annotations
 from audit.records import Action
 from audit.run import generations
 from audit.run.store import Store
@@ -234,6 +234,17 @@ def test_dropped_pictures_are_left_out_and_files_of_others_stay(tmp_path: Path) 
     assert not list(out.glob(".annotations*"))
     with pytest.raises(UsageError, match="no annotation file 'x'"):
         export_annotations(run, tmp_path / "other", "coco", ["x"])
+
+
+def test_of_several_files_of_one_picture_always_the_same_two_are_named() -> None:
+    files = [AnnotationFile(name, "COCO", "", "", "", "") for name in "dcba"]
+    store = Store.memory()
+    store.execute(
+        "CREATE TABLE kept_pictures AS SELECT 'a' AS file, i AS sample_id FROM range(3) r(i) "
+        "UNION ALL SELECT 'dcb'[i + 1], i FROM range(3) r(i)"
+    )
+    with pytest.raises(UsageError, match=r"^a and b both annotate .* \(3 have several files\)"):
+        _refuse_double(store, files)
 
 
 def test_two_files_of_the_same_pictures_need_a_choice(tmp_path: Path) -> None:
