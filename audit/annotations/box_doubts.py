@@ -158,10 +158,7 @@ def judge_picture(picture: _Picture) -> tuple[list[dict[str, Any]], dict[str, fl
     ).reshape(len(picture.labels), len(picture.predicted_labels))
     overlap = overlaps(picture.boxes, picture.predicted)
     alike = similarities(picture.boxes, picture.predicted)
-    doubts = [
-        *_swapped(picture, same, overlap, alike),
-        *_badly_placed(picture, same, overlap, alike),
-    ]
+    doubts = list(_contradicted(picture, same, overlap, alike))
     explained = {doubt["prediction"] for doubt in doubts}
     doubts += _overlooked(picture, same, overlap, alike, explained)
     scores = {
@@ -195,32 +192,23 @@ def _agreed(same: NDArray[np.bool_], overlap: Floats) -> tuple[set[int], set[int
     return boxes, predictions
 
 
-def _swapped(
+def _contradicted(
     picture: _Picture, same: NDArray[np.bool_], overlap: Floats, alike: Floats
 ) -> Iterator[dict[str, Any]]:
-    boxes, predictions = _agreed(same, overlap)
-    for i in range(len(picture.labels)):
-        free = [j for j in np.flatnonzero(~same[i]).tolist() if j not in predictions]
-        if i in boxes or not free:
-            continue
-        j = max(free, key=lambda j: alike[i, j])
-        if overlap[i, j] >= FOUND:
-            yield _doubt("swapped", picture, i, j, max(LEAST, 1 - alike[i, j]), overlap[i, j])
-
-
-def _badly_placed(
-    picture: _Picture, same: NDArray[np.bool_], overlap: Floats, alike: Floats
-) -> Iterator[dict[str, Any]]:
-    boxes, predictions = _agreed(same, overlap)
-    used = set(predictions)
-    for i in range(len(picture.labels)):
-        free = [j for j in np.flatnonzero(same[i]).tolist() if j not in used]
-        if i in boxes or not free:
-            continue
-        j = max(free, key=lambda j: alike[i, j])
-        if overlap[i, j] > 0:  # a prediction that does not touch the box is of another object
-            used.add(j)
-            yield _doubt("badly placed", picture, i, j, alike[i, j], overlap[i, j])
+    """Yield the boxes that no prediction finds: swapped first, then badly placed."""
+    boxes, used = _agreed(same, overlap)
+    for kind, candidates in (("swapped", ~same), ("badly placed", same)):
+        for i in range(len(picture.labels)):
+            free = [j for j in np.flatnonzero(candidates[i]).tolist() if j not in used]
+            if i in boxes or not free:
+                continue
+            j = max(free, key=lambda j: alike[i, j])
+            if kind == "swapped" and overlap[i, j] >= FOUND:
+                yield _doubt(kind, picture, i, j, max(LEAST, 1 - alike[i, j]), overlap[i, j])
+            # a prediction that does not touch the box is of another object
+            elif kind == "badly placed" and overlap[i, j] > 0:
+                used.add(j)
+                yield _doubt(kind, picture, i, j, alike[i, j], overlap[i, j])
 
 
 def _overlooked(

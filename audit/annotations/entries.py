@@ -53,7 +53,8 @@ _OBJECTS = """
         GROUP BY category_key
     )
     SELECT a.image_key, a.entry, a.byte, a.annotation_id, a.category_key, l.label, a.kind,
-        a.angle, a.area, a.crowd, a.n_keypoints, a.track, a.attributes, b.other_unit,
+        a.angle, a.area, coalesce(a.crowd, false), a.n_keypoints, a.track, a.attributes,
+        coalesce(b.other_unit, false),
         CASE WHEN p.is_stored THEN b.stored_x ELSE b.x END AS x,
         CASE WHEN p.is_stored THEN b.stored_y ELSE b.y END AS y,
         CASE WHEN p.is_stored THEN b.stored_width ELSE b.width END AS width,
@@ -148,11 +149,6 @@ class ObjectEntry:
     keypoints: list[float] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)
 
-    @property
-    def place(self) -> tuple[str, str, int]:
-        """The file, the picture and the number of the entry: what a decision names."""
-        return self.file, self.image_key, self.entry
-
 
 def prepare_pictures(store: Store) -> None:
     """Make the table of kept pictures; the store has a table `decided` (`apply_decisions`)."""
@@ -197,24 +193,20 @@ def list_objects(
         where = "WHERE list_contains($2, p.sample_id)"
         params.append(list(samples))  # type: ignore[arg-type]
     sql = _OBJECTS.format(where=where, order=_ORDERS[order])
-    frame = store.query(sql, params)
-    for row in frame.iter_rows(named=True):
-        yield _object(row, file, sides.get(row["image_key"]))
+    for key, *head, x, y, width, height, shapes in store.query(sql, params).iter_rows():
+        box = (x, y, width, height)
+        finite = all(v is not None and math.isfinite(v) for v in box)
+        thing = ObjectEntry(file.file, key, *head, box if finite else None)
+        own_sides = sides.get(key) if file.unit_share else None
+        _add_shapes(thing, shapes or (), own_sides or (1.0, 1.0))
+        yield thing
 
 
-def _object(
-    row: dict[str, Any], file: AnnotationFile, sides: tuple[float, float] | None
-) -> ObjectEntry:
-    numbers = (row["x"], row["y"], row["width"], row["height"])
-    finite = all(v is not None and math.isfinite(v) for v in numbers)
-    thing = ObjectEntry(
-        file.file, row["image_key"], row["entry"], row["byte"], row["annotation_id"],
-        row["category_key"], row["label"], row["kind"], row["angle"], row["area"],
-        bool(row["crowd"]), row["n_keypoints"], row["track"], row["attributes"],
-        bool(row["other_unit"]), numbers if finite else None,
-    )  # fmt: skip
-    scale = sides if file.unit_share and sides else (1.0, 1.0)
-    for shape in row["shapes"] or ():
+def _add_shapes(
+    thing: ObjectEntry, shapes: Sequence[dict[str, Any]], scale: tuple[float, float]
+) -> None:
+    """Give an annotation its outlines, mask and keypoints: numbers times `scale` are px."""
+    for shape in shapes:
         points: list[float] = shape["points"] or []  # null where a text stood for a number
         if shape["kind"] == "mask":
             runs = [int(v) for v in points]
@@ -225,7 +217,6 @@ def _object(
             thing.keypoints = [
                 v if i % 3 == 2 else _scaled(v, scale[i % 3]) for i, v in enumerate(points)
             ]
-    return thing
 
 
 def _scaled(value: float, side: float) -> float:

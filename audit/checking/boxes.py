@@ -22,13 +22,12 @@ SOUND = "width > 0 AND height > 0 AND NOT crowd"  # boxes whose size and place c
 _PLACE = ("x", "y", "width", "height", "file", "entry", "line", "byte", "annotation_id")
 # One row per picture: of the rows of `hits` (a box and its `amount`) the one of most amount.
 _PER_PICTURE = """
-    WITH hits AS ({hits}), ranked AS (
-        SELECT *, count(*) OVER (PARTITION BY sample_id) AS n, row_number() OVER (
-            PARTITION BY sample_id ORDER BY amount DESC, file, entry) AS place
-        FROM hits WHERE sample_id IS NOT NULL
+    WITH worst AS (
+        SELECT *, count(*) OVER same AS n FROM ({hits}) WHERE sample_id IS NOT NULL
+        WINDOW same AS (PARTITION BY sample_id)
+        QUALIFY row_number() OVER (same ORDER BY amount DESC, file, entry) = 1
     )
-    SELECT r.*, i.subject FROM ranked r JOIN images i ON i.id = r.sample_id
-    WHERE place = 1 ORDER BY sample_id
+    SELECT w.*, i.subject FROM worst w JOIN images i ON i.id = w.sample_id ORDER BY sample_id
 """
 
 

@@ -33,12 +33,10 @@ _KEYPOINTS = """
             CASE WHEN is_stored THEN b.stored_y ELSE b.y END AS y,
             CASE WHEN is_stored THEN b.stored_width ELSE b.width END AS width,
             CASE WHEN is_stored THEN b.stored_height ELSE b.height END AS height
-        FROM annotation_shapes s JOIN boxes b
-            ON b.file = s.file AND b.image_key = s.image_key AND b.entry = s.entry
+        FROM annotation_shapes s JOIN boxes b USING (file, image_key, entry)
         JOIN annotation_files f ON f.file = s.file
         JOIN images i ON i.id = b.sample_id
-        LEFT JOIN annotations a
-            ON a.file = s.file AND a.image_key = s.image_key AND a.entry = s.entry
+        LEFT JOIN annotations a USING (file, image_key, entry)
         LEFT JOIN (SELECT file, category_key, any_value(keypoints) AS keypoints FROM categories
             GROUP BY file, category_key) c ON c.file = b.file AND c.category_key = b.category_key
         WHERE s.kind = 'keypoints'

@@ -73,18 +73,12 @@ class CrossedOutline(BoxCheck):
         )
 
     sql = """
-        WITH crossed AS (
-            SELECT b.sample_id, b.label, b.category_key, s.file, s.entry, b.line, b.byte,
-                b.image_key, s.crossings, s.n_points AS points,
-                count(*) OVER (PARTITION BY b.sample_id) AS outlines,
-                row_number() OVER (PARTITION BY b.sample_id
-                    ORDER BY s.crossings DESC, s.file, s.entry, s.part) AS place
-            FROM annotation_shapes s JOIN boxes b
-                ON b.file = s.file AND b.image_key = s.image_key AND b.entry = s.entry
-            WHERE s.crossings > 0 AND b.sample_id IS NOT NULL
-        )
-        SELECT c.*, i.id, i.subject FROM crossed c JOIN images i ON i.id = c.sample_id
-        WHERE place = 1 ORDER BY sample_id
+        SELECT i.id, i.subject, b.label, b.category_key, file, entry, b.line, b.byte, image_key,
+            s.crossings, s.n_points AS points, count(*) OVER (PARTITION BY i.id) AS outlines
+        FROM annotation_shapes s JOIN boxes b USING (file, image_key, entry)
+        JOIN images i ON i.id = b.sample_id WHERE s.crossings > 0
+        QUALIFY row_number() OVER (
+            PARTITION BY i.id ORDER BY s.crossings DESC, file, entry, s.part) = 1 ORDER BY i.id
     """
     evidence = ("crossings", "points", "outlines", "file", "entry")
     counts = """
@@ -119,8 +113,7 @@ _COMPARED = """
             greatest(a.v1 - ox, a.v2 - oy, ox + ow - a.v1 - a.v3, oy + oh - a.v2 - a.v4) AS leaves,
             greatest(0, least(a.v1 + a.v3, ox + ow) - greatest(a.v1, ox))
                 * greatest(0, least(a.v2 + a.v4, oy + oh) - greatest(a.v2, oy)) AS common
-        FROM outlines o JOIN sized a
-            ON a.file = o.file AND a.image_key = o.image_key AND a.entry = o.entry
+        FROM outlines o JOIN sized a USING (file, image_key, entry)
         WHERE a.v3 > 0 AND a.v4 > 0
             AND isfinite(a.v1) AND isfinite(a.v2) AND isfinite(a.v3) AND isfinite(a.v4)
     )
@@ -189,8 +182,7 @@ class BoxOffOutline(BoxCheck):
         WITH {_COMPARED}
         SELECT b.*, p.leaves AS leaves_px, p.ow, p.oh, p.ox, p.oy, greatest(p.leaves, 0) AS amount,
             p.common / (p.v3 * p.v4 + ow * oh - p.common) AS iou
-        FROM pairs p JOIN boxes b
-            ON b.file = p.file AND b.image_key = p.image_key AND b.entry = p.entry
+        FROM pairs p JOIN boxes b USING (file, image_key, entry)
         JOIN annotation_files f ON f.file = p.file
         WHERE (ends_with(f.form, 'px')
                 AND leaves > greatest($slack_px, $slack_share * greatest(v3, v4)))
@@ -217,8 +209,7 @@ _WRONG_MASKS = """
                 WHEN s.area = 0 THEN 'empty' ELSE 'size' END AS wrong,
             coalesce(b.picture_width, b.declared_width) AS w0,
             coalesce(b.picture_height, b.declared_height) AS h0
-        FROM annotation_shapes s JOIN boxes b
-            ON b.file = s.file AND b.image_key = s.image_key AND b.entry = s.entry
+        FROM annotation_shapes s JOIN boxes b USING (file, image_key, entry)
         WHERE b.sample_id IS NOT NULL AND CASE s.kind
             WHEN 'polygon' THEN s.n_points < 3 OR NOT s.area > 0
             WHEN 'mask' THEN s.area = 0 OR s.n_points <> mask_width * mask_height OR NOT (
@@ -229,13 +220,10 @@ _WRONG_MASKS = """
                     AND b.stored_width <> b.width, false)
                 OR coalesce(b.picture_width, b.declared_width) IS NULL)
             ELSE false END
-    ), ranked AS (
-        SELECT *, n_points AS points, count(*) OVER (PARTITION BY sample_id) AS outlines,
-            row_number() OVER (PARTITION BY sample_id ORDER BY file, entry, part) AS place
-        FROM shapes
     )
-    SELECT r.*, i.id, i.subject FROM ranked r JOIN images i ON i.id = r.sample_id
-    WHERE place = 1 ORDER BY sample_id
+    SELECT s.*, n_points AS points, count(*) OVER (PARTITION BY i.id) AS outlines, i.id, i.subject
+    FROM shapes s JOIN images i ON i.id = s.sample_id
+    QUALIFY row_number() OVER (PARTITION BY i.id ORDER BY file, entry, part) = 1 ORDER BY i.id
 """
 
 
@@ -314,8 +302,8 @@ _WRONG_AREAS = """
         FROM annotation_shapes WHERE kind IN ('polygon', 'mask') AND isfinite(area)
         GROUP BY file, image_key, entry
     ), given AS (
-        SELECT b.*, o.outline, o.parts FROM boxes b LEFT JOIN outlines o
-            ON o.file = b.file AND o.image_key = b.image_key AND o.entry = b.entry
+        SELECT b.*, o.outline, o.parts
+        FROM boxes b LEFT JOIN outlines o USING (file, image_key, entry)
         WHERE b.area IS NOT NULL AND b.width > 0 AND b.height > 0 AND b.angle IS NULL
             AND NOT b.other_unit
     ), wrong AS (

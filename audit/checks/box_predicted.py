@@ -21,9 +21,8 @@ _DOUBTS = """
         SELECT * FROM box_doubts
         WHERE kind = $kind AND probability >= $min_probability AND score <= $max_score
     ), ranked AS (
-        SELECT *, count(*) OVER (PARTITION BY sample_id) AS n, row_number() OVER (
-            PARTITION BY sample_id ORDER BY score, probability DESC, predicted_x, entry) AS place
-        FROM hits
+        SELECT *, count(*) OVER same AS n FROM hits WINDOW same AS (PARTITION BY sample_id)
+        QUALIFY 1 = row_number() OVER (same ORDER BY score, probability DESC, predicted_x, entry)
     )
     SELECT r.*, i.subject, b.line, b.byte, b.annotation_id,
         row_number() OVER (ORDER BY score, probability DESC, sample_id) AS rank
@@ -31,7 +30,7 @@ _DOUBTS = """
     LEFT JOIN (SELECT DISTINCT ON (file, image_key, entry) file, image_key, entry, line, byte,
         annotation_id FROM boxes SEMI JOIN hits USING (file, image_key, entry)) b
         ON b.file = r.file AND b.image_key = r.image_key AND b.entry = r.entry
-    WHERE place = 1 ORDER BY rank
+    ORDER BY rank
 """
 _EVIDENCE = (
     "rank", "score", "probability", "iou", "label", "predicted_label", "predicted_x",

@@ -21,20 +21,17 @@ _SQL = """
             count(*) FILTER (WHERE least(x, y) >= -1 AND x + width <= declared_width + 1
                 AND y + height <= declared_height + 1) AS declared
         FROM boxes WHERE width IS NOT NULL GROUP BY file, image_key
-    ), entries AS (
-        SELECT e.file, i.id, i.subject, i.width, i.height, i.orientation,
-            e.width AS declared_width, e.height AS declared_height, coalesce(f.n, 0) AS boxes,
-            coalesce(f.real, 0) AS boxes_fit_picture,
-            coalesce(f.declared, 0) AS boxes_fit_declared,
-            row_number() OVER (PARTITION BY e.sample_id ORDER BY e.file, e.entry) AS place
-        FROM annotated_images e JOIN images i ON i.id = e.sample_id
-        LEFT JOIN fits f ON f.file = e.file AND f.image_key = e.image_key
-        LEFT JOIN annotation_files s ON s.file = e.file
-        WHERE i.width IS NOT NULL AND e.width IS NOT NULL AND e.height IS NOT NULL
-            AND (e.width <> i.width OR e.height <> i.height)
-            AND NOT (s.format = 'VOC' AND e.width = 0 AND e.height = 0)
     )
-    SELECT * FROM entries WHERE place = 1 ORDER BY id
+    SELECT e.file, i.id, i.subject, i.width, i.height, i.orientation, e.width AS declared_width,
+        e.height AS declared_height, coalesce(f.n, 0) AS boxes,
+        coalesce(f.real, 0) AS boxes_fit_picture, coalesce(f.declared, 0) AS boxes_fit_declared
+    FROM annotated_images e JOIN images i ON i.id = e.sample_id
+    LEFT JOIN fits f ON f.file = e.file AND f.image_key = e.image_key
+    LEFT JOIN annotation_files s ON s.file = e.file
+    WHERE i.width IS NOT NULL AND e.width IS NOT NULL AND e.height IS NOT NULL
+        AND (e.width <> i.width OR e.height <> i.height)
+        AND NOT (s.format = 'VOC' AND e.width = 0 AND e.height = 0)
+    QUALIFY row_number() OVER (PARTITION BY e.sample_id ORDER BY e.file, e.entry) = 1 ORDER BY i.id
 """
 
 

@@ -78,39 +78,29 @@ class NearDuplicate(Check):
                 LEFT JOIN pairs p ON g.position > 0 AND p.a = least(g.representative, g.pixel_hash)
                     AND p.b = greatest(g.representative, g.pixel_hash)
                 LEFT JOIN named x ON x.pixel_hash = p.a LEFT JOIN named y ON y.pixel_hash = p.b
-            ), members AS (
-                SELECT i.id, i.split, i.label, l.*,
-                    -- One member of a group gives the evidence: the one with the lowest score.
-                    row_number() OVER (
-                        PARTITION BY l.representative, i.split
-                        ORDER BY l.score NULLS LAST, l.pixel_hash, i.id
-                    ) = 1 AS weakest
-                FROM pictures i JOIN links l USING (pixel_hash)
             )
-            SELECT representative, split, list(id ORDER BY id) AS ids,
+            SELECT l.representative, split, list(id ORDER BY id) AS ids,
                 list(coalesce(label, '') ORDER BY id) AS labels,
                 count(DISTINCT pixel_hash) AS pictures, min(score) AS score,
-                any_value(similarity) FILTER (WHERE weakest) AS similarity,
-                any_value(distance) FILTER (WHERE weakest) AS distance,
-                any_value(transformation) FILTER (WHERE weakest) AS transformation,
-                any_value(first) FILTER (WHERE weakest) AS first,
-                any_value(second) FILTER (WHERE weakest) AS second
-            FROM members GROUP BY representative, split HAVING count(DISTINCT pixel_hash) > 1
-            ORDER BY min(id)
+                -- One member of a group gives the evidence: the one with the lowest score.
+                first(l ORDER BY score NULLS LAST, pixel_hash, id) AS weakest
+            FROM pictures i JOIN links l USING (pixel_hash) GROUP BY l.representative, split
+            HAVING count(DISTINCT pixel_hash) > 1 ORDER BY min(id)
         """
         for row in store.rows(sql):
             conflict = len({label for label in row["labels"] if label}) > 1
+            weakest, transformation = row["weakest"], row["weakest"]["transformation"]
             place = "" if row["split"] is None else f" of {row['split']}"
-            changed = f" ({row['transformation']})" if row["transformation"] else ""
+            changed = f" ({transformation})" if transformation else ""
             labels, members = tally(row["labels"]), len(row["ids"])
             evidence: dict[str, Any] = {"members": members, "pictures": row["pictures"]}
             evidence |= {"labels": labels, "weakest_log_odds": round(row["score"], 3)}
-            if row["transformation"]:
+            if transformation:
                 evidence |= {
-                    "weakest_link": f"{row['first']} -> {row['second']}",
-                    "transformation": row["transformation"],
-                    "similarity": round(row["similarity"], 4),
-                    "phash_distance": row["distance"],
+                    "weakest_link": f"{weakest['first']} -> {weakest['second']}",
+                    "transformation": transformation,
+                    "similarity": round(weakest["similarity"], 4),
+                    "phash_distance": weakest["distance"],
                 }
             split = "" if row["split"] is None else f"/split:{row['split']}"
             yield self.finding(

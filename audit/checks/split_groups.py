@@ -183,14 +183,12 @@ class GroupLeakage(Check):
         chains = _sequences(frames) + ([] if trusted else _as_chains(bursts))
         rule = ChainRule(params.max_gap, params.min_others, params.max_rank, params.rate)
         verdicts = judge_chains(store.query(PICTURES), chains, rule) if chains else []
+        alike = dict[str, Verdict]()
         for chain, verdict in zip(chains, verdicts, strict=True):
-            if chain.burst is None and verdict is not None:
+            if verdict is not None and chain.burst is None:
                 yield self._sequence(chain, verdict)
-        alike = {
-            chain.name: verdict
-            for chain, verdict in zip(chains, verdicts, strict=True)
-            if chain.burst is not None and verdict is not None
-        }
+            elif verdict is not None:
+                alike[chain.name] = verdict
         for row in bursts:
             if trusted or row["name"] in alike:
                 yield self._burst(row, alike.get(row["name"]))

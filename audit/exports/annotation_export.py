@@ -343,7 +343,7 @@ def _refuse_double(store: Store, files: Sequence[AnnotationFile]) -> None:
     rows = store.query(
         "SELECT min(file) AS one, max(file) AS other, count(*) OVER () AS n FROM (SELECT DISTINCT "
         "file, sample_id FROM kept_pictures WHERE list_contains(?, file)) GROUP BY sample_id "
-        "HAVING count(*) > 1 LIMIT 1",
+        "HAVING count(*) > 1 ORDER BY one, other LIMIT 1",
         [[file.file for file in files]],
     )
     for one, other, n in rows.iter_rows():

@@ -242,11 +242,7 @@ def _bbox(thing: ObjectEntry) -> list[float | int | None]:
 
 def _merged(made: Document, written: Mapping[str, Any], kept: Sequence[str]) -> Document:
     """Return the entry as it was written, with the keys `kept` as they are now."""
-    merged = {**made, **written, **{key: made[key] for key in kept if key in made}}
-    for key in kept:
-        if key not in made:
-            merged.pop(key, None)
-    return merged
+    return {**made, **{key: value for key, value in written.items() if key not in kept}}
 
 
 def _id(text: str) -> int | str:

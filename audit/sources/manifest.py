@@ -82,13 +82,8 @@ class ManifestReader:
         prefix = f"{self.name}:" if self.name else ""
 
         def rows() -> Iterator[tuple[Any, ...]]:
-            for number, cells, listed, sample in self._identified(
-                Exclusion(self._given.exclude),
-                ReadLog(),
-                extra=wanted,
-                stat_files=False,
-                every_row=True,
-            ):
+            found = self._identified(extra=wanted, stat_files=False, every_row=True)
+            for number, cells, listed, sample in found:
                 path, texts = listed.removeprefix(prefix), list(map(as_text, cells))
                 size = texts[4:] or [None, None]
                 yield (number, listed, path, *texts[:4], sample.label, *size)
@@ -143,12 +138,8 @@ class ManifestReader:
         extra = self._extra()
         if not extra:
             return None
-        rows = (
-            (sample.id, cells)
-            for _, cells, _, sample in self._identified(
-                Exclusion(self._given.exclude), ReadLog(), extra=extra, stat_files=False
-            )
-        )
+        found = self._identified(extra=extra, stat_files=False)
+        rows = ((sample.id, cells) for _, cells, _, sample in found)
         columns = [self._table.columns[i] for i in extra]
         from_text, exact = self._table.format == "csv", self._table.mark >= 0
         return typed_frame(rows, columns, from_text=from_text, exact=exact)
@@ -161,8 +152,8 @@ class ManifestReader:
 
     def _identified(
         self,
-        exclusion: Exclusion,
-        log: ReadLog,
+        exclusion: Exclusion | None = None,
+        log: ReadLog | None = None,
         *,
         extra: Sequence[int] = (),
         stat_files: bool = True,
@@ -172,6 +163,7 @@ class ManifestReader:
 
         Of a picture with several boxes the first row alone, unless `every_row`.
         """
+        exclusion, log = exclusion or Exclusion(self._given.exclude), log or ReadLog()
         ids, used = paths.IdRegister(), self._used
         places = {role: place for place, role in enumerate(used)}
         n_used, i_path, i_id = len(used), places["path"], places.get("id", -1)

@@ -239,13 +239,7 @@ def visible_frame(frame: pl.DataFrame) -> pl.DataFrame:
     """Return a table for what draws text as it is: names and cells `visible`."""
     import polars as pl
 
-    columns = [
-        pl.Series(c.name, [None if v is None else visible(v) for v in c], pl.String)
-        if c.dtype == pl.String
-        else c
-        for c in frame
-    ]
-    shown = pl.DataFrame(columns)
+    shown = frame.with_columns(pl.col(pl.String).map_elements(visible, pl.String))
     names = list(map(visible, shown.columns))
     if len(set(names)) == len(names):  # else two columns would have one name
         shown.columns = names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from audit.annotations import (
 from audit.checking.check import all_checks, make_params
 from audit.checking.runner import configure_checks, run_checks
 from audit.picture.features import FEATURE_ROW
-from audit.records import Finding
+from audit.records import Finding, Sample
 from audit.run import generations
 from audit.run.store import Store
 from audit.run.tables import SCHEMA_VERSION
@@ -62,33 +62,51 @@ def coco_tree(root: Path, document: Mapping[str, Any] | bytes | str, n: int = 1)
     return root
 
 
+def voc_xml(picture_name: str, *boxes: tuple[str, float, float, float, float]) -> str:
+    """The annotation of a picture of 64 x 48 px; boxes are class, xmin, ymin, xmax, ymax."""
+    objects = "".join(
+        f"<object><name>{label}</name><bndbox><xmin>{x0}</xmin><ymin>{y0}</ymin><xmax>{x1}</xmax>"
+        f"<ymax>{y1}</ymax></bndbox></object>\n"
+        for label, x0, y0, x1, y1 in boxes
+    )
+    size = "<size><width>64</width><height>48</height></size>"
+    return f"<annotation><filename>{picture_name}</filename>\n{size}\n{objects}</annotation>"
+
+
 @contextlib.contextmanager
 def annotated(root: Path) -> Iterator[Store]:
     """The tables of a dataset: samples, features of the headers alone, annotations, boxes."""
     with Store.memory() as store:
-        _fill(store, root)
+        fill(store, open_source([str(root)]))
         yield store
 
 
-def _fill(store: Store, root: Path) -> Source:
+def fill(
+    store: Store, source: Source, content: Callable[[Sample], Any] = lambda sample: sample.uri
+) -> None:
+    """Read samples and annotations; `content` is what Pillow opens for a sample."""
     store.create_measurements(FEATURE_ROW)
-    source = open_source([str(root)])
     samples = [sample for batch in source.batches() for sample in batch]
     store.append("samples", sample_frame(SampleRows.of(samples)))
-    store.append("features", [_measured(s.id, s.uri) for s in samples])
+    store.append("features", [_measured(s.id, content(s)) for s in samples])
     read_annotations(store, source)
     settle_boxes(store)
-    return source
 
 
-def _measured(sample: str, path: str) -> dict[str, Any]:
-    with Image.open(path) as image:
+def _measured(sample: str, content: Any) -> dict[str, Any]:
+    with Image.open(content) as image:
         turned = int(image.getexif().get(274, 1))
         width, height = image.size if turned < 5 else image.size[::-1]
     return {
         "sample_id": sample, "status": "ok", "width": width, "height": height,
         "orientation": turned, "content_hash": sample, "pixel_hash": sample,
     }  # fmt: skip
+
+
+def boxes_of(store: Store) -> list[tuple[Any, ...]]:
+    """Sample, class, x, y, width and height of every box."""
+    sql = "SELECT sample_id, label, x, y, width, height FROM boxes ORDER BY ALL"
+    return store.query(sql).rows()
 
 
 def annotated_run(root: Path, run: Path, results: Path | None = None) -> Path:
@@ -98,7 +116,8 @@ def annotated_run(root: Path, run: Path, results: Path | None = None) -> Path:
     """
     building = generations.building(run)
     with Store.create(building / generations.MEASUREMENTS) as store:
-        source = _fill(store, root)
+        source = open_source([str(root)])
+        fill(store, source)
         if results is not None:
             judge_boxes(store, load_results(store, results))
         measure_boxes(store)

@@ -9,14 +9,11 @@ import pytest
 
 import audit
 from audit.run import generations
-from tests.audit.annotations.datasets import annotated, codes, judge, picture
+from tests.audit.annotations.datasets import annotated, codes, judge, picture, voc_xml
 
 pytestmark = pytest.mark.slow
 
-VOC = """<annotation><filename>0.jpg</filename>
-<size><width>64</width><height>48</height></size>
-<object><name>cat</name><bndbox><xmin>5</xmin><ymin>6</ymin><xmax>25</xmax><ymax>16</ymax></bndbox>
-</object></annotation>"""
+VOC = voc_xml("0.jpg", ("cat", 5, 6, 25, 16))
 
 
 def yolo_tree(

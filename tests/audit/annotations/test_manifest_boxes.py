@@ -8,9 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from audit.run.store import Store
 from audit.sources import open_source
-from tests.audit.annotations.datasets import annotated, judge, picture
+from tests.audit.annotations.datasets import annotated, boxes_of, judge, picture
 
 pytestmark = pytest.mark.slow
 
@@ -36,12 +35,6 @@ def written(folder: Path, extension: str, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def boxes(store: Store) -> list[tuple[Any, ...]]:
-    return store.query(
-        "SELECT sample_id, label, x, y, width, height FROM boxes ORDER BY ALL"
-    ).rows()
-
-
 EXPECTED = [
     ("a.jpg", "cat", 5.5, 6, 19.5, 10), ("a.jpg", "dog", 30, 6, 15, 10),
     ("b.jpg", "cat", 5, 6, 20, 10),
@@ -60,7 +53,7 @@ def test_a_row_a_box(extension: str, tmp_path: Path) -> None:
     assert source.metadata is None
     assert "boxes: xmin, ymin, xmax, ymax" in source.describe()
     with annotated(path) as store:
-        assert boxes(store) == EXPECTED
+        assert boxes_of(store) == EXPECTED
         assert store.scalar("SELECT count(*) FROM annotated_images") == 3
         assert judge(store) == []
 
@@ -71,7 +64,7 @@ def test_sizes_sides_and_one_box_a_picture(tmp_path: Path) -> None:
     source = open_source([str(path)])
     assert {s.label for batch in source.batches() for s in batch} == {"cat"}
     with annotated(path) as store:
-        assert boxes(store)[0] == ("a.jpg", "cat", 5, 6, 20, 10)
+        assert boxes_of(store)[0] == ("a.jpg", "cat", 5, 6, 20, 10)
     sized = [{**row, "width": 48, "height": 64} for row in ROWS[:3]]
     path = written(tmp_path / "sized", "csv", sized)
     with annotated(path) as store:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from audit.annotations.mask_png import column_runs, voc_colours
-from tests.audit.annotations.datasets import annotated, codes, judge, picture
+from tests.audit.annotations.datasets import annotated, boxes_of, codes, judge, picture
 
 pytestmark = pytest.mark.slow
 
@@ -49,9 +49,7 @@ def tree(root: Path, n: int = 3) -> Path:
 
 def boxes(root: Path) -> list[tuple[Any, ...]]:
     with annotated(root) as store:
-        return store.query(
-            "SELECT sample_id, label, x, y, width, height FROM boxes ORDER BY ALL"
-        ).rows()
+        return boxes_of(store)
 
 
 def test_each_object_has_its_mask_and_nothing_is_wrong(tmp_path: Path) -> None:

@@ -16,29 +16,16 @@ import pytest
 from PIL import Image
 
 import audit
-from audit.annotations import read_annotations, settle_boxes
 from audit.annotations import reading as staging_module
-from audit.errors import UsageError
 from audit.machine.executors import Serial
-from audit.picture.features import FEATURE_ROW
 from audit.run.annotation_tables import ANNOTATION_TABLES
 from audit.run.store import Store
-from audit.scanning.measuring import sample_frame
 from audit.scanning.scanning import scan
 from audit.sources import Source, object_store, open_source
-from audit.sources.readings import SampleRows
-from tests.audit.annotations.datasets import coco, coco_tree, picture
+from tests.audit.annotations.datasets import coco, coco_tree, fill, picture, voc_xml
 from tests.audit.sources.packed_sets import Files, write_tar, write_zip
-from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
-DATA = Path(os.environ.get("PREFLIGHT_REAL_DATA") or ROOT.parent / "shared" / "data")
-VOC = (
-    "<annotation><filename>{0}.jpg</filename><size><width>64</width><height>48</height></size>"
-    "<object><name>cat</name><bndbox><xmin>4</xmin><ymin>5</ymin><xmax>{1}</xmax><ymax>30</ymax>"
-    "</bndbox></object></annotation>"
-)
-Rows = dict[str, list[Any]]
 
 
 def write_coco(root: Path) -> None:
@@ -59,7 +46,9 @@ def write_voc(root: Path) -> None:
     (root / "Annotations").mkdir(parents=True)
     for i in range(3):
         picture(root / "JPEGImages" / f"{i}.jpg")
-        (root / "Annotations" / f"{i}.xml").write_text(VOC.format(i, 20 + 40 * i))
+        (root / "Annotations" / f"{i}.xml").write_text(
+            voc_xml(f"{i}.jpg", ("cat", 4, 5, 20 + 40 * i, 30))
+        )
     (root / "labelmap.txt").write_text("cat:1,2,3::\ndog:4,5,6::\n")
 
 
@@ -86,7 +75,8 @@ MADE: dict[str, Callable[[Path], None]] = {
     "coco": write_coco, "yolo": write_yolo, "voc": write_voc, "table": write_table,
     "masks": write_masks,
 }  # fmt: skip
-REAL = sorted(str(p.relative_to(DATA)) for p in DATA.glob("formats/*_dataset/*") if p.is_dir())
+# Forms that none of those above has.
+REAL = ("labelme_dataset", "open_images_dataset/v6", "coco_dataset/coco_panoptic")
 
 
 def files_below(root: Path) -> Files:
@@ -111,15 +101,10 @@ def empty_memory() -> Iterator[None]:
     fsspec.filesystem("memory").store.clear()
 
 
-def tables_of(source: Source, files: Files, previous: Path | None = None) -> Rows:
+def tables_of(source: Source, files: Files) -> dict[str, list[Any]]:
     """Return what the annotations of a source are in the tables, without the keys of files."""
     with Store.memory() as store:
-        store.create_measurements(FEATURE_ROW)
-        samples = [sample for batch in source.batches() for sample in batch]
-        store.append("samples", sample_frame(SampleRows.of(samples)))
-        store.append("features", [_measured(s.id, files[s.id]) for s in samples])
-        read_annotations(store, source)
-        settle_boxes(store)
+        fill(store, source, lambda sample: io.BytesIO(files[sample.id]))
         found = {
             name: list(map(repr, store.query(f"SELECT {columns} FROM {name} ORDER BY ALL").rows()))
             for name in ANNOTATION_TABLES
@@ -129,29 +114,18 @@ def tables_of(source: Source, files: Files, previous: Path | None = None) -> Row
         return {**found, "samples": store.query(order).rows()}
 
 
-def _measured(sample: str, data: bytes) -> dict[str, Any]:
-    with Image.open(io.BytesIO(data)) as image:
-        width, height = image.size
-    return {
-        "sample_id": sample, "status": "ok", "width": width, "height": height, "orientation": 1,
-        "content_hash": sample, "pixel_hash": sample,
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("kind", [*MADE, *REAL])
-def test_a_folder_an_archive_and_a_store_give_the_same_tables(kind: str, tmp_path: Path) -> None:
+def test_a_folder_an_archive_and_a_store_give_the_same_tables(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    root = tmp_path / "set"
     if kind in MADE:
-        root = tmp_path / "set"
         MADE[kind](root)
     else:
-        root = DATA / kind
-    files = files_below(root)
-    try:
-        source = open_source([str(root)])
-    except UsageError:
-        pytest.skip("a folder without pictures")
+        root = request.getfixturevalue("real_data") / "formats" / kind
+    files, source = files_below(root), open_source([str(root)])
     expected, layout = tables_of(source, files), source.layout
-    assert expected["annotation_files"] or kind not in MADE
+    assert expected["annotation_files"]
     elsewhere = [str(write_zip(tmp_path / "a.zip", files))]
     if kind in MADE:  # one listing serves the three: published sets need one of them
         elsewhere += [str(write_tar(tmp_path / "a.tar", files)), stored(files)]

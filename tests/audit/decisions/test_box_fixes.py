@@ -21,8 +21,8 @@ from audit.records import Action
 from audit.report import collect_report
 from audit.subset.source import frame_from_run
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree, codes
+from tests.audit.conftest import Command
 from tests.audit.reviewed import findings
-from tests.warm import warm_audit
 
 pytestmark = pytest.mark.slow
 
@@ -140,7 +140,7 @@ def test_what_is_no_fix_is_said(run: Path, tmp_path: Path) -> None:
         plan_fixes(other, ["BOX012"])
 
 
-def test_a_picture_is_not_dropped_for_one_of_its_boxes(run: Path) -> None:
+def test_a_picture_is_not_dropped_for_one_of_its_boxes(run: Path, command: Command) -> None:
     (found,) = findings(run, "BOX002")
     says = rf"BOX002 {found} is about one box of images/1.jpg, .* decide fix, keep or false-pos"
     for word in (found, "BOX002"):
@@ -149,11 +149,11 @@ def test_a_picture_is_not_dropped_for_one_of_its_boxes(run: Path) -> None:
         with pytest.raises(UsageError, match=says):
             audit.open(run).decide(word, "drop")
     for words in ([found], ["--code", "BOX002", "--yes"], [found, "images/2.jpg"]):
-        refused = warm_audit("decide", run, *words, "--as", "drop")
-        assert refused.returncode == 2
-        assert "name the picture itself to drop it" in " ".join(refused.stderr.split())
+        code, _, refused = command("decide", run, *words, "--as", "drop")
+        assert code == 2
+        assert "name the picture itself to drop it" in " ".join(refused.split())
     assert not Ledger(run).log()
-    assert warm_audit("decide", run, found, "images/1.jpg", "--as", "drop").returncode == 0
+    assert command("decide", run, found, "images/1.jpg", "--as", "drop")[0] == 0
     assert {d.subject for d in Ledger(run).log()} == {found, "images/1.jpg"}
     (size,) = findings(run, "BOX005")  # of the picture's entry
     assert decide_findings(run, [size], Action.DROP)

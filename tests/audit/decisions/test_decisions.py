@@ -57,9 +57,13 @@ def test_what_is_recorded_comes_back(tmp_path: Path) -> None:
 
 def test_undo_adds_rows_and_takes_back_whole_batches(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
+    revisions = [ledger.revision()]
     ledger.record([sample("a", Action.DROP), sample("b", Action.DROP)])
+    revisions.append(ledger.revision())
     ledger.record([sample("a", Action.KEEP)])
+    revisions.append(ledger.revision())
     assert [d.subject for d in ledger.undo(1, "anna")] == ["a"]
+    assert len({*revisions, ledger.revision()}) == 4, "each decision and undo is another revision"
     assert ledger.current().select("subject", "verb").rows() == [("a", "drop"), ("b", "drop")]
     assert [d.subject for d in ledger.undo(5, "anna")] == ["b", "a"]
     assert ledger.current().is_empty()
@@ -171,15 +175,15 @@ from pathlib import Path
 from audit.records import Action
 from audit.decisions.ledger import Entry, Ledger
 run, me = Path(sys.argv[1]), sys.argv[2]
-for number in range(500):
-    if number % 100 == 0:
+for number in range(100):
+    if number % 20 == 0:
         print("ready", flush=True)
         sys.stdin.readline()
     Ledger(run).record([Entry("sample", f"{me}/{number}.jpg", "h", Action.DROP, None, "", me)])
 """
 
 
-def test_two_processes_write_five_hundred_decisions_each(tmp_path: Path) -> None:
+def test_two_processes_write_a_hundred_decisions_each(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path), name], cwd=ROOT, text=True,
@@ -187,7 +191,7 @@ def test_two_processes_write_five_hundred_decisions_each(tmp_path: Path) -> None
         )
         for name in ("anna", "ben")
     ]  # fmt: skip
-    for _ in range(5):  # rounds of a hundred each, so that neither is done before the other begins
+    for _ in range(5):  # rounds of twenty each, so that neither is done before the other begins
         for writer in writers:
             assert writer.stdout is not None
             assert writer.stdout.readline() == "ready\n"
@@ -199,9 +203,9 @@ def test_two_processes_write_five_hundred_decisions_each(tmp_path: Path) -> None
         _, complaint = writer.communicate(timeout=300)
         assert (writer.returncode, complaint) == (0, "")
     log = Ledger(tmp_path).log()
-    assert len(log) == 1000
-    assert [d.id for d in log] == list(range(1000, 0, -1))
-    assert {d.subject for d in log} == {f"{m}/{n}.jpg" for m in ("anna", "ben") for n in range(500)}
+    assert len(log) == 200
+    assert [d.id for d in log] == list(range(200, 0, -1))
+    assert {d.subject for d in log} == {f"{m}/{n}.jpg" for m in ("anna", "ben") for n in range(100)}
     turns = sum(a.by != b.by for a, b in pairwise(log))
     assert turns >= 5, "each round has decisions of both"
 
@@ -271,19 +275,6 @@ def test_samples_are_decided_with_their_content(run: Path) -> None:
         UsageError, match=r"findings of train/cat/dark.jpg are: IMG001 [0-9a-f]{16}"
     ):
         decide_samples(run, ["train/cat/dark.jpg"], Action.FALSE_POSITIVE)
-
-
-def test_a_relabel_outlives_a_later_keep_and_brings_a_dropped_sample_back(run: Path) -> None:
-    seen = [Ledger(run).revision()]
-    for verb, value in (("drop", None), ("relabel", "dog"), ("move", "test"), ("keep", None)):
-        decide_samples(run, ["train/cat/0.jpg"], Action(verb), value)
-        seen.append(Ledger(run).revision())
-    (row,) = apply_decisions(run).effective.to_dicts()
-    assert (row["verb"], row["dropped"], row["label"], row["split"]) == (
-        "keep", False, "dog", "test",
-    )  # fmt: skip
-    Ledger(run).undo()
-    assert len({*seen, Ledger(run).revision()}) == 6, "each decision and undo is another revision"
 
 
 def test_a_condition_selects_samples_and_reads_only(run: Path, tmp_path: Path) -> None:

@@ -11,14 +11,21 @@ from typing import Any
 
 import pytest
 
-from audit.annotations.entries import attributes_of
+from audit.annotations.entries import AnnotationFile, attributes_of
 from audit.decisions.decisions import decide_findings, decide_samples
 from audit.errors import UsageError
-from audit.exports.annotation_export import RECORD, export_annotations
+from audit.exports.annotation_export import RECORD, _refuse_double, export_annotations
 from audit.records import Action
 from audit.run import generations
 from audit.run.store import Store
-from tests.audit.annotations.datasets import annotated, annotated_run, coco, coco_tree, picture
+from tests.audit.annotations.datasets import (
+    annotated,
+    annotated_run,
+    coco,
+    coco_tree,
+    picture,
+    voc_xml,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -229,6 +236,17 @@ def test_dropped_pictures_are_left_out_and_files_of_others_stay(tmp_path: Path) 
         export_annotations(run, tmp_path / "other", "coco", ["x"])
 
 
+def test_of_several_files_of_one_picture_always_the_same_two_are_named() -> None:
+    files = [AnnotationFile(name, "COCO", "", "", "", "") for name in "dcba"]
+    store = Store.memory()
+    store.execute(
+        "CREATE TABLE kept_pictures AS SELECT 'a' AS file, i AS sample_id FROM range(3) r(i) "
+        "UNION ALL SELECT 'dcb'[i + 1], i FROM range(3) r(i)"
+    )
+    with pytest.raises(UsageError, match=r"^a and b both annotate .* \(3 have several files\)"):
+        _refuse_double(store, files)
+
+
 def test_two_files_of_the_same_pictures_need_a_choice(tmp_path: Path) -> None:
     root = coco_tree(tmp_path / "data", coco(), 1)
     (root / "boxes.csv").write_text("filename,class,xmin,ymin,xmax,ymax\n0.jpg,cat,5,6,25,16\n")
@@ -246,13 +264,11 @@ def test_small_files_that_nothing_was_decided_of_are_copied_whole(tmp_path: Path
     for i in range(2):
         picture(root / "images" / f"{i}.jpg")
     (root / "annotations").mkdir()
-    text = (
-        "<annotation><filename>{}.jpg</filename><size><width>64</width><height>48</height></size>"
-        "<!-- by anna --><object><name>cat</name><part><name>head</name></part><bndbox>"
-        "<xmin>{}</xmin><ymin>5</ymin><xmax>70</xmax><ymax>20</ymax></bndbox></object></annotation>"
-    )
     for i, left in enumerate((5, 66)):
-        (root / "annotations" / f"{i}.xml").write_text(text.format(i, left))
+        text = voc_xml(f"{i}.jpg", ("cat", left, 5, 70, 20)).replace(
+            "</name>", "</name><!-- by anna --><part><name>head</name></part>"
+        )
+        (root / "annotations" / f"{i}.xml").write_text(text)
     run = annotated_run(root, tmp_path / "run")
     out = tmp_path / "out"
     assert export_annotations(run, out, "voc").lost == []

@@ -18,10 +18,11 @@ from audit.exports import application
 from audit.exports.application import apply_plan, open_receipt, roll_back
 from audit.exports.planning import read_plan
 from audit.run.digests import file_digest
+from tests.audit.conftest import Command
 from tests.audit.run.scanned import scan_tree
 from tests.audit.sources.packed_sets import pictures, write_tar
 from tests.conftest import make_tree
-from tests.warm import warm_audit, warm_line
+from tests.warm import warm_line
 
 pytestmark = pytest.mark.slow
 
@@ -264,13 +265,17 @@ def test_a_plan_whose_targets_lead_out_is_refused(
         read_plan(tmp_path / "plan.json")
 
 
-def test_the_command_line_makes_and_takes_back(own: audit.Run, tmp_path: Path) -> None:
-    def call(*words: str) -> str:
-        done = warm_audit(*words, folder=tmp_path)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+def test_the_command_line_makes_and_takes_back(
+    own: audit.Run, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
 
-    said = call("export", str(own.path), "--plan", "plan.json")
+    def call(*words: object) -> str:
+        code, said, error = command(*words)
+        assert code == 0, error
+        return said
+
+    said = call("export", own.path, "--plan", "plan.json")
     assert "24 samples" in said
     assert "2 left out" in said
     assert "24 files would be made in new" in call("apply", "plan.json", "--to", "new", "--dry-run")
@@ -280,9 +285,9 @@ def test_the_command_line_makes_and_takes_back(own: audit.Run, tmp_path: Path) -
     receipt = tmp_path / "new/.preflight/receipt.jsonl"
     sound = receipt.read_text()
     receipt.write_text(sound + '{"begun": [["../victim.jpg", ""]]}\n')
-    refused = warm_audit("apply", "--rollback", "new", folder=tmp_path)
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert "'../victim.jpg' is no path below a folder" in refused.stderr
+    code, _, refused = command("apply", "--rollback", "new")
+    assert (code, refused.count("\n")) == (2, 1)
+    assert "'../victim.jpg' is no path below a folder" in refused
     receipt.write_text(sound)
     assert "25 files taken away" in call("apply", "--rollback", "new")
     assert not (tmp_path / "new").exists()

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import audit
-from tests.audit.annotations.datasets import annotated
+from tests.audit.annotations.datasets import annotated, voc_xml
 from tests.audit.run.scanned import scan_tree
 from tests.conftest import picture
 
@@ -46,12 +46,8 @@ def yolo(root: Path) -> None:
 def voc_entry(path: Path, picture_name: str, number: int) -> None:
     x, y, w, h = box(number)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        f"<annotation><filename>{picture_name}</filename><size><width>64</width>"
-        f"<height>64</height><depth>3</depth></size><object><name>{CLASSES[number % 2]}</name>"
-        f"<bndbox><xmin>{x + 1}</xmin><ymin>{y + 1}</ymin><xmax>{x + w}</xmax>"
-        f"<ymax>{y + h}</ymax></bndbox></object></annotation>"
-    )
+    one = (CLASSES[number % 2], x + 1, y + 1, x + w, y + h)
+    path.write_text(voc_xml(picture_name, one).replace("48</height>", "64</height>"))
 
 
 def voc(root: Path) -> None:

@@ -13,7 +13,7 @@ import audit
 from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
 from audit.exports.review_tasks import export_review, read_review
-from tests.warm import warm_audit
+from tests.audit.conftest import Command
 
 DARK, COPY, DOG = "train/cat/copy.jpg", "train/cat/0.jpg", "train/dog/wrong.jpg"
 
@@ -153,17 +153,14 @@ def test_files_that_are_none_are_a_sentence(
         read_review(own.path, tmp_path / name)
 
 
-@pytest.mark.slow
-def test_the_command_shows_first_and_records_with_yes(own: audit.Run, tmp_path: Path) -> None:
-    made = warm_audit("export", own.path, "--format", "label-studio", "--out", tmp_path / "out")
-    assert made.returncode == 0, made.stderr
+def test_the_command_shows_first_and_records_with_yes(
+    own: audit.Run, tmp_path: Path, command: Command
+) -> None:
+    export_review(own.path, tmp_path / "out", "label-studio")
     path = change_studio(tmp_path / "out", {DARK: {"verdict": "drop"}})
-    shown = warm_audit("decide", own.path, "--from", path, "--dry-run")
-    assert shown.returncode == 0, shown.stderr
-    assert DARK in shown.stdout
+    code, shown, _ = command("decide", own.path, "--from", path, "--dry-run")
+    assert (code, DARK in shown) == (0, True)
     assert Ledger(own.path).log() == []
-    both = warm_audit("decide", own.path, "--from", path, "--dry-run", "--yes")
-    assert both.returncode == 2
-    done = warm_audit("decide", own.path, "--from", path, "--yes")
-    assert "Recorded 1 decision" in done.stderr
+    assert command("decide", own.path, "--from", path, "--dry-run", "--yes")[0] == 2
+    assert "Recorded 1 decision" in command("decide", own.path, "--from", path, "--yes")[2]
     assert [(d.subject, d.note) for d in Ledger(own.path).log()] == [(DARK, "from export.json")]

@@ -58,11 +58,3 @@ def test_hashes_of_a_colour_picture_are_those_of_its_feature_picture() -> None:
     image = Image.fromarray(small)
     assert features["phash"][0] == int(str(imagehash.phash(image)), 16)
     assert features["dhash"][0] == int(str(imagehash.dhash(image)), 16)
-
-
-def test_feature_picture_is_the_mean_of_whole_blocks() -> None:
-    rgb = picture(4, 801, 603)
-    means = rgb[:600, :800].reshape(300, 2, 400, 2, 3).mean((1, 3)) + 0.5
-    halved = means.astype(np.uint8)
-    twice = (halved.reshape(150, 2, 200, 2, 3).mean((1, 3)) + 0.5).astype(np.uint8)
-    np.testing.assert_array_equal(feature_picture(rgb), twice)

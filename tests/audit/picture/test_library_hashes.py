@@ -7,7 +7,6 @@ from pathlib import Path
 
 import imagehash
 import numpy as np
-import polars as pl
 import pytest
 from PIL import Image
 
@@ -105,16 +104,6 @@ def test_close_pairs_of_a_further_hash_are_candidates(tree: Path, tmp_path: Path
         counts.append(int(re.search(r"bits were found \(([\d,]+)", text)[1].replace(",", "")))  # type: ignore[index]
         assert ("also whash within" in text) == (run == "run")
     assert counts[0] > counts[1]
-
-
-@pytest.mark.slow
-def test_every_feature_is_exported(tree: Path, tmp_path: Path) -> None:
-    from audit.exports import export
-
-    scan(tree, tmp_path / "run", "whash")
-    target = tmp_path / "scores.parquet"
-    export.export_files(tmp_path / "run", {"scores": target})
-    assert pl.read_parquet(target)["whash"].dtype == pl.UInt64
 
 
 def test_settings_name_them(tmp_path: Path) -> None:

@@ -87,10 +87,11 @@ def test_torch_loaders_are_taken_apart(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_tf_data_is_read_in_batches_or_not(tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
-    data = tf.data.Dataset.from_tensor_slices((np.stack(PICTURES), np.array(NUMBERS)))
+    words = [NAMES[n] for n in NUMBERS]
+    data = tf.data.Dataset.from_tensor_slices((np.stack(PICTURES), words))
     for name, dataset in (("items", data), ("batches", data.batch(4))):
         frame = stored(dataset, tmp_path / name)
-        assert frame["label"].to_list() == [str(n) for n in NUMBERS]
+        assert frame["label"].to_list() == words
         np.testing.assert_array_equal(pixels(frame["path"][5]), PICTURES[5])
 
 
@@ -189,23 +190,7 @@ SAME: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """24 pictures: a leak, a copy in one split, one dark and one of another size."""
-    root = make_tree(tmp_path_factory.mktemp("forms") / "images")
-    shutil.copy(root / "train/cat/0.jpg", root / "test/cat/1.jpg")
-    shutil.copy(root / "train/cat/1.jpg", root / "train/cat/2.jpg")
-    (root / "train/dog/0.jpg").unlink()
-    Image.fromarray(picture(91) // 25).save(root / "train/dog/0.png")
-    (root / "train/dog/1.jpg").unlink()
-    Image.fromarray(picture(92, 32, 24)).save(root / "train/dog/1.png")
-    return root
-
-
-Found = list[tuple[str, list[int]]]
-
-
-def found_in(source: Any, run: Path) -> Found:
+def found_in(source: Any, run: Path) -> list[tuple[str, list[int]]]:
     """Codes with their pictures, counted in an order that every form has."""
     made = audit.scan(source, run, **SAME)
     order = {i: n for n, i in enumerate(made.images.sort("split", "label", "phash")["id"])}
@@ -213,82 +198,26 @@ def found_in(source: Any, run: Path) -> Found:
     return sorted(zip(made.findings["code"], members, strict=True))
 
 
-@pytest.fixture(scope="module")
-def in_folder(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return found_in(tree, tmp_path_factory.mktemp("forms") / "run")
-
-
-def rows_of(tree: Path) -> list[tuple[str, str, str]]:
-    files = sorted(f for f in tree.rglob("*") if f.is_file())
-    return [(str(f), f.parent.name, f.parent.parent.name) for f in files]
-
-
-def as_manifest(tree: Path) -> Any:
-    table = pl.DataFrame(rows_of(tree), schema=["path", "label", "split"], orient="row")
-    table.write_parquet(tree.parent / "manifest.parquet")
-    return tree.parent / "manifest.parquet"
-
-
-def by_split(tree: Path, make: Any) -> dict[str, Any]:
-    rows = rows_of(tree)
-    return {
-        split: make([(pixels(path), label) for path, label, own in rows if own == split])
+@pytest.mark.slow
+def test_one_dataset_has_the_same_findings_in_every_form(tmp_path: Path) -> None:
+    root = make_tree(tmp_path / "images")
+    shutil.copy(root / "train/cat/0.jpg", root / "test/cat/1.jpg")  # a leak
+    shutil.copy(root / "train/cat/1.jpg", root / "train/cat/2.jpg")
+    for name, pixels_of in (("0", picture(91) // 25), ("1", picture(92, 32, 24))):
+        (root / f"train/dog/{name}.jpg").unlink()
+        Image.fromarray(pixels_of).save(root / f"train/dog/{name}.png")  # dark; of another size
+    files = sorted(f for f in root.rglob("*") if f.is_file())
+    rows = [(str(f), f.parent.name, f.parent.parent.name) for f in files]
+    table = pl.DataFrame(rows, schema=["path", "label", "split"], orient="row")
+    table.write_parquet(tmp_path / "manifest.parquet")
+    objects = {
+        split: [(pixels(path), label) for path, label, own in rows if own == split]
         for split in ("train", "test")
     }
-
-
-def as_torch(tree: Path) -> Any:
-    import torch
-
-    class Pictures(torch.utils.data.Dataset):  # type: ignore[name-defined, misc]
-        def __init__(self, items: list[Any]) -> None:
-            self.items = items
-
-        def __len__(self) -> int:
-            return len(self.items)
-
-        def __getitem__(self, index: int) -> Any:
-            return torch.from_numpy(self.items[index][0].copy()).permute(2, 0, 1), self.items[
-                index
-            ][1]
-
-    return by_split(tree, Pictures)
-
-
-def as_hugging_face(tree: Path) -> Any:
-    datasets = pytest.importorskip("datasets")
-
-    def made(items: list[Any]) -> Any:
-        images = [Image.fromarray(pixels) for pixels, _ in items]
-        names = sorted({label for _, label in items})
-        kinds = {"image": datasets.Image(), "label": datasets.ClassLabel(names=names)}
-        table = {"image": images, "label": [label for _, label in items]}
-        return datasets.Dataset.from_dict(table, features=datasets.Features(kinds))
-
-    return by_split(tree, made)
-
-
-def as_tf_data(tree: Path) -> Any:
-    tf = pytest.importorskip("tensorflow")
-
-    def made(items: list[Any]) -> Any:
-        kinds = (tf.TensorSpec((None, None, 3), tf.uint8), tf.TensorSpec((), tf.string))
-        return tf.data.Dataset.from_generator(lambda: iter(items), output_signature=kinds)
-
-    return by_split(tree, made)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "form",
-    [as_manifest, as_torch, as_hugging_face, as_tf_data, lambda tree: by_split(tree, list)],
-    ids=["manifest", "torch", "hugging-face", "tf-data", "arrays"],
-)
-def test_one_dataset_has_the_same_findings_in_every_form(
-    form: Any, tree: Path, in_folder: Found, tmp_path: Path
-) -> None:
+    in_folder = found_in(root, tmp_path / "folder")
     assert {"DUP001", "SPLIT001", "IMG001", "IMG005"} <= {code for code, _ in in_folder}
-    assert found_in(form(tree), tmp_path / "run") == in_folder
+    assert found_in(tmp_path / "manifest.parquet", tmp_path / "listed") == in_folder
+    assert found_in(objects, tmp_path / "objects") == in_folder
 
 
 @pytest.mark.slow

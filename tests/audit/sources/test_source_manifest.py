@@ -158,13 +158,6 @@ def test_labels_become_text(tmp_path: Path, value: object, text: str | None) -> 
     assert sample.label == text
 
 
-def test_integer_labels_with_gaps_in_parquet(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "m.parquet", [{"path": "a", "label": 1.0}, {"path": "b", "label": None}]
-    )
-    assert [s.label for s in read(open_source([str(path)]))] == ["1", None]
-
-
 def test_odd_paths_survive_csv(tmp_path: Path) -> None:
     grow(tmp_path, "new\nline.png", " blank .png", "猫.png")
     samples = read(table(tmp_path, 'path,label\n"new\nline.png",a\n blank .png,b\n猫.png,c\n'))

@@ -1,8 +1,6 @@
 """open_source: what the command line may give, the names it makes of it, and what it refuses."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -150,10 +148,3 @@ def test_a_changed_folder_between_opening_and_reading(tmp_path: Path) -> None:
     source = open_source([str(tmp_path)])
     os.remove(tmp_path / "a.png")
     assert ids(read(source)) == ["b.png"]
-
-
-def test_the_sources_load_no_heavy_library() -> None:
-    heavy = ("polars", "pyarrow", "duckdb", "numpy")
-    code = f"import sys, audit.sources; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
