@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import as_array, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.checks.toys import ToyImages, toy_loader
 from pipeline_profiler.checks.user_code import users_code
@@ -48,6 +48,11 @@ class FlippedAlone(Check):
 
     code = "LOAD015"
     name = "flipped-without-target"
+    causes = (
+        "the random transform is applied to the picture only",
+        "picture and mask draw their own random numbers",
+    )
+    next_step = "Transform both in one call, or draw the parameters once."
 
     def run(self, subject: LoaderSubject) -> Answer:
         if not subject.has_indices:
@@ -60,14 +65,9 @@ class FlippedAlone(Check):
         turned = [turn for turn, _ in pairs if turn]
         numbers = {"pairs": len(pairs), "turned": len(turned), "mask_left": len(wrong_pairs)}
         if len(wrong_pairs) >= LEAST:
-            return wrong(
+            return self.failed(
                 f"In {len(wrong_pairs)} of {len(turned)} pairs the picture is "
                 f"{wrong_pairs[0]} and its mask is not.",
-                [
-                    "the random transform is applied to the picture only",
-                    "picture and mask draw their own random numbers",
-                ],
-                "Transform both in one call, or draw the parameters once.",
                 **numbers,
             )
         if not turned:

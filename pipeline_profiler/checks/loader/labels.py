@@ -131,6 +131,12 @@ class LabelHistogram(Check):
 
     code = "LOAD012"
     name = "one-label-only"
+    causes = (
+        "labels are read from the wrong part of the path or table",
+        "only one folder or class was listed",
+        "the data are stored class by class and not shuffled",
+    )
+    next_step = "Print the labels of the dataset: set(label for _, label in dataset)."
 
     def run(self, subject: LoaderSubject) -> Answer:
         labels = subject.labels
@@ -142,16 +148,7 @@ class LabelHistogram(Check):
         most = int(counts.max())
         numbers = {"samples": len(labels), "different": len(values), "most": most}
         if len(values) == 1:
-            return wrong(
-                f"All {len(labels)} samples have the target {values[0]}.",
-                [
-                    "labels are read from the wrong part of the path or table",
-                    "only one folder or class was listed",
-                    "the data are stored class by class and not shuffled",
-                ],
-                "Print the labels of the dataset: set(label for _, label in dataset).",
-                **numbers,
-            )
+            return self.failed(f"All {len(labels)} samples have the target {values[0]}.", **numbers)
         return passed(
             f"{len(labels)} samples have {len(values)} different targets; the most "
             f"frequent has {most / len(labels):.0%}.",

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear
 from pipeline_profiler.checks.log_subject import (
     LogSubject,
     Series,
@@ -62,6 +62,12 @@ class ChosenBest(Check):
 
     code = "LOG005"
     name = "best-by-luck"
+    causes = (
+        "the evaluation is small or random (few examples, augmentation, dropout left on)",
+        "many evaluations, and the best of them is reported",
+        "the learning rate is still high, so that checkpoints differ",
+    )
+    next_step = "Report the mean of the last evaluations, or choose and report on different data."
 
     def run(self, subject: LogSubject) -> Answer:
         judged = [s for s in subject.series if is_held_out(s.name) and better_is(s.name)]
@@ -72,18 +78,7 @@ class ChosenBest(Check):
         told = [row for row in rows if row.gain > BEYOND * row.noise]
         for row in told:
             if row.luck > MUCH * row.gain and _like_last(row):
-                return wrong(
-                    _sentence(row),
-                    [
-                        "the evaluation is small or random (few examples, augmentation, dropout "
-                        "left on)",
-                        "many evaluations, and the best of them is reported",
-                        "the learning rate is still high, so that checkpoints differ",
-                    ],
-                    "Report the mean of the last evaluations, or choose and report on different "
-                    "data.",
-                    **_told(row),
-                )
+                return self.failed(_sentence(row), **_told(row))
         row = (told or rows)[0]
         if not told:
             return unclear(f"{row.series.title} gains nothing beyond its noise.", **_told(row))
