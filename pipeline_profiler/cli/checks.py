@@ -13,11 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline_profiler.cli.arguments import MOST_SEED, PYTHON_HELP, check_amount
-from pipeline_profiler.cli.factory_text import mentioned, refuse_empty, refuse_training
-from pipeline_profiler.cli.output import check_output, write_report
-from pipeline_profiler.cli.recording import add_recording_options
-from pipeline_profiler.cli.terminal import say, show
-from pipeline_profiler.cli.user_code import offered, spec_file, target
+from pipeline_profiler.cli.output import check_output, say, show, write_report
+from pipeline_profiler.cli.runs import add_recording_options
+from pipeline_profiler.cli.user_code import (
+    mentioned,
+    offered,
+    refuse_empty,
+    refuse_training,
+    spec_file,
+    target,
+)
 from pipeline_profiler.profiling.record.session import ProfileError
 from preflight.ending import ExitCode, strongest
 

@@ -13,9 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pipeline_profiler.cli.arguments import bound
-from pipeline_profiler.cli.output import UnsavedError, write_as_asked, write_session
-from pipeline_profiler.cli.recording import record_outcome
-from pipeline_profiler.cli.terminal import ENDING, say, show
+from pipeline_profiler.cli.output import (
+    ENDING,
+    UnsavedError,
+    say,
+    show,
+    write_as_asked,
+    write_session,
+)
+from pipeline_profiler.cli.runs import record_outcome
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.runs.entry import outcome_of_session
 from preflight.ending import ExitCode, strongest
@@ -65,8 +71,7 @@ def save_session(session: Session, args: argparse.Namespace) -> ExitCode:
 
 
 def _print(session: Session, args: argparse.Namespace) -> ExitCode:
-    from pipeline_profiler.report.render import to_json, to_text
-    from pipeline_profiler.report.screen import to_screen
+    from pipeline_profiler.report.render import to_json, to_screen, to_text
     from pipeline_profiler.report.sections import COMPUTE_BOUND, split_causes
 
     done = f"saved: {args.saved}   next: pipeline-profiler report {args.saved} -o profile.html"

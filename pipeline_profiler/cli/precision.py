@@ -18,17 +18,15 @@ from typing import TYPE_CHECKING
 from pipeline_profiler.cli import ending
 from pipeline_profiler.cli.arguments import PYTHON_HELP, check_amount, check_run_options
 from pipeline_profiler.cli.ending import finish
-from pipeline_profiler.cli.output import check_session_output
-from pipeline_profiler.cli.recording import add_recording_options
-from pipeline_profiler.cli.terminal import say
+from pipeline_profiler.cli.output import check_session_output, say
+from pipeline_profiler.cli.runs import add_recording_options
 from pipeline_profiler.cli.user_code import call_user, spec_file, target
 from pipeline_profiler.profiling.record.session import ProfileError
 
 if TYPE_CHECKING:
-    from pipeline_profiler.precision.batches import MakeLoader
     from pipeline_profiler.precision.image_data import ImageData
     from pipeline_profiler.precision.plan import ModelJob, ReportProgress, SweepOptions
-    from pipeline_profiler.precision.trainer import Backend, MakeModel
+    from pipeline_profiler.precision.trainer import Backend, MakeLoader, MakeModel
     from pipeline_profiler.profiling.measure.stopping import Guard
     from pipeline_profiler.profiling.record.session import Session
 
@@ -196,8 +194,8 @@ def open_backend(args: argparse.Namespace) -> Backend:
 
 def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
     """The options, with defaults that suit the device."""
-    from pipeline_profiler.precision.cell import OWN_OPTIMIZER, Recipe
     from pipeline_profiler.precision.plan import SweepOptions
+    from pipeline_profiler.precision.trainer import OWN_OPTIMIZER, Recipe
 
     gpu = backend.device == "cuda"
     # a step of one's own says nothing at the tiny size that FP16 is cut down to on a CPU
