@@ -7,6 +7,7 @@ renderer or a stream can fail, and where no disk takes it, it goes to stdout.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import traceback
 from collections.abc import Callable
@@ -137,15 +138,9 @@ def rescue(session: Session, args: argparse.Namespace) -> None:
     say(f"pipeline-profiler: {session.results['cut_off']['sentence']}")
     code = strongest(ExitCode.USAGE, save_partial(session, args))
     record_outcome(args, code)
-    _end_children()
-    os._exit(code)
-
-
-def _end_children() -> None:
-    import multiprocessing
-
     for child in multiprocessing.active_children():
         child.kill()
+    os._exit(code)
 
 
 def save_meanwhile(session: Session, args: argparse.Namespace) -> Path | None:

@@ -65,14 +65,7 @@ def _block(head: tuple[str, ...], row: tuple[str, ...]) -> list[str]:
     lines = [f"{number}. {code} {name}: {share} {head[3]}"]
     for word, sentence in zip(head[4:], sentences, strict=True):
         text = sentence if word == "cause" else f"{word}: {sentence}"
-        lines += textwrap.wrap(
-            text,
-            TEXT_WIDTH,
-            initial_indent="   ",
-            subsequent_indent="   ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        lines += _folded(text, "   ", TEXT_WIDTH, hanging="")
     return lines
 
 
@@ -201,8 +194,8 @@ def to_screen(session: Session, width: int = 96) -> str:
     return "\n".join([*lines, *(f"\n{table}" for table in tables)]).rstrip() + "\n"
 
 
-def _folded(text: str, indent: str, width: int) -> list[str]:
+def _folded(text: str, indent: str, width: int, hanging: str = "  ") -> list[str]:
     return textwrap.wrap(
-        text, width, initial_indent=indent, subsequent_indent=f"{indent}  ",
+        text, width, initial_indent=indent, subsequent_indent=indent + hanging,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip

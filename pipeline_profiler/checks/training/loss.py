@@ -651,15 +651,11 @@ def _equal_share(task: Task, best: Any, wanted: Any) -> float:
     if task.kind == "binary":
         middle = (flat.max() + flat.min()) / 2 if len(np.unique(wanted)) > 1 else 0.0
         return float(((flat > middle) == (wanted > 0.5)).mean())
-    return _follows(flat, wanted)
-
-
-def _follows(outputs: Any, wanted: Any) -> float:
-    """The larger of correlation and rank correlation: a loss may want the logarithm, say."""
-    used = outputs != 0  # an output that the loss leaves out stays where it started
+    # the larger of correlation and rank correlation: a loss may want the logarithm, say
+    used = flat != 0  # an output that the loss leaves out stays where it started
     if used.sum() < LEAST_USED:
         return 0.0
-    both = outputs[used], wanted[used]
+    both = flat[used], wanted[used]
     pairs = (both, tuple(map(_ranks, both)))
     with np.errstate(invalid="ignore", divide="ignore"):  # all alike: no correlation
         return max(float(np.nan_to_num(np.corrcoef(*pair)[0, 1])) for pair in pairs)

@@ -20,7 +20,7 @@ from pipeline_profiler.checks.toys import (
 )
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, users_code
-from pipeline_profiler.checks.user_training import Training, learned_by_loss
+from pipeline_profiler.checks.user_training import Training, batch_norms, learned_by_loss
 
 
 class OptimizerParameters(Check):
@@ -574,11 +574,7 @@ class BatchStatistics(Check):
     next_step = "Set momentum=0.1 and eps=1e-5, batches of 32 or more, or use group norm."
 
     def run(self, subject: TrainingSubject) -> Answer:
-        norms = {
-            n: m
-            for n, m in subject.settings.model.named_modules()
-            if isinstance(m, nn.modules.batchnorm._BatchNorm)
-        }
+        norms = batch_norms(subject.settings.model)
         if not norms:
             return passed("The model has no batch norm.")
         whole = subject.whole_batches

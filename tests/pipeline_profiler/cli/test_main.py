@@ -14,6 +14,7 @@ from pipeline_profiler.cli import main
 from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.table_file import read_rows
+from preflight.ending import ExitCode, strongest
 from tests.pipeline_profiler.cli.loaders import FAST, SOURCE, write_source
 from tests.pipeline_profiler.fakes import broken_rule, made_session, schedule
 
@@ -31,6 +32,14 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*argv: Any) -> int:
     return main.command_line([str(a) for a in argv])
+
+
+@pytest.mark.parametrize(
+    ("codes", "worst"),
+    [((0, 1), 1), ((1, 3), 3), ((3, 2), 2), ((2, 4, 1), 4), ((4, 130), 130), ((0, 0), 0)],
+)
+def test_the_most_severe_exit_code_wins(codes: tuple[int, ...], worst: int) -> None:
+    assert strongest(*map(ExitCode, codes)) == worst
 
 
 def test_run_saves_a_session_that_report_and_compare_read(
