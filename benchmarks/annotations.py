@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench import Document, hall, measures, real_data
+from bench import Document, hall, measures, real_data, told
 from PIL import Image
 
 from audit.annotations import read_annotations, settle_boxes
@@ -775,11 +775,7 @@ def damage(data: Path | None = None, base: str | None = None) -> tuple[Document,
         known = {f.fingerprint for findings in clean.values() for f in findings}
         rows = measure_damage(Path(folder), known, base)
     for row in rows:
-        mark = "found " if row["found"] else "MISSED"
-        also = f"  also {', '.join(row['also'])}" if row["also"] else ""
-        stray = f"  INVENTED {row['invented']}" if row["invented"] else ""
-        print(f"{mark} {row['code']} {row['base']:5} {row['damage']}{also}{stray}")
-        print(*(f"    {text}\n" for text in row["stray"]), sep="", end="")
+        print("found " if row["found"] else "MISSED", told(row))
     found = sum(row["found"] for row in rows)
     summary = {
         "kinds": len(rows), "found": found, "invented": sum(row["invented"] for row in rows),

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,6 +64,12 @@ def measures(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..
         return function
 
     return register
+
+
+def told(facts: Mapping[str, Any]) -> str:
+    """Return a line of what a row has, numbers with four figures."""
+    words = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in facts.items())
+    return "  ".join(words)
 
 
 def real_data(folder: Path | None, wanted: str = ".") -> Path:

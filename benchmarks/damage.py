@@ -36,7 +36,7 @@ from typing import Annotated
 import numpy as np
 import simplejpeg
 import typer
-from bench import Document, cifar_files, hall, measures, photographs, real_data
+from bench import Document, cifar_files, hall, measures, photographs, real_data, told
 from PIL import Image
 
 from audit.checks.file_hidden_damage import HiddenDamage
@@ -168,14 +168,12 @@ def kinds(data: Folder = None) -> Document:
             )
     caught = {row["label"]: row["n"] for row in anyhow}
     total, result = len(originals), {}
-    print(f"{'damage':26s}{'changed':>9s}{'Pillow':>8s}{'caught':>8s}  by")
     for kind in KINDS:
         label = kind.replace(" ", "_").replace("/", "")
         codes = {r["code"]: round(100 * r["n"] / total) for r in rows if r["label"] == label}
         shares = [100 * n / total for n in (pixels[kind], seen[kind], caught.get(label, 0))]
-        by = ", ".join(f"{code} {share} %" for code, share in codes.items())
-        print(f"{kind:26s}{shares[0]:8.0f}%{shares[1]:7.0f}%{shares[2]:7.0f}%  {by}")
         result[kind] = {"changed": shares[0], "pillow": shares[1], "caught": shares[2], "by": codes}
+        print(told({"kind": kind, **result[kind]}))
     return result
 
 
@@ -256,11 +254,11 @@ def changed_bytes(data: Folder = None, changes: int = 4, small: int = 600) -> Do
     result: Document = {}
     for name, half in (("chosen on", photos[::2]), ("held out", photos[1::2])):
         counts = planted(half, changes)
-        result[name] = dict(counts)
-        for kind in ("altered", "visible"):
-            n = counts[kind]
-            decoder, walk = counts[f"{kind}, decoder"] / n, counts[f"{kind}, walk"] / n
-            print(f"{name}: {n} {kind}: decoder {decoder:.0%}, with the walk {walk:.0%}")
+        result[name] = dict(counts) | {
+            f"{kind}, {by}": counts[f"{kind}, {by}"] / counts[kind]
+            for kind in ("altered", "visible") for by in ("decoder", "walk")
+        }  # fmt: skip
+        print(told({"half": name, **result[name]}))
     n, alarms = 0, []
     for file, content in sound_files(photos, data, small):
         columns = columns_of(content)
@@ -269,9 +267,7 @@ def changed_bytes(data: Folder = None, changes: int = 4, small: int = 600) -> Do
             alarms += [(file, columns["jpeg_faults"], columns["jpeg_shift"])] * reported(columns)
     print(f"sound: {n:,} files, {len(alarms)} reported: {alarms}")
     spent = price(photos[::4])
-    times = ", ".join(f"{name} {ms:.2f} ms" for name, ms in spent.items())
     ratio = (spent["codes"] + spent["step"]) / spent["decode"]
-    print(f"CPU a photograph: {times}; the walk takes {ratio:.2f} of a decode")
     return result | {"sound": n, "alarms": len(alarms), "ms": spent, "ratio": ratio}
 
 

@@ -1,7 +1,6 @@
 """Pictures that look alike by nature and are no copies: what a near-duplicate search calls same.
 
-    python benchmarks/null_pictures.py table [--kinds digits,screens] [--seeds 3] [--kept FOLDER]
-    python benchmarks/null_pictures.py write FOLDER KIND [--pictures 400] [--plants 40] [--seed 0]
+    python benchmarks/null_pictures.py [--kinds digits,screens] [--seeds 3]
 
 Each kind is drawn by parameters that vary as they do in the world: those of the set (the layout of
 a program, a font, a style of icons) once, the rest picture by picture. No picture of a set is a
@@ -10,27 +9,23 @@ group is an error of the dataset where its members differ in either. The same pi
 again with planted copies: re-encoded, rescaled, cropped, of slightly other colours, squashed from
 16:9 to a square, mirrored, and always saved as JPEG.
 
-`table` searches each set without and with the plants, in this process, as a scan does, and prints a
-line a kind. FOLDER keeps the drawn sets: a second run reads them. About 15 minutes; 6 with them.
-`write` writes a set as files (`split/label/NNNN.png`, copies as .jpg beside `answer_key.csv`).
+Each set is searched without and with the plants, in this process, as a scan does, and a line is
+printed a kind. About 15 minutes.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
-from bench import Document, Picture, hall, measures, timed
+from bench import Document, Picture, hall, measures, timed, told
 from PIL import Image, ImageDraw, ImageFont
 
 from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
@@ -545,28 +540,21 @@ def faces(style: Rng) -> Draw:
 # ---- sets ----
 
 
-@dataclass(frozen=True)
-class Kind:
-    """How a set is drawn, and how many pictures it has."""
-
-    draw: Callable[[Rng], Draw]
-    pictures: int = 400
-
-
-KINDS: Mapping[str, Kind] = {
-    "digits": Kind(digits, 600),
-    "digits, many": Kind(digits, 3000),
-    "screens": Kind(screens),
-    "pages": Kind(pages),
-    "diagrams": Kind(diagrams),
-    "icons": Kind(icons),
-    "logos": Kind(logos),
-    "silhouettes": Kind(silhouettes),
-    "vehicles": Kind(vehicles, 600),
-    "spectrograms": Kind(spectrograms),
-    "X-rays": Kind(xrays),
-    "tiles": Kind(tiles),
-    "faces": Kind(faces),
+# How a set is drawn, and how many pictures it has.
+KINDS: Mapping[str, tuple[Callable[[Rng], Draw], int]] = {
+    "digits": (digits, 600),
+    "digits, many": (digits, 3000),
+    "screens": (screens, 400),
+    "pages": (pages, 400),
+    "diagrams": (diagrams, 400),
+    "icons": (icons, 400),
+    "logos": (logos, 400),
+    "silhouettes": (silhouettes, 400),
+    "vehicles": (vehicles, 600),
+    "spectrograms": (spectrograms, 400),
+    "X-rays": (xrays, 400),
+    "tiles": (tiles, 400),
+    "faces": (faces, 400),
 }
 
 
@@ -643,17 +631,17 @@ class NullSet:
         self.label.append(("one", "two", "three")[int(rng.integers(3))])
 
 
-def draw_set(kind: str, seed: int, pictures: int | None = None, plants: int = PLANTS) -> NullSet:
+def draw_set(kind: str, seed: int) -> NullSet:
     """Draw a set of a kind; a copy has the label of its source."""
     place = list(KINDS).index(kind)
     rng = np.random.default_rng([seed, place])
-    draw = KINDS[kind].draw(rng)
+    style, n = KINDS[kind]
+    draw = style(rng)
     out = NullSet()
-    n = pictures or KINDS[kind].pictures
     for _ in range(n):
         _, coded = cv2.imencode(".png", draw(rng)[..., ::-1], [cv2.IMWRITE_PNG_COMPRESSION, 1])
         out.add(coded.tobytes(), -1, "", rng)
-    for k, source in enumerate(np.sort(rng.permutation(n)[:plants]).tolist()):
+    for k, source in enumerate(np.sort(rng.permutation(n)[:PLANTS]).tolist()):
         change = list(CHANGES)[k % len(CHANGES)]
         out.add(plant(decoded(out.files[source]), change, rng), source, change, rng)
         out.label[-1] = out.label[source]
@@ -664,18 +652,6 @@ def decoded(file: bytes) -> Picture:
     picture = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR)
     assert picture is not None
     return np.ascontiguousarray(picture[..., ::-1], np.uint8)
-
-
-def kept_set(kind: str, seed: int, kept: Path | None) -> NullSet:
-    """Return a set, from where it is kept if it was drawn before."""
-    name = kept and kept / f"{kind.replace(', ', '-')}-{seed}.pickle"
-    if name and name.exists():
-        return NullSet(**pickle.loads(name.read_bytes()))
-    drawn = draw_set(kind, seed)
-    if name:
-        name.parent.mkdir(parents=True, exist_ok=True)
-        name.write_bytes(pickle.dumps(vars(drawn)))
-    return drawn
 
 
 # ---- the search ----
@@ -707,13 +683,13 @@ def measure(files: list[bytes]) -> Measured:
     return Measured(small, table, keys, np.array(hashes, np.uint64))
 
 
-def search(measured: Measured, n: int, options: SearchOptions | None = None) -> Relation:
+def search(measured: Measured, n: int) -> Relation:
     """Search the first `n` files as a scan does, but for the recall to expect."""
     return find_near_duplicates(
         measured.table[:n],
         measured.keys[:n],
         measured.phash[:n],
-        options=options or SearchOptions(synthetic_sources=0),
+        options=SearchOptions(synthetic_sources=0),
         open_picture=measured.small.__getitem__,
     )
 
@@ -748,18 +724,15 @@ def judge(relation: Relation, drawn: NullSet, n: int) -> Document:
 
 
 @measures(app)
-def table(
-    kinds: str = "", seeds: int = 3, kept: Path | None = None, first_seed: int = 0
-) -> Document:
+def table(kinds: str = "", seeds: int = 3, first_seed: int = 0) -> Document:
     """How many pictures that are no copies are called so, and how many copies are found?"""
     names = [name for name in KINDS if not kinds or name in kinds.split(",")]
     rows: list[Document] = []
-    print("kind           pictures sets false errors  with plants: false errors     found  seconds")
     for name in names:
         lines = []
         # many pictures take as long as all seeds of the others
         for seed in range(first_seed, first_seed + (1 if name.endswith("many") else seeds)):
-            drawn = kept_set(name, seed, kept)
+            drawn = draw_set(name, seed)
             measured, n = measure(drawn.files), drawn.source.count(-1)
             with timed() as spent:
                 alone = judge(search(measured, n), drawn, n)
@@ -771,38 +744,14 @@ def table(
                  for key in ("false", "errors")}  # fmt: skip
         found, of = (sum(one[key] for one in planted) for key in ("found", "planted"))
         lost = [change for one in planted for change in one["lost"]]
-        seconds = round(float(np.mean([line["cpu_s"] for line in lines])), 1)
-        levels = " ".join(f"{one['threshold']:+.2f}" for one in alone)
-        tally = ", ".join(f"{lost.count(c)} {c}" for c in CHANGES if c in lost)
-        print(f"{name:14s}{n:9d}{len(lines):5d}{total['alone_false']:6d}"
-              f"{total['alone_errors']:7d}{'':14s}{total['planted_false']:6d}"
-              f"{total['planted_errors']:7d}{found:6d}/{of:3d}{seconds:9.1f}  {levels}; {tally}",
-              flush=True)  # fmt: skip
         rows.append({"kind": name, "pictures": n, "sets": len(lines), **total,
                      "sets_with_false": sum(one["false"] > 0 for one in alone),
-                     "found": found, "planted": of, "cpu_s": seconds})  # fmt: skip
+                     "found": found, "planted": of, "lost": {c: lost.count(c) for c in CHANGES},
+                     "thresholds": [one["threshold"] for one in alone],
+                     "cpu_s": round(float(np.mean([line["cpu_s"] for line in lines])), 1)}
+                    )  # fmt: skip
+        print(told(rows[-1]), flush=True)
     return {"rows": rows}
-
-
-@measures(app)
-def write(
-    folder: Path, kind: str, pictures: int | None = None, plants: int = PLANTS, seed: int = 0
-) -> Document:
-    """Write a set of one kind as files."""
-    drawn = draw_set(kind, seed, pictures, plants)
-    names = []
-    for k, file in enumerate(drawn.files):
-        end = "jpg" if drawn.source[k] >= 0 else "png"
-        names.append(f"{drawn.split[k]}/{drawn.label[k]}/{k:05d}.{end}")
-        path = folder / names[-1]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file)
-    with (folder.parent / f"{folder.name}-answer_key.csv").open("w", newline="") as key:
-        out = csv.writer(key)
-        out.writerow(["copy", "source", "change"])
-        out.writerows((names[k], names[s], drawn.change[k])
-                      for k, s in enumerate(drawn.source) if s >= 0)  # fmt: skip
-    return {"files": len(names), "planted": plants}
 
 
 if __name__ == "__main__":

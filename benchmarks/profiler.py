@@ -45,7 +45,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from bench import Document, hall, measures
+from bench import Document, hall, measures, told
 from torch.utils.data import DataLoader, Dataset
 
 from pipeline_profiler import Recorder
@@ -169,11 +169,7 @@ def measure_in_place(workers: int, pairs: int, steps: int) -> Document:
     for name, values in zip(("cpu", "wall"), zip(*added, strict=True), strict=True):
         cost = median_interval(list(values))
         row[name] = {"us_per_step": cost.value, "low": cost.low, "high": cost.high}
-        print(
-            f"workers={workers}: {cost.value:+.1f} us of {name} a step ({cost.low:+.1f} to "
-            f"{cost.high:+.1f}), beside a step of {step:.0f} us",
-            flush=True,
-        )
+    print(told({"workers": workers, **row}), flush=True)
     return row
 
 
@@ -184,15 +180,12 @@ def measure_recorder(workers: int, pairs: int, steps: int) -> Document:
     values = [one for (one,) in added]
     cost, mean = median_interval(values), statistics.fmean(values)
     share = cost.scaled(1 / (STEP_MS * 1e3))
-    print(
-        f"workers={workers}: {cost.value:+.1f} us a step ({cost.low:+.1f} to {cost.high:+.1f}), "
-        f"{share.value:+.2%} of a {STEP_MS:g} ms step; mean {mean:+.1f} us",
-        flush=True,
-    )
-    return {
+    row = {
         "us_per_step": cost.value, "low": cost.low, "high": cost.high, "mean": mean,
         "share": share.value, "share_high": share.high,
     }  # fmt: skip
+    print(told({"workers": workers, **row}), flush=True)
+    return row
 
 
 def median_interval(values: list[float]) -> Interval:
@@ -323,7 +316,7 @@ def coverage(
         for n in repeats or (2, 3, 5, 8):
             row = counted(p, n, draws, steps, rng)
             rows[f"{name}, {n} repeats"] = row
-            print(f"{name:14s} {n} repeats", {k: round(v, 3) for k, v in row.items()})
+            print(told({"pipeline": name, "repeats": n, **row}))
     error = 1.96 * math.sqrt(0.05 * 0.95 / draws)
     targets = {"held": [0.93, 0.97], "told_apart": 0.05, "false_verdicts": 0.0}
     return {"draws": draws, "rows": rows, "error_of_a_rate": round(error, 3), "targets": targets}
@@ -395,15 +388,10 @@ def sweep(name: str, dataset: Costly, batches: int) -> list[dict[str, Any]]:
             guess = predict.predict_period(costs, setting)
             measured = run_of(dataset, setting, step_ms, batches).period_ns
             error, fluid = guess.period.value / measured - 1, guess.fluid_ns / measured - 1
-            label = f"extrapolated: {guess.extrapolated}" if guess.extrapolated else ""
-            print(
-                f"{name:20s} w={setting['workers']} P={setting['prefetch']} t={step_ms:4.0f} ms  "
-                f"measured {measured / 1e6:7.2f}  predicted {guess.period.value / 1e6:7.2f} ms  "
-                f"{error:+7.1%}  fluid {fluid:+7.1%}  {label}",
-                flush=True,
-            )
-            extrapolated = bool(guess.extrapolated)
-            rows.append({"error": error, "fluid_error": fluid, "extrapolated": extrapolated})
+            rows.append({"profile": name, **setting, "step_ms": step_ms, "measured_ns": measured,
+                         "error": error, "fluid_error": fluid,
+                         "extrapolated": guess.extrapolated})  # fmt: skip
+            print(told(rows[-1]), flush=True)
     return rows
 
 

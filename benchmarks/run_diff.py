@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from bench import Document, cifar_files, hall, measures, peak_mb, real_data, timed
+from bench import Document, cifar_files, hall, measures, peak_mb, real_data, timed, told
 from PIL import Image
 
 from audit.compare.diff import RunDiff, compare_runs
@@ -111,7 +111,7 @@ class Changes:
         }
 
 
-def told(diff: RunDiff) -> tuple[Wanted, Wanted]:
+def said_by(diff: RunDiff) -> tuple[Wanted, Wanted]:
     """Return what `audit diff` says, in the form of what was wanted."""
     files: Wanted = {}
     for change, before, after in diff.files.select("change", "before", "after").iter_rows():
@@ -149,7 +149,7 @@ def run_diff(real: Path | None = None, each: int = 100, seed: int = 1) -> tuple[
         with timed() as cost:
             diff = compare_runs(folder / "before", folder / "after")
         rows = diff.files.height + diff.findings.height
-        files, found = told(diff)
+        files, found = said_by(diff)
     # groups that the dataset has by itself persist: they are neither planted nor invented
     own = {key for key in found.get("persisting", set()) if key[0] != "IMG004"}
     found["persisting"] = found.get("persisting", set()) - own
@@ -161,8 +161,7 @@ def run_diff(real: Path | None = None, each: int = 100, seed: int = 1) -> tuple[
     for part, table in tables.items():
         for change, row in table.items():
             wrong += row["invented"] + row["planted"] - row["named"]
-            print(f"{part:<9} {change:<12} {row['planted']:>5} planted {row['named']:>5} named "
-                  f"{row['invented']:>5} invented")  # fmt: skip
+            print(told({"part": part, "change": change, **row}))
     return {**tables, "cpu_s": cost["cpu_s"], "rows": rows, "peak_mb": round(peak_mb())}, not wrong
 
 

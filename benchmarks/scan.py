@@ -37,7 +37,7 @@ from typing import Annotated
 import numpy as np
 import simplejpeg
 import typer
-from bench import AUDIT, ROOT, Document, hall, measures, real_data
+from bench import AUDIT, ROOT, Document, hall, measures, real_data, told
 from bench import photographs as originals_of
 from PIL import Image
 
@@ -206,9 +206,8 @@ def measure(folder: Path, arms: list[str], repeats: int, peers: str, work: Path)
             shutil.rmtree(run, ignore_errors=True)
             for arm in arms:
                 samples.setdefault((arm, size), []).append(timed(command(arm, data, run, peers)))
-                wall, cpu, peak = samples[arm, size][-1]
-                print(f"  {repeat + 1}/{repeats} {arm:15s} {size:6d} files {wall:8.2f} s wall "
-                      f"{cpu:8.2f} s CPU {peak:6.0f} MB", flush=True)  # fmt: skip
+                row = dict(zip(("wall_s", "cpu_s", "peak_mb"), samples[arm, size][-1], strict=True))
+                print(told({"arm": arm, "repeat": repeat, "files": size, **row}), flush=True)
     result: dict[str, dict] = {}
     for arm in arms:
         both = (zip(*samples[arm, size], strict=True) for size in sizes)
@@ -220,18 +219,8 @@ def measure(folder: Path, arms: list[str], repeats: int, peers: str, work: Path)
             "start_up_s": max(0.0, low[0] - small * wall / 1e3), "peak_mb": high[2],
             "peak_mb_small": low[2],
         }  # fmt: skip
+        print(told({"data": folder.name, "arm": arm, **result[arm]}), flush=True)
     return result
-
-
-def table(name: str, result: dict[str, dict]) -> None:
-    ours = result["ours"]
-    print(f"\n{name}\n{'arm':16s}{'images/s':>10s}{'ms wall':>9s}{'ms CPU':>8s}{'ours is':>10s}"
-          f"{'CPU ratio':>11s}{'start s':>9s}{'MB':>7s}{'MB at 1/10':>11s}")  # fmt: skip
-    for arm, r in result.items():
-        print(f"{arm:16s}{r['images_per_s']:10.0f}{r['wall_ms']:9.3f}{r['cpu_ms']:8.3f}"
-              f"{r['wall_ms'] / ours['wall_ms']:9.2f}x"
-              f"{ours['cpu_ms'] / max(r['cpu_ms'], 1e-9):10.2f}x"
-              f"{r['start_up_s']:9.2f}{r['peak_mb']:7.0f}{r['peak_mb_small']:11.0f}")  # fmt: skip
 
 
 @measures(app)
@@ -260,7 +249,6 @@ def scan(
                 else small_files(real / "cifar10-mini.tar", work / "cifar")
             )
             results[name] = measure(made, arms, repeats, peers_python, work)
-            table(name, results[name])
     return results
 
 

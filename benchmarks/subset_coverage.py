@@ -38,7 +38,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import polars as pl
-from bench import Document, hall, measures, timed
+from bench import Document, hall, measures, timed, told
 from scipy.stats import betabinom, binom, norm
 
 from audit.statistics import intervals as stats
@@ -362,12 +362,6 @@ def judge_coverage(cells: list[dict], reps: int) -> list[str]:
         "mean error": rows.filter(pl.col("bias_in_se").abs() > 3.5),
     }
     return [f"{what}: {told(row)}" for what, found in missed.items() for row in found.to_dicts()]
-
-
-def told(facts: dict) -> str:
-    """Return a line of what a cell or row has."""
-    words = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in facts.items())
-    return "  ".join(words)
 
 
 def show(title: str, lines: Iterable[str]) -> None:

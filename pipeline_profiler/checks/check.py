@@ -82,6 +82,8 @@ class Check:
     nearness: ClassVar[Nearness] = Nearness.CAUSE
     quick: ClassVar[bool] = True  # part of a `--quick` run
     torch_only: ClassVar[str] = "it reads modules and gradients of torch"  # why not Keras
+    causes: ClassVar[tuple[str, ...]] = ()  # of `failed`, the likeliest first
+    next_step: ClassVar[str] = ""
     PLANTED: ClassVar[Examples]
     HEALTHY: ClassVar[Examples] = ()  # beside the toys that no check may fail
 
@@ -92,6 +94,11 @@ class Check:
     def run_keras(self, subject: Any) -> Answer:
         """Examine a KerasSubject; a check that cannot says why."""
         return unclear(f"Trainings of Keras are not examined here: {self.torch_only}.")
+
+    @classmethod
+    def failed(cls, sentence: str, /, *causes: str, **evidence: Any) -> Answer:
+        """Return a failure with the next step of the check, and its causes where none are given."""
+        return wrong(sentence, causes or cls.causes, cls.next_step, **evidence)
 
     def ask(self, subject: Any) -> Answer:
         """run() or run_keras(), by the subject."""

@@ -52,7 +52,13 @@ from pipeline_profiler.checks.user_code import (
     seed_everything,
     users_code,
 )
-from pipeline_profiler.checks.user_training import Training, call_evaluate, checked, made_from
+from pipeline_profiler.checks.user_training import (
+    Training,
+    batch_norms,
+    call_evaluate,
+    checked,
+    made_from,
+)
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 # ---- two processes with gloo between them ----
@@ -412,12 +418,7 @@ def _random_state() -> str:
 
 
 def _norms(model: Any) -> dict[str, Any]:
-    norms = {
-        name: m
-        for name, m in model.named_modules()
-        if isinstance(m, nn.modules.batchnorm._BatchNorm)
-    }
-    return {name: norm for name, norm in norms.items() if norm.running_mean is not None}
+    return {n: norm for n, norm in batch_norms(model).items() if norm.running_mean is not None}
 
 
 def _mean_of(norm: Any) -> tuple[float, ...]:

@@ -52,6 +52,12 @@ def call_evaluate(training: Training, batches: Sequence[Any]) -> Any:
     )
 
 
+def batch_norms(model: Any) -> dict[str, Any]:
+    """The batch norms of torch, of any dimension or number of replicas, by their name."""
+    kind = torch.nn.modules.batchnorm._BatchNorm
+    return {name: module for name, module in model.named_modules() if isinstance(module, kind)}
+
+
 def learned_by_loss(training: Training) -> dict[str, Any]:
     """Parameters with requires_grad of a loss that is a module, by `loss.` and their name."""
     named = getattr(training.loss, "named_parameters", None)

@@ -10,6 +10,7 @@ import argparse
 import math
 from collections.abc import Sequence
 from glob import glob
+from typing import Any
 
 from pipeline_profiler.cli.output import check_session_output
 from pipeline_profiler.cli.user_code import spec_file
@@ -75,12 +76,18 @@ def read_axes(args: argparse.Namespace) -> dict[str, Sequence[int]]:
     return axes
 
 
-def split_numbers(text: str, option: str) -> list[int]:
+def split_words(text: str | None) -> list[str]:
+    """'fp32, bf16' -> ['fp32', 'bf16']."""
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def split_numbers(text: str | None, option: str, whole: bool = True) -> list[Any]:
     """'0,1,2' -> [0, 1, 2]."""
     try:
-        return [int(part) for part in text.split(",") if part.strip()]
+        return [int(word) if whole else float(word) for word in split_words(text)]
     except ValueError:
-        raise ProfileError(f"{option} takes whole numbers with commas, not '{text}'.") from None
+        kind = "whole numbers" if whole else "numbers"
+        raise ProfileError(f"{option} takes {kind} with commas, not '{text}'.") from None
 
 
 def bound(text: str) -> tuple[str, float]:

@@ -12,12 +12,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline_profiler.cli.arguments import MOST_SEED, PYTHON_HELP, check_amount
-from pipeline_profiler.cli.factory_text import mentioned, refuse_empty, refuse_training
-from pipeline_profiler.cli.output import check_output, write_report
-from pipeline_profiler.cli.recording import add_recording_options
-from pipeline_profiler.cli.terminal import say, show
-from pipeline_profiler.cli.user_code import offered, spec_file, target
+from pipeline_profiler.cli.arguments import (
+    MOST_SEED,
+    PYTHON_HELP,
+    check_amount,
+    split_numbers,
+    split_words,
+)
+from pipeline_profiler.cli.output import check_output, say, show, write_report
+from pipeline_profiler.cli.runs import add_recording_options
+from pipeline_profiler.cli.user_code import (
+    mentioned,
+    offered,
+    refuse_empty,
+    refuse_training,
+    spec_file,
+    target,
+)
 from pipeline_profiler.profiling.record.session import ProfileError
 from preflight.ending import ExitCode, strongest
 
@@ -137,7 +148,8 @@ def _declared(args: argparse.Namespace) -> tuple[tuple[float, ...], tuple[float,
     """Mean and deviation of the options, or of the file that --pretrained names."""
     from pipeline_profiler.checks.loader_subject import read_declaration
 
-    mean, deviation = split_decimals(args.mean, "--mean"), split_decimals(args.std, "--std")
+    mean = tuple(split_numbers(args.mean, "--mean", whole=False))
+    deviation = tuple(split_numbers(args.std, "--std", whole=False))
     if args.pretrained and ".py:" not in args.pretrained:
         found = read_declaration(args.pretrained)
         return mean or found.mean, deviation or found.deviation
@@ -293,23 +305,11 @@ def _maybe_target(text: str | None, makes: str) -> Callable[..., Any] | None:
     return target(text, makes) if text else None
 
 
-def split_decimals(text: str | None, option: str) -> tuple[float, ...]:
-    """'0.5,0.4' -> (0.5, 0.4)."""
-    try:
-        return tuple(float(part) for part in (text or "").split(",") if part.strip())
-    except ValueError:
-        raise ProfileError(f"{option} takes numbers with commas, not '{text}'.") from None
-
-
-def _words(text: str | None) -> list[str]:
-    return [word.strip() for word in (text or "").split(",") if word.strip()]
-
-
 def _run(family: str, subject: Any, args: argparse.Namespace) -> CheckReport:
     from pipeline_profiler.checks.check import select_checks
     from pipeline_profiler.checks.runner import run_checks
 
-    checks = select_checks(family, _words(args.only), _words(args.skip), args.quick)
+    checks = select_checks(family, split_words(args.only), split_words(args.skip), args.quick)
     seconds = args.seconds or (QUICK_SECONDS if args.quick else SECONDS)
     return run_checks(checks, subject, seconds, args.seed, progress=say)
 

@@ -7,15 +7,22 @@ renderer or a stream can fail, and where no disk takes it, it goes to stdout.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 from pipeline_profiler.cli.arguments import bound
-from pipeline_profiler.cli.output import UnsavedError, write_as_asked, write_session
-from pipeline_profiler.cli.recording import record_outcome
-from pipeline_profiler.cli.terminal import ENDING, say, show
+from pipeline_profiler.cli.output import (
+    ENDING,
+    UnsavedError,
+    say,
+    show,
+    write_as_asked,
+    write_session,
+)
+from pipeline_profiler.cli.runs import record_outcome
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.runs.entry import outcome_of_session
 from preflight.ending import ExitCode, strongest
@@ -65,8 +72,7 @@ def save_session(session: Session, args: argparse.Namespace) -> ExitCode:
 
 
 def _print(session: Session, args: argparse.Namespace) -> ExitCode:
-    from pipeline_profiler.report.render import to_json, to_text
-    from pipeline_profiler.report.screen import to_screen
+    from pipeline_profiler.report.render import to_json, to_screen, to_text
     from pipeline_profiler.report.sections import COMPUTE_BOUND, split_causes
 
     done = f"saved: {args.saved}   next: pipeline-profiler report {args.saved} -o profile.html"
@@ -132,15 +138,9 @@ def rescue(session: Session, args: argparse.Namespace) -> None:
     say(f"pipeline-profiler: {session.results['cut_off']['sentence']}")
     code = strongest(ExitCode.USAGE, save_partial(session, args))
     record_outcome(args, code)
-    _end_children()
-    os._exit(code)
-
-
-def _end_children() -> None:
-    import multiprocessing
-
     for child in multiprocessing.active_children():
         child.kill()
+    os._exit(code)
 
 
 def save_meanwhile(session: Session, args: argparse.Namespace) -> Path | None:

@@ -17,11 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline_profiler.cli import checks, ending, precision, recording, runs, watch
+from pipeline_profiler.cli import checks, ending, precision, runs, watch
 from pipeline_profiler.cli.arguments import PYTHON_HELP, bound, check_measuring, read_axes
 from pipeline_profiler.cli.ending import finish, judge
-from pipeline_profiler.cli.output import check_output, is_ours, write_report
-from pipeline_profiler.cli.terminal import say, show
+from pipeline_profiler.cli.output import check_output, is_ours, say, show, write_report
 from pipeline_profiler.cli.user_code import call_user, target
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError, Session
@@ -85,7 +84,7 @@ def command_line(argv: Sequence[str] | None = None, *, lent: bool = False) -> in
         return show(next_here(Path.cwd()))
     args = parser(every).parse_args(words)
     code = _obey(args, words, lent)
-    recording.record_outcome(args, code)
+    runs.record_outcome(args, code)
     return code
 
 
@@ -93,7 +92,7 @@ def _obey(args: argparse.Namespace, words: Sequence[str], lent: bool) -> int:
     try:
         if not lent and (code := _run_elsewhere(args, words)) is not None:
             return code
-        recording.begin_recording(args, words)
+        runs.begin_recording(args, words)
         return int(args.command(args))
     except ProfileError as error:
         return ending.stopped(error, args)
@@ -233,7 +232,7 @@ def _measuring(
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     p.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
     p.add_argument("--trace", action="store_true", help=TRACE_HELP)
-    recording.add_recording_options(p)
+    runs.add_recording_options(p)
     p.set_defaults(command=command)
     return p
 

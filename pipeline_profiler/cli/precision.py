@@ -12,23 +12,28 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pipeline_profiler.cli import ending
-from pipeline_profiler.cli.arguments import PYTHON_HELP, check_amount, check_run_options
+from pipeline_profiler.cli.arguments import (
+    PYTHON_HELP,
+    check_amount,
+    check_run_options,
+    split_numbers,
+    split_words,
+)
 from pipeline_profiler.cli.ending import finish
-from pipeline_profiler.cli.output import check_session_output
-from pipeline_profiler.cli.recording import add_recording_options
-from pipeline_profiler.cli.terminal import say
+from pipeline_profiler.cli.output import check_session_output, say
+from pipeline_profiler.cli.runs import add_recording_options
 from pipeline_profiler.cli.user_code import call_user, spec_file, target
 from pipeline_profiler.profiling.record.session import ProfileError
 
 if TYPE_CHECKING:
-    from pipeline_profiler.precision.batches import MakeLoader
     from pipeline_profiler.precision.image_data import ImageData
     from pipeline_profiler.precision.plan import ModelJob, ReportProgress, SweepOptions
-    from pipeline_profiler.precision.trainer import Backend, MakeModel
+    from pipeline_profiler.precision.trainer import Backend, MakeLoader, MakeModel
     from pipeline_profiler.profiling.measure.stopping import Guard
     from pipeline_profiler.profiling.record.session import Session
 
@@ -166,7 +171,7 @@ def check_arguments(args: argparse.Namespace) -> None:
     check_amount("--lr", args.lr)
     if args.workers is not None and not 0 <= args.workers <= MOST_WORKERS:
         raise ProfileError(f"--workers takes a whole number from 0 to {MOST_WORKERS}.")
-    split_sizes(args.batch_sizes or CPU_SIZES)
+    split_numbers(args.batch_sizes, "--batch-sizes")
     read_size(args.memory_limit)
     if args.optimizer not in OPTIMIZERS:
         raise ProfileError(f"--optimizer is one of {', '.join(OPTIMIZERS)}.")
@@ -196,16 +201,17 @@ def open_backend(args: argparse.Namespace) -> Backend:
 
 def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
     """The options, with defaults that suit the device."""
-    from pipeline_profiler.precision.cell import OWN_OPTIMIZER, Recipe
     from pipeline_profiler.precision.plan import SweepOptions
+    from pipeline_profiler.precision.trainer import OWN_OPTIMIZER, Recipe
 
     gpu = backend.device == "cuda"
+    sizes = GPU_SIZES if gpu else CPU_SIZES
     # a step of one's own says nothing at the tiny size that FP16 is cut down to on a CPU
     cpu = "fp32,bf16" if args.step else CPU_PRECISIONS
     return SweepOptions(
-        batch_sizes=split_sizes(args.batch_sizes or (GPU_SIZES if gpu else CPU_SIZES)),
-        precisions=split_words(args.precisions or (GPU_PRECISIONS if gpu else cpu)),
-        loss_scales=split_words(args.loss_scale),
+        batch_sizes=_once(split_numbers(args.batch_sizes or sizes, "--batch-sizes")),
+        precisions=_once(split_words(args.precisions or (GPU_PRECISIONS if gpu else cpu))),
+        loss_scales=_once(split_words(args.loss_scale)),
         recipe=Recipe(
             OWN_OPTIMIZER if args.step else args.optimizer,
             (GPU_LR if gpu else CPU_LR) if args.lr is None else args.lr,
@@ -235,19 +241,8 @@ def read_size(text: str | None) -> int | None:
     return size
 
 
-def split_words(text: str) -> tuple[str, ...]:
-    """'fp32, bf16' -> ('fp32', 'bf16')."""
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-
-
-def split_sizes(text: str) -> tuple[int, ...]:
-    """'64,128' -> (64, 128)."""
-    try:
-        return tuple(int(word) for word in split_words(text))
-    except ValueError:
-        raise ProfileError(
-            f"--batch-sizes takes whole numbers with commas, not '{text}'."
-        ) from None
+def _once(values: list[Any]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(values))
 
 
 # --------------------------------------------------------------------------- models and data
@@ -319,11 +314,14 @@ def make_folder_loader(args: argparse.Namespace, backend: Backend) -> tuple[Make
 def make_models(args: argparse.Namespace, classes: int) -> list[tuple[str, MakeModel]]:
     """The user's model, one of the shipped ones by name, or all of them."""
     if args.framework == "keras":
-        shipped = _keras_models(classes)
+        from pipeline_profiler.precision.backend_keras import keras_resnet18
+
+        makers: Mapping[str, Callable[[int], object]] = {"resnet18": keras_resnet18}
     else:
         from pipeline_profiler.precision.models import SHIPPED
 
-        shipped = {name: _with_classes(make, classes) for name, make in SHIPPED.items()}
+        makers = SHIPPED
+    shipped: dict[str, MakeModel] = {name: partial(make, classes) for name, make in makers.items()}
     if args.model is None:
         return [(name, make) for name, make in shipped.items() if name in SHIPPED_BY_DEFAULT]
     if args.model in shipped:
@@ -334,17 +332,6 @@ def make_models(args: argparse.Namespace, classes: int) -> list[tuple[str, MakeM
             f"'{args.model}' is no shipped model ({names}) and no FILE.py:FUNCTION of your own."
         )
     return [(args.model.rpartition(":")[2], target(args.model, "the model"))]
-
-
-def _with_classes(make: Callable[[int], object], classes: int) -> MakeModel:
-    return lambda: make(classes)
-
-
-def _keras_models(classes: int) -> dict[str, MakeModel]:
-    """The shipped Keras model."""
-    from pipeline_profiler.precision.backend_keras import keras_resnet18
-
-    return {"resnet18": lambda: keras_resnet18(classes)}
 
 
 # ---------------------------------------------------------------------------------- progress

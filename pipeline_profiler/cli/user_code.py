@@ -5,14 +5,15 @@ What it raises is the user's to see: one sentence, and the frames of their own f
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pipeline_profiler.cli.factory_text import refuse_empty
 from pipeline_profiler.profiling.measure.stopping import said_by, user_traceback
 from pipeline_profiler.profiling.record.session import ProfileError
 
@@ -97,3 +98,199 @@ def call_user(function: Callable[..., Any], name: str) -> Any:
 def _told(what: str, error: BaseException) -> UserCodeError:
     said = f"{what}: {type(error).__name__}: {said_by(error)[:LONGEST]}"
     return UserCodeError(said, user_traceback(error))
+
+
+# ---- whether a function makes something or trains, by the text of its file ----
+# A factory is called many times. A script's `main` given for one would run the whole training each
+# time and write its checkpoint over the last, so the text is read before the file is imported. Only
+# what is sure is refused: classes, lambdas, partials, what is imported and what a decorator changes
+# pass. A function whose return statement shows the parts of a training passes too, whatever it does
+# before. Cost: the file is parsed once more, some milliseconds.
+
+PARTS = 4  # model, loader, loss and optimizer
+UNREADABLE = ("import *", "globals", "setattr", "__getattr__", "exec")  # names that no text shows
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp)
+_Functions = Mapping[str, Sequence[ast.FunctionDef]]
+
+
+def refuse_empty(path: Path, name: str, makes: str) -> None:
+    """Raise ProfileError where a function of a file returns nothing, whatever happens in it.
+
+    `makes`: what a function that is fit for this returns.
+    """
+    found = _functions_of(path).get(name, ())
+    if found and all(map(_returns_nothing, found)):
+        raise ProfileError(
+            f"{path}:{name} returns nothing, so it was not run: name a function that only makes "
+            f"and returns {makes}."
+        )
+
+
+def refuse_training(path: Path, name: str, makes: str) -> None:
+    """Raise ProfileError where a function returns nothing or runs a whole training."""
+    refuse_empty(path, name, makes)
+    functions = _functions_of(path)
+    reasons = [_why_training(function, functions) for function in functions.get(name, ())]
+    if reasons and all(reasons):
+        raise ProfileError(
+            f"{path}:{name} {reasons[0]}, and the checks call it many times, so it was not run: "
+            f"name a function that only makes and returns {makes}."
+        )
+
+
+def mentioned(path: Path, names: Sequence[str]) -> list[str]:
+    """Return those of the names that a file may have, without importing it."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        return list(names)
+    if path.suffix != ".py" or any(word in text for word in UNREADABLE):
+        return list(names)
+    return [name for name in names if name in text]
+
+
+# ---- what a file has ----
+
+
+def _functions_of(path: Path) -> _Functions:
+    """Return the functions of a file by name; a name that is bound to anything else is left out."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # the import says them
+            module = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return {}
+    functions: dict[str, list[ast.FunctionDef]] = {}
+    others = {n for node in ast.walk(module) if isinstance(node, ast.Global) for n in node.names}
+    for node, _ in _own_nodes(module):
+        if isinstance(node, ast.FunctionDef):
+            functions.setdefault(node.name, []).append(node)
+        elif isinstance(node, ast.AsyncFunctionDef | ast.ClassDef):
+            others.add(node.name)
+        elif isinstance(node, ast.alias):
+            others.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            others.add(node.id)
+    return {name: found for name, found in functions.items() if name not in others}
+
+
+def _own_nodes(scope: ast.AST, in_loop: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+    """Yield what runs with a scope itself, and whether in a loop; functions in it stay closed."""
+    waiting = [(node, in_loop) for node in ast.iter_child_nodes(scope)][::-1]
+    while waiting:  # a stack: long sums and chains of calls are deeper than Python calls may be
+        node, looped = waiting.pop()
+        yield node, looped
+        if not isinstance(node, _SCOPES):
+            inner = looped or isinstance(node, _LOOPS)
+            waiting += [(child, inner) for child in ast.iter_child_nodes(node)][::-1]
+
+
+# ---- what a function does ----
+
+
+def _returns_nothing(function: ast.FunctionDef) -> bool:
+    """Say whether None, a truth value or a number is all that comes back."""
+    nodes = [node for node, _ in _own_nodes(function)]
+    if function.decorator_list or any(isinstance(n, ast.Yield | ast.YieldFrom) for n in nodes):
+        return False
+    if isinstance(function.body[-1], ast.Raise):  # what it raises is the user's own sentence
+        return False
+    if len(function.body) == 1 and isinstance(function.body[0], ast.Return):  # it runs nothing
+        return False
+    empty = (type(None), bool, int, float)
+    return all(
+        node.value is None
+        or (isinstance(node.value, ast.Constant) and isinstance(node.value.value, empty))
+        for node in nodes
+        if isinstance(node, ast.Return)
+    )
+
+
+def _why_training(function: ast.FunctionDef, functions: _Functions) -> str | None:
+    """Return what shows that a function is a whole training, None where nothing does."""
+    if _returns_parts(function):
+        return None
+    if function.name == "main":
+        return "is the main function of a script"
+    if function.decorator_list:
+        return None
+    for call, in_loop in _calls_of(function, functions, False, set()):
+        place = f"(`{_last_word(call)}` in line {call.lineno})"
+        if _last_word(call) == "parse_args" and not (call.args or call.keywords):
+            return f"reads the command line {place}"
+        if _trains(call, in_loop):
+            return f"trains {place}"
+    return None
+
+
+def _returns_parts(function: ast.FunctionDef) -> bool:
+    nodes = [node for node, _ in _own_nodes(function)]
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                assigned.setdefault(_last_word(target), []).append(node.value)
+    returned = [node.value for node in nodes if isinstance(node, ast.Return) and node.value]
+    return any(_shows_parts(value, assigned) for value in returned)
+
+
+def _shows_parts(value: ast.expr, assigned: Mapping[str, Sequence[ast.expr]]) -> bool:
+    """Say whether an expression is seen to hold the parts of a training."""
+    match value:
+        case ast.Dict():
+            keys = [getattr(key, "value", "model") for key in value.keys]
+            return "model" in keys
+        case ast.Tuple() | ast.List():
+            return len(value.elts) >= PARTS
+        case ast.Call():
+            known = [word.arg or "model" for word in value.keywords]
+            made = _last_word(value.func)
+            return (made == "dict" or made[:1].isupper()) and (
+                "model" in known or len(value.args) >= PARTS
+            )
+        case ast.BinOp():
+            return any(_shows_parts(side, assigned) for side in (value.left, value.right))
+        case ast.IfExp():
+            return any(_shows_parts(side, assigned) for side in (value.body, value.orelse))
+        case ast.Name():
+            return any(_shows_parts(given, {}) for given in assigned.get(value.id, ()))
+    return False
+
+
+def _calls_of(
+    function: ast.FunctionDef, functions: _Functions, in_loop: bool, seen: set[tuple[str, bool]]
+) -> Iterator[tuple[ast.Call, bool]]:
+    """Yield the calls of a function and of those of its file that it calls."""
+    for node, looped in _own_nodes(function, in_loop):
+        if not isinstance(node, ast.Call):
+            continue
+        yield node, looped
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if (name, looped) not in seen:
+            seen.add((name, looped))
+            for called in functions.get(name, ()):
+                yield from _calls_of(called, functions, looped, seen)
+
+
+def _trains(call: ast.Call, in_loop: bool) -> bool:
+    """Say whether a call is of a training loop, or of a trainer that has one."""
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    verb, whose = call.func.attr, _last_word(call.func.value).lower()
+    return (
+        (verb == "backward" and in_loop)
+        or (verb in ("fit", "train") and "trainer" in whose)
+        or (verb == "fit" and any(word.arg == "epochs" for word in call.keywords))
+    )
+
+
+def _last_word(node: ast.expr) -> str:
+    """Return `fit` of `a.fit`, and of `a.fit(...)`."""
+    match node:
+        case ast.Call():
+            return _last_word(node.func)
+        case ast.Attribute():
+            return node.attr
+        case ast.Name():
+            return node.id
+    return ""

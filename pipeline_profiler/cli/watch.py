@@ -12,15 +12,16 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline_profiler.cli import recording
+from pipeline_profiler.cli import runs
 from pipeline_profiler.cli.arguments import PYTHON_HELP
 from pipeline_profiler.cli.output import (
     check_output,
     check_session_output,
     is_ours,
+    say,
+    show,
     write_report,
 )
-from pipeline_profiler.cli.terminal import say, show
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.entry import outcome_of_session
@@ -39,7 +40,7 @@ def add_watch(commands: Commands, replace_help: str) -> None:
     p.add_argument("--quiet", action="store_true", help="no live line, no summary at the end")
     p.add_argument("--replace", action="store_true", help=replace_help)
     p.add_argument("--python", dest="interpreter", metavar="PATH", help=PYTHON_HELP)
-    recording.add_recording_options(p)
+    runs.add_recording_options(p)
     p.add_argument(
         "script", nargs=argparse.REMAINDER, metavar="-- SCRIPT", help="train.py and its arguments"
     )
@@ -90,7 +91,7 @@ def _conclude(files: list[Path], args: argparse.Namespace) -> None:
     """Judge the sessions, save them with their results, say what they say."""
     from pipeline_profiler.profiling.watching.conclusion import judge_watched
     from pipeline_profiler.profiling.watching.ranks import join_lines
-    from pipeline_profiler.report.screen import to_screen
+    from pipeline_profiler.report.render import to_screen
 
     if not files:
         say("pipeline-profiler: no DataLoader, tf.data iterator or fit was seen: nothing is saved.")

@@ -15,17 +15,21 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
-from pipeline_profiler.precision.batches import Batch, Tensor, split_batch
-from pipeline_profiler.precision.cell import DYNAMIC, Cell, Recipe
 from pipeline_profiler.precision.trainer import (
+    DYNAMIC,
     Backend,
+    Batch,
+    Cell,
     Flags,
     MakeModel,
     Mark,
     PeakMemory,
+    Recipe,
+    Tensor,
     Trainer,
     choose_optimizer,
     import_framework,
+    split_batch,
 )
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock

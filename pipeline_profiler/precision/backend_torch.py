@@ -22,17 +22,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pipeline_profiler.checks.user_training import Training, as_training, checked
-from pipeline_profiler.precision.batches import Batch, Tensor, split_batch
-from pipeline_profiler.precision.cell import DYNAMIC, Cell, Recipe
 from pipeline_profiler.precision.trainer import (
+    DYNAMIC,
     Backend,
+    Batch,
+    Cell,
     Flags,
     MakeModel,
     Mark,
     PeakMemory,
+    Recipe,
+    Tensor,
     Trainer,
     choose_optimizer,
     import_framework,
+    split_batch,
 )
 from pipeline_profiler.profiling.measure.kept_batches import is_tensor, mapped
 from pipeline_profiler.profiling.record.session import ProfileError

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from pipeline_profiler.precision.batches import (
+from pipeline_profiler.precision.table import LoaderPass, SourceRecord
+from pipeline_profiler.precision.trainer import (
     Batch,
     Loader,
     MakeLoader,
@@ -22,7 +23,6 @@ from pipeline_profiler.precision.batches import (
     label_range,
     split_batch,
 )
-from pipeline_profiler.precision.table import LoaderPass, SourceRecord
 from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock

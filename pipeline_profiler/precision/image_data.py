@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_profiler.precision.batches import Loader, Tensor
+from pipeline_profiler.precision.trainer import Loader, Tensor
 from pipeline_profiler.profiling.record.session import ProfileError
 from preflight.cores import usable_cores
 

@@ -12,11 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from pipeline_profiler.precision.batches import MakeLoader
-from pipeline_profiler.precision.cell import DYNAMIC, Cell, Recipe
 from pipeline_profiler.precision.data_source import DataSource
 from pipeline_profiler.precision.table import LargestBatch, LoaderPass, ProbeResult, Visit
-from pipeline_profiler.precision.trainer import Backend, MakeModel, Trainer, is_out_of_memory
+from pipeline_profiler.precision.trainer import (
+    DYNAMIC,
+    Backend,
+    Cell,
+    MakeLoader,
+    MakeModel,
+    Recipe,
+    Trainer,
+    is_out_of_memory,
+)
 from pipeline_profiler.profiling.measure.stopping import Guard
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock

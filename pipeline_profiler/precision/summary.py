@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.precision.cell import PRECISION_NAMES, RESIDENT, WARM, Cell, name_precision
-from pipeline_profiler.precision.document import table_as_dict
 from pipeline_profiler.precision.table import (
     Growth,
     LargestBatch,
@@ -33,6 +31,14 @@ from pipeline_profiler.precision.table import (
     SourceRecord,
     Speedup,
     StepTimes,
+    table_as_dict,
+)
+from pipeline_profiler.precision.trainer import (
+    PRECISION_NAMES,
+    RESIDENT,
+    WARM,
+    Cell,
+    name_precision,
 )
 from pipeline_profiler.profiling.diagnose.intervals import Interval, mean_interval
 

@@ -16,7 +16,7 @@ import gc
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -26,10 +26,156 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from pipeline_profiler.precision.batches import Batch, Tensor
-from pipeline_profiler.precision.cell import PRECISIONS, Cell, Recipe
+from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
+
+# ---- What a sweep combines ----
+# A cell (model, batch size, precision, loss scale) and a shared recipe: everything that changes
+# between two rows of the table is in the cell; everything that must not change is in the recipe.
+# Plain frozen values, so that a cell can be a key and a saved one can be read without any
+# framework.
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+PRECISION_NAMES = {"fp32": "FP32", "tf32": "TF32", "fp16": "FP16", "bf16": "BF16"}
+DYNAMIC = "dynamic"
+OWN_OPTIMIZER = "of make_step"  # in a recipe: the user's own, whose rate is not known
+
+# The arms that a sweep times, as saved sessions name them: the step on batches that
+# already lie on the device, the same step fed by the loader, and the loader with no step at all.
+RESIDENT, WARM, LOADER_ONLY = Arm.RESIDENT, Arm.WARM, "L"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One row of the table: which model, at which batch size, precision and loss scale.
+
+    `loss_scale` is "" without AMP scaling, "dynamic", or a number as text.
+    """
+
+    model: str
+    batch_size: int
+    precision: str
+    loss_scale: str = ""
+
+    @property
+    def label(self) -> str:
+        """'resnet18 FP16 x64 scale 128', for progress lines."""
+        scale = f" scale {self.loss_scale}" if self.loss_scale else ""
+        name = PRECISION_NAMES.get(self.precision, self.precision)
+        return f"{self.model} {name} x{self.batch_size}{scale}"
+
+    @property
+    def name(self) -> str:
+        """'FP16 (scale 128)', for sentences; a dynamic scale is the normal case and not named."""
+        return name_precision(self.precision, self.loss_scale)
+
+    @property
+    def source(self) -> tuple[str, int]:
+        """Model and batch size: the cells of one data source."""
+        return self.model, self.batch_size
+
+
+def name_precision(precision: str, loss_scale: str = "") -> str:
+    """'BF16', 'FP16 (scale 128)'; an unknown precision keeps its own spelling."""
+    scale = f" (scale {loss_scale})" if loss_scale not in ("", DYNAMIC) else ""
+    return PRECISION_NAMES.get(precision, precision) + scale
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What all cells share: optimizer and its rate, memory format, compilation, seed."""
+
+    optimizer: str = "sgd"
+    lr: float = 0.01
+    channels_last: bool = False
+    compile: bool = False
+    seed: int = 0
+
+
+# ---- Batches ----
+# Their two parts, their size, and what can be wrong with them. Only `shape` and `dtype` are asked
+# of a tensor, which torch, TensorFlow and numpy all have, so nothing is imported. Problems are
+# sentences that name the fix, not exceptions: each of them becomes a row of the table.
+
+Tensor: TypeAlias = Any  # torch.Tensor, tf.Tensor or numpy array: they share no base class
+Batch: TypeAlias = "tuple[Tensor, Tensor] | Sequence[Tensor] | dict[str, Tensor]"
+Loader: TypeAlias = Iterable[Batch]
+MakeLoader: TypeAlias = Callable[[int], Loader]
+
+IGNORED_LABEL = -100  # what cross-entropy leaves out in torch
+
+
+def split_batch(batch: Batch) -> tuple[Tensor, Tensor]:
+    """(inputs, targets) of a batch: a pair, or a mapping with two entries."""
+    parts = list(batch.values()) if isinstance(batch, dict) else batch
+    if not isinstance(parts, (list, tuple)) or len(parts) != 2:
+        raise ProfileError(
+            f"The loader gave a batch of type {type(batch).__name__}, not (inputs, labels): "
+            "return a pair, or wrap the loader in a function that does."
+        )
+    return parts[0], parts[1]
+
+
+def count_samples(batch: Batch) -> int:
+    """Samples in the batch: the length of its first tensor, whatever holds it."""
+    part: Any = batch
+    while not hasattr(part, "shape"):
+        inner = part.values() if isinstance(part, Mapping) else part
+        if not isinstance(part, Mapping | list | tuple) or not inner:
+            raise ProfileError(
+                f"The loader gave a batch of type {type(batch).__name__} without a tensor: return "
+                "tensors, or a tuple, list or dict of them."
+            )
+        part = next(iter(inner))
+    return int(part.shape[0])
+
+
+def full_batches(loader: Loader, batch_size: int) -> Iterator[Batch]:
+    """Epoch after epoch, partial batches left out.
+
+    A partial batch is another shape: it would compile a second graph and change the samples/s.
+    Ends after an epoch without a single full batch, where going on would never yield.
+    """
+    any_full = True
+    while any_full:
+        any_full = False
+        for batch in loader:
+            if count_samples(batch) == batch_size:
+                any_full = True
+                yield batch
+
+
+def label_range(targets: Tensor) -> tuple[int, int] | None:
+    """(lowest, highest) of class numbers; None where the labels are something else."""
+    kind = str(getattr(targets, "dtype", ""))
+    if "int" not in kind or len(getattr(targets, "shape", ())) != 1:
+        return None
+    values = targets if hasattr(targets, "min") else targets.numpy()  # TensorFlow has no min
+    return int(values.min()), int(values.max())
+
+
+def label_problem(lowest: int, highest: int, outputs: int) -> str:
+    """A sentence where labels lie outside the model's outputs; '' where they fit."""
+    if (lowest >= 0 or lowest == IGNORED_LABEL) and highest < outputs:
+        return ""
+    wrong = highest if highest >= outputs else lowest
+    return (
+        f"label {wrong} lies outside [0, {outputs}): the model has {outputs} outputs; give it "
+        f"{max(highest + 1, outputs)}, or fix the labels so that they count from 0."
+    )
+
+
+def shape_problem(shape: tuple[int, ...], batch_size: int) -> str:
+    """A sentence where the model's output is not (batch, classes); '' where it is."""
+    if len(shape) == 2 and shape[0] == batch_size:
+        return ""
+    return (
+        f"the model returned shape {tuple(shape)} for {batch_size} samples, not ({batch_size}, "
+        "classes): return logits, one row per sample, or give (model, loss) with a loss of your "
+        "own."
+    )
+
 
 Mark: TypeAlias = Any  # a point in time: nanoseconds, or an event of the device
 MakeModel: TypeAlias = Callable[[], object]  # returns a model, or (model, loss)

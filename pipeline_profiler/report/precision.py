@@ -12,8 +12,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pipeline_profiler.precision.cell import OWN_OPTIMIZER, name_precision
-from pipeline_profiler.precision.document import table_from_dict
 from pipeline_profiler.precision.summary import format_percent
 from pipeline_profiler.precision.table import (
     LoaderRow,
@@ -22,7 +20,9 @@ from pipeline_profiler.precision.table import (
     Rate,
     Row,
     StepTimes,
+    table_from_dict,
 )
+from pipeline_profiler.precision.trainer import OWN_OPTIMIZER, name_precision
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.report.section import Section

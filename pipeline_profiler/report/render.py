@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline_profiler.profiling.record.session import ProfileError, Session, write_whole
+from pipeline_profiler.profiling.watching.conclusion import parts_line
 from pipeline_profiler.profiling.watching.ranks import (
     RANK_HEAD,
     RankRow,
@@ -23,8 +24,15 @@ from pipeline_profiler.profiling.watching.ranks import (
     ranks_sentence,
 )
 from pipeline_profiler.report import trace
-from pipeline_profiler.report.section import Section
-from pipeline_profiler.report.sections import report_sections
+from pipeline_profiler.report.section import Section, share_text
+from pipeline_profiler.report.sections import (
+    report_sections,
+    split_causes,
+    sweep_points,
+    tuning_trials,
+    unexplained,
+    verdict,
+)
 from preflight.pages import render_page
 from preflight.terminal import escape_controls
 
@@ -57,14 +65,7 @@ def _block(head: tuple[str, ...], row: tuple[str, ...]) -> list[str]:
     lines = [f"{number}. {code} {name}: {share} {head[3]}"]
     for word, sentence in zip(head[4:], sentences, strict=True):
         text = sentence if word == "cause" else f"{word}: {sentence}"
-        lines += textwrap.wrap(
-            text,
-            TEXT_WIDTH,
-            initial_indent="   ",
-            subsequent_indent="   ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        lines += _folded(text, "   ", TEXT_WIDTH, hanging="")
     return lines
 
 
@@ -165,3 +166,36 @@ def make_report(session: Session, path: str) -> bytes:
 def known_formats() -> str:
     """The extensions that `write` knows."""
     return ", ".join([*FORMATS, ".trace.json.gz"])
+
+
+# ---- one screen ----
+# The end of a measurement: verdict, causes with what to do, where the rest is. `run`, `tune`,
+# `sweep` and `watch` end with it; everything else is `pipeline-profiler report`.
+
+SHOWN = 3
+
+
+def to_screen(session: Session, width: int = 96) -> str:
+    """Return the verdict, the first causes and what to do about each, in some twenty lines."""
+    shown, unsure = split_causes(session.results.get("causes") or [])
+    lines = [line for text in verdict(session).lines for line in _folded(text, "", width)]
+    for cause in shown[:SHOWN]:
+        share = f", {share_text(cause)} of the step" if cause.get("share") is not None else ""
+        lines += _folded(f"{cause['name']}{share}: {cause['cause']} ({cause['code']})", "  ", width)
+        lines += _folded(f"-> {cause['next']}", "    ", width)
+    also = [f"{cause['name']} {share_text(cause)}" for cause in shown[SHOWN:]]
+    lines += _folded(f"also: {', '.join(also)}", "  ", width) if also else []
+    lines += _folded(unexplained(session), "  ", width)
+    names = ", ".join(str(cause["name"]) for cause in unsure)
+    lines += _folded(f"not shown to cost time: {names}", "  ", width) if unsure else []
+    lines += parts_line(session.results.get("phases") or {}, session)
+    answers = (sweep_points(session), tuning_trials(session))
+    tables = [section_text(section) for section in answers if section is not None]
+    return "\n".join([*lines, *(f"\n{table}" for table in tables)]).rstrip() + "\n"
+
+
+def _folded(text: str, indent: str, width: int, hanging: str = "  ") -> list[str]:
+    return textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=indent + hanging,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip

@@ -26,14 +26,10 @@ EMPTY = (
 )
 
 
+@drawing("This document could not be drawn ({kind}).")
 def page() -> None:
     """Show the page."""
     st.title("Checks")
-    with drawing("This document could not be drawn ({kind})."):
-        _page()
-
-
-def _page() -> None:
     known = nearby(SCHEMA)
     if not known:
         write_text("There is no document of checks here yet.", strong=True)

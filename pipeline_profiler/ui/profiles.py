@@ -15,11 +15,12 @@ import streamlit as st
 
 from pipeline_profiler.profiling.measure.tune import compare
 from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.report.render import make_report
 from pipeline_profiler.report.section import Section
 from pipeline_profiler.report.sections import failed_rules, report_sections
 from pipeline_profiler.ui import frames
 from pipeline_profiler.ui.frames import Lookup
-from pipeline_profiler.ui.sessions import judged, nearby, perfetto, read, title
+from pipeline_profiler.ui.sessions import judged, nearby, read, title
 from pipeline_profiler.ui.texts import choose_of_link, drawing, write_notice, write_text
 
 DRAWN = (
@@ -34,17 +35,13 @@ STEP_PERIOD = "step period, ms"
 PERCENT = st.column_config.NumberColumn(format="percent")
 
 
+@drawing(
+    "This session could not be drawn ({kind}: {said}): try `pipeline-profiler report` on it; the "
+    "terminal of the app has the details."
+)
 def page(lookup: Lookup | None = None) -> None:
     """Show the page; `lookup` tells what an index knows of samples."""
     st.title("Profiles")
-    with drawing(
-        "This session could not be drawn ({kind}: {said}): try `pipeline-profiler report` on it; "
-        "the terminal of the app has the details."
-    ):
-        _page(lookup)
-
-
-def _page(lookup: Lookup | None) -> None:
     chosen = _choose()
     if chosen is None:
         write_text("There is no session here yet.", strong=True)
@@ -133,7 +130,7 @@ def _head(name: str, session: Session) -> None:
             if frames.recorded(session) is not None:
                 st.download_button(
                     "Download the Perfetto trace",
-                    data=lambda: perfetto(session),
+                    data=lambda: make_report(session, ".trace.json.gz"),
                     file_name=f"{name}.trace.json.gz",
                     mime="application/gzip",
                     on_click="ignore",

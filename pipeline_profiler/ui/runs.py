@@ -19,14 +19,10 @@ DETAILS = (
 )  # fmt: skip
 
 
+@drawing("The table of runs could not be drawn ({kind}).")
 def page() -> None:
     """Show the page."""
     st.title("Runs")
-    with drawing("The table of runs could not be drawn ({kind})."):
-        _page()
-
-
-def _page() -> None:
     path = default_file(os.environ)
     rows = read_rows(path) if path is not None else []
     if not rows:

@@ -7,7 +7,6 @@ no session, or of a newer version, is one sentence.
 from __future__ import annotations
 
 import gzip
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,6 @@ from pathlib import Path
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.report import trace
 
 FOLDERS = (".", "sessions", "runs", "sample_data/sessions")
 ENDINGS = (".json", ".json.gz")
@@ -81,8 +79,3 @@ def judged(session: Session) -> Session:
     if "verdict" not in session.results and session.arm(Arm.WARM):
         session.results |= diagnose_session(session).as_results()
     return session
-
-
-def perfetto(session: Session) -> bytes:
-    """Return the session as a gzip-compressed trace for ui.perfetto.dev."""
-    return gzip.compress(json.dumps(trace.build(session), separators=(",", ":")).encode(), 6)

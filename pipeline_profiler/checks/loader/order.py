@@ -278,6 +278,14 @@ class Coverage(Check):
 
     code = "LOAD003"
     name = "samples-missing-or-twice"
+    causes = (
+        "a sampler of one's own that counts wrongly",
+        "__len__ of the dataset does not fit",
+        "a range that ends too early",
+    )
+    next_step = (
+        "Count the indices of the sampler: sorted(loader.sampler) should be range(len(dataset))."
+    )
 
     def run(self, subject: LoaderSubject) -> Answer:
         if subject.has_indices:
@@ -332,10 +340,12 @@ def _by_index(subject: LoaderSubject) -> Answer:
     except TypeError:
         declared = len(orders[0])
     if declared != (batches := len(orders[0])):
-        return _failed(f"len(loader) is {declared}, and an epoch has {batches} batches.", numbers)
+        return Coverage.failed(
+            f"len(loader) is {declared}, and an epoch has {batches} batches.", **numbers
+        )
     if len(epochs[0]) != len(epochs[1]):
         lengths = f"{len(epochs[0])} and {len(epochs[1])}"
-        return _failed(f"Two epochs differ in length: {lengths} samples.", numbers)
+        return Coverage.failed(f"Two epochs differ in length: {lengths} samples.", **numbers)
     sampler = getattr(loader, "sampler", None)
     kinds = [base.__name__ for base in type(sampler).__mro__]
     if "WeightedRandomSampler" in kinds or getattr(sampler, "replacement", False):
@@ -350,7 +360,9 @@ def _by_index(subject: LoaderSubject) -> Answer:
                 "replacement does: right if it is meant.",
                 **numbers,
             )
-        return _failed(f"{drawn - unique} of {drawn} samples of an epoch are repeats.", numbers)
+        return Coverage.failed(
+            f"{drawn - unique} of {drawn} samples of an epoch are repeats.", **numbers
+        )
     missing, size = total - drawn, loader.batch_size or 1
     if missing <= 0:
         return passed(f"All {total} samples come once an epoch.", **numbers)
@@ -362,19 +374,8 @@ def _by_index(subject: LoaderSubject) -> Answer:
         return unclear(
             f"The sampler takes {drawn} of {total} samples: it is one of a part.", **numbers
         )
-    return _failed(f"{missing} of {total} samples ({missing / total:.1%}) never come.", numbers)
-
-
-def _failed(text: str, numbers: dict[str, Any]) -> Answer:
-    return wrong(
-        text,
-        [
-            "a sampler of one's own that counts wrongly",
-            "__len__ of the dataset does not fit",
-            "a range that ends too early",
-        ],
-        "Count the indices of the sampler: sorted(loader.sampler) should be range(len(dataset)).",
-        **numbers,
+    return Coverage.failed(
+        f"{missing} of {total} samples ({missing / total:.1%}) never come.", **numbers
     )
 
 
@@ -424,7 +425,9 @@ def _by_passes(subject: LoaderSubject) -> Answer:
                 return unclear(f"The stream is longer than {count} samples, so it is not counted.")
         counts.append(count)
     if counts[0] != counts[1]:
-        return _failed(f"Two epochs give {counts[0]} and {counts[1]} samples.", {"counts": counts})
+        return Coverage.failed(
+            f"Two epochs give {counts[0]} and {counts[1]} samples.", counts=counts
+        )
     return passed(f"Two epochs give {counts[0]} samples each.", samples=counts[0])
 
 

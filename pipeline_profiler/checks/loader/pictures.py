@@ -38,6 +38,12 @@ class Finite(Check):
 
     code = "LOAD007"
     name = "not-finite"
+    causes = (
+        "a division by a deviation of zero",
+        "a logarithm of zero",
+        "missing values in a table of targets",
+    )
+    next_step = "Load these samples by themselves, and guard the division."
 
     def run(self, subject: LoaderSubject) -> Answer:
         counts = {"inputs": 0, "targets": 0}
@@ -60,15 +66,9 @@ class Finite(Check):
         if not looked:
             return unclear("The loader gives no floating-point numbers.")
         if any(counts.values()):
-            return wrong(
+            return self.failed(
                 f"{counts['inputs']} values of the inputs and {counts['targets']} of the targets "
                 f"are NaN or infinite, in {', '.join(where[:3])}.",
-                [
-                    "a division by a deviation of zero",
-                    "a logarithm of zero",
-                    "missing values in a table of targets",
-                ],
-                "Load these samples by themselves, and guard the division.",
                 **counts,
                 samples=where[:20],
             )
@@ -226,6 +226,11 @@ class Layout(Check):
 
     code = "LOAD009"
     name = "channels-misplaced"
+    causes = (
+        "view or reshape instead of permute",
+        "the transform that moves channels is missing",
+    )
+    next_step = "Use permute(2, 0, 1) on each picture; look at --grid."
 
     def run(self, subject: LoaderSubject) -> Answer:
         inputs = subject.inputs
@@ -235,19 +240,19 @@ class Layout(Check):
         if inputs.shape[1] not in CHANNELS and inputs.shape[3] in CHANNELS:
             if not subject.is_torch:
                 return passed(f"Pictures are {shape}, channels last, in arrays.", shape=shape)
-            return _failed_layout(
+            return Layout.failed(
                 f"Pictures are {shape}: the channels come last, torch's convolutions "
                 "expect them first.",
-                shape,
+                shape=shape,
             )
         if inputs.shape[1] != 3:
             return passed(f"Pictures are {shape}, channels first.", shape=shape)
         mixed, judged = _mixed(inputs.astype(np.float32))
         if judged >= LEAST_LAYOUT and mixed > 0.95 * judged:
-            return _failed_layout(
+            return Layout.failed(
                 f"In {mixed} of {judged} pictures, pixels three columns apart are more "
                 "alike than neighbours: colours take turns along the rows.",
-                shape,
+                shape=shape,
             )
         return passed(
             f"Pictures are {shape}, channels first; neighbouring pixels are alike in "
@@ -277,15 +282,6 @@ class Layout(Check):
         ("reshaped", lambda: Layout._coloured(True)),
     )
     HEALTHY = (("transposed", lambda: Layout._coloured(False)),)
-
-
-def _failed_layout(text: str, shape: tuple[int, ...]) -> Answer:
-    return wrong(
-        text,
-        ["view or reshape instead of permute", "the transform that moves channels is missing"],
-        "Use permute(2, 0, 1) on each picture; look at --grid.",
-        shape=shape,
-    )
 
 
 def _mixed(pictures: NDArray[np.float32]) -> tuple[int, int]:
@@ -329,6 +325,12 @@ class RepeatedPictures(Check):
 
     code = "LOAD010"
     name = "inputs-repeated"
+    causes = (
+        "reading fails and zeros are returned",
+        "a buffer or cache hands out one picture",
+        "the index is not used",
+    )
+    next_step = "Compare dataset[0] with dataset[1]; look at --grid."
 
     def run(self, subject: LoaderSubject) -> Answer:
         inputs = subject.inputs
@@ -346,16 +348,7 @@ class RepeatedPictures(Check):
             f"of another {told_apart_by}."
         )
         if constant > MOST_CONSTANT or equal > MOST_EQUAL:
-            return wrong(
-                said,
-                [
-                    "reading fails and zeros are returned",
-                    "a buffer or cache hands out one picture",
-                    "the index is not used",
-                ],
-                "Compare dataset[0] with dataset[1]; look at --grid.",
-                **numbers,
-            )
+            return self.failed(said, **numbers)
         if constant > SOME or equal > SOME:
             return unclear(
                 said, "See which: audit scan FOLDER names copies and empty pictures.", **numbers
@@ -430,6 +423,12 @@ class DeclaredScale(Check):
 
     code = "LOAD014"
     name = "not-as-declared"
+    causes = (
+        "Normalize is missing or has other numbers",
+        "pixels are not divided by 255",
+        "the normalisation runs twice, or channels are BGR",
+    )
+    next_step = "Normalise with exactly the declared numbers, after scaling to 0..1."
 
     def run(self, subject: LoaderSubject) -> Answer:
         declared, inputs = subject.declared, subject.inputs
@@ -450,17 +449,17 @@ class DeclaredScale(Check):
             f"to {high:.3f}"
         )
         if low < -SLACK or high > 1 + SLACK or high - low < 0.5:
-            return _failed_declared(f"{said}, and should fill 0 to 1.", numbers)
+            return DeclaredScale.failed(f"{said}, and should fill 0 to 1.", **numbers)
         steps = [_step_of(channel) for channel in channels]
         own = [1 / (255 * step) if step else 0.0 for step in steps]
         rows = list(zip(own, declared.deviation, pixels, strict=True))
         if all(own) and any(_unlike(*row) for row in rows):
             numbers["deviations"] = str([round(value, 4) for value in own])
-            return _failed_declared(
+            return DeclaredScale.failed(
                 f"{said}; the deviations that the pictures were divided by are "
                 f"{', '.join(f'{v:.4g}' for v in own)}, declared are "
                 f"{', '.join(f'{v:.4g}' for v in declared.deviation)}.",
-                numbers,
+                **numbers,
             )
         exact = ", on the levels of a byte" if all(own) else ""
         return passed(f"{said}{exact}.", **numbers)
@@ -513,16 +512,3 @@ def _unlike(own: float, declared: float, pixels: Any) -> bool:
         return True
     places = pixels[:: max(1, pixels.size // 4096)] * 255
     return float(np.median(np.abs(places - places.round()))) > SAME_PLACE
-
-
-def _failed_declared(text: str, numbers: dict[str, Any]) -> Answer:
-    return wrong(
-        text,
-        [
-            "Normalize is missing or has other numbers",
-            "pixels are not divided by 255",
-            "the normalisation runs twice, or channels are BGR",
-        ],
-        "Normalise with exactly the declared numbers, after scaling to 0..1.",
-        **numbers,
-    )

@@ -180,6 +180,12 @@ class Reproducible(Check):
 
     code = "LOAD006"
     name = "not-reproducible"
+    causes = (
+        "a generator that takes its seed from the system: default_rng()",
+        "threads or processes that deliver in any order",
+        "a list of files in the order of the file system, or of a set",
+    )
+    next_step = "Seed every generator from one number, and sort the files."
 
     def run(self, subject: LoaderSubject) -> Answer:
         one, two, other = (
@@ -189,15 +195,9 @@ class Reproducible(Check):
         equal = [a == b for a, b in zip(one, two, strict=False)]
         numbers = {"batches": len(equal), "equal": sum(equal)}
         if len(one) != len(two) or not all(equal):
-            return wrong(
+            return self.failed(
                 f"After the same seed, {len(equal) - sum(equal)} of the first {len(equal)} batches "
                 "differ.",
-                [
-                    "a generator that takes its seed from the system: default_rng()",
-                    "threads or processes that deliver in any order",
-                    "a list of files in the order of the file system, or of a set",
-                ],
-                "Seed every generator from one number, and sort the files.",
                 **numbers,
             )
         differs = "gives other batches" if one != other else "gives the same batches"

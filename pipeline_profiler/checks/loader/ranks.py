@@ -267,6 +267,8 @@ class RanksReadAlike(Check):
 
     code = "LOAD017"
     name = "ranks-read-alike"
+    causes = ("there is no DistributedSampler", "all ranks shuffle with one fixed seed")
+    next_step = "Give each rank its share: DistributedSampler, or indices[rank::world_size]."
 
     def run(self, subject: LoaderSubject) -> Answer:
         one, two = (reading.samples for reading in read_ranks(subject))
@@ -276,11 +278,8 @@ class RanksReadAlike(Check):
         if len(set(one)) == 1:
             return unclear("All samples have the same bytes.")
         if one[:count] == two[:count]:
-            return wrong(
-                f"Two ranks read the same {count} samples in the same order.",
-                ["there is no DistributedSampler", "all ranks shuffle with one fixed seed"],
-                "Give each rank its share: DistributedSampler, or indices[rank::world_size].",
-                samples=count,
+            return self.failed(
+                f"Two ranks read the same {count} samples in the same order.", samples=count
             )
         share = len(set(one) & set(two)) / len(set(one))
         return passed(
@@ -328,6 +327,11 @@ class RanksAugmentAlike(Check):
 
     code = "LOAD016"
     name = "ranks-augment-alike"
+    causes = (
+        "all ranks are seeded with one number, which also seeds the augmentation",
+        "the generator handed to the DataLoader, from which workers are seeded, is alike",
+    )
+    next_step = "Seed augmentation with seed + rank; only initialisation and the split are alike."
 
     def run(self, subject: LoaderSubject) -> Answer:
         if not subject.is_torch:
@@ -344,13 +348,8 @@ class RanksAugmentAlike(Check):
         )
         if not alike:
             return passed("Two ranks draw different random numbers.", streams=len(one.draws))
-        return wrong(
+        return self.failed(
             f"{', '.join(alike)}: two ranks draw the same random numbers for their samples.",
-            [
-                "all ranks are seeded with one number, which also seeds the augmentation",
-                "the generator handed to the DataLoader, from which workers are seeded, is alike",
-            ],
-            "Seed augmentation with seed + rank; only initialisation and the split are alike.",
             streams=alike,
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear
 from pipeline_profiler.checks.loader_subject import LoaderSubject, dataset_layers, same_files
 from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_pictures
 
@@ -55,6 +55,12 @@ class TrainAndEval(Check):
 
     code = "LOAD013"
     name = "train-and-eval-differ"
+    causes = (
+        "Normalize is missing, or has other numbers, in one of the transforms",
+        "one of them reads BGR (OpenCV), the other RGB (Pillow)",
+        "one of them does not divide by 255",
+    )
+    next_step = "Build both transforms from one function; load one file through both and compare."
 
     def run(self, subject: LoaderSubject) -> Answer:
         if subject.make_eval is None:
@@ -67,10 +73,9 @@ class TrainAndEval(Check):
         if ours is None or theirs is None:
             return unclear("The inputs of one loader are no pictures of one size.")
         if ours.dtype != theirs.dtype or ours.shape[1] != theirs.shape[1]:
-            return _failed(
+            return TrainAndEval.failed(
                 f"Training gets {ours.dtype} of shape {ours.shape[1:]}, evaluation "
-                f"{theirs.dtype} of shape {theirs.shape[1:]}.",
-                {},
+                f"{theirs.dtype} of shape {theirs.shape[1:]}."
             )
         if min(len(ours), len(theirs)) < LEAST:
             return unclear(f"{len(ours)} and {len(theirs)} pictures are too few to compare.")
@@ -92,8 +97,8 @@ class TrainAndEval(Check):
         )
         apart = APART if np.allclose(inner[0], inner[1], rtol=0.3) else APART / 4
         if distance.max() - error > apart or ratio > RATIO:
-            return _failed(
-                f"{said}: training and evaluation prepare pictures differently.", numbers
+            return TrainAndEval.failed(
+                f"{said}: training and evaluation prepare pictures differently.", **numbers
             )
         return passed(f"{said}.", **numbers)
 
@@ -158,10 +163,9 @@ def _judge_pairs(pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Answer | Non
         return None
     one, two = pairs[0]
     if one.dtype != two.dtype or one.shape[0] != two.shape[0]:
-        return _failed(
+        return TrainAndEval.failed(
             f"Training makes {one.dtype} of shape {one.shape} of a file, evaluation {two.dtype} of "
-            f"shape {two.shape}.",
-            {},
+            f"shape {two.shape}."
         )
     ours, theirs = (np.array([pair[i].mean(axis=(1, 2)) for pair in pairs]) for i in (0, 1))
     inner = np.array([[picture.std() for picture in pair] for pair in pairs])
@@ -178,7 +182,9 @@ def _judge_pairs(pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Answer | Non
     swapped = _better_reversed(ours, theirs)
     if swapped or shift - FAR_T * error > LEAST_SHIFT or not 1 / RATIO < ratio < RATIO:
         what = "with the channels in another order" if swapped else "differently"
-        return _failed(f"{said}: training and evaluation prepare one file {what}.", numbers)
+        return TrainAndEval.failed(
+            f"{said}: training and evaluation prepare one file {what}.", **numbers
+        )
     return passed(f"{said}.", **numbers)
 
 
@@ -199,19 +205,6 @@ def _stack(batches: Any) -> NDArray[Any] | None:
         return None
     stacked = np.concatenate(parts)
     return stacked.reshape(*stacked.shape[:2], -1)
-
-
-def _failed(text: str, numbers: dict[str, Any]) -> Answer:
-    return wrong(
-        text,
-        [
-            "Normalize is missing, or has other numbers, in one of the transforms",
-            "one of them reads BGR (OpenCV), the other RGB (Pillow)",
-            "one of them does not divide by 255",
-        ],
-        "Build both transforms from one function; load one file through both and compare.",
-        **numbers,
-    )
 
 
 LISTS = ("classes", "class_names", "label_names")
@@ -245,6 +238,12 @@ class LabelNumbers(Check):
 
     code = "LOAD018"
     name = "labels-numbered-apart"
+    causes = (
+        "a folder of a class is missing in one of them, and the rest moved up",
+        "names are sorted differently, or come from a set",
+        "two tables of labels",
+    )
+    next_step = "Number both by the table of the training set."
 
     def run(self, subject: LoaderSubject) -> Answer:
         if subject.make_eval is None:
@@ -275,16 +274,7 @@ class LabelNumbers(Check):
         layers = [layer for dataset in sets for layer in dataset_layers(dataset)]
         if any(getattr(layer, "target_transform", None) is not None for layer in layers):
             return unclear(f"{text}; a target_transform may number them anew.", **numbers)
-        return wrong(
-            f"{text}.",
-            [
-                "a folder of a class is missing in one of them, and the rest moved up",
-                "names are sorted differently, or come from a set",
-                "two tables of labels",
-            ],
-            "Number both by the table of the training set.",
-            **numbers,
-        )
+        return self.failed(f"{text}.", **numbers)
 
     @staticmethod
     def _pair(ours: Any, theirs: Any, **more: Any) -> LoaderSubject:

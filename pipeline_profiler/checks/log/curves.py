@@ -46,6 +46,12 @@ class Periodic(Check):
 
     code = "LOG001"
     name = "periodic-metric"
+    causes = (
+        "the data come in the same order each epoch",
+        "the batches of a part of the data differ (sorted, by source)",
+        "a schedule with restarts",
+    )
+    next_step = "Is this the number of steps of an epoch? Then shuffle anew in each epoch."
 
     def run(self, subject: LogSubject) -> Answer:
         judged = [s for s in subject.series if len(s.steps) >= LEAST_PERIOD]
@@ -58,15 +64,9 @@ class Periodic(Check):
         steps = float(np.median(np.diff(series.steps))) * period
         numbers = {"metric": series.title, "period_steps": steps, "ratio": ratio, "chance": chance}
         if chance * len(judged) < CHANCE:
-            return wrong(
+            return self.failed(
                 f"{series.title} swings with a period of {steps:.4g} steps: this line of its "
                 f"spectrum is {ratio:.0f} times its surroundings (by chance {chance:.0e}).",
-                [
-                    "the data come in the same order each epoch",
-                    "the batches of a part of the data differ (sorted, by source)",
-                    "a schedule with restarts",
-                ],
-                "Is this the number of steps of an epoch? Then shuffle anew in each epoch.",
                 **numbers,
             )
         return passed(
@@ -115,6 +115,12 @@ class Diverged(Check):
 
     code = "LOG002"
     name = "diverged"
+    causes = (
+        "the learning rate is too high for this part of the training",
+        "a batch with extreme values",
+        "overflow in half precision",
+    )
+    next_step = "Lower the learning rate or clip gradients; look at the batches before that step."
 
     def run(self, subject: LogSubject) -> Answer:
         losses = [s for s in subject.series if better_is(s.name) < 0]
@@ -125,15 +131,15 @@ class Diverged(Check):
             bad = np.flatnonzero(~np.isfinite(series.values))
             if len(bad):
                 at = series.steps[bad[0]]
-                return _failed_divergence(
+                return Diverged.failed(
                     f"{series.title} is no number from step {at:g} on ({len(bad)} rows).",
-                    series.title,
+                    metric=series.title,
                 )
             if len(series.values) >= LEAST_DIVERGENCE and (text := _rise(series)):
                 rises.append((series, text))
         for series, text in rises:
             if not is_held_out(series.name):
-                return _failed_divergence(text, series.title)
+                return Diverged.failed(text, metric=series.title)
         if rises:
             return unclear(
                 f"{rises[0][1]} A held-out loss that rises is overfitting.",
@@ -171,19 +177,6 @@ def _rise(series: Series) -> str:
             f"{step:g}."
         )
     return ""
-
-
-def _failed_divergence(text: str, name: str) -> Answer:
-    return wrong(
-        text,
-        [
-            "the learning rate is too high for this part of the training",
-            "a batch with extreme values",
-            "overflow in half precision",
-        ],
-        "Lower the learning rate or clip gradients; look at the batches before that step.",
-        metric=name,
-    )
 
 
 LEAST_STEPS, MOST_ODD = 8, 0.25

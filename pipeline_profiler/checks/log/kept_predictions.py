@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear
 from pipeline_profiler.checks.log_subject import LogSubject
 
 MODELS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".keras", ".h5")
@@ -63,6 +63,12 @@ class KeptPredictions(Check):
 
     code = "LOG007"
     name = "predictions-not-kept"
+    causes = (
+        "a path of saving that skips the predictions (the best, the last, on interrupt)",
+        "examples that are drawn anew at each evaluation",
+        "a run that was killed while it wrote",
+    )
+    next_step = f"Write both in one place, with the same ids each time: {LINES}."
 
     def run(self, subject: LogSubject) -> Answer:
         """Each folder by itself; the first failure."""
@@ -126,15 +132,19 @@ def _judge(folder: Path) -> Answer:
     broken = [f.name for f in models if not _whole(f)]
     numbers |= {"pairs": len(models) - len(alone), "without": alone, "cut_off": broken}
     if alone:
-        return _failed(f"{said}; none for {_listed(alone)}.", numbers)
+        return KeptPredictions.failed(f"{said}; none for {_listed(alone)}.", **numbers)
     if broken:
-        return _failed(f"{said}; {_listed(broken)} cannot be loaded: the file is cut off.", numbers)
+        return KeptPredictions.failed(
+            f"{said}; {_listed(broken)} cannot be loaded: the file is cut off.", **numbers
+        )
     ids = {f.name: found for _, f in sorted(tables.items()) if (found := _ids(f)) is not None}
     first = next(iter(ids), "")
     other = [name for name, found in ids.items() if found != ids[first]]
     if other:
         numbers["other_examples"] = other
-        return _failed(f"{said}; {_listed(other)}: other examples than in {first}.", numbers)
+        return KeptPredictions.failed(
+            f"{said}; {_listed(other)}: other examples than in {first}.", **numbers
+        )
     of = f", of the same {len(ids[first])} examples" if ids else ""
     return passed(f"{said}: each model has its predictions{of}.", **numbers)
 
@@ -192,16 +202,3 @@ def _ids(file: Path) -> list[str] | None:
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
-
-
-def _failed(text: str, numbers: dict[str, Any]) -> Answer:
-    return wrong(
-        text,
-        [
-            "a path of saving that skips the predictions (the best, the last, on interrupt)",
-            "examples that are drawn anew at each evaluation",
-            "a run that was killed while it wrote",
-        ],
-        f"Write both in one place, with the same ids each time: {LINES}.",
-        **numbers,
-    )

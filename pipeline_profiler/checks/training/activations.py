@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear
 from pipeline_profiler.checks.lazy import nn, torch
 from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_net, toy_training
 from pipeline_profiler.checks.training_subject import TrainingSubject
@@ -43,6 +43,12 @@ class DeadUnits(Check):
     code = "TRAIN023"
     name = "dead-units"
     nearness = Nearness.EFFECT
+    causes = (
+        "inputs are not scaled (check-loader, LOAD008)",
+        "weights or biases of the layer before are too large",
+        "a bias far below zero",
+    )
+    next_step = "Print mean and deviation before this layer; use the default initialisation."
 
     def run(self, subject: TrainingSubject) -> Answer:
         training = subject.fresh()
@@ -81,15 +87,9 @@ class DeadUnits(Check):
         ):
             if found:
                 name, share = found[0]
-                return wrong(
+                return self.failed(
                     f"In {name}, {share:.0%} of the {what}"
                     f"{f', and in {len(found) - 1} more layers' if len(found) > 1 else ''}.",
-                    [
-                        "inputs are not scaled (check-loader, LOAD008)",
-                        "weights or biases of the layer before are too large",
-                        "a bias far below zero",
-                    ],
-                    "Print mean and deviation before this layer; use the default initialisation.",
                     **numbers,
                 )
         worst = max(share for _, _, share, _, _ in rows)
@@ -159,6 +159,12 @@ class HiddenOverflow(Check):
 
     code = "TRAIN028"
     name = "hidden-overflow"
+    causes = (
+        "nan_to_num, a clamp or a skipped batch hides an overflow",
+        "a scale of the loss that never falls",
+        "inputs are not scaled, or a sum runs in float16",
+    )
+    next_step = "Print the largest output of each module; use bfloat16, or float32 for this part."
 
     def run(self, subject: TrainingSubject) -> Answer:
         training = subject.fresh()
@@ -251,31 +257,18 @@ def _judge_overflow(steps: list[tuple[bool, list[str], int]], half: bool) -> Ans
     late = sum(steep[-LAST:])
     numbers: dict[str, Any] = {"steps": len(steps), "hidden": len(hidden), "late_gradients": late}
     if len(hidden) >= 2:
-        return _failed(
+        return HiddenOverflow.failed(
             f"In {len(hidden)} of {len(steps)} steps {hidden[0][0]} returns NaN or infinity in "
             "half precision while the loss of the step is a number.",
-            numbers,
+            **numbers,
         )
     if len(steep) == len(steps) and late >= LAST // 2:
-        return _failed(
+        return HiddenOverflow.failed(
             f"Gradients are not finite in {late} of the last {LAST} of {len(steps)} steps, while "
             "the loss is.",
-            numbers,
+            **numbers,
         )
     if not all(finite for finite, _, _ in steps):
         return unclear("The loss itself is no number, so nothing is hidden (TRAIN001, TRAIN012).")
     what = "in half precision" if half else "(nothing runs in half precision)"
     return passed(f"Outputs and gradients of {len(steps)} steps are finite {what}.", **numbers)
-
-
-def _failed(text: str, numbers: dict[str, Any]) -> Answer:
-    return wrong(
-        text,
-        [
-            "nan_to_num, a clamp or a skipped batch hides an overflow",
-            "a scale of the loss that never falls",
-            "inputs are not scaled, or a sum runs in float16",
-        ],
-        "Print the largest output of each module; use bfloat16, or float32 for this part.",
-        **numbers,
-    )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import main_tensor
-from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear
 from pipeline_profiler.checks.lazy import nn, torch
 from pipeline_profiler.checks.toys import descent, toy_net, toy_training
 from pipeline_profiler.checks.training_subject import TrainingSubject
@@ -65,6 +65,12 @@ class Baselines(Check):
     name = "behind-baselines"
     nearness = Nearness.SYMPTOM
     quick = False
+    causes = (
+        "the learning rate or its sign",
+        "inputs that do not reach the model as they are",
+        "a loss that asks for something else",
+    )
+    next_step = "Look at what the model gets, then at the checks before this one."
 
     def run(self, subject: TrainingSubject) -> Answer:
         problem = _unfit(subject)
@@ -279,27 +285,14 @@ def _judge(rows: list[Held], steps: int) -> Answer:
     text = f"{what} of {len(own.held)} held-out examples after {steps} steps: {said}"
     worse = not own.loss < majority.loss
     if behind(own.held, majority.held) < RARE and worse:
-        return _failed(f"{text}. The model is behind the majority.", numbers)
+        return Baselines.failed(f"{text}. The model is behind the majority.", **numbers)
     as_fitted = own.fitted.mean() >= linear.fitted.mean() - 1e-9
     if behind(own.held, linear.held) < RARE and as_fitted and worse:
-        return _failed(f"{text}. The model is behind a linear one.", numbers)
+        return Baselines.failed(f"{text}. The model is behind a linear one.", **numbers)
     if behind(majority.held, own.held) < RARE:
         return passed(f"{text}.", **numbers)
     return unclear(
         f"{text}. The model is not surely ahead of the majority, nor behind.",
         "Give it more steps, or look at the learning rate (TRAIN026).",
-        **numbers,
-    )
-
-
-def _failed(text: str, numbers: dict[str, Any]) -> Answer:
-    return wrong(
-        text,
-        [
-            "the learning rate or its sign",
-            "inputs that do not reach the model as they are",
-            "a loss that asks for something else",
-        ],
-        "Look at what the model gets, then at the checks before this one.",
         **numbers,
     )

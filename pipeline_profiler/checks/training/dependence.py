@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import Array, as_array, batch_size, cut_batch, main_tensor
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear
 from pipeline_profiler.checks.keras_subject import Examined
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.toys import toy_around, toy_language, toy_training
@@ -41,6 +41,12 @@ class InputIgnored(Check):
 
     code = "TRAIN002"
     name = "input-ignored"
+    causes = (
+        "a layer whose output is overwritten or multiplied by zero",
+        "all units are dead or saturated",
+        "the wrong variable goes on in forward()",
+    )
+    next_step = "Print the deviation over the batch after each layer."
 
     def run(self, subject: Examined) -> Answer:
         training = subject.fresh()
@@ -52,15 +58,9 @@ class InputIgnored(Check):
         after = _apart_input(subject.outputs(training, inputs))
         numbers = {"before": before, "after": after}
         if max(before, after) < SAME:
-            return wrong(
+            return self.failed(
                 f"Outputs for different inputs differ by {after:.1e} of their size: the input does "
                 "not reach the output.",
-                [
-                    "a layer whose output is overwritten or multiplied by zero",
-                    "all units are dead or saturated",
-                    "the wrong variable goes on in forward()",
-                ],
-                "Print the deviation over the batch after each layer.",
                 **numbers,
             )
         return passed(
@@ -111,6 +111,13 @@ class ExamplesMixed(Check):
 
     code = "TRAIN004"
     name = "examples-mixed"
+    causes = (
+        "view or reshape that mixes the batch with another axis",
+        "softmax, mean or norm over axis 0",
+        "recurrence or attention over the batch (batch_first)",
+        "state that is kept between calls",
+    )
+    next_step = "Follow the shapes in forward(); use permute, and name the axis of reductions."
 
     def run(self, subject: Examined) -> Answer:
         inputs, training = subject.batches[0][1], subject.fresh()
@@ -132,16 +139,9 @@ class ExamplesMixed(Check):
         moved = max(float(abs(output(order)[0] - whole[0]).max()) for order in orders)
         share = moved / (float(whole.std(ddof=1)) + 1e-12)
         if share > MOST_MIXING:
-            return wrong(
+            return self.failed(
                 f"The output for an example moves by {share:.1%} of the deviation of outputs when "
                 "the other examples of the batch are exchanged, in eval mode.",
-                [
-                    "view or reshape that mixes the batch with another axis",
-                    "softmax, mean or norm over axis 0",
-                    "recurrence or attention over the batch (batch_first)",
-                    "state that is kept between calls",
-                ],
-                "Follow the shapes in forward(); use permute, and name the axis of reductions.",
                 moved=share,
             )
         return passed(
@@ -190,6 +190,12 @@ class OneByOne(Check):
 
     code = "TRAIN011"
     name = "batch-unlike-single"
+    causes = (
+        "squeeze() without an axis",
+        "a reduction, softmax or norm over the batch",
+        "state kept between calls",
+    )
+    next_step = "Run the model on one example and follow the shapes."
 
     def run(self, subject: Examined) -> Answer:
         inputs, training = subject.batches[0][1], subject.fresh()
@@ -209,24 +215,23 @@ class OneByOne(Check):
             singles = [cut_batch(inputs, size, slice(i, i + 1)) for i in range(count)]
             rows = [subject.outputs(training, single) for single in singles]
         except UsersError as error:
-            return _failed(f"A single example cannot be predicted: {error}", {})
+            return OneByOne.failed(f"A single example cannot be predicted: {error}")
         if not whole.ndim or len(whole) != count:
             return unclear(
                 f"The output has the shape {whole.shape}: its first axis is not the batch."
             )
         shapes = {row.shape for row in rows}
         if shapes != {(1, *whole.shape[1:])}:
-            return _failed(
+            return OneByOne.failed(
                 f"Single examples give outputs of shape {shapes.pop()}, the batch gives "
-                f"{whole.shape}.",
-                {},
+                f"{whole.shape}."
             )
         apart = _apart_singles(np.concatenate(rows), whole)
         if apart > MOST_SINGLES:
-            return _failed(
+            return OneByOne.failed(
                 f"Outputs one by one differ from those of the batch by {apart:.1%} of "
                 "their deviation, in eval mode.",
-                {"apart": apart},
+                apart=apart,
             )
         if training.reference is None:
             return passed(
@@ -239,9 +244,9 @@ class OneByOne(Check):
         ]
         off = _apart_singles(np.stack([np.reshape(r, whole.shape[1:]) for r in given]), whole)
         if off > MOST_SINGLES:
-            return _failed(
+            return OneByOne.failed(
                 f"reference() differs from the model by {off:.1%} of the outputs' deviation.",
-                {"apart": off},
+                apart=off,
             )
         return passed(
             f"Outputs agree one by one ({apart:.0e}) and with reference() ({off:.0e}).",
@@ -273,19 +278,6 @@ def _apart_singles(rows: Array, whole: Array) -> float:
     return float(np.abs(rows - whole).max() / (whole.std(ddof=1) + 1e-12))
 
 
-def _failed(text: str, numbers: dict[str, Any]) -> Answer:
-    return wrong(
-        text,
-        [
-            "squeeze() without an axis",
-            "a reduction, softmax or norm over the batch",
-            "state kept between calls",
-        ],
-        "Run the model on one example and follow the shapes.",
-        **numbers,
-    )
-
-
 MOST_FUTURE = 1e-3
 
 
@@ -312,6 +304,12 @@ class SeesTheFuture(Check):
 
     code = "TRAIN022"
     name = "sees-the-future"
+    causes = (
+        "the causal mask is missing or transposed",
+        "a bidirectional recurrence",
+        "a norm or mean over places",
+    )
+    next_step = "Give attention a causal mask."
 
     def run(self, subject: TrainingSubject) -> Answer:
         inputs, targets = subject.batches[0][1], main_tensor(subject.batches[0][2])
@@ -336,15 +334,9 @@ class SeesTheFuture(Check):
         moved = np.moveaxis(abs(one - two), axis, 0)[:half].max()
         share = float(moved / (one.std(ddof=1) + 1e-12))
         if share > MOST_FUTURE:
-            return wrong(
+            return self.failed(
                 f"Outputs of the first {half} places move by {share:.0%} of their deviation when "
                 "later places change, and the targets are the next inputs.",
-                [
-                    "the causal mask is missing or transposed",
-                    "a bidirectional recurrence",
-                    "a norm or mean over places",
-                ],
-                "Give attention a causal mask.",
                 moved=share,
             )
         return passed(f"Outputs do not depend on later places (to {share:.0e}).", moved=share)

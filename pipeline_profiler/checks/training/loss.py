@@ -56,6 +56,12 @@ class LossAtStart(Check):
     code = "TRAIN001"
     name = "loss-at-start"
     nearness = Nearness.EFFECT
+    causes = (
+        "inputs or targets hold NaN (check-loader, LOAD007)",
+        "a logarithm of zero or a division by zero in model or loss",
+        "weights that overflow",
+    )
+    next_step = "Find the first module that gives NaN: torch.autograd.set_detect_anomaly(True)."
 
     def run(self, subject: Examined) -> Answer:
         made = map(subject.fresh, range(SEEDS))
@@ -63,16 +69,7 @@ class LossAtStart(Check):
         mean, task = sum(losses) / SEEDS, subject.task
         numbers: dict[str, Any] = {"losses": [round(v, 5) for v in losses], "task": task.kind}
         if not all(map(math.isfinite, losses)):
-            return wrong(
-                f"The first loss is {mean}: no number.",
-                [
-                    "inputs or targets hold NaN (check-loader, LOAD007)",
-                    "a logarithm of zero or a division by zero in model or loss",
-                    "weights that overflow",
-                ],
-                "Find the first module that gives NaN: torch.autograd.set_detect_anomaly(True).",
-                **numbers,
-            )
+            return self.failed(f"The first loss is {mean}: no number.", **numbers)
         if not subject.takes_tensor:
             return unclear(
                 f"The first loss is {mean:.4g}; its expectation is not known, because "
@@ -199,6 +196,7 @@ class SoftmaxTwice(Check):
 
     code = "TRAIN010"
     name = "softmax-and-loss"
+    next_step = "Let the model return logits, and the loss be cross-entropy of logits."
 
     def run(self, subject: TrainingSubject) -> Answer:
         task = subject.task
@@ -220,18 +218,18 @@ class SoftmaxTwice(Check):
         probable = between and bool(torch.allclose(sums, ones, atol=NEAR))
         logged = bool(torch.allclose(outputs.exp().sum(task.axis), ones, atol=NEAR))
         if loss == "cross-entropy" and probable:
-            return _failed(
+            return SoftmaxTwice.failed(
                 "Outputs are probabilities (between 0 and 1, sum 1), and the loss "
                 "applies a softmax to them again.",
                 "a softmax at the end of the model",
-                numbers,
+                **numbers,
             )
         if loss == "log-likelihood" and not logged:
             what = "probabilities" if probable else "no log-probabilities"
-            return _failed(
+            return SoftmaxTwice.failed(
                 f"The loss is a log-likelihood (NLLLoss), and outputs are {what}.",
                 "log_softmax is missing before NLLLoss",
-                numbers,
+                **numbers,
             )
         if loss == "unknown":
             return unclear(
@@ -250,18 +248,18 @@ class SoftmaxTwice(Check):
         takes = _keras_loss(subject)
         numbers = {"loss": takes, "outputs": "probabilities" if ends else "any numbers"}
         if takes == "logits" and ends:
-            return _failed(
+            return SoftmaxTwice.failed(
                 "Outputs are probabilities, and the loss (from_logits=True) makes probabilities of "
                 "them again.",
                 "a softmax or sigmoid at the end of the model, and from_logits=True",
-                numbers,
+                **numbers,
             )
         if takes == "probabilities" and not ends:
-            return _failed(
+            return SoftmaxTwice.failed(
                 f"Outputs run from {outputs.min():.3g} to {outputs.max():.3g}, and the loss takes "
                 "them for probabilities (it cuts them off at 0 and 1).",
                 "from_logits=True is missing in the loss",
-                numbers,
+                **numbers,
             )
         if takes == "unknown":
             return unclear("The loss is no cross-entropy by its numbers.", **numbers)
@@ -280,15 +278,6 @@ class SoftmaxTwice(Check):
             "log-softmax, then cross-entropy",
             lambda: SoftmaxTwice._made("LogSoftmax", "CrossEntropyLoss"),
         ),
-    )
-
-
-def _failed(text: str, cause: str, numbers: dict[str, Any]) -> Answer:
-    return wrong(
-        text,
-        [cause],
-        "Let the model return logits, and the loss be cross-entropy of logits.",
-        **numbers,
     )
 
 
@@ -322,10 +311,10 @@ def _judge_binary(
     loss: str, between: bool, subject: TrainingSubject, numbers: dict[str, Any]
 ) -> Answer:
     if loss == "binary cross-entropy of logits" and between and _ends_in_sigmoid(subject):
-        return _failed(
+        return SoftmaxTwice.failed(
             "Outputs went through a sigmoid, and the loss applies one again.",
             "a sigmoid at the end of the model",
-            numbers,
+            **numbers,
         )
     if loss == "unknown":
         return unclear("The loss is no binary cross-entropy of logits by its numbers.", **numbers)
@@ -395,6 +384,8 @@ class BaseRate(Check):
     code = "TRAIN013"
     name = "far-from-base-rate"
     nearness = Nearness.EFFECT
+    causes = ("targets are not standardised",)
+    next_step = "Subtract the mean and divide by the deviation, or set the last bias."
 
     def run(self, subject: Examined) -> Answer:
         task = subject.task
@@ -413,11 +404,9 @@ class BaseRate(Check):
             distance = abs(mean - start) / spread
             numbers = {"mean": mean, "deviation": spread, "distance": distance}
             if distance > FAR_FROM_MEAN:
-                return wrong(
+                return self.failed(
                     f"Targets have mean {mean:.4g} and deviation {spread:.4g}; outputs start "
                     f"{distance:.0f} deviations from that mean.",
-                    ["targets are not standardised"],
-                    "Subtract the mean and divide by the deviation, or set the last bias.",
                     **numbers,
                 )
             return passed(
@@ -662,15 +651,11 @@ def _equal_share(task: Task, best: Any, wanted: Any) -> float:
     if task.kind == "binary":
         middle = (flat.max() + flat.min()) / 2 if len(np.unique(wanted)) > 1 else 0.0
         return float(((flat > middle) == (wanted > 0.5)).mean())
-    return _follows(flat, wanted)
-
-
-def _follows(outputs: Any, wanted: Any) -> float:
-    """The larger of correlation and rank correlation: a loss may want the logarithm, say."""
-    used = outputs != 0  # an output that the loss leaves out stays where it started
+    # the larger of correlation and rank correlation: a loss may want the logarithm, say
+    used = flat != 0  # an output that the loss leaves out stays where it started
     if used.sum() < LEAST_USED:
         return 0.0
-    both = outputs[used], wanted[used]
+    both = flat[used], wanted[used]
     pairs = (both, tuple(map(_ranks, both)))
     with np.errstate(invalid="ignore", divide="ignore"):  # all alike: no correlation
         return max(float(np.nan_to_num(np.corrcoef(*pair)[0, 1])) for pair in pairs)

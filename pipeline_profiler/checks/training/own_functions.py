@@ -313,6 +313,7 @@ class Evaluation(Check):
     code = "TRAIN024"
     name = "evaluation"
     torch_only = "Keras sums its metrics over examples by itself"
+    next_step = "Use eval() and no_grad(); sum over all examples, divide once."
 
     def run(self, subject: TrainingSubject) -> Answer:
         training = subject.fresh()
@@ -328,19 +329,19 @@ class Evaluation(Check):
         after = subject.state(training)
         changed = [name for name, value in after.items() if not np.array_equal(value, before[name])]
         if changed:
-            return _failed(
+            return Evaluation.failed(
                 f"The evaluation changed {len(changed)} parameters or buffers: "
                 f"{', '.join(changed[:3])}.",
                 "eval() is missing, or a step is made in it",
-                {"changed": changed[:20]},
+                changed=changed[:20],
             )
         if metrics[0] is None or metrics[1] is None:
             return unclear("evaluate() returned no number.")
         if not _near(metrics[0], metrics[1]):
-            return _failed(
+            return Evaluation.failed(
                 f"Two evaluations of the same batches give {metrics[0]:.6g} and {metrics[1]:.6g}.",
                 "dropout or random numbers in the evaluation",
-                {"metrics": metrics},
+                metrics=metrics,
             )
         return _beside_perfect(subject, training, batches[:ANSWERED]) or _in_other_batches(
             training, batches, metrics[0]
@@ -419,11 +420,12 @@ def _beside_perfect(
     columns = list(zip(*others, strict=True))
     if any(reads_answers(p, column) for p, column in zip(perfect, columns, strict=True)):
         return None
-    return _failed(
+    return Evaluation.failed(
         f"Perfect answers score {perfect[0]:.4g}, and the same answers in other orders "
         f"{min(columns[0]):.4g} to {max(columns[0]):.4g}: the metric does not tell them apart.",
         "the maximum is taken over another axis, or the labels are those of other examples",
-        {"perfect": perfect, "others": [list(column) for column in columns]},
+        perfect=perfect,
+        others=[list(column) for column in columns],
     )
 
 
@@ -485,19 +487,13 @@ def _in_other_batches(training: Training, batches: list[Any], metric: float) -> 
     other = _metric(training, [*parts, *batches[1:]])
     numbers = {"metric": metric, "in_other_batches": other}
     if other is None or not _near(metric, other):
-        return _failed(
+        return Evaluation.failed(
             f"The metric is {metric:.6g}, and {other:.6g} when the first batch is split "
             "into parts of different size.",
             "a mean over batches instead of examples",
-            numbers,
+            **numbers,
         )
     return passed(f"The metric is {metric:.6g}, twice, and in batches of another size.", **numbers)
-
-
-def _failed(text: str, cause: str, numbers: dict[str, Any]) -> Answer:
-    return wrong(
-        text, [cause], "Use eval() and no_grad(); sum over all examples, divide once.", **numbers
-    )
 
 
 MOST_INDICES = 2_000_000
@@ -532,6 +528,8 @@ class EvaluationSet(Check):
 
     code = "TRAIN029"
     name = "evaluation-set"
+    causes = ("drop_last=True, and fewer examples than a batch",)
+    next_step = "Set drop_last=False."
 
     def run(self, subject: TrainingSubject) -> Answer:
         loader = subject.settings.eval_loader
@@ -545,11 +543,7 @@ class EvaluationSet(Check):
             total = len(loader.dataset)
         indices = list(chain(*batches))[:MOST_INDICES]
         if not indices:
-            return wrong(
-                f"The evaluation loader gives none of {total} examples.",
-                ["drop_last=True, and fewer examples than a batch"],
-                "Set drop_last=False.",
-            )
+            return self.failed(f"The evaluation loader gives none of {total} examples.")
         sizes, unique = [len(b) for b in batches], len(set(map(str, indices)))
         return _judge_examples(subject, sizes, total, len(indices), unique)
 

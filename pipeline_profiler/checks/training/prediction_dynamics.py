@@ -9,10 +9,11 @@ from typing import Any
 
 from pipeline_profiler.checks.batches import main_tensor
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
-from pipeline_profiler.checks.lazy import functional, nn, torch
+from pipeline_profiler.checks.lazy import functional, torch
 from pipeline_profiler.checks.toys import descent, toy_training
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience
+from pipeline_profiler.checks.user_training import batch_norms
 
 STEPS, LEAST, SECONDS = 40, 12, 8.0
 OVERSHOOT = 0.75
@@ -131,9 +132,7 @@ def _without_dropout(model: Any) -> Iterator[None]:
 
     Running statistics move by themselves: they would be taken for learning.
     """
-    norms = [
-        module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)
-    ]
+    norms = list(batch_norms(model).values())
     kept = [
         (n.momentum, None if (c := n.num_batches_tracked) is None else c.clone()) for n in norms
     ]

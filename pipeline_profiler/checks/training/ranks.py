@@ -49,6 +49,8 @@ class RankSeeds(Check):
 
     code = "TRAIN033"
     name = "rank-seeds"
+    causes = ("all ranks are seeded with one number, and not anew after the initialisation",)
+    next_step = "After the model is made, seed with seed + rank."
 
     def run(self, subject: TrainingSubject) -> Answer:
         found = subject.ranks
@@ -69,11 +71,9 @@ class RankSeeds(Check):
         if drawn[0] == found[1].drawn[0]:
             if SEEDED_BY_RANK.search(source):
                 return unclear("A seed by rank is named in the source, and not set by a function.")
-            return wrong(
+            return self.failed(
                 "Two ranks make their first step from the same state of torch's generator: "
                 "dropout and other noise are alike on all ranks.",
-                ["all ranks are seeded with one number, and not anew after the initialisation"],
-                "After the model is made, seed with seed + rank.",
                 **numbers,
             )
         return passed(
@@ -193,6 +193,11 @@ class RankStatistics(Check):
     code = "TRAIN034"
     name = "rank-statistics"
     nearness = Nearness.EFFECT
+    causes = (
+        "DistributedDataParallel hands out the statistics of rank 0, it averages nothing",
+        "nothing is averaged before the evaluation and the checkpoint",
+    )
+    next_step = "Average the running statistics over the ranks before evaluating and saving."
 
     def run(self, subject: TrainingSubject) -> Answer:
         found = subject.ranks
@@ -211,14 +216,9 @@ class RankStatistics(Check):
                 "when the evaluation uses them.",
                 **numbers,
             )
-        return wrong(
+        return self.failed(
             f"The evaluation meets running means that lie {apart:.2g} deviations from the mean "
             "over two ranks: it uses the statistics of one rank.",
-            [
-                "DistributedDataParallel hands out the statistics of rank 0, it averages nothing",
-                "nothing is averaged before the evaluation and the checkpoint",
-            ],
-            "Average the running statistics over the ranks before evaluating and saving.",
             **numbers,
         )
 
@@ -294,6 +294,8 @@ class RankWrites(Check):
 
     code = "TRAIN035"
     name = "rank-writes"
+    causes = ("the log or the checkpoint is written by all ranks, and not by rank 0 alone",)
+    next_step = "Write where rank == 0, or put the rank into the name."
 
     def run(self, subject: TrainingSubject) -> Answer:
         one, two = (set(rank.written) for rank in subject.ranks)
@@ -305,12 +307,7 @@ class RankWrites(Check):
                 f"Rank 0 writes {len(one)} files and rank 1 {len(two)}, none of them the same."
             )
         names = ", ".join(Path(path).name for path in both[:3])
-        return wrong(
-            f"Two ranks write the same {len(both)} files: {names}.",
-            ["the log or the checkpoint is written by all ranks, and not by rank 0 alone"],
-            "Write where rank == 0, or put the rank into the name.",
-            files=both[:20],
-        )
+        return self.failed(f"Two ranks write the same {len(both)} files: {names}.", files=both[:20])
 
     @staticmethod
     def _saving(only: bool) -> Any:

@@ -20,7 +20,7 @@ from pipeline_profiler.checks.toys import (
 )
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, users_code
-from pipeline_profiler.checks.user_training import Training, learned_by_loss
+from pipeline_profiler.checks.user_training import Training, batch_norms, learned_by_loss
 
 
 class OptimizerParameters(Check):
@@ -359,6 +359,12 @@ class Schedule(Check):
 
     code = "TRAIN014"
     name = "schedule"
+    causes = (
+        "the schedule counts epochs and is stepped by batch, or the other way round",
+        "a warm-up that begins at zero and is not stepped",
+        "a wrong number of steps",
+    )
+    next_step = "Print the learning rate of the first ten steps."
 
     def run(self, subject: TrainingSubject) -> Answer:
         training = subject.fresh()
@@ -496,17 +502,17 @@ def _own_steps(subject: TrainingSubject, training: Training) -> Answer:
 def _judge_schedule(series: list[float], numbers: dict[str, Any], stands: bool = False) -> Answer:
     top = max(series)
     if min(series) < -ZERO:
-        return _failed_schedule(f"The learning rate becomes negative ({min(series):g}).", numbers)
+        return Schedule.failed(f"The learning rate becomes negative ({min(series):g}).", **numbers)
     if top <= ZERO or max(series[1:11]) <= ZERO:
         first = next((i for i, rate in enumerate(series) if rate > ZERO), len(series))
-        return _failed_schedule(f"The learning rate is 0 for the first {first} steps.", numbers)
+        return Schedule.failed(f"The learning rate is 0 for the first {first} steps.", **numbers)
     high = [i for i, rate in enumerate(series) if rate >= 1e-5 * top]
     gone = max(1, high[-1] + 1)
     if gone < min(101, len(series)):
-        return _failed_schedule(
+        return Schedule.failed(
             f"The learning rate is below a hundred-thousandth of {top:g} after {gone} "
             "steps, and stays there.",
-            numbers,
+            **numbers,
         )
     still = len(set(series)) == 1 and len(series) > STEPS
     if still and stands:
@@ -529,19 +535,6 @@ def _judge_schedule(series: list[float], numbers: dict[str, Any], stands: bool =
     return passed(
         f"The learning rate starts at {series[0]:g}, has its largest value {top:g}, and "
         f"is {series[-1]:g} after {len(series) - 1} steps.",
-        **numbers,
-    )
-
-
-def _failed_schedule(text: str, numbers: dict[str, Any]) -> Answer:
-    return wrong(
-        text,
-        [
-            "the schedule counts epochs and is stepped by batch, or the other way round",
-            "a warm-up that begins at zero and is not stepped",
-            "a wrong number of steps",
-        ],
-        "Print the learning rate of the first ten steps.",
         **numbers,
     )
 
@@ -578,13 +571,10 @@ class BatchStatistics(Check):
 
     code = "TRAIN025"
     name = "batch-norm-statistics"
+    next_step = "Set momentum=0.1 and eps=1e-5, batches of 32 or more, or use group norm."
 
     def run(self, subject: TrainingSubject) -> Answer:
-        norms = {
-            n: m
-            for n, m in subject.settings.model.named_modules()
-            if isinstance(m, nn.modules.batchnorm._BatchNorm)
-        }
+        norms = batch_norms(subject.settings.model)
         if not norms:
             return passed("The model has no batch norm.")
         whole = subject.whole_batches
@@ -595,25 +585,25 @@ class BatchStatistics(Check):
         numbers: dict[str, Any] = {"norms": len(norms), "examples": size, "momentum": odd}
         if odd:
             name, momentum = next(iter(odd.items()))
-            return _failed_norms(
+            return BatchStatistics.failed(
                 f"The momentum of {name} is {momentum:g}: the weight of the newest "
                 "batch in the running statistics.",
                 "the convention of another framework (there 1 - momentum)",
-                numbers,
+                **numbers,
             )
         if wide:
-            return _failed_norms(
-                f"The eps of {wide[0]} is larger than 0.1.", "eps and momentum exchanged", numbers
+            return BatchStatistics.failed(
+                f"The eps of {wide[0]} is larger than 0.1.", "eps and momentum exchanged", **numbers
             )
         # the sub-batch that a ghost batch norm says it takes; 0 without one
         named = [getattr(m, name, 0) for m in norms.values() for name in GHOSTS]
         ghost = max(int(held or 0) for held in named)
         if ghost and (ghost >= size or size % ghost):
-            return _failed_norms(
+            return BatchStatistics.failed(
                 f"The ghost batch is {ghost}, and a device gets {size} examples: it must be a "
                 "proper part of the device batch.",
                 "ghost batch and device batch exchanged",
-                numbers | {"ghost": ghost},
+                **(numbers | {"ghost": ghost}),
             )
         sampler = getattr(subject.settings.loader, "sampler", None)
         ranks = max(int(getattr(sampler, name, 1) or 1) for name in RANKS)
@@ -648,7 +638,9 @@ class BatchStatistics(Check):
                 **numbers,
             )
         if any(x.epsilon > 0.1 for x in layers):
-            return _failed_norms("An epsilon is larger than 0.1.", "epsilon and momentum", numbers)
+            return BatchStatistics.failed(
+                "An epsilon is larger than 0.1.", "epsilon and momentum", **numbers
+            )
         return _judge_size(size, len(layers), any(x.trainable for x in layers), numbers)
 
     @staticmethod
@@ -678,21 +670,12 @@ class BatchStatistics(Check):
     )
 
 
-def _failed_norms(text: str, cause: str, numbers: dict[str, Any]) -> Answer:
-    return wrong(
-        text,
-        [cause],
-        "Set momentum=0.1 and eps=1e-5, batches of 32 or more, or use group norm.",
-        **numbers,
-    )
-
-
 def _judge_size(size: int, norms: int, trained: bool, numbers: dict[str, Any]) -> Answer:
     if size < FEWEST and trained:
-        return _failed_norms(
+        return BatchStatistics.failed(
             f"Batch norm estimates its statistics from {size} examples.",
             "batches too small for batch norm",
-            numbers,
+            **numbers,
         )
     if size < 16:
         return unclear(
@@ -733,6 +716,7 @@ class DropoutRate(Check):
 
     code = "TRAIN027"
     name = "dropout"
+    next_step = "Use a rate of 0.1 to 0.5, and none after the last layer."
 
     def run(self, subject: TrainingSubject) -> Answer:
         training = subject.fresh()
@@ -806,27 +790,21 @@ def _judge_dropout(subject: Examined, rates: dict[str, float]) -> Answer:
     high = {name: rate for name, rate in rates.items() if rate > MOST}
     if high:
         name, rate = next(iter(high.items()))
-        return _failed_dropout(
+        return DropoutRate.failed(
             f"{name} drops {rate:.0%} of its input.",
             "the share to keep was given as the share to drop",
-            {"rates": high},
+            rates=high,
         )
     training, inputs = subject.fresh(), subject.batches[0][1]
     zeros = [float((subject.outputs(training, inputs, m) == 0).mean()) for m in (True, False)]
     if zeros[0] > 0.02 and zeros[1] == 0:
-        return _failed_dropout(
+        return DropoutRate.failed(
             f"{zeros[0]:.0%} of the outputs are exactly zero in train mode, none in eval mode.",
             "dropout after the last layer",
-            {"zeros": zeros},
+            zeros=zeros,
         )
     return passed(
         f"{len(rates)} dropout modules, with rates of at most "
         f"{max(rates.values(), default=0.0):g}.",
         rates=rates,
-    )
-
-
-def _failed_dropout(text: str, cause: str, numbers: dict[str, Any]) -> Answer:
-    return wrong(
-        text, [cause], "Use a rate of 0.1 to 0.5, and none after the last layer.", **numbers
     )

@@ -50,6 +50,11 @@ class LossFalls(Check):
     code = "TRAIN015"
     name = "loss-does-not-fall"
     nearness = Nearness.SYMPTOM
+    causes = (
+        "a cause listed before this one",
+        "a learning rate far too low or too high",
+    )
+    next_step = "Fix what is listed above; else try the learning rate times 10 and by 10."
 
     def run(self, subject: TrainingSubject) -> Answer:
         training = subject.fresh()
@@ -171,7 +176,7 @@ def _judge(before: list[float], after: list[float], steps: int) -> Answer:
     first, last = sum(before) / len(before), sum(after) / len(after)
     numbers: dict[str, Any] = {"steps": steps, "before": first, "after": last}
     if not math.isfinite(last):
-        return _failed_fall(f"The loss is {last} after {steps} steps.", numbers)
+        return LossFalls.failed(f"The loss is {last} after {steps} steps.", **numbers)
     gains = [b - a for b, a in zip(before, after, strict=True)]
     mean = sum(gains) / len(gains)
     spread = _error(gains) if len(gains) > 1 else 0.0
@@ -180,19 +185,10 @@ def _judge(before: list[float], after: list[float], steps: int) -> Answer:
     if steps < FALL_LEAST_STEPS and mean < 0.01 * abs(first):
         return unclear(f"{said}; the time allowed no more steps.", **numbers)
     if mean <= 0:
-        return _failed_fall(f"{said}.", numbers)
+        return LossFalls.failed(f"{said}.", **numbers)
     if mean < 0.01 * abs(first) and mean - T_999 * spread <= 0.001 * abs(first):
-        return _failed_fall(f"{said}.", numbers)
+        return LossFalls.failed(f"{said}.", **numbers)
     return passed(f"{said}.", **numbers)
-
-
-def _failed_fall(text: str, numbers: dict[str, Any]) -> Answer:
-    return wrong(
-        text,
-        ["a cause listed before this one", "a learning rate far too low or too high"],
-        "Fix what is listed above; else try the learning rate times 10 and by 10.",
-        **numbers,
-    )
 
 
 FACTORS = (1.0, 0.01, 0.1, 10.0, 100.0, 1000.0)

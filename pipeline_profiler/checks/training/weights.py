@@ -230,6 +230,13 @@ class NothingMoves(Check):
 
     code = "TRAIN017"
     name = "nothing-moves"
+    causes = (
+        "optimizer.step() or backward() is missing",
+        "the optimizer holds other parameters",
+        "the learning rate is 0",
+        "zero_grad() comes between backward() and step()",
+    )
+    next_step = "Check the order: zero_grad, backward, step."
 
     def run(self, subject: Examined) -> Answer:
         training = subject.fresh()
@@ -245,15 +252,8 @@ class NothingMoves(Check):
                     calls=number,
                     moved=moved,
                 )
-        return wrong(
+        return self.failed(
             f"None of {len(before)} parameters has changed after {CALLS} training steps.",
-            [
-                "optimizer.step() or backward() is missing",
-                "the optimizer holds other parameters",
-                "the learning rate is 0",
-                "zero_grad() comes between backward() and step()",
-            ],
-            "Check the order: zero_grad, backward, step.",
             calls=CALLS,
             parameters=len(before),
         )
@@ -300,6 +300,8 @@ class UnitsAlike(Check):
 
     code = "TRAIN019"
     name = "units-alike"
+    causes = ("weights are initialised with a constant (zeros_, ones_, constant_)",)
+    next_step = "Initialise them at random (the default)."
 
     def run(self, subject: Examined) -> Answer:
         training = subject.fresh()
@@ -313,10 +315,8 @@ class UnitsAlike(Check):
             if float(np.abs(w - w[:1]).max()) <= 1e-6 * (float(np.abs(w).max()) + 1e-12)
         ]
         if alike:
-            return wrong(
+            return self.failed(
                 f"All units of {', '.join(alike[:3])} are equal after {UNITS_STEPS} steps.",
-                ["weights are initialised with a constant (zeros_, ones_, constant_)"],
-                "Initialise them at random (the default).",
                 alike=alike[:20],
             )
         return passed(f"The units of all {len(weights)} weights differ.", weights=len(weights))

@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 
 from pipeline_profiler.checks.check import Answer, Judgement
-from pipeline_profiler.checks.log.chosen_best import ChosenBest, expected_luck, select_best
+from pipeline_profiler.checks.log.chosen_best import (
+    ChosenBest,
+    EqualBudget,
+    expected_luck,
+    select_best,
+)
 from pipeline_profiler.checks.log.curves import CHANCE, Plateau
-from pipeline_profiler.checks.log.equal_budget import EqualBudget
 from pipeline_profiler.checks.log_subject import (
     LogSubject,
     Series,

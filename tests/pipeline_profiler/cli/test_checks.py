@@ -99,15 +99,6 @@ def test_a_training_from_single_functions(script: str, capsys: pytest.CaptureFix
     assert json.loads(capsys.readouterr().out)["failed"] == ["TRAIN010"]
 
 
-def test_what_is_missing_in_the_file_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "half_a_training.py"
-    path.write_text("def make_model():\n    return 1\n")
-    assert command_line(["check-training", str(path)]) == 2
-    assert "has no make_loader, make_loss, make_optimizer" in capsys.readouterr().err
-
-
 def test_a_foreign_file_is_not_replaced(script: str, tmp_path: Path) -> None:
     mine = tmp_path / "thesis.json"
     mine.write_text('{"mine": 1}')

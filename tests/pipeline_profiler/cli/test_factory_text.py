@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_profiler.cli.factory_text import mentioned, refuse_empty, refuse_training
 from pipeline_profiler.cli.main import command_line
+from pipeline_profiler.cli.user_code import mentioned, refuse_empty, refuse_training
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 SCRIPT = """

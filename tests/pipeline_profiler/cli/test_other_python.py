@@ -91,12 +91,7 @@ def make():
 COMMANDS = [
     ("run", "train.py:make_loader", "--step", "train.py:make_step", "--quick", "--seconds", "2",
      "--steps", "10", "--repeats", "2", "--python", "{}"),
-    ("precision", "train.py:make_model", "--loader", "train.py:make_loader", "--seconds", "60",
-     "--steps", "3", "--repeats", "1", "--batch-sizes", "4", "--precisions", "fp32",
-     "--parity-steps", "2", "--limit", "100", "--python", "{}/bin/python"),
-    ("check-loader", "train.py:make_loader", "--only", "LOAD003,LOAD007", "--python", "{}"),
-    ("check-training", "train.py", "--only", "TRAIN005,TRAIN020", "--python", "{}"),
-    ("watch", "--", "{}/bin/python", "train.py"),
+    ("check-training", "train.py", "--only", "TRAIN005,TRAIN020", "--python", "{}/bin/python"),
     ("watch", "--python", "{}", "--", "train.py"),
 ]  # fmt: skip
 WALK = """

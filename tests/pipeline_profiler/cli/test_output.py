@@ -120,6 +120,8 @@ def test_a_link_is_written_through(tmp_path: Path, session: Path) -> None:
         (["run", "LOADER", *FAST, "-o", ""], "takes the name of a file"),
         (["run", "LOADER", *FAST, "--fail-on", "stall"], "takes a bound like"),
         (["run", "LOADER", *FAST, "--fail-on", "stall>inf"], "takes a bound like"),
+        (["run", "LOADER", *FAST, "--fail-on", "wait>2%"], "takes a bound like"),
+        (["run", "LOADER", *FAST, "--fail-on", "stall<3%"], "takes a bound like"),
         (["run", "LOADER", *FAST, "--seconds", "nan"], "--seconds takes a number above 0"),
         (["run", "LOADER", *FAST, "--seconds", "0"], "--seconds takes a number above 0"),
         (["run", "LOADER", *FAST, "--limit", "-1"], "--limit takes a number above 0"),
@@ -183,6 +185,17 @@ def test_folders_are_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert ending.finish(sound(), options(path)) == 0
     assert Session.load(path).runs
     assert "saved: " in capsys.readouterr().out
+
+
+def test_a_failed_rule_is_saved_with_the_session_and_ends_with_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = {"rule": "slow", "error": "KeyError", "text": "x", "at": "a.py:1"}
+    args = options(str(tmp_path / "s.json"), json=True)
+    conclude = lambda session: session.results.update(failed_rules=[failed])  # noqa: E731
+    assert ending.finish(sound(), args, conclude) == 3
+    assert json.loads(capsys.readouterr().out)["failed_rules"] == [failed]
+    assert Session.load(tmp_path / "s.json").results["failed_rules"] == [failed]
 
 
 def test_a_conclusion_that_fails_comes_after_saving(

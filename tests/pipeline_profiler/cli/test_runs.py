@@ -11,7 +11,6 @@ from pipeline_profiler.cli.main import command_line
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.entry import outcome_of_session
 from tests.conftest import ROOT
-from tests.pipeline_profiler.cli.loaders import FAST, write_source
 
 
 @pytest.fixture
@@ -91,18 +90,6 @@ def test_a_wrong_call_is_a_sentence(
 ) -> None:
     assert command_line(["runs", *words]) == 2
     assert capsys.readouterr().err.startswith("pipeline-profiler: ")
-
-
-@pytest.mark.slow
-def test_what_was_measured_before_the_loader_broke_has_a_row(
-    table: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = write_source(table.parent)
-    assert command_line(["run", f"{source}:broken", *FAST, "-o", "b.json"]) == 2
-    (partial,) = listed(capsys)
-    assert partial["verdict"] == "partial"
-    assert partial["exit_code"] == 2
-    assert partial["file"] == str(table.parent / "b.json")
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from pipeline_profiler.precision.backend_torch import MEMORY_CUDA, TorchBackend
-from pipeline_profiler.precision.cell import Cell, Recipe
 from pipeline_profiler.precision.sweep import measure_precisions
-from pipeline_profiler.precision.trainer import time_window
+from pipeline_profiler.precision.trainer import Cell, Recipe, time_window
 from pipeline_profiler.profiling.measure import environment
 from pipeline_profiler.profiling.record.session import ProfileError
 from tests.pipeline_profiler.precision.fakes import (

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from pipeline_profiler.precision.document import (
+from pipeline_profiler.precision.summary import as_results, summarise
+from pipeline_profiler.precision.table import (
+    LargestBatch,
+    Visit,
     measurement_from_dict,
     table_as_dict,
     table_from_dict,
 )
-from pipeline_profiler.precision.summary import as_results, summarise
-from pipeline_profiler.precision.table import LargestBatch, Visit
 from pipeline_profiler.profiling.record.session import plain
 from tests.conftest import ROOT
 from tests.pipeline_profiler.precision.test_rows import amdahl, probed

@@ -20,7 +20,7 @@ PROGRAM = """
 import json, os, sys, warnings
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1")
 import keras, numpy as np, tensorflow as tf
-from pipeline_profiler.precision.cell import Cell, Recipe
+from pipeline_profiler.precision.trainer import Cell, Recipe
 from pipeline_profiler.precision.backend_keras import KerasBackend, keras_resnet18
 CPU = KerasBackend("cpu")
 

@@ -10,9 +10,9 @@ import torch
 
 from pipeline_profiler.checks.user_training import Training
 from pipeline_profiler.precision.backend_torch import OwnStep, TorchBackend, read_step
-from pipeline_profiler.precision.cell import Cell, Recipe
 from pipeline_profiler.precision.plan import ModelJob
 from pipeline_profiler.precision.sweep import measure_precisions
+from pipeline_profiler.precision.trainer import Cell, Recipe
 from pipeline_profiler.profiling.record.session import ProfileError
 from tests.pipeline_profiler.precision.fakes import Batches, flat_model, quick
 

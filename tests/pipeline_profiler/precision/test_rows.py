@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pipeline_profiler.precision.cell import RESIDENT, WARM, Cell
 from pipeline_profiler.precision.summary import (
     compare_loss_scales,
     compare_losses,
@@ -33,7 +32,7 @@ from pipeline_profiler.precision.table import (
     StepTimes,
     Visit,
 )
-from pipeline_profiler.precision.trainer import TimedWindow
+from pipeline_profiler.precision.trainer import RESIDENT, WARM, Cell, TimedWindow
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 
 ARMS = (RESIDENT, WARM)

@@ -18,7 +18,7 @@ from pipeline_profiler.precision.backend_torch import (
     TorchTrainer,
     watch_updates,
 )
-from pipeline_profiler.precision.cell import Cell, Recipe
+from pipeline_profiler.precision.trainer import Cell, Recipe
 from pipeline_profiler.profiling.record.session import ProfileError
 from tests.pipeline_profiler.precision.fakes import Batches, flat_model, overflowing
 

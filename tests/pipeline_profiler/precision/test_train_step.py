@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_profiler.precision.batches import (
+from pipeline_profiler.precision.sweep import bisect_largest
+from pipeline_profiler.precision.trainer import (
+    Cell,
+    TimedWindow,
     full_batches,
+    is_out_of_memory,
     label_problem,
     shape_problem,
     split_batch,
+    time_window,
 )
-from pipeline_profiler.precision.cell import Cell
-from pipeline_profiler.precision.sweep import bisect_largest
-from pipeline_profiler.precision.trainer import TimedWindow, is_out_of_memory, time_window
 from pipeline_profiler.profiling.record.session import ProfileError
 from tests.pipeline_profiler.fakes import FakeClock
 from tests.pipeline_profiler.precision.fakes import Batches, FakeTrainer

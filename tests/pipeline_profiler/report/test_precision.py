@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from pipeline_profiler.precision.backend_torch import TorchBackend
-from pipeline_profiler.precision.document import table_from_dict
 from pipeline_profiler.precision.summary import summarise
 from pipeline_profiler.precision.sweep import measure_precisions
-from pipeline_profiler.precision.table import PrecisionTable
+from pipeline_profiler.precision.table import PrecisionTable, table_from_dict
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.report import precision, render
 from tests.conftest import ROOT

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.report.screen import to_screen
+from pipeline_profiler.report.render import to_screen
 from pipeline_profiler.report.section import share_text
 from pipeline_profiler.report.sections import split_causes
 from tests.pipeline_profiler.fakes import made_session, schedule

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_profiler.runs.origin import mask_secrets, read_code, tracker_run, typed
+from pipeline_profiler.runs.entry import mask_secrets, read_code, tracker_run, typed
 
 SECRET = "Zx81qP0v7Lm2Kd93Tz5Rw6Yb"
 
