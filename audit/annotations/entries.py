@@ -196,7 +196,8 @@ def list_objects(
     for key, *head, x, y, width, height, shapes in store.query(sql, params).iter_rows():
         box = (x, y, width, height)
         finite = all(v is not None and math.isfinite(v) for v in box)
-        thing = ObjectEntry(file.file, key, *head, box if finite else None)
+        columns: list[Any] = [file.file, key, *head, box if finite else None]
+        thing = ObjectEntry(*columns)
         own_sides = sides.get(key) if file.unit_share else None
         _add_shapes(thing, shapes or (), own_sides or (1.0, 1.0))
         yield thing
