@@ -34,9 +34,9 @@ from unittest.mock import patch
 
 import torch
 from bench import ENVIRONMENT, ROOT, Document, hall, measures
-from pipeline_profiler.precision.document import table_from_dict
 from torch.utils.data import DataLoader, Dataset
 
+from pipeline_profiler.precision.table import table_from_dict
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
 from pipeline_profiler.profiling.measure import arms, environment
 from pipeline_profiler.profiling.measure.arms import Bench, Options

@@ -144,7 +144,7 @@ def anything(value: Any, at: str) -> None:
             raise refuse_form(at, "a number that can be shown", entry)
 
 
-# ---- The key `precision`, as precision/document.py makes and reads it ----
+# ---- The key `precision`, as precision/table.py makes and reads it ----
 
 COUNT = whole(0)
 INTERVAL = fields_of(
