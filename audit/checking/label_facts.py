@@ -11,6 +11,10 @@ from dataclasses import asdict, dataclass
 
 from audit.run.store import Store
 
+LEAST_AGREED = 3.0
+"""Standard deviations from which a witness knows something of labels: of two witnesses that know
+nothing, one passes in 0.3 % of datasets. Without it no label is doubted."""
+
 
 @dataclass(frozen=True, slots=True)
 class JudgedFacts:

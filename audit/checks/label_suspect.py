@@ -9,7 +9,7 @@ from typing import Any
 
 from audit.checking.cases import Case
 from audit.checking.check import QueryCheck
-from audit.checking.label_facts import JudgedFacts, LabelFacts, read_label_facts
+from audit.checking.label_facts import LEAST_AGREED, JudgedFacts, LabelFacts, read_label_facts
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 
@@ -270,7 +270,8 @@ class ReviewList(QueryCheck):
         draw = _labels_to_draw(known, facts.judged) if listed else UNTOLD_DRAW
         row |= {"listed": listed or len(ids), "draw": min(draw, facts.judged)}
         said = _forecast(row) if listed else UNTOLD
-        yield self.finding("dataset", said.format(**row), self.kept(row, params), row["ids"])
+        message = said.format(**row, sample=_sample(draw, facts.judged))
+        yield self.finding("dataset", message, self.kept(row, params), row["ids"])
 
     def completeness(self, store: Store, params: Params) -> str:
         facts = read_label_facts(store)
@@ -281,21 +282,18 @@ class ReviewList(QueryCheck):
         if facts.labels.gain < params.min_gain:
             return (
                 f"How many of {facts.judged:,} labels are wrong cannot be told from classes that "
-                f"overlap: review {min(UNTOLD_DRAW, facts.judged):,} drawn at random "
-                "(`audit labels`)."
+                f"overlap: review {_sample(UNTOLD_DRAW, facts.judged)} (`audit labels`)."
             )
         return f"All {facts.judged:,} judged labels were put in order."
 
 
-LEAST_AGREED = 3.0
-"""Standard deviations from which predictions are said to know something of labels."""
 UNTOLD_DRAW = 300
 """Labels that are reviewed for an answer where there is no forecast: if none is wrong, fewer than
 1 % of all are (95 %)."""
 UNTOLD = (
     "Look at the first {listed:,} labels in this order. How many of them are wrong cannot be told "
     "from classes that look alike; for the share of wrong labels among all {judged:,}, review "
-    "{draw:,} drawn at random (`audit labels`)."
+    "{sample} (`audit labels`)."
 )
 
 
@@ -305,8 +303,13 @@ def _forecast(row: Mapping[str, Any]) -> str:
         f"{row['found'] / row['listed']:.0%} of them are wrong ({{found:,.0f}}; "
         "{found_low:,.0f} to {found_high:,.0f}), of an estimated {wrong:,.0f} "
         "({wrong_low:,.0f} to {wrong_high:,.0f}) among all {judged:,}. To know that share within a "
-        "third, review {draw:,} drawn at random (`audit labels`)."
+        "third, review {sample} (`audit labels`)."
     )
+
+
+def _sample(draw: int, judged: int) -> str:
+    """Return the words for so many labels to review."""
+    return "every one of them" if draw >= judged else f"{draw:,} drawn at random"
 
 
 def _labels_to_draw(known: JudgedFacts, judged: int) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from audit.checking.label_facts import LEAST_AGREED
 from audit.embeddings.label_noise import (
     NoiseModel,
     find_hump,
@@ -24,9 +25,6 @@ from audit.embeddings.ridge import Decomposition, decompose, left_out_scores
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
-LEAST_AGREEMENT = 3.0
-"""Standard deviations from which a witness knows something of labels: of two witnesses that know
-nothing, one passes in 0.3 % of datasets. Without it no label is doubted."""
 SURE_GAIN = 4.0
 """Log likelihood from which wrong labels are told from overlap: p = 0.002."""
 PLAUSIBLE_LOSS = 6.0
@@ -210,19 +208,19 @@ def _conclude(
     p, chances, weights = _average(overlap, laws, witnesses, unusual, labels)
     gains = np.array([law.gain for law in laws] or [0.0])
     gain = max(hump.gain, float(gains.max()))
-    if hump.gain >= SURE_GAIN and agreed >= LEAST_AGREEMENT:
+    if hump.gain >= SURE_GAIN and agreed >= LEAST_AGREED:
         chances = np.where(hump.beyond, np.maximum(chances, hump.chance), chances)
     own = p[rows, labels]
     others = p.copy()
     others[rows, labels] = -1.0
     suggested = others.argmax(1)
     return JudgedLabels(
-        gain if agreed >= LEAST_AGREEMENT else 0.0,
+        gain if agreed >= LEAST_AGREED else 0.0,
         rate_labels(p, labels, float((weights @ chances).mean()), told=gain >= SURE_GAIN),
         own,
         suggested,
         p[rows, suggested],
-        chances if agreed >= LEAST_AGREEMENT else np.zeros_like(chances),
+        chances if agreed >= LEAST_AGREED else np.zeros_like(chances),
         weights,
         gains,
         np.stack([votes[rows, labels], votes[rows, suggested]], 1).astype(np.int64),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from audit.checking.label_facts import LEAST_AGREED
 from audit.embeddings.judged import (
-    LEAST_AGREEMENT,
     JudgedLabels,
     agreement,
     judge_probabilities,
@@ -125,7 +125,7 @@ def test_a_model_that_knows_nothing_accuses_nobody(equal: bool) -> None:
         agreed.append(found.agreed)
     # the larger of two standard normal values has the mean 0.56, and is rarely above 3
     assert abs(np.mean(agreed) - 0.56) < 0.6
-    assert max(agreed) < LEAST_AGREEMENT
+    assert max(agreed) < LEAST_AGREED
 
 
 def test_agreement_is_counted_in_deviations_of_labels_dealt_anew() -> None:
