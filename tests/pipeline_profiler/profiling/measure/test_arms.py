@@ -126,9 +126,12 @@ def test_a_meter_tells_the_cpu_of_children_apart_from_the_training_process() -> 
     assert taken["children_cpu_ns"] >= 200 * MS > taken["own_cpu_ns"] >= taken["main_cpu_ns"] / 2
 
 
-def test_a_meter_tells_on_which_cores_the_workers_may_run() -> None:
+def test_a_meter_tells_on_which_cores_the_workers_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
     started, go_on = multiprocessing.Event(), multiprocessing.Event()
     worker = multiprocessing.Process(target=_bound, args=(started, go_on))
+    # other tests of this process may have left children that run on every core
+    found = multiprocessing.active_children
+    monkeypatch.setattr(multiprocessing, "active_children", lambda: {*found()} & {worker})
     worker.start()
     started.wait(60)
     taken = environment.Meter().taken()
@@ -164,10 +167,11 @@ def test_a_step_that_keeps_memory_is_told_of() -> None:
     loader = [0] * 400
 
     def keep(batch: int) -> None:
-        kept.append(mmap.mmap(-1, 500_000))  # never out of memory that was freed before
-        kept[-1].write(b"x" * 500_000)
+        # never out of memory that was freed before, and more than other tests' garbage
+        kept.append(mmap.mmap(-1, 2_000_000))
+        kept[-1].write(b"x" * 2_000_000)
 
-    options = Options(quick=True, steps=20, repeats=3, seconds=2.0)
+    options = Options(quick=True, steps=20, repeats=3, seconds=8.0)
     quiet = measure_arms(Bench(lambda: loader, lambda batch: None), options)
     growing = measure_arms(Bench(lambda: loader, keep), options)
     told = ["grows by" in "".join(session.notes) for session in (quiet, growing)]
