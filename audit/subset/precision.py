@@ -1,0 +1,272 @@
+"""Average precision (AP) of pictures that stand for more pictures, and what each has to do with it.
+
+AP is read off a curve: with detections taken from the best score down, the weight of right ones (T)
+and of wrong ones (F) so far gives precision T / (T + F) and recall T / G, G being the weight of the
+objects. Precision is raised to the best at any larger recall, and averaged over 101 recalls
+(`COCO 101-point`). With weights of 1 this is pycocotools' number; design weights estimate the
+number of the whole set.
+
+AP is also a share: the mean, over objects, of the (raised) precision where each is found, 0 for one
+that is not. So a picture has a part in it by its objects, and an *influence*: what it adds by its
+own objects, and what its right and wrong detections do to the precision at every object found with
+a lower score. With A_k = sum over objects found below k of w / (T + F), and B_k the same sum times
+their precision P, a detection k adds (right_k (P_k + A_k) - B_k) / G, and a picture loses AP times
+its objects / G. That is Deville's (1999) linearised variable of AP, with the raised curve held in
+its place: the place where precision is best moves it by second order only.
+
+Few objects make AP too high: the best of several noisy precisions is high by chance. To first order
+that excess is c/n. Two halves of the sample, each with half the pictures of every class that have
+objects of it, show an excess of 2 c/n without any first-order noise of their own, because the
+errors of two halves cancel in their mean. What a set of N pictures has less is c/n (1 - n/N).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from audit.machine.compiled import compiled_on_first_call
+from audit.statistics.intervals import Floats, Ints
+from audit.subset.matching import SIZES, THRESHOLDS, Bits, Matches
+from audit.subset.metrics import uniforms
+
+RECALLS: Floats = np.linspace(0.0, 1.0, 101)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """AP of one class: `value` by threshold; of each detection `gain`, its part in the influence,
+    and `found`, the precision where it is right (means over thresholds)."""
+
+    value: Floats
+    gain: Floats
+    found: Floats
+
+
+@dataclass(frozen=True)
+class Part:
+    """A metric of one class on some pictures, one entry a picture.
+
+    `influence` has the weighted sum 0; `share`, what its objects weigh, the weighted sum 1; `found`
+    the part of `share` that counts for the metric. `objects`, `pictures`: how many hold it up.
+    """
+
+    value: float
+    influence: Floats
+    share: Floats
+    found: Floats
+    objects: int
+    pictures: int
+    excess: float = 0.0
+
+
+@compiled_on_first_call
+def walk(
+    weight: Floats, hit: Bits, skip: Bits, bits: Ints, total: float, recalls: Floats,
+    value: Floats, gain: Floats, found: Floats,
+) -> None:  # fmt: skip
+    """Fill `value` (a threshold of `bits` each), and where `gain` has an entry a detection it too.
+
+    `weight`, `hit`, `skip`: of the detections of a class, best first; `total`: weight of objects.
+    """
+    n = weight.size
+    precision, right, below = np.empty(n), np.empty(n), np.empty(n)
+    place = np.empty(n, np.int64)
+    a_at, b_at = np.empty(n), np.empty(n)
+    for b in range(bits.size):
+        T = F = 0.0
+        m = 0
+        for k in range(n):
+            if weight[k] == 0 or (skip[k] >> bits[b]) & 1:
+                continue
+            if (hit[k] >> bits[b]) & 1:
+                T += weight[k]
+            else:
+                F += weight[k]
+            place[m], right[m], below[m] = k, T, T + F
+            precision[m] = T / (F + T + 2.220446049250313e-16)
+            m += 1
+        if gain.size:
+            a_at[:m] = 0.0
+            b_at[:m] = 0.0
+        best = m - 1
+        for j in range(m - 1, -1, -1):  # raise, and remember where the best one lies
+            if precision[j] >= precision[best]:
+                best = j
+            raised = precision[best]
+            k = place[j]
+            if gain.size and (hit[k] >> bits[b]) & 1:
+                a_at[best] += weight[k] / below[best]
+                b_at[best] += weight[k] / below[best] * raised
+                found[k] += raised / bits.size
+            precision[j] = raised
+        summed, j = 0.0, 0
+        for r in range(recalls.size):
+            while j < m and right[j] / total < recalls[r]:
+                j += 1
+            if j == m:
+                break
+            summed += precision[j]
+        value[b] = summed / recalls.size
+        if gain.size:
+            A = B = 0.0
+            for j in range(m - 1, -1, -1):
+                A += a_at[j]
+                B += b_at[j]
+                k = place[j]
+                own = precision[j] + A if (hit[k] >> bits[b]) & 1 else 0.0
+                gain[k] += (own - B) / total / bits.size
+
+
+# ---- metrics of detections ----
+
+
+SPLITS = 4
+"""Pairs of halves that show the excess of an AP: their own noise is of second order."""
+NO_ENTRIES: Floats = np.empty(0)
+
+
+@dataclass(frozen=True)
+class ObjectMetric:
+    """A metric of detections: `kind` ap, ar or f1; the class it is of, None for all of them.
+
+    `bits`: thresholds of IoU; `size`: range of areas; `most`: detections of a class in a picture;
+    `score`: detections from this score on count.
+    """
+
+    name: str
+    kind: str
+    label: str | None = None
+    bits: tuple[int, ...] = tuple(range(THRESHOLDS.size))
+    size: int = 0
+    most: int = 100
+    score: float = 0.0
+
+
+NAMES = ("map", "map50", "map75", "map-small", "map-medium", "map-large", "ar1", "ar10", "ar100",
+         "f1@SCORE")  # fmt: skip
+
+
+def parse_object_metric(metric: str) -> ObjectMetric | None:
+    """Return the metric that a name such as `map50`, `map:cat` or `f1@0.5` means, None if none."""
+    name, _, label = metric.partition(":")
+    of = label or None
+    if name.startswith("f1@"):
+        try:
+            score = float(name[3:])
+        except ValueError:
+            return None
+        return ObjectMetric(metric, "f1", of, (0,), score=score) if 0 <= score <= 1 else None
+    if name not in NAMES:
+        return None
+    if name.startswith("ar"):
+        return ObjectMetric(metric, "ar", of, most=int(name[2:]))
+    if name[3:].isdigit():
+        return ObjectMetric(metric, "ap", of, (0 if name == "map50" else 5,))
+    return ObjectMetric(metric, "ap", of, size=SIZES.index(name[4:]) if name[3:] else 0)
+
+
+class Evaluation:
+    """The matches of some pictures with their weights, by class; `unit`: the unit of each picture.
+
+    Weights are relative: alike ones are 1, which keeps sums whole and AP equal to pycocotools'.
+    """
+
+    def __init__(self, matches: Matches, weight: Floats, unit: Ints) -> None:
+        self.matches, self.unit = matches, unit
+        self.weight = weight / weight.max() if weight.size else weight
+        edges = np.arange(len(matches.classes) + 1)
+        self._order = np.argsort(matches.owned, kind="stable")
+        self._found = np.searchsorted(matches.kind, edges)
+        self._owned = np.searchsorted(matches.owned[self._order], edges)
+
+    def parts(self, metric: ObjectMetric) -> list[Part | None]:
+        """Return the metric of each class; None for a class without an object that counts."""
+        classes = self.matches.classes
+        wanted = range(len(classes)) if metric.label is None else [classes.index(metric.label)]
+        return [self.part(metric, c) for c in wanted]
+
+    def part(self, metric: ObjectMetric, c: int) -> Part | None:
+        """Return the metric of one class."""
+        m, area = self.matches, metric.size
+        own = self._order[self._owned[c] : self._owned[c + 1]]
+        own = own[m.counts[area, own]]
+        objects = np.bincount(m.owner[own], minlength=m.pictures)
+        total = float((self.weight * objects).sum())
+        if total == 0:
+            return None
+        d = np.arange(self._found[c], self._found[c + 1])
+        if metric.most < 100 or metric.score > 0:
+            d = d[(m.rank[d] < metric.most) & (m.score[d] >= metric.score)]
+        at = m.picture[d]
+        hit, skip = m.hit[area, d], m.skip[area, d]
+        share = objects / total
+        held = int(np.count_nonzero(objects))
+        if metric.kind == "ar":
+            right = _share_of_bits(hit & ~skip, metric.bits)
+            found = np.bincount(at, right, m.pictures) / total
+            value = float((self.weight * found).sum())
+            return Part(value, found - value * share, share, found, own.size, held)
+        if metric.kind == "f1":
+            right = np.bincount(at, _share_of_bits(hit & ~skip, metric.bits), m.pictures)
+            called = np.bincount(at, _share_of_bits(~skip, metric.bits), m.pictures)
+            whole = float((self.weight * (objects + called)).sum())
+            share, found = (objects + called) / whole, 2 * right / whole
+            value = float((self.weight * found).sum())
+            return Part(value, found - value * share, share, found, own.size, held)
+        bits = np.array(metric.bits)
+        curve = _curve(self.weight[at], hit, skip, bits, total, True)
+        gain = np.bincount(at, curve.gain, m.pictures)
+        found = np.bincount(at, curve.found, m.pictures) / total
+        smooth = float((self.weight * found).sum())
+        value = float(curve.value.mean())
+
+        def of(weight: Floats) -> float:
+            whole = float((weight * objects).sum())
+            return float(_curve(weight[at], hit, skip, bits, whole, False).value.mean())
+
+        excess = self._excess(of, objects > 0, at, c) - value if held > 1 else 0.0
+        return Part(value, gain - smooth * share, share, found, own.size, held, excess)
+
+    def _excess(self, of: Callable[[Floats], float], holds: np.ndarray, at: Ints, c: int) -> float:
+        """Return the mean AP of halves of the pictures."""
+        holding = np.unique(self.unit[holds])
+        if holding.size < 2:
+            return of(self.weight)
+        others = np.setdiff1d(self.unit[at], holding)
+        half = np.zeros(int(self.unit.max()) + 1, np.int64)
+        values = []
+        for split in range(SPLITS):
+            for place, units in enumerate((holding, others)):
+                chance = uniforms(units.size, (c * SPLITS + split) * 2 + place)
+                half[units[np.argsort(chance)]] = np.arange(units.size) % 2
+            side = half[self.unit]
+            values += [of(self.weight * (side == k)) for k in (0, 1)]
+        return float(np.mean(values))
+
+
+def _curve(
+    weight: Floats, hit: Bits, skip: Bits, bits: Ints, total: float, parts: bool
+) -> Curve:
+    value = np.zeros(bits.size)
+    gain, found = (np.zeros(weight.size) for _ in range(2)) if parts else (NO_ENTRIES, NO_ENTRIES)
+    walk(weight, hit, skip, bits, total, RECALLS, value, gain, found)
+    return Curve(value, gain, found)
+
+
+def _share_of_bits(answers: Bits, bits: Sequence[int]) -> Floats:
+    """Return the share of the thresholds at which each answer is set."""
+    return np.asarray(sum(((answers >> b) & 1).astype(float) for b in bits)) / len(bits)
+
+
+def mean_part(parts: Sequence[Part]) -> Part:
+    """Return the mean of a metric over classes."""
+    return Part(
+        float(np.mean([p.value for p in parts])),
+        *(np.mean([getattr(p, name) for p in parts], axis=0)
+          for name in ("influence", "share", "found")),
+        sum(p.objects for p in parts), sum(p.pictures for p in parts),
+        float(np.mean([p.excess for p in parts])),
+    )  # fmt: skip
