@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -34,7 +34,7 @@ from preflight import terminal
 if TYPE_CHECKING:
     import polars as pl
 
-    from audit.subset import Goal, NoiseRate, Plan, Recipe
+    from audit.subset import Goal, NoiseRate, Plan, Recipe, Score
 
 app = typer.Typer(
     help="Choose evaluation examples, and know what their number can tell you.",
@@ -80,8 +80,11 @@ def plan_command(
     from audit.subset import make_plan, read_predictions
     from audit.subset.baseline import baseline_plan
     from audit.subset.source import select_eligible
-    from audit.subset.text import plan_text
 
+    if is_of_objects([options.metric]):
+        plan = _objects_plan(options, named_set(run, source), baseline)
+        _finish_plan(plan, output, as_json)
+        return
     goal = options.goal()  # a wrong goal is refused before the run is read
     frame = read_set(named_set(run, source), options.split, options.by, options.group, unlabelled)
     tables = read_models(options.predictions)
@@ -98,9 +101,39 @@ def plan_command(
         plan = make(goal)
     else:
         plan = baseline_plan(frame, make, goal, read_predictions(baseline), tables)
+    _finish_plan(plan, output, as_json)
+
+
+def _finish_plan(plan: Plan, output: Path | None, as_json: bool) -> None:
+    from audit.subset.text import plan_text
+
     if output is not None:
         plan.save(output)
     print_result(as_json, plan.document, lambda: plan_text(plan))
+
+
+def _objects_plan(options: PlanOptions, source: Path, baseline: Path | None) -> Plan:
+    """Return the plan for a metric of objects, which no stated share can size."""
+    from audit.subset.objects import read_objects
+    from audit.subset.plan_objects import plan_objects
+
+    stated = ("p", "discordant", "rho", "deviation", "label_noise")
+    given = [name for name in stated if getattr(options, name) is not None]
+    if given or baseline is not None:
+        raise UsageError(
+            f"--{(given or ['baseline'])[0].replace('_', '-')} is for metrics of pictures: one of "
+            "objects is planned from --predictions, detections of an earlier model or a pilot."
+        )
+    goal = replace(options, metric="accuracy").goal()
+    by = [c for c in options.by or () if c != "rarest_class"]
+    by_class = len(by) < len(options.by or ())
+    extra = [*by, *([options.group] if options.group else [])]
+    objects, frame = read_objects(source, _part(options.split), extra, by_class=by_class)
+    return plan_objects(
+        objects, frame, options.metric, goal, options.predictions or (),
+        merge_strata=options.merge_strata,
+        **options.set_options | {"by": by, "by_label": by_class},
+    )  # fmt: skip
 
 
 @app.command("draw")
@@ -123,13 +156,21 @@ def draw_command(
 ) -> None:
     """Draw the planned examples: nested, repeatable, with weights."""
     from audit.subset import draw_subset, load_recipe, metric_check
+    from audit.subset.draw import planned_metric
     from audit.subset.goal import document_of
+    from audit.subset.objects import read_objects
     from audit.subset.population import known_hits, with_confidence
     from audit.subset.text import draw_text
 
     recipe = load_recipe(plan)
     check_suffix(output)
-    frame = read_set(named_set(run, source), split, recipe.strata.by, recipe.group, unlabelled)
+    place = named_set(run, source)
+    if is_of_objects([planned_metric(plan)]):
+        extra = [*recipe.strata.by, *([recipe.group] if recipe.group else [])]
+        _, frame = read_objects(place, _part(split), extra, by_class=recipe.strata.label)
+        predictions = None
+    else:
+        frame = read_set(place, split, recipe.strata.by, recipe.group, unlabelled)
     tables = read_models(predictions)
     frame = with_confidence(frame, tables, recipe.strata.by)
     earlier = None if fresh_from is None else _read_file(fresh_from, "earlier subset")
@@ -193,6 +234,16 @@ def score_command(
             "--anytime is for accuracy, of one model or one fixed pair, at any number of looks: "
             "leave out --metric, --looks and --baseline."
         )
+    if is_of_objects(metric or ()):
+        if anytime or labels or label_noise or baseline:
+            raise UsageError(
+                "--anytime, --labels, --label-noise and --baseline are for metrics of pictures: "
+                "leave them out."
+            )
+        found = _objects_score(subset, source, predictions, metric or (), confidence, looks, first,
+                               split, group)  # fmt: skip
+        print_result(as_json, found.document, lambda: score_text(found))
+        return
     rows = read_rows(subset, split, group)
     if labels is not None:
         rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name)
@@ -215,6 +266,42 @@ def score_command(
         baseline=known,
     )  # fmt: skip
     print_result(as_json, score.document, lambda: score_text(score))
+
+
+def _objects_score(
+    subset: Path,
+    source: Path | None,
+    predictions: Sequence[Path],
+    metrics: Sequence[str],
+    confidence: float | None,
+    looks: int | None,
+    first: int | None,
+    split: str,
+    group: str | None,
+) -> Score:
+    """Return the score of detections on a drawn subset, or on a run or COCO file as a whole."""
+    from audit.subset import census, first_units
+    from audit.subset.detect import score_objects
+    from audit.subset.objects import read_objects
+
+    whole = subset.is_dir() or subset.suffix.lower() == ".json"
+    if not whole and source is None:
+        raise UsageError(
+            "A metric of objects needs the objects: name the run or COCO file that the subset was "
+            "drawn from with --from."
+        )
+    place = subset if whole or source is None else source
+    # rows of a subset are looked up by their ids: they may be of any split
+    part = _part(split) if whole else None
+    objects, frame = read_objects(place, part, [group] if whole and group else [])
+    rows = census(frame, group=group).rows if whole else _read_file(
+        subset, "subset")  # fmt: skip
+    if first is not None:
+        rows = first_units(rows, first)
+    return score_objects(
+        rows, objects, predictions, metrics=metrics, confidence=confidence, looks=looks,
+        names=model_names(predictions),
+    )  # fmt: skip
 
 
 @app.command("measure")
@@ -337,6 +424,20 @@ def curve_command(
 # ---- what the commands read and write ----
 
 
+def is_of_objects(metrics: Sequence[str]) -> bool:
+    """Return whether metrics are of objects; raises UsageError for some of each kind."""
+    from audit.subset.precision import parse_object_metric
+
+    kinds = {parse_object_metric(name) is not None for name in metrics}
+    if len(kinds) > 1:
+        raise UsageError("Metrics of objects and of pictures are scored apart: give one kind.")
+    return kinds == {True}
+
+
+def _part(split: str) -> str | None:
+    return None if split == "all" else split
+
+
 def print_result(as_json: bool, document: Callable[[], Any], text: Callable[[], str]) -> None:
     """Print one JSON document, or text."""
     if as_json:
@@ -363,10 +464,9 @@ def read_set(
     from audit.subset.source import frame_from_list, frame_from_run
 
     wanted = [c for c in by or () if c != "confidence"] + ([group] if group else [])
-    part = None if split == "all" else split
     if source.is_file():
-        return frame_from_list(source, part, wanted, unlabelled=unlabelled)
-    return frame_from_run(source, part, wanted)
+        return frame_from_list(source, _part(split), wanted, unlabelled=unlabelled)
+    return frame_from_run(source, _part(split), wanted)
 
 
 def read_drawn_from(

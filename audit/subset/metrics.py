@@ -217,7 +217,8 @@ class Linearised:
     weighs in each side of it, weighted sums that add up to 1 (a share has one side, AUROC two);
     `against`: how far rows speak against the metric, and how far for it, 0..1; `reach`: what
     mistakes in all rows would cost together if each cost as much as alone: 1 for a share, more
-    where a mistake costs another class as well.
+    where a mistake costs another class as well; `every`: rows without a share are examples too, as
+    a picture without objects is.
     """
 
     value: float
@@ -225,6 +226,7 @@ class Linearised:
     sides: tuple[Floats, ...]
     against: tuple[Floats, ...]
     reach: float = 1.0
+    every: bool = False
 
     @property
     def share(self) -> Floats:
@@ -234,7 +236,7 @@ class Linearised:
     def ratio(self, design: Design) -> Ratio:
         """Return it as a weighted ratio: its value, variances, and what they rest on."""
         # in files, as the moments of a plain share are: the mean row weighs one
-        counts = (self.share > 0).astype(float)
+        counts = np.ones(self.share.size) if self.every else (self.share > 0).astype(float)
         mean = 1 / max(float((design.weight * counts).sum()), 1e-300)
         share = self.share / mean
         r = design.ratio(self.influence / mean + self.value * share, share)
@@ -261,9 +263,12 @@ class Linearised:
         The smaller side decides: the variance of an AUROC is at most A (1 - A) over the rows of the
         rarer kind (Birnbaum and Klose 1957, Annals of Mathematical Statistics 28:933).
         """
-        totals = [design.totals(design.weight * side) for side in self.sides]
+        # objects of a group are not found or lost together: there the pictures are the units
+        rows = [design.weight * side for side in self.sides]
+        totals = rows if self.every else [design.totals(row) for row in rows]
         n = np.bincount(design.stratum, minlength=design.population.size)
-        remaining = 1 - (n / np.maximum(design.population, 1))[design.stratum]
+        stratum = design.stratum[design.unit] if self.every else design.stratum
+        remaining = 1 - (n / np.maximum(design.population, 1))[stratum]
         factors = dict(zip(ESTIMANDS, (remaining, np.ones_like(remaining)), strict=True))
         with np.errstate(divide="ignore"):
             return {
@@ -419,6 +424,7 @@ def difference_of(first: Linearised, second: Linearised, changed: Floats) -> Lin
         ((first.share + second.share) / 2,),
         (changed,),
         (first.reach + second.reach) / 2,
+        first.every,
     )
 
 

@@ -14,10 +14,13 @@ their precision P, a detection k adds (right_k (P_k + A_k) - B_k) / G, and a pic
 its objects / G. That is Deville's (1999) linearised variable of AP, with the raised curve held in
 its place: the place where precision is best moves it by second order only.
 
-Few objects make AP too high: the best of several noisy precisions is high by chance. To first order
-that excess is c/n. Two halves of the sample, each with half the pictures of every class that have
-objects of it, show an excess of 2 c/n without any first-order noise of their own, because the
-errors of two halves cancel in their mean. What a set of N pictures has less is c/n (1 - n/N).
+Few objects make AP too high: the best of several noisy precisions is high by chance. The raised
+curve is a Grenander-type estimator, whose excess falls as n^(-2/3) (P. Groeneboom, "Estimating a
+monotone density", 1985). Two halves of the sample, each with half the pictures of a class that have
+objects of it, show it: their mean AP has 2^(2/3) times the excess, and the same first-order error
+as the whole. A set of N pictures has an excess of its own, (n/N)^(2/3) of it, which stays.
+Influences of a class that few units hold are too small, as residuals are: they are divided by 1
+less the leverage, one over the effective number of those units, as the jackknife does.
 """
 
 from __future__ import annotations
@@ -29,20 +32,10 @@ import numpy as np
 
 from audit.machine.compiled import compiled_on_first_call
 from audit.statistics.intervals import Floats, Ints
-from audit.subset.matching import SIZES, THRESHOLDS, Bits, Matches
+from audit.subset.matching import MOST, SIZES, THRESHOLDS, Bits, Flags, Matches
 from audit.subset.metrics import uniforms
 
 RECALLS: Floats = np.linspace(0.0, 1.0, 101)
-
-
-@dataclass(frozen=True)
-class Curve:
-    """AP of one class: `value` by threshold; of each detection `gain`, its part in the influence,
-    and `found`, the precision where it is right (means over thresholds)."""
-
-    value: Floats
-    gain: Floats
-    found: Floats
 
 
 @dataclass(frozen=True)
@@ -50,7 +43,8 @@ class Part:
     """A metric of one class on some pictures, one entry a picture.
 
     `influence` has the weighted sum 0; `share`, what its objects weigh, the weighted sum 1; `found`
-    the part of `share` that counts for the metric. `objects`, `pictures`: how many hold it up.
+    the part of `share` that counts for the metric. `objects`, `pictures`, `units`: how many hold it
+    up. `excess`: what AP has too much here, beyond a set of any size.
     """
 
     value: float
@@ -59,6 +53,7 @@ class Part:
     found: Floats
     objects: int
     pictures: int
+    units: int
     excess: float = 0.0
 
 
@@ -125,7 +120,9 @@ def walk(
 
 SPLITS = 4
 """Pairs of halves that show the excess of an AP: their own noise is of second order."""
-NO_ENTRIES: Floats = np.empty(0)
+EXCESS = 2 / 3
+"""Power of the size with which the excess falls."""
+ARRAYS = ("influence", "share", "found")
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,7 @@ class ObjectMetric:
     label: str | None = None
     bits: tuple[int, ...] = tuple(range(THRESHOLDS.size))
     size: int = 0
-    most: int = 100
+    most: int = MOST
     score: float = 0.0
 
 
@@ -171,70 +168,79 @@ def parse_object_metric(metric: str) -> ObjectMetric | None:
 class Evaluation:
     """The matches of some pictures with their weights, by class; `unit`: the unit of each picture.
 
-    Weights are relative: alike ones are 1, which keeps sums whole and AP equal to pycocotools'.
+    Sums are of weights over the largest one: with alike weights they stay whole, and AP is
+    pycocotools' to the last bits.
     """
 
     def __init__(self, matches: Matches, weight: Floats, unit: Ints) -> None:
         self.matches, self.unit = matches, unit
-        self.weight = weight / weight.max() if weight.size else weight
+        self.scale = float(weight.max()) if weight.size else 1.0
+        self.weight = weight / self.scale
         edges = np.arange(len(matches.classes) + 1)
         self._order = np.argsort(matches.owned, kind="stable")
         self._found = np.searchsorted(matches.kind, edges)
         self._owned = np.searchsorted(matches.owned[self._order], edges)
 
-    def parts(self, metric: ObjectMetric) -> list[Part | None]:
-        """Return the metric of each class; None for a class without an object that counts."""
-        classes = self.matches.classes
-        wanted = range(len(classes)) if metric.label is None else [classes.index(metric.label)]
-        return [self.part(metric, c) for c in wanted]
+    def holding(self, metric: ObjectMetric, c: int) -> Ints:
+        """Return the objects of a class that count in each picture."""
+        m = self.matches
+        own = self._order[self._owned[c] : self._owned[c + 1]]
+        own = own[m.counts[metric.size, own]]
+        return np.bincount(m.owner[own], minlength=m.pictures)
+
+    def units_with(self, metric: ObjectMetric, c: int) -> int:
+        """Return how many units hold objects of a class that count."""
+        return int(np.unique(self.unit[self.holding(metric, c) > 0]).size)
 
     def part(self, metric: ObjectMetric, c: int) -> Part | None:
         """Return the metric of one class."""
         m, area = self.matches, metric.size
-        own = self._order[self._owned[c] : self._owned[c + 1]]
-        own = own[m.counts[area, own]]
-        objects = np.bincount(m.owner[own], minlength=m.pictures)
+        objects = self.holding(metric, c)
         total = float((self.weight * objects).sum())
         if total == 0:
             return None
         d = np.arange(self._found[c], self._found[c + 1])
-        if metric.most < 100 or metric.score > 0:
+        if metric.most < MOST or metric.score > 0:
             d = d[(m.rank[d] < metric.most) & (m.score[d] >= metric.score)]
-        at = m.picture[d]
-        hit, skip = m.hit[area, d], m.skip[area, d]
-        share = objects / total
-        held = int(np.count_nonzero(objects))
-        if metric.kind == "ar":
-            right = _share_of_bits(hit & ~skip, metric.bits)
-            found = np.bincount(at, right, m.pictures) / total
-            value = float((self.weight * found).sum())
-            return Part(value, found - value * share, share, found, own.size, held)
-        if metric.kind == "f1":
+        at, hit, skip = m.picture[d], m.hit[area, d], m.skip[area, d]
+        if metric.kind != "ap":
             right = np.bincount(at, _share_of_bits(hit & ~skip, metric.bits), m.pictures)
-            called = np.bincount(at, _share_of_bits(~skip, metric.bits), m.pictures)
-            whole = float((self.weight * (objects + called)).sum())
-            share, found = (objects + called) / whole, 2 * right / whole
+            share = objects.astype(float)
+            if metric.kind == "f1":  # twice the right ones among objects and detections
+                share += np.bincount(at, _share_of_bits(~skip, metric.bits), m.pictures)
+                right *= 2
+            share, found = (v / float((self.weight * share).sum()) for v in (share, right))
             value = float((self.weight * found).sum())
-            return Part(value, found - value * share, share, found, own.size, held)
+            return self._made(value, found - value * share, share, found, objects)
         bits = np.array(metric.bits)
-        curve = _curve(self.weight[at], hit, skip, bits, total, True)
-        gain = np.bincount(at, curve.gain, m.pictures)
-        found = np.bincount(at, curve.found, m.pictures) / total
+        value, gain, right = _curve(self.weight[at], hit, skip, bits, total, True)
+        gain = np.bincount(at, gain, m.pictures)
+        share, found = objects / total, np.bincount(at, right, m.pictures) / total
         smooth = float((self.weight * found).sum())
-        value = float(curve.value.mean())
 
-        def of(weight: Floats) -> float:
+        def on(weight: Floats) -> float:
             whole = float((weight * objects).sum())
-            return float(_curve(weight[at], hit, skip, bits, whole, False).value.mean())
+            return _curve(weight[at], hit, skip, bits, whole, False)[0]
 
-        excess = self._excess(of, objects > 0, at, c) - value if held > 1 else 0.0
-        return Part(value, gain - smooth * share, share, found, own.size, held, excess)
+        excess = (self._on_halves(on, objects > 0, at, c) - value) / (2**EXCESS - 1)
+        return self._made(value, gain - smooth * share, share, found, objects, excess)
 
-    def _excess(self, of: Callable[[Floats], float], holds: np.ndarray, at: Ints, c: int) -> float:
-        """Return the mean AP of halves of the pictures."""
+    def _made(
+        self, value: float, influence: Floats, share: Floats, found: Floats, objects: Ints,
+        excess: float = 0.0,
+    ) -> Part:  # fmt: skip
+        held = np.bincount(self.unit, self.weight * share)
+        leverage = min(float((held**2).sum() / held.sum() ** 2), 0.5)
+        parts = (v / self.scale for v in (influence / (1 - leverage), share, found))
+        units = np.unique(self.unit[objects > 0]).size
+        held_up = int(objects.sum()), int(np.count_nonzero(objects)), units
+        return Part(value, *parts, *held_up, excess)
+
+    def _on_halves(self, on: Callable[[Floats], float], holds: Flags, at: Ints, c: int) -> float:
+        """Return the mean AP of halves of the units, of those with objects and of the others."""
         holding = np.unique(self.unit[holds])
         if holding.size < 2:
-            return of(self.weight)
+            return on(self.weight)
         others = np.setdiff1d(self.unit[at], holding)
         half = np.zeros(int(self.unit.max()) + 1, np.int64)
         values = []
@@ -243,17 +249,18 @@ class Evaluation:
                 chance = uniforms(units.size, (c * SPLITS + split) * 2 + place)
                 half[units[np.argsort(chance)]] = np.arange(units.size) % 2
             side = half[self.unit]
-            values += [of(self.weight * (side == k)) for k in (0, 1)]
+            values += [on(self.weight * (side == k)) for k in (0, 1)]
         return float(np.mean(values))
 
 
 def _curve(
     weight: Floats, hit: Bits, skip: Bits, bits: Ints, total: float, parts: bool
-) -> Curve:
+) -> tuple[float, Floats, Floats]:
+    """Return AP, and of each detection its gain and the precision where it is right."""
     value = np.zeros(bits.size)
-    gain, found = (np.zeros(weight.size) for _ in range(2)) if parts else (NO_ENTRIES, NO_ENTRIES)
+    gain, found = (np.zeros(weight.size if parts else 0) for _ in range(2))
     walk(weight, hit, skip, bits, total, RECALLS, value, gain, found)
-    return Curve(value, gain, found)
+    return float(value.mean()), gain, found
 
 
 def _share_of_bits(answers: Bits, bits: Sequence[int]) -> Floats:
@@ -263,10 +270,7 @@ def _share_of_bits(answers: Bits, bits: Sequence[int]) -> Floats:
 
 def mean_part(parts: Sequence[Part]) -> Part:
     """Return the mean of a metric over classes."""
-    return Part(
-        float(np.mean([p.value for p in parts])),
-        *(np.mean([getattr(p, name) for p in parts], axis=0)
-          for name in ("influence", "share", "found")),
-        sum(p.objects for p in parts), sum(p.pictures for p in parts),
-        float(np.mean([p.excess for p in parts])),
-    )  # fmt: skip
+    means = (np.mean([getattr(p, name) for p in parts], axis=0) for name in ARRAYS)
+    counts = (sum(getattr(p, name) for p in parts) for name in ("objects", "pictures", "units"))
+    value, excess = (float(np.mean([getattr(p, n) for p in parts])) for n in ("value", "excess"))
+    return Part(value, *means, *counts, excess)

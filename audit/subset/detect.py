@@ -1,0 +1,227 @@
+"""Scores of detectors: mAP, AP and F1 on drawn pictures, with intervals for the whole set.
+
+A metric is the mean over classes of a number with an influence for each picture
+(`audit.subset.precision`); the variance, by strata and units, is that of the weighted influences,
+steadied and turned into limits as for every other metric (`audit.subset.metrics`).
+
+A class is in the mean where enough pictures are expected to hold it: fewer than `LEAST` tell nothing
+of its AP, and a mean over the classes that happen to be well seen would be too high. So the mean is
+about those classes, the limits are for the whole set's number of the same classes, and `score`
+names the others. They are known before a model answers, because the objects of the set are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from audit.errors import UsageError
+from audit.statistics.intervals import Ints, alpha_for_looks
+from audit.subset.compare import Comparison, Pairing, compare_linear
+from audit.subset.draw import planned_level
+from audit.subset.matching import Matches
+from audit.subset.metrics import Design, Linearised, MetricScore, estimate_linear
+from audit.subset.objects import ObjectSet
+from audit.subset.precision import (
+    EXCESS,
+    Evaluation,
+    ObjectMetric,
+    Part,
+    mean_part,
+    parse_object_metric,
+)
+from audit.subset.score import ModelScore, ObjectClass, Score, notes_of
+
+LEAST = 5.0
+"""Pictures that must be expected to hold a class for its AP to be told."""
+SEEN = 2
+"""Units that must hold it: one alone shows no variance."""
+METHOD = "design-based interval, by linearisation; the excess of few objects is taken off"
+
+
+def linear_of(part: Part, design: Design) -> Linearised:
+    """Return a metric of objects by the influence of each picture, less what AP has too much."""
+    drawn = min(design.n_units / float(design.population.sum()), 1.0)
+    used = part.share > 0
+    right = np.clip(np.divide(part.found, part.share, where=used, out=np.zeros(used.size)), 0, 1)
+    return Linearised(
+        part.value - part.excess * (1 - drawn**EXCESS), part.influence, (part.share,),
+        ((1 - right) * used, right * used), every=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Drawn pictures of a set; `place`: the number of each row's picture in it."""
+
+    design: Design
+    objects: ObjectSet
+    place: Ints
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame, objects: ObjectSet) -> Drawn:
+        """Return the pictures of drawn rows; raises UsageError where the set lacks one."""
+        design = Design.of(rows)
+        return cls(design, objects, objects.places(design.rows["sample_id"].to_list()))
+
+    def evaluate(self, matches: Matches) -> Evaluation:
+        """Return the matches of a model on the drawn pictures, weighted."""
+        return Evaluation(matches.among(self.place), self.design.weight, self.design.unit)
+
+
+def told_classes(
+    metric: ObjectMetric, drawn: Evaluation, design: Design, whole: Matches
+) -> list[int]:
+    """Return the classes that the drawn pictures tell of, where the metric is about all.
+
+    By what a draw of this size is expected to hold where pictures are drawn alike, else by what it
+    holds.
+    """
+    classes = len(whole.classes)
+    seen = np.array([drawn.units_with(metric, c) for c in range(classes)])
+    if design.complete:
+        return [c for c in range(classes) if seen[c]]
+    expected = seen.astype(float)
+    if design.equal_files and design.population.size == 1:
+        counted = whole.counts[metric.size]
+        pair = np.unique(whole.owned[counted] * whole.pictures + whole.owner[counted])
+        often = np.bincount(pair // whole.pictures, minlength=classes)
+        expected = often * design.n_units / design.population.sum()
+    return [c for c in range(classes) if seen[c] >= SEEN and expected[c] >= LEAST]
+
+
+def score_objects(
+    rows: pl.DataFrame,
+    objects: ObjectSet,
+    results: Sequence[Path],
+    *,
+    metrics: Sequence[str] = ("map",),
+    confidence: float | None = None,
+    looks: int | None = None,
+    names: Sequence[str] = ("A", "B"),
+) -> Score:
+    """Score the detections of one or two models on drawn `rows`, or on a census of the full set.
+
+    `results`: files of COCO's results; `metrics` as in `audit.subset.precision.NAMES`, `:CLASS`
+    added for one class; two models are compared on the first.
+    """
+    if not 1 <= len(results) <= 2:
+        raise UsageError(f"{len(results)} files of detections were given: score takes one or two.")
+    wanted = [object_metric(name, objects) for name in metrics]
+    drawn = Drawn.of(rows, objects)
+    design = drawn.design
+    confidence, looks = planned_level(rows, confidence, looks)
+    level = 1 - alpha_for_looks(confidence, looks)
+    models, pairs = [], []
+    for path, name in zip(results, names, strict=False):
+        notes: list[str] = []
+        matches = objects.match(path, notes)
+        evaluation = drawn.evaluate(matches)
+        silent = int(
+            (np.bincount(evaluation.matches.picture, minlength=drawn.place.size) == 0).sum()
+        )
+        if silent:
+            notes.append(
+                f"{name}: {silent} of {drawn.place.size} pictures have no detection: they count as "
+                "pictures in which nothing was found."
+            )
+        scores = [_score(metric, evaluation, drawn, matches, level) for metric in wanted]
+        pairs.append(scores[0][1])
+        classes = score_classes(wanted[0], evaluation, drawn, matches, level)
+        notes += [note for _, _, told in scores for note in told if note not in notes]
+        models.append(ModelScore(name, [s for s, _, _ in scores], [], [], notes, [], classes))
+    pairing = Pairing(design, names, metrics[0], level)
+    comparison = compare_objects(pairing, *pairs) if len(pairs) == 2 else None
+    suspected = int(design.rows["suspected_mislabel"].sum())
+    return Score(
+        len(design.rows), design.n_units, int(design.population.sum()), suspected, confidence,
+        models, comparison, notes_of(design, looks),
+    )  # fmt: skip
+
+
+def object_metric(name: str, objects: ObjectSet) -> ObjectMetric:
+    """Return a metric of the objects of a set; raises UsageError for another, or no such class."""
+    metric = parse_object_metric(name)
+    if metric is None:
+        raise UsageError(
+            f"{name!r} is no metric of objects (map, map50, map:CLASS, f1@0.5, ...): metrics of "
+            "pictures are scored apart."
+        )
+    if metric.label is not None and metric.label not in objects.classes:
+        raise UsageError(
+            f"There is no class {metric.label!r} of objects: {', '.join(objects.classes[:12])} are "
+            "there."
+        )
+    return metric
+
+
+def part_of(
+    metric: ObjectMetric, evaluation: Evaluation, design: Design, whole: Matches
+) -> tuple[Part | None, list[str]]:
+    """Return the metric on drawn pictures, and what the mean leaves out, in words."""
+    if metric.label is not None:
+        c = whole.classes.index(metric.label)
+        enough = evaluation.units_with(metric, c) >= (1 if design.complete else SEEN)
+        return (evaluation.part(metric, c) if enough else None), []
+    told = told_classes(metric, evaluation, design, whole)
+    parts = [part for c in told if (part := evaluation.part(metric, c)) is not None]
+    known = np.unique(whole.owned[whole.counts[metric.size]])
+    notes = []
+    if len(parts) < known.size and not design.complete:
+        left = [whole.classes[c] for c in known if c not in told]
+        notes.append(
+            f"{metric.name} is the mean over {len(parts)} of {known.size} classes: this draw "
+            f"can hardly hold pictures of the others ({', '.join(left[:5])}"
+            f"{', ...' if len(left) > 5 else ''}). Draw more, or stratify by rarest_class."
+        )
+    return (mean_part(parts) if parts else None), notes
+
+
+def _score(
+    metric: ObjectMetric, evaluation: Evaluation, drawn: Drawn, whole: Matches, level: float
+) -> tuple[MetricScore, Linearised, list[str]]:
+    part, notes = part_of(metric, evaluation, drawn.design, whole)
+    if part is None:
+        raise UsageError(
+            f"Cannot tell {metric.name}: fewer than {SEEN} drawn units have such objects, or fewer "
+            f"than {LEAST:g} pictures are expected to have any class. Draw more."
+        )
+    linear = linear_of(part, drawn.design)
+    estimates = estimate_linear(drawn.design, linear, level)
+    caution = estimates["generalisation"].caution
+    notes += [f"The interval of {metric.name} is {caution}."] if caution else []
+    if abs(linear.value - part.value) >= 0.0005:
+        notes.append(
+            f"{metric.name} of these pictures alone is {100 * part.value:.2f} %: few objects make "
+            f"it too high, by about {100 * (part.value - linear.value):.2f} points: taken off."
+        )
+    return MetricScore(metric.name, estimates, METHOD), linear, notes
+
+
+def score_classes(
+    metric: ObjectMetric, evaluation: Evaluation, drawn: Drawn, whole: Matches, level: float
+) -> list[ObjectClass]:
+    """Return AP and the like of each class, where the drawn pictures can tell."""
+    if metric.label is not None:
+        return []
+    design, found = drawn.design, []
+    told = set(told_classes(metric, evaluation, design, whole))
+    for c in np.unique(whole.owned[whole.counts[metric.size]]).tolist():
+        objects = evaluation.holding(metric, c)
+        n, pictures = int(objects.sum()), int((objects > 0).sum())
+        part = evaluation.part(metric, c) if c in told else None
+        estimates = (
+            None if part is None else estimate_linear(design, linear_of(part, design), level)
+        )
+        found.append(ObjectClass(whole.classes[c], n, pictures, estimates))
+    return found
+
+
+def compare_objects(pairing: Pairing, first: Linearised, second: Linearised) -> Comparison:
+    """Compare two models on the same objects."""
+    change = second.against[1] - first.against[1]
+    return compare_linear(pairing, (first, second), np.abs(change), change, [])
