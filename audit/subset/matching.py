@@ -112,7 +112,7 @@ def match_boxes(
         truth.crowd[objects], np.ascontiguousarray(counts[:, objects]), far,
         np.minimum(THRESHOLDS, 1 - 1e-10), hit, skip,
     )  # fmt: skip
-    # By class, best first; equal scores by picture and then by rank, as pairs and ranks already lie.
+    # By class, best first; equal scores by picture, then by rank, as they already lie.
     kind = found.kind[order]
     place = np.lexsort((-found.score[order], kind))
     return Matches(

@@ -5,9 +5,9 @@ COCO file. Its frame has one row a picture: the label is that of every picture (
 classes), and there are two columns more to stratify by, `n_objects` and `rarest_class`, the class
 of the picture that fewest pictures have. A COCO file gives the plain keys of its `images` too, so
 that `--group video_id` works. Detections are COCO's results, a JSON list of image_id, category_id,
-bbox (x, y, width, height in px) and score; pictures may go by id, path, name or name without ending,
-classes by id or name. Crowds, areas and the order of pictures are COCO's. A file is parsed whole: 3 s
-and 1 GB for 500,000 detections.
+bbox (x, y, width, height in px) and score; pictures may go by id, path, name or name without
+ending, classes by id or name. Crowds, areas and the order of pictures are COCO's. A file is parsed
+whole: 3 s and 1 GB for 500,000 detections.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _by_id(keys: Sequence[str]) -> list[int]:
 def read_objects(
     source: Path, split: str | None, extra: Sequence[str] = (), *, by_class: bool = False
 ) -> tuple[ObjectSet, pl.DataFrame]:
-    """Return the objects of a COCO file, or of one split of a run, and the frame of its pictures."""
+    """Return the objects of a COCO file, or of a split of a run, and the frame of its pictures."""
     if source.is_dir():
         frame = frame_from_run(source, split, [c for c in extra if c not in OWN_COLUMNS])
         objects = read_run_objects(source, frame["sample_id"].to_list())

@@ -12,7 +12,7 @@ about 10 s for a target on 5,000 pictures.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -151,7 +151,8 @@ def plan_objects(
             "pictures, or --by rarest_class --allocation equal, bring them in."
         )
     return replace(
-        plan, metric=metric, target=goal.target(), estimands=figures, classes=classes, reasons=reasons,
+        plan, metric=metric, target=goal.target(), estimands=figures, classes=classes,
+        reasons=reasons,
         unreachable=_unreachable(goal, figures, needed, plan),
     )  # fmt: skip
 
@@ -201,36 +202,46 @@ def _pilot_needs(objects: ObjectSet) -> str:
     total = len(objects.ids)
     n = min(max(math.ceil(LEAST * total / reach), SMALLEST_PILOT), total)
     return (
-        f"A pilot is {n} pictures drawn at random (`audit subset plan ... --n {n}`) and one model's "
-        f"detections on them: at least {SMALLEST_PILOT}, and as many as are expected to hold "
-        f"{LEAST:g} pictures of {SHARE_OF_CLASSES:.0%} of the {often.size} classes."
+        f"A pilot is {n} pictures drawn at random (`audit subset plan ... --n {n}`) and a model's "
+        f"detections on them: {SMALLEST_PILOT} at least, and enough to hold {LEAST:g} pictures of "
+        f"{SHARE_OF_CLASSES:.0%} of the {often.size} classes."
     )
 
 
-def _size(pilot: Pilot, make: Any, estimand: Estimand) -> int:
-    """Return the units that meet the target: steps along n^(-1/2), which a width nearly follows."""
-    goal, probe = pilot.goal, make(2)
-    total = probe.n_units
-    wanted = goal.half_width
-    if wanted is None:
-        z_a, z_b = norm.isf(goal.alpha / 2), norm.ppf(goal.power)
-        wanted = float((goal.detect or 0.0) * z_a / (z_a + z_b))
-    n, low, high = min(1000, max(total // 2, 2)), 2, total
+def _size(pilot: Pilot, make: Callable[[int], Plan], estimand: Estimand) -> int:
+    """Return the units that meet the target, more than there are if need be.
+
+    A width is nearly a power of 1/n, or of 1/n - 1/N in a finite set: the root where nothing else
+    is known, else by the two sizes around the target.
+    """
+    goal, total = pilot.goal, make(2).n_units
+    z_a, z_b = norm.isf(goal.alpha / 2), norm.ppf(goal.power)
+    target = goal.half_width or float((goal.detect or 0.0) * z_a / (z_a + z_b))
+    left, most = (1 / total, total - 1) if estimand == "full-set" else (0.0, total)
+    n = min(1000, max(total // 2, 2))
+    wide: tuple[int, float] | None = None
+    narrow: tuple[int, float] | None = None
     for _ in range(STEPS):
         own, gap, _ = pilot.widths(make(n).recipe, n)[estimand]
         width = own if goal.half_width is not None else gap
-        if math.isnan(width):
-            low, width = n, 2 * wanted  # too few to tell anything
-        # What a finite set takes off is not what falls as the root of n: 1/n - 1/N is.
-        left = 1 / total if estimand == "full-set" else 0.0
-        new = math.ceil(1 / ((1 / n - left) * (wanted / width) ** 2 + left)) if width > 0 else n
-        new = min(max(new, low), high if estimand == "full-set" else 100 * total)
+        if width <= target:
+            narrow = n, width
+        else:  # also where so few units tell nothing
+            wide = n, width
+        power = 0.5
+        if wide and narrow and math.isfinite(wide[1]):
+            steps = (1 / wide[0] - left) / (1 / narrow[0] - left)
+            power = max(math.log(wide[1] / narrow[1]) / math.log(steps), 0.1)
+        scale = target / width if math.isfinite(width) else 0.5
+        new = math.ceil(1 / ((1 / n - left) * scale ** (1 / power) + left))
+        if wide and narrow:
+            new = min(max(new, wide[0] + 1), narrow[0])
+        elif new > most and n == most:
+            return total if estimand == "full-set" else new
         if abs(new - n) <= 0.01 * n:
             return new
-        if new >= total and n == total:
-            return new
-        n = min(new, total)
-    return n
+        n = min(max(new, 2), most)
+    return n if narrow is None else narrow[0]
 
 
 def _figures(
@@ -295,7 +306,7 @@ def _unreachable(
     kind = "a difference of" if goal.detect else "a half-width of"
     sentence = (
         f"the set: {kind} {100 * target:.3g} points is unreachable with {plan.n_units} units; it "
-        f"gets {100 * reached:.3g} points, and about {needs - plan.n_units} more units ({needs} in all) "
-        "would reach it."
+        f"gets {100 * reached:.3g} points, and about {needs - plan.n_units} more units ({needs} in "
+        "all) would reach it."
     )
     return [Unreachable("all", target, reached, needs, needs - plan.n_units, sentence)]
