@@ -114,7 +114,7 @@ def _finish_plan(plan: Plan, output: Path | None, as_json: bool) -> None:
 
 def _objects_plan(options: PlanOptions, source: Path, baseline: Path | None) -> Plan:
     """Return the plan for a metric of objects, which no stated share can size."""
-    from audit.subset.objects import read_objects
+    from audit.subset.detect import read_objects
     from audit.subset.plan_objects import plan_objects
 
     stated = ("p", "discordant", "rho", "deviation", "label_noise")
@@ -156,9 +156,9 @@ def draw_command(
 ) -> None:
     """Draw the planned examples: nested, repeatable, with weights."""
     from audit.subset import draw_subset, load_recipe, metric_check
+    from audit.subset.detect import read_objects
     from audit.subset.draw import planned_metric
     from audit.subset.goal import document_of
-    from audit.subset.objects import read_objects
     from audit.subset.population import known_hits, with_confidence
     from audit.subset.text import draw_text
 
@@ -281,8 +281,7 @@ def _objects_score(
 ) -> Score:
     """Return the score of detections on a drawn subset, or on a run or COCO file as a whole."""
     from audit.subset import census, first_units
-    from audit.subset.detect import score_objects
-    from audit.subset.objects import read_objects
+    from audit.subset.detect import read_objects, score_objects
 
     whole = subset.is_dir() or subset.suffix.lower() == ".json"
     if not whole and source is None:

@@ -1,4 +1,4 @@
-"""Scores of detectors: mAP, AP and F1 on drawn pictures, with intervals for the whole set.
+"""Scores of detectors: mAP, F1, mean IoU on drawn pictures, with intervals for the whole set.
 
 A metric is the mean over classes of a number with an influence for each picture
 (`audit.subset.precision`); the variance, by strata and units, is that of the weighted influences,
@@ -20,12 +20,14 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
+from audit.run.generations import POINTER
 from audit.statistics.intervals import Ints, alpha_for_looks
 from audit.subset.compare import Comparison, Pairing, compare_linear
 from audit.subset.draw import planned_level
+from audit.subset.masks import MaskEvaluation, MaskSet, Overlaps
 from audit.subset.matching import Matches
 from audit.subset.metrics import Design, Linearised, MetricScore, estimate_linear
-from audit.subset.objects import ObjectSet
+from audit.subset.objects import OWN_COLUMNS, ObjectSet, read_coco_set, read_run_objects
 from audit.subset.precision import (
     EXCESS,
     Evaluation,
@@ -35,6 +37,7 @@ from audit.subset.precision import (
     parse_object_metric,
 )
 from audit.subset.score import ModelScore, ObjectClass, Score, notes_of
+from audit.subset.source import frame_from_run
 
 LEAST = 5.0
 """Pictures that must be expected to hold a class for its AP to be told."""
@@ -54,27 +57,61 @@ def linear_of(part: Part, design: Design) -> Linearised:
     )  # fmt: skip
 
 
+Answers = Matches | Overlaps
+Evaluated = Evaluation | MaskEvaluation
+Objects = ObjectSet | MaskSet
+
+
+def read_objects(
+    source: Path, split: str | None, extra: Sequence[str] = (), *, by_class: bool = False
+) -> tuple[Objects, pl.DataFrame]:
+    """Return the objects of a COCO file, of one split of a run, or of a folder of PNG masks, and
+    the frame of its pictures; `extra`: columns that it must have."""
+    own = [c for c in extra if c not in OWN_COLUMNS]
+    if source.is_dir() and (source / POINTER).exists():
+        table = frame_from_run(source, split, own)
+        objects = read_run_objects(source, table["sample_id"].to_list())
+        return objects, objects.frame(table, by_class=by_class)
+    if source.is_dir():
+        masks = MaskSet.of(source)
+        frame = masks.frame(by_class)
+        found: tuple[Objects, pl.DataFrame] = masks, frame
+    else:
+        objects, table = read_coco_set(source)
+        frame = objects.frame(table, by_class=by_class)
+        found = objects, frame
+    if absent := [c for c in own if c not in frame.columns]:
+        raise UsageError(
+            f"{source}: its pictures have no key {absent[0]!r}; they have "
+            f"{', '.join(frame.columns)}."
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class Drawn:
     """Drawn pictures of a set; `place`: the number of each row's picture in it."""
 
     design: Design
-    objects: ObjectSet
+    objects: Objects
     place: Ints
 
     @classmethod
-    def of(cls, rows: pl.DataFrame, objects: ObjectSet) -> Drawn:
+    def of(cls, rows: pl.DataFrame, objects: Objects) -> Drawn:
         """Return the pictures of drawn rows; raises UsageError where the set lacks one."""
         design = Design.of(rows)
         return cls(design, objects, objects.places(design.rows["sample_id"].to_list()))
 
-    def evaluate(self, matches: Matches) -> Evaluation:
-        """Return the matches of a model on the drawn pictures, weighted."""
-        return Evaluation(matches.among(self.place), self.design.weight, self.design.unit)
+    def evaluate(self, answers: Answers) -> Evaluated:
+        """Return the answers of a model on the drawn pictures, weighted."""
+        weight, unit = self.design.weight, self.design.unit
+        if isinstance(answers, Overlaps):
+            return MaskEvaluation(answers.among(self.place), weight, unit)
+        return Evaluation(answers.among(self.place), weight, unit)
 
 
 def told_classes(
-    metric: ObjectMetric, drawn: Evaluation, design: Design, whole: Matches
+    metric: ObjectMetric, drawn: Evaluated, design: Design, whole: Answers
 ) -> list[int]:
     """Return the classes that the drawn pictures tell of, where the metric is about all.
 
@@ -86,17 +123,15 @@ def told_classes(
     if design.complete:
         return [c for c in range(classes) if seen[c]]
     expected = seen.astype(float)
-    if design.equal_files and design.population.size == 1:
-        counted = whole.counts[metric.size]
-        pair = np.unique(whole.owned[counted] * whole.pictures + whole.owner[counted])
-        often = np.bincount(pair // whole.pictures, minlength=classes)
+    often = whole.often(metric.size)
+    if often is not None and design.equal_files and design.population.size == 1:
         expected = often * design.n_units / design.population.sum()
     return [c for c in range(classes) if seen[c] >= SEEN and expected[c] >= LEAST]
 
 
 def score_objects(
     rows: pl.DataFrame,
-    objects: ObjectSet,
+    objects: Objects,
     results: Sequence[Path],
     *,
     metrics: Sequence[str] = ("map",),
@@ -121,13 +156,10 @@ def score_objects(
         notes: list[str] = []
         matches = objects.match(path, notes)
         evaluation = drawn.evaluate(matches)
-        silent = int(
-            (np.bincount(evaluation.matches.picture, minlength=drawn.place.size) == 0).sum()
-        )
-        if silent:
+        if evaluation.silent:
             notes.append(
-                f"{name}: {silent} of {drawn.place.size} pictures have no detection: they count as "
-                "pictures in which nothing was found."
+                f"{name}: {evaluation.silent} of {drawn.place.size} pictures have no detection: "
+                "they count as pictures in which nothing was found."
             )
         scores = [_score(metric, evaluation, drawn, matches, level) for metric in wanted]
         pairs.append(scores[0][1])
@@ -143,7 +175,7 @@ def score_objects(
     )  # fmt: skip
 
 
-def object_metric(name: str, objects: ObjectSet) -> ObjectMetric:
+def object_metric(name: str, objects: Objects) -> ObjectMetric:
     """Return a metric of the objects of a set; raises UsageError for another, or no such class."""
     metric = parse_object_metric(name)
     if metric is None:
@@ -151,6 +183,9 @@ def object_metric(name: str, objects: ObjectSet) -> ObjectMetric:
             f"{name!r} is no metric of objects (map, map50, map:CLASS, f1@0.5, ...): metrics of "
             "pictures are scored apart."
         )
+    if (metric.kind == "iou") != isinstance(objects, MaskSet):
+        needs = "PNG masks" if metric.kind == "iou" else "boxes: a run or a COCO file"
+        raise UsageError(f"{name} needs {needs}, and {objects.name} has none: see --from.")
     if metric.label is not None and metric.label not in objects.classes:
         raise UsageError(
             f"There is no class {metric.label!r} of objects: {', '.join(objects.classes[:12])} are "
@@ -160,7 +195,7 @@ def object_metric(name: str, objects: ObjectSet) -> ObjectMetric:
 
 
 def part_of(
-    metric: ObjectMetric, evaluation: Evaluation, design: Design, whole: Matches
+    metric: ObjectMetric, evaluation: Evaluated, design: Design, whole: Answers
 ) -> tuple[Part | None, list[str]]:
     """Return the metric on drawn pictures, and what the mean leaves out, in words."""
     if metric.label is not None:
@@ -169,7 +204,7 @@ def part_of(
         return (evaluation.part(metric, c) if enough else None), []
     told = told_classes(metric, evaluation, design, whole)
     parts = [part for c in told if (part := evaluation.part(metric, c)) is not None]
-    known = np.unique(whole.owned[whole.counts[metric.size]])
+    known = whole.present(metric.size)
     notes = []
     if len(parts) < known.size and not design.complete:
         left = [whole.classes[c] for c in known if c not in told]
@@ -182,7 +217,7 @@ def part_of(
 
 
 def _score(
-    metric: ObjectMetric, evaluation: Evaluation, drawn: Drawn, whole: Matches, level: float
+    metric: ObjectMetric, evaluation: Evaluated, drawn: Drawn, whole: Answers, level: float
 ) -> tuple[MetricScore, Linearised, list[str]]:
     part, notes = part_of(metric, evaluation, drawn.design, whole)
     if part is None:
@@ -203,14 +238,14 @@ def _score(
 
 
 def score_classes(
-    metric: ObjectMetric, evaluation: Evaluation, drawn: Drawn, whole: Matches, level: float
+    metric: ObjectMetric, evaluation: Evaluated, drawn: Drawn, whole: Answers, level: float
 ) -> list[ObjectClass]:
     """Return AP and the like of each class, where the drawn pictures can tell."""
     if metric.label is not None:
         return []
     design, found = drawn.design, []
     told = set(told_classes(metric, evaluation, design, whole))
-    for c in np.unique(whole.owned[whole.counts[metric.size]]).tolist():
+    for c in whole.present(metric.size).tolist():
         objects = evaluation.holding(metric, c)
         n, pictures = int(objects.sum()), int((objects > 0).sum())
         part = evaluation.part(metric, c) if c in told else None

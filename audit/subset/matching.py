@@ -73,6 +73,21 @@ class Matches:
     owned: Ints
     counts: Flags
 
+    @property
+    def seen(self) -> Ints:
+        """Pictures with a detection."""
+        return np.unique(self.picture)
+
+    def present(self, size: int) -> Ints:
+        """Return the classes with objects that count in a range of areas."""
+        return np.unique(self.owned[self.counts[size]])
+
+    def often(self, size: int) -> Ints | None:
+        """Return how many pictures hold objects of each class that count."""
+        owned, owner = (v[self.counts[size]] for v in (self.owned, self.owner))
+        pair = np.unique(owned * self.pictures + owner)
+        return np.bincount(pair // self.pictures, minlength=len(self.classes))
+
     def among(self, pictures: Ints) -> Matches:
         """Return what lies in some pictures, which are numbered by their place in `pictures`."""
         place = np.full(self.pictures, -1, np.int64)

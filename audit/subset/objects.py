@@ -25,7 +25,6 @@ from audit.errors import UsageError
 from audit.run.generations import open_run
 from audit.statistics.intervals import Floats, Ints
 from audit.subset.matching import Boxes, Matches, match_boxes
-from audit.subset.source import frame_from_run
 
 PICTURE = "picture"
 """The label of every row: pictures have no class of their own here."""
@@ -47,15 +46,29 @@ _BOXES = """
 
 
 @dataclass(frozen=True)
-class ObjectSet:
-    """Pictures with their objects; all are numbered by their places in `ids`, and in `classes`.
-
-    `names` and `categories` hold what predictions may call a picture and a class.
-    """
+class Places:
+    """Pictures of a set called `name`, numbered by their places in `ids`; classes likewise."""
 
     name: str
     ids: tuple[str, ...]
     classes: tuple[str, ...]
+
+    def places(self, sample_ids: Sequence[str]) -> Ints:
+        """Return the numbers of pictures; raises UsageError for one that is not in the set."""
+        place = {key: i for i, key in enumerate(self.ids)}
+        lost = [key for key in sample_ids if key not in place]
+        if lost:
+            raise UsageError(
+                f"{len(lost)} pictures of the subset, such as {lost[0]!r}, have no entry in "
+                f"{self.name}: give the run or COCO file that it was drawn from with --from."
+            )
+        return np.array([place[key] for key in sample_ids], np.int64)
+
+
+@dataclass(frozen=True)
+class ObjectSet(Places):
+    """Pictures with their objects; `names` and `categories` hold what predictions may call them."""
+
     truth: Boxes
     names: dict[str, int]
     categories: dict[str, int]
@@ -69,17 +82,6 @@ class ObjectSet:
                 f"{self.name} and were ignored."
             )
         return match_boxes(self.truth, found, len(self.ids), self.classes)
-
-    def places(self, sample_ids: Sequence[str]) -> Ints:
-        """Return the numbers of pictures; raises UsageError for one that is not in the set."""
-        place = {key: i for i, key in enumerate(self.ids)}
-        lost = [key for key in sample_ids if key not in place]
-        if lost:
-            raise UsageError(
-                f"{len(lost)} pictures of the subset, such as {lost[0]!r}, have no entry in "
-                f"{self.name}: give the run or COCO file that it was drawn from with --from."
-            )
-        return np.array([place[key] for key in sample_ids], np.int64)
 
     def frame(self, frame: pl.DataFrame, *, by_class: bool = False) -> pl.DataFrame:
         """Return a frame of pictures for metrics of objects; those without an entry are left out.
@@ -135,23 +137,6 @@ def _by_id(keys: Sequence[str]) -> list[int]:
 
 
 # ---- from a COCO file ----
-
-
-def read_objects(
-    source: Path, split: str | None, extra: Sequence[str] = (), *, by_class: bool = False
-) -> tuple[ObjectSet, pl.DataFrame]:
-    """Return the objects of a COCO file, or of a split of a run, and the frame of its pictures."""
-    if source.is_dir():
-        frame = frame_from_run(source, split, [c for c in extra if c not in OWN_COLUMNS])
-        objects = read_run_objects(source, frame["sample_id"].to_list())
-    else:
-        objects, frame = read_coco_set(source)
-        if absent := [c for c in extra if c not in (*frame.columns, *OWN_COLUMNS)]:
-            raise UsageError(
-                f"{source}: its pictures have no key {absent[0]!r}; they have "
-                f"{', '.join(frame.columns)}."
-            )
-    return objects, objects.frame(frame, by_class=by_class)
 
 
 def read_coco_set(path: Path) -> tuple[ObjectSet, pl.DataFrame]:

@@ -25,7 +25,9 @@ from audit.errors import UsageError
 from audit.subset.compare import Pairing
 from audit.subset.detect import (
     LEAST,
+    Answers,
     Drawn,
+    Objects,
     compare_objects,
     linear_of,
     object_metric,
@@ -34,7 +36,6 @@ from audit.subset.detect import (
 )
 from audit.subset.draw import Recipe, draw_subset
 from audit.subset.goal import ESTIMANDS, Estimand, Goal
-from audit.subset.matching import Matches
 from audit.subset.metrics import estimate_linear
 from audit.subset.objects import ObjectSet
 from audit.subset.plan import ClassPlan, Plan, Unreachable, make_plan
@@ -55,9 +56,9 @@ KNOWN_FROM = 0.5
 class Pilot:
     """Detections of one or two models for some pictures of a set of `population` pictures."""
 
-    objects: ObjectSet
+    objects: Objects
     frame: pl.DataFrame
-    matches: Sequence[Matches]
+    matches: Sequence[Answers]
     metric: ObjectMetric
     goal: Goal
     population: int
@@ -104,7 +105,7 @@ class Pilot:
 
 
 def plan_objects(
-    objects: ObjectSet,
+    objects: Objects,
     frame: pl.DataFrame,
     metric: str,
     goal: Goal,
@@ -158,7 +159,7 @@ def plan_objects(
 
 
 def _pilot(
-    objects: ObjectSet, frame: pl.DataFrame, metric: ObjectMetric, goal: Goal,
+    objects: Objects, frame: pl.DataFrame, metric: ObjectMetric, goal: Goal,
     results: Sequence[Path], population: int,
 ) -> tuple[Pilot | None, list[str]]:  # fmt: skip
     if not results:
@@ -167,7 +168,7 @@ def _pilot(
         raise UsageError(f"{len(results)} files of detections were given: a plan takes one or two.")
     notes: list[str] = []
     matches = [objects.match(path, notes) for path in results]
-    seen = np.unique(np.concatenate([m.picture for m in matches]))
+    seen = np.unique(np.concatenate([m.seen for m in matches]))
     source = f"of {population} pictures" if seen.size >= KNOWN_FROM * population else ""
     if not source:
         known = [objects.ids[i] for i in seen]
@@ -192,19 +193,24 @@ def _pilot(
     return Pilot(objects, frame, matches, metric, goal, population), notes
 
 
-def _pilot_needs(objects: ObjectSet) -> str:
+def _pilot_needs(objects: Objects) -> str:
     """Return what a pilot must have, in words."""
-    truth = objects.truth
-    pair = np.unique(truth.kind[~truth.crowd] * len(objects.ids) + truth.picture[~truth.crowd])
-    often = np.sort(np.bincount(pair // len(objects.ids), minlength=len(objects.classes)))
-    often = often[often > 0][::-1]
-    reach = often[math.ceil(SHARE_OF_CLASSES * often.size) - 1] if often.size else 1
-    total = len(objects.ids)
-    n = min(max(math.ceil(LEAST * total / reach), SMALLEST_PILOT), total)
+    n, total = SMALLEST_PILOT, len(objects.ids)
+    enough = ""
+    if isinstance(objects, ObjectSet):
+        truth, keep = objects.truth, ~objects.truth.crowd
+        pair = np.unique(truth.kind[keep] * total + truth.picture[keep])
+        often = np.sort(np.unique(pair // total, return_counts=True)[1])[::-1]
+        reach = often[math.ceil(SHARE_OF_CLASSES * often.size) - 1] if often.size else total
+        n = max(n, math.ceil(LEAST * total / reach))
+        enough = (
+            f", and enough to hold {LEAST:g} pictures of {SHARE_OF_CLASSES:.0%} of the "
+            f"{often.size} classes"
+        )
+    n = min(n, total)
     return (
         f"A pilot is {n} pictures drawn at random (`audit subset plan ... --n {n}`) and a model's "
-        f"detections on them: {SMALLEST_PILOT} at least, and enough to hold {LEAST:g} pictures of "
-        f"{SHARE_OF_CLASSES:.0%} of the {often.size} classes."
+        f"answers on them: {SMALLEST_PILOT} at least{enough}."
     )
 
 
@@ -259,19 +265,17 @@ def _figures(
 
 
 def _classes(
-    pilot: Pilot | None, objects: ObjectSet, frame: pl.DataFrame, plan: Plan, metric: ObjectMetric
+    pilot: Pilot | None, objects: Objects, frame: pl.DataFrame, plan: Plan, metric: ObjectMetric
 ) -> list[ClassPlan]:
     """Return what the subset tells of each class: by one draw scored with the pilot."""
+    if not isinstance(objects, ObjectSet):
+        return []
     here = objects.places(frame.filter(pl.col("label").is_not_null())["sample_id"].to_list())
-    inside = np.zeros(len(objects.ids), bool)
-    inside[here] = True
-    own = inside[objects.truth.picture] & ~objects.truth.crowd
+    own = np.isin(objects.truth.picture, here) & ~objects.truth.crowd
     kind, picture = objects.truth.kind[own], objects.truth.picture[own]
-    pictures = np.bincount(
-        np.unique(kind * len(objects.ids) + picture) // len(objects.ids),
-        minlength=len(objects.classes),
-    )
-    number = np.bincount(kind, minlength=len(objects.classes))
+    classes, total = len(objects.classes), len(objects.ids)
+    pictures = np.bincount(np.unique(kind * total + picture) // total, minlength=classes)
+    number = np.bincount(kind, minlength=classes)
     share = plan.n / plan.n_units
     told: dict[str, dict[Estimand, Figures]] = {}
     if pilot is not None and metric.label is None:

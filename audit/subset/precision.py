@@ -127,7 +127,7 @@ ARRAYS = ("influence", "share", "found")
 
 @dataclass(frozen=True)
 class ObjectMetric:
-    """A metric of detections: `kind` ap, ar or f1; the class it is of, None for all of them.
+    """A metric of detections: `kind` ap, ar, f1 or iou; the class it is of, None for all of them.
 
     `bits`: thresholds of IoU; `size`: range of areas; `most`: detections of a class in a picture;
     `score`: detections from this score on count.
@@ -143,7 +143,7 @@ class ObjectMetric:
 
 
 NAMES = ("map", "map50", "map75", "map-small", "map-medium", "map-large", "ar1", "ar10", "ar100",
-         "f1@SCORE")  # fmt: skip
+         "f1@SCORE", "miou")  # fmt: skip
 
 
 def parse_object_metric(metric: str) -> ObjectMetric | None:
@@ -158,6 +158,8 @@ def parse_object_metric(metric: str) -> ObjectMetric | None:
         return ObjectMetric(metric, "f1", of, (0,), score=score) if 0 <= score <= 1 else None
     if name not in NAMES:
         return None
+    if name == "miou":
+        return ObjectMetric(metric, "iou", of)
     if name.startswith("ar"):
         return ObjectMetric(metric, "ar", of, most=int(name[2:]))
     if name[3:].isdigit():
@@ -180,6 +182,11 @@ class Evaluation:
         self._order = np.argsort(matches.owned, kind="stable")
         self._found = np.searchsorted(matches.kind, edges)
         self._owned = np.searchsorted(matches.owned[self._order], edges)
+
+    @property
+    def silent(self) -> int:
+        """Pictures without a detection."""
+        return self.matches.pictures - self.matches.seen.size
 
     def holding(self, metric: ObjectMetric, c: int) -> Ints:
         """Return the objects of a class that count in each picture."""
@@ -229,8 +236,7 @@ class Evaluation:
         self, value: float, influence: Floats, share: Floats, found: Floats, objects: Ints,
         excess: float = 0.0,
     ) -> Part:  # fmt: skip
-        held = np.bincount(self.unit, self.weight * share)
-        leverage = min(float((held**2).sum() / held.sum() ** 2), 0.5)
+        leverage = leverage_of(self.weight * share, self.unit)
         parts = (v / self.scale for v in (influence / (1 - leverage), share, found))
         units = np.unique(self.unit[objects > 0]).size
         held_up = int(objects.sum()), int(np.count_nonzero(objects)), units
@@ -266,6 +272,12 @@ def _curve(
 def _share_of_bits(answers: Bits, bits: Sequence[int]) -> Floats:
     """Return the share of the thresholds at which each answer is set."""
     return np.asarray(sum(((answers >> b) & 1).astype(float) for b in bits)) / len(bits)
+
+
+def leverage_of(held: Floats, unit: Ints) -> float:
+    """Return one over the effective number of units that hold something, at most one half."""
+    each = np.bincount(unit, held)
+    return min(float((each**2).sum() / each.sum() ** 2), 0.5)
 
 
 def mean_part(parts: Sequence[Part]) -> Part:

@@ -211,18 +211,18 @@ def _class_recall(scored: ClassScore) -> str:
 
 def _metric_lines(metric: MetricScore, suffix: str) -> Iterator[str]:
     for name, interval in metric.estimands.items():
-        yield f"  {metric.metric}{suffix}, {name}: {_limits(interval)}"
+        yield f"  {metric.metric}{suffix}, {name}: {_limits(interval, metric.metric)}"
 
 
-def _limits(interval: MetricEstimate) -> str:
+def _limits(interval: MetricEstimate, metric: str) -> str:
     if math.isnan(interval.value):
         return "nothing to go by in this subset"
     if interval.known:
         return f"{100 * interval.value:.2f} % (known: the whole set was scored)"
-    return (
-        f"{100 * interval.value:.2f} % ({100 * interval.low:.2f} to {100 * interval.high:.2f}), "
-        f"equivalent to {interval.effective_n:.0f} independent examples"
-    )
+    limits = f"{100 * interval.value:.2f} % ({100 * interval.low:.2f} to {100 * interval.high:.2f})"
+    if parse_object_metric(metric) is not None:  # no share of examples: a size has no meaning
+        return limits
+    return f"{limits}, equivalent to {interval.effective_n:.0f} independent examples"
 
 
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from audit.errors import UsageError
+from audit.subset.detect import read_objects
 from audit.subset.matching import AREAS, THRESHOLDS, match_boxes
-from audit.subset.objects import read_objects
 from audit.subset.precision import Evaluation, parse_object_metric
 from tests.audit.subset.commands import call
 from tests.audit.subset.detections import boxes, made_world
@@ -346,3 +347,79 @@ def test_surplus_detections_are_counted(files, tmp_path):
     assert objects.match(path, notes).picture.tolist() == [0]
     assert "1 detections are for pictures that are not in gt.json" in notes[0]
     assert frame["rarest_class"].drop_nulls().is_in(objects.classes).all()
+
+
+# ---- masks ----
+
+
+@pytest.fixture(scope="module")
+def mask_folders(tmp_path_factory):
+    """160 masks of classes 0 to 2 and void, of four folders, and those of two models."""
+    root, rng = tmp_path_factory.mktemp("masks"), np.random.default_rng(3)
+    for i in range(160):
+        own = np.zeros((24, 30), np.uint8)
+        own[: rng.integers(4, 20), : rng.integers(4, 28)] = 1
+        own[rng.integers(12, 20) :, 8:14] = 2
+        own[:, -2:] = 255
+        models = {"truth": own}
+        for name, rate in (("a", 0.15), ("b", 0.1)):
+            wrong = rng.random(own.shape) < rate * rng.uniform(0.3, 2)
+            models[name] = np.where(wrong, rng.integers(0, 4, own.shape), own).astype(np.uint8)
+            models[name][own == 255] = 7  # void is left out whatever is predicted
+        for name, mask in models.items():
+            path = root / name / f"city{i % 4}" / f"{i:03d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(mask).save(path)
+    return root
+
+
+def mean_iou(root, model):
+    both, either = np.zeros(3), np.zeros(3)
+    for path in sorted((root / "truth").rglob("*.png")):
+        own = np.asarray(Image.open(path))
+        said = np.asarray(Image.open(root / model / path.relative_to(root / "truth")))
+        for k in range(3):
+            a, b = own == k, (said == k) & (own != 255)
+            both[k] += (a & b).sum()
+            either[k] += (a | b).sum()
+    return (both / either).mean()
+
+
+@pytest.mark.slow
+def test_mean_iou_of_masks(mask_folders, tmp_path):
+    truth, model = mask_folders / "truth", mask_folders / "a"
+    plan, subset = tmp_path / "plan.json", tmp_path / "subset.csv"
+    call("plan", "--from", truth, "--metric", "miou", "--n", 60, "--predictions", model,
+         "--output", plan)  # fmt: skip
+    planned = json.loads(plan.read_text())["estimands"]["generalisation"]["half_width"]
+    call("draw", "--from", truth, "--plan", plan, "--seed", 1, "-o", subset)
+    words = ["score", subset, "--from", truth, "--metric", "miou", "--metric", "miou:2"]
+    both = ["--predictions", model, "--predictions", mask_folders / "b"]
+    score = json.loads(call(*words, *both, "--json"))
+    found = score["models"][0]["metrics"][0]["estimands"]
+    exact = mean_iou(mask_folders, "a")
+    assert found["full-set"]["low"] < exact < found["full-set"]["high"]
+    width = (found["generalisation"]["high"] - found["generalisation"]["low"]) / 2
+    assert width == pytest.approx(planned, rel=0.1)
+    assert score["comparison"]["estimands"]["full-set"]["verdict"] == "better"
+    whole = json.loads(call("score", truth, "--metric", "miou", "--predictions", model, "--json"))
+    assert whole["models"][0]["metrics"][0]["estimands"]["full-set"]["value"] == pytest.approx(
+        exact, abs=1e-12
+    )
+    grouped = tmp_path / "cities.json"
+    call("plan", "--from", truth, "--metric", "miou", "--n", 4, "--group", "folder",
+         "--predictions", model, "--output", grouped)  # fmt: skip
+    assert json.loads(grouped.read_text())["n_units"] == 4
+
+
+def test_masks_that_cannot_be_compared(mask_folders, tmp_path):
+    truth = mask_folders / "truth"
+    (tmp_path / "city0").mkdir()
+    Image.fromarray(np.zeros((5, 5), np.uint8)).save(tmp_path / "city0" / "000.png")
+    words = ["score", truth, "--metric", "miou", "--predictions"]
+    assert "is of 5 x 5 px" in call(*words, tmp_path, code=2)
+    Image.fromarray(np.zeros((24, 30, 3), np.uint8)).save(tmp_path / "city0" / "000.png")
+    assert "pixels of mode RGB" in call(*words, tmp_path, code=2)
+    (tmp_path / "city0" / "000.png").write_bytes((truth / "city0" / "000.png").read_bytes())
+    assert "159 of 160 pictures have no predicted mask" in call(*words, tmp_path, code=2)
+    assert "map needs boxes" in call("plan", "--from", truth, "--metric", "map", "--n", 9, code=2)
