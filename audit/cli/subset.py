@@ -34,7 +34,8 @@ from preflight import terminal
 if TYPE_CHECKING:
     import polars as pl
 
-    from audit.subset import Goal, NoiseRate, Plan, Recipe, Score
+    from audit.subset import Goal, NoiseRate, Plan, Recipe
+    from audit.subset.detect import Objects
 
 app = typer.Typer(
     help="Choose evaluation examples, and know what their number can tell you.",
@@ -224,7 +225,14 @@ def score_command(
     as_json: JsonOption = False,
 ) -> None:
     """Estimate metrics from a subset, with intervals; compare two models."""
-    from audit.subset import Baseline, first_units, read_predictions, score_subset
+    from audit.subset import (
+        Baseline,
+        detect,
+        first_units,
+        load_recipe,
+        read_predictions,
+        score_subset,
+    )
     from audit.subset.compare import anytime_text, score_anytime
     from audit.subset.labelling import with_sheet
     from audit.subset.text import score_text
@@ -235,13 +243,19 @@ def score_command(
             "leave out --metric, --looks and --baseline."
         )
     if is_of_objects(metric or ()):
-        if anytime or labels or label_noise or baseline:
+        if anytime or labels or label_noise:
             raise UsageError(
-                "--anytime, --labels, --label-noise and --baseline are for metrics of pictures: "
-                "leave them out."
+                "--anytime, --labels and --label-noise are for metrics of pictures: leave them out."
             )
-        found = _objects_score(subset, source, predictions, metric or (), confidence, looks, first,
-                               split, group)  # fmt: skip
+        recipe = detect.PLAIN if plan is None else load_recipe(plan)
+        rows, objects, frame = _drawn_objects(subset, source, split, group, recipe)
+        if first is not None:
+            rows = first_units(rows, first)
+        earlier = baseline and detect.Baseline.of(frame, objects, baseline, recipe)
+        found = detect.score_objects(
+            rows, objects, predictions, metrics=metric or (), confidence=confidence, looks=looks,
+            names=model_names(predictions), baseline=earlier,
+        )  # fmt: skip
         print_result(as_json, found.document, lambda: score_text(found))
         return
     rows = read_rows(subset, split, group)
@@ -268,20 +282,13 @@ def score_command(
     print_result(as_json, score.document, lambda: score_text(score))
 
 
-def _objects_score(
-    subset: Path,
-    source: Path | None,
-    predictions: Sequence[Path],
-    metrics: Sequence[str],
-    confidence: float | None,
-    looks: int | None,
-    first: int | None,
-    split: str,
-    group: str | None,
-) -> Score:
-    """Return the score of detections on a drawn subset, or on a run or COCO file as a whole."""
-    from audit.subset import census, first_units
-    from audit.subset.detect import read_objects, score_objects
+def _drawn_objects(
+    subset: Path, source: Path | None, split: str, group: str | None, recipe: Recipe
+) -> tuple[pl.DataFrame, Objects, pl.DataFrame]:
+    """Return the rows of a subset (or of a whole run, COCO file or folder of masks), the objects of
+    the set that it was drawn from, and the frame of that set."""
+    from audit.subset import census
+    from audit.subset.detect import read_objects
 
     whole = subset.is_dir() or subset.suffix.lower() == ".json"
     if not whole and source is None:
@@ -290,17 +297,11 @@ def _objects_score(
             "drawn from with --from."
         )
     place = subset if whole or source is None else source
-    # rows of a subset are looked up by their ids: they may be of any split
-    part = _part(split) if whole else None
-    objects, frame = read_objects(place, part, [group] if whole and group else [])
-    rows = census(frame, group=group).rows if whole else _read_file(
-        subset, "subset")  # fmt: skip
-    if first is not None:
-        rows = first_units(rows, first)
-    return score_objects(
-        rows, objects, predictions, metrics=metrics, confidence=confidence, looks=looks,
-        names=model_names(predictions),
-    )  # fmt: skip
+    extra = [*recipe.strata.by, *([group] if whole and group else [])]
+    extra += [recipe.group] if recipe.group else []
+    objects, frame = read_objects(place, _part(split), extra, by_class=recipe.strata.label)
+    rows = census(frame, group=group).rows if whole else _read_file(subset, "subset")
+    return rows, objects, frame
 
 
 @app.command("measure")

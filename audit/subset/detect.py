@@ -22,11 +22,18 @@ import polars as pl
 from audit.errors import UsageError
 from audit.run.generations import POINTER
 from audit.statistics.intervals import Ints, alpha_for_looks
+from audit.subset.baseline import fit_known, known_on, places, whole_set
 from audit.subset.compare import Comparison, Pairing, compare_linear
-from audit.subset.draw import planned_level
+from audit.subset.draw import Recipe, planned_level
 from audit.subset.masks import MaskEvaluation, MaskSet, Overlaps
 from audit.subset.matching import Matches
-from audit.subset.metrics import Design, Linearised, MetricScore, estimate_linear
+from audit.subset.metrics import (
+    Design,
+    Linearised,
+    MetricScore,
+    estimate_linear,
+    estimate_ratio,
+)
 from audit.subset.objects import OWN_COLUMNS, ObjectSet, read_coco_set, read_run_objects
 from audit.subset.precision import (
     EXCESS,
@@ -38,7 +45,10 @@ from audit.subset.precision import (
 )
 from audit.subset.score import ModelScore, ObjectClass, Score, notes_of
 from audit.subset.source import frame_from_run
+from audit.subset.strata import Strata
 
+PLAIN = Recipe(0, Strata(label=False), {})
+"""Of a plan without strata and groups."""
 LEAST = 5.0
 """Pictures that must be expected to hold a class for its AP to be told."""
 SEEN = 2
@@ -125,7 +135,7 @@ def told_classes(
     expected = seen.astype(float)
     often = whole.often(metric.size)
     if often is not None and design.equal_files and design.population.size == 1:
-        expected = often * design.n_units / design.population.sum()
+        expected = often * design.n_units / whole.pictures
     return [c for c in range(classes) if seen[c] >= SEEN and expected[c] >= LEAST]
 
 
@@ -138,11 +148,13 @@ def score_objects(
     confidence: float | None = None,
     looks: int | None = None,
     names: Sequence[str] = ("A", "B"),
+    baseline: Baseline | None = None,
 ) -> Score:
     """Score the detections of one or two models on drawn `rows`, or on a census of the full set.
 
     `results`: files of COCO's results; `metrics` as in `audit.subset.precision.NAMES`, `:CLASS`
-    added for one class; two models are compared on the first.
+    added for one class; two models are compared on the first. `baseline`: an earlier model known
+    on the whole set, which narrows the intervals.
     """
     if not 1 <= len(results) <= 2:
         raise UsageError(f"{len(results)} files of detections were given: score takes one or two.")
@@ -164,8 +176,11 @@ def score_objects(
         scores = [_score(metric, evaluation, drawn, matches, level) for metric in wanted]
         pairs.append(scores[0][1])
         classes = score_classes(wanted[0], evaluation, drawn, matches, level)
+        known = [] if baseline is None else [
+            baseline.score(metric, evaluation, drawn, matches, level) for metric in wanted
+        ]  # fmt: skip
         notes += [note for _, _, told in scores for note in told if note not in notes]
-        models.append(ModelScore(name, [s for s, _, _ in scores], [], [], notes, [], classes))
+        models.append(ModelScore(name, [s for s, _, _ in scores], [], [], notes, known, classes))
     pairing = Pairing(design, names, metrics[0], level)
     comparison = compare_objects(pairing, *pairs) if len(pairs) == 2 else None
     suspected = int(design.rows["suspected_mislabel"].sum())
@@ -194,23 +209,32 @@ def object_metric(name: str, objects: Objects) -> ObjectMetric:
     return metric
 
 
+def told_of(
+    metric: ObjectMetric, evaluation: Evaluated, design: Design, whole: Answers
+) -> list[int]:
+    """Return the classes that a metric is about and drawn pictures tell of."""
+    if metric.label is None:
+        return told_classes(metric, evaluation, design, whole)
+    c = whole.classes.index(metric.label)
+    return [c] if evaluation.units_with(metric, c) >= (1 if design.complete else SEEN) else []
+
+
+def _parts(metric: ObjectMetric, evaluation: Evaluated, told: Sequence[int]) -> list[Part]:
+    return [part for c in told if (part := evaluation.part(metric, c)) is not None]
+
+
 def part_of(
     metric: ObjectMetric, evaluation: Evaluated, design: Design, whole: Answers
 ) -> tuple[Part | None, list[str]]:
     """Return the metric on drawn pictures, and what the mean leaves out, in words."""
-    if metric.label is not None:
-        c = whole.classes.index(metric.label)
-        enough = evaluation.units_with(metric, c) >= (1 if design.complete else SEEN)
-        return (evaluation.part(metric, c) if enough else None), []
-    told = told_classes(metric, evaluation, design, whole)
-    parts = [part for c in told if (part := evaluation.part(metric, c)) is not None]
-    known = whole.present(metric.size)
+    told = told_of(metric, evaluation, design, whole)
+    parts = _parts(metric, evaluation, told)
+    left = [whole.classes[c] for c in whole.present(metric.size) if c not in told]
     notes = []
-    if len(parts) < known.size and not design.complete:
-        left = [whole.classes[c] for c in known if c not in told]
+    if left and metric.label is None and not design.complete:
         notes.append(
-            f"{metric.name} is the mean over {len(parts)} of {known.size} classes: this draw "
-            f"can hardly hold pictures of the others ({', '.join(left[:5])}"
+            f"{metric.name} is the mean over {len(parts)} of {len(parts) + len(left)} classes: "
+            f"this draw can hardly hold pictures of the others ({', '.join(left[:5])}"
             f"{', ...' if len(left) > 5 else ''}). Draw more, or stratify by rarest_class."
         )
     return (mean_part(parts) if parts else None), notes
@@ -260,3 +284,52 @@ def compare_objects(pairing: Pairing, first: Linearised, second: Linearised) -> 
     """Compare two models on the same objects."""
     change = second.against[1] - first.against[1]
     return compare_linear(pairing, (first, second), np.abs(change), change, [])
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """An earlier model's answers on all pictures of a set, under the design of its subsets.
+
+    The new model's influences are regressed on the earlier one's, whose mean over the set is known
+    (`audit.subset.baseline`): what is left is where the two differ.
+    """
+
+    name: str
+    whole: Drawn
+    answers: Answers
+
+    @classmethod
+    def of(
+        cls, frame: pl.DataFrame, objects: Objects, path: Path, recipe: Recipe = PLAIN
+    ) -> Baseline:
+        """Return the baseline; `recipe` is that of the plan that the subset was drawn by."""
+        design = whole_set(frame, recipe)
+        place = objects.places(design.rows["sample_id"].to_list())
+        return cls(path.stem, Drawn(design, objects, place), objects.match(path, []))
+
+    def score(
+        self,
+        metric: ObjectMetric,
+        evaluation: Evaluated,
+        drawn: Drawn,
+        whole: Answers,
+        level: float,
+    ) -> MetricScore:
+        """Return a metric of the new model with what the earlier one is known to have."""
+        design, everything = drawn.design, self.whole.design
+        told = told_of(metric, evaluation, design, whole)
+        new, old = (
+            linear_of(mean_part(_parts(metric, one, told)), d)
+            for one, d in ((evaluation, design), (self.whole.evaluate(self.answers), everything))
+        )
+        place = places(everything, design)
+        known = known_on(everything, place, old.influence * everything.weight.sum(),
+                         np.ones(everything.unit.size))  # fmt: skip
+        top = new.value + new.influence * design.weight.sum()
+        fit = fit_known(design, top, np.ones(top.size), known)
+        estimates = estimate_ratio(design, fit.ratio, float(fit.ratio.value), level)
+        how = (
+            f"regression on {self.name}, which has {100 * old.value:.2f} % on all of the set; "
+            f"{100 * min(fit.remaining, 1.0):.0f} % of the variance is left"
+        )
+        return MetricScore(metric.name, estimates, how)

@@ -15,11 +15,15 @@ import pytest
 from PIL import Image
 
 from audit.errors import UsageError
+from audit.scanning.scanning import scan
+from audit.sources import open_source
 from audit.subset.detect import read_objects
 from audit.subset.matching import AREAS, THRESHOLDS, match_boxes
 from audit.subset.precision import Evaluation, parse_object_metric
+from tests.audit.annotations.datasets import coco, coco_tree
 from tests.audit.subset.commands import call
 from tests.audit.subset.detections import boxes, made_world
+from tests.conftest import picture
 
 PACKAGES = Path(sys.prefix) / "peer_packages"
 SUMMARY = ("map", "map50", "map75", "map-small", "map-medium", "map-large", "ar1", "ar10", "ar100")
@@ -423,3 +427,73 @@ def test_masks_that_cannot_be_compared(mask_folders, tmp_path):
     (tmp_path / "city0" / "000.png").write_bytes((truth / "city0" / "000.png").read_bytes())
     assert "159 of 160 pictures have no predicted mask" in call(*words, tmp_path, code=2)
     assert "map needs boxes" in call("plan", "--from", truth, "--metric", "map", "--n", 9, code=2)
+
+
+# ---- an earlier model, a run ----
+
+
+@pytest.mark.slow
+def test_an_earlier_model_narrows_the_interval(files):
+    truth, old, new = (files / f"{name}.json" for name in ("gt", "old", "new"))
+    planned(files, "--metric", "map", "--n", 150, "--predictions", old, name="based")
+    subset, plan = files / "based.csv", files / "based.json"
+    call("draw", "--from", truth, "--plan", plan, "--seed", 3, "-o", subset)
+    words = ["score", subset, "--from", truth, "--plan", plan, "--metric", "map"]
+    score = json.loads(call(*words, "--predictions", new, "--baseline", old, "--json"))
+    model = score["models"][0]
+    plain, narrow = (m[0]["estimands"]["full-set"] for m in (model["metrics"],
+                                                             model["with_baseline"]))  # fmt: skip
+    assert narrow["high"] - narrow["low"] < 0.7 * (plain["high"] - plain["low"])
+    whole = json.loads(call("score", truth, "--metric", "map", "--predictions", new, "--json"))
+    exact = whole["models"][0]["metrics"][0]["estimands"]["full-set"]["value"]
+    assert narrow["low"] < exact < narrow["high"]
+    same = json.loads(call(*words, "--predictions", old, "--baseline", old, "--json"))
+    whole = json.loads(call("score", truth, "--metric", "map", "--predictions", old, "--json"))
+    exact = whole["models"][0]["metrics"][0]["estimands"]["full-set"]["value"]
+    found = same["models"][0]["with_baseline"][0]["estimands"]["full-set"]
+    assert found["value"] == pytest.approx(exact, abs=0.01)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A scanned tree of 30 pictures with COCO annotations, and detections by file name."""
+    root, rng = tmp_path_factory.mktemp("scanned"), np.random.default_rng(4)
+    boxes = [(int(rng.integers(1, 31)), *rng.integers(1, 20, 2).tolist(), 20, 15)
+             for _ in range(60)]  # fmt: skip
+    document = coco(30, boxes, area=250.0)
+    coco_tree(root, document, 30)
+    for i in range(30):  # no two alike: one of a group of copies would stand for all of them
+        Image.fromarray(picture(i, 64, 48)).save(root / "images" / f"{i}.jpg", quality=90)
+    found = [
+        {"image_id": f"{i - 1}.jpg", "category_id": "cat", "score": float(rng.random()),
+         "bbox": [x + int(rng.integers(0, 6)), y, w, h]}
+        for i, x, y, w, h in boxes
+    ]  # fmt: skip
+    (root.parent / "found.json").write_text(json.dumps(found))
+    (root.parent / "truth.json").write_text(json.dumps(document))
+    out = tmp_path_factory.mktemp("run") / "run"
+    scan(open_source([str(root)]), out, jobs=1, checks=["BOX001"])
+    return out, root.parent / "truth.json", root.parent / "found.json"
+
+
+@pytest.mark.slow
+def test_a_run_scores_as_its_annotation_file(run, tmp_path):
+    out, truth, found = run
+    words = ["--metric", "map", "--predictions", found, "--json"]
+    by_run = json.loads(call("score", out, "--split", "all", *words))
+    by_file = json.loads(call("score", truth, *words))
+    for score in (by_run, by_file):
+        assert score["n_files"] == 30
+        assert score["models"][0]["objects"][0]["label"] == "cat"
+    values = [s["models"][0]["metrics"][0]["estimands"]["full-set"]["value"]
+              for s in (by_run, by_file)]  # fmt: skip
+    assert values[0] == pytest.approx(values[1], abs=1e-12)
+    plan, subset = tmp_path / "plan.json", tmp_path / "subset.csv"
+    all_of_it = [out, "--split", "all"]
+    call("plan", *all_of_it, "--metric", "map50", "--n", 20, "--predictions", found,
+         "--by", "brightness", "--output", plan)  # fmt: skip
+    call("draw", *all_of_it, "--plan", plan, "--seed", 1, "-o", subset)
+    text = call("score", subset, "--from", out, "--split", "all", "--metric", "map50",
+                "--predictions", found)  # fmt: skip
+    assert "20 files in 20 units drawn from 30" in text
+    assert "has no boxes" not in text
