@@ -59,7 +59,7 @@ BaselineOption = Annotated[
 JsonOption = Annotated[bool, option("--json", "Print one JSON document on stdout.")]
 
 ScoredSetOption = Annotated[
-    Path | None, option("--from", "Run or list the subset was drawn from, for --baseline.")
+    Path | None, option("--from", "Set the subset was drawn from: for objects, and --baseline.")
 ]
 ScoredPlanOption = Annotated[
     Path | None, option("--plan", "Its plan, for --baseline, if it has strata or groups.")
@@ -194,7 +194,8 @@ def draw_command(
 def score_command(
     subset: ScoredArgument,
     predictions: Annotated[
-        list[Path], option("--predictions", "CSV or Parquet of a model; twice to compare two.")
+        list[Path],
+        option("--predictions", "Table, or COCO results, of a model; twice to compare two."),
     ],
     metric: Annotated[
         list[str] | None, option("--metric", "Repeatable; two models are compared on the first.")
@@ -251,7 +252,9 @@ def score_command(
         rows, objects, frame = _drawn_objects(subset, source, split, group, recipe)
         if first is not None:
             rows = first_units(rows, first)
-        earlier = baseline and detect.Baseline.of(frame, objects, baseline, recipe)
+        earlier = None
+        if baseline is not None:
+            earlier = detect.Baseline.of(frame, objects, baseline, recipe)
         found = detect.score_objects(
             rows, objects, predictions, metrics=metric or (), confidence=confidence, looks=looks,
             names=model_names(predictions), baseline=earlier,

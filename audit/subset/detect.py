@@ -63,7 +63,7 @@ def linear_of(part: Part, design: Design) -> Linearised:
     right = np.clip(np.divide(part.found, part.share, where=used, out=np.zeros(used.size)), 0, 1)
     return Linearised(
         part.value - part.excess * (1 - drawn**EXCESS), part.influence, (part.share,),
-        ((1 - right) * used, right * used), every=True,
+        ((1 - right) * used, right * used), squares=part.squares,
     )  # fmt: skip
 
 

@@ -97,7 +97,7 @@ class MaskEvaluation:
         value = float((self.weight * found).sum())
         influence = (found - value * share) / (1 - leverage_of(self.weight * share, self.unit))
         count = int(holds.sum())
-        return Part(value, influence, share, found, count, count, self.units_with(metric, c))
+        return Part(value, influence, share, found, share**2, count, count)
 
 
 @dataclass(frozen=True)

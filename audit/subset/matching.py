@@ -116,7 +116,8 @@ def match_boxes(
     pairs, begin = np.unique(pair, return_index=True)
     own = truth.picture * len(classes) + truth.kind
     objects = np.argsort(own, kind="stable")
-    low, high = (np.searchsorted(own[objects], pairs, side) for side in ("left", "right"))
+    low = np.asarray(np.searchsorted(own[objects], pairs, "left"), np.int64)
+    high = np.asarray(np.searchsorted(own[objects], pairs, "right"), np.int64)
     outside = (truth.area < AREAS[:, :1]) | (truth.area > AREAS[:, 1:])
     counts = ~(outside | truth.crowd)
     area = found.area[order]

@@ -217,8 +217,8 @@ class Linearised:
     weighs in each side of it, weighted sums that add up to 1 (a share has one side, AUROC two);
     `against`: how far rows speak against the metric, and how far for it, 0..1; `reach`: what
     mistakes in all rows would cost together if each cost as much as alone: 1 for a share, more
-    where a mistake costs another class as well; `every`: rows without a share are examples too, as
-    a picture without objects is.
+    where a mistake costs another class as well. `squares`, of pictures with objects: what the
+    objects of each weigh, squared and summed; then rows without a share are examples too.
     """
 
     value: float
@@ -226,7 +226,7 @@ class Linearised:
     sides: tuple[Floats, ...]
     against: tuple[Floats, ...]
     reach: float = 1.0
-    every: bool = False
+    squares: Floats | None = None
 
     @property
     def share(self) -> Floats:
@@ -236,7 +236,9 @@ class Linearised:
     def ratio(self, design: Design) -> Ratio:
         """Return it as a weighted ratio: its value, variances, and what they rest on."""
         # in files, as the moments of a plain share are: the mean row weighs one
-        counts = np.ones(self.share.size) if self.every else (self.share > 0).astype(float)
+        counts = (
+            (self.share > 0).astype(float) if self.squares is None else np.ones(self.share.size)
+        )
         mean = 1 / max(float((design.weight * counts).sum()), 1e-300)
         share = self.share / mean
         r = design.ratio(self.influence / mean + self.value * share, share)
@@ -263,14 +265,16 @@ class Linearised:
         The smaller side decides: the variance of an AUROC is at most A (1 - A) over the rows of the
         rarer kind (Birnbaum and Klose 1957, Annals of Mathematical Statistics 28:933).
         """
-        # objects of a group are not found or lost together: there the pictures are the units
-        rows = [design.weight * side for side in self.sides]
-        totals = rows if self.every else [design.totals(row) for row in rows]
+        totals = [design.totals(design.weight * side) for side in self.sides]
         n = np.bincount(design.stratum, minlength=design.population.size)
-        stratum = design.stratum[design.unit] if self.every else design.stratum
-        remaining = 1 - (n / np.maximum(design.population, 1))[stratum]
+        remaining = 1 - (n / np.maximum(design.population, 1))[design.stratum]
         factors = dict(zip(ESTIMANDS, (remaining, np.ones_like(remaining)), strict=True))
         with np.errstate(divide="ignore"):
+            if self.squares is not None:  # objects of a picture are not found or lost together
+                each = design.weight**2 * self.squares
+                return {
+                    e: np.asarray(1 / (each * f[design.unit]).sum()) for e, f in factors.items()
+                }
             return {
                 e: np.asarray(min(t.sum() ** 2 / (t**2 * f).sum() for t in totals) / self.reach)
                 for e, f in factors.items()
@@ -424,7 +428,9 @@ def difference_of(first: Linearised, second: Linearised, changed: Floats) -> Lin
         ((first.share + second.share) / 2,),
         (changed,),
         (first.reach + second.reach) / 2,
-        first.every,
+        None
+        if first.squares is None or second.squares is None
+        else (first.squares + second.squares) / 2,
     )
 
 

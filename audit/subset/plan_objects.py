@@ -239,7 +239,7 @@ def _size(pilot: Pilot, make: Callable[[int], Plan], estimand: Estimand) -> int:
             steps = (1 / wide[0] - left) / (1 / narrow[0] - left)
             power = max(math.log(wide[1] / narrow[1]) / math.log(steps), 0.1)
         scale = target / width if math.isfinite(width) else 0.5
-        new = math.ceil(1 / ((1 / n - left) * scale ** (1 / power) + left))
+        new: int = math.ceil(1 / ((1 / n - left) * scale ** (1 / power) + left))
         if wide and narrow:
             new = min(max(new, wide[0] + 1), narrow[0])
         elif new > most and n == most:

@@ -43,17 +43,18 @@ class Part:
     """A metric of one class on some pictures, one entry a picture.
 
     `influence` has the weighted sum 0; `share`, what its objects weigh, the weighted sum 1; `found`
-    the part of `share` that counts for the metric. `objects`, `pictures`, `units`: how many hold it
-    up. `excess`: what AP has too much here, beyond a set of any size.
+    the part of `share` that counts for the metric; `squares`: what single objects weigh, squared
+    and summed. `objects`, `pictures`: how many hold it up. `excess`: what AP has too much here,
+    beyond a set of any size.
     """
 
     value: float
     influence: Floats
     share: Floats
     found: Floats
+    squares: Floats
     objects: int
     pictures: int
-    units: int
     excess: float = 0.0
 
 
@@ -122,7 +123,6 @@ SPLITS = 4
 """Pairs of halves that show the excess of an AP: their own noise is of second order."""
 EXCESS = 2 / 3
 """Power of the size with which the excess falls."""
-ARRAYS = ("influence", "share", "found")
 
 
 @dataclass(frozen=True)
@@ -216,31 +216,32 @@ class Evaluation:
             if metric.kind == "f1":  # twice the right ones among objects and detections
                 share += np.bincount(at, _share_of_bits(~skip, metric.bits), m.pictures)
                 right *= 2
-            share, found = (v / float((self.weight * share).sum()) for v in (share, right))
-            value = float((self.weight * found).sum())
-            return self._made(value, found - value * share, share, found, objects)
+            whole = float((self.weight * share).sum())
+            value = float((self.weight * right).sum()) / whole
+            influence = (right - value * share) / whole
+            return self._made(value, influence, share / whole, right / whole, 1 / whole, objects)
         bits = np.array(metric.bits)
-        value, gain, right = _curve(self.weight[at], hit, skip, bits, total, True)
-        gain = np.bincount(at, gain, m.pictures)
-        share, found = objects / total, np.bincount(at, right, m.pictures) / total
-        smooth = float((self.weight * found).sum())
+        value, gain, at_right = _curve(self.weight[at], hit, skip, bits, total, True)
+        share, found = objects / total, np.bincount(at, at_right, m.pictures) / total
+        influence = np.bincount(at, gain, m.pictures) - float((self.weight * found).sum()) * share
 
         def on(weight: Floats) -> float:
             whole = float((weight * objects).sum())
             return _curve(weight[at], hit, skip, bits, whole, False)[0]
 
         excess = (self._on_halves(on, objects > 0, at, c) - value) / (2**EXCESS - 1)
-        return self._made(value, gain - smooth * share, share, found, objects, excess)
+        return self._made(value, influence, share, found, 1 / total, objects, excess)
 
     def _made(
-        self, value: float, influence: Floats, share: Floats, found: Floats, objects: Ints,
-        excess: float = 0.0,
+        self, value: float, influence: Floats, share: Floats, found: Floats, single: float,
+        objects: Ints, excess: float = 0.0,
     ) -> Part:  # fmt: skip
+        scale = self.scale
         leverage = leverage_of(self.weight * share, self.unit)
-        parts = (v / self.scale for v in (influence / (1 - leverage), share, found))
-        units = np.unique(self.unit[objects > 0]).size
-        held_up = int(objects.sum()), int(np.count_nonzero(objects)), units
-        return Part(value, *parts, *held_up, excess)
+        return Part(
+            value, influence / (1 - leverage) / scale, share / scale, found / scale,
+            share * single / scale**2, int(objects.sum()), int(np.count_nonzero(objects)), excess,
+        )  # fmt: skip
 
     def _on_halves(self, on: Callable[[Floats], float], holds: Flags, at: Ints, c: int) -> float:
         """Return the mean AP of halves of the units, of those with objects and of the others."""
@@ -282,7 +283,13 @@ def leverage_of(held: Floats, unit: Ints) -> float:
 
 def mean_part(parts: Sequence[Part]) -> Part:
     """Return the mean of a metric over classes."""
-    means = (np.mean([getattr(p, name) for p in parts], axis=0) for name in ARRAYS)
-    counts = (sum(getattr(p, name) for p in parts) for name in ("objects", "pictures", "units"))
-    value, excess = (float(np.mean([getattr(p, n) for p in parts])) for n in ("value", "excess"))
-    return Part(value, *means, *counts, excess)
+
+    def mean(name: str) -> Floats:
+        return np.asarray(np.mean([getattr(part, name) for part in parts], axis=0))
+
+    return Part(
+        float(mean("value")), mean("influence"), mean("share"), mean("found"),
+        mean("squares") / len(parts),
+        sum(part.objects for part in parts), sum(part.pictures for part in parts),
+        float(mean("excess")),
+    )  # fmt: skip
