@@ -43,6 +43,9 @@ from audit.subset.population import Figures
 from audit.subset.precision import ObjectMetric
 from audit.subset.source import select_eligible
 
+OF_SHARES = ("Planning value", "Discordant", "Within-group", "Warning: the rows will have unequal")
+OF_CORRELATION = ("rho", "cluster_design_effect", "effective_set_size")
+"""What a plan says of shares of right answers alone."""
 DRAWS = 8
 STEPS = 8
 SMALLEST_PILOT = 100
@@ -70,7 +73,7 @@ class Pilot:
         size = min(n, there if len(self.frame) == self.population else max(there // 2, 2))
         found: dict[Estimand, list[tuple[float, float, float]]] = {e: [] for e in ESTIMANDS}
         for seed in range(1 if size == there else DRAWS):
-            drawn = self._draw(recipe, size, seed)
+            drawn = self.draw(recipe, size, seed)
             evaluations = [drawn.evaluate(m) for m in self.matches]
             parts = [part_of(self.metric, e, drawn.design, m)[0]
                      for e, m in zip(evaluations, self.matches, strict=True)]  # fmt: skip
@@ -91,7 +94,8 @@ class Pilot:
             for w, g, k in [np.mean(found[e], axis=0) if found[e] else (math.nan,) * 3]
         }
 
-    def _draw(self, recipe: Recipe, n: int, seed: int) -> Drawn:
+    def draw(self, recipe: Recipe, n: int, seed: int) -> Drawn:
+        """Return a draw of n units, as if from the whole set."""
         rows = draw_subset(self.frame, recipe, seed, n=n).rows
         if len(self.frame) < self.population:
             # The pilot stands for the set: as many units, drawn from a population that is larger.
@@ -118,8 +122,9 @@ def plan_objects(
     pictures or for a pilot of them; `options` as of `make_plan`.
     """
     wanted = object_metric(metric, objects)
-    population = len(select_eligible(frame, options.get("deduplicated", False)).files)
-    pilot, notes = _pilot(objects, frame, wanted, goal, results, population)
+    files = select_eligible(frame, options.get("deduplicated", False)).files
+    eligible = frame.filter(pl.col("sample_id").is_in(files["sample_id"].implode()))
+    pilot, notes = _pilot(objects, eligible, wanted, goal, results)
 
     def make(n: int) -> Plan:
         return make_plan(frame, replace(goal, half_width=None, detect=None, seconds=None,
@@ -141,8 +146,7 @@ def plan_objects(
     figures = _figures(pilot, plan, needed)
     classes = _classes(pilot, objects, frame, plan, wanted)
     untold = sum(math.isnan(c.estimands["full-set"].half_width) for c in classes)
-    reasons = [r for r in plan.reasons if not r.startswith(("Planning value", "Discordant"))]
-    reasons += notes
+    reasons = [r for r in plan.reasons if not r.startswith(OF_SHARES)] + notes
     if pilot is None:
         reasons.append(f"No detections are known, so no width is. {_pilot_needs(objects)}")
     if untold and wanted.label is None and pilot is not None:
@@ -153,14 +157,14 @@ def plan_objects(
         )
     return replace(
         plan, metric=metric, target=goal.target(), estimands=figures, classes=classes,
-        reasons=reasons,
-        unreachable=_unreachable(goal, figures, needed, plan),
+        reasons=reasons, unreachable=_unreachable(goal, figures, needed, plan),
+        design=plan.design | dict.fromkeys(OF_CORRELATION, math.nan),
     )  # fmt: skip
 
 
 def _pilot(
     objects: Objects, frame: pl.DataFrame, metric: ObjectMetric, goal: Goal,
-    results: Sequence[Path], population: int,
+    results: Sequence[Path],
 ) -> tuple[Pilot | None, list[str]]:  # fmt: skip
     if not results:
         return None, []
@@ -168,7 +172,7 @@ def _pilot(
         raise UsageError(f"{len(results)} files of detections were given: a plan takes one or two.")
     notes: list[str] = []
     matches = [objects.match(path, notes) for path in results]
-    seen = np.unique(np.concatenate([m.seen for m in matches]))
+    population, seen = len(frame), np.unique(np.concatenate([m.seen for m in matches]))
     source = f"of {population} pictures" if seen.size >= KNOWN_FROM * population else ""
     if not source:
         known = [objects.ids[i] for i in seen]
@@ -279,7 +283,7 @@ def _classes(
     share = plan.n / plan.n_units
     told: dict[str, dict[Estimand, Figures]] = {}
     if pilot is not None and metric.label is None:
-        drawn = pilot._draw(plan.recipe, min(plan.n, len(pilot.frame)), 0)
+        drawn = pilot.draw(plan.recipe, min(plan.n, len(pilot.frame)), 0)
         first = pilot.matches[0]
         for one in score_classes(metric, drawn.evaluate(first), drawn, first, pilot.goal.level):
             if one.estimands is not None:

@@ -125,7 +125,7 @@ def _excluded_lines(plan: Plan) -> Iterator[str]:
 
 
 def _design_lines(plan: Plan) -> Iterator[str]:
-    if plan.design["mean_unit_size"] > 1:
+    if plan.design["mean_unit_size"] > 1 and math.isfinite(plan.design["rho"]):
         yield (
             f"  Units hold {plan.design['mean_unit_size']:.2f} files on average; design effect "
             f"{plan.design['cluster_design_effect']:.3f} at rho {plan.design['rho']:.3g}: the "
