@@ -33,7 +33,7 @@ NONE = "(no object)"
 NOT_ANNOTATED = "not in an annotation file"
 RESULTS = "a JSON list of {image_id, category_id, bbox: [x, y, width, height], score}"
 _BOXES = """
-    SELECT b.sample_id, coalesce(b.label, b.category_key) AS label,
+    SELECT b.file, b.sample_id, coalesce(b.label, b.category_key) AS label,
         coalesce(b.crowd, false) AS crowd,
         CASE WHEN t THEN stored_x ELSE x END AS x, CASE WHEN t THEN stored_y ELSE y END AS y,
         CASE WHEN t THEN stored_width ELSE b.width END AS width,
@@ -280,7 +280,8 @@ def read_run_objects(run: Path, sample_ids: Sequence[str]) -> ObjectSet:
     classes = tuple(dict.fromkeys([*labels.values(), *boxes["label"].drop_nulls().unique().sort()]))
     number = {label: i for i, label in enumerate(classes)}
     place = {key: i for i, key in enumerate(ids)}
-    boxes = boxes.filter(pl.col("sample_id").is_in(ids) & pl.col("label").is_not_null())
+    boxes = boxes.join(listed, on=["file", "sample_id"], how="semi", maintain_order="left")
+    boxes = boxes.filter(pl.col("label").is_not_null())
     box = boxes.select("x", "y", "width", "height").to_numpy().astype(float)
     own = pl.col("width") * pl.col("height")
     truth = Boxes(
