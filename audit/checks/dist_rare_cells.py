@@ -13,11 +13,13 @@ import polars as pl
 
 from audit.checking.cases import Case
 from audit.checking.check import Check
+from audit.checking.objects import PICTURES, Things, object_case, things_of
 from audit.checking.properties import MAX_LEVELS, metadata_columns, names_class
 from audit.records import Finding, Severity
 from audit.run.store import Store
 from audit.statistics.intervals import wilson_share
 from audit.statistics.rare_cells import (
+    ALL,
     CellParams,
     count_cells,
     count_values,
@@ -161,6 +163,10 @@ def _rows(known: pl.DataFrame, rate: float, params: CellParams) -> list[dict[str
     return rows + [r for r in cells if (r["split"], r["value"]) not in told]
 
 
+# Which classes of objects a picture holds.
+OBJECT_PICTURES = """
+    SELECT DISTINCT sample_id AS id, label FROM object_labels WHERE trim(coalesce(label, '')) <> ''
+"""
 # A column of numbers is cut into thirds of the dataset: its own light is the measure of dark.
 THIRDS: Mapping[str, tuple[str, tuple[str, str, str]]] = {
     "light": ("brightness", ("the darkest third", "middle light", "the brightest third")),
@@ -190,6 +196,8 @@ class RareInLight(Check):
     it would have there if class and value had nothing to do with each other, less than chance
     allows, and if the 95 % Wilson interval of a measured recall of `recall` is wider than
     +-`max_half_width` at its size. Copies count once. One finding per attribute lists the rarest.
+
+    Classes of objects are counted by the pictures that hold one, over all splits together.
 
     ## Why is this bad
     A model that never saw a dark hen takes darkness for evidence against hens, and the score by
@@ -243,10 +251,29 @@ class RareInLight(Check):
               exif_camera="B"), *_lit(0.4, n=80, label="hen", exif_camera="B")],
              ["dataset/attribute:camera"])  # fmt: skip
 
+        images, tables = object_case(
+            *[(None, {"car": 1})] * 160, *[(None, {"car": 1, "bus": 1})] * 80
+        )
+        cameras = [{**row, "exif_camera": "AB"[i % 2 or i >= 160]} for i, row in enumerate(images)]
+        yield Case("objects of a class before one camera", cameras,
+             ["object:dataset/attribute:camera"], tables=tables)  # fmt: skip
+
     def find(self, store: Store, params: CellParams) -> Iterator[Finding]:
+        for things in things_of(store):
+            held = None if things is PICTURES else store.query(OBJECT_PICTURES)
+            attributes = _attributes(store, params, whole=held is not None)
+            yield from self._rare(attributes, held, things, params)
+
+    def _rare(
+        self, attributes: Mapping[str, pl.DataFrame], held: pl.DataFrame | None, things: Things,
+        params: CellParams,
+    ) -> Iterator[Finding]:  # fmt: skip
+        """Yield what is rare among classes of pictures, or of the objects that pictures hold."""
         counted = [
-            count_cells(known).with_columns(pl.lit(name).alias("attribute"))
-            for name, known in _attributes(store, params).items()
+            count_cells(
+                known if held is None else known.drop("label").join(held, on="id")
+            ).with_columns(pl.lit(name).alias("attribute"))
+            for name, known in attributes.items()
         ]
         if not counted:
             return
@@ -264,9 +291,10 @@ class RareInLight(Check):
                     where = f"{c['split']} {c['cell']}"
                     evidence |= {where: c["n"], f"{where}, expected": c["expected"]}
                 yield self.finding(
-                    f"dataset/attribute:{name}",
-                    f"{len(rare)} cells of class and {name} are too rare to measure, and rarer "
-                    f"than chance makes them: {say_cells(listed, params.recall)} (95 % interval).",
+                    f"{things.mark}dataset/attribute:{name}",
+                    f"{len(rare)} cells of class{things.of} and {name} are too rare to measure, "
+                    f"and rarer than chance makes them: {say_cells(listed, params.recall)} "
+                    "(95 % interval).",
                     evidence,
                 )
 
@@ -282,8 +310,13 @@ class RareInLight(Check):
         return f"Counted by class and value: {'; '.join(said)}." if said else ""
 
 
-def _attributes(store: Store, params: CellParams) -> dict[str, pl.DataFrame]:
-    """Return, by attribute, the evaluated pictures with their value; those of 2 to 30 values."""
+def _attributes(
+    store: Store, params: CellParams, *, whole: bool = False
+) -> dict[str, pl.DataFrame]:
+    """Return, by attribute, the evaluated pictures with their value; those of 2 to 30 values.
+
+    With `whole`, all pictures as one.
+    """
     columns = [f'{sql} AS "{name}"' for name, sql in NAMED.items()]
     columns += [
         # ties share their third
@@ -292,15 +325,18 @@ def _attributes(store: Store, params: CellParams) -> dict[str, pl.DataFrame]:
         for name, (sql, words) in THIRDS.items()
     ]
     frame = store.query(f"""
-        SELECT nullif(trim(i.label), '') AS label, i.split, p.unit, {", ".join(columns)}
+        SELECT i.id, nullif(trim(i.label), '') AS label, i.split, p.unit, {", ".join(columns)}
         FROM images i JOIN pictures p USING (id)
         WHERE i.status = 'ok' AND i.pixels > 0 AND NOT p.blank ORDER BY i.id
     """)
-    evaluated = evaluation_rows(frame, params.train_splits)
+    if whole:
+        evaluated = frame.with_columns(pl.lit(ALL).alias("split"))
+    else:
+        evaluated = evaluation_rows(frame, params.train_splits)
     found = {}
     for name in (*THIRDS, *NAMED):
         known = evaluated.filter(pl.col(name).is_not_null())
         if 2 <= known[name].n_unique() <= MAX_LEVELS:
             value = pl.col(name) if name in THIRDS else pl.format("{} {}", pl.lit(name), name)
-            found[name] = known.select("label", "split", "unit", value.alias("value"))
+            found[name] = known.select("id", "label", "split", "unit", value.alias("value"))
     return found

@@ -1,0 +1,143 @@
+"""Classes of what: of pictures (labels of their own) or of objects (boxes, masks, keypoints).
+
+The checks of classes ask both. What is found about objects has a subject that begins with `object:`
+and counts objects; how far chance explains it is asked of units: objects of one picture, of
+near-duplicates and of one group (patient, video) come and go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.run.store import Store
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+SHAPES = ("side", "aspect", "x", "y")
+
+
+@dataclass(frozen=True, slots=True)
+class Things:
+    """What classes are counted of: words for messages, and SQL of split, label and n."""
+
+    one_class: str
+    many: str
+    of: str
+    mark: str
+    sizes: str
+
+
+PICTURES = Things(
+    "Class", "images", "", "",
+    "SELECT split, label, count(*) AS n FROM picture_labels "
+    "WHERE trim(coalesce(label, '')) <> '' GROUP BY split, label",
+)  # fmt: skip
+OBJECTS = Things(
+    "Object class", "objects", " of objects", "object:",
+    "SELECT p.split, o.label, sum(o.n)::BIGINT AS n FROM object_labels o "
+    "JOIN samples p ON p.id = o.sample_id WHERE trim(coalesce(o.label, '')) <> '' "
+    "GROUP BY p.split, o.label",
+)  # fmt: skip
+
+
+def things_of(store: Store) -> Sequence[Things]:
+    """Return what a dataset has classes of, pictures first; objects only where there are some."""
+    return (PICTURES, OBJECTS) if store.share(object_table) is not None else (PICTURES,)
+
+
+def references(splits: Collection[str], trained: Collection[str]) -> dict[str, list[str]]:
+    """Return what each split is compared with: the training splits, without any all others."""
+    train = sorted(split for split in splits if split in trained)
+    others = {s: train or sorted(x for x in splits if x != s) for s in splits if s not in train}
+    return {split: compared for split, compared in sorted(others.items()) if compared}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectTable:
+    """The objects of a dataset by unit (what counts once), and all units, with objects or without.
+
+    `units`: split, pictures, filled (of these, with objects), objects. `held`: a row a unit and
+    class: unit (row of `units`), label (place in `labels`), n, pictures, and the mean of `SHAPES`.
+    """
+
+    units: pl.DataFrame
+    held: pl.DataFrame
+    labels: Sequence[str]
+
+    def in_split(self, splits: Collection[str]) -> NDArray[np.bool_]:
+        """Return which units lie in some splits."""
+        found = self.units["split"].is_in(list(splits)).fill_null(False)
+        return np.asarray(found.to_numpy(), np.bool_)
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits, by name."""
+        return [str(split) for split in self.units["split"].drop_nulls().unique().sort()]
+
+    def sizes(self, splits: Collection[str]) -> Ints:
+        """Return in how many units of some splits each class is."""
+        unit, label = (self.held[name].to_numpy() for name in ("unit", "label"))
+        return np.bincount(label[self.in_split(splits)[unit]], minlength=len(self.labels))
+
+
+# Every picture that could be read, with what counts once.
+_PICTURES = """
+    (SELECT p.id, p.split, coalesce(nullif(trim(s.group_key), ''), p.unit) AS unit
+    FROM pictures p JOIN samples s USING (id) JOIN features f ON f.sample_id = p.id
+    WHERE f.status <> 'unreadable')
+"""
+_UNITS = f"""
+    WITH filled AS (SELECT sample_id, sum(n) AS n FROM object_labels GROUP BY sample_id)
+    SELECT p.unit, p.split, count(*) AS pictures, count(o.sample_id) AS filled,
+        coalesce(sum(o.n), 0)::BIGINT AS objects
+    FROM {_PICTURES} p LEFT JOIN filled o ON o.sample_id = p.id
+    GROUP BY p.unit, p.split ORDER BY p.unit, p.split
+"""
+_HELD = f"""
+    SELECT p.unit, p.split, o.label, sum(o.n)::BIGINT AS n, count(DISTINCT p.id) AS pictures,
+        {", ".join(f"sum({name} * o.n) / sum(o.n) AS {name}" for name in SHAPES)}
+    FROM object_labels o JOIN {_PICTURES} p ON p.id = o.sample_id
+    WHERE trim(coalesce(o.label, '')) <> ''
+    GROUP BY p.unit, p.split, o.label ORDER BY p.unit, p.split, o.label
+"""
+
+
+def object_table(store: Store) -> ObjectTable | None:
+    """Return the objects by unit; None for a dataset without any."""
+    import polars as pl
+
+    if not store.scalar("SELECT count(*) FROM object_labels WHERE trim(label) <> ''"):
+        return None
+    units, held = store.query(_UNITS), store.query(_HELD)
+    labels = held["label"].unique().sort()
+    rows = units.select("unit", "split", pl.int_range(pl.len()).alias("row"))
+    places = pl.DataFrame({"label": labels}).with_row_index("place")
+    held = held.join(rows, on=["unit", "split"], nulls_equal=True, maintain_order="left").join(
+        places, on="label", maintain_order="left"
+    )
+    kept = held.select(
+        pl.col("row").alias("unit"), pl.col("place").cast(pl.Int64).alias("label"), "n", "pictures",
+        *SHAPES,
+    )  # fmt: skip
+    return ObjectTable(units.drop("unit"), kept, labels.to_list())
+
+
+def object_case(
+    *pictures: tuple[str | None, Mapping[str, int]], **columns: Any
+) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
+    """Return images (split, objects by class) and their tables, for cases; `columns` of objects."""
+    shape = {"kind": "box", "side": 5.0, "aspect": 0.0, "x": 0.5, "y": 0.5, **columns}
+    images = [{"split": split, "label": None} for split, _ in pictures]
+    rows = [
+        {"sample_id": f"{i:04d}.jpg", "label": label, "n": n, **shape}
+        for i, (_, held) in enumerate(pictures) for label, n in held.items()
+    ]  # fmt: skip
+    return images, {"object_labels": rows}
