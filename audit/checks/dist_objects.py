@@ -193,6 +193,7 @@ class EmptyShareShift(Check):
 
     ## Limits
     A picture that no annotation file names counts as one without objects, as it does in training.
+    Where the training splits hold no object at all, nothing is compared.
 
     ## References
     Fisher (1935), The Logic of Inductive Inference, JRSS 98: the exact test. Benjamini and Hochberg
@@ -228,6 +229,8 @@ class EmptyShareShift(Check):
             pictures += [("val", NONE)] * empty + [("val", CAR)] * (40 - empty)
             images, tables = object_case(*pictures)
             yield Case(what, images, expect, tables=tables)
+        images, tables = object_case(*[("train", NONE)] * 50, *[("val", CAR)] * 40)
+        yield Case("objects in val alone", images, tables=tables)
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         found = _empty_shares(store, params)
@@ -271,7 +274,8 @@ def _empty_shares(store: Store, params: EmptyShareShift.Params) -> list[EmptySha
     for split, others in references(table.splits, params.train_splits).items():
         here, there = table.in_split([split]), table.in_split(others)
         k, n, k_there, n_there = (int(x.sum()) for x in (empty & here, here, empty & there, there))
-        if min(n, n_there) >= params.min_units:
+        # a reference that holds none is not annotated: then only these were to be
+        if min(n, n_there) >= params.min_units and k_there < n_there:
             counts = (np.array([float(x)]) for x in (k, n, k + k_there, n + n_there))
             p = float(level_p_values(*counts)[0])
             found.append(EmptyShare(split, " and ".join(others), k, n, k_there, n_there, p))

@@ -62,7 +62,9 @@ def scan_command(
     layout: Annotated[str | None, scan_option("layout")] = None,
     exclude: Annotated[list[str] | None, scan_option("exclude")] = None,
     root: Annotated[list[str] | None, scan_option("roots", "--root")] = None,
-    label_separator: Annotated[str | None, scan_option("label_separator")] = None,
+    label_separator: Annotated[
+        str | None, scan_option("label_separator", "--label-separator")
+    ] = None,
     embeddings: Annotated[Path | None, scan_option("embeddings")] = None,
     embedder: Annotated[str | None, scan_option("embedder")] = None,
     predictions: Annotated[Path | None, scan_option("predictions")] = None,
