@@ -17,6 +17,7 @@ from audit.exports.planning import plan_dataset
 from audit.run.generations import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
+from tests.audit.annotations.datasets import annotated_run
 
 pytestmark = pytest.mark.slow
 NAMES = ("car", "bus", "tram", "bike", "scooter", "wheelchair")
@@ -90,7 +91,7 @@ def test_oriented_boxes_are_split_evenly_by_class(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     held = [objects(rng) for _ in range(150)]
     root = yolo(tmp_path / "obb", "", held, turned=True)
-    run = scanned(root, tmp_path / "run")
+    run = annotated_run(root, tmp_path / "run")
     counts = {f"{i}": Counter(NAMES[k] for k in classes) for i, classes in enumerate(held)}
     shares_are_even(run, counts, 0.2)
 
@@ -104,7 +105,7 @@ def test_a_class_of_objects_that_is_not_in_val_is_told(tmp_path: Path) -> None:
         [[*objects(rng, range(5)), *[5] * (i % 4 == 0)] for i in range(120)],
     )
     yolo(tmp_path / "set", "val", [objects(rng, range(5)) for _ in range(60)])
-    run = scanned(tmp_path / "set", tmp_path / "run")
+    run = annotated_run(tmp_path / "set", tmp_path / "run", checks=("DIST",))
     assert "DIST003 object:split:val/class:wheelchair" in found(run, "object:")
 
 
@@ -112,7 +113,8 @@ def test_imbalance_and_a_rare_class_of_objects_are_told(tmp_path: Path) -> None:
     """darknet #2441: classes with very different numbers of objects."""
     rng = np.random.default_rng(3)
     held = [[0, 0, *objects(rng, range(4)), *[5] * (i < 3)] for i in range(200)]
-    run = scanned(yolo(tmp_path / "set", "", held), tmp_path / "run")
+    root = yolo(tmp_path / "set", "", held)
+    run = annotated_run(root, tmp_path / "run", checks=("DIST",))
     assert {"DIST001 object:dataset", "DIST002 object:class:wheelchair"} <= set(
         found(run, "object:")
     )
@@ -136,7 +138,7 @@ def test_each_category_gets_its_share(tmp_path: Path) -> None:
         "categories": [{"id": k, "name": name} for k, name in enumerate(NAMES)],
     }
     (root / "annotations.json").write_text(json.dumps(document))
-    run = scanned(root, tmp_path / "run")
+    run = annotated_run(root, tmp_path / "run")
     counts = {f"{i}": Counter(NAMES[k] for k in classes) for i, classes in enumerate(held)}
     shares_are_even(run, counts, 0.2)
 
