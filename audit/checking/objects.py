@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.checking.check import asked
 from audit.run.store import Store
 
 if TYPE_CHECKING:
@@ -42,10 +43,30 @@ PICTURES = Things(
 )  # fmt: skip
 OBJECTS = Things(
     "Object class", "objects", " of objects", "object:",
-    "SELECT p.split, o.label, sum(o.n)::BIGINT AS n FROM object_labels o "
-    "JOIN samples p ON p.id = o.sample_id WHERE trim(coalesce(o.label, '')) <> '' "
-    "GROUP BY p.split, o.label",
+    "SELECT split, label, objects AS n FROM object_sizes",
 )  # fmt: skip
+
+
+def asked_of(store: Store, things: Things, sql: str, params: Any, **parts: str) -> pl.DataFrame:
+    """Return the rows of a query whose `{sizes}` are those of the classes of these things.
+
+    `parts` are put in for their names in braces. Of objects there is a table `object_sizes`: split,
+    label, objects, units.
+    """
+    import polars as pl
+
+    for name, text in {"sizes": things.sizes, **parts}.items():
+        sql = sql.replace(f"{{{name}}}", text)
+    table = store.share(object_table)
+    if table is None:
+        return asked(store, sql, params)
+    splits = table.units["split"].gather(table.held["unit"])
+    counted = table.held.with_columns(splits).group_by("split", "label").agg(
+        pl.sum("n").alias("objects"), pl.len().cast(pl.Int64).alias("units")
+    )  # fmt: skip
+    names = pl.Series(table.labels).gather(counted["label"])
+    with store.frame_as("object_sizes", counted.with_columns(names.alias("label"))):
+        return asked(store, sql, params)
 
 
 def things_of(store: Store) -> Sequence[Things]:
@@ -90,23 +111,13 @@ class ObjectTable:
 
 # Every picture that could be read, with what counts once.
 _PICTURES = """
-    (SELECT p.id, p.split, coalesce(nullif(trim(s.group_key), ''), p.unit) AS unit
+    SELECT p.id, p.split, coalesce(nullif(trim(s.group_key), ''), p.unit) AS unit
     FROM pictures p JOIN samples s USING (id) JOIN features f ON f.sample_id = p.id
-    WHERE f.status <> 'unreadable')
-"""
-_UNITS = f"""
-    WITH filled AS (SELECT sample_id, sum(n) AS n FROM object_labels GROUP BY sample_id)
-    SELECT p.unit, p.split, count(*) AS pictures, count(o.sample_id) AS filled,
-        coalesce(sum(o.n), 0)::BIGINT AS objects
-    FROM {_PICTURES} p LEFT JOIN filled o ON o.sample_id = p.id
-    GROUP BY p.unit, p.split ORDER BY p.unit, p.split
+    WHERE f.status <> 'unreadable' ORDER BY p.id
 """
 _HELD = f"""
-    SELECT p.unit, p.split, o.label, sum(o.n)::BIGINT AS n, count(DISTINCT p.id) AS pictures,
-        {", ".join(f"sum({name} * o.n) / sum(o.n) AS {name}" for name in SHAPES)}
-    FROM object_labels o JOIN {_PICTURES} p ON p.id = o.sample_id
-    WHERE trim(coalesce(o.label, '')) <> ''
-    GROUP BY p.unit, p.split, o.label ORDER BY p.unit, p.split, o.label
+    SELECT sample_id AS id, label, n, {", ".join(SHAPES)} FROM object_labels
+    WHERE trim(coalesce(label, '')) <> ''
 """
 
 
@@ -116,18 +127,30 @@ def object_table(store: Store) -> ObjectTable | None:
 
     if not store.scalar("SELECT count(*) FROM object_labels WHERE trim(label) <> ''"):
         return None
-    units, held = store.query(_UNITS), store.query(_HELD)
+    # numbers instead of names: most of the time goes into comparing these
+    pictures = store.query(_PICTURES)
+    keys = pl.struct("unit", "split").rank("dense") - 1
+    pictures = pictures.with_columns(keys.cast(pl.Int64).alias("unit"))
+    held = store.query(_HELD).join(pictures.select("id", "unit"), on="id", maintain_order="left")
     labels = held["label"].unique().sort()
-    rows = units.select("unit", "split", pl.int_range(pl.len()).alias("row"))
-    places = pl.DataFrame({"label": labels}).with_row_index("place")
-    held = held.join(rows, on=["unit", "split"], nulls_equal=True, maintain_order="left").join(
-        places, on="label", maintain_order="left"
-    )
-    kept = held.select(
-        pl.col("row").alias("unit"), pl.col("place").cast(pl.Int64).alias("label"), "n", "pictures",
-        *SHAPES,
-    )  # fmt: skip
-    return ObjectTable(units.drop("unit"), kept, labels.to_list())
+    numbers = pl.col("label").cast(pl.Enum(labels)).to_physical().cast(pl.Int64)
+    held = held.with_columns(numbers)
+    here = held.group_by("id").agg(pl.sum("n").alias("objects"))
+    counted = pictures.join(here, on="id", how="left").group_by("unit")
+    units = counted.agg(
+        pl.first("split"), pl.len().cast(pl.Int64).alias("pictures"),
+        pl.col("objects").is_not_null().sum().cast(pl.Int64).alias("filled"),
+        pl.sum("objects").alias("objects"),
+    ).sort("unit").drop("unit")  # fmt: skip
+    weighted = [((pl.col(x) * pl.col("n")).sum() / pl.sum("n")).alias(x) for x in SHAPES]
+    if held.select("unit", "label").is_duplicated().any():
+        held = held.group_by("unit", "label").agg(
+            pl.sum("n"), pl.col("id").n_unique().cast(pl.Int64).alias("pictures"), *weighted
+        )
+    else:
+        held = held.with_columns(pl.lit(1, pl.Int64).alias("pictures"))
+    held = held.select("unit", "label", "n", "pictures", *SHAPES).sort("unit", "label")
+    return ObjectTable(units, held, labels.to_list())
 
 
 def object_case(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from audit.checking.cases import Case
-from audit.checking.check import QueryCheck, asked
-from audit.checking.objects import object_case, object_table, things_of
+from audit.checking.check import QueryCheck
+from audit.checking.objects import asked_of, object_case, object_table, things_of
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
@@ -111,8 +111,7 @@ class ClassImbalance(QueryCheck):
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         for things in things_of(store):
-            sql = self.sql.replace("{sizes}", things.sizes)
-            for row in asked(store, sql, params).iter_rows(named=True):
+            for row in asked_of(store, things, self.sql, params).iter_rows(named=True):
                 said = {"of": things.of, "many": things.many}
                 yield self.of_row({**row, **said, "subject": things.mark + row["subject"]}, params)
 

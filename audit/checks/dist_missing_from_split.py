@@ -10,8 +10,15 @@ import numpy as np
 import polars as pl
 
 from audit.checking.cases import Case
-from audit.checking.check import QueryCheck, asked
-from audit.checking.objects import OBJECTS, Things, object_case, object_table, things_of
+from audit.checking.check import QueryCheck
+from audit.checking.objects import (
+    OBJECTS,
+    Things,
+    asked_of,
+    object_case,
+    object_table,
+    things_of,
+)
 from audit.records import Finding, Severity
 from audit.run.store import Store
 from audit.statistics.mixes import never_drawn
@@ -171,8 +178,7 @@ def _absent(
     store: Store, sql: str, things: Things, params: ClassMissingFromSplit.Params
 ) -> pl.DataFrame:
     """Return the classes that splits lack; of objects with the chance that a random split does."""
-    text = sql.replace("{sizes}", things.sizes).replace("{mark}", things.mark)
-    frame = asked(store, text, params)
+    frame = asked_of(store, things, sql, params, mark=things.mark)
     table = store.share(object_table)
     if things is not OBJECTS or table is None:
         return frame

@@ -163,9 +163,8 @@ def _rows(known: pl.DataFrame, rate: float, params: CellParams) -> list[dict[str
     return rows + [r for r in cells if (r["split"], r["value"]) not in told]
 
 
-# Which classes of objects a picture holds.
 OBJECT_PICTURES = """
-    SELECT DISTINCT sample_id AS id, label FROM object_labels WHERE trim(coalesce(label, '')) <> ''
+    SELECT sample_id AS id, label FROM object_labels WHERE trim(coalesce(label, '')) <> ''
 """
 # A column of numbers is cut into thirds of the dataset: its own light is the measure of dark.
 THIRDS: Mapping[str, tuple[str, tuple[str, str, str]]] = {
@@ -260,19 +259,15 @@ class RareInLight(Check):
 
     def find(self, store: Store, params: CellParams) -> Iterator[Finding]:
         for things in things_of(store):
-            held = None if things is PICTURES else store.query(OBJECT_PICTURES)
-            attributes = _attributes(store, params, whole=held is not None)
-            yield from self._rare(attributes, held, things, params)
+            attributes = _attributes(store, params, things)
+            yield from self._rare(attributes, things, params)
 
     def _rare(
-        self, attributes: Mapping[str, pl.DataFrame], held: pl.DataFrame | None, things: Things,
-        params: CellParams,
-    ) -> Iterator[Finding]:  # fmt: skip
+        self, attributes: Mapping[str, pl.DataFrame], things: Things, params: CellParams
+    ) -> Iterator[Finding]:
         """Yield what is rare among classes of pictures, or of the objects that pictures hold."""
         counted = [
-            count_cells(
-                known if held is None else known.drop("label").join(held, on="id")
-            ).with_columns(pl.lit(name).alias("attribute"))
+            count_cells(known).with_columns(pl.lit(name).alias("attribute"))
             for name, known in attributes.items()
         ]
         if not counted:
@@ -311,11 +306,11 @@ class RareInLight(Check):
 
 
 def _attributes(
-    store: Store, params: CellParams, *, whole: bool = False
+    store: Store, params: CellParams, things: Things = PICTURES
 ) -> dict[str, pl.DataFrame]:
     """Return, by attribute, the evaluated pictures with their value; those of 2 to 30 values.
 
-    With `whole`, all pictures as one.
+    Of objects: a row a picture and class that it holds, all splits as one.
     """
     columns = [f'{sql} AS "{name}"' for name, sql in NAMED.items()]
     columns += [
@@ -329,14 +324,26 @@ def _attributes(
         FROM images i JOIN pictures p USING (id)
         WHERE i.status = 'ok' AND i.pixels > 0 AND NOT p.blank ORDER BY i.id
     """)
-    if whole:
-        evaluated = frame.with_columns(pl.lit(ALL).alias("split"))
-    else:
-        evaluated = evaluation_rows(frame, params.train_splits)
+    evaluated = evaluation_rows(frame, params.train_splits)
+    held = None
+    if things is not PICTURES:
+        evaluated = frame.with_columns(pl.lit(ALL).alias("split")).with_row_index("row")
+        rows = store.query(OBJECT_PICTURES).join(evaluated.select("id", "row"), on="id")
+        # numbers and categories: the names of 200,000 pictures are slow to compare
+        held = rows.select("row", pl.col("label").cast(pl.Categorical)).unique()
+        unit = pl.col("unit").cast(pl.Categorical).to_physical()
+        evaluated = evaluated.with_columns(unit, pl.col("split").cast(pl.Categorical))
     found = {}
     for name in (*THIRDS, *NAMED):
         known = evaluated.filter(pl.col(name).is_not_null())
-        if 2 <= known[name].n_unique() <= MAX_LEVELS:
-            value = pl.col(name) if name in THIRDS else pl.format("{} {}", pl.lit(name), name)
-            found[name] = known.select("id", "label", "split", "unit", value.alias("value"))
+        if not 2 <= known[name].n_unique() <= MAX_LEVELS:
+            continue
+        value = pl.col(name) if name in THIRDS else pl.format("{} {}", pl.lit(name), name)
+        if held is None:
+            found[name] = known.select("label", "split", "unit", value.alias("value"))
+        else:
+            value = value.cast(pl.Categorical)
+            found[name] = known.select("row", "split", "unit", value.alias("value")).join(
+                held, on="row"
+            )
     return found

@@ -8,11 +8,12 @@ from itertools import groupby
 from typing import Any
 
 from audit.checking.cases import Case
-from audit.checking.check import Check, asked
+from audit.checking.check import Check
 from audit.checking.objects import (
     OBJECTS,
     PICTURES,
     Things,
+    asked_of,
     object_case,
     object_table,
     things_of,
@@ -147,12 +148,11 @@ class RareClass(Check):
         )
 
 
-# A row a picture and class: objects of one picture are right or wrong together.
+# In how many pictures each class is: objects of one picture are right or wrong together.
 LABELLED = {
-    PICTURES: "SELECT label, coalesce(split, '') AS split FROM picture_labels",
-    OBJECTS: "SELECT label, split FROM (SELECT DISTINCT o.label, "
-    "coalesce(p.split, '') AS split, p.unit "
-    "FROM object_labels o JOIN pictures p ON p.id = o.sample_id)",
+    PICTURES: "SELECT label, coalesce(split, '') AS split, count(*) AS k FROM picture_labels "
+    "WHERE trim(coalesce(label, '')) <> '' GROUP BY ALL",
+    OBJECTS: "SELECT label, coalesce(split, '') AS split, units AS k FROM object_sizes",
 }
 LEAST = {PICTURES: 1, OBJECTS: 0}  # a class of one picture is LABEL004's
 
@@ -160,22 +160,21 @@ LEAST = {PICTURES: 1, OBJECTS: 0}  # a class of one picture is LABEL004's
 def _sizes(store: Store, params: RareClass.Params, things: Things) -> list[dict[str, Any]]:
     """Return a row per class and evaluation split, with its interval; rare ones are `small`."""
     sql = """
-        WITH labelled AS (
-            {labelled} WHERE trim(coalesce(label, '')) <> ''
-        ), marked AS (
-            SELECT label, CASE WHEN split IN (SELECT unnest($train_splits)) THEN NULL
+        WITH labelled AS ({labelled}), marked AS (
+            SELECT label, k, CASE WHEN split IN (SELECT unnest($train_splits)) THEN NULL
                 WHEN split = '' THEN 'the dataset' ELSE split END AS split FROM labelled
         ), evaluated AS (
-            SELECT label, split FROM marked WHERE split IS NOT NULL
+            SELECT label, split, k FROM marked WHERE split IS NOT NULL
             UNION ALL
             -- With training data alone, all images count as evaluated.
-            SELECT label, 'the dataset' FROM marked
+            SELECT label, 'the dataset', k FROM marked
             WHERE NOT EXISTS (SELECT 1 FROM marked WHERE split IS NOT NULL)
         ), totals AS (
-            SELECT label, count(*) AS total, median(count(*)) OVER () AS median_total
+            SELECT label, sum(k)::BIGINT AS total, median(sum(k)::BIGINT) OVER () AS median_total
             FROM labelled GROUP BY label
         ), sizes AS (
-            SELECT split, label, count(*) AS n, median(count(*)) OVER (PARTITION BY split) AS median
+            SELECT split, label, sum(k)::BIGINT AS n,
+                median(sum(k)::BIGINT) OVER (PARTITION BY split) AS median
             FROM evaluated GROUP BY split, label
         ), everywhere AS (
             -- For a class that no evaluation split contains, the total decides.
@@ -188,7 +187,8 @@ def _sizes(store: Store, params: RareClass.Params, things: Things) -> list[dict[
             t.total <= $max_share_of_median * t.median_total AS few
         FROM everywhere e JOIN totals t USING (label) WHERE t.total > {least} ORDER BY label, split
     """
-    frame = asked(store, sql.format(labelled=LABELLED[things], least=LEAST[things]), params)
+    parts = {"labelled": LABELLED[things], "least": str(LEAST[things])}
+    frame = asked_of(store, things, sql, params, **parts)
     # Wilson, not normal: at a handful of images the normal interval leaves 0..1.
     low, high = wilson_share(params.recall, frame["n"].to_numpy())
     # Where a split has few pictures of every class, chance leaves some with hardly any.

@@ -27,6 +27,8 @@ from audit.statistics.association import (
     binned,
     class_effects,
     fold_scores,
+    shift_p_values,
+    split_shifts,
     two_sided,
     unit_folds,
     weighted_shifts,
@@ -221,10 +223,7 @@ class SplitDrift(Check):
 
 
 class ObjectShift(NamedTuple):
-    """One property of the objects of a class in a split beside its reference, a value a unit.
-
-    `here` and `there` are medians, in the unit that `measure` names.
-    """
+    """One property of the objects of a class in a split beside its reference, a value a unit."""
 
     split: str
     reference: str
@@ -232,13 +231,15 @@ class ObjectShift(NamedTuple):
     measure: str
     distance: float
     p: float
-    here: float
-    there: float
+    here: Floats
+    there: Floats
 
     def sentence(self) -> str:
         """Return it in words."""
+        name, shown = MEASURES[self.measure]
+        here, there = (shown(float(np.median(side))) for side in (self.here, self.there))
         return (
-            f"{self.label}: {self.measure} {self.here:,.3g} here, {self.there:,.3g} there "
+            f"{self.label}: {name} {here:,.3g} here, {there:,.3g} there "
             f"(medians; distance {self.distance:.2f})"
         )
 
@@ -258,20 +259,28 @@ def _object_shifts(table: ObjectTable, params: SplitDrift.Params) -> Iterator[Ob
     held = table.held.sort("label", maintain_order=True)
     label, unit = held["label"].to_numpy(), held["unit"].to_numpy()
     values = held.with_columns(each=pl.col("n") / pl.col("pictures")).select(*MEASURES).to_numpy()
-    starts = np.searchsorted(label, np.arange(len(table.labels) + 1))
-    for split, others in references(table.splits, params.train_splits).items():
-        here, there = table.in_split([split])[unit], table.in_split(others)[unit]
-        for k, (first, last) in enumerate(pairwise(starts.tolist())):
-            mine, theirs = (values[first:last][s[first:last]] for s in (here, there))
-            if min(len(mine), len(theirs)) < params.min_units:
-                continue
-            shifts = weighted_shifts(theirs, mine, np.ones(len(theirs)))
-            for i, (measure, shown) in enumerate(MEASURES.values()):
-                medians = (shown(float(np.median(side[:, i]))) for side in (mine, theirs))
-                yield ObjectShift(
-                    split, " and ".join(others), table.labels[k], measure,
-                    float(shifts.distance[i]), float(shifts.p_value[i]), *medians,
-                )  # fmt: skip
+    compared = references(table.splits, params.train_splits)
+    sides = [
+        [table.in_split(splits)[unit] for splits in ([split], others)]
+        for split, others in compared.items()
+    ]
+    starts = np.searchsorted(label, np.arange(len(table.labels) + 1)).tolist()
+    for name, (first, last) in zip(table.labels, pairwise(starts), strict=True):
+        rows = slice(first, last)
+        sizes = np.array([[side[rows].sum() for side in pair] for pair in sides]).reshape(-1, 2)
+        enough = np.flatnonzero(sizes.min(1) >= params.min_units)
+        if not len(enough):
+            continue
+        steps = np.array([sides[i][0][rows] / sizes[i, 0] - sides[i][1][rows] / sizes[i, 1]
+                          for i in enough])  # fmt: skip
+        distances = split_shifts(values[rows], steps)
+        for i, found in zip(enough.tolist(), distances, strict=True):
+            p = shift_p_values(found, *sizes[i].astype(float))
+            split, others = list(compared.items())[i]
+            for k, measure in enumerate(MEASURES):
+                pair = [values[rows, k][side[rows]] for side in sides[i]]
+                yield ObjectShift(split, " and ".join(others), name, measure, float(found[k]),
+                                  float(p[k]), *pair)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
