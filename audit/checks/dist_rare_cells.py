@@ -312,18 +312,7 @@ def _attributes(
 
     Of objects: a row a picture and class that it holds, all splits as one.
     """
-    columns = [f'{sql} AS "{name}"' for name, sql in NAMED.items()]
-    columns += [
-        # ties share their third
-        f"list_extract({list(words)}, CAST(1 + floor(3 * least(percent_rank() OVER "
-        f'(ORDER BY {sql}), 0.999)) AS INTEGER)) AS "{name}"'
-        for name, (sql, words) in THIRDS.items()
-    ]
-    frame = store.query(f"""
-        SELECT i.id, nullif(trim(i.label), '') AS label, i.split, p.unit, {", ".join(columns)}
-        FROM images i JOIN pictures p USING (id)
-        WHERE i.status = 'ok' AND i.pixels > 0 AND NOT p.blank ORDER BY i.id
-    """)
+    frame = store.share(_with_values)
     evaluated = evaluation_rows(frame, params.train_splits)
     held = None
     if things is not PICTURES:
@@ -347,3 +336,19 @@ def _attributes(
                 held, on="row"
             )
     return found
+
+
+def _with_values(store: Store) -> pl.DataFrame:
+    """Return the sound pictures with the value of each attribute."""
+    columns = [f'{sql} AS "{name}"' for name, sql in NAMED.items()]
+    columns += [
+        # ties share their third
+        f"list_extract({list(words)}, CAST(1 + floor(3 * least(percent_rank() OVER "
+        f'(ORDER BY {sql}), 0.999)) AS INTEGER)) AS "{name}"'
+        for name, (sql, words) in THIRDS.items()
+    ]
+    return store.query(f"""
+        SELECT i.id, nullif(trim(i.label), '') AS label, i.split, p.unit, {", ".join(columns)}
+        FROM images i JOIN pictures p USING (id)
+        WHERE i.status = 'ok' AND i.pixels > 0 AND NOT p.blank ORDER BY i.id
+    """)
