@@ -74,6 +74,7 @@ def scan_dataset(
     layout: str | None = None,
     exclude: Sequence[str] = (),
     roots: Mapping[str, str] | None = None,
+    label_separator: str | None = None,
     checks: Sequence[str] | None = None,
     embeddings: Place | None = None,
     embedder: str | None = None,
@@ -104,6 +105,7 @@ def scan_dataset(
         layout=layout, exclude=exclude, roots=roots, checks=checks, embeddings=embeddings,
         embedder=embedder, predictions=predictions, config=config, own=own, jobs=jobs,
         executor=executor, address=address, parts=parts, lock=lock, verify=verify,
+        label_separator=label_separator,
     )  # fmt: skip
     place = None if run is None else Path(run)
     with _shown(progress) as call:

@@ -12,7 +12,7 @@ Reads no image. Cost: a few queries and joins; 100,000 findings take seconds.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,11 @@ SCHEMA = "audit-diff/1"
 NEW, FIXED, PERSISTING, UNCHECKED = "new", "fixed", "persisting", "unchecked"
 ADDED, REMOVED, EDITED, MOVED, RENAMED = "added", "removed", "edited", "moved", "reclassified"
 SAMPLES = """
-    SELECT s.id, f.content_hash, s.split, s.label
-    FROM samples s LEFT JOIN features f ON f.sample_id = s.id ORDER BY s.id
+    SELECT s.id, f.content_hash, s.split, coalesce(s.label, l.labels) AS label
+    FROM samples s LEFT JOIN features f ON f.sample_id = s.id LEFT JOIN (
+        SELECT sample_id, string_agg(label, '; ' ORDER BY label) AS labels FROM several_labels
+        GROUP BY sample_id
+    ) l ON l.sample_id = s.id ORDER BY s.id
 """
 FINDINGS = """
     SELECT f.fingerprint, f.code, f.name, f.severity, f.message, f.n_samples,
@@ -35,7 +38,15 @@ FINDINGS = """
             FILTER (WHERE m.sample_id IS NOT NULL), []) AS ids, min(f.rowid) AS place
     FROM findings f LEFT JOIN finding_samples m USING (fingerprint) GROUP BY ALL ORDER BY place
 """
+OBJECTS = """
+    SELECT label AS class, sum(n)::BIGINT AS n FROM object_labels WHERE label IS NOT NULL
+    GROUP BY label ORDER BY label
+"""
 RAN = "SELECT code FROM check_runs"  # a check that failed is not among them
+
+
+def _no_objects() -> pl.DataFrame:
+    return pl.DataFrame(schema={"class": pl.String, "n": pl.Int64})
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,7 @@ class Snapshot:
     samples: pl.DataFrame
     findings: pl.DataFrame
     ran: frozenset[str]
+    objects: pl.DataFrame = field(default_factory=_no_objects)
 
     @classmethod
     def of(cls, run: Path) -> Snapshot:
@@ -59,6 +71,7 @@ class Snapshot:
                 store.query(SAMPLES),
                 findings.with_columns(pl.col("status").fill_null("open")),
                 frozenset(str(row["code"]) for row in store.rows(RAN)),
+                store.query(OBJECTS),
             )
 
 
@@ -71,12 +84,14 @@ class RunDiff:
     `findings`: change (new, fixed, persisting, unchecked), why, code, name, severity, message, ids
     (of the later audit; of the earlier where it is fixed), fingerprint, and `before` and `status`:
     what decisions made of it in the earlier and in the later audit (open, waived, decided, null).
+    `objects`: classes of objects (boxes, masks) of which there are others: class, before, after.
     """
 
     before: Path
     after: Path
     files: pl.DataFrame
     findings: pl.DataFrame
+    objects: pl.DataFrame = field(default_factory=pl.DataFrame)
 
     def counts(self) -> dict[str, int]:
         """Return findings by change, all four of them."""
@@ -102,7 +117,8 @@ class RunDiff:
         return json.dumps(
             {
                 "schema": SCHEMA, "before": str(self.before), "after": str(self.after),
-                "counts": self.counts(), "files": self.files.to_dicts(),
+                "counts": self.counts(), "objects": self.objects.to_dicts(),
+                "files": self.files.to_dicts(),
                 "findings": self.findings.filter(pl.col("change") != PERSISTING).to_dicts(),
                 "settled": self.settled().select("fingerprint", "before", "status").to_dicts(),
             },
@@ -120,8 +136,15 @@ def compare_snapshots(before: Snapshot, after: Snapshot) -> RunDiff:
     """Compare what was kept of a run with what is there now."""
     files = _files(before.samples, after.samples)
     return RunDiff(
-        before.run, after.run, _named(files, before, after), _findings(before, after, files)
-    )
+        before.run, after.run, _named(files, before, after), _findings(before, after, files),
+        _objects(before.objects, after.objects),
+    )  # fmt: skip
+
+
+def _objects(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    both = before.join(after, on="class", how="full", coalesce=True, suffix="_after").fill_null(0)
+    named = both.rename({"n": "before", "n_after": "after"})
+    return named.filter(pl.col("before") != pl.col("after")).sort("class")
 
 
 def _files(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:

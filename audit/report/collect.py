@@ -191,6 +191,11 @@ def _dataset(store: Store, facts: Mapping[str, str]) -> Dataset:
         "SELECT message FROM source_notes WHERE kind <> ? ORDER BY kind, sample_id",
         [GIVEN_AS_OBJECTS],
     )
+    readings = [
+        f"The column of labels {'of ' + row['source'] if row['source'] else ''} was read so: "
+        f"{row['reading']}.".replace("  ", " ")
+        for row in store.rows("SELECT * FROM label_columns WHERE reading <> '' ORDER BY source")
+    ]
     skipped = store.rows(
         "SELECT reason, extension, count, example FROM skipped_files ORDER BY count DESC, reason"
     )
@@ -209,21 +214,39 @@ def _dataset(store: Store, facts: Mapping[str, str]) -> Dataset:
         status=_tally(store, "status"),
         sizes=_sizes(store),
         skipped=tuple(SkippedFiles(**row) for row in skipped),
-        notes=tuple(notes["message"].head(NOTES)),
-        n_notes=notes.height,
+        notes=(*readings, *notes["message"].head(NOTES)),
+        n_notes=notes.height + len(readings),
+        **_several(store),
     )
 
 
 def _classes(store: Store) -> tuple[ClassCount, ...]:
     sql = """
         SELECT split, label, sum(n)::BIGINT AS n FROM (
-            SELECT split, label, count(*) AS n FROM samples GROUP BY ALL
+            SELECT s.split, coalesce(l.label, s.label) AS label, count(*) AS n FROM samples s
+            LEFT JOIN several_labels l ON l.sample_id = s.id GROUP BY ALL
             UNION ALL SELECT DISTINCT split, label, 0 FROM declared_classes
         ) GROUP BY split, label
         ORDER BY CASE lower(split) WHEN 'train' THEN 0 WHEN 'val' THEN 1 WHEN 'valid' THEN 1
             WHEN 'validation' THEN 1 WHEN 'test' THEN 2 ELSE 3 END, split, label
     """
     return tuple(ClassCount(*row) for row in store.query(sql).iter_rows())
+
+
+def _several(store: Store) -> dict[str, Any]:
+    """Return how many files have several labels, and the files by split: then classes overlap."""
+    several = int(store.scalar("SELECT count(DISTINCT sample_id) FROM several_labels"))
+    sql = "SELECT string_agg(DISTINCT reading, '; ') FROM label_columns WHERE reading <> ''"
+    reading = {"label_reading": store.scalar(sql) or ""}
+    if not several:
+        return reading
+    sql = "SELECT split, count(*) FROM samples GROUP BY split"
+    counts = dict(store.query(sql).iter_rows())
+    order = dict.fromkeys(c.split for c in _classes(store))
+    return reading | {
+        "several": several,
+        "splits": {split: counts.get(split, 0) for split in order},
+    }
 
 
 def _tally(store: Store, column: str) -> dict[str, int]:

@@ -186,7 +186,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """What the source listed, in numbers."""
+    """What the source listed, in numbers; `several`: files with several labels of their own.
+
+    `label_reading`: how a column with several labels in a cell was read, where there are such.
+    """
 
     name: str
     roots: Mapping[str, str]
@@ -200,9 +203,14 @@ class Dataset:
     skipped: tuple[SkippedFiles, ...]
     notes: tuple[str, ...]
     n_notes: int
+    several: int = 0
+    label_reading: str = ""
+    splits: Mapping[str | None, int] | None = None
 
     def by_split(self) -> dict[str | None, int]:
         """Return files by split, in the order of the classes table."""
+        if self.splits is not None:  # a file with several labels is in several classes
+            return dict(self.splits)
         return sum_by_key((c.split, c.n) for c in self.classes)
 
     def by_class(self) -> dict[str | None, int]:

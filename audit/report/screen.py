@@ -60,7 +60,9 @@ def not_examined(report: Report) -> list[str]:
     if not set(data.by_split()) - {None}:
         said.append("leaks and drift between splits (no splits: name folders train, val, test)")
     sizes = [n for label, n in data.by_class().items() if label is not None]
-    if not sizes:
+    if not sizes and report.boxes is not None and report.boxes.boxes:
+        said.append("labels of whole pictures (they have none; classes of objects were)")
+    elif not sizes:
         said.append("labels and classes (no labels: a folder or a manifest column for each class)")
     elif small := sum(0 < n < FEW for n in sizes):
         said.append(
@@ -90,12 +92,18 @@ def _source(report: Report) -> Text:
     facts = [f"{counted(data.n_samples, 'file')} read as {layout}"]
     if classes:
         facts.append(f"{counted(len(classes), 'class')} of pictures")
+    if data.several:
+        facts.append(
+            f"{counted(data.several, 'file')} with several ({visible(data.label_reading)})"
+        )
+    elif data.label_reading:
+        facts.append(f"labels {visible(data.label_reading)}")
     if set(splits) - {None}:
         facts.append(", ".join(f"{visible(s or '(no split)')} {n:,}" for s, n in splits.items()))
     if report.boxes is not None and report.boxes.boxes:
-        facts.append(
-            f"{counted(report.boxes.boxes, 'box')} in {data.layout.annotations or 'files'}"
-        )
+        of = counted(len(set(report.boxes.by_class()) - {None}), "class")
+        boxes = counted(report.boxes.boxes, "box")
+        facts.append(f"{boxes} of {of} in {data.layout.annotations or 'files'}")
     left = sum(one.count for one in data.skipped)
     if left:
         reasons = dict.fromkeys(visible(one.reason) for one in data.skipped)

@@ -180,6 +180,16 @@ BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("overlapping", "BIGINT", "boxes with an IoU of 0.5 or more with another one"),
         Column("crowds", "BIGINT", "boxes marked as a crowd or group"),
     ),
+    "object_labels": (
+        _SAMPLE,
+        _LABEL,
+        Column("kind", "VARCHAR", "what carries the label: box | mask | keypoints"),
+        Column("n", "BIGINT", "objects of the class in the picture, each once"),
+        Column("side", "DOUBLE", "mean log2 of their side, the root of width x height, px"),
+        Column("aspect", "DOUBLE", "mean log2 of width / height"),
+        Column("x", "DOUBLE", "mean place of their centres, share of the width"),
+        Column("y", "DOUBLE", "the same from the top, share of the height"),
+    ),
     "box_counts": (
         _SPLIT,
         Column("boxes", "BIGINT", "boxes in a picture"),

@@ -32,6 +32,7 @@ class ScanOptions:
     layout: split/class/file, class/file, split/file or flat.
     exclude: Glob of files to leave out; repeatable.
     roots: OLD=NEW: read a manifest's paths elsewhere.
+    label_separator: What stands between the labels of a cell, such as ; (default: seen).
     checks: Codes, prefixes or names, comma-separated: DUP,IMG003.
     embeddings: Own vectors by path (.npy, .parquet), to judge labels.
     embedder: Own model: file.py:make, model.onnx, or lite0 (extra).
@@ -49,6 +50,7 @@ class ScanOptions:
     layout: str | None = None
     exclude: Sequence[str] = ()
     roots: Mapping[str, str] | None = None
+    label_separator: str | None = None
     checks: Sequence[str] | str | None = None
     embeddings: Place | None = None
     embedder: str | None = None
@@ -89,6 +91,7 @@ class ScanOptions:
             exclude=(*config.exclude, *self.exclude),
             roots=self.roots or {},
             ignore=[run or RUNS],
+            label_separator=self.label_separator,
         )
         place = run or RUNS / source.name
         _refuse_around(place, source.roots.values())

@@ -43,7 +43,7 @@ from audit.run.generations import MEASUREMENTS, Generation
 from audit.run.healing import heal_run
 from audit.run.reuse import LISTED, PREVIOUS, keep_rows
 from audit.run.store import Store
-from audit.run.tables import SCHEMA_VERSION
+from audit.run.tables import BOX_STATISTICS_VERSION, SCHEMA_VERSION
 from audit.run.writer_lock import hold_run
 from audit.scanning.measuring import (
     Progress,
@@ -395,6 +395,7 @@ class _Judge:
         The next scan runs the checks again where the key is another, although no file changed.
         """
         with Store.open(measurements) as store:
+            store.complete()
             store.keep_images_at_hand(IMAGES_AT_HAND)
             if self.recall is not None:
                 _measure_recall(store, measurements.parents[1], self.recall)
@@ -479,7 +480,10 @@ def _paired_as(config: Config) -> str:
 
 
 def _related_as(config: Config, vectors: VectorOptions) -> str:
-    made = {"pairs": json.loads(_paired_as(config)), "labels": vectors.identity()}
+    made = {
+        "pairs": json.loads(_paired_as(config)), "labels": vectors.identity(),
+        "boxes": BOX_STATISTICS_VERSION,
+    }  # fmt: skip
     return json.dumps(made, sort_keys=True)
 
 
