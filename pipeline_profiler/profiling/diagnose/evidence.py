@@ -169,6 +169,22 @@ class Labels:
         hits.pop("", None)
         return max(hits, key=lambda place: hits[place], default="")
 
+    @property
+    def beside_step(self) -> str:
+        """'; 83 % of what they compute beside the step is at data.py:9 ...'; '' where unknown."""
+        places: Shares = {}
+        for key, share in self.places.get("beside", {}).items():
+            function = _in_function(key.partition("|")[2])
+            places[function] = places.get(function, 0.0) + share
+        function = max(places, key=lambda name: places[name], default="")
+        lines = {
+            key.partition("|")[2]: share
+            for key, share in self.places.get("beside", {}).items()
+            if function and _in_function(key.partition("|")[2]) == function
+        }
+        line = max(lines, key=lambda name: lines[name], default="").partition(" < ")[0]
+        return f"; {places[function]:.0%} of what it computes is in {line}" if line else ""
+
     def step_places(self) -> Shares:
         """Lines of the step with their share of it, whatever stage the words around them told."""
         places: Shares = {}
@@ -181,6 +197,12 @@ class Labels:
         """Half width of a share of the step: binomial, 95 %."""
         variance = max(0.0, share * (1 - share))
         return 1.96 * math.sqrt(variance / self.step_samples) if self.step_samples else 0.0
+
+
+def _in_function(place: str) -> str:
+    """'data.py read' of 'data.py:9 read: line < caller'; '' of no place."""
+    file, _, rest = place.partition(":")
+    return f"{file} {rest.partition(': ')[0].partition(' ')[2]}" if rest else ""
 
 
 def read_labels(session: Session, warm: Sequence[Window]) -> Labels:
@@ -278,6 +300,7 @@ class Evidence:
     null_p99_ns: float = 0.0
     above_null: Interval | None = None  # the stall less what an empty loader costs here
     floor_ns: float = 0.0  # the baseline, taken off where the step is below 20 of it
+    with_floor: Interval | None = None  # the stall with it, where it was taken off
     within_run_error: float = 0.0  # half width inside the runs, relative to the stall
     run_to_run_error: float = 0.0  # how far periods of two runs of one arm lie apart, relative
     recording: RecorderCost = field(default_factory=RecorderCost)
@@ -409,8 +432,10 @@ def measured_share(e: Evidence, setting: str) -> Interval | None:
 
 
 def _relative_noise(window: Window) -> float:
-    period = window.steps.period
-    return float(period.std(ddof=1)) / math.sqrt(len(period)) / float(period.mean())
+    # every epoch has its start: no chance decides whether one is in the window
+    period = window.steps.period[~window.at_epoch_start]
+    period = period if len(period) >= LEAST_STEPS else window.steps.period
+    return float(period.std(ddof=1)) / math.sqrt(len(period)) / float(window.steps.period.mean())
 
 
 def measured_or_predicted(e: Evidence, setting: str, predicted: Callable[[], Interval]) -> Interval:
@@ -466,6 +491,7 @@ def gather(session: Session) -> Evidence:
         null_p99_ns=null_p99_ns,
         above_null=beyond and beyond.widened(recording.left),
         floor_ns=floor,
+        with_floor=at_least(stalls.beyond(0.0).share, inside) if floor else None,
         within_run_error=relative,
         run_to_run_error=_run_to_run(periods),
     )

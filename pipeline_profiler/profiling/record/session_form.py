@@ -308,6 +308,7 @@ RESULTS = {
     "parts": maybe(by_name(SHARE)),
     "recording_share": maybe(number),
     "null_ms": maybe(number),
+    "stall_with_null": maybe(SHARE),
     "more_repeats": maybe(COUNT),
     "sweep": maybe(several(SWEEP_POINT)),
     "trials": maybe(several(TRIAL)),

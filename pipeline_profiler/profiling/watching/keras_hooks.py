@@ -36,6 +36,11 @@ def hook_datasets(module: Any) -> None:
         if began is None or not tf.executing_eagerly():
             return deliver(self)
         process = watched_process()
+        if process.fitting is not None:  # run_eagerly: the step of fit draws it in Python
+            start = perf_counter_ns()
+            item = deliver(self)
+            process.fitting(start, perf_counter_ns())
+            return item
         loop = self.__dict__.get("_watched_loop")
         if loop is None:
             dataset, start, end = began
@@ -44,7 +49,7 @@ def hook_datasets(module: Any) -> None:
             loop = process.loop_of(("tf", str(dataset.element_spec), length), source)
             self.__dict__["_watched_loop"] = loop
             process.open(loop, start, end)
-        return process.ask(loop, functools.partial(deliver, self), trains=True)
+        return process.ask(loop, deliver, self, trains=True)
 
     import tensorflow as tf
 
@@ -84,6 +89,8 @@ def _recording(model: Any) -> Any:
 
     def follow(phase: str) -> None:
         process.phase = phase
+        process.fitting = callback.draw if phase == "step" else None
         loop.trained = loop.recorder.steps
 
-    return keras_callback(loop.recorder, follow)
+    callback = keras_callback(loop.recorder, follow)
+    return callback

@@ -24,7 +24,7 @@ from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.recorder import Recorder, Row, Source
 from pipeline_profiler.profiling.record.recorder_live import ASKED_AT, LiveRecorder
 from pipeline_profiler.profiling.record.session import MAIN
-from pipeline_profiler.profiling.record.stages import StageTimer, activate
+from pipeline_profiler.profiling.record.stages import StageTimer, activate, active
 
 # ---- CPU and run-queue time ----
 
@@ -205,6 +205,11 @@ class Loop:
         self.opened = 0  # when the epoch began
         self.returned = 0  # when next() gave the batch of the step that is open; 0: none is open
         self._wait = (0, -1, -1)  # of the open step: when next() was called, its CPU, its queue
+        self.at = ""  # file and line of the loop
+        self.iterator: Any = None  # a weak reference
+        self.together = False  # its epochs lie inside another's, or beside it
+        self.looked = 0  # steps whose parts were timed
+        self.stacks: dict[str, int] = {}
         self._others: dict[int, int] = {}  # ns that other loaders took before this step trained
         self._busy = False
 
@@ -224,7 +229,7 @@ class Loop:
         self.recorder.open_epoch(start, end)
         self.opened, self.trained_here, self.thread = start, 0, threading.get_ident()
 
-    def ask(self, deliver: Callable[[], Any]) -> Any:
+    def ask(self, deliver: Callable[[Any], Any], iterator: Any) -> Any:
         """The next batch; `deliver` is the iterator's own next()."""
         r = self.recorder
         looks = r.looks_at
@@ -233,11 +238,12 @@ class Loop:
             self.end_step(start)
         if self.gaps is not None:
             self.gaps.asked()
-        activate(r.timer)
+        if r.timer is not active():
+            activate(r.timer)
         looks.left -= 1
         if looks.left < 0:
             looks.begin(start, r.steps)
-        item = deliver()
+        item = deliver(iterator)
         end = r.clock()
         self._wait = (start, *looks.delivered(end - start)) if looks.looking else (start, -1, -1)
         if r.parcels or r.steps == ASKED_AT or r.timer.has_sums:
@@ -254,7 +260,10 @@ class Loop:
             return
         r = self.recorder
         self.returned = 0
-        cpu = r.looks_at.stepped(now - start) if r.looks_at.looking else -1
+        cpu = -1
+        if r.looks_at.looking:
+            cpu = r.looks_at.stepped(now - start)
+            self.looked += 1
         more = 0
         if self._others:
             more = min(sum(self._others.values()), r.clock() - start)

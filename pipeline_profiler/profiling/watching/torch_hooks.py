@@ -12,10 +12,12 @@ batch: a wait that the device spends computing costs nothing.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import weakref
 from collections.abc import Callable
 from time import perf_counter_ns
+from types import FrameType
 from typing import Any
 
 from pipeline_profiler.profiling.adapters import torch_loader
@@ -69,10 +71,11 @@ def hook_loaders(module: Any) -> None:
         process = known_process()
         if loop is None or process is None:
             return deliver(self)
-        return process.ask(loop, functools.partial(deliver, self), torch.is_grad_enabled())
+        return process.ask(loop, deliver, self, trains())
 
     import torch
 
+    trains = torch.is_grad_enabled
     _replace(loader, "__iter__", __iter__)
     _replace(iterator, "__next__", __next__)
 
@@ -83,7 +86,9 @@ def _begin_epoch(loader: Any, begin: Callable[[Any], Any]) -> Any:
         return begin(loader)
     process = watched_process()
     _hook_steps(torch, process)
-    loop = process.loop_of(_key(loader), _source_of(loader))
+    asked_at = sys._getframe(2)
+    loop = process.loop_of((*_key(loader), *_place(asked_at)), _source_of(loader))
+    loop.at = "{}:{}".format(*_place(asked_at))
     if loop.gaps is None and torch.cuda.is_available():
         loop.gaps = DeviceGaps(torch.cuda)
     clock = loop.recorder.clock
@@ -91,7 +96,13 @@ def _begin_epoch(loader: Any, begin: Callable[[Any], Any]) -> Any:
     iterator = _with_proxies(loader, begin)
     process.open(loop, start, clock())
     iterator.__dict__["_watched_loop"] = loop
+    process.follow(loop, iterator)
     return iterator
+
+
+def _place(frame: FrameType) -> tuple[str, int]:
+    """File and line that ask for an iterator: two loops over loaders of one kind are two."""
+    return os.path.basename(frame.f_code.co_filename), frame.f_lineno
 
 
 def _key(loader: Any) -> Any:
@@ -149,7 +160,7 @@ def _hook_steps(torch: Any, process: WatchedProcess) -> None:
         return
     _HOOKED.append(process.pid)
     process.undo.append(unhook_torch)
-    _hook_function(torch.Tensor, "backward", "backward", _book_training)
+    _hook_backward(torch)
     _hook_optimizers(torch)
     _hook_function(torch, "save", "checkpoint")
     if torch.distributed.is_available():
@@ -188,18 +199,47 @@ def _hook_function(owner: Any, attribute: str, name: str, book: Book = _book) ->
     _replace(owner, attribute, timed_call)
 
 
+def _hook_backward(torch: Any) -> None:
+    """Told in every step, as it is what trains; timed in those whose parts are looked at."""
+    original, compiling = torch.Tensor.backward, torch.compiler.is_compiling
+
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        process = known_process()
+        if process is None or compiling():
+            return original(*args, **kwargs)
+        if not process.looking:
+            process.trains()
+            return original(*args, **kwargs)
+        start = perf_counter_ns()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            process.train("backward", start, perf_counter_ns())
+
+    _replace(torch.Tensor, "backward", backward)
+
+
 def _hook_optimizers(torch: Any) -> None:
     began: list[int] = []
     compiling, forward = torch.compiler.is_compiling, _Outermost(torch)
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not compiling():
+        if compiling():
+            return
+        process = known_process()
+        if process is None or process.looking:
             began[:] = (perf_counter_ns(),)
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if began and not compiling():
+        if compiling():
+            return
+        process = known_process()
+        if began:
             _book_training("optimizer", began.pop(), perf_counter_ns())
-            forward.count()
+        elif process is not None:
+            process.trains()
+        forward.count()
 
     from torch.optim.optimizer import (
         register_optimizer_step_post_hook,

@@ -17,6 +17,7 @@ from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
 from pipeline_profiler.profiling.diagnose.rules.loader import (
     LIGHTER_BATCH,
     crowded_by_itself,
+    relieved,
     shared_period,
     uncrowded,
 )
@@ -63,7 +64,7 @@ def largest_stage(e: Evidence) -> Diagnosis | None:
 
 def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
     crowded = crowded_by_itself(e)
-    share = e.saving(lambda case: _played_without(e, case, name, crowded))
+    share = e.saving(lambda case: _played_without(e, case, (name,), crowded))
     # a stage that samples named is as uncertain as its share of them
     share = share.widened(share.value * e.labels.error(name))
     ms = float(np.mean([case.stages[name].mean() for case in e.cases if name in case.stages])) / 1e6
@@ -90,7 +91,7 @@ def _said_of_reduced(e: Evidence) -> str:
     if not tried or tried["reduced_ms"] > (1 - WORTH_REDUCING) * tried["full_ms"]:
         return ""
     part = 1 - tried["reduced_ms"] / tried["full_ms"]
-    saved = e.saving(lambda case: case.play(fetch=_without_parts(case, ("decode",), part)))
+    saved = e.saving(lambda case: _played_without(e, case, ("decode",), False, part))
     return (
         f"; tried on your files, one decoded at no less than {tried['side']:.0f} px takes "
         f"{tried['reduced_ms']:.1f} ms instead of {tried['full_ms']:.1f}: {saved.value:.0%} of the "
@@ -135,7 +136,7 @@ def repeated_preprocessing(e: Evidence) -> Diagnosis | None:
     if not repeatable.get("same") or work < REPEATED_SHARE:
         return None
     prepared = ("decode", "transform")
-    share = e.saving(lambda case: case.play(fetch=_without_parts(case, prepared)))
+    share = e.saving(lambda case: _played_without(e, case, prepared, False))
     disk = repeatable["bytes"] * repeatable["samples"] / 1e9
     return Diagnosis(
         "PIPE023",
@@ -158,13 +159,15 @@ def _without_parts(case: Case, names: tuple[str, ...], part: float = 1.0) -> Flo
     return fetch
 
 
-def _played_without(e: Evidence, case: Case, name: str, crowded: bool) -> float:
-    """The period without a stage; where loading crowds the cores, the crowd goes with its part."""
-    fetch = _without_parts(case, (name,))
+def _played_without(
+    e: Evidence, case: Case, names: tuple[str, ...], crowded: bool, part: float = 1.0
+) -> float:
+    """The period without stages; what waits for the loading, and its crowd, go with their part."""
+    fetch = _without_parts(case, names, part)
+    left = float(fetch.sum() / max(float(case.fetch.sum()), 1.0))
     if not crowded:
-        return case.play(fetch=fetch)
+        return case.play(fetch=fetch, **relieved(e, case, left))
     # the crowd shrinks with the work: CPU and blocked time both lose the stage's part
-    left = float(fetch.sum() / case.fetch.sum())
     costs = uncrowded(e, case)
     less = replace(costs, cpu=costs.cpu * left, blocked=costs.blocked * left)
     return shared_period(e.cores, case, less)

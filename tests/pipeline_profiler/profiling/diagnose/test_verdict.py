@@ -186,6 +186,26 @@ def test_start_up_of_each_epoch() -> None:
     assert cause.change == {"persistent": True}
 
 
+@pytest.mark.parametrize(("most", "told"), [(200.0, True), (20.0, False)])
+def test_what_an_epoch_begins_with_in_the_training_process_is_named_by_its_line(
+    most: float, told: bool
+) -> None:
+    rows, shift = schedule(96, 0, 0, 20.0, lambda j: 4.0), 0.0
+    for i, row in enumerate(rows):
+        if i and i % 16 == 0:
+            shift += most
+            row |= {"first": True, "iter": row["entry"] + shift - most}
+        for key in ("entry", "got", "end", "start", "sent", "received"):
+            row[key] += shift
+    session = made_session(rows, 20.0)
+    session.runs[0].stacks["wait||words.py:15 length: return len(text) < Sorted.__iter__"] = 100
+    cause = {c.code: c for c in diagnose_session(session).causes}["PIPE011"]
+    assert ("most of it at words.py:15 length: return len(text)" in cause.cause) == told
+    assert ("worker start-up" in cause.cause) != told
+    assert cause.share.value == pytest.approx(most / 16 / (24 + most / 16), rel=0.1)
+    assert cause.share.low > 0  # timed as it is: no model of the other steps, and no error of one
+
+
 def slow_start(start_ms: float, **config: Any) -> Session:
     """A healthy loader whose first batch comes late, and no epoch ends in any window."""
     rows = schedule(40, 2, 2, 20.0, lambda j: 10.0)
@@ -293,6 +313,20 @@ def test_a_late_hand_over_without_pickling_is_no_heavy_batch() -> None:
     assert cause.share.value == pytest.approx(15 / 35, abs=0.01)
 
 
+@pytest.mark.parametrize(("receive", "goes"), [(0.5, True), (8.0, False)])
+def test_a_batch_that_waits_for_the_code_of_the_next_one_goes_with_that_code(
+    receive: float, goes: bool
+) -> None:
+    """Planted: Python in the worker holds its senders up. Null: the batch's own weight does."""
+    session = session_of(
+        lambda j: 30.0, step=10.0, overhead=9.0, receive=receive, stages={"transform": 1.0}
+    )
+    by_code = {cause.code: cause for cause in diagnose_session(session).causes}
+    saved = by_code["PIPE003"].share
+    assert saved.value == pytest.approx(9 / 19 if goes else 0.0, abs=0.03)
+    assert (saved.low > 0) == goes
+
+
 def test_a_hand_over_is_worth_no_more_where_gradients_are_accumulated() -> None:
     round_of = [5.0, 5.0, 5.0, 45.0]
     rows = schedule(120, 1, 2, round_of, lambda j: 5.0, overhead=1.5, receive=1.4)
@@ -361,7 +395,12 @@ def test_a_thread_that_holds_the_lock_is_told_from_threads_that_lack_cores(
         shadow = made_run(rows, Arm.SHADOW)
         shadow.block, shadow.warmup = run.block, run.warmup
         session.runs.append(shadow)
+    beside = "beside|transform|words.py:{} tokenise: {} < work".format
+    session.runs[0].stacks |= {beside(15, "while end > start:"): 60, beside(20, "pieces = []"): 30}
+    session.runs[0].stacks["beside||words.py:41 work: out.put(batch)"] = 10
     cause = diagnose_session(session).causes[0]
+    named = "; 90% of what it computes is in words.py:15 tokenise: while end > start:"
+    assert (named in cause.cause) == holds
     assert (cause.code, cause.share.value) == ("PIPE012", pytest.approx(1 / 3, abs=0.01))
     assert ("holds the interpreter lock" in cause.cause) == holds
     assert ("worker processes" in cause.next) == holds
@@ -583,7 +622,9 @@ def test_a_short_step_is_judged_beyond_the_empty_loader() -> None:
     found = diagnose_session(with_empty_loader(session, 1.0))
     assert found.verdict == "not input-bound"
     assert found.stall.value == pytest.approx(0.0, abs=0.01)
-    assert "an empty loader costs here" in found.sentence
+    assert "an empty loader costs here (9.1% with it)" in found.sentence
+    assert found.as_results()["stall_with_null"]["share"] == pytest.approx(1 / 11, abs=0.002)
+    assert diagnose_session(session).as_results()["stall_with_null"] is None
 
 
 def test_bytes_in_the_pipe_are_a_heavy_batch() -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,19 @@ def test_the_plan_keeps_to_its_budget(wait: float, step: float) -> None:
     slowest = (2 * wait + 2 * step) * 4 * 13 / 1e3  # ten steps and three of warm-up, four arms
     assert (clock() - begun) / 1e9 < max(30, slowest + 30)
     assert session.plan.steps >= 10
+
+
+@pytest.mark.parametrize(
+    ("spent", "budget", "told"), [(0.5, 25.0, False), (6.0, 20.5, False), (40.0, 15.0, True)]
+)
+def test_quick_promises_the_end_so_imports_count(spent: float, budget: float, told: bool) -> None:
+    options = Options(quick=True, spent=spent)
+    assert options.budget == budget
+    assert replace(options, seconds=60.0).budget == 60.0
+    plan = measure_arms(bench(FakeClock(), n=4000), options).plan
+    said = schedule.announcement(plan)
+    assert ("imports and the loader took 40 s of that" in said) == told
+    assert told or spent + plan.seconds <= 30
 
 
 def test_quick_says_beforehand_when_its_time_is_not_enough() -> None:
