@@ -21,7 +21,11 @@ import numpy as np
 
 from pipeline_profiler.profiling.diagnose import predict
 from pipeline_profiler.profiling.diagnose.data_stall import DataStall, estimate, paired_blocks
-from pipeline_profiler.profiling.diagnose.disturbance import Machine, leave_out_disturbed
+from pipeline_profiler.profiling.diagnose.disturbance import (
+    Machine,
+    is_disturbed,
+    leave_out_disturbed,
+)
 from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND
 from pipeline_profiler.profiling.diagnose.intervals import (
     Floats,
@@ -408,17 +412,24 @@ def trials_of(e: Evidence, setting: str) -> list[Window]:
         w for w in e.windows.arm(Arm.TRIAL) if w.run.config.get(setting) != e.config.get(setting)
     ]
     last = changed[-1].run.config.get(setting) if changed else None
-    return [w for w in changed if w.run.config.get(setting) == last]
+    of_last = [w for w in changed if w.run.config.get(setting) == last]
+    return [w for w in of_last if not is_disturbed(w)] or of_last
 
 
 def measured_share(e: Evidence, setting: str) -> Interval | None:
     """The share of the period that trial runs with this setting saved; None where none was tried.
 
     One trial or two beside several runs of the loader as it is: their spread is taken as one, since
-    of two runs nobody knows it. Student's t with the degrees of freedom of both.
+    of two runs nobody knows it. Student's t with the degrees of freedom of both. A run of a block
+    that was left out counts where it was the block's other arm that somebody disturbed.
     """
     tried = [math.log(w.epoch_period_ns) for w in trials_of(e, setting) if len(w) >= LEAST_STEPS]
     plain = [math.log(period) for period in e.periods.get(Arm.WARM) or []]
+    plain += [
+        math.log(w.epoch_period_ns)
+        for w in e.windows.beside
+        if w.run.arm == Arm.WARM and len(w) >= LEAST_STEPS and not is_disturbed(w)
+    ]
     freedom = len(tried) + len(plain) - 2
     if not tried or freedom < 1:
         return None

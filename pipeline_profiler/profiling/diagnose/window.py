@@ -550,11 +550,13 @@ class Windows:
         for arm in Arm:
             self._by_arm[arm] = [Window.of(run) for run in session.arm(arm)]
         self.left_out: frozenset[int] = frozenset()  # blocks that other programs disturbed
+        self.beside: list[Window] = []  # their windows, some of which nobody disturbed
 
     def leave_out(self, blocks: frozenset[int]) -> None:
         """Forget the arms of some blocks; what is compared inside a block goes together."""
         self.left_out = blocks
         for arm in SPLIT_ORDER:
+            self.beside += [w for w in self._by_arm[arm] if w.run.block in blocks]
             self._by_arm[arm] = [w for w in self._by_arm[arm] if w.run.block not in blocks]
 
     def arm(self, *arms: Arm) -> list[Window]:

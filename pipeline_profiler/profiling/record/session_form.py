@@ -352,7 +352,7 @@ PLAN = fields_of(
         "promised": maybe(by_name(number)),
         "failed": maybe(by_name(text)),
         "repeatable": maybe(fields_of({}, {"same": flag, "bytes": number, "samples": COUNT})),
-        "reduced": maybe(fields_of(dict.fromkeys(("full_ms", "reduced_ms", "side"), number))),
+        "reduced": maybe(by_name(number)),
         "slow_samples": maybe(several(SLOW_SAMPLE)),
         "starvation": maybe(number),
         "synchronising_lines": maybe(several(fields_of({"at": text, "per_step": number}))),

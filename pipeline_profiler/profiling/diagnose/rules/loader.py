@@ -45,9 +45,7 @@ def heavy_transfer(e: Evidence) -> Diagnosis | None:
     if not e.workers or not any(case.traced for case in e.cases):
         return None
     share = e.saving(lambda case: _without_transfer(e, case))
-    # beyond what an empty loader's hand-over costs here
-    late = [max(0.0, c.overhead - _floor(e, c)) + float(c.lag.mean()) for c in e.cases]
-    ms = float(np.mean(late)) / 1e6
+    ms = _late_ms(e)
     # below a fifth of what one worker delivers, a hand-over hides behind the next fetch
     if ms < 0.2 * float(np.mean([case.fetch.mean() for case in e.cases])) / 1e6 / e.workers:
         return None
@@ -92,6 +90,12 @@ def _weight_ms(e: Evidence) -> float:
     return float(np.mean(rows)) / 1e6 + piped if rows else 0.0
 
 
+def _late_ms(e: Evidence) -> float:
+    """Milliseconds from a batch's end in the worker to the step, beyond an empty loader's."""
+    late = [max(0.0, c.overhead - _floor(e, c)) + float(c.lag.mean()) for c in e.cases]
+    return float(np.mean(late)) / 1e6
+
+
 def relieved(e: Evidence, case: Case, left: float) -> dict[str, float]:
     """What a hand-over costs when only `left` of the loading remains, as inputs of a replay.
 
@@ -102,8 +106,7 @@ def relieved(e: Evidence, case: Case, left: float) -> dict[str, float]:
     """
     if not case.workers:
         return {}
-    late = max(0.0, case.overhead - _floor(e, case)) + float(case.lag.mean())
-    if _weight_ms(e) * 1e6 >= PICKLED_PART * late:
+    if _weight_ms(e) >= PICKLED_PART * _late_ms(e):
         return {}
     floor = {name: min(_floor(e, case), getattr(case, name)) for name in ("overhead", "ready")}
     return {name: low + left * (getattr(case, name) - low) for name, low in floor.items()}

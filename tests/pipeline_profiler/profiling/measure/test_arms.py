@@ -210,6 +210,11 @@ def test_decoding_is_tried_at_the_size_that_training_gets(tmp_path: Path) -> Non
     assert found is not None
     assert found["side"] == 120
     assert min(found.values()) > 0
+    ways = {"full_ms", "reduced_ms", "copy_ms", "read_ms", "packed_ms"}
+    assert set(found) == ways | {"side"}
+    # a copy of 256 px has not what training wants of 300
+    larger = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 200, 300)}])
+    assert larger is None or "copy_ms" not in larger
     assert probes.reduced_decoding(bench, [{"x": zeros(2, 3, 600, 640)}]) is None
     assert probes.reduced_decoding(bench, [zeros(2)]) is None
 
