@@ -24,7 +24,7 @@ from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.recorder import Recorder, Row, Source
 from pipeline_profiler.profiling.record.recorder_live import ASKED_AT, LiveRecorder
 from pipeline_profiler.profiling.record.session import MAIN
-from pipeline_profiler.profiling.record.stages import StageTimer, activate, active
+from pipeline_profiler.profiling.record.stages import StageTimer, activate
 
 # ---- CPU and run-queue time ----
 
@@ -128,17 +128,12 @@ class LoopRecorder(LiveRecorder):
         self._rows.extend(rows[1:])  # the wait itself is held with its step
         return batch
 
-    def end_step(self, step: HeldStep) -> None:
-        """A step is over."""
-        if self.timer.has_sums:
-            at = self.timeline.at
-            for name, begin, wall, busy, calls in self.timer.collect():
-                row = (f"step:{name}", self.steps, MAIN, at(begin), wall, busy, -1, calls)
-                self._rows.append(row)
-        self.held.append(step)
-        self.steps += 1
-        if len(self.held) > STEPS_HELD:
-            self._put_down()
+    def collect_parts(self) -> None:
+        """Put aside what `stage()` has timed in the step that ends."""
+        at = self.timeline.at
+        for name, begin, wall, busy, calls in self.timer.collect():
+            row = (f"step:{name}", self.steps, MAIN, at(begin), wall, busy, -1, calls)
+            self._rows.append(row)
 
     def _put_down(self, more: Sequence[Row] = ()) -> None:
         with self._table:
@@ -211,7 +206,7 @@ class Loop:
         self.looked = 0  # steps whose parts were timed
         self.stacks: dict[str, int] = {}
         self._others: dict[int, int] = {}  # ns that other loaders took before this step trained
-        self._busy = False
+        self.busy = False  # something was trained with the batch in hand
 
     @property
     def in_step(self) -> bool:
@@ -228,6 +223,7 @@ class Loop:
         self.end_step(start)
         self.recorder.open_epoch(start, end)
         self.opened, self.trained_here, self.thread = start, 0, threading.get_ident()
+        activate(self.recorder.timer)
 
     def ask(self, deliver: Callable[[Any], Any], iterator: Any) -> Any:
         """The next batch; `deliver` is the iterator's own next()."""
@@ -238,19 +234,17 @@ class Loop:
             self.end_step(start)
         if self.gaps is not None:
             self.gaps.asked()
-        if r.timer is not active():
-            activate(r.timer)
         looks.left -= 1
         if looks.left < 0:
             looks.begin(start, r.steps)
         item = deliver(iterator)
         end = r.clock()
         self._wait = (start, *looks.delivered(end - start)) if looks.looking else (start, -1, -1)
-        if r.parcels or r.steps == ASKED_AT or r.timer.has_sums:
+        if r.parcels or r.timer.sums or r.steps == ASKED_AT:
             item = r.unwrap(self.source, item, end - start)
         if self.gaps is not None:
             self.gaps.delivered(r.steps, end - start)
-        self.returned, self._busy = end, False
+        self.returned, self.busy = end, False
         return item
 
     def end_step(self, now: int) -> None:
@@ -273,19 +267,19 @@ class Loop:
             r._rows += [
                 (f"step:{EXPOSED}", n, MAIN, at, ns, -1, -1, 1) for n, ns in self.gaps.resolved()
             ]
-        if self._busy:
+        if self.busy:
             self.trained += 1
             self.trained_here += 1
-        r.end_step((r.steps, *self._wait, start, more, now, cpu))
-
-    def train(self) -> None:
-        """Something was trained with the batch in hand."""
-        self._busy = True
-        self.elsewhere += threading.get_ident() != self.thread
+        if r.timer.sums:
+            r.collect_parts()
+        r.held.append((r.steps, *self._wait, start, more, now, cpu))
+        r.steps += 1
+        if len(r.held) > STEPS_HELD:
+            r._put_down()
 
     def wait_for_other(self, other: Loop, wall: int) -> None:
         """Another loader was asked for a batch before this step trained."""
-        if not self._busy:
+        if not self.busy:
             self._others[id(other)] = self._others.get(id(other), 0) + wall
 
     def interrupted(self, other: Loop, now: int) -> None:

@@ -38,6 +38,7 @@ from pipeline_profiler.profiling.record.recorder_live import (
 )
 from pipeline_profiler.profiling.record.session import Run, Session, utc_now
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
+from pipeline_profiler.profiling.record.stages import activate
 from pipeline_profiler.profiling.watching.loop import Loop
 from pipeline_profiler.profiling.watching.trackers import is_tracked, tell_trackers
 
@@ -106,6 +107,7 @@ class WatchedProcess:
         self.loops: dict[Any, Loop] = {}
         self.active: list[Loop] = []  # epochs that are open, the innermost last
         self.looking = False  # whether the parts of the open step are timed; `Looks` decides
+        self.on_look: Callable[[bool], None] = lambda on: None
         self.fitting: Callable[[int, int], None] | None = None  # told what a step of Keras draws
         self.phase = "outside"
         self.totals = {"evaluation_ns": 0, "checkpoint_ns": 0}
@@ -157,6 +159,7 @@ class WatchedProcess:
         """The next batch of `loop`, `deliver(iterator)`; `trains`: gradients are recorded here."""
         if len(self.active) != 1 or self.active[0] is not loop:
             self._put_in_order(loop)
+            activate(loop.recorder.timer)
         self.phase = "wait" if trains else "outside"
         try:
             batch = loop.ask(deliver, iterator)
@@ -168,7 +171,10 @@ class WatchedProcess:
             raise
         self.phase = "step" if trains else "outside"
         # ranks are compared part by part, in every step
-        self.looking = loop.recorder.looks_at.looking or self.rank is not None
+        looking = loop.recorder.looks_at.looking or self.rank is not None
+        if looking is not self.looking:
+            self.looking = looking
+            self.on_look(looking)
         if len(self.active) > 1:
             for outer in self.active:
                 if outer is not loop and outer.in_step:
@@ -197,6 +203,8 @@ class WatchedProcess:
             if outer or any(other.trained for other in self.loops.values()):
                 self.totals["evaluation_ns"] += now - loop.opened
         self.phase = "step" if any(other.in_step for other in self.active) else "outside"
+        if self.active:
+            activate(self.active[-1].recorder.timer)
         if not self.active:
             self._tell_trackers()
 
@@ -212,16 +220,28 @@ class WatchedProcess:
 
     def trains(self) -> None:
         """Something trains, whose time is not taken in this step."""
+        here = threading.get_ident()
         for loop in self.active:
-            if loop.returned:
-                loop.train()
+            if loop.returned and not loop.busy:
+                loop.busy = True
+                loop.elsewhere += here != loop.thread
+
+    @property
+    def trained(self) -> bool:
+        """Whether something has trained with each batch in hand."""
+        return all(loop.busy for loop in self.active if loop.returned)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the outermost loop that is open."""
+        return self.active[0].recorder.steps if self.active else 0
 
     def train(self, name: str, start: int, end: int) -> None:
         """A part of the step that trains: book it, and tell the loops that hold a batch."""
-        booked = False
+        booked, here = False, threading.get_ident()
         for loop in self.active:
             if loop.returned:
-                loop.train()
+                loop.busy, loop.elsewhere = True, loop.elsewhere + (here != loop.thread)
                 if not booked:
                     loop.add_stage(name, start, end)
                 booked = True

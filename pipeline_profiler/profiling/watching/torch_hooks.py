@@ -24,6 +24,7 @@ from pipeline_profiler.profiling.adapters import torch_loader
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
 from pipeline_profiler.profiling.record.recorder import Source
 from pipeline_profiler.profiling.record.recorder_live import WORKER_INTERVAL_S
+from pipeline_profiler.profiling.watching import process as state
 from pipeline_profiler.profiling.watching.process import (
     WatchedProcess,
     known_process,
@@ -39,7 +40,6 @@ COLLECTIVES = (
 )
 
 
-Book = Callable[[str, int, int], None]
 _UNDO: list[Callable[[], None]] = []
 
 
@@ -68,7 +68,7 @@ def hook_loaders(module: Any) -> None:
     @functools.wraps(deliver)
     def __next__(self: Any) -> Any:  # noqa: N807
         loop = self.__dict__.get("_watched_loop")
-        process = known_process()
+        process = state._STATE  # no call: beside a short step each costs a microsecond and more
         if loop is None or process is None:
             return deliver(self)
         return process.ask(loop, deliver, self, trains())
@@ -152,16 +152,19 @@ def _with_proxies(loader: Any, begin: Callable[[Any], Any]) -> Any:
 
 # ---- the parts of the step ----
 
+_LOOKS: list[Callable[[bool], None]] = []  # what hooks the optimizers in a step that is looked at
 _HOOKED: list[int] = []  # process ids: a fork inherits the hooks, and they look up the process
 
 
 def _hook_steps(torch: Any, process: WatchedProcess) -> None:
     if _HOOKED:
+        process.on_look = _LOOKS[-1]  # of this process, where it is a fork
         return
     _HOOKED.append(process.pid)
     process.undo.append(unhook_torch)
     _hook_backward(torch)
-    _hook_optimizers(torch)
+    _LOOKS.append(_Optimizers(torch).look)
+    process.on_look = _LOOKS[-1]
     _hook_function(torch, "save", "checkpoint")
     if torch.distributed.is_available():
         for name in COLLECTIVES:
@@ -177,13 +180,7 @@ def _book(name: str, start: int, end: int) -> None:
             process.totals["checkpoint_ns"] += end - start
 
 
-def _book_training(name: str, start: int, end: int) -> None:
-    process = known_process()
-    if process is not None:
-        process.train(name, start, end)
-
-
-def _hook_function(owner: Any, attribute: str, name: str, book: Book = _book) -> None:
+def _hook_function(owner: Any, attribute: str, name: str) -> None:
     original, compiling = getattr(owner, attribute), sys.modules["torch"].compiler.is_compiling
 
     @functools.wraps(original)
@@ -194,18 +191,18 @@ def _hook_function(owner: Any, attribute: str, name: str, book: Book = _book) ->
         try:
             return original(*args, **kwargs)
         finally:
-            book(name, start, perf_counter_ns())
+            _book(name, start, perf_counter_ns())
 
     _replace(owner, attribute, timed_call)
 
 
 def _hook_backward(torch: Any) -> None:
-    """Told in every step, as it is what trains; timed in those whose parts are looked at."""
+    """Seen in every step, as it is what trains; timed in those whose parts are looked at."""
     original, compiling = torch.Tensor.backward, torch.compiler.is_compiling
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
-        process = known_process()
+        process = state._STATE
         if process is None or compiling():
             return original(*args, **kwargs)
         if not process.looking:
@@ -220,34 +217,51 @@ def _hook_backward(torch: Any) -> None:
     _replace(torch.Tensor, "backward", backward)
 
 
-def _hook_optimizers(torch: Any) -> None:
-    began: list[int] = []
-    compiling, forward = torch.compiler.is_compiling, _Outermost(torch)
+class _Optimizers:
+    """Times the optimizer in the steps whose parts are looked at; in others it is not hooked.
 
-    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if compiling():
-            return
-        process = known_process()
-        if process is None or process.looking:
-            began[:] = (perf_counter_ns(),)
+    Where it trains without a backward that was seen, it is what tells that something trains, and
+    stays hooked.
+    """
 
-    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if compiling():
-            return
+    def __init__(self, torch: Any) -> None:
+        from torch.optim import optimizer
+
+        self.register = (
+            (optimizer.register_optimizer_step_pre_hook, self._before),
+            (optimizer.register_optimizer_step_post_hook, self._after),
+        )
+        self.compiling, self.forward = torch.compiler.is_compiling, _Outermost(torch)
+        self.handles: list[Any] = []
+        self.began = 0
+        self.alone = False
+        _UNDO.append(self._remove)
+
+    def look(self, on: bool) -> None:
+        """The parts of the step that begins are looked at, or not any more."""
+        if on and not self.handles:
+            self.handles = [register(hook) for register, hook in self.register]
+        elif not on and not self.alone:
+            self._remove()
+
+    def _remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+        self.handles = []
+
+    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.began = 0 if self.compiling() else perf_counter_ns()
+
+    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         process = known_process()
-        if began:
-            _book_training("optimizer", began.pop(), perf_counter_ns())
-        elif process is not None:
+        if process is None or not self.began or self.compiling():
+            return
+        self.alone |= not process.trained
+        if process.looking:
+            process.train("optimizer", self.began, perf_counter_ns())
+            self.forward.look(process.steps)
+        else:
             process.trains()
-        forward.count()
-
-    from torch.optim.optimizer import (
-        register_optimizer_step_post_hook,
-        register_optimizer_step_pre_hook,
-    )
-
-    _UNDO.append(register_optimizer_step_pre_hook(before).remove)
-    _UNDO.append(register_optimizer_step_post_hook(after).remove)
 
 
 class _Outermost:
@@ -259,17 +273,17 @@ class _Outermost:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.inside = False
-        self.steps = 0
+        self.next = FIRST_LOOK
         self.plain = torch.nn.Module.__call__
         self.looking = self._looking()
         _replace(torch.nn.Module, "__call__", self.plain)  # so that it is put back
 
-    def count(self) -> None:
-        """A step is over: look for 20 once the first ones are, and again every thousand."""
-        self.steps += 1
-        into = self.steps % LOOK_EVERY - FIRST_LOOK
-        if into in (0, LOOK):
-            self.torch.nn.Module.__call__ = self.plain if into else self.looking
+    def look(self, steps: int) -> None:
+        """So many steps are over: look for about 20 once the first are, and again each thousand."""
+        if steps >= self.next:
+            on = self.torch.nn.Module.__call__ is self.looking
+            self.torch.nn.Module.__call__ = self.plain if on else self.looking
+            self.next = steps + (LOOK_EVERY - LOOK if on else LOOK)
 
     def _looking(self) -> Callable[..., Any]:
         plain, torch = self.plain, self.torch
