@@ -28,7 +28,7 @@ from pipeline_profiler.profiling.record.stages import StageTimer, activate
 
 # ---- CPU and run-queue time ----
 
-LOOK_NS = 5_000_000  # a look costs about 25 microseconds beside a training: half a percent
+LOOK_NS = 10_000_000  # a look costs some tens of microseconds beside a training
 MOST_STEPS = 64  # from one look to the next, on average
 
 
@@ -56,7 +56,8 @@ class Looks:
 
     The counters are system calls: with what they push out of the caches they cost a short step more
     than everything else that is recorded. A step of `LOOK_NS` or more is looked at every time;
-    shorter ones at random, so that no rhythm of the loop is met, on average once in `LOOK_NS`. A
+    shorter ones at random, so that no rhythm of the loop is met, on average once in `LOOK_NS`; their
+    parts are timed in the same steps. A
     step that is not looked at gets the share of its wall time that those looked at had so far: sums
     are right, a single step's is an estimate.
     """
