@@ -56,10 +56,9 @@ class Looks:
 
     The counters are system calls: with what they push out of the caches they cost a short step more
     than everything else that is recorded. A step of `LOOK_NS` or more is looked at every time;
-    shorter ones at random, so that no rhythm of the loop is met, on average once in `LOOK_NS`; their
-    parts are timed in the same steps. A
-    step that is not looked at gets the share of its wall time that those looked at had so far: sums
-    are right, a single step's is an estimate.
+    shorter ones at random, so that no rhythm of the loop is met, on average once in `LOOK_NS`. The
+    parts of a step are timed in the same steps. A step that is not looked at gets the share of its
+    wall time that those looked at had so far: sums are right, a single step's is an estimate.
     """
 
     def __init__(self, recorder: Recorder, workers: bool) -> None:
