@@ -152,7 +152,8 @@ def sample_stacks(bench: Bench, options: Options) -> Run:
     """One short run with stack samples, in the trainer and in every worker."""
     recorder = Recorder(bench.clock, arm=Arm.STACKS)
     recorder.sample_stacks = True
-    sampler = StackSampler.start_here(lambda: recorder.phase)
+    calls_back = bench.settings().get("kind") == "tf"  # a map with tf.numpy_function does
+    sampler = StackSampler.start_here(lambda: recorder.phase, calls_back)
     try:
         drive(bench, bench.loader(), recorder, 400, stack_seconds(options))
     finally:

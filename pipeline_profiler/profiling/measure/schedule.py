@@ -344,7 +344,9 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
     machine = environment.Meter()
     _run_blocks(bench, session, kept_batches, deadlines, bare=not (once or plan.lean))
-    repeat_disturbed(bench, session, kept_batches, deadlines[1])
+    # half of what a trial may take stays for it
+    kept = int(TRIAL_SHARE / 2 * options.budget * 1e9)
+    repeat_disturbed(bench, session, kept_batches, deadlines[1] - kept)
     trials.try_first_advice(bench, session, kept_batches, deadlines[1], options.budget)
     settle(bench, session, kept_batches, deadlines[1])
     if bench.clock is time.perf_counter_ns:  # a clock that tests move meters no machine

@@ -167,10 +167,17 @@ class StackSampler:
         self._undo: Callable[[], None] = lambda: None
 
     @classmethod
-    def start_here(cls, phase: Callable[[], str] | None = None) -> StackSampler:
-        """Sample the calling thread from now on."""
+    def start_here(
+        cls, phase: Callable[[], str] | None = None, calls_back: bool = False
+    ) -> StackSampler:
+        """Sample the calling thread from now on.
+
+        `calls_back`: native threads call Python functions while this one waits in C. An alarm would
+        be handled between such calls only, and see none of them.
+        """
         sampler = cls(threading.get_ident(), phase)
-        if threading.current_thread() is threading.main_thread() and _alarm_is_free():
+        main = threading.current_thread() is threading.main_thread()
+        if main and not calls_back and _alarm_is_free():
             sampler._start_timer()
             # a spawned worker ends through the interpreter's exit, which takes the signal's handler
             # away: a timer that still runs would then kill it

@@ -47,6 +47,11 @@ REDUCED = (
     "decode at a reduced size (Image.draft before load, cv2.IMREAD_REDUCED_*), or store smaller"
 )
 ONE_LOCK = "the workers wait for each other at one lock: give each its own handle or connection"
+IN_PYTHON = 0.15  # of the stacks in next(), from which Python is what a tf.data graph waits for
+NO_PYTHON = (
+    "write it in TensorFlow's operations, or prepare it once: calls of a Python function take "
+    "turns for one interpreter lock, whatever num_parallel_calls is"
+)
 PARTS_NEXT = "name its parts with `with stage(...)`"
 
 
@@ -74,6 +79,9 @@ def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
     if name == "read" and (remote := _remote(e, share, ms)) is not None:
         return remote
     fix = STAGE_NEXT.get(name, PARTS_NEXT + (", or look at the line shown" if place else ""))
+    in_python = e.config.get("kind") == "tf" and _seen_in_python(e) >= IN_PYTHON
+    fix = NO_PYTHON if in_python else fix
+    place = "" if e.config.get("kind") == "tf" and not in_python else place
     tried = _said_of_reduced(e) if name == "decode" else ""
     packing = _said_of_packing(e) if name == "read" else ""
     return Diagnosis(
@@ -84,6 +92,18 @@ def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
         {"ms_per_batch": ms, "share_of_loading": share_of_fetch, "blocked": blocked, "at": place},
         ONE_LOCK if contended else REDUCED if tried else fix,
     )
+
+
+def _seen_in_python(e: Evidence) -> float:
+    """Share of the stacks in next() in which a function of the user's ran; of tf.data its calls."""
+    seen = total = 0
+    for run in e.session.runs:
+        for key, weight in run.stacks.items():
+            phase, _, rest = key.partition("|")
+            if phase == "wait":
+                total += weight
+                seen += weight if rest.partition("|")[2] else 0
+    return seen / total if total else 0.0
 
 
 def _said_of_reduced(e: Evidence) -> str:

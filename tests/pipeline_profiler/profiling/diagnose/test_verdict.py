@@ -410,6 +410,23 @@ def test_a_write_that_waits_for_the_disk_is_named_below_a_twentieth_of_the_step(
     assert ("PIPE014" in codes) == named
 
 
+@pytest.mark.parametrize(("python", "named"), [(40, True), (5, False)])
+def test_python_that_a_graph_calls_is_named_where_the_graph_waits_for_it(
+    python: int, named: bool
+) -> None:
+    rows = schedule(120, 0, 0, 20.0, lambda j: 30.0)
+    for row in rows:
+        del row["fetch"]
+    session = made_session(rows, 20.0, kind="tf")
+    session.runs[0].stacks = {
+        "wait||map.py:16 featurise: out[k] += 1": python,
+        "wait||": 100 - python,
+    }
+    cause = {c.code: c for c in diagnose_session(session).causes}["PIPE028"]
+    assert ("map.py:16 featurise" in cause.cause) == named
+    assert ("take turns for one interpreter lock" in cause.next) == named
+
+
 @pytest.mark.parametrize(("own", "holds"), [(21, True), (38, False)])
 def test_a_thread_that_holds_the_lock_is_told_from_threads_that_lack_cores(
     own: int, holds: bool
