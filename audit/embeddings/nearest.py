@@ -45,6 +45,10 @@ class Nearest:
     similarity: Floats
     references: int
 
+    def times(self, factor: np.float32) -> Nearest:
+        """Return the same with other units of similarity."""
+        return replace(self, similarity=self.similarity * factor)
+
 
 @dataclass(frozen=True, slots=True)
 class Compared:
@@ -113,8 +117,10 @@ def nearest_rows(
     chosen = compared.references(REFERENCES)
     offsets = np.zeros(len(groups), np.float32)
     again = None if known is None else _Again.of(compared, groups, known, k, chosen, REFERENCES)
-    found = _search_again(compared.directions, offsets, groups, k, chosen, again)
-    return replace(found, similarity=found.similarity / np.float32(compared.scale))
+    scale = np.float32(compared.scale)
+    if again is not None:  # a power of two: nothing is rounded
+        again = replace(again, known=again.known.times(scale))
+    return _search_again(compared.directions, offsets, groups, k, chosen, again).times(1 / scale)
 
 
 def nearest_places(
@@ -172,9 +178,7 @@ class _Again:
         fresh = chosen[~find_contained(codes[chosen], referred)]
         if max(anew.mean(), len(fresh) / len(chosen)) > MOST_CHANGED:
             return None
-        scale = np.float32(points.scale)
-        held = Nearest(index, similarity * scale if scale != 1 else similarity, len(chosen))
-        return cls(held, np.flatnonzero(anew), fresh)
+        return cls(Nearest(index, similarity, len(chosen)), np.flatnonzero(anew), fresh)
 
 
 def _search_again(
