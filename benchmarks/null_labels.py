@@ -88,7 +88,8 @@ def pool(cache: Path, data: Path | None, name: str) -> Pool:
         else:
             pictures = photos(real)
         scene = np.arange(len(pictures)) // (FRAMES if name == "scenes" else 1)
-        views = describe_patches(stack_signatures([make_signature(p) for p in pictures]))
+        table = stack_signatures([make_signature(p) for p in pictures])
+        views = describe_patches(table).views
         axes = np.linalg.eigh(np.tensordot(views, views, ((0, 1), (0, 1))))[1][:, : -AXES - 1 : -1]
         np.savez(kept, views=(views @ axes).astype(np.float32), scene=scene, label=label)
     return dict(np.load(kept))

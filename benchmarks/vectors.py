@@ -38,7 +38,7 @@ from bench import Document, hall, measures, peak_mb, read_picture, timed
 from audit.decisions.label_sample import share_of_sample
 from audit.embeddings.isolation import distance_scores, find_isolated
 from audit.embeddings.judged import judge_vectors
-from audit.embeddings.nearest import Nearest, nearest_rows
+from audit.embeddings.nearest import Compared, Nearest, compare_axes, nearest_rows
 from audit.embeddings.patches import describe_patches, scale_columns
 from audit.embeddings.ridge import decompose
 from audit.picture.signatures import (
@@ -88,7 +88,7 @@ def cost_of(n: int, width: int | None) -> Document:
     own, seconds = np.arange(n), {}
     table, labels = drawn(n) if width is None else drawn_vectors(n, width)
     with timed() as seconds["vectors"]:
-        views = describe_patches(table) if width is None else scale_columns(table)[None]
+        views = describe_patches(table).views if width is None else scale_columns(table)[None]
     mean = views[0] if len(views) == 1 else views.mean(0)
     with timed() as seconds["axes"]:
         parts = decompose(mean)
@@ -124,9 +124,12 @@ WIDTH = 64
 
 def found_in(vectors: np.ndarray) -> set[int]:
     """Return the rows that IMG009 would report at its default."""
-    n = len(vectors)
-    parts = decompose((vectors - vectors.mean(0)).astype(np.float32))
-    scores = distance_scores(parts, np.arange(n))
+    return found_among(compare_axes(decompose((vectors - vectors.mean(0)).astype(np.float32))))
+
+
+def found_among(points: Compared) -> set[int]:
+    n = len(points.places)
+    scores = distance_scores(points, np.arange(n))
     return {one.row for one in find_isolated(scores, np.full(n, -1), np.arange(n), RATE)}
 
 
@@ -202,8 +205,9 @@ def real_shares(folder: Path, draws: int) -> dict[str, float]:
                 made = PLANTS[name](rng, pictures[some[place]])
                 signatures[place] = make_signature(np.ascontiguousarray(made))
             table = stack_signatures(signatures)
-            views = describe_patches(table[is_comparable(table)])
-            found, planted = found_in(views.mean(0)), set(range(PLANTED))
+            made = describe_patches(table[is_comparable(table)])
+            found = found_among(Compared(made.directions, made.points))
+            planted = set(range(PLANTED))
             counts.append((bool(found), len(found & planted) / PLANTED, len(found - planted)))
         any_found, part, others = np.mean(counts, axis=0).tolist()
         key = f"found of {name}" if name in PLANTS else "any finding"
@@ -326,7 +330,7 @@ def labels(
         views = np.load(vectors).astype(np.float32)[None]
         views -= views.mean(1)
     else:
-        views = describe_patches(table)
+        views = describe_patches(table).views
     # the rival gets the vectors of whole pictures, of unit deviation, as the regression wants them
     whole = views[0] / (views[0].std(0) + 1e-6)
     mean = views.mean(0)

@@ -33,8 +33,7 @@ from audit.choosing.coverage import (
 )
 from audit.decisions.waivers import apply_decisions
 from audit.embeddings.label_tables import PICTURES
-from audit.embeddings.nearest import compared_points
-from audit.embeddings.ridge import decompose
+from audit.embeddings.nearest import unit_length
 from audit.embeddings.vectors import stored_vectors
 from audit.errors import UsageError
 from audit.report.wording import counted
@@ -313,7 +312,7 @@ def _by_coverage(
 ) -> Picked:  # fmt: skip
     with open_run(run) as store:
         found = stored_vectors(store, run, store.query(PICTURES))
-    points = compared_points(decompose(found.whole()))
+    points = unit_length(found.points().directions)
     places = {pixels: place for place, pixels in enumerate(found.rows["pixel_hash"].to_list())}
     own = np.array([places.get(p, -1) for p in free["pixel_hash"].to_list()], np.int64)
     old = np.array([places.get(p, -1) for p in known["pixel_hash"].to_list()], np.int64)

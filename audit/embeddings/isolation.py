@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from audit.embeddings.nearest import kth_distances
+from audit.embeddings.nearest import Compared, Nearest, kth_distances, nearest_places
 from audit.embeddings.ridge import Decomposition
 from audit.statistics.outlying import LEAST, chances_of_largest
 
@@ -43,9 +43,14 @@ class Isolated(NamedTuple):
     typical: float
 
 
-def distance_scores(decomposition: Decomposition, groups: Ints) -> Floats:
-    """Return the log of the distance (n,) of each row to the tenth nearest of other groups."""
-    found = kth_distances(decomposition, groups, K).astype(np.float64)
+def distance_scores(
+    points: Compared | Decomposition, groups: Ints, near: Nearest | None = None
+) -> Floats:
+    """Return the log of the distance (n,) of each row to the tenth nearest of other groups.
+
+    `near` are these (`nearest_places`), where the caller has them.
+    """
+    found = kth_distances(points, near or nearest_places(points, groups, K)).astype(np.float64)
     return np.asarray(np.log(found + 1e-9 * found.max(initial=0.0) + 1e-300))
 
 

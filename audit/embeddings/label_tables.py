@@ -2,7 +2,7 @@
 
 Rows are distinct pictures (pixel hashes), as for near-duplicates. What is found goes into narrow
 tables of the measurements database: `label_scores`, `vector_neighbours`, `embedding_map`,
-`label_facts`; vectors themselves are not kept where they are cheaper to make again.
+`label_facts`.
 
 A picture with two labels is left to LABEL005, two spellings of a class (LABEL002) count as one.
 What belongs together (near-duplicates, and a manifest's groups: one patient, one film) gets one
@@ -23,10 +23,10 @@ from threadpoolctl import threadpool_limits
 from audit.checking.class_names import fold_name
 from audit.checking.label_facts import JudgedFacts, LabelFacts
 from audit.embeddings.flat_map import place_on_map
-from audit.embeddings.isolation import Isolated, distance_scores, find_isolated
+from audit.embeddings.isolation import Isolated, find_isolated
 from audit.embeddings.judged import JudgedLabels, judge_probabilities, judge_vectors
-from audit.embeddings.nearest import Nearest, nearest_rows, vote_shares
-from audit.embeddings.ridge import decompose
+from audit.embeddings.known_neighbours import NeighbourSearch
+from audit.embeddings.nearest import Nearest, vote_shares
 from audit.embeddings.settings import VectorOptions
 from audit.embeddings.vectors import Opening, PictureVectors, load_vectors
 from audit.errors import UsageError
@@ -96,26 +96,27 @@ def _few_threads(pictures: int) -> threadpool_limits:
 
 def _relate(store: Store, found: PictureVectors) -> None:
     known = label_pictures(found.rows, find_atypical(found.views[0]), found.probabilities)
-    judged = nearest = decomposition = None
+    judged = nearest = search = None
     odd: list[Isolated] = []
     scores = np.zeros(0)
     places, how = np.zeros((0, 2)), ""
     if len(known.rows) > 2:
-        decomposition = decompose(found.whole())
-        nearest = nearest_rows(decomposition, known.groups)
+        search = NeighbourSearch(store, found)
+        nearest = search.nearest(known.groups)
         groups = join_frames(found.rows["id"], known.groups, nearest)
         if len(np.unique(groups)) < len(np.unique(known.groups)):
             known = replace(known, groups=groups)
-            nearest = nearest_rows(decomposition, groups)
-        scores = distance_scores(decomposition, known.groups)
-        places, how = place_on_map(decomposition)
+            nearest = search.nearest(groups)
+        scores = search.distance_scores(known.groups)
+        places, how = place_on_map(search.map_axes())
         odd = find_isolated(scores, known.classes, known.groups, STORED_CHANCE)
-    if not known.reason and nearest is not None:
+    if not known.reason and nearest is not None and search is not None:
         if found.probabilities is not None:
             judged = _judge_own(found, known, nearest)
         else:
             judged = judge_vectors(
-                found.views, nearest, known.labels, known.groups, len(known.names), decomposition,
+                found.views, nearest, known.labels, known.groups, len(known.names),
+                search.decomposition,
             )  # fmt: skip
     with store.transaction():
         for name in TABLES:
@@ -125,7 +126,8 @@ def _relate(store: Store, found: PictureVectors) -> None:
         store.append("label_facts", _facts(found.source, how, known, judged, nearest).rows())
         if judged is not None:
             _store_by_picture(store, "label_scores", _score_rows(known, judged))
-        if nearest is not None and decomposition is not None:
+        if nearest is not None and search is not None:
+            search.save()
             _store_neighbours(store, known, nearest, judged, odd)
             store.append("vector_outliers", _outlier_rows(known, odd))
             _store_by_picture(store, "embedding_map", _map_rows(known, places, scores))

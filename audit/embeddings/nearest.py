@@ -2,15 +2,18 @@
 
 The axes are scaled by the fourth root of their variance, half way to whitening: as they are, a few
 axes of brightness decide; whitened, noise does. Beyond `REFERENCES` pictures the neighbours of
-every picture are looked for among that many, drawn by seed, because all pairs of a million are
-a day's
-work; below it they are exact. Costs n x references x 128 products.
+every picture are looked for among that many, because all pairs of a million are a day's work; below
+it they are exact. Costs n x references x 128 products.
+
+Points that are the same in every set (`Compared.codes`) are compared with those of an earlier
+search again only where a picture came or went: of whole numbers, products are exact, so what was
+found before is what would be found now.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from audit.embeddings.ridge import Decomposition
 from audit.machine.compiled import compiled_on_first_call, usable_threads
+from audit.neighbors.pair_cache import MIX_1, Fingerprints, KnownNeighbours, find_contained
 
 Floats = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]
@@ -27,6 +31,8 @@ AXES = 128
 NEIGHBOURS = 20
 REFERENCES, DISTANCE_REFERENCES = 30_000, 10_000
 ROWS, COLUMNS = 512, 4096
+MOST_CHANGED = 0.25
+"""Share of rows to be compared anew from which all are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,51 +45,189 @@ class Nearest:
     similarity: Floats
     references: int
 
-
-def nearest_rows(decomposition: Decomposition, groups: Ints, k: int = NEIGHBOURS) -> Nearest:
-    """Return the k nearest rows, by cosine, of every row that are not of its group."""
-    points = compared_points(decomposition)
-    return _search(points, np.zeros(len(points), np.float32), groups, k, REFERENCES)
+    def times(self, factor: np.float32) -> Nearest:
+        """Return the same with other units of similarity."""
+        return replace(self, similarity=self.similarity * factor)
 
 
-def kth_distances(decomposition: Decomposition, groups: Ints, k: int) -> Floats:
-    """Return the distance (n,) of every row to the k-th nearest that is not of its group.
-
-    To the last of them where there are fewer, 0 for a row without any. Distances, not cosines: a
-    picture may be odd by its length alone. Axes as they are: to scale them makes small ones count
-    as much as those in which a picture is odd.
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Points (n, d) that are compared: `directions`, whose products are cosines times `scale`, and
+    `places`, whose distances count. `codes` (n,) name each row where its point is that of any set:
+    references are the first by these, else drawn.
     """
-    points = np.ascontiguousarray(decomposition.turned[:, :AXES])
-    squares = np.einsum("ij,ij->i", points, points)
-    # |x - y|^2 / 2 = |x|^2 / 2 - (x y - |y|^2 / 2): the largest bracket is the nearest
-    near = _search(points, squares / 2, groups, k, DISTANCE_REFERENCES)
+
+    directions: Floats
+    places: Floats
+    scale: float = 1.0
+    codes: Fingerprints | None = None
+
+    def references(self, most: int) -> Ints:
+        """Return the rows among which is looked, at most so many, in order."""
+        n = len(self.places)
+        if n <= most:
+            return np.arange(n)
+        if self.codes is None:
+            return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+        return np.sort(np.argsort(self.codes, kind="stable")[:most])
+
+
+def compare_axes(decomposition: Decomposition) -> Compared:
+    """Return what is compared of vectors that were turned to their principal axes.
+
+    Distances are those of axes as they are: to scale them makes small ones count as much as those
+    in which a picture is odd.
+    """
+    places = np.ascontiguousarray(decomposition.turned[:, :AXES])
+    return Compared(compared_points(decomposition), places)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNearest:
+    """What an earlier search found: the `near` of each row and the code of its group (n,)."""
+
+    near: KnownNeighbours
+    groups: Fingerprints
+
+    @classmethod
+    def of(cls, found: Nearest, codes: Fingerprints, groups: Ints) -> KnownNearest:
+        """Keep what was found."""
+        index = found.index.astype(np.int32)
+        return cls(KnownNeighbours(codes, index, found.similarity), group_codes(codes, groups))
+
+
+def group_codes(codes: Fingerprints, groups: Ints) -> Fingerprints:
+    """Return for each row a code of the members of its group."""
+    sums = np.zeros(int(groups.max(initial=-1)) + 1, np.uint64)
+    np.add.at(sums, groups, (codes ^ (codes >> np.uint64(31))) * MIX_1)
+    return np.asarray(sums[groups])
+
+
+def nearest_rows(
+    points: Compared | Decomposition,
+    groups: Ints,
+    k: int = NEIGHBOURS,
+    known: KnownNearest | None = None,
+) -> Nearest:
+    """Return the k nearest rows, by cosine, of every row that are not of its group.
+
+    `known` is what an earlier search found of points with codes.
+    """
+    compared = points if isinstance(points, Compared) else compare_axes(points)
+    chosen = compared.references(REFERENCES)
+    offsets = np.zeros(len(groups), np.float32)
+    again = None if known is None else _Again.of(compared, groups, known, k, chosen, REFERENCES)
+    scale = np.float32(compared.scale)
+    if again is not None:  # a power of two: nothing is rounded
+        again = replace(again, known=again.known.times(scale))
+    return _search_again(compared.directions, offsets, groups, k, chosen, again).times(1 / scale)
+
+
+def nearest_places(
+    points: Compared | Decomposition, groups: Ints, k: int, known: KnownNearest | None = None
+) -> Nearest:
+    """Return the k rows of other groups at the least distance; the `similarity` of y to x is
+    x y - |y|^2 / 2, the largest of the nearest.
+    """
+    compared = points if isinstance(points, Compared) else compare_axes(points)
+    places, most = compared.places, DISTANCE_REFERENCES
+    squares = np.einsum("ij,ij->i", places, places)
+    chosen = compared.references(most)
+    again = None if known is None else _Again.of(compared, groups, known, k, chosen, most)
+    return _search_again(places, squares / 2, groups, k, chosen, again)
+
+
+def kth_distances(points: Compared | Decomposition, near: Nearest) -> Floats:
+    """Return the distance (n,) of every row to the last of those that are `near`, 0 without any.
+
+    Distances, not cosines: a picture may be odd by its length alone.
+    """
+    places = (points if isinstance(points, Compared) else compare_axes(points)).places
+    squares = np.einsum("ij,ij->i", places, places)
+    # |x - y|^2 / 2 = |x|^2 / 2 - (x y - |y|^2 / 2)
     apart = np.sqrt(np.maximum(squares[:, None] - 2 * near.similarity, 0))
     return np.asarray(np.where(near.index >= 0, apart, 0).max(1, initial=0))
 
 
-def _search(points: Floats, offsets: Floats, groups: Ints, k: int, references: int) -> Nearest:
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """What an earlier search knows, by numbers of now; the rows to compare `anew` with all, and the
+    references that are `fresh` to the others.
+    """
+
+    known: Nearest
+    anew: Ints
+    fresh: Ints
+
+    @classmethod
+    def of(
+        cls, points: Compared, groups: Ints, known: KnownNearest, k: int, chosen: Ints, most: int
+    ) -> _Again | None:
+        """Return what can be used again; None where too much changed."""
+        codes, before = points.codes, known.near.codes
+        if codes is None or known.near.index.shape[1] != k:
+            return None
+        index, similarity, new, lost = known.near.carried_over(codes)
+        refers = np.zeros(len(codes), np.bool_)
+        refers[chosen] = True
+        lost |= ((index >= 0) & ~refers[index]).any(axis=1)
+        pairs = np.sort((before ^ (known.groups >> np.uint64(1))) * MIX_1)
+        grouped = (codes ^ (group_codes(codes, groups) >> np.uint64(1))) * MIX_1
+        anew = new | lost | ~find_contained(grouped, pairs)
+        referred = np.sort(before)[:most]
+        fresh = chosen[~find_contained(codes[chosen], referred)]
+        if max(anew.mean(), len(fresh) / len(chosen)) > MOST_CHANGED:
+            return None
+        return cls(Nearest(index, similarity, len(chosen)), np.flatnonzero(anew), fresh)
+
+
+def _search_again(
+    points: Floats, offsets: Floats, groups: Ints, k: int, chosen: Ints, again: _Again | None
+) -> Nearest:
     """Return for every row the k rows y of other groups with the largest x y - offset of y."""
     n = len(points)
-    chosen = np.arange(n)
-    if n > references:
-        chosen = np.sort(np.random.default_rng(0).choice(n, references, replace=False))
+    if again is None:
+        return Nearest(*_search(points, offsets, groups, k, chosen, np.arange(n)), len(chosen))
+    index, similarity = again.known.index.copy(), again.known.similarity.copy()
+    found = _search(points, offsets, groups, k, chosen, again.anew)
+    index[again.anew], similarity[again.anew] = found
+    kept = np.setdiff1d(np.arange(n), again.anew)
+    offered, value = _search(points, offsets, groups, k, again.fresh, kept)
+    better = value[:, 0] >= similarity[kept, -1]
+    rows = kept[better]
+    both = np.hstack([index[rows], offered[better]])
+    values = np.hstack([similarity[rows], value[better]])
+    # the largest first, equals by number, as one search of all would list them
+    order = np.argsort(both, axis=1, kind="stable")
+    both, values = (np.take_along_axis(x, order, 1) for x in (both, values))
+    order = np.argsort(-values, axis=1, kind="stable")[:, :k]
+    index[rows] = np.take_along_axis(both, order, 1)
+    similarity[rows] = np.take_along_axis(values, order, 1)
+    return Nearest(index, similarity, len(chosen))
+
+
+def _search(
+    points: Floats, offsets: Floats, groups: Ints, k: int, chosen: Ints, asked: Ints
+) -> tuple[Ints, Floats]:
+    """Return for each of the rows `asked` the k of the rows `chosen`, and their values."""
     library, owners = np.ascontiguousarray(points[chosen]), groups[chosen]
-    index = np.full((n, k), -1, np.int64)
-    similarity = np.full((n, k), -np.inf, np.float32)
+    index = np.full((len(asked), k), -1, np.int64)
+    similarity = np.full((len(asked), k), -np.inf, np.float32)
 
     def search(start: int) -> None:
-        rows = slice(start, start + ROWS)
+        here = slice(start, start + ROWS)
+        rows = asked[here]
         for column in range(0, len(chosen), COLUMNS):
             columns = slice(column, column + COLUMNS)
             block = points[rows] @ library[columns].T
             block -= offsets[chosen[columns]]
-            offer_neighbours(block, groups[rows], owners, column, index[rows], similarity[rows])
+            offer_neighbours(block, groups[rows], owners, column, index[here], similarity[here])
 
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(usable_threads()) as pool:
-        list(pool.map(search, range(0, n, ROWS)))
+        list(pool.map(search, range(0, len(asked), ROWS)))
     found = index >= 0
     index[found] = chosen[index[found]]
-    return Nearest(index, similarity, len(chosen))
+    return index, similarity
 
 
 @compiled_on_first_call
@@ -113,9 +257,13 @@ def offer_neighbours(
 
 def compared_points(decomposition: Decomposition) -> Floats:
     """Return the points (n, 128 or fewer) whose products are the cosines of `nearest_rows`."""
-    points = scale_axes(decomposition)
-    points /= np.sqrt(np.einsum("ij,ij->i", points, points))[:, None] + np.float32(1e-12)
-    return points
+    return unit_length(scale_axes(decomposition))
+
+
+def unit_length(points: Floats) -> Floats:
+    """Return points (n, d) scaled to length 1; those of none stay."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", points, points))[:, None]
+    return np.asarray(points / (lengths + np.float32(1e-12)))
 
 
 def scale_axes(decomposition: Decomposition) -> Floats:

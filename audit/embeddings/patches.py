@@ -1,25 +1,33 @@
-"""The built-in vectors: patches of the stored signature, coded by a dictionary of its own dataset.
+"""The built-in vectors: patches of the stored signature, coded by a dictionary that is shipped.
 
 A signature holds a 32x32 grey and an 8x8 colour plane, so no file is opened. Patches of 6x6 pixels
 are whitened, compared with k-means centroids (`x` activates those that are nearer than the mean,
 the "triangle" of Coates, Lee and Ng 2011, An Analysis of Single-Layer Networks, AISTATS) and summed
-over the four quarters of the picture. There are no weights to load or to licence.
+over the four quarters of the picture. The dictionary was learnt from drawn pictures
+(`benchmarks/patch_dictionary.py`): there are no weights to licence, a picture has the same code in
+every set, and what was coded once is kept (`audit.embeddings.vectors`).
 
 The dictionary is closed under mirroring: of every centroid it holds the mirror image too. So the
 code of the mirrored picture is a permutation of the code of the picture, and the mean of both,
 which is what is kept, costs nothing: half as many numbers say as much. Of few pictures, crops
 are coded as well: they teach a model what a picture may lose without becoming another.
 
+Numbers are stored as whole ones, and neighbours are compared by products of whole numbers, which
+are exact in any order: so neither the other pictures nor the cores show in an answer.
+
 Costs 0.5 ms a view and core; memory 4 kB a view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import blake3
 import cv2
 import numpy as np
 import numpy.typing as npt
@@ -35,14 +43,14 @@ SIDE = 6
 STRIDE = 2
 KEPT_AXES = 24
 """Principal axes of a patch that are kept, of 108: the rest is noise of the 8x8 colour."""
+ROUNDS = 6
+"""Of k-means, where a dictionary is learnt."""
 CENTROIDS = 400
-"""With their mirror images; fewer where there are few pictures, or more than time is for."""
+"""With their mirror images; fewer where there are more pictures than time is for."""
 FEWER_CENTROIDS, MANY_PICTURES = 100, 250_000
 MOST_NUMBERS, LEAST_AXES, AXES_FROM = 100_000_000, 128, 20_000
 """Of pictures whose vectors would hold more numbers in all, fewer principal axes are kept, those of
 a sample, but not fewer than the least: memory is for no more."""
-TRAINING_PATCHES = 20_000
-ITERATIONS = 6
 ENCODED = 20_000
 """Views that may be coded in all, so that few pictures are looked at closely and many once."""
 VIEWS = (
@@ -52,9 +60,19 @@ VIEWS = (
 FLOOR = 10.0
 """Added to the variance of a patch (grey levels squared), so that flat ones stay flat."""
 WHITENING_FLOOR = 0.1
+STEPS, MOST_STEPS = 24, 127
+"""A code counts steps of a 24th of the deviation among drawn pictures, up to 5.3 of these."""
+AXES, AXIS_LENGTH, SQUARE = 128, 4400, 2.0**23
+"""Of neighbours: axes, their length, and the squared length of directions. A sum of whole numbers
+is exact in float32 up to 2^24, which no product of a code (at most 3,800 long) and an axis exceeds,
+nor one of two directions."""
 BATCH = 64
 SEED = 0
+DICTIONARY = Path(__file__).with_name("dictionary.npz")
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+
+
+Codes = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,49 +87,111 @@ class Dictionary:
     mirror: npt.NDArray[np.int64]
 
 
-def describe_patches(table: Signatures, *, crops: bool = True) -> Floats:
-    """Return vectors (v, n, d) of v views of the signatures (n,); columns have mean 0, deviation 1.
-
-    Of many pictures these are turned to their main axes, which keep their lengths.
-    The first view is the whole picture, the others are `crops`: few pictures have several, many
-    have none. Deterministic for one order of rows: sort by content hash first. d is at most 896.
+@dataclass(frozen=True, slots=True)
+class Coder:
+    """The dictionary, and of the codes that it gives to drawn pictures: `middle` and `spread` (w,),
+    and the principal axes `turn` (w, 128) with the variances `values` (128,). `name` tells one from
+    another, 16 hex digits.
     """
-    n = len(table)
-    regions = VIEWS[: max(1, min(len(VIEWS), ENCODED // max(n, 1))) if crops else 1]
-    if not n:
-        return np.zeros((1, 0, 0), np.float32)
-    words = learn_dictionary(table)
-    width = 2 * len(words.centroids) + COLOUR_SIDE * COLOUR_SIDE // 2 * 3
-    axes = max(LEAST_AXES, MOST_NUMBERS // (n * len(regions)))
-    turn = _main_axes(table, words, axes) if axes < width else None
-    width = min(axes, width)
-    vectors = np.empty((len(regions), n, width), np.float32)
-    starts = range(0, n, BATCH)
+
+    name: str
+    words: Dictionary
+    middle: Floats
+    spread: Floats
+    turn: Floats
+    values: Floats
+
+
+@cache
+def load_coder(many: bool = False) -> Coder:
+    """Read the dictionary that is shipped, or the smaller one for sets of very many pictures."""
+    content, size = DICTIONARY.read_bytes(), FEWER_CENTROIDS if many else CENTROIDS
+    with np.load(DICTIONARY) as held:
+        mean, axes, centroids, middle, spread, turn, values = (
+            held[f"{name}{size}"]
+            for name in ("mean", "axes", "centroids", "middle", "spread", "turn", "values")
+        )
+    mirror = np.roll(np.arange(size), size // 2)
+    name = blake3.blake3(content + str(size).encode()).hexdigest()[:16]
+    words = Dictionary(mean, axes, centroids, mirror)
+    return Coder(name, words, middle, spread, turn.astype(np.float32), values)
+
+
+def choose_views(pictures: int, *, crops: bool) -> tuple[tuple[int, int, int], ...]:
+    """Return the views of so many pictures: the whole, and `crops` where there is time."""
+    return VIEWS[: max(1, min(len(VIEWS), ENCODED // max(pictures, 1))) if crops else 1]
+
+
+def code_view(table: Signatures, coder: Coder, region: tuple[int, int, int]) -> Codes:
+    """Return the codes (n, w) of a view of each signature, each the same in any table."""
+    out = np.empty((len(table), len(coder.middle)), np.int8)
 
     def fill(start: int) -> None:
-        pictures = colour_pictures(table[start : start + BATCH])
-        for view, region in enumerate(regions):
-            codes = encode(_crop(pictures, *region), words)
-            vectors[view, start : start + BATCH] = codes if turn is None else codes @ turn
+        rows = slice(start, start + BATCH)
+        codes = encode(_crop(colour_pictures(table[rows]), *region), coder.words)
+        steps = np.rint((codes - coder.middle) * (STEPS / coder.spread))
+        out[rows] = np.clip(steps, -MOST_STEPS, MOST_STEPS)
 
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(usable_threads()) as pool:
-        list(pool.map(fill, starts))
-    if turn is not None:
-        vectors -= vectors.mean(1, dtype=np.float64, keepdims=True).astype(np.float32)
-        return vectors
-    return scale_columns(vectors.reshape(-1, width)).reshape(vectors.shape)
+        list(pool.map(fill, range(0, len(table), BATCH)))
+    return out
 
 
-def _main_axes(table: Signatures, words: Dictionary, kept: int) -> Floats:
-    """Return the axes (d, kept) to which codes are turned, their scale to deviation 1 included."""
-    rows = np.sort(np.random.default_rng(SEED).permutation(len(table))[:AXES_FROM])
-    starts = range(0, len(rows), BATCH)
-    parts = [encode(colour_pictures(table[rows[k : k + BATCH]]), words) for k in starts]
-    codes = np.concatenate(parts)
-    scale = 1 / _divisors(codes.std(0))
-    codes = (codes - codes.mean(0)) * scale
-    _, axes = np.linalg.eigh((codes.T @ codes).astype(np.float64))
-    return np.asarray(scale[:, None] * axes[:, ::-1][:, :kept], np.float32)
+@dataclass(frozen=True, slots=True)
+class PatchVectors:
+    """Of n pictures: `views` (v, n, d) of mean 0; and, the mean of the views, `points` (n, 128),
+    their places on axes that are the same for every set, and `directions` (n, 128), by axes that
+    are scaled by the fourth root of their variance: whole numbers, products are cosines x `SQUARE`.
+    """
+
+    views: Floats
+    points: Floats
+    directions: Floats
+
+
+def describe_patches(table: Signatures, *, crops: bool = True) -> PatchVectors:
+    """Return vectors of the signatures (n,): of the whole pictures, and of `crops` of few."""
+    coder = load_coder(len(table) > MANY_PICTURES)
+    regions = choose_views(len(table), crops=crops)
+    return vectors_of([code_view(table, coder, region) for region in regions], coder)
+
+
+def vectors_of(codes: list[Codes], coder: Coder) -> PatchVectors:
+    """Return the vectors of pictures from the codes (n, w) of each of their views.
+
+    Of many pictures they are turned to their main axes, which keep their lengths.
+    """
+    n, width = codes[0].shape
+    axes = max(LEAST_AXES, MOST_NUMBERS // max(1, n * len(codes)))
+    turn = _main_axes(codes[0])[:, :axes] if axes < width else None
+    views = np.empty((len(codes), n, min(axes, width)), np.float32)
+    points = np.zeros((n, AXES), np.float32)
+    for view, of_view in zip(views, codes, strict=True):
+        for start in range(0, n, 16 * BATCH):
+            rows = slice(start, start + 16 * BATCH)
+            part = of_view[rows].astype(np.float32)
+            points[rows] += part @ coder.turn
+            view[rows] = part if turn is None else part @ turn
+        view *= np.float32(1 / STEPS)
+    points = np.rint(points * np.float32(1 / AXIS_LENGTH / len(codes)))
+    if n:
+        views -= views.mean((0, 1), dtype=np.float64).astype(np.float32)
+    return PatchVectors(views, points, _directions(points, coder))
+
+
+def _directions(points: Floats, coder: Coder) -> Floats:
+    scaled = points * coder.values**-0.25
+    length = np.sqrt((scaled.astype(np.float64) ** 2).sum(1))
+    return np.asarray(np.rint(scaled * (SQUARE**0.5 / (length + 1e-9))[:, None]), np.float32)
+
+
+def _main_axes(codes: Codes) -> Floats:
+    """Return the principal axes (w, w) of a sample of codes, the largest first."""
+    rows = np.sort(np.random.default_rng(SEED).permutation(len(codes))[:AXES_FROM])
+    some = codes[rows].astype(np.float32)
+    some -= some.mean(0)
+    _, axes = np.linalg.eigh((some.T @ some).astype(np.float64))
+    return np.asarray(axes[:, ::-1], np.float32)
 
 
 def _crop(pictures: Floats, top: int, left: int, side: int) -> Floats:
@@ -162,21 +242,21 @@ def fold_colours(pictures: Floats, cells: int = COLOUR_SIDE) -> Floats:
     return np.ascontiguousarray(folded.reshape(n, -1))
 
 
-def learn_dictionary(table: Signatures) -> Dictionary:
-    """Learn centroids from patches of these pictures and of their mirror images."""
-    rng = np.random.default_rng(SEED)
-    patches = _sample_patches(table, rng)
-    most = CENTROIDS if len(table) <= MANY_PICTURES else FEWER_CENTROIDS
-    return learn_words(patches, max(1, min(most, len(table)) // 2), rng)
+def signature_pictures(table: Signatures) -> Iterator[Floats]:
+    """Yield the pictures of signatures, a batch at a time."""
+    for start in range(0, len(table), BATCH):
+        yield colour_pictures(table[start : start + BATCH])
 
 
-def learn_words(patches: Floats, half: int, rng: np.random.Generator) -> Dictionary:
+def learn_words(
+    patches: Floats, half: int, rng: np.random.Generator, rounds: int = ROUNDS
+) -> Dictionary:
     """Learn 2 x `half` centroids, with their mirrors, from normalised patches (m, 108)."""
     swapped = _mirrored(patches)
     mean = (patches.mean(0) + swapped.mean(0)) / 2
     axes, signs = _whitening(patches - mean, swapped - mean)
     centred = (patches - mean) @ axes
-    centroids = _cluster(centred, signs, half, rng)
+    centroids = _cluster(centred, signs, half, rng, rounds)
     number = np.arange(half)
     return Dictionary(
         mean,
@@ -184,17 +264,6 @@ def learn_words(patches: Floats, half: int, rng: np.random.Generator) -> Diction
         np.concatenate([centroids, centroids * signs]),
         np.concatenate([number + half, number]),
     )
-
-
-def _sample_patches(table: Signatures, rng: np.random.Generator) -> Floats:
-    """Return normalised patches (m, 108) of pictures and places drawn at random."""
-    n, most = len(table), TRAINING_PATCHES // 8
-    chosen = np.arange(n) if n <= most else rng.permutation(n)[:most]
-    parts = (
-        colour_pictures(table[chosen[start : start + BATCH]])
-        for start in range(0, len(chosen), BATCH)
-    )
-    return draw_patches(parts, STRIDE, max(8, -(-TRAINING_PATCHES // n)), rng)
 
 
 def draw_patches(
@@ -234,10 +303,12 @@ def _whitening(patches: Floats, swapped: Floats) -> tuple[Floats, Floats]:
     return axes.astype(np.float32), np.concatenate(signs)[kept].astype(np.float32)
 
 
-def _cluster(patches: Floats, signs: Floats, half: int, rng: np.random.Generator) -> Floats:
+def _cluster(
+    patches: Floats, signs: Floats, half: int, rng: np.random.Generator, rounds: int
+) -> Floats:
     """Return `half` centroids by k-means in which every centroid stands for its mirror too."""
     centroids = patches[rng.choice(len(patches), half, replace=len(patches) < half)].copy()
-    for _ in range(ITERATIONS):
+    for _ in range(rounds):
         both = np.concatenate([centroids, centroids * signs])
         nearest = (patches @ both.T - (both * both).sum(1) / 2).argmax(1)
         turned = np.where((nearest >= half)[:, None], patches * signs, patches)
@@ -261,10 +332,13 @@ def code_patches(pictures: Floats, words: Dictionary, stride: int) -> Floats:
     k, n, places = len(words.centroids), len(pictures), (pictures.shape[1] - SIDE) // stride + 1
     patches = np.empty((n * places * places, SIDE * SIDE * 3), np.float32)
     cut_patches(pictures, SIDE, stride, np.float32(FLOOR), patches)
-    white = patches @ words.axes
+    # a product a picture: of all at once, sums would hang on where in the table a picture stands
+    white = patches.reshape(n, places * places, -1) @ words.axes
     white -= words.mean @ words.axes
     pooled = np.zeros((n, 2, 2, k), np.float32)
-    pool_codes(white @ words.centroids.T, white, (words.centroids**2).sum(1), places, pooled)
+    products = (white @ words.centroids.T).reshape(-1, k)
+    white = white.reshape(len(patches), -1)
+    pool_codes(products, white, (words.centroids**2).sum(1), places, pooled)
     # the mirror image has its left on the right, and in place of each centroid its mirror
     folded = pooled[:, :, 0] + pooled[:, :, 1][:, :, words.mirror]
     return np.asarray(np.sqrt(folded.reshape(n, 2 * k)))

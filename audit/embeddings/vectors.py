@@ -16,11 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from audit.embeddings.patches import scale_columns
+from audit.embeddings.nearest import Compared, compare_axes
+from audit.embeddings.patches import Coder, Codes, scale_columns
+from audit.embeddings.ridge import decompose
 from audit.embeddings.settings import VectorOptions, file_identity
 from audit.embeddings.vector_parts import VectorParts
 from audit.errors import UsageError
 from audit.machine.executors import Executor
+from audit.neighbors.pair_cache import Fingerprints, key_codes
 from audit.picture.decode import Limits
 from audit.picture.signatures import is_comparable
 from audit.run.store import Store
@@ -29,6 +32,11 @@ if TYPE_CHECKING:
     from audit.embeddings.embedder import Embedder
 
 Floats = npt.NDArray[np.float32]
+UNUSABLE = -128
+"""What the codes of a picture hold that has no vector: no code reaches it."""
+KEPT_FROM, KEPT_UP_TO = 1_000, 200_000
+"""Pictures whose built-in codes and neighbours are kept for the next scan: of fewer they are made
+as quickly, of more they would take the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,8 @@ class Opening:
 class PictureVectors:
     """`views` (v, n, d), columns of mean 0, of v views of the pictures in `rows`; `source` names
     them in words; `probabilities` are the user's own (n, K) with the columns `classes`;
-    `failures` say why a sample's picture has no vector.
+    `failures` say why a sample's picture has no vector; `compared` are the points of neighbours,
+    where these are the same in every set, and `name` then tells how they were made.
     """
 
     rows: pl.DataFrame
@@ -53,6 +62,12 @@ class PictureVectors:
     probabilities: Floats | None = None
     classes: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
+    compared: Compared | None = None
+    name: str = ""
+
+    def points(self) -> Compared:
+        """Return the points by which neighbours are found."""
+        return self.compared or compare_axes(decompose(self.whole()))
 
     def whole(self) -> Floats:
         """Return one vector a picture (n, d), the mean of its views, columns of mean 0."""
@@ -149,16 +164,63 @@ def _rows_of(
 
 def _built_in(run: Path, pictures: pl.DataFrame, crops: bool) -> PictureVectors:
     """Return the vectors of stored signatures; flat and see-through pictures have none."""
-    from audit.embeddings.patches import describe_patches
+    from audit.embeddings.patches import MANY_PICTURES, SQUARE, choose_views, load_coder, vectors_of
+
+    n, hashes = len(pictures), pictures["content_hash"]
+    coder = load_coder(n > MANY_PICTURES)
+    regions = choose_views(n, crops=crops)
+    codes = [_codes(run, hashes, coder, region) for region in regions]
+    usable = codes[0][:, 0] > UNUSABLE
+    if not usable.all():  # else all codes would be there twice
+        codes = [of_view[usable] for of_view in codes]
+    rows = pictures.filter(pl.Series(usable))
+    made = vectors_of(codes, coder)
+    del codes
+    compared = Compared(made.directions, made.points, SQUARE, _codes_of(rows))
+    source = "built-in vectors (patches of the stored signatures)"
+    name = f"{coder.name} {len(regions)}"
+    return PictureVectors(rows, made.views, source, compared=compared, name=name)
+
+
+def _codes_of(rows: pl.DataFrame) -> Fingerprints:
+    """Return 64 bits of each picture and of the file that stands for it."""
+    both = rows.select(pl.concat_str("pixel_hash", "content_hash")).to_series()
+    return key_codes([text.encode() for text in both.to_list()])
+
+
+def _codes(run: Path, hashes: pl.Series, coder: Coder, region: tuple[int, int, int]) -> Codes:
+    """Return the codes (n, w) of a view, `UNUSABLE` of pictures without a signature or with one
+    that says nothing; of some thousand pictures they are kept.
+    """
+    if not KEPT_FROM <= len(hashes) <= KEPT_UP_TO:
+        return _made_codes(run, hashes, coder, region)[0]
+    kept = VectorParts(run, "-".join([coder.name, *map(str, region)]), np.int8)
+    codes, there = kept.load(hashes.to_list())
+    if there.all():
+        return codes
+    missing = hashes.filter(pl.Series(~there))
+    fresh, signed = _made_codes(run, missing, coder, region)
+    kept.write(missing.filter(pl.Series(signed)).to_list(), fresh[signed])
+    if not there.any():
+        return fresh
+    codes[~there] = fresh
+    return codes
+
+
+def _made_codes(
+    run: Path, hashes: pl.Series, coder: Coder, region: tuple[int, int, int]
+) -> tuple[Codes, npt.NDArray[np.bool_]]:
+    """Return codes of stored signatures, and which of them were there."""
+    from audit.embeddings.patches import code_view
     from audit.neighbors.pairs.signature_store import load_signatures
 
-    table, stored = load_signatures(run, pictures["content_hash"])
+    table, stored = load_signatures(run, hashes)
     usable = stored & is_comparable(table)
-    if not usable.all():  # else all signatures would be there twice
-        table = table[usable]
-    source = "built-in vectors (patches of the stored signatures)"
-    views = describe_patches(table, crops=crops)
-    return PictureVectors(pictures.filter(pl.Series(usable)), views, source)
+    if usable.all():
+        return code_view(table, coder, region), stored
+    codes = np.full((len(hashes), len(coder.middle)), UNUSABLE, np.int8)
+    codes[usable] = code_view(table[usable], coder, region)
+    return codes, stored
 
 
 # ---- those of the last scan ----

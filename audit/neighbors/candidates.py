@@ -19,9 +19,9 @@ import numpy.typing as npt
 from audit.machine.sharing import RowTable, Share, at_once
 from audit.neighbors.dense import Neighbours
 from audit.neighbors.groups import Pairs
-from audit.neighbors.hamming import Codes, find_code_pairs
+from audit.neighbors.hamming import CodePairs, Codes, find_code_pairs
 from audit.neighbors.orientations import ORIENTATIONS, orient_frequencies
-from audit.neighbors.pair_cache import find_contained
+from audit.neighbors.pair_cache import KnownCodes, find_contained
 from audit.picture.signatures import GREY_SIDE, Signatures
 
 Places = npt.NDArray[np.intp]
@@ -36,13 +36,14 @@ def find_hash_pairs(
     turned: bool,
     limit: int,
     share: Share = at_once,
-) -> tuple[Pairs, int, str]:
+    known: KnownCodes | None = None,
+) -> tuple[Pairs, int, CodePairs, str]:
     """Return pairs of `rows` within a radius of hashes, the radius, and how the search was done.
 
     The radius is lowered from `radius` until at most `limit` pairs remain; `turned` adds the
     pairs of mirror images and quarter turns.
     """
-    search = find_code_pairs(hashes[rows], radius, share=share)
+    search = find_code_pairs(hashes[rows], radius, share=share, known=known)
     # rows of one code are chained: a thousand equal hashes are 999 candidates, not 500,000
     found, distance = search.rows()
     count = np.cumsum(np.bincount(distance, minlength=radius + 1))
@@ -50,9 +51,9 @@ def find_hash_pairs(
         radius -= 1
     near = rows[found[distance <= radius]]
     if not turned:
-        return near, radius, search.plan
+        return near, radius, search, search.plan
     every = merge_pairs(near, rows[find_turned_pairs(table[rows], radius)])
-    return every, radius, f"{search.plan}; in eight orientations"
+    return every, radius, search, f"{search.plan}; in eight orientations"
 
 
 def neighbour_pairs(near: Neighbours) -> Pairs:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 import cv2
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from audit.neighbors.descriptor import cosine_basis
+from audit.neighbors.pair_cache import Fingerprints, KnownCentres, find_contained, places_of
 from audit.neighbors.verification import VerifiedPairs
 from audit.picture.signatures import GREY_SIDE, Flag, Signatures
 
@@ -34,6 +36,9 @@ HEAD = 20
 """Principal axes that bound the similarity of two middles, of 80."""
 ROUNDING = 1e-5
 PART = 65_536
+SLACK, MOST_NEW, MOST_KEPT = 0.02, 0.05, 20
+"""How far below the limit pairs are kept for the next search, up to which share of new pictures
+these are used, and how many a picture at most."""
 MOST_A_ROW = 4
 FALSE_PAIRS_PER_IMAGE = 0.004
 SAMPLE_ROWS = 1500
@@ -73,39 +78,56 @@ def cut_centres(table: Signatures) -> Floats:
 
 def describe_centres(centres: Floats) -> Floats:
     """Return unit vectors (n, 80) of the middles; a middle without contrast is all zeros."""
-    n = len(centres)
-    local = np.empty_like(centres)
-    for k in range(n):
-        mean = cv2.blur(centres[k], (7, 7))
-        rest = centres[k] - mean
-        power = cv2.blur(rest * rest, (7, 7))
-        local[k] = rest / np.sqrt(power + 0.2 * power.mean() + 1.0)
+    n, blur = len(centres), _blurring()
+    rest = centres - blur @ centres @ blur.T
+    power = blur @ (rest * rest) @ blur.T
+    local = rest / np.sqrt(power + 0.2 * power.mean(axis=(1, 2), keepdims=True) + 1.0)
     basis = cosine_basis(SIDE, FREQUENCIES)
-    spectrum = np.einsum("vy,nyx,ux->nvu", basis, local, basis, optimize=True)
+    spectrum = basis @ local @ basis.T  # picture by picture: the same beside any others
     vectors = spectrum.reshape(n, -1)[:, 1:]
     length = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
     return np.asarray(vectors / np.maximum(length, 1e-4), np.float32)
 
 
+@cache
+def _blurring() -> Floats:
+    """Return the matrix (16, 16) that takes the mean of 7 px, the picture mirrored at its edges."""
+    out = np.zeros((SIDE, SIDE), np.float32)
+    for shift in range(-3, 4):
+        at = np.abs(np.arange(SIDE) + shift)
+        np.add.at(out, (np.arange(SIDE), np.minimum(at, 2 * SIDE - 2 - at)), np.float32(1 / 7))
+    return out
+
+
 class SameCentres(NamedTuple):
     """Pairs of rows (m, 2), smaller first, whose middles are one texture, their similarity (m,),
     and whether the middles of these pictures tell strangers apart at all: else there are no pairs.
+    `known`: what the next search can use.
     """
 
     pairs: Pairs
     similarity: Floats
     telling: bool = True
+    known: KnownCentres | None = None
 
 
 NONE = np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
 
 
-def find_same_centres(table: Signatures, *, new: int | None = None, seed: int = 0) -> SameCentres:
+def find_same_centres(
+    table: Signatures,
+    *,
+    new: int | None = None,
+    seed: int = 0,
+    codes: Fingerprints | None = None,
+    known: KnownCentres | None = None,
+) -> SameCentres:
     """Return pairs of rows whose middles are one texture: all pairs, or those with one of the first
     `new` rows and one of the rest.
 
     The similarity to ask for follows from the odds: `accident_limit`. Costs one product of all
-    these pairs; at most `MOST_A_ROW` of a row are kept.
+    these pairs, but for those that an earlier search made (`known`; `codes` (n,) name pictures); at
+    most `MOST_A_ROW` of a row are kept.
     """
     centres = cut_centres(table)
     # a plain middle with one outline agrees with any other of that outline: it has no vote
@@ -117,12 +139,21 @@ def find_same_centres(table: Signatures, *, new: int | None = None, seed: int = 
     limit = accident_limit(vectors, seed)
     if np.isinf(limit):
         return SameCentres(*NONE, telling=False)
-    pairs = find_alike(vectors, limit, n_new)
+    if codes is None:
+        near, kept_for_later = find_near(vectors, limit, n_new), None
+    else:
+        named = codes[rows]
+        near, floor = _find_near_again(vectors, limit, named, known)
+        row, column = near.pairs.T
+        kept_for_later = KnownCentres(named, named[row], named[column], near.similarity, floor)
+        if len(row) > MOST_KEPT * len(rows):
+            kept_for_later = None
+    pairs, similarity = near.best(limit)
     if not len(pairs):
-        return SameCentres(*NONE)
-    similarity = _similarity(vectors, pairs[:, 0], pairs[:, 1])
+        return SameCentres(*NONE, known=kept_for_later)
     kept = _agree(centres[rows[pairs[:, 0]]], centres[rows[pairs[:, 1]]])
-    return SameCentres(np.asarray(rows[pairs[kept]], np.int64), similarity[kept])
+    found = np.asarray(rows[pairs[kept]], np.int64)
+    return SameCentres(found, similarity[kept], known=kept_for_later)
 
 
 def framed_pairs(found: SameCentres, rows: npt.NDArray[np.intp]) -> dict[tuple[int, int], float]:
@@ -149,9 +180,22 @@ def describe_by_middles(
     )
 
 
-def find_alike(vectors: Floats, limit: float, new: int | None) -> Pairs:
-    """Return pairs (smaller row first) at least so similar; see `find_same_centres` for `new`."""
-    found = []
+class NearCentres(NamedTuple):
+    """Pairs of rows (m, 2), sorted, the one that asks first, and their similarity (m,)."""
+
+    pairs: Pairs
+    similarity: Floats
+
+    def best(self, limit: float) -> tuple[Pairs, Floats]:
+        """Return the best of each row that asks, at least so similar, smaller row first."""
+        near = np.flatnonzero(self.similarity >= limit)
+        near = near[_best_of_each(self.pairs[near, 0], self.similarity[near])]
+        return np.sort(self.pairs[near], axis=1), self.similarity[near]
+
+
+def find_near(vectors: Floats, limit: float, new: int | None) -> NearCentres:
+    """Return pairs at least so similar, the larger row first; see `find_same_centres` for `new`."""
+    pairs, similarity = [], []
     asked = len(vectors) if new is None else new
     bounded = _bounding(vectors)
     with threadpool_limits(limits=1, user_api="blas"):
@@ -166,9 +210,38 @@ def find_alike(vectors: Floats, limit: float, new: int | None) -> Pairs:
             row, column = row[once], column[once]
             value = _similarity(vectors, row, column)
             near = value >= limit
-            pairs = np.stack([row[near], column[near]], axis=1)
-            found.append(pairs[_best_of_each(pairs[:, 0], value[near])])
-    return np.sort(np.concatenate(found), axis=1)
+            pairs.append(np.stack([row[near], column[near]], axis=1))
+            similarity.append(value[near])
+    return NearCentres(np.concatenate(pairs), np.concatenate(similarity))
+
+
+def _find_near_again(
+    vectors: Floats, limit: float, codes: Fingerprints, known: KnownCentres | None
+) -> tuple[NearCentres, Floats]:
+    """Return pairs of the rows called `codes`, and the similarity above which all are there: a
+    little less than the limit, which moves with the pictures.
+    """
+    order = np.argsort(codes, kind="stable")
+    new = np.zeros(0, np.intp)
+    if known is not None:
+        new = np.flatnonzero(~find_contained(codes, np.sort(known.codes)))
+    if known is None or known.floor > limit or len(new) > MOST_NEW * len(codes):
+        floor = np.float32(limit - SLACK)
+        return find_near(vectors, float(floor), None), np.asarray(floor)
+    both = (places_of(c, codes[order], order) for c in (known.first, known.second))
+    kept = np.stack(list(both), axis=1)
+    there = (kept >= 0).all(axis=1)
+    value = (vectors[new] @ vectors.T).ravel()
+    row, column = np.divmod(np.flatnonzero(value >= known.floor - ROUNDING), len(codes))
+    row = new[row]
+    once = (row > column) | ((row < column) & ~np.isin(column, new))
+    pairs = np.sort(np.stack([row[once], column[once]], axis=1), axis=1)[:, ::-1]
+    value = _similarity(vectors, pairs[:, 0], pairs[:, 1])
+    near = value >= known.floor
+    pairs = np.concatenate([kept[there], pairs[near]])
+    value = np.concatenate([known.similarity[there], value[near]])
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    return NearCentres(pairs[order], value[order]), np.asarray(known.floor)
 
 
 def _similarity(vectors: Floats, row: npt.NDArray[np.intp], column: npt.NDArray[np.intp]) -> Floats:

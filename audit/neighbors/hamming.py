@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from audit.machine.sharing import Advance, Share, at_once, ignore_share
 from audit.neighbors.kernels.popcount import brute_kernel, chunk_kernel, permute_bits
+from audit.neighbors.pair_cache import KnownCodes, find_contained
 
 Codes = npt.NDArray[np.uint64]
 Hits = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.uint8]]
@@ -36,6 +37,8 @@ PRICED_FROM = 16_384
 """Codes from which plans are priced: fewer are compared outright in less time than that takes."""
 VISIT_COST = 6.0
 """Opening a bucket costs as much as comparing this many pairs in one."""
+MOST_NEW = 0.05
+"""Share of codes that are new from which all are compared."""
 PARTS = 4
 """A part holds 128 tasks, which bounds the buffers."""
 _TASKS = 128 * PARTS
@@ -57,6 +60,11 @@ class CodePairs:
     distance: npt.NDArray[np.uint8]
     plan: str
 
+    def known(self, radius: int) -> KnownCodes:
+        """Return what the next search within this radius can use."""
+        first, second = self.codes[self.first], self.codes[self.second]
+        return KnownCodes(self.codes, first, second, self.distance, np.array(radius))
+
     def rows(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
         """Return pairs of rows (m, 2) with first < second, and their distances.
 
@@ -71,6 +79,24 @@ class CodePairs:
         pairs = np.sort(np.concatenate([equal, near]), axis=1)
         distance = np.concatenate([np.zeros(len(equal), np.uint8), self.distance])
         return _sorted_pairs(pairs, distance)
+
+
+def _brought_up_to(codes: Codes, radius: int, known: KnownCodes) -> Hits | None:
+    """Return the pairs of distinct codes, sorted: those of before, and those of what is new; None
+    where that is much, or another radius was searched.
+    """
+    new = np.flatnonzero(~find_contained(codes, known.codes))
+    if known.radius != radius or len(new) > MOST_NEW * len(codes):
+        return None
+    stay = find_contained(known.first, codes) & find_contained(known.second, codes)
+    first, second = (np.searchsorted(codes, c[stay]) for c in (known.first, known.second))
+    pairs, distance = find_cross_pairs(codes[new], codes, radius)
+    one, other = new[pairs[:, 0]], pairs[:, 1]
+    # of two that are new, each finds the other
+    once = (one < other) | ((one > other) & find_contained(codes[other], known.codes))
+    return _joined(
+        [(first, second, known.distance[stay]), (one[once], other[once], distance[once])]
+    )
 
 
 def _sorted_pairs(
@@ -91,17 +117,27 @@ class _Plan:
 
 
 def find_code_pairs(
-    codes: Codes, radius: int, *, plan: str | None = None, share: Share = at_once
+    codes: Codes,
+    radius: int,
+    *,
+    plan: str | None = None,
+    share: Share = at_once,
+    known: KnownCodes | None = None,
 ) -> CodePairs:
     """Find every pair of codes at most `radius` bits apart (recall is exactly 1).
 
     `codes` is (n,) uint64; `plan` forces "brute" or "chunks" (None: the cheaper); `share` does the
-    comparisons. Raises ValueError for a radius outside 0 to 63.
+    comparisons, but for those that an earlier search made (`known`). Raises ValueError for a radius
+    outside 0 to 63.
     """
     if not 0 <= radius <= 63:
         raise ValueError(f"The radius is {radius}; give 0 to 63 bits, 6 to 10 is usual.")
     # equal codes once: their pairs need no search, and blank pages would fill a bucket of millions
     unique, inverse = np.unique(np.asarray(codes, np.uint64), return_inverse=True)
+    again = None if known is None else _brought_up_to(unique, radius, known)
+    if again is not None:
+        words = "codes that came since the last scan compared with every other"
+        return CodePairs(unique, inverse.astype(np.int64), *again, words)
     brute_cost = len(unique) ** 2 / 2 / BRUTE_RATE
     # beyond half of the bits nearly every bucket is near every other: no plan can be cheap
     outright = plan == "brute" or (plan is None and len(unique) < PRICED_FROM)

@@ -342,13 +342,14 @@ class Overruled:
         known: Mapping[tuple[bytes, bytes], float],
         framed: Mapping[tuple[int, int], float],
     ) -> None:
-        """Begin with the verdicts of earlier checks, which are given by keys."""
+        """Begin with what earlier checks saw (`PairCache.rechecks`): it counts where one is due."""
         self._keys, self.framed = keys, framed
         self.verdicts: dict[tuple[int, int], float] = {}
+        self._seen: dict[tuple[int, int], float] = {}
         row = {key: k for k, key in enumerate(keys)} if known else {}
-        for (a, b), verdict in known.items():
+        for (a, b), contrast in known.items():
             if a in row and b in row:
-                self.verdicts[min(row[a], row[b]), max(row[a], row[b])] = verdict
+                self._seen[min(row[a], row[b]), max(row[a], row[b])] = contrast
 
     def check(
         self,
@@ -364,13 +365,17 @@ class Overruled:
         if opener is None:
             return 0
         pairs = [tuple(sorted(pair)) for pair in verified.pairs[places].tolist()]
-        fresh = [k for k, pair in enumerate(pairs) if pair not in self.verdicts]
+        fresh = [k for k, pair in enumerate(pairs) if pair not in self._seen]
         checks = recheck_pairs(verified, places[fresh], opener)
         for k, check in zip(fresh, checks, strict=True):
             if check is not None:
-                same = check.same and check.contrast >= least
-                self.verdicts[pairs[k]] = (1.0 if same else -1.0) if check.decided else 0.0
-        # verdicts from the cache count against the bound too, or each scan would check 500 more
+                contrast = check.contrast if check.same else 0.0
+                self._seen[pairs[k]] = contrast if check.decided else np.nan
+        for pair in self._seen.keys() & set(pairs):
+            contrast = self._seen[pair]
+            same = 1.0 if contrast >= least else -1.0
+            self.verdicts[pair] = 0.0 if np.isnan(contrast) else same
+        # what was seen before counts against the bound too, or each scan would check 500 more
         return len(places)
 
     def scores(self, verified: VerifiedPairs, threshold: float) -> Floats:
@@ -397,5 +402,5 @@ class Overruled:
         return np.array(decided, np.bool_)
 
     def by_keys(self) -> dict[tuple[bytes, bytes], float]:
-        """Return the verdicts of checks by keys, for the next search."""
-        return {(self._keys[a], self._keys[b]): v for (a, b), v in self.verdicts.items()}
+        """Return what checks saw by keys, for the next search."""
+        return {(self._keys[a], self._keys[b]): v for (a, b), v in self._seen.items()}

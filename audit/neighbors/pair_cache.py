@@ -5,7 +5,8 @@ weighing what agrees against strangers (1 ms a pair), and opening files (10 ms),
 checks and to measure the recall. All of it is kept, and each part says on what it depends. A pair
 that was aligned and rejected stays so whatever else the dataset holds, for its score depends on its
 two pictures alone: 8 bytes a pair. What the gate says hangs on the surroundings of both pictures as
-well, so it stands while these are the same. What was weighed stands while the strangers are.
+well, so it stands while these are the same. What was weighed stands while
+the strangers of its template are.
 Neighbours are those of before but for pictures that came, and for those that lost one of theirs.
 """
 
@@ -52,15 +53,15 @@ class KnownNeighbours:
         which of them are new, and which have lost a neighbour.
         """
         order, other = np.argsort(codes, kind="stable"), np.argsort(self.codes, kind="stable")
-        before = _places(codes, self.codes[other], other)
-        now = np.append(_places(self.codes, codes[order], order), -1)
+        before = places_of(codes, self.codes[other], other)
+        now = np.append(places_of(self.codes, codes[order], order), -1)
         index = now[self.index[before]]
         new = before < 0
         lost = ((index < 0) & (self.index[before] >= 0)).any(axis=1) & ~new
         return index, self.similarity[before], new, lost
 
 
-def _places(wanted: Fingerprints, in_sorted: Fingerprints, order: Indices) -> Indices:
+def places_of(wanted: Fingerprints, in_sorted: Fingerprints, order: Indices) -> Indices:
     """Return where each of `wanted` is, in the order that `order` sorted; -1 for nowhere."""
     there = find_contained(wanted, in_sorted)
     at = np.minimum(np.searchsorted(in_sorted, wanted), max(len(in_sorted) - 1, 0))
@@ -69,25 +70,52 @@ def _places(wanted: Fingerprints, in_sorted: Fingerprints, order: Indices) -> In
 
 @dataclass(frozen=True, slots=True)
 class KnownPairs:
-    """Pairs that came near, by fingerprints (m,), sorted: their `score`; `weighed` against the
-    strangers of `pool` (a digest), NaN where they were not; `packed`, what else is known of them.
+    """Pairs that came near, by fingerprints (m,), sorted: their `score`; `weighed` against
+    `strangers` (a digest of these), NaN where they were not; `packed`, what else is known of them.
     """
 
     prints: Fingerprints
     score: npt.NDArray[np.float64]
     weighed: npt.NDArray[np.float64]
     packed: npt.NDArray[np.void]
-    pool: str
+    strangers: Fingerprints
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCodes:
+    """Hashes (n,), sorted and distinct, and their pairs (m,) within a `radius`, by value."""
+
+    codes: Fingerprints
+    first: Fingerprints
+    second: Fingerprints
+    distance: npt.NDArray[np.uint8]
+    radius: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCentres:
+    """Codes (n,) of pictures whose middles were compared, and the pairs (m,), the later picture
+    first, of at least the similarity `floor`.
+    """
+
+    codes: Fingerprints
+    first: Fingerprints
+    second: Fingerprints
+    similarity: npt.NDArray[np.float32]
+    floor: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class PairCache:
     """Decided pairs of keys.
 
-    `rechecks`: (smaller key, larger key) -> +1 the same picture, -1 not, 0 it cannot be told, by a
-    full-resolution check. `rejected_pairs`: fingerprints (`pair_fingerprints`) of pairs that can
-    never be called the same, sorted. `recall`: what was measured on copies of the pictures.
-    `neighbours` and `pairs` are kept of up to `EXACT_LIMIT` pictures.
+    `rechecks`: (smaller key, larger key) -> the contrast of two pictures that a full-resolution
+    check saw to be the same, 0 of others, NaN where it could not tell. `rejected_pairs`:
+    fingerprints (`pair_fingerprints`) of pairs that can never be called the same, sorted. `recall`:
+    what was measured on copies of the pictures.
+    `neighbours`, `pairs`, `hashes` and `centres` are kept of up to `EXACT_LIMIT` pictures;
+    `words` say what turns one picture into the other, by pixel hashes, with the similarity and
+    overlap of which they were said.
     """
 
     rechecks: Mapping[tuple[bytes, bytes], float] = field(default_factory=dict)
@@ -95,6 +123,9 @@ class PairCache:
     recall: KnownRecall | None = None
     neighbours: KnownNeighbours | None = None
     pairs: KnownPairs | None = None
+    hashes: KnownCodes | None = None
+    centres: KnownCentres | None = None
+    words: Mapping[tuple[str, str, float, float], str] = field(default_factory=dict)
 
 
 def key_codes(keys: Sequence[bytes]) -> Fingerprints:

@@ -17,7 +17,6 @@ bounds cost. Every number here is printed with the result and stored with the ru
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -67,6 +66,8 @@ from audit.neighbors.inspection import (
 )
 from audit.neighbors.pair_cache import (
     Fingerprints,
+    KnownCentres,
+    KnownCodes,
     KnownNeighbours,
     KnownPairs,
     KnownRecall,
@@ -76,7 +77,7 @@ from audit.neighbors.pair_cache import (
     pair_fingerprints,
     surrounded_codes,
 )
-from audit.neighbors.strangers import LINKED, choose_pool, weigh
+from audit.neighbors.strangers import LINKED, choose_pool, name_strangers, weigh
 from audit.neighbors.verification import (
     NO_MATCH,
     NOT_ALIGNED,
@@ -142,8 +143,8 @@ class Relation:
     """Near-duplicate pairs, groups, neighbours, and how sure and complete all this is.
 
     `pairs`: the verified ones, `score` at or above the threshold. `verified_full_size` (m,): True
-    where a full-resolution check decided. `neighbours` index rows of the input. `cache`: what was
-    decided, to hand to the next search as `known`.
+    where a full-resolution check decided, and `verdicts` what, by keys. `neighbours` index rows of
+    the input. `cache`: what was decided, to hand to the next search as `known`.
     """
 
     pairs: VerifiedPairs
@@ -153,6 +154,7 @@ class Relation:
     calibration: Calibration
     completeness: Completeness
     cache: PairCache = field(default_factory=PairCache)
+    verdicts: Mapping[tuple[bytes, bytes], bool] = field(default_factory=dict)
 
 
 def find_near_duplicates(
@@ -240,8 +242,8 @@ class _Search:
             self.background = near.similarity[:, -1].astype(np.float64)
             if near.exact:  # else they would be others at the next search
                 self.around = surrounded_codes(self.codes, self.background)
-        hash_pairs, radius, plan = self._hash_pairs()
-        framed, middles = self._compare_centres()
+        hash_pairs, radius, plan, known_hashes = self._hash_pairs(known.hashes)
+        framed, middles, known_centres = self._compare_centres(known.centres)
         overruled = Overruled(self.keys, known.rechecks, framed)
         in_middle = np.array(list(framed), np.int64).reshape(-1, 2)
         candidates = merge_pairs(hash_pairs, neighbour_pairs(near), in_middle)
@@ -302,9 +304,14 @@ class _Search:
             middles=middles,
         )
         kept = self._known_neighbours(near)
-        cache = PairCache(overruled.by_keys(), looked.prints, neighbours=kept, pairs=known_pairs)
+        cache = PairCache(
+            overruled.by_keys(), looked.prints, neighbours=kept, pairs=known_pairs,
+            hashes=known_hashes, centres=known_centres,
+        )  # fmt: skip
         by_check = overruled.by_check(same.pairs)
-        return Relation(same, by_check, grouping, near, calibration, completeness, cache)
+        keys, verdicts = self.keys, overruled.verdicts
+        decided = {(keys[a], keys[b]): v > 0 for (a, b), v in verdicts.items() if v}
+        return Relation(same, by_check, grouping, near, calibration, completeness, cache, decided)
 
     def _weigh_promising(
         self, looked: _Looked, overruled: Overruled
@@ -411,48 +418,64 @@ class _Search:
         )  # fmt: skip
 
     def _known_neighbours(self, near: Neighbours) -> KnownNeighbours | None:
-        if not near.exact or len(self.table) < KEPT_FROM:
+        if not near.exact or not self._kept():
             return None
         return KnownNeighbours(self.codes, near.index.astype(np.int32), near.similarity)
 
     def _known_pairs(self, looked: _Looked) -> KnownPairs | None:
         """Return what is known of the pairs that came near, for the next search."""
-        if len(self.usable) > self.options.exact_limit or len(self.table) < KEPT_FROM:
+        if not self._kept():
             return None
         examined = looked.examined
         prints = pair_fingerprints(self.around, examined.pairs[examined.places])
         order = np.argsort(prints)
         score, weighed = examined.score[examined.places], looked.weighed
-        return KnownPairs(
-            prints[order], score[order], weighed[order], examined.packed[order], self._pool_name()
-        )
+        strangers = self._name_strangers(examined, ~np.isnan(weighed))
+        return KnownPairs(*(x[order] for x in (prints, score, weighed, examined.packed, strangers)))
 
-    def _pool_name(self) -> str:
-        return hashlib.blake2b(self.codes[self.pool].tobytes(), digest_size=8).hexdigest()
+    def _name_strangers(self, examined: ExaminedPairs, asked: Flags) -> Fingerprints:
+        """Return digests of the strangers of those that are kept and `asked` for, else 0."""
+        names = np.zeros(len(asked), np.uint64)
+        pairs = examined.whole(np.flatnonzero(asked))
+        names[asked] = name_strangers(pairs, self.descriptors, self.pool, self.codes)
+        return names
 
-    def _compare_centres(self) -> tuple[dict[tuple[int, int], float], str]:
-        """Find the pairs that share the middle; return why not, where they are not looked for."""
+    def _kept(self) -> bool:
+        """Say whether what is found is kept for the next search."""
+        return len(self.table) >= KEPT_FROM and len(self.usable) <= self.options.exact_limit
+
+    def _compare_centres(
+        self, known: KnownCentres | None
+    ) -> tuple[dict[tuple[int, int], float], str, KnownCentres | None]:
+        """Find the pairs that share the middle; return why not, where they are not looked for, and
+        what the next search can use.
+        """
         limit, found = self.options.exact_limit, SameCentres(*NONE)
         if len(self.usable) <= limit:
-            found = find_same_centres(self.table[self.usable], seed=self.options.seed)
+            codes = self.codes[self.usable] if self._kept() else None
+            table, seed = self.table[self.usable], self.options.seed
+            found = find_same_centres(table, seed=seed, codes=codes, known=known)
         why_not = why_no_middles(len(self.usable), limit, found.telling)
-        return framed_pairs(found, self.usable), why_not
+        return framed_pairs(found, self.usable), why_not, found.known
 
-    def _hash_pairs(self) -> tuple[Pairs, int, str]:
-        """Pairs of usable rows within the radius, which shrinks where there would be too many."""
+    def _hash_pairs(self, known: KnownCodes | None) -> tuple[Pairs, int, str, KnownCodes | None]:
+        """Pairs of usable rows within the radius, which shrinks where there would be too many; and
+        what the next search can use.
+        """
+        asked = self.options.radius
         if len(self.usable) < 2:
-            return np.zeros((0, 2), np.int64), self.options.radius, "nothing to compare"
+            return np.zeros((0, 2), np.int64), asked, "nothing to compare", None
         limit = self.options.hash_pairs_per_image * len(self.usable)
         find = partial(
-            find_hash_pairs, self.table, self.usable, radius=self.options.radius, limit=limit,
-            share=self.share,
-        )  # fmt: skip
-        pairs, radius, plan = find(self.hashes, turned=self.options.turned)
+            find_hash_pairs, self.table, self.usable, radius=asked, limit=limit, share=self.share
+        )
+        pairs, radius, search, plan = find(self.hashes, turned=self.options.turned, known=known)
+        kept = search.known(asked) if self._kept() and len(search.first) <= limit else None
         for name, codes in self.more_hashes.items():
             # only phash is taken of signatures, in all orientations
-            others, reach, _ = find(codes, turned=False)
+            others, reach, *_ = find(codes, turned=False)
             pairs, plan = merge_pairs(pairs, others), f"{plan}; also {name} within {reach} bits"
-        return pairs, radius, plan
+        return pairs, radius, plan, kept
 
     def _examine(self, candidates: Pairs, in_middle: Pairs, known: PairCache) -> _Looked:
         """Verify the pairs of which an earlier search does not know enough."""
@@ -506,10 +529,12 @@ class _Search:
         near, row = np.flatnonzero(there)[stays], row[stays]
         places = np.concatenate([np.flatnonzero(~there)[found.places], near])
         packed = np.concatenate([found.packed, known.packed[row]])
-        stood = known.weighed[row] if known.pool == self._pool_name() else np.full(len(row), np.nan)
         order = np.argsort(places)
         joined = ExaminedPairs(pairs, score, places[order], packed[order])
-        return joined, np.concatenate([weighed, stood])[order]
+        before = np.concatenate([np.zeros(len(weighed), np.uint64), known.strangers[row]])[order]
+        weighed = np.concatenate([weighed, known.weighed[row]])[order]
+        weighed[self._name_strangers(joined, ~np.isnan(weighed)) != before] = np.nan
+        return joined, weighed
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from audit.machine.sharing import RowTable
 from audit.neighbors.dense import similarity_table
 from audit.neighbors.descriptor import compare_orientations
 from audit.neighbors.kernels.registration import lay_gradients
-from audit.neighbors.pair_cache import Fingerprints
+from audit.neighbors.pair_cache import MIX_1, Fingerprints
 from audit.neighbors.verification import (
     NO_MATCH,
     Floats,
@@ -64,11 +64,45 @@ STRIP = GREY_SIDE // 4
 
 
 def choose_pool(usable: Rows, codes: Fingerprints) -> Rows:
-    """Pick the rows that strangers are taken from, sorted: by the `codes` of all keys.
+    """Pick the rows that strangers are taken from, in the order of the `codes` of all keys.
 
     The codes are as good as random, and a picture more or less seldom changes the pool.
     """
-    return np.sort(usable[np.argsort(codes[usable], kind="stable")[:POOL]])
+    return np.asarray(usable[np.argsort(codes[usable], kind="stable")[:POOL]])
+
+
+def choose_strangers(templates: Rows, descriptors: RowTable, pool: Rows) -> Rows:
+    """Return the strangers (n, k) of templates (n,), of about the `RANKS` by nearness.
+
+    The nearest four of the pool, then that of its first half, third, sixth, ninth and so on, each
+    taken once. So a picture that comes into the pool or leaves it changes the strangers of few
+    templates, where it would move every farther one by a rank.
+    """
+    near = similarity_table(descriptors[templates], descriptors[pool])
+    near[templates[:, None] == pool] = -np.inf
+    ranks = RANKS[: np.searchsorted(RANKS, len(pool) - 1)]
+    chosen, rows = np.empty((len(templates), len(ranks)), np.intp), np.arange(len(templates))
+    for place, rank in enumerate(ranks.tolist()):
+        # nearer are those that are taken, as a rule, and those beside the part; in the part may be
+        # all that are taken, and the template
+        part = near[:, : max(-(-len(pool) // (rank - place + 1)), place + 2)]
+        best = part.argmax(axis=1)
+        chosen[:, place] = pool[best]
+        near[rows, best] = -np.inf
+    return chosen
+
+
+def name_strangers(
+    pairs: VerifiedPairs, descriptors: RowTable, pool: Rows, codes: Fingerprints
+) -> Fingerprints:
+    """Return 64 bits of the strangers that each pair (m,) is weighed against, by their `codes`."""
+    template = pairs.pairs[np.arange(len(pairs.pairs)), pairs.template]
+    units, unit = np.unique(template, return_inverse=True)
+    named = np.zeros(len(units), np.uint64)
+    for column in codes[choose_strangers(units, descriptors, pool)].T:
+        named = (named ^ column) * MIX_1
+        named ^= named >> np.uint64(29)
+    return np.asarray(named[unit.ravel()])
 
 
 def weigh(
@@ -181,10 +215,7 @@ def _lay_strangers(
 ) -> list[_Around]:
     """Align strangers of templates, (row, softening) each, and lay them over these."""
     templates, soft = units.T
-    near = similarity_table(descriptors[templates], descriptors[pool])
-    near[templates[:, None] == pool] = -np.inf
-    ranks = RANKS[: np.searchsorted(RANKS, len(pool) - 1)]
-    chosen = pool[np.argsort(-near, axis=1, kind="stable")[:, ranks]]
+    chosen = choose_strangers(templates, descriptors, pool)
     n, k = chosen.shape
     asked = np.stack([np.repeat(templates, k), chosen.ravel()], axis=1)
     rows, place = np.unique(np.concatenate([asked.ravel(), templates]), return_inverse=True)

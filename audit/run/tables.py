@@ -87,6 +87,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
         Column("b", "VARCHAR", "pixel hash of another, near the threshold by their signatures"),
         Column("same", "BOOLEAN", "what a full-resolution check decided; null if nothing"),
+        Column("contrast", "DOUBLE", "how surely it saw one picture, 0..1, 0: not; null: unseen"),
     ),
     "rejected_pairs": (
         Column("pair", "UBIGINT", "64-bit fingerprint of two pixel hashes, compared and different"),
@@ -142,6 +143,9 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
     "vector_failures": (
         Column("sample_id", "VARCHAR", "a sample that the user's model gave no vector for"),
         Column("reason", "VARCHAR", "what happened, one sentence"),
+    ),
+    "vector_state": (
+        Column("arrays", "BLOB", "neighbours by meaning, for the next scan (NumPy's .npz)"),
     ),
     "label_facts": (
         Column("key", "VARCHAR", "judged | classes | labels | vectors | reason | ..."),

@@ -16,7 +16,7 @@ from audit.scanning.measuring import Progress
 
 FIRST = 1000  # files that are read before anything is said
 LEAST_S = 60.0  # a shorter scan says nothing
-RELATE_S, DISK_BYTES = 0.0035, 2400
+RELATE_S, DISK_BYTES = 0.0035, 3700
 BUSY = 0.7  # share of the cores that comparing keeps busy
 MEMORY_GB = ((60_000, 2.2), (1_000_000, 3.8))
 

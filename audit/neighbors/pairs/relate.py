@@ -13,7 +13,8 @@ shows in the result. Memory: about 4 kB a picture.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -99,9 +100,9 @@ def relate_pictures(
             share=held.share,
             advance=lambda share: progress(int(share * len(pictures)), len(pictures)),
         )
-        store.append(
-            "pairs", pair_rows(relation, held.signatures, hashes, rows["phash"].to_numpy())
-        )
+        words = None if known is None else known.words
+        phashes = rows["phash"].to_numpy()
+        store.append("pairs", pair_rows(relation, held.signatures, hashes, phashes, words))
         store.append("groups", _group_rows(relation, hashes))
         store.append("rechecks", _recheck_rows(relation))
         rejected = pl.DataFrame({"pair": relation.cache.rejected_pairs})
@@ -195,14 +196,26 @@ def picture_opener(
 
 
 def pair_rows(
-    relation: Relation, table: RowTable, hashes: pl.Series, phashes: npt.NDArray[np.uint64]
+    relation: Relation,
+    table: RowTable,
+    hashes: pl.Series,
+    phashes: npt.NDArray[np.uint64],
+    known: Mapping[tuple[str, str, float, float], str] | None = None,
 ) -> pl.DataFrame:
-    """Return the rows of `pairs`, a < b; `hashes` are sorted, so rows and hashes order alike."""
+    """Return the rows of `pairs`, a < b; `hashes` are sorted, so rows and hashes order alike.
+
+    `known` are words of an earlier scan (`PairCache.words`).
+    """
     verified = relation.pairs
     first, second = verified.pairs[:, 0], verified.pairs[:, 1]
+    similarity, overlap = (x.round(SCORE_DECIMALS) for x in (verified.similarity, verified.overlap))
+    said = zip(hashes.gather(first), hashes.gather(second), similarity, overlap, strict=True)
     words = [
-        describe_pair(table[i], table[j], verified, row).words
-        for row, (i, j) in enumerate(verified.pairs.tolist())
+        (known or {}).get((a, b, float(s), float(o)))
+        or describe_pair(table[i], table[j], verified, row).words
+        for row, ((a, b, s, o), (i, j)) in enumerate(
+            zip(said, verified.pairs.tolist(), strict=True)
+        )
     ]
     rows = pl.DataFrame(
         {
@@ -210,9 +223,9 @@ def pair_rows(
             "b": hashes.gather(second),
             "kind": pl.Series(["near"] * len(first), dtype=pl.String),
             "score": verified.score.round(SCORE_DECIMALS),
-            "similarity": verified.similarity.round(SCORE_DECIMALS),
+            "similarity": similarity,
             "distance": np.bitwise_count(phashes[first] ^ phashes[second]).astype(np.int32),
-            "overlap": verified.overlap.round(SCORE_DECIMALS),
+            "overlap": overlap,
             "transformation": pl.Series(words, dtype=pl.String),
             "verified_full_size": relation.verified_full_size,
         }
@@ -240,11 +253,17 @@ def _group_rows(relation: Relation, hashes: pl.Series) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _recheck_rows(relation: Relation) -> list[dict[str, str | bool | None]]:
-    return [
-        {"a": a.hex(), "b": b.hex(), "same": verdict > 0 if verdict else None}
-        for (a, b), verdict in sorted(relation.cache.rechecks.items())
-    ]
+def _recheck_rows(relation: Relation) -> pl.DataFrame:
+    seen = sorted(relation.cache.rechecks.items())
+    return pl.DataFrame(
+        {
+            "a": [a.hex() for (a, _), _ in seen],
+            "b": [b.hex() for (_, b), _ in seen],
+            "same": [relation.verdicts.get(pair) for pair, _ in seen],
+            "contrast": [None if math.isnan(contrast) else contrast for _, contrast in seen],
+        },
+        schema={"a": pl.String, "b": pl.String, "same": pl.Boolean, "contrast": pl.Float64},
+    )
 
 
 def _facts(relation: Relation, pictures: int, missing: int) -> list[dict[str, str]]:

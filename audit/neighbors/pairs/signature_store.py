@@ -121,7 +121,9 @@ def load_signatures(
     wanted = wanted.with_row_index("place")
     out = np.zeros(len(content_hashes), SIGNATURE_DTYPE) if out is None else out
     found = np.zeros(len(content_hashes), np.bool_)
-    for path in sorted((run / FOLDER).glob("*.parquet")):
+    # the latest first: a few new pictures are there
+    parts = sorted((run / FOLDER).glob("*.parquet"), key=lambda path: -path.stat().st_mtime_ns)
+    for path in parts:
         place, rows = _hits(path, wanted)
         out[place] = rows
         found[place] = True

@@ -7,59 +7,76 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from typing import Any
 
 import numpy as np
 
-from audit.neighbors.pair_cache import KnownNeighbours, KnownPairs, KnownRecall, PairCache
+from audit.neighbors.pair_cache import (
+    KnownCentres,
+    KnownCodes,
+    KnownNeighbours,
+    KnownPairs,
+    KnownRecall,
+    PairCache,
+)
 from audit.run.store import Store
 
-RELATE_VERSION = 7
+RELATE_VERSION = 8
 """Raised when the tables of pairs mean something else: nothing of an older one is carried over."""
-
-
-VERDICTS = {True: 1.0, False: -1.0, None: 0.0}
 
 
 def load_pair_cache(store: Store, schema: str = "") -> PairCache:
     """Return what a scan decided about pairs of pixel hashes: to pass as `known`."""
-    rechecks = store.query(f"SELECT a, b, same FROM {schema}rechecks")
+    rechecks = store.query(f"SELECT a, b, contrast FROM {schema}rechecks")
     rejected = store.query(f"SELECT pair FROM {schema}rejected_pairs ORDER BY pair")
     return PairCache(
         {
-            (bytes.fromhex(a), bytes.fromhex(b)): VERDICTS[same]
-            for a, b, same in rechecks.iter_rows()
+            (bytes.fromhex(a), bytes.fromhex(b)): math.nan if contrast is None else contrast
+            for a, b, contrast in rechecks.iter_rows()
         },
         rejected["pair"].to_numpy().astype(np.uint64),
         _load_recall(store, schema),
-        *unpack_search_state(store.scalar(f"SELECT arrays FROM {schema}search_state")),
+        **unpack_search_state(store.scalar(f"SELECT arrays FROM {schema}search_state")),
+        words=_load_words(store, schema),
     )
+
+
+PARTS = {
+    "neighbours": KnownNeighbours, "pairs": KnownPairs, "hashes": KnownCodes,
+    "centres": KnownCentres,
+}  # fmt: skip
+"""Parts of a `PairCache` that are stored as arrays."""
 
 
 def pack_search_state(cache: PairCache) -> bytes:
-    """Return neighbours and near pairs as one file; nothing where they are not kept."""
-    near, pairs = cache.neighbours, cache.pairs
-    if near is None or pairs is None:
+    """Return what is kept as arrays as one file; nothing where it is not kept."""
+    if cache.neighbours is None:
         return b""
-    file = io.BytesIO()
-    np.savez(
-        file, codes=near.codes, index=near.index, similarity=near.similarity, prints=pairs.prints,
-        score=pairs.score, weighed=pairs.weighed, packed=pairs.packed, pool=np.array(pairs.pool),
-    )  # fmt: skip
+    file, arrays = io.BytesIO(), {}
+    for name, kind in PARTS.items():
+        if (part := getattr(cache, name)) is not None:
+            arrays |= {f"{name}.{key}": getattr(part, key) for key in kind.__slots__}
+    np.savez(file, **arrays)
     return file.getvalue()
 
 
-def unpack_search_state(state: bytes | None) -> tuple[KnownNeighbours | None, KnownPairs | None]:
-    """Return neighbours and near pairs from what `pack_search_state` made."""
+def unpack_search_state(state: bytes | None) -> dict[str, Any]:
+    """Return the parts of a `PairCache` from what `pack_search_state` made."""
     if state is None:
-        return None, None
+        return {}
     with np.load(io.BytesIO(state), allow_pickle=False) as held:
         arrays: dict[str, Any] = dict(held)
-    near = KnownNeighbours(*(arrays[name] for name in ("codes", "index", "similarity")))
-    pairs = KnownPairs(
-        arrays["prints"], arrays["score"], arrays["weighed"], arrays["packed"], str(arrays["pool"])
-    )
-    return near, pairs
+    return {
+        name: kind(*(arrays[f"{name}.{key}"] for key in kind.__slots__))
+        for name, kind in PARTS.items()
+        if f"{name}.codes" in arrays or f"{name}.prints" in arrays
+    }
+
+
+def _load_words(store: Store, schema: str) -> dict[tuple[str, str, float, float], str]:
+    rows = store.query(f"SELECT a, b, similarity, overlap, transformation FROM {schema}pairs")
+    return {(a, b, float(s), float(o)): words for a, b, s, o, words in rows.iter_rows()}
 
 
 def _load_recall(store: Store, schema: str) -> KnownRecall | None:

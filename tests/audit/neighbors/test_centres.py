@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.neighbors.centres import MOST_A_ROW, find_alike, find_same_centres
+from audit.neighbors import centres
+from audit.neighbors.centres import MOST_A_ROW, find_near, find_same_centres
 from audit.neighbors.overlap import search_against
+from audit.neighbors.pair_cache import KnownCentres
 from audit.neighbors.search import SearchOptions, find_near_duplicates
 from audit.neighbors.synthetic import FRAMES, make_duplicate
 from audit.picture.signatures import make_signature, stack_signatures
@@ -137,7 +139,7 @@ def test_the_bound_loses_no_pair(seed: int, n: int, new: int, limit: float) -> N
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     likeness = vectors @ vectors.T
     first = new if 0 < new < n else None
-    found = {tuple(pair) for pair in find_alike(vectors, limit, first).tolist()}
+    found = {tuple(pair) for pair in find_near(vectors, limit, first).best(limit)[0].tolist()}
     rows, columns = np.nonzero(likeness >= limit)
     wanted = {
         (int(min(a, b)), int(max(a, b)))
@@ -148,3 +150,28 @@ def test_the_bound_loses_no_pair(seed: int, n: int, new: int, limit: float) -> N
     by_later = Counter(b if first is None else a for a, b in wanted)
     most = sum(min(count, MOST_A_ROW) for count in by_later.values())
     assert len(found) == most
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_an_earlier_search_found_is_brought_up_to_date(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(centres, "MOST_NEW", 1.0)
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(200, 80)).astype(np.float32)
+    vectors[100:] = vectors[:100] + 0.3 * vectors[100:]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    codes = rng.integers(0, 2**63, 200).astype(np.uint64)
+    before = np.sort(rng.permutation(200)[:150])
+    after = np.sort(np.append(before[5:], np.setdiff1d(np.arange(200), before)[:20]))
+    first, floor = centres._find_near_again(vectors[before], 0.93, codes[before], None)
+    assert floor < 0.93
+    named = codes[before][first.pairs]
+    known = KnownCentres(codes[before], named[:, 0], named[:, 1], first.similarity, floor)
+    for limit in (0.95, 0.92, 0.86):  # above, between and below what was kept
+        again, kept = centres._find_near_again(vectors[after], limit, codes[after], known)
+        fresh = find_near(vectors[after], limit, None)
+        assert kept <= limit
+        assert len(fresh.pairs)
+        for one, other in zip(again.best(limit), fresh.best(limit), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-6)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from audit.neighbors import hamming
 from audit.neighbors.hamming import find_code_pairs, find_cross_pairs
 
 
@@ -46,6 +47,23 @@ def test_every_pair_is_found_once(plan: str, seed: int, n: int, flips: int, radi
     rows, distance = find_code_pairs(codes, radius, plan=plan).rows()
     assert rows.tolist() == wanted.tolist()
     assert distance.tolist() == apart.tolist()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_an_earlier_search_found_is_brought_up_to_date(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hamming, "MOST_NEW", 1.0 if seed else 0.0)
+    codes, radius = clustered(seed, 300, 8), 10
+    before, after = codes[: 230 + seed], codes[40:]
+    known = find_code_pairs(before, radius).known(radius)
+    again = find_code_pairs(after, radius, known=known)
+    assert ("last scan" in again.plan) == (seed > 0)
+    wanted, apart = brute(after, radius)
+    rows, distance = again.rows()
+    assert rows.tolist() == wanted.tolist()
+    assert distance.tolist() == apart.tolist()
+    assert "last scan" not in find_code_pairs(after, radius + 1, known=known).plan
 
 
 @pytest.mark.parametrize("radius", [20, 40, 63])

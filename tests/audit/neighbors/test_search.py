@@ -210,8 +210,7 @@ def test_after_pictures_came_and_went_the_search_finds_what_a_first_one_does(
 
 def reread(cache: PairCache) -> PairCache:
     """Return what a run would give back of it."""
-    neighbours, pairs = unpack_search_state(pack_search_state(cache))
-    return replace(cache, neighbours=neighbours, pairs=pairs)
+    return replace(cache, **unpack_search_state(pack_search_state(cache)))
 
 
 @pytest.mark.slow
