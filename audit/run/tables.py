@@ -131,6 +131,12 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("sample_id", "VARCHAR", "a sample that the user's model gave no vector for"),
         Column("reason", "VARCHAR", "what happened, one sentence"),
     ),
+    "class_marks": (
+        Column("label", "VARCHAR", "class whose pictures have a mark at one place of the rim"),
+        Column("place", "VARCHAR", "top left | top right | left edge | ... | bottom right"),
+        Column("sample_id", "VARCHAR", "a picture of this or of another class"),
+        Column("score", "DOUBLE", "how much of the mark it shows, any unit, high: more"),
+    ),
     "label_facts": (
         Column("key", "VARCHAR", "judged | classes | labels | vectors | reason | ..."),
         Column("value", "VARCHAR", "the fact, as JSON"),
