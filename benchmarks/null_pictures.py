@@ -20,6 +20,12 @@ every other set keeps its own classes). What may be true in such a set (copies, 
 labels that mean nothing) is counted apart: TRUE. Then something is planted in such sets, in one
 class or in some pictures, and counted is how often it is found. With --results a set that is in the
 file is not scanned again. 3 to 10 s a set.
+
+    python benchmarks/null_pictures.py boxes [--sets 100] [--data ../shared/data]
+
+`boxes` asks of random halves of the annotated photographs, and of drawn scenes with objects of 12
+classes, whether their boxes fit better elsewhere (BOX015): as they lie, and after all of them were
+mirrored, turned, moved, or laid on the next picture. About a minute.
 """
 
 from __future__ import annotations
@@ -33,6 +39,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import parse
 
 import cv2
 import numpy as np
@@ -54,12 +61,15 @@ from bench import (
 )
 from PIL import Image, ImageDraw, ImageFont
 
+from audit.checks.box_shifted_class import ShiftedClass
 from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
+from audit.picture.features import feature_picture
 from audit.picture.hashing import hashes as picture_hashes
 from audit.picture.signatures import make_signature, stack_signatures
 from audit.run.generations import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
+from audit.statistics.box_fit import fit_elsewhere, integral_planes
 from audit.statistics.intervals import wilson
 
 Rng = np.random.Generator
@@ -1048,6 +1058,100 @@ def _summary(rows: Sequence[Document]) -> Document:
         n = len(hits) * (1 if PLANTED[name][2] else 3)
         low, high = wilson(round(sum(hits) * n / max(len(hits), 1)), max(n, 1))
         told[name] = [round(sum(hits), 2), len(hits), round(float(low), 2), round(float(high), 2)]
+    return told
+
+
+# ---- boxes and pictures ----
+
+
+def annotated_photographs(real: Path) -> tuple[list[Picture], list[list[tuple[float, ...]]]]:
+    """Return pictures and the corners of their boxes, as shares of the picture."""
+    pictures, boxes = [], []
+    for path in sorted((real / "raccoon" / "images").glob("*.jpg")):
+        root = parse(real / "raccoon" / "annotations" / f"{path.stem}.xml").getroot()
+        picture = read_picture(path)
+        height, width = picture.shape[:2]
+        corners = [[float(box.findtext(n, "0")) for n in ("xmin", "ymin", "xmax", "ymax")]
+                   for box in root.iter("bndbox")]  # fmt: skip
+        pictures.append(picture)
+        boxes.append([(a / width, b / height, c / width, d / height) for a, b, c, d in corners])
+    return pictures, boxes
+
+
+def drawn_scenes(rng: Rng, n: int) -> tuple[list[Picture], list[list[tuple[float, ...]]]]:
+    """Draw objects of 12 classes (a shape, a colour) on grounds that vary."""
+    pictures, boxes = [], []
+    inks = [colour(rng, 20, 235) for _ in range(12)]
+    for _ in range(n):
+        ground = np.array(colour(rng, 60, 200)) + 30 * field_of(rng, 200, 6)[..., None]
+        board, here = np.clip(ground, 0, 255).astype(np.uint8), []
+        for _ in range(int(rng.integers(1, 5))):
+            kind, w, h = int(rng.integers(12)), *(int(v) for v in rng.integers(30, 90, 2))
+            x, y = int(rng.integers(0, 200 - w)), int(rng.integers(0, 200 - h))
+            if kind % 3 == 0:
+                cv2.ellipse(board, (x + w // 2, y + h // 2), (w // 2, h // 2), 0, 0, 360,
+                            inks[kind], -1)  # fmt: skip
+            elif kind % 3 == 1:
+                cv2.rectangle(board, (x, y), (x + w, y + h), inks[kind], -1)
+            else:
+                at = np.array([(x, y + h), (x + w // 2, y), (x + w, y + h)])
+                cv2.fillPoly(board, [at], inks[kind])
+            here.append((x / 200, y / 200, (x + w) / 200, (y + h) / 200))
+        pictures.append(noisy(board, rng, 6.0))
+        boxes.append(here)
+    return pictures, boxes
+
+
+DISPLACED: Mapping[str, Callable[[npt.NDArray[Any], npt.NDArray[Any], int], Any]] = {
+    "as they lie": lambda at, box, n: (at, box),
+    "mirrored": lambda at, box, n: (at, np.stack([32 - box[:, 2], box[:, 1], 32 - box[:, 0],
+                                                  box[:, 3]], 1)),
+    "upside down": lambda at, box, n: (at, np.stack([box[:, 0], 32 - box[:, 3], box[:, 2],
+                                                     32 - box[:, 1]], 1)),
+    "of the next picture": lambda at, box, n: ((at + 1) % n, box),
+    "moved right by 6 %": lambda at, box, n: (at, box + np.array([2, 0, 2, 0])),
+    "moved down by 12 %": lambda at, box, n: (at, box + np.array([0, 4, 0, 4])),
+    "moved left and up by 12 %": lambda at, box, n: (at, box - 4),
+    "twice too large": lambda at, box, n: (at, box + (box[:, [2, 3, 0, 1]] - box) * (-0.5)),
+}  # fmt: skip
+
+
+@measures(app)
+def boxes(sets: int = 100, first_seed: int = 0, data: Path | None = None) -> Document:
+    """Are boxes that lie right called wrong, and those that do not found?"""
+    real = real_data(data, "raccoon")
+    photos = annotated_photographs(real)
+    told: Document = {}
+    for kind in ("photographs", "drawn"):
+        hits: dict[str, list[str]] = {name: [] for name in DISPLACED}
+        table = stack_signatures([make_signature(feature_picture(p)) for p in photos[0]])
+        for seed in range(first_seed, first_seed + sets):
+            rng = np.random.default_rng([seed, 5])
+            if kind == "drawn":
+                drawn, where = drawn_scenes(rng, 100)
+                chosen = stack_signatures([make_signature(p) for p in drawn])
+            else:
+                some = np.sort(rng.permutation(len(table))[: len(table) // 2])
+                chosen, where = table[some], [photos[1][i] for i in some]
+            sums = integral_planes(chosen["grey"], chosen["colour"])
+            at = np.repeat(np.arange(len(where)), [len(one) for one in where])
+            corners = np.array([box for one in where for box in one])
+            size, trim = (chosen[f][at].astype(float) for f in ("size", "trim"))
+            kept = np.tile(size - trim[:, :2] - trim[:, 2:], 2)
+            cells = 32 * (corners * np.tile(size, 2) - np.tile(trim[:, :2], 2)) / kept
+            large = (cells[:, 2:] - cells[:, :2]).min(1) >= 4
+            for name, displace in DISPLACED.items():
+                moved_at, moved = displace(at[large], cells[large], len(where))
+                found = fit_elsewhere(sums, moved_at, moved, moved_at).values()
+                best = max(found, key=lambda one: one.z)
+                enough = best.z >= ShiftedClass.Params().min_z and best.share > 0.5
+                hits[name].append(best.name if enough else "")
+        for name, said in hits.items():
+            low, high = wilson(sum(map(bool, said)), sets)
+            line = {"found": sum(map(bool, said)), "of": sets, "as": dict(Counter(said)),
+                    "interval": [round(float(low), 3), round(float(high), 3)]}  # fmt: skip
+            told[f"{kind}: {name}"] = line
+            print(f"{kind}: {name}: {line}", flush=True)
     return told
 
 

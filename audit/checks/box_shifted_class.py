@@ -78,13 +78,13 @@ class ShiftedClass(BoxCheck):
         """min_boxes: smallest number of boxes of a class
         min_at_side: smallest number of boxes that lie outside, or end at the same distance
         alpha: chance of a false alarm, per file
-        min_z: standard errors by which boxes fit better elsewhere: 4 is 1 in 2,000 over 16 places
+        min_z: standard errors by which boxes fit better elsewhere: 3.5 is 1 in 270 over 16 places
         """
 
         min_boxes: int = 30
         min_at_side: int = 8
         alpha: float = 0.001
-        min_z: float = 4.0
+        min_z: float = 3.5
 
     @staticmethod
     def cases() -> Iterator[Case]:

@@ -30,32 +30,29 @@ _SQL = """
     SELECT p.unit, i.label, min(i.id) AS id, min_by(i.content_hash, i.id) AS content_hash
     FROM images i JOIN pictures p USING (id)
     WHERE i.status = 'ok' AND NOT p.blank AND trim(coalesce(i.label, '')) <> ''
-    GROUP BY p.unit, i.label
-    QUALIFY count(*) OVER (PARTITION BY i.label) >= ?
-    ORDER BY md5(p.unit), i.label
+    GROUP BY p.unit, i.label ORDER BY md5(p.unit), i.label
 """
 
 
 def relate_marks(store: Store, run: Path) -> None:
     """Find the marks of classes."""
     store.execute(f"DELETE FROM {TABLE}")
-    pictures = store.query(_SQL, [LEAST])
-    names = pictures["label"].unique().sort().to_list()
-    if len(names) < 2:
-        return
-    each = max(LEAST, MOST // len(names))
+    pictures = store.query(_SQL)
+    each = max(LEAST, MOST // max(pictures["label"].n_unique(), 1))
     pictures = pictures.filter(pl.int_range(pl.len()).over("label") < each)
     hashes, place = np.unique(pictures["content_hash"].to_numpy(), return_inverse=True)
     table, stored = load_signatures(run, hashes.tolist())
     plain = (table["flags"] & (Flag.TRIMMED | Flag.FLAT | Flag.TRANSPARENT)) != 0
-    usable = (stored & ~plain)[place]
-    pictures, detail = pictures.filter(pl.Series(usable)), fine_detail(table["grey"])[place[usable]]
-    label = np.searchsorted(names, pictures["label"].to_numpy()).astype(np.int64)
-    few = np.bincount(label, minlength=len(names)) < LEAST
+    usable = pictures.with_columns(place=place).filter(pl.Series((stored & ~plain)[place]))
+    usable = usable.filter(pl.len().over("label") >= LEAST)
+    names = usable["label"].unique().sort().to_list()
+    if len(names) < 2:
+        return
+    label = np.searchsorted(names, usable["label"].to_numpy()).astype(np.int64)
+    detail = fine_detail(table["grey"])[usable["place"].to_numpy()]
     for mark in find_recurring(detail, label, len(names), LEAST_AUC):
-        if not few[mark.label]:
-            rows = pictures.select(
-                label=pl.lit(names[mark.label]), place=pl.lit(mark.part), sample_id="id",
-                score=pl.Series(mark.scores),
-            )  # fmt: skip
-            store.append(TABLE, rows)
+        rows = usable.select(
+            label=pl.lit(names[mark.label]), place=pl.lit(mark.part), sample_id="id",
+            score=pl.Series(mark.scores),
+        )  # fmt: skip
+        store.append(TABLE, rows)
