@@ -120,7 +120,7 @@ class Shortcut(Check):
     ## Limits
     Some of it is content: night scenes are dark. Colours other than a tint are not tested, because
     bananas are yellow. A class turned by 90 degrees is seen by its aspect, hardly in squares. A
-    mark needs 20 pictures of its class, at one place of the shown picture, and a rim that is not
+    mark needs 10 pictures of its class, at one place of the shown picture, and a rim that is not
     plain; one that moves is not found. Columns and words that name the class (its code, its
     synonym, a finer or coarser class) are left out; the completeness line lists them. A shortcut in
     a part of the pictures of a class is found from about half of them on.

@@ -20,7 +20,7 @@ from audit.run.store import Store
 from audit.statistics.recurring import find_recurring, fine_detail
 
 TABLE = "class_marks"
-LEAST = 20
+LEAST = 10
 """Pictures of a class from which a mean shows anything."""
 MOST = 20_000
 """Pictures that are looked at, as many of each class."""

@@ -46,7 +46,7 @@ def test_the_mark_of_a_class_is_kept_for_every_picture(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("why", ["none", "few", "copies", "one class", "plain ground"])
 def test_no_mark_is_found(tmp_path: Path, why: str) -> None:
-    pictures = textures(76 if why == "few" else N)
+    pictures = textures(36 if why == "few" else N)
     if why != "none":
         for picture in pictures[::4]:
             picture[27:29, 20:27] = 250
