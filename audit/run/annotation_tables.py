@@ -156,6 +156,15 @@ _SPLIT = Column("split", "VARCHAR", "split; null without")
 _LABEL = Column("label", "VARCHAR", "class of the boxes; null where the file does not list it")
 
 BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
+    "box_fits": (
+        _FILE,
+        Column("label", "VARCHAR", "class of the boxes; null: all of the file"),
+        Column("boxes", "BIGINT", "boxes of an eighth of their picture and more each way"),
+        Column("elsewhere", "VARCHAR", "mirrored | upside down | on the picture after | ..."),
+        Column("gain_z", "DOUBLE", "how much better they fit there, standard errors; < 0: worse"),
+        Column("share", "DOUBLE", "share of the pictures whose boxes fit better there, 0..1"),
+        Column("units", "BIGINT", "pictures, near-duplicates counted once"),
+    ),
     "box_images": (
         Column("sample_id", "VARCHAR", "a picture that an annotation file lists"),
         Column("n_boxes", "BIGINT", "boxes in it, each object once; 0 for none"),

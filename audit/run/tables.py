@@ -147,6 +147,12 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
     "vector_state": (
         Column("arrays", "BLOB", "neighbours by meaning, for the next scan (NumPy's .npz)"),
     ),
+    "class_marks": (
+        Column("label", "VARCHAR", "class whose pictures have a mark at one place of the rim"),
+        Column("place", "VARCHAR", "top left | top right | left edge | ... | bottom right"),
+        Column("sample_id", "VARCHAR", "a picture of this or of another class"),
+        Column("score", "DOUBLE", "how much of the mark it shows, any unit, high: more"),
+    ),
     "label_facts": (
         Column("key", "VARCHAR", "judged | classes | labels | vectors | reason | ..."),
         Column("value", "VARCHAR", "the fact, as JSON"),

@@ -304,6 +304,8 @@ class _Scan:
     def relate(self, store: Store, workers: Executor) -> None:
         """Relate pictures, labels and boxes to one another; the measurements are complete then."""
         from audit.annotations import judge_boxes, measure_boxes, settle_boxes
+        from audit.embeddings.box_fits import relate_box_fits
+        from audit.embeddings.class_marks import relate_marks
         from audit.embeddings.label_tables import find_vectors, relate_labels
         from audit.embeddings.vectors import Opening
 
@@ -318,8 +320,10 @@ class _Scan:
         found = find_vectors(store, self.run, vectors, opening)
         self.clock.lap("vectors")
         relate_labels(store, found)
+        relate_marks(store, self.run)
         self.clock.lap("labels")
         measure_boxes(store)
+        relate_box_fits(store, self.run)
         self.clock.lap("boxes")
         facts = _facts(self.request.source) | {
             "related_as": _related_as(config, vectors),

@@ -50,6 +50,15 @@ def midranks(values: Floats) -> Floats:
     return ranks
 
 
+def auc_of(values: Floats, inside: NDArray[np.bool_]) -> float:
+    """Return the AUC of values (n,) for the rows `inside` against the rest; 0.5 without either."""
+    n, rest = int(inside.sum()), int((~inside).sum())
+    if not n * rest:
+        return 0.5
+    ranks = midranks(values[:, None])[inside, 0]
+    return float((ranks.sum() - n * (n + 1) / 2) / (n * rest))
+
+
 def class_effects(values: Floats, classes: Ints, strata: Ints, n_classes: int) -> RankEffects:
     """Return how each column of (n, p) separates each class from the rest, within strata.
 
