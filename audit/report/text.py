@@ -17,6 +17,7 @@ from audit.report.contents import CheckSummary, Counts, Example, Fold, Report
 from audit.report.wording import (
     ICONS,
     TITLE,
+    alarm,
     bytes_text,
     class_rows,
     counted,
@@ -41,7 +42,7 @@ def to_text(
 
     `examples` bounds what is shown of each code; without `full` the dataset's tables are left out.
     """
-    parts: list[RenderableType] = [_title(report), _verdict(report)]
+    parts: list[RenderableType] = [*alarm_line(report), _title(report), _verdict(report)]
     if report.counts.total:
         parts += [_code_table(report), *_worst(report, examples)]
     if full:
@@ -88,6 +89,12 @@ def severity_text(counts: Counts) -> Text:
 
 
 # ---- top ----
+
+
+def alarm_line(report: Report) -> list[Text]:
+    """Return the line above all others, or none."""
+    said = alarm(report)
+    return [Text(said, style=STYLES[Severity.ERROR])] if said else []
 
 
 def _title(report: Report) -> RenderableType:
