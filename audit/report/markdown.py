@@ -11,6 +11,7 @@ from audit.report.contents import SCHEMA, CheckSummary, Dataset, Report
 from audit.report.wording import (
     ICONS,
     OBJECT_HEAD,
+    alarm,
     bytes_text,
     class_rows,
     fold_line,
@@ -32,7 +33,10 @@ CLASSES = 50
 
 def to_markdown(report: Report) -> str:
     """Return the report as one Markdown document; names from the dataset are escaped."""
-    blocks = [MARK, f"# Audit of {escaped(report.dataset.name)}", escaped(headline(report))]
+    above = f"**{escaped(alarm(report))}**" if report.wrong_labels else ""
+    blocks = [
+        MARK, above, f"# Audit of {escaped(report.dataset.name)}", escaped(headline(report))
+    ]  # fmt: skip
     if report.first:
         first = (
             f"{ICONS[thing.severity]} **{escaped(thing.message)}** "

@@ -5,6 +5,7 @@ At most 30 lines of 100 columns, whatever was scanned. Everything else is `audit
 
 from __future__ import annotations
 
+import math
 import shlex
 import textwrap
 from collections.abc import Iterator
@@ -16,13 +17,14 @@ from rich.text import Text
 from audit.records import Severity
 from audit.report.collect import stream_findings, total_counts
 from audit.report.contents import FirstThing, Report
-from audit.report.text import STYLES, heading, rendered
+from audit.report.text import STYLES, alarm_line, heading, rendered
 from audit.report.wording import ICONS, counted, headline, list_command, named_ids, severity_counts
 from preflight.terminal import visible
 
 LINES = 2  # of a sentence that says what to do first
 FEW = 10  # pictures of a class: with fewer, what is told from a class cannot be told
 ERRORS = 200  # lines of errors where nobody looks at a terminal
+LITE_MS = 15.0  # of two cores a picture, decoded and described by lite0
 _KNOWN = {"manifest": "rows of a manifest", "flat": "one folder"}
 
 
@@ -30,7 +32,11 @@ def to_screen(report: Report, width: int = 100, color: bool = False, ends: str =
     """Return what a scan prints last; `ends`: why the exit code is not 0, a sentence."""
     worst = Severity.ERROR if report.failed else report.counts.worst
     style = "bold green" if worst is None else STYLES[worst]
-    lines = [_source(report), Text("\n" + visible(headline(report)), style=style)]
+    lines = [
+        *alarm_line(report),
+        _source(report),
+        Text("\n" + visible(headline(report)), style=style),
+    ]
     if report.first:
         lines.append(heading("Do these first"))
         for number, thing in enumerate(report.first, 1):
@@ -151,7 +157,23 @@ def _rest(report: Report, ends: str) -> Iterator[tuple[str, str]]:
     elif not report.counts.total:
         yield "Examined:", f"{counted(len(report.checks), 'check')}: audit report {run}"
     yield "Not examined:", "; ".join(not_examined(report))
+    yield "Labels:", _judged_by(report)
     yield "Exit code 1:", ends
+
+
+def _judged_by(report: Report) -> str:
+    """Return by which vectors labels were judged, and what a network would take; "" where none."""
+    facts = report.labels
+    if facts is None or facts.labels is None:
+        return ""
+    said = f"{counted(facts.judged, 'label')} judged by {facts.vectors}"
+    if not facts.vectors.startswith("built-in"):
+        return said
+    minutes = math.ceil(facts.judged * LITE_MS / 60_000)
+    return (
+        f"{said}; a network sees more, in about {counted(minutes, 'minute')}: --embedder lite0 "
+        "(pip install 'dataset-preflight[embed]')"
+    )
 
 
 def _next(report: Report) -> Iterator[Text]:

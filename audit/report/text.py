@@ -19,6 +19,7 @@ from audit.report.wording import (
     ICONS,
     OBJECT_HEAD,
     TITLE,
+    alarm,
     bytes_text,
     class_rows,
     counted,
@@ -44,7 +45,7 @@ def to_text(
 
     `examples` bounds what is shown of each code; without `full` the dataset's tables are left out.
     """
-    parts: list[RenderableType] = [_title(report), _verdict(report)]
+    parts: list[RenderableType] = [*alarm_line(report), _title(report), _verdict(report)]
     if report.counts.total:
         parts += [_code_table(report), *_worst(report, examples)]
     if full:
@@ -91,6 +92,12 @@ def severity_text(counts: Counts) -> Text:
 
 
 # ---- top ----
+
+
+def alarm_line(report: Report) -> list[Text]:
+    """Return the line above all others, or none."""
+    said = alarm(report)
+    return [Text(said, style=STYLES[Severity.ERROR])] if said else []
 
 
 def _title(report: Report) -> RenderableType:

@@ -173,6 +173,17 @@ def list_command(report: Report, code: str) -> str:
     return f"audit report {shlex.quote(report.run)} --list {code}"
 
 
+def alarm(report: Report) -> str:
+    """Return the sentence that stands above everything else; empty where there is none."""
+    wrong = report.wrong_labels
+    if wrong is None:
+        return ""
+    return (
+        f"About {wrong.share:.0%} of the labels are wrong ({wrong.low:.0%} to {wrong.high:.0%}): "
+        "train and evaluate on nothing before they are reviewed (LABEL007)."
+    )
+
+
 def headline(report: Report) -> str:
     """Return one sentence: what was found in how many files."""
     counts = severity_counts(report.counts)

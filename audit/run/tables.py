@@ -121,6 +121,13 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("neighbour_id", "VARCHAR", "a sample that looks alike, no near-duplicate of it"),
         Column("similarity", "DOUBLE", "cosine of their vectors, -1..1"),
     ),
+    "label_neighbours": (
+        Column("sample_id", "VARCHAR", "a sample whose label is among the first to review"),
+        Column("side", "VARCHAR", "given | suggested: the class of the neighbour"),
+        Column("position", "INTEGER", "0 for the nearest of that class"),
+        Column("neighbour_id", "VARCHAR", "a sample of that class, no near-duplicate of it"),
+        Column("similarity", "DOUBLE", "cosine of their vectors, -1..1"),
+    ),
     "embedding_map": (
         Column("sample_id", "VARCHAR", "a sample"),
         Column("x", "DOUBLE", "place on a map on which pictures that look alike lie together"),
