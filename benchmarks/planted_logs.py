@@ -1,4 +1,4 @@
-"""Logs of metrics as trainers write them: healthy ones of eleven shapes, eight kinds of defects.
+"""Logs of metrics as trainers write them: healthy ones of twelve shapes, eight kinds of defects.
 
 `healthy(seed)` and `planted(seed)` give (name, columns, the code that is expected). All have the
 columns that trainers log beside metrics: learning rate, epoch, clock, throughput, memory.
@@ -65,7 +65,7 @@ def _beside(rng: np.random.Generator, steps: NDArray[np.float64], columns: Colum
 
 
 def healthy(rng: np.random.Generator) -> Iterator[tuple[str, Columns]]:
-    """Eleven shapes of logs of trainings that went well."""
+    """Twelve shapes of logs of trainings that went well."""
     steps = np.arange(float(STEPS))
     fall = 0.4 + 2 * np.exp(-steps / 500)
 
@@ -116,6 +116,9 @@ def healthy(rng: np.random.Generator) -> Iterator[tuple[str, Columns]]:
             },
         ),
     )
+    many = np.arange(20_000.0)
+    power = 2.1 + 8 / np.sqrt(1 + many / 20) + 0.05 * rng.normal(size=len(many))
+    yield "a long one that falls as a power", _beside(rng, many, {"train_loss": power})
     yield "loss scale", with_noise(0.1 * rng.normal(size=STEPS), loss_scale=scale)
 
 

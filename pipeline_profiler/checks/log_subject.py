@@ -27,7 +27,7 @@ from pipeline_profiler.profiling.record.errors import ProfileError
 
 STEPS = ("step", "global_step", "iteration", "iter", "_step", "epoch")
 CLOCKS = ("wall_time", "timestamp", "_timestamp", "time", "_runtime")  # seconds
-LOWEST_LINE, BESIDE, FREEDOM = 6, 56, 12
+LOWEST_LINE, BESIDE, FREEDOM = 9, 56, 12
 OWN_LINE = 1e-4  # chance below which a line stands out alone
 MOST_ROWS, MOST_RECORD = 2_000_000, 1 << 26
 Point = tuple[str, float, float, float]  # name, step, value, seconds on the clock or NaN
@@ -256,35 +256,56 @@ def spectral_peak(values: NDArray[np.float64]) -> Period:
     lines: the period is that of the lowest line that stands out in its own right and divides the
     strongest one.
     """
-    n = len(values)
-    width = max(5, n // 4) | 1
-    padded = np.pad(values, width // 2, mode="reflect", reflect_type="odd")
-    rest = values - np.convolve(padded, np.ones(width) / width, mode="valid")
-    power_of_rest = float((rest**2).sum())
-    if power_of_rest == 0 or not np.isfinite(power_of_rest):
+    found = _spectrum(values)
+    if found is None:
         return Period(math.inf, 0.0, 1.0)
-    share = float((rest[1:] * rest[:-1]).sum()) / power_of_rest
-    plain, rest = rest, rest[1:] - share * rest[:-1]
-    power = np.abs(np.fft.rfft(rest * np.hanning(len(rest)))) ** 2
-    lines = np.arange(LOWEST_LINE, len(power) - 1)
-    if len(lines) < BESIDE:
-        return Period(math.inf, 0.0, 1.0)
-    around = np.array([_surroundings(power, int(k)) for k in lines])
-    ratio = power[lines] / np.maximum(around, 1e-300) * math.log(2)
+    plain, ratio, alone = found
+    lines = np.arange(len(ratio)) + LOWEST_LINE
     best = int(ratio.argmax())
-    alone = (1 + ratio / FREEDOM) ** -FREEDOM
     chance = -math.expm1(len(lines) * math.log1p(-min(float(alone[best]), 1 - 1e-12)))
     parts = np.round(lines[best] / lines)
     off = np.abs(lines[best] - parts * lines)  # a line lies within half of the spectrum's step
     own = np.flatnonzero(
         (parts > 1) & (off <= (parts + 1) / 2) & (off < lines / 4) & (alone < OWN_LINE)
     )
-    line = float(lines[own[0]] if len(own) else lines[best])
-    rows = len(rest) / line
+    rows = (len(values) - 1) / float(lines[own[0]] if len(own) else lines[best])
+    if not (_again(values, rows) or (len(own) and _again(values, (len(values) - 1) / lines[best]))):
+        chance = 1.0
     folded = np.array([part.mean() for part in _by_phase(plain, rows)])
-    swing = float(np.ptp(folded)) if len(folded) else 0.0
-    noise = math.sqrt(max(0.0, float(plain.var()) - float(folded.var()))) if len(folded) else 0.0
-    return Period(rows, float(ratio[best]), chance, swing, noise)
+    noise = math.sqrt(max(0.0, float(plain.var()) - float(folded.var())))
+    return Period(rows, float(ratio[best]), chance, float(np.ptp(folded)), noise)
+
+
+def _again(values: NDArray[np.float64], rows: float) -> bool:
+    """Whether the line stands in the last two thirds as well: a steep beginning has all periods."""
+    late = values[len(values) // 3 :]
+    found = _spectrum(late)
+    if found is None:
+        return True  # too few rows for a second look
+    at = (len(late) - 1) / rows - LOWEST_LINE
+    near = found[2][max(0, math.floor(at) - 1) : max(0, math.ceil(at) + 2)]
+    return bool((near < 100 * OWN_LINE).any())
+
+
+def _spectrum(
+    values: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None:
+    """(the series without its trend; of each line its height and the chance of it); None: short."""
+    n = len(values)
+    width = max(5, n // 4) | 1
+    padded = np.pad(values, width // 2, mode="reflect", reflect_type="odd")
+    rest = values - np.convolve(padded, np.ones(width) / width, mode="valid")
+    power_of_rest = float((rest**2).sum())
+    if power_of_rest == 0 or not np.isfinite(power_of_rest):
+        return None
+    share = float((rest[1:] * rest[:-1]).sum()) / power_of_rest
+    plain, rest = rest, rest[1:] - share * rest[:-1]
+    power = np.abs(np.fft.rfft(rest * np.hanning(len(rest)))) ** 2
+    lines = np.arange(LOWEST_LINE, len(power) - 1)
+    if len(lines) < BESIDE:
+        return None
+    ratio = power[lines] / np.maximum(_surroundings(power, lines), 1e-300) * math.log(2)
+    return plain, ratio, (1 + ratio / FREEDOM) ** -FREEDOM
 
 
 def _by_phase(values: NDArray[np.float64], rows: float) -> list[NDArray[np.float64]]:
@@ -308,11 +329,16 @@ def without_noise(values: NDArray[np.float64]) -> bool:
     return rough <= max(1e-5 * float(np.ptp(values)), digits)
 
 
-def _surroundings(power: NDArray[np.float64], at: int) -> float:
-    """Median of the lines beside one, without its neighbours, which the window mixes in."""
-    low = min(max(2, at - BESIDE // 2), max(2, len(power) - 1 - BESIDE))
-    places = np.arange(low, min(len(power) - 1, low + BESIDE))
-    return float(np.median(power[places[np.abs(places - at) > 2]]))
+def _surroundings(power: NDArray[np.float64], lines: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Median of the lines beside each, without its neighbours, which the window mixes in."""
+    low = np.minimum(np.maximum(2, lines - BESIDE // 2), max(2, len(power) - 1 - BESIDE))
+    medians = []
+    for part in np.array_split(np.arange(len(lines)), len(lines) // 65_536 + 1):
+        places = low[part, None] + np.arange(BESIDE)
+        inside = (places < len(power) - 1) & (np.abs(places - lines[part, None]) > 2)
+        beside = np.where(inside, power[np.minimum(places, len(power) - 1)], np.nan)
+        medians.append(np.nanmedian(beside, axis=1))
+    return np.concatenate(medians)
 
 
 # ---- what a name says, and the noise ----

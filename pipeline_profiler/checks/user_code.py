@@ -79,7 +79,10 @@ def batches_of(loader: Any) -> Iterator[Any]:
 
 def explain_error(what: str, error: BaseException) -> str:
     """One sentence: what failed, how, and the fix where the error is a known one."""
-    said = " ".join(str(error).split()) or "no message"
+    text = str(error)
+    if "Original Traceback" in text:  # of a worker: its last line is what was raised there
+        text = text.strip().splitlines()[-1]
+    said = " ".join(text.split()) or "no message"
     part, fix = next(((p, f) for p, f in KNOWN if p.lower() in said.lower()), ("", ""))
     known = said.lower().find(part.lower())
     if known > LONGEST // 2:  # messages of a graph are long: show what is known of them

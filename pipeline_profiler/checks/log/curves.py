@@ -47,7 +47,7 @@ class Periodic(Check):
     metric look first whether the held-out data share pictures with the training data.
 
     ## Limits
-    At least 128 rows at even steps, and six periods. Schedules with restarts have a period of
+    At least 128 rows at even steps, and nine periods. Schedules with restarts have a period of
     their own.
     """
 
