@@ -54,7 +54,7 @@ def integral_planes(grey: NDArray[np.uint8], colour: NDArray[np.uint8]) -> Float
     return sums
 
 
-def box_fit(sums: Floats, picture: Ints, boxes: Floats) -> Floats:
+def fit_of_boxes(sums: Floats, picture: Ints, boxes: Floats) -> Floats:
     """Return the fit (m,) of boxes (m, 4: corners in cells); NaN where one has no ring or size."""
     x0, y0, x1, y1 = np.clip(np.rint(boxes), 0, SIDE).astype(int).T
     wide, high = (
@@ -96,10 +96,10 @@ def fit_elsewhere(
 
     `unit` (m,) says which boxes are of one scene: they count as one.
     """
-    here = box_fit(sums, picture, boxes)
+    here = fit_of_boxes(sums, picture, boxes)
     found = {}
     for name, where, moved in _elsewhere(picture, boxes, len(sums)):
-        gain = box_fit(sums, where, moved) - here
+        gain = fit_of_boxes(sums, where, moved) - here
         known = np.isfinite(gain)
         _, code = np.unique(unit[known], return_inverse=True)
         n = int(code.max(initial=-1)) + 1

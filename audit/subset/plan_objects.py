@@ -108,7 +108,7 @@ class Pilot:
         return Drawn.of(rows, self.objects)
 
 
-def plan_objects(
+def plan_for_objects(
     objects: Objects,
     frame: pl.DataFrame,
     metric: str,

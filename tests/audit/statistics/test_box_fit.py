@@ -10,8 +10,8 @@ from audit.statistics.box_fit import (
     SIDE,
     Floats,
     Ints,
-    box_fit,
     fit_elsewhere,
+    fit_of_boxes,
     integral_planes,
 )
 
@@ -67,4 +67,4 @@ def test_scenes_count_once(scenes: tuple[Floats, Ints, Floats]) -> None:
 
 def test_a_box_without_ground_around_it_fits_nothing(scenes: tuple[Floats, Ints, Floats]) -> None:
     whole = np.array([[0.0, 0.0, SIDE, SIDE], [4.0, 4.0, 5.0, 5.0]])
-    assert np.isnan(box_fit(scenes[0], np.zeros(2, np.int64), whole)).all()
+    assert np.isnan(fit_of_boxes(scenes[0], np.zeros(2, np.int64), whole)).all()
