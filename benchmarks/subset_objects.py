@@ -10,7 +10,8 @@ the same classes: of one model (full-set), also with the other known on the set 
 width is `left` of the plain one), of their difference, and of the rarest class. `planned` is the
 width that a plan from the first model gives for the second, over the width printed. Marks: coverage
 of no cell below 94 % less three standard errors of the draws, nor a mean above 97 and three more,
-where `score` does not call the interval rough; planned over printed width within 5 % where the models are alike.
+where `score` does not call the interval rough; planned over printed width within 5 % where the
+models are alike.
 
 `worlds`: objects of easy and hard classes in pictures of many and few objects; a detection is
 found, placed and scored by how easy its object is, wrong ones come by the picture. Classes even or
