@@ -116,7 +116,7 @@ def _finish_plan(plan: Plan, output: Path | None, as_json: bool) -> None:
 def _objects_plan(options: PlanOptions, source: Path, baseline: Path | None) -> Plan:
     """Return the plan for a metric of objects, which no stated share can size."""
     from audit.subset.detect import read_objects
-    from audit.subset.plan_objects import plan_for_objects
+    from audit.subset.plan_objects import make_objects_plan
 
     stated = ("p", "discordant", "rho", "deviation", "label_noise")
     given = [name for name in stated if getattr(options, name) is not None]
@@ -130,7 +130,7 @@ def _objects_plan(options: PlanOptions, source: Path, baseline: Path | None) -> 
     by_class = len(by) < len(options.by or ())
     extra = [*by, *([options.group] if options.group else [])]
     objects, frame = read_objects(source, _part(options.split), extra, by_class=by_class)
-    return plan_for_objects(
+    return make_objects_plan(
         objects, frame, options.metric, goal, options.predictions or (),
         merge_strata=options.merge_strata,
         **options.set_options | {"by": by, "by_label": by_class},
@@ -254,7 +254,7 @@ def score_command(
             rows = first_units(rows, first)
         earlier = None
         if baseline is not None:
-            earlier = detect.Baseline.of(frame, objects, baseline, recipe)
+            earlier = detect.KnownModel.of(frame, objects, baseline, recipe)
         found = detect.score_objects(
             rows, objects, predictions, metrics=metric or (), confidence=confidence, looks=looks,
             names=model_names(predictions), baseline=earlier,

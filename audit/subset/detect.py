@@ -148,7 +148,7 @@ def score_objects(
     confidence: float | None = None,
     looks: int | None = None,
     names: Sequence[str] = ("A", "B"),
-    baseline: Baseline | None = None,
+    baseline: KnownModel | None = None,
 ) -> Score:
     """Score the detections of one or two models on drawn `rows`, or on a census of the full set.
 
@@ -223,7 +223,7 @@ def _parts(metric: ObjectMetric, evaluation: Evaluated, told: Sequence[int]) -> 
     return [part for c in told if (part := evaluation.part(metric, c)) is not None]
 
 
-def part_of(
+def drawn_part(
     metric: ObjectMetric, evaluation: Evaluated, design: Design, whole: Answers
 ) -> tuple[Part | None, list[str]]:
     """Return the metric on drawn pictures, and what the mean leaves out, in words."""
@@ -243,7 +243,7 @@ def part_of(
 def _score(
     metric: ObjectMetric, evaluation: Evaluated, drawn: Drawn, whole: Answers, level: float
 ) -> tuple[MetricScore, Linearised, list[str]]:
-    part, notes = part_of(metric, evaluation, drawn.design, whole)
+    part, notes = drawn_part(metric, evaluation, drawn.design, whole)
     if part is None:
         raise UsageError(
             f"Cannot tell {metric.name}: fewer than {SEEN} drawn units have such objects, or fewer "
@@ -287,7 +287,7 @@ def compare_objects(pairing: Pairing, first: Linearised, second: Linearised) -> 
 
 
 @dataclass(frozen=True)
-class Baseline:
+class KnownModel:
     """An earlier model's answers on all pictures of a set, under the design of its subsets.
 
     The new model's influences are regressed on the earlier one's, whose mean over the set is known
@@ -301,7 +301,7 @@ class Baseline:
     @classmethod
     def of(
         cls, frame: pl.DataFrame, objects: Objects, path: Path, recipe: Recipe = PLAIN
-    ) -> Baseline:
+    ) -> KnownModel:
         """Return the baseline; `recipe` is that of the plan that the subset was drawn by."""
         design = whole_set(frame, recipe)
         place = objects.places(design.rows["sample_id"].to_list())

@@ -132,7 +132,7 @@ class MaskSet(Places):
             predicted = path / f"{name}.png"
             if predicted.is_file():
                 own, said = read_mask(self.folder / f"{name}.png"), read_mask(predicted)
-                both[i], either[i], truth[i] = overlap(own, said, predicted)
+                both[i], either[i], truth[i] = shared_pixels(own, said, predicted)
         if np.isnan(both).all():
             raise UsageError(
                 f"{path} has no mask of a picture of {self.name}: they go by the same path, such "
@@ -157,7 +157,7 @@ def read_mask(path: Path) -> Ints:
     raise UsageError(f"{path} {said}.")
 
 
-def overlap(own: Ints, said: Ints, name: Path) -> tuple[Floats, Floats, Floats]:
+def shared_pixels(own: Ints, said: Ints, name: Path) -> tuple[Floats, Floats, Floats]:
     """Return for each class the pixels in both masks, in either, and in the first."""
     if own.shape != said.shape:
         raise UsageError(

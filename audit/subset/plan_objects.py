@@ -29,9 +29,9 @@ from audit.subset.detect import (
     Drawn,
     Objects,
     compare_objects,
+    drawn_part,
     linear_of,
     object_metric,
-    part_of,
     score_classes,
 )
 from audit.subset.draw import Recipe, draw_subset
@@ -75,7 +75,7 @@ class Pilot:
         for seed in range(1 if size == there else DRAWS):
             drawn = self.draw(recipe, size, seed)
             evaluations = [drawn.evaluate(m) for m in self.matches]
-            parts = [part_of(self.metric, e, drawn.design, m)[0]
+            parts = [drawn_part(self.metric, e, drawn.design, m)[0]
                      for e, m in zip(evaluations, self.matches, strict=True)]  # fmt: skip
             known = [linear_of(part, drawn.design) for part in parts if part is not None]
             if len(known) < len(parts):
@@ -108,7 +108,7 @@ class Pilot:
         return Drawn.of(rows, self.objects)
 
 
-def plan_for_objects(
+def make_objects_plan(
     objects: Objects,
     frame: pl.DataFrame,
     metric: str,
