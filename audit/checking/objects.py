@@ -143,8 +143,7 @@ def object_table(store: Store) -> ObjectTable | None:
     held = held.with_columns(numbers)
     here = held.group_by("picture").agg(pl.sum("n").alias("objects"))
     counted = pictures.with_row_index("picture").with_columns(pl.col("picture").cast(pl.Int64))
-    counted = counted.join(here, on="picture", how="left").group_by("unit")
-    units = counted.agg(
+    units = counted.join(here, on="picture", how="left").group_by("unit").agg(
         pl.first("split"), pl.len().cast(pl.Int64).alias("pictures"),
         pl.col("objects").is_not_null().sum().cast(pl.Int64).alias("filled"),
         pl.sum("objects").alias("objects"),
