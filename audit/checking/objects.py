@@ -85,6 +85,7 @@ def references(splits: Collection[str], trained: Collection[str]) -> dict[str, l
 class ObjectTable:
     """The objects of a dataset by unit (what counts once), and all units, with objects or without.
 
+    `seen`: picture (place in `ids`) and label, a row a class that a picture holds.
     `units`: split, pictures, filled (of these, with objects), objects. `held`: a row a unit and
     class: unit (row of `units`), label (place in `labels`), n, pictures, and the mean of `SHAPES`.
     """
@@ -92,6 +93,8 @@ class ObjectTable:
     units: pl.DataFrame
     held: pl.DataFrame
     labels: Sequence[str]
+    ids: pl.Series
+    seen: pl.DataFrame
 
     def in_split(self, splits: Collection[str]) -> NDArray[np.bool_]:
         """Return which units lie in some splits."""
@@ -129,28 +132,32 @@ def object_table(store: Store) -> ObjectTable | None:
         return None
     # numbers instead of names: most of the time goes into comparing these
     pictures = store.query(_PICTURES)
-    keys = pl.struct("unit", "split").rank("dense") - 1
-    pictures = pictures.with_columns(keys.cast(pl.Int64).alias("unit"))
-    held = store.query(_HELD).join(pictures.select("id", "unit"), on="id", maintain_order="left")
+    unit = pictures["unit"].cast(pl.Enum(pictures["unit"].unique().sort())).to_physical()
+    split = pictures["split"].fill_null("").rank("dense").cast(pl.Int64)
+    key = unit.cast(pl.Int64) * (split.max() or 1) + split  # of a unit in several splits, one each
+    pictures = pictures.with_columns((key.rank("dense") - 1).cast(pl.Int64).alias("unit"))
+    rows = pictures.select("id", "unit", pl.int_range(pl.len()).alias("picture"))
+    held = store.query(_HELD).join(rows, on="id", maintain_order="left").drop("id")
     labels = held["label"].unique().sort()
     numbers = pl.col("label").cast(pl.Enum(labels)).to_physical().cast(pl.Int64)
     held = held.with_columns(numbers)
-    here = held.group_by("id").agg(pl.sum("n").alias("objects"))
-    counted = pictures.join(here, on="id", how="left").group_by("unit")
-    units = counted.agg(
+    here = held.group_by("picture").agg(pl.sum("n").alias("objects"))
+    counted = pictures.with_row_index("picture").with_columns(pl.col("picture").cast(pl.Int64))
+    units = counted.join(here, on="picture", how="left").group_by("unit").agg(
         pl.first("split"), pl.len().cast(pl.Int64).alias("pictures"),
         pl.col("objects").is_not_null().sum().cast(pl.Int64).alias("filled"),
         pl.sum("objects").alias("objects"),
     ).sort("unit").drop("unit")  # fmt: skip
+    seen = held.select("picture", "label").unique(maintain_order=True)
     weighted = [((pl.col(x) * pl.col("n")).sum() / pl.sum("n")).alias(x) for x in SHAPES]
     if held.select("unit", "label").is_duplicated().any():
         held = held.group_by("unit", "label").agg(
-            pl.sum("n"), pl.col("id").n_unique().cast(pl.Int64).alias("pictures"), *weighted
+            pl.sum("n"), pl.col("picture").n_unique().cast(pl.Int64).alias("pictures"), *weighted
         )
     else:
         held = held.with_columns(pl.lit(1, pl.Int64).alias("pictures"))
     held = held.select("unit", "label", "n", "pictures", *SHAPES).sort("unit", "label")
-    return ObjectTable(units, held, labels.to_list())
+    return ObjectTable(units, held, labels.to_list(), pictures["id"], seen)
 
 
 def object_case(

@@ -13,7 +13,7 @@ import polars as pl
 
 from audit.checking.cases import Case
 from audit.checking.check import Check
-from audit.checking.objects import PICTURES, Things, object_case, things_of
+from audit.checking.objects import PICTURES, Things, object_case, object_table, things_of
 from audit.checking.properties import MAX_LEVELS, metadata_columns, names_class
 from audit.records import Finding, Severity
 from audit.run.store import Store
@@ -163,9 +163,6 @@ def _rows(known: pl.DataFrame, rate: float, params: CellParams) -> list[dict[str
     return rows + [r for r in cells if (r["split"], r["value"]) not in told]
 
 
-OBJECT_PICTURES = """
-    SELECT sample_id AS id, label FROM object_labels WHERE trim(coalesce(label, '')) <> ''
-"""
 # A column of numbers is cut into thirds of the dataset: its own light is the measure of dark.
 THIRDS: Mapping[str, tuple[str, tuple[str, str, str]]] = {
     "light": ("brightness", ("the darkest third", "middle light", "the brightest third")),
@@ -317,9 +314,14 @@ def _attributes(
     held = None
     if things is not PICTURES:
         evaluated = frame.with_columns(pl.lit(ALL).alias("split")).with_row_index("row")
-        rows = store.query(OBJECT_PICTURES).join(evaluated.select("id", "row"), on="id")
+        table = store.share(object_table)
+        assert table is not None  # or there were no such things
+        rows = table.ids.to_frame("id").with_row_index("picture").join(evaluated, on="id")
         # numbers and categories: the names of 200,000 pictures are slow to compare
-        held = rows.select("row", pl.col("label").cast(pl.Categorical)).unique()
+        names = pl.Series(table.labels, dtype=pl.Enum(table.labels))
+        held = table.seen.with_columns(names.gather(table.seen["label"]).alias("label")).join(
+            rows.select(pl.col("picture").cast(pl.Int64), "row"), on="picture"
+        )
         unit = pl.col("unit").cast(pl.Categorical).to_physical()
         evaluated = evaluated.with_columns(unit, pl.col("split").cast(pl.Categorical))
     found = {}

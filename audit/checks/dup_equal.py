@@ -331,7 +331,7 @@ class ConflictingLabel(_Equal):
             ["group:dddddddddddddddd"],
         )
         both = [{"sample_id": "0000.jpg", "label": x} for x in ("cat", "dog")]
-        several = [{**LABELLED, "label": None}, {**LABELLED, "label": "dog"}]
+        several: list[Row] = [{**LABELLED, "label": None}, {**LABELLED, "label": "dog"}]
         yield Case("one picture as cat and dog, and as dog alone", several,
              ["group:dddddddddddddddd"], tables={"several_labels": both})  # fmt: skip
         yield Case(

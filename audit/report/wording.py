@@ -95,7 +95,7 @@ def object_rows(stats: BoxStatistics, most: int) -> list[tuple[str, ...]]:
     shown = sorted(
         (c for c in stats.classes if order[c.label] < most), key=lambda c: order[c.label]
     )
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             visible(c.label or "(not in the list)"), visible(c.split or "all"), f"{c.boxes:,}",
             f"{c.pictures:,}", f"{c.boxes / c.pictures:.1f}", f"{c.small:,}", f"{c.medium:,}",
