@@ -348,7 +348,8 @@ class Window:
     def at_epoch_start(self) -> Flags:
         """The steps that begin an epoch, and those before them, whose period holds its iter()."""
         first = self.steps.first
-        return first | np.append(first[1:], False)
+        edge: Flags = first | np.append(first[1:], False)
+        return edge
 
     @cached_property
     def starvation(self) -> Interval:

@@ -35,6 +35,7 @@ from pipeline_profiler.profiling.record.stages import Clock
 Step = Callable[[Any], Any]
 Progress = Callable[[str], None]
 NULL_WARMUP, NULL_LEAST, NULL_STEPS, NULL_SECONDS = 10, 20, 110, 0.8
+HANDING_SHARE = 0.2  # of the step, that handing it a batch may take
 LONGEST_NULL_MS = 40.0  # 20 hand-overs of 2 ms: beyond it the floor is never asked for
 FULL_SECONDS, QUICK_SECONDS = 105.0, 25.0
 # with --quick all is over after so many seconds; what the last probes, the report and an overrun
@@ -439,12 +440,17 @@ def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
     recorder.run.warmup = NULL_WARMUP
     bench.guard.pulse.recorder = recorder
     if bench.settings().get("kind") == "torch" and bench.settings().get("workers"):
+        handing = bench.clock()
+        kept_batches.hand_out(0), kept_batches.versions(0)
+        handing = bench.clock() - handing
         short = step_ns <= LONGEST_NULL_MS * 1e6
-        step = bench.step if short else emulated_step(LONGEST_NULL_MS)
+        # a batch of very many objects takes longer to hand out than the step takes
+        own = short and handing <= HANDING_SHARE * step_ns
+        step = bench.step if own else emulated_step(min(step_ns / 1e6, LONGEST_NULL_MS))
         # at least 1 ms a step, or the count below would be in the thousands
         paced = max(step_ns, 1e6) if short else LONGEST_NULL_MS * 1e6
         steps = NULL_WARMUP + max(NULL_LEAST, min(NULL_STEPS, int(NULL_SECONDS * 1e9 / paced)))
-        batches = iter(Cycle(kept_batches, bench.clock))
+        batches = iter(Cycle(kept_batches, bench.clock)) if own else itertools.repeat(None)
         for _ in recorder.watch(torch_loader.null_loader(bench.loader(), steps)):
             step(next(batches))
             bench.guard.pulse.steps += 1

@@ -74,7 +74,7 @@ class Looks:
     def begin(self, now: int, step: int) -> None:
         """next() of a step that is looked at is called."""
         period = (now - self._since) // max(1, step - self._step)
-        mean = min(MOST_STEPS, LOOK_NS // max(1, period)) if self._since else 0
+        mean = min(MOST_STEPS, LOOK_NS // (period + 1)) if self._since else 0
         self.left = self._draw.randrange(2 * mean + 1) if mean else 0
         self._since, self._step, self.looking = now, step, True
         self._queued = self._queue() if self._queue is not None else -1
@@ -230,8 +230,11 @@ class Loop:
         r = self.recorder
         looks = r.looks_at
         start = r.clock()
-        if self.returned:
+        if looks.looking or self._others or self.gaps is not None or r.timer.sums:
             self.end_step(start)
+        elif self.returned:
+            begun, self.returned = self.returned, 0
+            self._put_aside(r, (r.steps, *self._wait, begun, 0, start, -1))
         if self.gaps is not None:
             self.gaps.asked()
         looks.left -= 1
@@ -267,15 +270,18 @@ class Loop:
             r._rows += [
                 (f"step:{EXPOSED}", n, MAIN, at, ns, -1, -1, 1) for n, ns in self.gaps.resolved()
             ]
+        if r.timer.sums:
+            r.collect_parts()
+        self._put_aside(r, (r.steps, *self._wait, start, more, now, cpu))
+
+    def _put_aside(self, recorder: LoopRecorder, step: HeldStep) -> None:
         if self.busy:
             self.trained += 1
             self.trained_here += 1
-        if r.timer.sums:
-            r.collect_parts()
-        r.held.append((r.steps, *self._wait, start, more, now, cpu))
-        r.steps += 1
-        if len(r.held) > STEPS_HELD:
-            r._put_down()
+        recorder.held.append(step)
+        recorder.steps += 1
+        if len(recorder.held) > STEPS_HELD:
+            recorder._put_down()
 
     def wait_for_other(self, other: Loop, wall: int) -> None:
         """Another loader was asked for a batch before this step trained."""

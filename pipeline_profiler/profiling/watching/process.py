@@ -313,7 +313,9 @@ class WatchedProcess:
     def _drain(self) -> None:
         """Stack samples belong to the outermost loop that is open, between two to the main one."""
         loop = self.active[0] if self.active else self.main
-        for place, weight in self._sampler.drain() if loop is not None else ():
+        if loop is None:
+            return
+        for place, weight in self._sampler.drain():
             loop.stacks[place] = loop.stacks.get(place, 0) + weight
 
     def _add_stacks(self, run: Run, loop: Loop) -> None:

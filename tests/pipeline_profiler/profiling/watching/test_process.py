@@ -148,17 +148,15 @@ def test_parts_of_short_steps_are_timed_now_and_then_and_told_of_all(
         process.ask(loop, after(0), None, trains=True)
         if process.looking:
             timed += 1
-            begun = time.perf_counter_ns()
-            time.sleep(0.0002)
-            process.train("backward", begun, time.perf_counter_ns())
+            now = time.perf_counter_ns()
+            process.train("backward", now, now + 100_000)
         else:
-            time.sleep(0.0002)
             process.trains()
     end(process, loop)
     run = process.session().runs[0]
     assert loop.trained == 400
-    assert 5 < timed == run.totals["looked_steps"] < 300
-    assert step_phases(run)["backward"] == pytest.approx(400 * 0.0003, rel=0.6)
+    assert 0 < timed == run.totals["looked_steps"]
+    assert step_phases(run)["backward"] == pytest.approx(400 * 0.0001)
     process.rank = 1  # ranks are compared part by part, in every step
     process.ask(begin(process, "a"), after(0), None, trains=True)
     assert process.looking

@@ -116,7 +116,7 @@ def test_two_loops_in_one_script_are_two_loops(tmp_path: Path) -> None:
     names = ("profile.json", "profile-loop2.json")
     found = [Session.load(tmp_path / name) for name in names]
     assert [len(Window.of(one.runs[0])) for one in found] == [40, 30]
-    verdicts = [Verdict(one.results["verdict"]) for one in found]
+    verdicts = [Verdict(str(one.results["verdict"])) for one in found]
     assert verdicts[0] == Verdict.HIGH
     assert not verdicts[1].bound  # on a busy machine it is inconclusive
     assert "loop 1 of 2, at train.py:" in ended.stderr
