@@ -42,7 +42,7 @@ def load_pair_cache(store: Store, schema: str = "") -> PairCache:
     )
 
 
-PARTS = {
+PARTS: dict[str, Any] = {
     "neighbours": KnownNeighbours, "pairs": KnownPairs, "hashes": KnownCodes,
     "centres": KnownCentres,
 }  # fmt: skip
