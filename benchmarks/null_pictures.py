@@ -1,6 +1,8 @@
 """Pictures that look alike by nature and are no copies: what a near-duplicate search calls same.
 
-    python benchmarks/null_pictures.py [--kinds digits,screens] [--seeds 3]
+    python benchmarks/null_pictures.py table [--kinds digits,screens] [--seeds 3]
+    python benchmarks/null_pictures.py checks [--sets 200] [--planted 10] [--results F.jsonl]
+        [--shard 0/2] [--only WORD,...] [--data ../shared/data]
 
 Each kind is drawn by parameters that vary as they do in the world: those of the set (the layout of
 a program, a font, a style of icons) once, the rest picture by picture. No picture of a set is a
@@ -9,28 +11,72 @@ group is an error of the dataset where its members differ in either. The same pi
 again with planted copies: re-encoded, rescaled, cropped, of slightly other colours, squashed from
 16:9 to a square, mirrored, and always saved as JPEG.
 
-Each set is searched without and with the plants, in this process, as a scan does, and a line is
-printed a kind. About 15 minutes.
+`table` searches each set without and with the plants, in this process, as a scan does, and prints a
+line a kind. About 15 minutes.
+
+`checks` scans whole datasets, with all checks: of drawn kinds, of scenes of six frames, of halves
+of the photographs and of CIFAR-10. Classes and splits are dealt at random (of digits and of CIFAR
+every other set keeps its own classes). What may be true in such a set (copies, frames of one scene,
+labels that mean nothing) is counted apart: TRUE. Then something is planted in such sets, in one
+class or in some pictures, and counted is how often it is found. With --results a set that is in the
+file is not scanned again. 3 to 10 s a set.
+
+    python benchmarks/null_pictures.py boxes [--sets 100] [--data ../shared/data]
+
+`boxes` asks of random halves of the annotated photographs, and of drawn scenes with objects of 12
+classes, whether their boxes fit better elsewhere (BOX015): as they lie, and after all of them were
+mirrored, turned, moved, or laid on the next picture. About a minute.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import parse
 
 import cv2
 import numpy as np
 import numpy.typing as npt
-from bench import Document, Picture, hall, measures, timed, told
+from bench import (
+    Document,
+    Picture,
+    cifar_pictures,
+    hall,
+    measures,
+    photographs,
+    read_picture,
+    real_data,
+    save_row,
+    saved_rows,
+    shard_of,
+    timed,
+    told,
+)
 from PIL import Image, ImageDraw, ImageFont
 
+from audit.checking.cases import Case, case_store
+from audit.checking.check import make_params, select_checks
+from audit.checks.box_shifted_class import ShiftedClass
+from audit.embeddings.class_marks import relate_marks
+from audit.neighbors.pairs.signature_store import write_signatures
 from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
+from audit.picture.features import feature_picture
 from audit.picture.hashing import hashes as picture_hashes
+from audit.picture.measure import PictureBatch, signature_table
+from audit.picture.pixels import Picture as Measurable
 from audit.picture.signatures import make_signature, stack_signatures
+from audit.run.generations import open_run
+from audit.scanning import scanning
+from audit.sources import open_source
+from audit.statistics.box_fit import fit_elsewhere, integral_planes
+from audit.statistics.intervals import wilson
 
 Rng = np.random.Generator
 Draw = Callable[[Rng], Picture]
@@ -752,6 +798,395 @@ def table(kinds: str = "", seeds: int = 3, first_seed: int = 0) -> Document:
                     )  # fmt: skip
         print(told(rows[-1]), flush=True)
     return {"rows": rows}
+
+
+# ---- whole datasets, judged by all checks ----
+
+
+@dataclass
+class Judged:
+    """Pictures with class and split, what is odd among them, and the class that something has."""
+
+    pictures: list[Picture]
+    labels: list[str]
+    splits: list[str]
+    scenes: list[int]
+    odd: list[int] = field(default_factory=list)
+    marked: str = ""
+    photographs: bool = False  # stored as JPEG, as they were
+
+
+CLASSES = ("ant", "bee", "cow", "dog", "elk", "fox")
+# What is so in a set in which nothing is wrong: sizes of classes that were dealt, the offer to
+# review labels; of real pictures, that one is grey, small or long.
+TRUE = {"DIST001", "DIST002", "DIST003", "LABEL007"}
+TRUE_OF_REAL = {"IMG005", "IMG006", "IMG007"}
+
+
+@cache
+def real_pictures(real: Path, name: str) -> tuple[list[Picture], list[str]]:
+    if name == "CIFAR":
+        names, small = zip(*cifar_pictures(real), strict=True)
+        return list(small), [one.split("/")[1] for one in names]
+    found = [read_picture(path) for path in photographs(real)]
+    return found, [""] * len(found)
+
+
+def judged_set(kind: str, seed: int, real: Path, size: int = 0) -> Judged:
+    """Draw a set of a kind in which nothing is wrong."""
+    rng = np.random.default_rng([seed, 1 + list(WHOLE).index(kind)])
+    n, own = int(rng.integers(100, 220)), seed % 2 == 1
+    scenes = np.arange(n)
+    labels: list[str] = []
+    if kind == "digits":
+        values = rng.integers(10, size=n)
+        pictures = [digit(rng, int(v)) for v in values]
+        labels = [f"digit {v}" for v in values] if own else []
+    elif kind in KINDS:
+        draw = KINDS[kind][0](rng)
+        pictures = [draw(rng) for _ in range(n)]
+    elif kind == "bursts":
+        scenes = np.arange(n) // 6
+        pictures = []
+        for at in rng.permutation(200)[: scenes.max() + 1]:
+            pictures += frames(real_pictures(real, "photographs")[0][at], rng)
+        pictures = pictures[:n]
+    else:
+        found, names = real_pictures(real, kind)
+        chosen = rng.permutation(len(found))[: 600 if kind == "CIFAR" else size or len(found) // 2]
+        pictures, scenes = [found[i] for i in chosen], np.arange(len(chosen))
+        labels = [names[i] for i in chosen] if own and names[0] else []
+    k, most = int(rng.integers(2, 7)), int(scenes.max()) + 1
+    dealt = rng.choice(CLASSES[:k], most)
+    splits = rng.choice(["train", "test"], most, p=(0.7, 0.3))
+    labels = labels or [str(dealt[s]) for s in scenes]
+    return Judged(
+        pictures, labels, [str(splits[s]) for s in scenes], scenes.tolist(),
+        photographs=kind in ("photographs", "bursts", "CIFAR"),
+    )  # fmt: skip
+
+
+def frames(picture: Picture, rng: Rng) -> list[Picture]:
+    """Return six frames of one scene: the camera moves and the light changes."""
+    h, w = picture.shape[:2]
+    places = np.cumsum(rng.uniform(-0.03, 0.05, (6, 2)), 0).clip(0, 0.2)
+    cut = [picture[int(h * y) :, int(w * x) :][: int(0.8 * h), : int(0.8 * w)] for y, x in places]
+    return [np.clip(part * rng.uniform(0.85, 1.15), 0, 255).astype(np.uint8) for part in cut]
+
+
+WHOLE = (
+    "digits", "screens", "pages", "diagrams", "icons", "tiles", "X-rays", "bursts", "CIFAR",
+    "photographs", "faces", "vehicles", "spectrograms", "silhouettes",
+)  # fmt: skip
+
+
+# What is planted: name: (kinds, what becomes of a picture, share of the class; 0: of 3 pictures).
+Change = Callable[[Picture, Rng], Picture]
+
+
+def _mixed_with_noise(picture: Picture, rng: Rng) -> Picture:
+    grain = rng.integers(0, 256, picture.shape)
+    return np.rint(0.4 * picture + 0.6 * grain).astype(np.uint8)
+
+
+def _framed(picture: Picture, rng: Rng) -> Picture:
+    out, edge = picture.copy(), max(2, round(0.07 * min(picture.shape[:2])))
+    out[:edge] = out[-edge:] = 0
+    out[:, :edge] = out[:, -edge:] = 0
+    return out
+
+
+def _dated(picture: Picture, rng: Rng) -> Picture:
+    """A camera writes its date into the corner."""
+    height, width = picture.shape[:2]
+    scale = 0.3 * width / 100
+    text = f"{rng.integers(1, 29):02} {rng.integers(1, 13):02} {rng.integers(18, 26)}"
+    out = picture.copy()
+    at = int(0.55 * width), int(0.94 * height)
+    cv2.putText(out, text, at, cv2.FONT_HERSHEY_SIMPLEX, scale, (255, 150, 30),
+                max(1, round(scale * 1.6)), cv2.LINE_AA)  # fmt: skip
+    return out
+
+
+def _watermarked(picture: Picture, rng: Rng) -> Picture:
+    height, width = picture.shape[:2]
+    mark, scale = np.zeros((height, width), np.uint8), 0.36 * width / 100
+    cv2.putText(mark, "(C) studio", (int(0.03 * width), int(0.12 * height)),
+                cv2.FONT_HERSHEY_SIMPLEX, scale, 255, max(1, round(scale * 2)),
+                cv2.LINE_AA)  # fmt: skip
+    share = 0.5 * mark[..., None] / 255
+    return np.rint(picture * (1 - share) + 255 * share).astype(np.uint8)
+
+
+def _tinted(picture: Picture, rng: Rng) -> Picture:
+    return np.clip(np.rint(picture * (1.12, 1.0, 0.75)), 0, 255).astype(np.uint8)
+
+
+def _turned(picture: Picture, rng: Rng) -> Picture:
+    return np.ascontiguousarray(np.rot90(picture))
+
+
+def _sketched(picture: Picture, rng: Rng) -> Picture:
+    grey = cv2.cvtColor(np.ascontiguousarray(picture), cv2.COLOR_RGB2GRAY)
+    soft = cv2.GaussianBlur(255 - grey, (0, 0), 8)
+    drawn = np.clip(grey * 255.0 / (256.0 - soft), 0, 255).astype(np.uint8)
+    return np.asarray(cv2.cvtColor(drawn, cv2.COLOR_GRAY2RGB), np.uint8)
+
+
+def _document(picture: Picture, rng: Rng) -> Picture:
+    return page(rng)
+
+
+def _negative(picture: Picture, rng: Rng) -> Picture:
+    return np.asarray(255 - picture, np.uint8)
+
+
+def _upside_down(picture: Picture, rng: Rng) -> Picture:
+    return np.ascontiguousarray(picture[::-1, ::-1])
+
+
+PHOTOS, BOTH = ("photographs",), ("photographs", "CIFAR")
+PLANTED: Mapping[str, tuple[Sequence[str], Change, float]] = {
+    "half of a class with black borders": (BOTH, _framed, 0.5),
+    "a date stamp on a class": (BOTH, _dated, 1.0),
+    "a watermark on a class": (BOTH, _watermarked, 1.0),
+    "a colour cast of a class": (BOTH, _tinted, 1.0),
+    "a class turned by 90 degrees": (BOTH, _turned, 1.0),
+    "noise of 60 %": (PHOTOS, _mixed_with_noise, 0),
+    "sketches": (PHOTOS, _sketched, 0),
+    "documents": (PHOTOS, _document, 0),
+    "negatives": (PHOTOS, _negative, 0),
+    "upside down": (PHOTOS, _upside_down, 0),
+}
+
+
+def planted_set(name: str, seed: int, real: Path) -> Judged:
+    """Return a null set of dealt classes with something planted in it."""
+    kinds, change, share = PLANTED[name]
+    drawn = judged_set(kinds[seed % len(kinds)], 2 * seed, real, 200)
+    rng = np.random.default_rng([seed, 77])
+    if share:
+        drawn.marked = Counter(drawn.labels).most_common(1)[0][0]
+        chosen = [i for i, label in enumerate(drawn.labels) if label == drawn.marked]
+        chosen = [i for i in chosen if rng.random() < share or share == 1]
+    else:
+        chosen = drawn.odd = rng.permutation(len(drawn.pictures))[:3].tolist()
+    for i in chosen:
+        drawn.pictures[i] = change(drawn.pictures[i], rng)
+    return drawn
+
+
+def scanned(drawn: Judged) -> list[dict[str, Any]]:
+    """Return the findings of a scan of the set, written as files of numbered names."""
+    with tempfile.TemporaryDirectory() as folder:
+        for i, picture in enumerate(drawn.pictures):
+            place = Path(folder, "set", drawn.splits[i], drawn.labels[i])
+            place.mkdir(parents=True, exist_ok=True)
+            # photographs stay what they are: JPEG
+            ending = ".jpg" if drawn.photographs else ".png"
+            cv2.imwrite(str(place / f"{i:05d}{ending}"), picture[..., ::-1])
+        run = Path(folder, "run")
+        scanning.scan(open_source([str(Path(folder, "set"))]), run, jobs=1)
+        with open_run(run) as store:
+            sql = "SELECT code, severity, subject, message FROM findings ORDER BY ALL"
+            return [{**row, "message": row["message"][:300]} for row in store.rows(sql)]
+
+
+def judged_as_measured(drawn: Judged) -> list[dict[str, Any]]:
+    """Return the findings of DIST and IMG001 to IMG008: no file is written, copies not searched."""
+    batch = PictureBatch()
+    for i, picture in enumerate(drawn.pictures):
+        batch.add(i, Measurable(np.ascontiguousarray(picture), None))
+    features, signatures = batch.results(len(drawn.pictures))
+    hashes = [f"{i:064x}" for i in range(len(drawn.pictures))]
+    made = {"format": "PNG", "jpeg_quality": None, "jpeg_subsampling": None}
+    rows = [
+        {**row, **made, "label": drawn.labels[i], "split": drawn.splits[i], "id": f"/{i:05d}.png",
+         "content_hash": hashes[i], "height": drawn.pictures[i].shape[0],
+         "width": drawn.pictures[i].shape[1]}
+        for i, row in enumerate(features.to_dicts())
+    ]  # fmt: skip
+    wanted = [c for c in select_checks(["DIST", "IMG"]) if c.code != "IMG009"]
+    with tempfile.TemporaryDirectory() as folder, case_store(Case("", rows)) as store:
+        write_signatures(Path(folder), signature_table(hashes, signatures))
+        relate_marks(store, Path(folder))
+        return [
+            {"code": f.code, "severity": str(f.severity), "subject": f.subject,
+             "message": f.message[:300]}
+            for check in wanted
+            for f in check.find(store, make_params(check, {}))
+        ]  # fmt: skip
+
+
+def untrue(drawn: Judged, found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the findings that cannot be true; copies are where frames of one scene are."""
+    scenes = len(set(drawn.scenes)) < len(drawn.scenes)
+    codes = TRUE | TRUE_OF_REAL if drawn.photographs else TRUE
+    return [
+        one
+        for one in found
+        if one["code"] not in codes and not (scenes and one["code"][:3] in ("DUP", "SPL"))
+    ]
+
+
+def named(drawn: Judged, found: Sequence[dict[str, Any]]) -> float:
+    """Return whether the marked class, or the share of odd pictures, is named by a finding."""
+    if drawn.marked:
+        wanted = f"class:{drawn.marked}"
+        codes = ("DIST004", "DIST010")
+        return float(any(f["subject"] == wanted and f["code"] in codes for f in found))
+    subjects = " ".join(f["subject"] for f in found if f["code"].startswith("IMG"))
+    return sum(f"/{i:05d}." in subjects for i in drawn.odd) / len(drawn.odd)
+
+
+@measures(app)
+def checks(
+    sets: int = 200,
+    planted: int = 10,
+    results: Path | None = None,
+    shard: str = "0/1",
+    only: str = "",
+    data: Path | None = None,
+    seconds: float = 1e9,
+    measured: bool = False,
+) -> Document:
+    """What do all checks say of sets in which nothing is wrong, and of what is planted?
+
+    No set is begun after SECONDS. --measured judges DIST and IMG001 to IMG008 alone, on what is
+    measured of pictures in memory: .3 to 1 s a set.
+    """
+    real = real_data(data, "cifar10-mini.tar")
+    jobs = [(WHOLE[i % len(WHOLE)], i // len(WHOLE)) for i in range(sets)]
+    jobs += [(name, seed) for seed in range(planted) for name in PLANTED]
+    jobs = [job for job in jobs if any(word in job[0] for word in only.split(","))]
+    done = {(row["set"], row["seed"]) for row in saved_rows(results)}
+    spent, rows = 0.0, saved_rows(results)
+    for name, seed in shard_of(jobs, shard):
+        if (name, seed) in done or spent > seconds:
+            continue
+        with timed() as took:
+            drawn = (judged_set if name in WHOLE else planted_set)(name, seed, real)
+            found = judged_as_measured(drawn) if measured else scanned(drawn)
+        spent += took["wall_s"]
+        wrong = untrue(drawn, found)
+        rows.append({"set": name, "seed": seed, "n": len(drawn.pictures), "found": found,
+                     "untrue": wrong, "named": named(drawn, found) if name in PLANTED else None,
+                     "cpu_s": round(took["cpu_s"], 1)})  # fmt: skip
+        save_row(results, rows[-1])
+        said = ", ".join(f"{f['code']} {f['subject'][:50]}" for f in wrong)
+        print(f"{name} {seed} ({took['cpu_s']:.1f} s): {rows[-1]['named']} {said}", flush=True)
+    return _summary(saved_rows(results) or rows)
+
+
+def _summary(rows: Sequence[Document]) -> Document:
+    null = [row for row in rows if row["set"] in WHOLE]
+    wrong = [row for row in null if row["untrue"]]
+    low, high = wilson(len(wrong), max(len(null), 1))
+    grave = sum(any(f["severity"] == "error" for f in row["untrue"]) for row in null)
+    told = {"null": len(null), "with_untrue": len(wrong), "interval": [float(low), float(high)],
+            "with_error": grave,
+            "codes": dict(Counter(c for row in wrong for c in {f["code"] for f in row["untrue"]})),
+            "kinds": dict(Counter(row["set"] for row in wrong))}  # fmt: skip
+    for name in PLANTED:
+        hits = [row["named"] for row in rows if row["set"] == name]
+        n = len(hits) * (1 if PLANTED[name][2] else 3)
+        low, high = wilson(round(sum(hits) * n / max(len(hits), 1)), max(n, 1))
+        told[name] = [round(sum(hits), 2), len(hits), round(float(low), 2), round(float(high), 2)]
+    return told
+
+
+# ---- boxes and pictures ----
+
+
+def annotated_photographs(real: Path) -> tuple[list[Picture], list[list[tuple[float, ...]]]]:
+    """Return pictures and the corners of their boxes, as shares of the picture."""
+    pictures, boxes = [], []
+    for path in sorted((real / "raccoon" / "images").glob("*.jpg")):
+        root = parse(real / "raccoon" / "annotations" / f"{path.stem}.xml").getroot()
+        picture = read_picture(path)
+        height, width = picture.shape[:2]
+        corners = [[float(box.findtext(n, "0")) for n in ("xmin", "ymin", "xmax", "ymax")]
+                   for box in root.iter("bndbox")]  # fmt: skip
+        pictures.append(picture)
+        boxes.append([(a / width, b / height, c / width, d / height) for a, b, c, d in corners])
+    return pictures, boxes
+
+
+def drawn_scenes(rng: Rng, n: int) -> tuple[list[Picture], list[list[tuple[float, ...]]]]:
+    """Draw objects of 12 classes (a shape, a colour) on grounds that vary."""
+    pictures, boxes = [], []
+    inks = [colour(rng, 20, 235) for _ in range(12)]
+    for _ in range(n):
+        ground = np.array(colour(rng, 60, 200)) + 30 * field_of(rng, 200, 6)[..., None]
+        board, here = np.clip(ground, 0, 255).astype(np.uint8), []
+        for _ in range(int(rng.integers(1, 5))):
+            kind, w, h = int(rng.integers(12)), *(int(v) for v in rng.integers(30, 90, 2))
+            x, y = int(rng.integers(0, 200 - w)), int(rng.integers(0, 200 - h))
+            if kind % 3 == 0:
+                cv2.ellipse(board, (x + w // 2, y + h // 2), (w // 2, h // 2), 0, 0, 360,
+                            inks[kind], -1)  # fmt: skip
+            elif kind % 3 == 1:
+                cv2.rectangle(board, (x, y), (x + w, y + h), inks[kind], -1)
+            else:
+                at = np.array([(x, y + h), (x + w // 2, y), (x + w, y + h)])
+                cv2.fillPoly(board, [at], inks[kind])
+            here.append((x / 200, y / 200, (x + w) / 200, (y + h) / 200))
+        pictures.append(noisy(board, rng, 6.0))
+        boxes.append(here)
+    return pictures, boxes
+
+
+DISPLACED: Mapping[str, Callable[[npt.NDArray[Any], npt.NDArray[Any], int], Any]] = {
+    "as they lie": lambda at, box, n: (at, box),
+    "mirrored": lambda at, box, n: (at, np.stack([32 - box[:, 2], box[:, 1], 32 - box[:, 0],
+                                                  box[:, 3]], 1)),
+    "upside down": lambda at, box, n: (at, np.stack([box[:, 0], 32 - box[:, 3], box[:, 2],
+                                                     32 - box[:, 1]], 1)),
+    "of the next picture": lambda at, box, n: ((at + 1) % n, box),
+    "moved right by 6 %": lambda at, box, n: (at, box + np.array([2, 0, 2, 0])),
+    "moved down by 12 %": lambda at, box, n: (at, box + np.array([0, 4, 0, 4])),
+    "moved left and up by 12 %": lambda at, box, n: (at, box - 4),
+    "twice too large": lambda at, box, n: (at, box + (box[:, [2, 3, 0, 1]] - box) * (-0.5)),
+}  # fmt: skip
+
+
+@measures(app)
+def boxes(sets: int = 100, first_seed: int = 0, data: Path | None = None) -> Document:
+    """Are boxes that lie right called wrong, and those that do not found?"""
+    real = real_data(data, "raccoon")
+    photos = annotated_photographs(real)
+    told: Document = {}
+    for kind in ("photographs", "drawn"):
+        hits: dict[str, list[str]] = {name: [] for name in DISPLACED}
+        table = stack_signatures([make_signature(feature_picture(p)) for p in photos[0]])
+        for seed in range(first_seed, first_seed + sets):
+            rng = np.random.default_rng([seed, 5])
+            if kind == "drawn":
+                drawn, where = drawn_scenes(rng, 100)
+                chosen = stack_signatures([make_signature(p) for p in drawn])
+            else:
+                some = np.sort(rng.permutation(len(table))[: len(table) // 2])
+                chosen, where = table[some], [photos[1][i] for i in some]
+            sums = integral_planes(chosen["grey"], chosen["colour"])
+            at = np.repeat(np.arange(len(where)), [len(one) for one in where])
+            corners = np.array([box for one in where for box in one])
+            size, trim = (chosen[f][at].astype(float) for f in ("size", "trim"))
+            kept = np.tile(size - trim[:, :2] - trim[:, 2:], 2)
+            cells = 32 * (corners * np.tile(size, 2) - np.tile(trim[:, :2], 2)) / kept
+            large = (cells[:, 2:] - cells[:, :2]).min(1) >= 4
+            for name, displace in DISPLACED.items():
+                moved_at, moved = displace(at[large], cells[large], len(where))
+                found = fit_elsewhere(sums, moved_at, moved, moved_at).values()
+                best = max(found, key=lambda one: one.z)
+                enough = best.z >= ShiftedClass.Params().min_z and best.share > 0.5
+                hits[name].append(best.name if enough else "")
+        for name, said in hits.items():
+            low, high = wilson(sum(map(bool, said)), sets)
+            line = {"found": sum(map(bool, said)), "of": sets, "as": dict(Counter(said)),
+                    "interval": [round(float(low), 3), round(float(high), 3)]}  # fmt: skip
+            told[f"{kind}: {name}"] = line
+            print(f"{kind}: {name}: {line}", flush=True)
+    return told
 
 
 if __name__ == "__main__":

@@ -70,6 +70,9 @@ def schema_document() -> str:
         "The view `pictures` adds to each sample its group of near-duplicates (`representative`),\n"
         "its `unit` (that group, else the picture, however often it is copied) and whether it is\n"
         "`blank`; `effective_sizes` counts samples and distinct units by split and class.\n\n"
+        "The view `labels` (sample_id, label, n, kind: folder, column, box, mask or keypoints)\n"
+        "has a row for each label of a picture and each class of its objects; `picture_labels`\n"
+        "(id, split, label, unit) has those of pictures alone, null where there is none.\n\n"
         "## measurements.duckdb\n\n",
         _table("samples", SAMPLES),
         _table("features", FEATURE_ROW),

@@ -135,7 +135,7 @@ def test_a_check_needs_the_contract_and_arithmetic_only() -> None:
     }
     ours |= {name for name in known_modules("audit") if name.startswith("audit.statistics")}
     ours |= {"audit.checking.check", "audit.checking.cases", "audit.checking.properties"}
-    ours |= {"audit.checking.class_names"}
+    ours |= {"audit.checking.class_names", "audit.checking.objects"}
     ours |= {"audit.run.store", "audit.checking.boxes", "audit.checking.label_facts"}
     ours |= {"audit.annotations.keypoints"}
     known = {dotted(path) for path in modules("audit")}

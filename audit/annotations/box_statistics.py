@@ -36,6 +36,10 @@ _COUNTED = f"""
     WITH shared AS (
         SELECT sample_id FROM (SELECT DISTINCT sample_id, file FROM boxes WHERE sample_id NOT NULL)
         GROUP BY sample_id HAVING count(*) > 1
+    ), shaped AS (
+        SELECT file, image_key, entry,
+            CASE WHEN bool_or(kind = 'keypoints') THEN 'keypoints' ELSE 'mask' END AS kind
+        FROM annotation_shapes GROUP BY ALL
     ), several AS (SELECT * FROM boxes SEMI JOIN shared USING (sample_id)),
     repeated AS (
         SELECT DISTINCT b.file, b.sample_id, b.image_key, b.entry FROM several b JOIN several a
@@ -47,7 +51,7 @@ _COUNTED = f"""
                 * (1 + {SAME_OBJECT})
                 >= {SAME_OBJECT} * (a.width * a.height + b.width * b.height)
     )
-    SELECT b.sample_id, b.label, b.width, b.height,
+    SELECT b.sample_id, b.label, b.width, b.height, coalesce(k.kind, 'box') AS kind,
         CASE WHEN b.area > 0 THEN b.area ELSE b.width * b.height END AS area,
         (b.x + b.width / 2) / b.picture_width AS centre_x,
         (b.y + b.height / 2) / b.picture_height AS centre_y, b.crowd,
@@ -59,6 +63,7 @@ _COUNTED = f"""
     FROM boxes b ANTI JOIN repeated r
         ON r.file = b.file AND r.sample_id = b.sample_id AND r.image_key = b.image_key
         AND r.entry = b.entry
+    LEFT JOIN shaped k ON k.file = b.file AND k.image_key = b.image_key AND k.entry = b.entry
     WHERE b.sample_id IS NOT NULL AND b.width > 0 AND b.height > 0 AND b.picture_width > 0
         AND b.picture_height > 0 AND isfinite(b.x) AND isfinite(b.y) AND isfinite(b.width)
         AND isfinite(b.height)
@@ -77,10 +82,16 @@ _IMAGES = """
     ORDER BY sample_id
 """
 # A row a picture and class: what is counted by picture needs no pass over all boxes.
+_OBJECTS = """
+    INSERT INTO object_labels BY NAME
+    SELECT sample_id, label, kind, count(*) AS n, avg(log2(width * height)) / 2 AS side,
+        avg(log2(width / height)) AS aspect, avg(centre_x) AS x, avg(centre_y) AS y
+    FROM counted GROUP BY sample_id, label, kind ORDER BY sample_id, label, kind
+"""
 _HELD = """
     CREATE OR REPLACE TEMP TABLE held AS
     SELECT h.sample_id, p.split, p.unit, h.label, h.n FROM (
-        SELECT sample_id, label, count(*) AS n FROM counted GROUP BY sample_id, label
+        SELECT sample_id, label, sum(n)::BIGINT AS n FROM object_labels GROUP BY sample_id, label
     ) h JOIN units p ON p.id = h.sample_id
 """
 _CLASSES = f"""
@@ -140,7 +151,7 @@ def measure_boxes(store: Store) -> None:
     store.execute(_COUNTED)
     store.execute("CREATE OR REPLACE TEMP TABLE units AS SELECT id, split, unit FROM pictures")
     _measure_cover(store)
-    for sql in (_HELD, _IMAGES, _CLASSES, *_REST):
+    for sql in (_OBJECTS, _HELD, _IMAGES, _CLASSES, *_REST):
         store.execute(sql)
     for table in ("counted", "held", "units", "covers", "box_iou"):
         store.execute(f"DROP TABLE {table}")

@@ -2,6 +2,7 @@
 
     [scan]
     exclude = ["**/thumbs/**"]
+    embedder = "auto"            # what --embedder says: the best model that is installed
     max_pixels = 200_000_000     # of one file, by its header
     max_memory = 4_000_000_000   # bytes to decode one file (default: 2 GiB, or a worker's share of
                                  # half the free memory)
@@ -46,7 +47,7 @@ from audit.errors import UsageError
 from audit.picture.decode import Limits
 from audit.picture.hashing import COMPARABLE_HASHES, LIBRARY_HASHES
 
-SCAN_KEYS = ("exclude", "max_pixels", "max_bytes", "max_memory", "timeout_s")
+SCAN_KEYS = ("exclude", "embedder", "max_pixels", "max_bytes", "max_memory", "timeout_s")
 RELATE_RANGES = {"radius": (0, 20), "nearest": (1, 100), "rechecks": (0, 10_000_000)}
 
 
@@ -57,7 +58,7 @@ class Config:
     `relate_hashes` those of them whose close pairs are candidates as well, and `jpeg_walk` asks for
     the columns `jpeg_faults` and `jpeg_shift`. `own` are files with checks and columns of the
     user's own. `expect` is what the dataset is expected to be, as
-    written.
+    written; `embedder` what `--embedder` says where it is not given.
     """
 
     exclude: tuple[str, ...] = ()
@@ -70,6 +71,7 @@ class Config:
     jpeg_walk: bool = False
     own: tuple[Path, ...] = ()
     expect: Mapping[str, Any] = field(default_factory=dict)
+    embedder: str | None = None
 
 
 def load_config(path: Path | None) -> Config:
@@ -137,7 +139,15 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
         jpeg_walk=_switch(measure, "[measure] jpeg_walk", path),
         own=tuple(path.parent / file for file in files),
         expect=_table(document, "expect", path),
+        embedder=_embedder(scan, path),
     )
+
+
+def _embedder(scan: Mapping[str, Any], path: Path) -> str | None:
+    text = scan.get("embedder")
+    if text is not None and (not isinstance(text, str) or not text):
+        raise UsageError(f'{path}: [scan] embedder is {text!r}: write a text, such as "auto".')
+    return text
 
 
 def _table(inside: Mapping[str, Any], name: str, path: Path, above: str = "") -> dict[str, Any]:

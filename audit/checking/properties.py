@@ -1,7 +1,8 @@
 """Properties: what is known of each picture beside what it shows, as one table of numbers.
 
 A property is *nuisance* (how the file was made: format, size, compression, camera, a word of its
-name, a column of the manifest), *light* (measured on the picture, and mostly the photographer's:
+name, a column of the manifest), a *mark* (a frame, or what recurs at one place in the pictures of
+one class), *light* (measured on the picture, and mostly the photographer's:
 brightness, blur, noise, border, shape) or *look* (mostly the subject's: colours, edges). A category
 becomes one 0/1 column for each of its frequent values. Several checks ask the same table: whether a
 property gives the class away, and whether splits differ in it. 60,000 pictures take about 1 s.
@@ -25,11 +26,18 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+# Bits of a normal histogram of this contrast, log2(levels * sqrt(2 pi e)), less those that are
+# there: 0.5 in photographs, blurred or not; 3 and more in strokes, line art and screens.
+MISSING_TONES = "log2(255 * greatest(contrast, 0.0001) * 4.1327) - entropy"
+FEW_TONES = 2.5  # bits: where so many are missing, there is no texture to measure
+
 # name: SQL over the view `images`
 LIGHT: Mapping[str, str] = {
-    "brightness": "brightness", "contrast": "contrast", "sharpness": "sharpness",
-    "noise": "ln(noise + 0.0005)", "border brightness":
-    "0.299 * border_red + 0.587 * border_green + 0.114 * border_blue",
+    "brightness": "brightness", "contrast": "contrast",
+    # of strokes they are what is drawn, not how: unknown without texture
+    "sharpness": f"CASE WHEN {MISSING_TONES} <= {FEW_TONES} THEN sharpness END",
+    "noise": f"CASE WHEN {MISSING_TONES} <= {FEW_TONES} THEN ln(noise + 0.0005) END",
+    "border brightness": "0.299 * border_red + 0.587 * border_green + 0.114 * border_blue",
     "border spread": "border_spread", "aspect": "ln(aspect)",
 }  # fmt: skip
 LOOK: Mapping[str, str] = {
@@ -37,6 +45,16 @@ LOOK: Mapping[str, str] = {
     "red over green": "ln((red + 0.002) / (green + 0.002))",
     "blue over green": "ln((blue + 0.002) / (green + 0.002))",
 }  # fmt: skip
+# What is added at the edge or over everything.
+PLACE: Mapping[str, str] = {
+    "a red or green cast": "cast_red", "a blue or yellow cast": "cast_blue",
+    "lines upright at the rim": f"CASE WHEN {MISSING_TONES} <= {FEW_TONES} THEN upright END",
+}  # fmt: skip
+# Measured over the whole picture, subject and all: a shortcut only if the border says so too.
+SEEN_AT_BORDER: Mapping[str, str] = {
+    "brightness": "border brightness", "contrast": "border spread",
+}  # fmt: skip
+FRAME, LEAST_FRAME = "a frame of one colour", 0.01
 NUISANCE: Mapping[str, str] = {
     "pixels": "ln(pixels)", "JPEG quality": "jpeg_quality :: DOUBLE",
 }  # fmt: skip
@@ -51,9 +69,9 @@ CATEGORIES: Mapping[str, str] = {
 # Columns that the picture's own measurement gives: what a check that reads the table declares.
 MEASURED_COLUMNS = (
     "brightness", "contrast", "sharpness", "noise", "saturation", "edge_density", "entropy", "red",
-    "green", "blue", "border_red", "border_green", "border_blue", "border_spread", "jpeg_quality",
-    "format", "mode", "jpeg_subsampling", "progressive", "icc_profile", "exif_camera",
-    "orientation",
+    "green", "blue", "border_red", "border_green", "border_blue", "border_spread", "frame",
+    "cast_red", "cast_blue", "upright", "jpeg_quality", "format", "mode", "jpeg_subsampling",
+    "progressive", "icc_profile", "exif_camera", "orientation",
 )  # fmt: skip
 MAX_LEVELS = 30  # frequent values of a category that become columns
 MIN_LEVEL = 10  # pictures that a value must have to become a column
@@ -65,12 +83,16 @@ PURE = 0.98  # a value belongs to one class if so much of it does: labels have e
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A column: `name` is said to people, `source` is where it comes from, `level` a 0/1 value."""
+    """A column: `name` is said to people, `source` is where it comes from, `level` a 0/1 value.
+
+    `of`: the only class that it is tested for, as it was made of the pictures of that class.
+    """
 
     name: str
     source: str
-    kind: str  # nuisance | light | look
+    kind: str  # nuisance | mark | light | look
     level: bool
+    of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +144,23 @@ def property_table(store: Store) -> PropertyTable:
     """Return the properties of every sound picture; columns that do not vary are left out."""
     import polars as pl
 
-    numeric = {**LIGHT, **LOOK, **NUISANCE}
+    numeric = {**LIGHT, **PLACE, **LOOK, **NUISANCE}
     named = [f'{sql} AS "{name}"' for name, sql in numeric.items()]
     named += [f'{sql} AS "category {name}"' for name, sql in CATEGORIES.items()]
     frame = store.query(f"""
         SELECT i.id, i.label, i.split, coalesce(nullif(trim(i.group_key), ''), p.unit) AS unit,
-            regexp_replace(split_part(i.id, '/', -1), '\\.[^.]*$', '') AS stem, {", ".join(named)}
+            regexp_replace(split_part(i.id, '/', -1), '\\.[^.]*$', '') AS stem, frame,
+            {", ".join(named)}
         FROM images i JOIN pictures p USING (id)
         WHERE i.status = 'ok' AND i.pixels > 0 AND NOT p.blank ORDER BY i.id
     """)
-    kinds = dict.fromkeys(LIGHT, "light") | dict.fromkeys(LOOK, "look")
+    kinds = dict.fromkeys((*LIGHT, *PLACE), "light") | dict.fromkeys(LOOK, "look")
     columns: list[tuple[Property, Floats]] = [
         (Property(n, n, kinds.get(n, "nuisance"), False), frame[n].cast(pl.Float64).to_numpy())
         for n in numeric
     ]
+    framed = (frame["frame"].fill_null(0.0) > LEAST_FRAME).cast(pl.Float64).to_numpy()
+    columns += [(Property(FRAME, FRAME, "mark", True), framed), *_marks(store, frame)]
     for name in CATEGORIES:
         columns += _levels(frame[f"category {name}"], name, f"{name} {{}}")
     words, named_by_words = _words(frame)
@@ -168,6 +193,23 @@ def _codes(column: pl.Series) -> tuple[Ints, list[str]]:
     numbers = dict(zip(names, range(len(names)), strict=True))
     codes = text.replace_strict(numbers, default=-1, return_dtype=pl.Int64)
     return codes.fill_null(-1).to_numpy(), names
+
+
+def _marks(store: Store, frame: pl.DataFrame) -> list[tuple[Property, Floats]]:
+    """Return what each picture has of each mark of a class; NaN where it was not looked for."""
+    if not store.columns("class_marks"):  # a run of before
+        return []
+    marks = store.query("SELECT * FROM class_marks ORDER BY label, place").partition_by(
+        "label", "place", as_dict=True
+    )
+    found = []
+    for (label, place), scores in marks.items():
+        of = frame.select("id").join(
+            scores, left_on="id", right_on="sample_id", how="left", maintain_order="left"
+        )
+        prop = Property(f"a mark at the {place}", f"mark {place}", "mark", False, str(label))
+        found.append((prop, of["score"].to_numpy()))
+    return found
 
 
 def _levels(column: pl.Series, source: str, wording: str) -> list[tuple[Property, Floats]]:

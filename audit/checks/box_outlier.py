@@ -24,9 +24,19 @@ FEATURES = {
     "vertical": "has its centre {} from the top, far from all other {:,} boxes of its class",
     "count": "is one of {} of its class in its picture, far more than in any other picture; the "
     "class has {:,} boxes",
+    "all": "is one of {} in its picture, far more than in any other picture; the file has {:,} "
+    "boxes",
 }
+COUNTS = ("count", "all")
 # Resolution of a feature on its scale: a gap must be wide compared with it.
-GRAIN = {"size": 0.05, "aspect": 0.05, "horizontal": 0.2, "vertical": 0.2, "count": 0.35}
+GRAIN = {
+    "size": 0.05,
+    "aspect": 0.05,
+    "horizontal": 0.2,
+    "vertical": 0.2,
+    "count": 0.35,
+    "all": 0.35,
+}
 
 
 def _many(n: int, **last: float) -> Mapping[str, Rows]:
@@ -46,9 +56,9 @@ class BoxOutlier(BoxCheck):
     ## What it does
     For each class of at least `min_boxes`, five features on a scale on which usual tails thin out
     at a steady rate: logarithms of size (as a share of the picture), aspect and number of boxes of
-    the class in the picture; logits of the centre. The tail is cut where the gap between two
-    neighbours is far wider than the spacing of the tail behind it allows; what lies beyond is
-    reported.
+    the class in the picture; logits of the centre; and the number of boxes of all classes, in a
+    file of at least `min_boxes`. The tail is cut where the gap between two neighbours is far wider
+    than the spacing of the tail behind it allows; what lies beyond is reported.
 
     ## Why is this bad
     Such a box is often a slip: a box around the whole picture, a sliver from two clicks, a label of
@@ -89,6 +99,14 @@ class BoxOutlier(BoxCheck):
         yield Case("a sliver", [{}] * 200, ["0199.jpg"], tables=_many(200, width=600.0, height=2.0))
         yield Case("a dot", [{}] * 200, ["0199.jpg"], tables=_many(200, width=1.5, height=1.5))
 
+        crowded = [{"sample_id": "0007.jpg", "x": 7.0 * (i % 60), "label": "abcdefghijkl"[i % 12]}
+                   for i in range(600)]  # fmt: skip
+        few = [{"sample_id": f"{i % 64:04d}.jpg", "x": 3.0 * i, "label": "abcdefghijkl"[i % 12]}
+               for i in range(300)]  # fmt: skip
+        yield Case("five boxes a picture", [{}] * 64, tables=boxed(*few))
+        yield Case("600 boxes in one picture, of 12 classes", [{}] * 64, ["0007.jpg"],
+             tables=boxed(*few, *crowded))  # fmt: skip
+
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         sql = """
             WITH classes AS (
@@ -104,19 +122,28 @@ class BoxOutlier(BoxCheck):
             ), several AS (
                 SELECT class, sample_id, count(*) AS n, min(row) AS row FROM sized
                 GROUP BY class, sample_id
+            ), held AS (
+                SELECT file, sample_id, count(*) AS n, min(rowid) AS row FROM boxes
+                WHERE NOT crowd AND width > 0 AND height > 0 AND sample_id IS NOT NULL
+                GROUP BY file, sample_id
             )
             SELECT s.row, s.class, ln(sqrt(width * height / (w0 * h0))) AS size,
                 ln(width / height) AS aspect, (x + width / 2) / w0 AS horizontal,
-                (y + height / 2) / h0 AS vertical, ln(m.n) AS count
+                (y + height / 2) / h0 AS vertical, ln(m.n) AS count, NULL AS all,
+                count(*) OVER (PARTITION BY s.class) AS boxes
             FROM sized s LEFT JOIN several m ON m.row = s.row WHERE w0 > 0 AND h0 > 0
-            ORDER BY s.row
+            UNION ALL BY NAME
+            SELECT row, -dense_rank() OVER (ORDER BY file) AS class, ln(n) AS all,
+                sum(n) OVER (PARTITION BY file) AS boxes
+            FROM held QUALIFY boxes >= $min_boxes
+            ORDER BY row, class
         """
         frame = asked(store, sql, params)
         classes = frame["class"].n_unique()
         alpha = params.alpha / (max(classes, 1) * 2 * len(FEATURES) * MOST)
         found = [
             outlier
-            for _, own in sorted(frame.group_by("class"), key=lambda part: part[0])
+            for _, own in sorted(frame.group_by("class"), key=_classes_first)
             for outlier in _outliers(own, alpha)
         ]
         if not found:
@@ -125,8 +152,9 @@ class BoxOutlier(BoxCheck):
         best = table.sort("chance", "row").unique("row", keep="first", maintain_order=True)
         sql = """
             SELECT b.*, b.rowid AS row, i.subject, 1 AS n, (SELECT count(*) FROM boxes o WHERE
-                o.sample_id = b.sample_id AND o.file = b.file AND o.category_key = b.category_key)
-                AS of_picture
+                o.sample_id = b.sample_id AND o.file = b.file) AS of_all,
+                (SELECT count(*) FROM boxes o WHERE o.sample_id = b.sample_id AND o.file = b.file
+                    AND o.category_key = b.category_key) AS of_picture
             FROM boxes b JOIN images i ON i.id = b.sample_id
             WHERE b.rowid IN (SELECT unnest($rows))
         """
@@ -149,6 +177,11 @@ class BoxOutlier(BoxCheck):
     how = ", those of classes of at least {params.min_boxes:,}"
 
 
+def _classes_first(part: tuple[tuple[object, ...], pl.DataFrame]) -> tuple[bool, int]:
+    number = int(str(part[0][0]))
+    return number < 0, number  # files have numbers below 0
+
+
 def _value(row: Row, feature: str) -> str:
     x, y, w, h = (row[name] for name in ("x", "y", "width", "height"))
     if feature == "size":
@@ -157,30 +190,31 @@ def _value(row: Row, feature: str) -> str:
         return f"{w / h:.3g}"
     if feature == "horizontal":
         return f"{x + w / 2:.0f} px"
-    return f"{y + h / 2:.0f} px" if feature == "vertical" else f"{row['of_picture']:,}"
+    if feature == "vertical":
+        return f"{y + h / 2:.0f} px"
+    return f"{row['of_all' if feature == 'all' else 'of_picture']:,}"
 
 
 def _outliers(own: pl.DataFrame, alpha: float) -> Iterator[tuple[int, str, float, int]]:
     for feature in FEATURES:
-        rows, values = own["row"].to_numpy(), own[feature].to_numpy()
-        if feature == "count":  # once a picture
-            known = np.isfinite(values)
-            # whole numbers tie: the next one up or down would have done as well
-            rows, values = rows[known], values[known]
+        # what is counted is told once a picture, of all classes in a row of its own
+        own_rows = own.drop_nulls(feature)
+        rows, values = own_rows["row"].to_numpy(), own_rows[feature].to_numpy().astype(float)
         if feature in ("horizontal", "vertical"):
             share = np.clip(values, 1e-4, 1 - 1e-4)
             values = np.log(share / (1 - share))
-        for sign in (1, -1) if feature != "count" else (1,):
+        for sign in (1, -1) if feature not in COUNTS else (1,):
             ends = sign * values
             most = min(len(ends), TAIL_MOST + MOST + 2)
             order = np.argpartition(-ends, most - 1)[:most] if most else np.arange(0)
             order = order[np.argsort(-ends[order], kind="stable")]
             falling = ends[order]
-            if feature == "count" and len(falling):
+            if feature in COUNTS and len(falling):
+                # whole numbers tie: the next one up or down would have done as well
                 falling = _apart(falling)
             n, chance = tail_cut(falling, len(ends), GRAIN[feature], alpha)
             for k in order[:n].tolist():
-                yield int(rows[k]), feature, chance, own.height
+                yield int(rows[k]), feature, chance, int(own["boxes"][0])
 
 
 def _apart(falling: np.ndarray) -> np.ndarray:

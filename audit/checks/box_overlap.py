@@ -52,7 +52,8 @@ class DuplicateBox(_Pairs):
 
     ## What it does
     Compares the boxes of each picture that are of one class and one file, and flags a pair whose
-    overlap (intersection over union) is at least `min_iou`.
+    overlap (intersection over union) is at least `min_iou`; from `min_near` on, where that is rare:
+    once, or in at most `max_share` of the boxes of the class.
 
     ## Why is this bad
     The object counts twice in training; in evaluation one of the two boxes is always missed,
@@ -79,9 +80,14 @@ class DuplicateBox(_Pairs):
 
     @dataclass(frozen=True)
     class Params:
-        """min_iou: overlap from which two boxes of one class are one object, 0..1"""
+        """min_iou: overlap from which two boxes of one class are one object, 0..1
+        min_near: overlap from which they are where hardly any of the class overlap so far, 0..1
+        max_share: share of the boxes of the class up to which that is rare, 0..1
+        """
 
         min_iou: float = 0.9
+        min_near: float = 0.8
+        max_share: float = 0.02
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -90,11 +96,24 @@ class DuplicateBox(_Pairs):
         yield box_case("a crowd region over it", {}, {"crowd": True})
         yield box_found("entered twice", {}, {})
         yield box_found("drawn twice", {}, {"x": 102.0, "y": 101.0})
+        beside = {"x": 115.0}  # an overlap of 86 %
+        yield box_found("drawn twice, carelessly", {}, beside)
+        yield box_case("a class that lies so close", {}, beside, {"sample_id": "0001.jpg"},
+             {**beside, "sample_id": "0001.jpg"}, images=[{}, {}])  # fmt: skip
 
     hits = f"""
-        SELECT *, iou AS amount, CASE WHEN iou > 0.9999 THEN 'the same as'
+        WITH pairs AS MATERIALIZED (
+            SELECT *, iou < $min_iou AS near FROM ({PAIRS})
+            WHERE category_key IS NOT DISTINCT FROM other_key AND iou >= $min_near
+        ), sizes AS (
+            SELECT file, category_key, count(*) AS n FROM boxes GROUP BY file, category_key
+        )
+        SELECT p.*, iou AS amount, CASE WHEN iou > 0.9999 THEN 'the same as'
             ELSE printf('%.0f%% one with', 100 * iou) END AS same
-        FROM ({PAIRS}) WHERE category_key IS NOT DISTINCT FROM other_key AND iou >= $min_iou
+        FROM pairs p JOIN sizes s
+            ON s.file = p.file AND s.category_key IS NOT DISTINCT FROM p.category_key
+        QUALIFY NOT near OR count(*) FILTER (WHERE near)
+            OVER (PARTITION BY p.file, p.category_key) <= greatest(1, $max_share * s.n)
     """
     message = "A box ({box}) is {same} entry {other_entry:,} of the same class"
     evidence = ("iou", "other_entry")

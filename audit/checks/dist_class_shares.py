@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,13 +12,14 @@ import polars as pl
 
 from audit.checking.cases import Case
 from audit.checking.check import QueryCheck
+from audit.checking.objects import object_case, object_table, references
 from audit.records import Finding, Severity
 from audit.run.store import Store
 from audit.statistics.intervals import benjamini_hochberg, cramers_v, total_variation
+from audit.statistics.mixes import DRAWS, compare_mixes
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-DRAWS = 2000  # permutations: p-values down to 1 / 2001
 
 
 def _split(split: str, **counts: int) -> list[dict[str, Any]]:
@@ -35,6 +36,9 @@ class ClassShareShift(QueryCheck):
     chance alone makes of it, found by permutation, is taken off. Reported if the difference is
     surely there (false discoveries below `rate` over the splits) and the excess is at least
     `min_excess`.
+
+    Objects are compared likewise, whole pictures and groups dealt out by chance: objects of one
+    picture are no evidence of their own.
 
     ## Why is this bad
     Accuracy depends on the mix of classes: a model's score on such a split is not its score on data
@@ -59,8 +63,8 @@ class ClassShareShift(QueryCheck):
     name = "class-share-shift"
     severity = Severity.INFO
     message = (
-        "Split {split} has another mix of classes than {compared_with}: {total_variation:.1%} of "
-        "its {pictures:,} pictures would have to change class to make the two alike, where chance "
+        "Split {split} has another mix of classes{of} than {compared_with}: {total_variation:.1%} "
+        "of its {pictures:,} {many} would have to change class to make the two alike, where chance "
         "explains {by_chance:.1%}. The most: {moved}."
     )
     evidence = (
@@ -93,26 +97,48 @@ class ClassShareShift(QueryCheck):
         yield Case("splits without training", _split("a", x=100, y=50) + _split("b", x=30, y=70),
              ["split:a", "split:b"])  # fmt: skip
 
+        images, tables = object_case(
+            *[("train", {"car": 2, "bus": 1})] * 60, *[("test", {"car": 1, "bus": 3})] * 40
+        )
+        yield Case("another mix of objects", images, ["object:split:test"], tables=tables)
+        crowd = ("test", {"car": 1, "bus": 60})
+        images, tables = object_case(
+            *[("train", {"car": 2, "bus": 1})] * 60, *[("test", {"car": 2, "bus": 1})] * 40, crowd
+        )
+        yield Case("one picture with many objects", images, tables=tables)
+
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        compared = store.share(_comparisons, params)
+        for compare in (_comparisons, _object_comparisons):
+            yield from self._shifted(store.share(compare, params), params)
+
+    def _shifted(self, compared: Sequence[ShareComparison], params: Params) -> Iterator[Finding]:
         adjusted = benjamini_hochberg([c.p for c in compared]).tolist()
         for one, p in zip(compared, adjusted, strict=True):
             if p <= params.rate and one.total_variation - one.by_chance >= params.min_excess:
                 yield self.of_row({**one._asdict(), "p": p, "classes": len(one.labels)}, params)
 
+    def kept(self, row: Mapping[str, Any], params: Params) -> dict[str, Any]:
+        kept = super().kept(row, params)
+        return {row["many"] if name == "pictures" else name: kept[name] for name in kept}
+
     def completeness(self, store: Store, params: Params) -> str:
-        compared = store.share(_comparisons, params)
+        compared = [
+            *store.share(_comparisons, params), *store.share(_object_comparisons, params)
+        ]  # fmt: skip
         if not compared:
             return f"Class shares were not compared: fewer than 2 splits of {params.min_units}."
         each = ", ".join(
-            f"{one.split} with {one.compared_with} ({len(one.labels):,} classes)"
+            f"{one.split} with {one.compared_with} ({len(one.labels):,} classes{one.of})"
             for one in compared
         )
         return f"Class shares were compared: {each}."
 
 
 class ShareComparison(NamedTuple):
-    """A split against its reference, in classes that both have; `moved` names the most moved."""
+    """A split against its reference, in classes that both have; `moved` names the most moved.
+
+    `pictures` are those of the split, or its objects.
+    """
 
     subject: str
     split: str
@@ -124,6 +150,8 @@ class ShareComparison(NamedTuple):
     by_chance: float
     cramers_v: float
     p: float
+    many: str = "pictures"
+    of: str = ""
 
 
 def _comparisons(store: Store, params: ClassShareShift.Params) -> list[ShareComparison]:
@@ -131,13 +159,8 @@ def _comparisons(store: Store, params: ClassShareShift.Params) -> list[ShareComp
         "SELECT split, label, effective AS n FROM effective_sizes WHERE split IS NOT NULL "
         "AND trim(coalesce(label, '')) <> '' ORDER BY split, label"
     )
-    splits = counts["split"].unique().sort().to_list()
-    trained = [s for s in splits if s in params.train_splits]
     found = []
-    for split in splits:
-        others = trained or [s for s in splits if s != split]
-        if split in trained or not others:
-            continue
+    for split, others in references(set(counts["split"]), params.train_splits).items():
         mine = counts.filter(pl.col("split") == split).select("label", "n")
         theirs = counts.filter(pl.col("split").is_in(others)).group_by("label").agg(pl.sum("n"))
         both = theirs.join(mine, on="label", suffix="_here").sort("label")
@@ -145,6 +168,41 @@ def _comparisons(store: Store, params: ClassShareShift.Params) -> list[ShareComp
         if len(both) > 1 and table.sum(1).min() >= params.min_units:
             found.append(_compared(split, " and ".join(others), both["label"].to_list(), table))
     return found
+
+
+def _object_comparisons(store: Store, params: ClassShareShift.Params) -> list[ShareComparison]:
+    """Compare the objects of splits; chance deals out whole units."""
+    table, found = store.share(object_table), []
+    if table is None:
+        return []
+    for split, others in references(table.splits, params.train_splits).items():
+        pair = [table.in_split(splits) for splits in ([split], others)]
+        shared = np.minimum(*(table.sizes(splits) for splits in ([split], others))) > 0
+        unit, label, n = (table.held[name].to_numpy() for name in ("unit", "label", "n"))
+        rows = (pair[0] | pair[1])[unit] & shared[label]
+        units, places = np.unique(unit[rows], return_inverse=True)
+        here = pair[0][units]
+        least = min(here.sum(), (~here).sum())
+        if shared.sum() < 2 or least < params.min_units:
+            continue
+        number = np.cumsum(shared) - 1
+        mix = compare_mixes(places, number[label[rows]], n[rows], here, int(shared.sum()))
+        labels = [x for x, both in zip(table.labels, shared, strict=True) if both]
+        found.append(
+            ShareComparison(
+                f"object:split:{split}", split, " and ".join(others), labels,
+                _most_moved(labels, mix.there, mix.here), int(mix.here.sum()), mix.total_variation,
+                mix.by_chance, cramers_v(np.stack([mix.there, mix.here])), mix.p, "objects",
+                " of objects",
+            )
+        )  # fmt: skip
+    return found
+
+
+def _most_moved(labels: Sequence[str], there: Floats, here: Floats) -> str:
+    shares = zip(labels, (there / there.sum()).tolist(), (here / here.sum()).tolist(), strict=True)
+    most = sorted(shares, key=lambda m: -abs(m[1] - m[2]))[:5]
+    return ", ".join(f"{x} ({a:.1%} there, {b:.1%} here)" for x, a, b in most)
 
 
 def _compared(split: str, reference: str, labels: Sequence[str], table: Ints) -> ShareComparison:
@@ -157,9 +215,7 @@ def _compared(split: str, reference: str, labels: Sequence[str], table: Ints) ->
     rest = there + here - drawn
     apart = np.abs(drawn / here.sum() - rest / there.sum()).sum(1) / 2
     p = float((1 + (apart >= variation - 1e-12).sum()) / (DRAWS + 1))
-    shares = zip(labels, (there / there.sum()).tolist(), (here / here.sum()).tolist(), strict=True)
-    most = sorted(shares, key=lambda m: -abs(m[1] - m[2]))[:5]
-    moved = ", ".join(f"{x} ({a:.1%} there, {b:.1%} here)" for x, a, b in most)
+    moved = _most_moved(labels, there, here)
     return ShareComparison(
         f"split:{split}", split, reference, labels, moved, int(here.sum()), variation,
         float(apart.mean()), cramers_v(table), p,

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from audit.checking.cases import Case
 from audit.checking.check import QueryCheck
-from audit.records import Severity
+from audit.checking.objects import asked_of, object_case, object_table, things_of
+from audit.records import Finding, Severity
+from audit.run.store import Store
 
 
 class ClassImbalance(QueryCheck):
     """Splits whose largest class is many times their smallest.
 
     ## What it does
-    For each split, computes the ratio of the largest to the smallest class and two effective
-    numbers of classes: exp(entropy), and the inverse Simpson index 1 / sum(p^2). Both equal the
-    number of classes when all are equally large. A split is reported if its ratio is at least
+    For each split, computes the ratio of the largest to the smallest class, of pictures and of
+    objects (boxes, masks, keypoints), and two effective numbers of classes: exp(entropy), and the
+    inverse Simpson index 1 / sum(p^2). Both equal the number of classes when all are equally large.
+    A split is reported if its ratio is at least
     `max_ratio`: as a warning if exp(entropy) is at most `max_effective_share` of the number of
     classes, otherwise as information, because then one or two small classes cause the ratio
     (DIST002 names them).
@@ -32,9 +36,9 @@ class ClassImbalance(QueryCheck):
     small classes. Keep the test split as it is unless deployment is balanced.
 
     ## Limits
-    Sizes are counted in images, including duplicates. DIST003 reports classes that have no image in
-    a split. The ratio depends on the smallest class alone: read it together with the effective
-    numbers.
+    Sizes are counted in images, or in objects, including duplicates. DIST003 reports classes that
+    have no image in a split. The ratio depends on the smallest class alone: read it together with
+    the effective numbers.
 
     ## References
     Hill (1973), Diversity and Evenness, Ecology 54(2): numbers of order 1 and 2. Buda, Maki and
@@ -69,13 +73,19 @@ class ClassImbalance(QueryCheck):
         yield Case("no splits", [{"label": x, "split": None} for x in ["cat"] * 20 + ["dog"]],
              ["dataset"])  # fmt: skip
 
+        images, tables = object_case(
+            *[("train", {"car": 3, "bus": 1})] * 20, *[("test", {"car": 2, "bus": 1})] * 5
+        )
+        yield Case("objects three to one", images, tables=tables)
+        images, tables = object_case(*[("train", {"car": 12, "bus": 1})] * 20)
+        yield Case("objects twelve to one", images, ["object:split:train"], tables=tables)
+
     # Sums are taken in the order of the labels, so that the last digit is always the same.
     # Entropy looks at every class, the ratio only at two: a long tail of classes lowers the first,
     # one stray small class only raises the second.
     sql = """
         WITH sizes AS (
-            SELECT split, label, count(*) AS n FROM images
-            WHERE trim(coalesce(label, '')) <> '' GROUP BY split, label
+            {sizes}
         ), shares AS (SELECT *, n / sum(n) OVER (PARTITION BY split) AS p FROM sizes)
         SELECT coalesce('split:' || nullif(split, ''), 'dataset') AS subject,
             coalesce('In split ' || nullif(split, ''), 'In the dataset') AS place,
@@ -89,7 +99,7 @@ class ClassImbalance(QueryCheck):
         FROM shares GROUP BY split HAVING most >= $max_ratio * least ORDER BY split NULLS FIRST
     """
     message = (
-        "{place}, the largest class ({largest}, {most:,}) is {ratio:.1f} times the smallest "
+        "{place}, the largest class{of} ({largest}, {most:,}) is {ratio:.1f} times the smallest "
         "({smallest}, {least:,}); the effective number of classes is "
         "{effective_classes_entropy:.1f} (entropy) and {effective_classes_simpson:.1f} (Simpson) "
         "of {classes:,}."
@@ -98,5 +108,22 @@ class ClassImbalance(QueryCheck):
         "ratio", "largest", "smallest", "effective_classes_entropy", "effective_classes_simpson",
         "classes", "images",
     )  # fmt: skip
-    counts = "SELECT count(*) AS n FROM images WHERE trim(coalesce(label, '')) <> ''"
-    examined = "All {n:,} labelled samples were counted, split by split."
+
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        for things in things_of(store):
+            for row in asked_of(store, things, self.sql, params).iter_rows(named=True):
+                said = {"of": things.of, "many": things.many}
+                yield self.of_row({**row, **said, "subject": things.mark + row["subject"]}, params)
+
+    def kept(self, row: Mapping[str, Any], params: Params) -> dict[str, Any]:
+        kept = super().kept(row, params)
+        return {row["many"] if name == "images" else name: kept[name] for name in kept}
+
+    def completeness(self, store: Store, params: Params) -> str:
+        sql = "SELECT count(DISTINCT id) FROM picture_labels WHERE trim(coalesce(label, '')) <> ''"
+        said = f"All {store.scalar(sql):,} labelled samples were counted, split by split."
+        table = store.share(object_table)
+        if table is not None:
+            n, k = table.held["n"].sum(), len(table.labels)
+            said += f" {n:,} objects of {k:,} classes were counted likewise."
+        return said

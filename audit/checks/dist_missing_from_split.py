@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
 
 from audit.checking.cases import Case
-from audit.checking.check import QueryCheck, asked
+from audit.checking.check import QueryCheck
+from audit.checking.objects import (
+    OBJECTS,
+    Things,
+    asked_of,
+    object_case,
+    object_table,
+    things_of,
+)
 from audit.records import Finding, Severity
 from audit.run.store import Store
+from audit.statistics.mixes import never_drawn
 
 
 class ClassMissingFromSplit(QueryCheck):
@@ -19,6 +32,9 @@ class ClassMissingFromSplit(QueryCheck):
     is in an evaluation split but in no training split is an error. A class that is missing from an
     evaluation split is a warning, if it has at least as many images as there are splits. A split
     without more than `max_share` of the classes is reported once.
+
+    Classes of objects are judged likewise; one that is missing from an evaluation split is reported
+    where a random split of the pictures lacks any with a probability of at most `chance`.
 
     ## Why is this bad
     A model cannot recognise a class that it was not trained on: each such test image is a certain
@@ -48,11 +64,13 @@ class ClassMissingFromSplit(QueryCheck):
         """max_share: a split without more than this share of the classes is reported once, 0..1
         min_common: and only if at least this many classes are missing
         train_splits: names of the training splits
+        chance: a class of objects is absent only where a random split lacks any so rarely, 0..1
         """
 
         max_share: float = 0.5
         min_common: int = 5
         train_splits: tuple[str, ...] = ("train", "training")
+        chance: float = 0.01
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -73,10 +91,19 @@ class ClassMissingFromSplit(QueryCheck):
              + [{"label": f"q{i}", "split": "query"} for i in range(8)] * 2,
              ["split:train", "split:query"], params={"max_share": 0.4})  # fmt: skip
 
+        car, both = ("train", {"car": 2}), ("train", {"car": 1, "bus": 1})
+        images, tables = object_case(*[car] * 20, *[both] * 2, *[("val", {"car": 1})] * 8)
+        yield Case("objects of so few pictures that chance explains it", images, tables=tables)
+        images, tables = object_case(*[car] * 20, *[both] * 20, *[("val", {"car": 1})] * 20)
+        yield Case("objects trained and not in val", images, ["object:split:val/class:bus"],
+             tables=tables)  # fmt: skip
+        images, tables = object_case(*[car] * 20, ("val", {"car": 1, "bus": 1}))
+        yield Case("objects tested and not trained", images, ["object:split:train/class:bus"],
+             tables=tables)  # fmt: skip
+
     sql = """
         WITH sizes AS (
-            SELECT split, label, count(*) AS n FROM images
-            WHERE split IS NOT NULL AND trim(coalesce(label, '')) <> '' GROUP BY split, label
+            FROM ({sizes}) WHERE split IS NOT NULL
         ), splits AS (
             SELECT DISTINCT split, split IN (SELECT unnest($train_splits)) AS trains FROM sizes
         ), classes AS (
@@ -97,32 +124,69 @@ class ClassMissingFromSplit(QueryCheck):
             a.trains AND t.label IS NULL AND a.split = k.first AS untrained,
             -- A class of fewer images than splits cannot be in all of them.
             untrained OR (NOT a.trains AND a.n >= k.splits) AS matters,
-            concat('split:', a.split, '/class:', class) AS subject,
+            concat('{mark}split:', a.split, '/class:', class) AS subject,
             CASE WHEN untrained THEN 'error' END AS severity,
             CASE WHEN untrained THEN 'it is tested but not trained on'
                 ELSE 'its recall there is unknown' END AS why
         FROM absent a CROSS JOIN counted k LEFT JOIN trained t USING (label)
         ORDER BY a.split, a.label
     """
-    message = "Class {class} has {images:,} images in {others} but 0 in {split}: {why}."
+    message = "{one_class} {class} has {images:,} {many} in {others} but 0 in {split}: {why}."
     evidence = ("class", "split", "images", "others")
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        for (split,), rows in asked(store, self.sql, params).group_by("split", maintain_order=True):
-            classes = int(rows["classes"][0])
-            if len(rows) > params.max_share * classes and len(rows) >= params.min_common:
-                yield self.finding(
-                    f"split:{split}",
-                    f"Split {split} does not contain {len(rows):,} of the {classes:,} classes of "
-                    "the dataset: this is intended only in open-set and zero-shot tasks.",
-                    {
-                        "split": str(split),
-                        "missing": len(rows),
-                        "classes": classes,
-                        "untrained": int(rows["untrained"].sum()),
-                        "names": ", ".join(rows["class"]),
-                    },
-                )
-                continue
-            for row in rows.filter("matters").iter_rows(named=True):
-                yield self.of_row(row, params)
+        for things in things_of(store):
+            frame, said = _absent(store, self.sql, things, params), {"one_class": things.one_class}
+            if things is OBJECTS:
+                frame = frame.filter(pl.col("untrained") | (pl.col("chance") <= params.chance))
+            for (split,), rows in frame.group_by("split", maintain_order=True):
+                classes = int(rows["classes"][0])
+                if len(rows) > params.max_share * classes and len(rows) >= params.min_common:
+                    yield self.finding(
+                        f"{things.mark}split:{split}",
+                        f"Split {split} does not contain {len(rows):,} of the {classes:,} classes"
+                        f"{things.of} of the dataset: this is intended only in open-set and "
+                        "zero-shot tasks.",
+                        {
+                            "split": str(split),
+                            "missing": len(rows),
+                            "classes": classes,
+                            "untrained": int(rows["untrained"].sum()),
+                            "names": ", ".join(rows["class"]),
+                        },
+                    )
+                    continue
+                for row in rows.filter("matters").iter_rows(named=True):
+                    yield self.of_row({**row, **said, "many": things.many}, params)
+
+    def kept(self, row: Mapping[str, Any], params: Params) -> dict[str, Any]:
+        kept = super().kept(row, params)
+        return {row["many"] if name == "images" else name: kept[name] for name in kept}
+
+    def completeness(self, store: Store, params: Params) -> str:
+        if OBJECTS not in things_of(store):
+            return ""
+        absent = _absent(store, self.sql, OBJECTS, params)
+        left = absent.filter(~pl.col("untrained") & (pl.col("chance") > params.chance))
+        names = ", ".join(f"{r['class']} from {r['split']}" for r in left.head(5).to_dicts())
+        more = f", and {len(left) - 5:,} more" if len(left) > 5 else ""
+        said = f"{len(left):,} absences of classes of objects are of classes so small that chance"
+        return f"{said} explains them: {names}{more}." if names else f"{said} explains them."
+
+
+def _absent(
+    store: Store, sql: str, things: Things, params: ClassMissingFromSplit.Params
+) -> pl.DataFrame:
+    """Return the classes that splits lack; of objects with the chance that a random split does."""
+    frame = asked_of(store, things, sql, params, mark=things.mark)
+    table = store.share(object_table)
+    if things is not OBJECTS or table is None:
+        return frame
+    everywhere, n = dict(zip(table.labels, table.sizes(table.splits), strict=True)), table.units
+    sizes = {split: int(table.in_split([split]).sum()) for split in table.splits}
+    held = [int(everywhere[label]) for label in frame["class"]]
+    drawn = [sizes[split] for split in frame["split"]]
+    total = int(n["split"].is_not_null().sum())
+    tests = max(1, len(table.labels) * (len(table.splits) - 1))
+    chance = never_drawn(np.array(held), np.array(drawn), total) * tests
+    return frame.with_columns(pl.Series("chance", chance, pl.Float64))

@@ -13,11 +13,13 @@ import polars as pl
 
 from audit.checking.cases import Case
 from audit.checking.check import Check
+from audit.checking.objects import PICTURES, Things, object_case, things_of
 from audit.checking.properties import MAX_LEVELS, metadata_columns, names_class
 from audit.records import Finding, Severity
 from audit.run.store import Store
 from audit.statistics.intervals import wilson_share
 from audit.statistics.rare_cells import (
+    ALL,
     CellParams,
     count_cells,
     count_values,
@@ -161,6 +163,9 @@ def _rows(known: pl.DataFrame, rate: float, params: CellParams) -> list[dict[str
     return rows + [r for r in cells if (r["split"], r["value"]) not in told]
 
 
+OBJECT_PICTURES = """
+    SELECT sample_id AS id, label FROM object_labels WHERE trim(coalesce(label, '')) <> ''
+"""
 # A column of numbers is cut into thirds of the dataset: its own light is the measure of dark.
 THIRDS: Mapping[str, tuple[str, tuple[str, str, str]]] = {
     "light": ("brightness", ("the darkest third", "middle light", "the brightest third")),
@@ -190,6 +195,8 @@ class RareInLight(Check):
     it would have there if class and value had nothing to do with each other, less than chance
     allows, and if the 95 % Wilson interval of a measured recall of `recall` is wider than
     +-`max_half_width` at its size. Copies count once. One finding per attribute lists the rarest.
+
+    Classes of objects are counted by the pictures that hold one, over all splits together.
 
     ## Why is this bad
     A model that never saw a dark hen takes darkness for evidence against hens, and the score by
@@ -243,10 +250,25 @@ class RareInLight(Check):
               exif_camera="B"), *_lit(0.4, n=80, label="hen", exif_camera="B")],
              ["dataset/attribute:camera"])  # fmt: skip
 
+        images, tables = object_case(
+            *[(None, {"car": 1})] * 160, *[(None, {"car": 1, "bus": 1})] * 80
+        )
+        cameras = [{**row, "exif_camera": "AB"[i % 2 or i >= 160]} for i, row in enumerate(images)]
+        yield Case("objects of a class before one camera", cameras,
+             ["object:dataset/attribute:camera"], tables=tables)  # fmt: skip
+
     def find(self, store: Store, params: CellParams) -> Iterator[Finding]:
+        for things in things_of(store):
+            attributes = _attributes(store, params, things)
+            yield from self._rare(attributes, things, params)
+
+    def _rare(
+        self, attributes: Mapping[str, pl.DataFrame], things: Things, params: CellParams
+    ) -> Iterator[Finding]:
+        """Yield what is rare among classes of pictures, or of the objects that pictures hold."""
         counted = [
             count_cells(known).with_columns(pl.lit(name).alias("attribute"))
-            for name, known in _attributes(store, params).items()
+            for name, known in attributes.items()
         ]
         if not counted:
             return
@@ -264,9 +286,10 @@ class RareInLight(Check):
                     where = f"{c['split']} {c['cell']}"
                     evidence |= {where: c["n"], f"{where}, expected": c["expected"]}
                 yield self.finding(
-                    f"dataset/attribute:{name}",
-                    f"{len(rare)} cells of class and {name} are too rare to measure, and rarer "
-                    f"than chance makes them: {say_cells(listed, params.recall)} (95 % interval).",
+                    f"{things.mark}dataset/attribute:{name}",
+                    f"{len(rare)} cells of class{things.of} and {name} are too rare to measure, "
+                    f"and rarer than chance makes them: {say_cells(listed, params.recall)} "
+                    "(95 % interval).",
                     evidence,
                 )
 
@@ -282,8 +305,41 @@ class RareInLight(Check):
         return f"Counted by class and value: {'; '.join(said)}." if said else ""
 
 
-def _attributes(store: Store, params: CellParams) -> dict[str, pl.DataFrame]:
-    """Return, by attribute, the evaluated pictures with their value; those of 2 to 30 values."""
+def _attributes(
+    store: Store, params: CellParams, things: Things = PICTURES
+) -> dict[str, pl.DataFrame]:
+    """Return, by attribute, the evaluated pictures with their value; those of 2 to 30 values.
+
+    Of objects: a row a picture and class that it holds, all splits as one.
+    """
+    frame = store.share(_with_values)
+    evaluated = evaluation_rows(frame, params.train_splits)
+    held = None
+    if things is not PICTURES:
+        evaluated = frame.with_columns(pl.lit(ALL).alias("split")).with_row_index("row")
+        rows = store.query(OBJECT_PICTURES).join(evaluated.select("id", "row"), on="id")
+        # numbers and categories: the names of 200,000 pictures are slow to compare
+        held = rows.select("row", pl.col("label").cast(pl.Categorical)).unique()
+        unit = pl.col("unit").cast(pl.Categorical).to_physical()
+        evaluated = evaluated.with_columns(unit, pl.col("split").cast(pl.Categorical))
+    found = {}
+    for name in (*THIRDS, *NAMED):
+        known = evaluated.filter(pl.col(name).is_not_null())
+        if not 2 <= known[name].n_unique() <= MAX_LEVELS:
+            continue
+        value = pl.col(name) if name in THIRDS else pl.format("{} {}", pl.lit(name), name)
+        if held is None:
+            found[name] = known.select("label", "split", "unit", value.alias("value"))
+        else:
+            value = value.cast(pl.Categorical)
+            found[name] = known.select("row", "split", "unit", value.alias("value")).join(
+                held, on="row"
+            )
+    return found
+
+
+def _with_values(store: Store) -> pl.DataFrame:
+    """Return the sound pictures with the value of each attribute."""
     columns = [f'{sql} AS "{name}"' for name, sql in NAMED.items()]
     columns += [
         # ties share their third
@@ -291,16 +347,8 @@ def _attributes(store: Store, params: CellParams) -> dict[str, pl.DataFrame]:
         f'(ORDER BY {sql}), 0.999)) AS INTEGER)) AS "{name}"'
         for name, (sql, words) in THIRDS.items()
     ]
-    frame = store.query(f"""
-        SELECT nullif(trim(i.label), '') AS label, i.split, p.unit, {", ".join(columns)}
+    return store.query(f"""
+        SELECT i.id, nullif(trim(i.label), '') AS label, i.split, p.unit, {", ".join(columns)}
         FROM images i JOIN pictures p USING (id)
         WHERE i.status = 'ok' AND i.pixels > 0 AND NOT p.blank ORDER BY i.id
     """)
-    evaluated = evaluation_rows(frame, params.train_splits)
-    found = {}
-    for name in (*THIRDS, *NAMED):
-        known = evaluated.filter(pl.col(name).is_not_null())
-        if 2 <= known[name].n_unique() <= MAX_LEVELS:
-            value = pl.col(name) if name in THIRDS else pl.format("{} {}", pl.lit(name), name)
-            found[name] = known.select("label", "split", "unit", value.alias("value"))
-    return found

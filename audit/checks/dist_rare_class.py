@@ -8,7 +8,16 @@ from itertools import groupby
 from typing import Any
 
 from audit.checking.cases import Case
-from audit.checking.check import Check, asked
+from audit.checking.check import Check
+from audit.checking.objects import (
+    OBJECTS,
+    PICTURES,
+    Things,
+    asked_of,
+    object_case,
+    object_table,
+    things_of,
+)
 from audit.records import Finding, Severity
 from audit.run.store import Store
 from audit.statistics.intervals import rarity, wilson_share
@@ -28,6 +37,9 @@ class RareClass(Check):
     than +-`max_half_width` in some evaluation split where the class has at most
     `max_share_of_median` of the median class's images, fewer than chance explains (Poisson, at
     `rate`), or has so in the whole dataset.
+
+    Classes of objects are judged by the pictures that hold one: objects of one picture are found or
+    missed together.
 
     ## Why is this bad
     With 4 test images, a measured recall of 80 % is compatible with anything from 33 % to 97 %: two
@@ -87,13 +99,24 @@ class RareClass(Check):
              _sized("train", cat=30, dog=30, owl=5) + _sized("test", cat=30, dog=30),
              ["class:owl"])  # fmt: skip
 
+        car, bus = ("test", {"car": 3, "bus": 1}), ("test", {"car": 1, "bus": 2, "van": 1})
+        images, tables = object_case(*[car] * 30, *[bus] * 3)
+        yield Case("objects of a class in 3 pictures", images, ["object:class:van"], tables=tables)
+        images, tables = object_case(*[car] * 30, ("test", {"car": 1, "van": 40}), *[bus] * 20)
+        yield Case("21 pictures of 51 are enough", images, tables=tables)
+
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        for label, group in groupby(_sizes(store, params), key=lambda row: row["label"]):
+        for things in things_of(store):
+            yield from self._rare(store, params, things)
+
+    def _rare(self, store: Store, params: Params, things: Things) -> Iterator[Finding]:
+        many = "images" if things is PICTURES else "pictures with it"
+        for label, group in groupby(_sizes(store, params, things), key=lambda row: row["label"]):
             rows = list(group)
             if not any(row["small"] and row["half"] > params.max_half_width for row in rows):
                 continue
             sizes = [
-                f"{row['n']:,} images in {row['split']} (median class {row['median']:,.0f}), where "
+                f"{row['n']:,} {many} in {row['split']} (median class {row['median']:,.0f}), where "
                 f"a measured recall of {params.recall:.0%} means {row['low']:.0%} to "
                 f"{row['high']:.0%}"
                 for row in rows
@@ -104,45 +127,54 @@ class RareClass(Check):
                 evidence[f"{row['split']}_recall_low"] = row["low"]
                 evidence[f"{row['split']}_recall_high"] = row["high"]
             yield self.finding(
-                f"class:{label}",
-                f"Class {label} is rare: {'; '.join(sizes)} (95 % interval).",
+                f"{things.mark}class:{label}",
+                f"{things.one_class} {label} is rare: {'; '.join(sizes)} (95 % interval).",
                 evidence,
             )
 
     def completeness(self, store: Store, params: Params) -> str:
-        median = {row["split"]: row["median"] for row in _sizes(store, params)}
+        median = {row["split"]: row["median"] for row in _sizes(store, params, PICTURES)}
         intervals = []
         for split, n in median.items():
             low, high = wilson_share(params.recall, n)
             intervals.append(f"{n:,.0f} images in {split} ({float(low):.0%} to {float(high):.0%})")
         if not intervals:
-            return ""
+            table = store.share(object_table)
+            many = f"{len(table.labels):,} classes of objects were counted" if table else ""
+            return f"{many}, by the pictures that hold them." if many else ""
         return (
             f"The median class has {', '.join(intervals)}: 95 % interval at a recall of "
             f"{params.recall:.0%}."
         )
 
 
-def _sizes(store: Store, params: RareClass.Params) -> list[dict[str, Any]]:
+# In how many pictures each class is: objects of one picture are right or wrong together.
+LABELLED = {
+    PICTURES: "SELECT label, coalesce(split, '') AS split, count(*) AS k FROM picture_labels "
+    "WHERE trim(coalesce(label, '')) <> '' GROUP BY ALL",
+    OBJECTS: "SELECT label, coalesce(split, '') AS split, units AS k FROM object_sizes",
+}
+LEAST = {PICTURES: 1, OBJECTS: 0}  # a class of one picture is LABEL004's
+
+
+def _sizes(store: Store, params: RareClass.Params, things: Things) -> list[dict[str, Any]]:
     """Return a row per class and evaluation split, with its interval; rare ones are `small`."""
     sql = """
-        WITH labelled AS (
-            SELECT label, coalesce(split, '') AS split FROM images
-            WHERE trim(coalesce(label, '')) <> ''
-        ), marked AS (
-            SELECT label, CASE WHEN split IN (SELECT unnest($train_splits)) THEN NULL
+        WITH labelled AS ({labelled}), marked AS (
+            SELECT label, k, CASE WHEN split IN (SELECT unnest($train_splits)) THEN NULL
                 WHEN split = '' THEN 'the dataset' ELSE split END AS split FROM labelled
         ), evaluated AS (
-            SELECT label, split FROM marked WHERE split IS NOT NULL
+            SELECT label, split, k FROM marked WHERE split IS NOT NULL
             UNION ALL
             -- With training data alone, all images count as evaluated.
-            SELECT label, 'the dataset' FROM marked
+            SELECT label, 'the dataset', k FROM marked
             WHERE NOT EXISTS (SELECT 1 FROM marked WHERE split IS NOT NULL)
         ), totals AS (
-            SELECT label, count(*) AS total, median(count(*)) OVER () AS median_total
+            SELECT label, sum(k)::BIGINT AS total, median(sum(k)::BIGINT) OVER () AS median_total
             FROM labelled GROUP BY label
         ), sizes AS (
-            SELECT split, label, count(*) AS n, median(count(*)) OVER (PARTITION BY split) AS median
+            SELECT split, label, sum(k)::BIGINT AS n,
+                median(sum(k)::BIGINT) OVER (PARTITION BY split) AS median
             FROM evaluated GROUP BY split, label
         ), everywhere AS (
             -- For a class that no evaluation split contains, the total decides.
@@ -153,9 +185,10 @@ def _sizes(store: Store, params: RareClass.Params) -> list[dict[str, Any]]:
         SELECT e.*, t.total, t.median_total,
             e.n <= $max_share_of_median * e.median AS few_here,
             t.total <= $max_share_of_median * t.median_total AS few
-        FROM everywhere e JOIN totals t USING (label) WHERE t.total > 1 ORDER BY label, split
+        FROM everywhere e JOIN totals t USING (label) WHERE t.total > {least} ORDER BY label, split
     """
-    frame = asked(store, sql, params)
+    parts = {"labelled": LABELLED[things], "least": str(LEAST[things])}
+    frame = asked_of(store, things, sql, params, **parts)
     # Wilson, not normal: at a handful of images the normal interval leaves 0..1.
     low, high = wilson_share(params.recall, frame["n"].to_numpy())
     # Where a split has few pictures of every class, chance leaves some with hardly any.

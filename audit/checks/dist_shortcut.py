@@ -13,10 +13,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from audit.checking.cases import Case
 from audit.checking.check import Check, asked
-from audit.checking.properties import MEASURED_COLUMNS, Floats, PropertyTable, property_table
+from audit.checking.properties import (
+    MEASURED_COLUMNS,
+    SEEN_AT_BORDER,
+    Floats,
+    PropertyTable,
+    property_table,
+)
 from audit.records import Finding, Severity
 from audit.run.store import Store
 from audit.statistics.association import auc_limits, class_effects, level_p_values, two_sided
@@ -42,16 +49,23 @@ class Separation(NamedTuple):
         return max(self.auc, 1 - self.auc)
 
 
+COLOURS = ("red", "green", "blue")
+SHOWN = 12  # pictures of a class that show its mark
+
+
 def _varied(n: int, label: str, shift: float = 0.0, **fixed: Any) -> list[dict[str, Any]]:
     """Return pictures of a class whose light is spread, brighter than others by `shift`."""
     rng = np.random.default_rng(sum(map(ord, label)))
+    light = rng.uniform(0.3, 0.5, n) + shift
+    at_border = light + rng.uniform(-0.02, 0.02, (3, n))
     return [
         {
-            "label": label, "brightness": float(rng.uniform(0.3, 0.5)) + shift,
+            "label": label, "brightness": float(light[i]),
+            **{f"border_{c}": float(at_border[k, i]) for k, c in enumerate(COLOURS)},
             "contrast": float(rng.uniform(0.15, 0.25)), "noise": float(rng.uniform(0.01, 0.02)),
             "sharpness": float(rng.uniform(0.3, 0.6)), **fixed,
         }
-        for _ in range(n)
+        for i in range(n)
     ]  # fmt: skip
 
 
@@ -66,17 +80,28 @@ def _column(name: str, values: Sequence[Any]) -> dict[str, list[dict[str, Any]]]
     }
 
 
+def _mark(label: str, scores: Sequence[float]) -> dict[str, list[dict[str, Any]]]:
+    rows = [{"label": label, "place": "top left", "sample_id": f"{i:04d}.jpg", "score": float(s)}
+            for i, s in enumerate(scores)]  # fmt: skip
+    return {"class_marks": rows}
+
+
 class Shortcut(Check):
     """Classes that a property of the file, its name or its light separates from the others.
 
     ## What it does
     Tests each class of at least `min_units` pictures against the rest: brightness, contrast, blur,
-    noise, border and aspect; size, format, mode, JPEG quality and subsampling, colour profile, EXIF
-    camera and orientation, words of file names, columns of the manifest. The effect is the AUC: the
-    share of pairs (one picture of the class, one of another) that the property puts in one order.
-    Reported if it is surely there (false discoveries below `rate`, over all properties, classes and
-    splits) and large: at least `min_auc` for properties of files, `min_auc_light` for those of the
-    light, which subjects also shape, with 95 % limits above these. Copies count once, and
+    noise, border, aspect, a tint that lights, middle and edges share, the direction of lines at the
+    rim; a frame of one colour; a stamp, logo or date that recurs at one place of the rim (the mean
+    of the class's fine detail, looked for in pictures it was not made of); size, format, mode, JPEG
+    quality and subsampling, colour profile, EXIF camera and orientation, words of file names,
+    columns of the manifest. The effect is the AUC: the share of pairs (one picture of the class,
+    one of another) that the property puts in one order. Reported if it is surely there (false
+    discoveries below `rate`, over all properties, classes and splits) and large: at least `min_auc`
+    for properties of files, `min_auc_light` for those of the light, which subjects also shape,
+    `min_auc_mark` for frames and marks, with 95 % limits above these. Brightness and contrast of
+    the picture count only where the border agrees with an AUC of `min_auc`: ink is the subject of a
+    written digit. Blur and noise are unknown where there is no texture. Copies count once, and
     pictures of one manifest group count as one. If a shortcut holds in a training split and not in
     an evaluation split, or the reverse, the finding says so and is an error.
 
@@ -93,10 +118,12 @@ class Shortcut(Check):
     meaning; test on pictures without the shortcut.
 
     ## Limits
-    Some of it is content: night scenes are dark. Colours are not tested, because bananas are
-    yellow. Columns and words that name the class (its code, its synonym, a finer or coarser class)
-    are left out; the completeness line lists them. A shortcut in a part of the pictures of a class
-    is found from about half of them on.
+    Some of it is content: night scenes are dark. Colours other than a tint are not tested, because
+    bananas are yellow. A class turned by 90 degrees is seen by its aspect, hardly in squares. A
+    mark needs 10 pictures of its class, at one place of the shown picture, and a rim that is not
+    plain; one that moves is not found. Columns and words that name the class (its code, its
+    synonym, a finer or coarser class) are left out; the completeness line lists them. A shortcut in
+    a part of the pictures of a class is found from about half of them on.
 
     ## References
     Geirhos et al., Shortcut learning in deep neural networks, Nature Machine Intelligence 2, 2020.
@@ -113,6 +140,7 @@ class Shortcut(Check):
         """rate: false discoveries among all tests, 0..1
         min_auc: AUC from which a property of files is reported: 0.75 is half of the class, 0.5..1
         min_auc_light: AUC from which light, blur, border or aspect is, 1.5 deviations apart, 0.5..1
+        min_auc_mark: AUC from which a frame or a mark is: 0.65 is a third of the class, 0.5..1
         min_units: pictures (copies and groups counted once) of a class, and of the rest, at least
         train_splits: names of the splits that models are trained on
         """
@@ -120,6 +148,7 @@ class Shortcut(Check):
         rate: float = 0.01
         min_auc: float = 0.75
         min_auc_light: float = 0.85
+        min_auc_mark: float = 0.65
         min_units: int = 10
         train_splits: tuple[str, ...] = ("train", "training")
 
@@ -141,6 +170,21 @@ class Shortcut(Check):
               ("c", "trout")) for i, r in enumerate(_varied(40, x))])  # fmt: skip
         yield Case("a column that is a code of the class", sites, tables=_column(
              "code", [len(row["label"]) for row in sites]))  # fmt: skip
+        yield Case("ink is the subject: the border is alike",
+             _varied(60, "seven") + _varied(60, "two")
+             + [{**r, "brightness": r["brightness"] + 0.25, "contrast": r["contrast"] + 0.2}
+                for r in _varied(60, "eight")])  # fmt: skip
+        strokes = [{"sharpness": 0.05 * (i % 3), "noise": 0.0, "entropy": 2.0} for i in range(60)]
+        yield Case("strokes have no blur", _varied(60, "two") + [
+             {**r, **s} for r, s in zip(_varied(60, "one"), strokes, strict=True)])  # fmt: skip
+        yield Case("a mark that half of the class would have by chance", _varied(60, "a")
+             + _varied(60, "b"), tables=_mark("b", [i % 2 for i in range(120)]))  # fmt: skip
+        yield Case("a date in the corner", _varied(60, "a") + _varied(60, "b"), ["class:b"],
+             tables=_mark("b", [i + 30 * (i > 59) for i in range(120)]))  # fmt: skip
+        yield Case("half of a class in a black frame", _varied(60, "a") + _varied(60, "b")
+             + _varied(40, "c", frame=0.2) + _varied(40, "c"), ["class:c"])  # fmt: skip
+        yield Case("a tint over all of a class", _varied(60, "a") + _varied(60, "b")
+             + _varied(60, "c", cast_blue=-0.2), ["class:c"])  # fmt: skip
         yield Case("a hospital of its own", sites, ["class:ill"], tables=_column(
              "site", [("north", "south")[(row["label"] == "ill") ^ (i % 20 == 0)]
                       for i, row in enumerate(sites)]))  # fmt: skip
@@ -157,7 +201,7 @@ class Shortcut(Check):
                 for r in _varied(120, x)], ["class:tree"])  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        table = store.share(property_table).of_kind("nuisance", "light")
+        table = store.share(property_table).of_kind("nuisance", "mark", "light")
         table = table.rows(table.label >= 0).by_unit()
         found: dict[int, list[Separation]] = defaultdict(list)
         for separation in _separations(table, params):
@@ -197,6 +241,7 @@ class Shortcut(Check):
             f"class:{name}",
             f"{text}.",
             evidence,
+            _shown(table, first),
             severity=Severity.ERROR if differs else self.severity,
         )
 
@@ -219,6 +264,16 @@ class Shortcut(Check):
             f"{tested:,} of {classes:,} classes had {params.min_units} pictures or more and were "
             f"tested{names}."
         )
+
+
+def _shown(table: PropertyTable, one: Separation) -> list[str]:
+    """Return pictures of the class that show the mark or the frame, the clearest first."""
+    if table.properties[one.prop].kind != "mark":
+        return []
+    values = np.nan_to_num(table.values[:, one.prop], nan=-np.inf)
+    rows = np.flatnonzero((table.label == one.label) & (values > 0))
+    order = rows[np.argsort(-values[rows], kind="stable")]
+    return [str(sample) for sample in table.ids[order[:SHOWN]]]
 
 
 def _wording(table: PropertyTable, one: Separation) -> str:
@@ -263,11 +318,11 @@ def _large(
     """Return the separations whose AUC is large, with p-values not yet adjusted, and the tests."""
     effects = class_effects(table.values, table.label, table.split, len(table.labels))
     enough = np.minimum(effects.n, effects.rest) >= params.min_units
-    light = np.array([p.kind == "light" for p in table.properties], bool)
-    limit = np.where(light, params.min_auc_light, params.min_auc)
+    limits = {"light": params.min_auc_light, "mark": params.min_auc_mark}
+    limit = np.array([limits.get(p.kind, params.min_auc) for p in table.properties])
     low, high = auc_limits(effects.auc, effects.n[:, None], effects.rest[:, None])
     surely = np.maximum(low, 1 - high)
-    large = enough[:, None] & (surely >= limit)
+    large = enough[:, None] & (surely >= limit) & _meant(table, effects.auc, params)
     p_values = two_sided(effects.z)
     found = []
     for label, prop in np.argwhere(large).tolist():
@@ -281,6 +336,23 @@ def _large(
             )
         )  # fmt: skip
     return found, int(enough.sum()) * len(table.properties)
+
+
+def _meant(table: PropertyTable, auc: Floats, params: Shortcut.Params) -> NDArray[np.bool_]:
+    """Say of classes (k) and properties (p) which may be a shortcut: not what the subject is.
+
+    What is measured over the whole picture needs the border to agree; a mark belongs to its class.
+    """
+    names = [p.name for p in table.properties]
+    meant = np.ones(auc.shape, bool)
+    for at, prop in enumerate(table.properties):
+        if prop.of is not None:
+            meant[:, at] = (np.array(table.labels) == prop.of) & (auc[:, at] > 0.5)
+        elif border := SEEN_AT_BORDER.get(prop.name):
+            side = auc[:, names.index(border)] - 0.5 if border in names else np.zeros(len(auc))
+            same = np.sign(side) == np.sign(auc[:, at] - 0.5)
+            meant[:, at] = same & (np.abs(side) >= params.min_auc - 0.5)
+    return meant
 
 
 def _exact(table: PropertyTable, label: int, prop: int) -> float:

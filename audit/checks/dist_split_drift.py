@@ -8,14 +8,17 @@ judged within classes. About 4 s for 60,000 pictures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from audit.checking.cases import Case
 from audit.checking.check import Check
+from audit.checking.objects import ObjectTable, object_case, object_table, references
 from audit.checking.properties import MEASURED_COLUMNS, Floats, Ints, PropertyTable, property_table
 from audit.records import Finding, Severity
 from audit.run.store import Store
@@ -24,6 +27,8 @@ from audit.statistics.association import (
     binned,
     class_effects,
     fold_scores,
+    shift_p_values,
+    split_shifts,
     two_sided,
     unit_folds,
     weighted_shifts,
@@ -57,6 +62,9 @@ class SplitDrift(Check):
     a picture is from: reported if the lower limit of its AUC is at least `min_auc`, at the other
     half of `rate`. Neither is reported where the 95 % interval of that AUC holds 50 %. The finding
     lists the pictures of the split that are easiest to tell.
+
+    Objects are compared class by class: their sizes, shapes and places and how many a picture
+    holds, by the mean of each picture, at a false discovery rate of `rate`.
 
     ## Why is this bad
     The score on such a split is not the score on data like the training data: it measures how a
@@ -134,6 +142,15 @@ class SplitDrift(Check):
             ["split:test"],
         )
 
+        images, tables = object_case(*[("train", {"car": 2})] * 60, *[("val", {"car": 2})] * 40)
+        yield Case("objects alike", images, tables=tables)
+        images, tables = object_case(*[("train", {"car": 2})] * 60, *[("val", {"car": 5})] * 40)
+        yield Case("more objects a picture", images, ["object:split:val"], tables=tables)
+        far = [{**r, "side": 3.0 + (i >= 60) * 0.5 + i % 7 / 10} for i, r in
+               enumerate(tables["object_labels"])]  # fmt: skip
+        yield Case("larger objects", images, ["object:split:val"],
+             tables={"object_labels": [{**r, "n": 1} for r in far]})  # fmt: skip
+
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         table = store.share(property_table)
         drifts = [_drift(table, *sides) for sides in _sides(table, params)]
@@ -146,6 +163,31 @@ class SplitDrift(Check):
             # what no classifier tells apart for certain is no drift, whatever one property does
             if drift.low > 0.5 and (moved.any() or told):
                 yield self._finding(table, drift, np.flatnonzero(moved), params)
+        yield from self._objects(store, params)
+
+    def _objects(self, store: Store, params: Params) -> Iterator[Finding]:
+        """Yield the splits whose objects have other sizes, shapes, places or numbers."""
+        objects = store.share(object_table)
+        found = [] if objects is None else list(_object_shifts(objects, params))
+        adjusted = benjamini_hochberg([shift.p for shift in found]).tolist()
+        moved: dict[str, list[ObjectShift]] = {}
+        for shift, p in zip(found, adjusted, strict=True):
+            if p <= params.rate and shift.distance >= params.min_distance:
+                moved.setdefault(shift.split, []).append(shift._replace(p=p))
+        for split, shifts in moved.items():
+            worst = sorted(shifts, key=lambda s: -s.distance)
+            said = "; ".join(s.sentence() for s in worst[:5])
+            more = f"; and {len(worst) - 5:,} more" if len(worst) > 5 else ""
+            yield self.finding(
+                f"object:split:{split}",
+                f"The objects of split {split} differ from those of {worst[0].reference}: "
+                f"{said}{more}.",
+                {
+                    "compared_with": worst[0].reference, "differences": len(worst),
+                    "largest_distance": worst[0].distance, "p": worst[0].p,
+                    "classes": ", ".join(dict.fromkeys(s.label for s in worst[:20])),
+                },
+            )  # fmt: skip
 
     def _finding(self, table: PropertyTable, drift: Drift, moved: Ints, params: Params) -> Finding:
         best: dict[str, str] = {}
@@ -178,6 +220,67 @@ class SplitDrift(Check):
         return (
             f"{len(table.properties):,} properties were compared between splits: {', '.join(each)}."
         )
+
+
+class ObjectShift(NamedTuple):
+    """One property of the objects of a class in a split beside its reference, a value a unit."""
+
+    split: str
+    reference: str
+    label: str
+    measure: str
+    distance: float
+    p: float
+    here: Floats
+    there: Floats
+
+    def sentence(self) -> str:
+        """Return it in words."""
+        name, shown = MEASURES[self.measure]
+        here, there = (shown(float(np.median(side))) for side in (self.here, self.there))
+        return (
+            f"{self.label}: {name} {here:,.3g} here, {there:,.3g} there "
+            f"(medians; distance {self.distance:.2f})"
+        )
+
+
+# What is compared of the objects of a class, and how its number is said.
+MEASURES: Mapping[str, tuple[str, Callable[[float], float]]] = {
+    "side": ("side in px", lambda v: float(2**v)),
+    "aspect": ("width : height", lambda v: float(2**v)),
+    "x": ("place from the left", float),
+    "y": ("place from the top", float),
+    "each": ("objects a picture", float),
+}
+
+
+def _object_shifts(table: ObjectTable, params: SplitDrift.Params) -> Iterator[ObjectShift]:
+    """Yield every comparison of a class and a property in units of both sides."""
+    held = table.held.sort("label", maintain_order=True)
+    label, unit = held["label"].to_numpy(), held["unit"].to_numpy()
+    values = held.with_columns(each=pl.col("n") / pl.col("pictures")).select(*MEASURES).to_numpy()
+    compared = references(table.splits, params.train_splits)
+    sides = [
+        [table.in_split(splits)[unit] for splits in ([split], others)]
+        for split, others in compared.items()
+    ]
+    starts = np.searchsorted(label, np.arange(len(table.labels) + 1)).tolist()
+    for name, (first, last) in zip(table.labels, pairwise(starts), strict=True):
+        rows = slice(first, last)
+        sizes = np.array([[side[rows].sum() for side in pair] for pair in sides]).reshape(-1, 2)
+        enough = np.flatnonzero(sizes.min(1) >= params.min_units)
+        if not len(enough):
+            continue
+        steps = np.array([sides[i][0][rows] / sizes[i, 0] - sides[i][1][rows] / sizes[i, 1]
+                          for i in enough])  # fmt: skip
+        distances = split_shifts(values[rows], steps)
+        for i, found in zip(enough.tolist(), distances, strict=True):
+            p = shift_p_values(found, *sizes[i].astype(float))
+            split, others = list(compared.items())[i]
+            for k, measure in enumerate(MEASURES):
+                pair = [values[rows, k][side[rows]] for side in sides[i]]
+                yield ObjectShift(split, " and ".join(others), name, measure, float(found[k]),
+                                  float(p[k]), *pair)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

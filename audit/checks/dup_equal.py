@@ -33,14 +33,21 @@ class _Equal(Check):
     def _groups(self, store: Store) -> pl.DataFrame:
         """Return a row for each group, its members in the order of their ids."""
         return store.query(f"""
-            WITH compared AS (FROM images WHERE {self.among}), repeated AS (
+            WITH sets AS (
+                SELECT sample_id, string_agg(label, '; ' ORDER BY label) AS labels
+                FROM several_labels GROUP BY sample_id
+            ), labelled AS (
+                SELECT i.* REPLACE (coalesce(i.label, s.labels) AS label),
+                    s.labels IS NOT NULL AS several
+                FROM images i LEFT JOIN sets s ON s.sample_id = i.id
+            ), compared AS (FROM labelled WHERE {self.among}), repeated AS (
                 SELECT {self.key} FROM compared GROUP BY {self.key} HAVING count(*) > 1
             )
             SELECT {self.key} AS hash, list(id ORDER BY id) AS ids,
                 list(coalesce(split, '') ORDER BY id) AS splits,
                 list(coalesce(label, '') ORDER BY id) AS labels, max(n_bytes) AS n_bytes,
                 count(DISTINCT content_hash) AS files, any_value(width) AS width,
-                any_value(height) AS height,
+                any_value(height) AS height, bool_or(several) AS several,
                 string_agg(DISTINCT coalesce(format, '?'), ', ' ORDER BY coalesce(format, '?'))
                     AS formats,
                 bool_or(coalesce(contrast, 1) < 0.004 OR coalesce(transparent, 0) > 0.999) AS blank
@@ -73,6 +80,12 @@ class _Equal(Check):
     def _blank(self, labels: Sequence[str]) -> tuple[str, Evidence]:
         """Return why blank pictures are no such groups, and what to keep of them."""
         raise TypeError(f"{type(self).__name__} says nothing of blank pictures")
+
+
+def _differing(sets: Sequence[str]) -> str:
+    """Return the labels that not all of some sets have, most at first: `dog, owl`."""
+    counts = Counter(label for one in sets for label in one.split("; "))
+    return ", ".join(label for label, n in counts.most_common() if n < len(sets))
 
 
 def _spans(row: Row) -> list[str]:
@@ -282,8 +295,9 @@ class ConflictingLabel(_Equal):
     right. If both labels are right, the task is multi-label: keep one sample and list both.
 
     ## Limits
-    Only equal pixels are compared: a resized copy with another label is not found here. A missing
-    label is not a conflict. Two spellings of one class (LABEL002) count as different labels.
+    Only equal pixels are compared: a resized copy with another label is not found here. Of pictures
+    with several labels the sets are compared, and what they differ in is said. A missing label is
+    not a conflict. Two spellings of one class (LABEL002) count as different labels.
 
     ## References
     Northcutt, Athalye and Mueller (2021), Pervasive Label Errors in Test Sets Destabilize Machine
@@ -316,6 +330,15 @@ class ConflictingLabel(_Equal):
             [{**LABELLED, "content_hash": "e" * 64, "label": x} for x in ("cat", "dog")],
             ["group:dddddddddddddddd"],
         )
+        both = [{"sample_id": "0000.jpg", "label": x} for x in ("cat", "dog")]
+        several = [{**LABELLED, "label": None}, {**LABELLED, "label": "dog"}]
+        yield Case("one picture as cat and dog, and as dog alone", several,
+             ["group:dddddddddddddddd"], tables={"several_labels": both})  # fmt: skip
+        yield Case(
+            "sets that agree",
+            [{**LABELLED, "label": None}] * 2,
+            tables={"several_labels": both + [{**r, "sample_id": "0001.jpg"} for r in both]},
+        )
         yield Case(
             "black frames in every class are reported once",
             [{**LABELLED, "contrast": 0.0, "label": f"class {i}"} for i in range(20)],
@@ -327,9 +350,13 @@ class ConflictingLabel(_Equal):
             Counter(row["labels"]).items(), key=lambda item: (-item[1], item[0])
         )
         labels = ", ".join(f"{label} ({count})" for label, count in ranked)
+        differ = ""
+        if row["several"]:
+            differ = f"; they differ in {_differing([label for label, _ in ranked])}"
         return self.finding(
             f"group:{row['hash'][:16]}",
-            f"{len(row['ids'])} samples show the same pixels with {len(ranked)} labels: {labels}.",
+            f"{len(row['ids'])} samples show the same pixels with {len(ranked)} "
+            f"{'sets of ' if row['several'] else ''}labels: {labels}{differ}.",
             {
                 "labels": labels,
                 "members": ", ".join(
@@ -346,6 +373,7 @@ class ConflictingLabel(_Equal):
         return told, {"labels": ", ".join(labels)}
 
     counts = """
-        SELECT count(*) AS n FROM images WHERE pixel_hash IS NOT NULL AND label IS NOT NULL
+        SELECT count(DISTINCT id) AS n FROM images JOIN picture_labels l USING (id)
+        WHERE pixel_hash IS NOT NULL AND l.label IS NOT NULL
     """
     examined = "The labels of all {n:,} labelled pictures were compared."

@@ -15,15 +15,14 @@ import polars as pl
 
 from audit.checking.cases import Case
 from audit.checking.check import QueryCheck, asked
+from audit.checking.properties import FEW_TONES, MISSING_TONES
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
 ENOUGH_CONTRAST = (
     "status = 'ok' AND sharpness IS NOT NULL AND contrast >= $min_contrast AND transparent < 0.5"
 )
-# Bits of a normal histogram of this contrast, log2(levels * sqrt(2 pi e)), less those that are
-# there: 0.5 in photographs, blurred or not; 3 and more in strokes, line art and screens.
-TEXTURED = f"{ENOUGH_CONTRAST} AND log2(255 * contrast * 4.1327) - entropy <= $max_missing_tones"
+TEXTURED = f"{ENOUGH_CONTRAST} AND {MISSING_TONES} <= $max_missing_tones"
 
 
 class Blurry(QueryCheck):
@@ -119,7 +118,7 @@ class Blurry(QueryCheck):
         max_share: float = 0.5
         min_class: int = 30
         min_contrast: float = 0.03
-        max_missing_tones: float = 2.5
+        max_missing_tones: float = FEW_TONES
 
     @staticmethod
     def cases() -> Iterator[Case]:

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 from audit.checking.cases import Case
 from audit.checking.check import QueryCheck
+from audit.checking.properties import FEW_TONES, MISSING_TONES
 from audit.records import Severity
 
+TEXTURED = (
+    "status = 'ok' AND contrast >= 0.02 AND transparent < 0.5 "
+    f"AND {MISSING_TONES} <= $max_missing_tones"
+)
 GREY = {"channels_equal": True, "channel_spread": 0.0, "saturation": 0.0}
 
 
@@ -34,9 +39,10 @@ class GreyAmongColour(QueryCheck):
     augmentation.
 
     ## Limits
-    Toned (sepia) pictures have colour. Flat and mostly transparent pictures are not checked. If a
-    whole class is grey, none of it is reported. A file that FILE007 names, such as the few with one
-    channel among files with three, is not named again.
+    Toned (sepia) pictures have colour. Flat and mostly transparent pictures are not checked, nor
+    those of few tones (as in IMG003): black ink among blue is the subject of a chart, a page or an
+    icon. If a whole class is grey, none of it is reported. A file that FILE007 names, such as the
+    few with one channel among files with three, is not named again.
 
     ## References
     ITU-T T.871 (JFIF): grey has Cb = Cr = 128, so equal channels up to rounding.
@@ -46,7 +52,7 @@ class GreyAmongColour(QueryCheck):
     name = "grey-among-colour"
     severity = Severity.INFO
     features = (
-        "channels_equal", "channel_spread", "brightness_p99", "contrast", "saturation",
+        "channels_equal", "channel_spread", "brightness_p99", "contrast", "entropy", "saturation",
         "transparent",
     )  # fmt: skip
     left_to = ("FILE007",)
@@ -56,11 +62,13 @@ class GreyAmongColour(QueryCheck):
         """max_spread: grey if 99 % of pixels have channels this equal, share of brightness, 0..1
         max_grey_share: reported if at most this share of the class or dataset is grey, 0..1
         min_class: classes smaller than this are compared with the dataset
+        max_missing_tones: entropy below that of a normal histogram of equal contrast, bits
         """
 
         max_spread: float = 0.025
         max_grey_share: float = 0.1
         min_class: int = 20
+        max_missing_tones: float = FEW_TONES
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -70,6 +78,7 @@ class GreyAmongColour(QueryCheck):
         yield Case("a class that is grey by nature", [{}] * 300 + [{**GREY, "label": "x-ray"}] * 25)
         yield Case("a dark picture has little spread",
              [{}] * 30 + [{"channel_spread": 0.02, "brightness_p99": 0.05}])  # fmt: skip
+        yield Case("a chart in black among charts in blue", [{}] * 30 + [{**GREY, "entropy": 1.5}])
         yield Case("one colour: IMG004", [{}] * 30 + [{**GREY, "contrast": 0.0}])
         yield Case("grey stored as RGB", [{}] * 30 + [{"id": "g.jpg", **GREY}], ["g.jpg"])
         yield Case(
@@ -85,13 +94,13 @@ class GreyAmongColour(QueryCheck):
         yield Case("a small class is compared with the dataset",
              [{}] * 30 + [{"id": "g.jpg", "label": "owl", **GREY}], ["g.jpg"])  # fmt: skip
 
-    sql = """
+    sql = f"""
         WITH measured AS (
             SELECT id, subject, coalesce(label, '') AS label, channel_spread, saturation, mode,
                 -- Relative to brightness, because a dark colour picture has small differences.
                 (channels_equal OR channel_spread <= $max_spread * greatest(brightness_p99, 0.1))
                     :: INT AS is_grey
-            FROM images WHERE status = 'ok' AND contrast >= 0.02 AND transparent < 0.5
+            FROM images WHERE {TEXTURED}
         ), classes AS (
             SELECT label, count(*) AS n, sum(is_grey) :: BIGINT AS k FROM measured
             WHERE label <> '' GROUP BY label HAVING count(*) >= $min_class
@@ -109,8 +118,7 @@ class GreyAmongColour(QueryCheck):
         "({share:.1%})."
     )
     evidence = ("channel_spread", "saturation", "mode", "grey", "compared", "compared_with")
-    counts = """
-        SELECT count(*) FILTER (WHERE status = 'ok' AND contrast >= 0.02 AND transparent < 0.5)
-            AS n, count(*) - n AS rest FROM images
+    counts = f"""
+        SELECT count(*) FILTER (WHERE {TEXTURED}) AS n, count(*) - n AS rest FROM images
     """
-    examined = "{n:,} pictures were checked; {rest:,} without contrast were left out."
+    examined = "{n:,} pictures were checked; {rest:,} without contrast or tones were left out."

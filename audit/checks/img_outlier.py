@@ -25,6 +25,7 @@ import polars as pl
 
 from audit.checking.cases import Case
 from audit.checking.check import Check, asked
+from audit.checking.properties import MISSING_TONES
 from audit.records import Finding, Severity
 from audit.run.store import Store
 from audit.statistics.outlying import MAX_BLOCK, Oddity, chances_of_largest, find_apart
@@ -41,6 +42,7 @@ PROPERTIES: Mapping[str, tuple[str, str]] = {
     "edge_density": ("edge_density", "ln((edge_density + 0.002) / (1.002 - edge_density))"),
     "entropy": ("entropy", "ln((entropy + 0.1) / (8.1 - least(entropy, 8)))"),
     "noise": ("noise", "ln(noise + 0.0005)"),
+    "missing_tones": (MISSING_TONES, f"ln(greatest({MISSING_TONES}, 0) + 0.3)"),
     "red_over_green": ("red / greatest(green, 0.002)", "ln((red + 0.002) / (green + 0.002))"),
     "blue_over_green": ("blue / greatest(green, 0.002)", "ln((blue + 0.002) / (green + 0.002))"),
     "width_over_height": ("aspect", "ln(aspect)"),
@@ -73,14 +75,15 @@ class StatisticalOutlier(Check):
     ## What it does
     Compares each image with its class (with the whole dataset, for classes of fewer than
     `min_class` images and for images without a label) in brightness, contrast, saturation, edge
-    density, entropy, noise, red and blue over green, aspect, pixels, and bytes per pixel. An image
-    is reported, with the properties that make it odd, if it lies beyond a gap that is too large for
-    tails of the estimated shape: in a dataset without outliers, at most `rate` false findings per
-    image are expected, and at most `max_false` in all, however many images it has. Several modes
-    are allowed; up to 3 images can be outliers together; a value that images of several other
-    classes have is not odd. Noise is no kind of subject: up to 8 images that are noisier than all
-    others are reported together, whatever their classes, if chance makes such a gap in half of
-    `max_false` of the datasets.
+    density, entropy, noise, missing tones (as in IMG003: few in photographs, many in strokes and
+    pages), red and blue over green, aspect, pixels, and bytes per pixel. An image is reported, with
+    the properties that make it odd, if it lies beyond a gap that is too large for tails of the
+    estimated shape: in a dataset without outliers, at most `rate` false findings per image are
+    expected, and at most `max_false` in all, however many images it has. Several modes are allowed;
+    up to 3 images can be outliers together; a value that images of several other classes have is
+    not odd. Noise is no kind of subject: up to 8 images that are noisier than all others are
+    reported together, whatever their classes, if chance makes such a gap in half of `max_false` of
+    the datasets.
 
     ## Why is this bad
     Outliers are often not what the label says: a screenshot among photographs, a rendered picture,

@@ -48,6 +48,8 @@ class MissingLabel(Check):
         yield Case("every sample labelled", [{}, {"label": "dog"}])
         yield Case("the label 0 is a label", [{"label": "0"}, {"label": "1"}])
         yield Case("an empty dataset", [])
+        yield Case("several labels are labels", [{}, {"label": None}], tables={"several_labels":
+             [{"sample_id": "0001.jpg", "label": x} for x in ("cat", "dog")]})  # fmt: skip
         yield Case("absent and blank", [{}, {"id": "a", "label": None}, {"id": "b", "label": "  "}],
              ["a", "b"])  # fmt: skip
         yield Case("a test split without labels",
@@ -57,7 +59,12 @@ class MissingLabel(Check):
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         sql = """
-            WITH marked AS (SELECT *, trim(coalesce(label, '')) = '' AS bare FROM images)
+            WITH marked AS (
+                SELECT i.id, i.split, i.subject,
+                    trim(coalesce(i.label, '')) = '' AND l.sample_id IS NULL AS bare
+                FROM images i LEFT JOIN (SELECT DISTINCT sample_id FROM several_labels) l
+                    ON l.sample_id = i.id
+            )
             SELECT split, count(*) AS n, list(id ORDER BY id) FILTER (WHERE bare) AS ids,
                 list(subject ORDER BY id) FILTER (WHERE bare) AS subjects
             FROM marked GROUP BY split ORDER BY split NULLS FIRST
@@ -145,9 +152,10 @@ class EmptyClass(QueryCheck):
 
     sql = """
         WITH files AS (
-            SELECT label, list(id ORDER BY id) AS ids, count(*) AS n,
+            SELECT l.label, list(id ORDER BY id) AS ids, count(*) AS n,
                 count(*) FILTER (WHERE status <> 'unreadable') AS usable
-            FROM images WHERE label IS NOT NULL GROUP BY label
+            FROM images JOIN picture_labels l USING (id) WHERE l.label IS NOT NULL
+            GROUP BY l.label
         ), declared AS (
             SELECT label, string_agg(DISTINCT split, ', ' ORDER BY split) AS splits
             FROM declared_classes WHERE label IS NOT NULL GROUP BY label
@@ -211,6 +219,9 @@ class SingleSampleClass(Check):
         yield Case("no labels", [{"label": None}])
         yield Case("one stray sample", [{"label": "bridge"}] * 3 + [{"label": "bridgee"}],
              ["class:bridgee"])  # fmt: skip
+        yield Case("of pictures with several labels", [{}, {}, {"label": None}], ["class:owl"],
+             tables={"several_labels":
+                 [{"sample_id": "0002.jpg", "label": x} for x in ("cat", "owl")]})  # fmt: skip
         yield Case(
             "one-shot identities are reported once",
             [{"label": f"person {i}"} for i in range(25)] + [{"label": "person 3"}],
@@ -220,7 +231,7 @@ class SingleSampleClass(Check):
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         sql = """
             SELECT label, count(*) AS n, min(id) AS id, min(coalesce(split, '')) AS split
-            FROM images WHERE trim(coalesce(label, '')) <> '' GROUP BY label ORDER BY label
+            FROM picture_labels WHERE trim(coalesce(label, '')) <> '' GROUP BY label ORDER BY label
         """
         counts = store.query(sql)
         single = counts.filter(pl.col("n") == 1)

@@ -120,7 +120,7 @@ class NearMissClassName(Check):
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         sql = """
             SELECT label, sum(n) :: BIGINT AS n FROM (
-                SELECT label, count(*) AS n FROM images GROUP BY label
+                SELECT label, count(*) AS n FROM picture_labels GROUP BY label
                 UNION ALL SELECT DISTINCT label, 0 FROM declared_classes
             ) WHERE trim(coalesce(label, '')) <> '' GROUP BY label ORDER BY label
         """
@@ -149,7 +149,7 @@ class NearMissClassName(Check):
         )
 
     counts = """
-        SELECT count(DISTINCT label) AS n FROM images WHERE trim(coalesce(label, '')) <> ''
+        SELECT count(DISTINCT label) AS n FROM picture_labels WHERE trim(coalesce(label, '')) <> ''
     """
     examined = "All {n:,} class names were compared with each other."
 
@@ -161,7 +161,7 @@ def _by_frequency(spelling: Spelling) -> tuple[int, str]:
 def _members(store: Store, names: Sequence[str]) -> dict[str, list[str]]:
     # One query for all names: only the rarer spellings' samples are read.
     sql = """
-        SELECT label, list(id ORDER BY id) AS ids FROM images
+        SELECT label, list(id ORDER BY id) AS ids FROM picture_labels
         WHERE label IN (SELECT unnest(?)) GROUP BY label
     """
     return dict(store.query(sql, [list(names)]).iter_rows()) if names else {}

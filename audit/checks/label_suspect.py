@@ -193,7 +193,8 @@ class ReviewList(QueryCheck):
     any class alike, and errors that follow the look of the picture. The interval spans those that
     explain the labels about as well. If none explains them better than classes that overlap do, by
     `min_gain` in log likelihood, it cannot be told how many are wrong: then the first `untold`
-    labels are listed, for a look.
+    labels for which another class is likelier are listed, for a look, and nothing is said where
+    there is none.
 
     ## Why is this bad
     LABEL006 reports what is nearly certain, and that is a small part of what is wrong. People find
@@ -247,6 +248,11 @@ class ReviewList(QueryCheck):
         few = replace(FACTS, labels=None, reason="12 pictures, but 50 are needed")
         yield Case("too few pictures", IMAGES, tables=_tables({}, few))
         yield Case("some are wrong", IMAGES, ["dataset"], tables=_tables({}))
+        yield Case(
+            "nothing to look at: no other class is likelier", IMAGES,
+            tables=_tables({"probability": 0.9, "suggested_probability": 0.1},
+                           replace(FACTS, labels=replace(LABELS, gain=0.4))),
+        )  # fmt: skip
         overlap = replace(LABELS, gain=0.4)
         yield Case(
             "how many cannot be told", IMAGES, ["dataset"],
@@ -256,6 +262,7 @@ class ReviewList(QueryCheck):
     # one sample of each picture, in the order of the list
     sql = """
         SELECT min(s.sample_id) AS id FROM label_scores s JOIN images i ON i.id = s.sample_id
+        WHERE ? OR s.suggested_probability > s.probability
         GROUP BY coalesce(i.pixel_hash, i.id) ORDER BY min(s.label_quality), id LIMIT ?
     """
 
@@ -265,13 +272,19 @@ class ReviewList(QueryCheck):
             return
         known = facts.labels
         listed = known.listed if known.gain >= params.min_gain else 0
-        ids = store.query(self.sql, [min(listed or params.untold, params.max_listed)])["id"]
+        wanted = min(listed or params.untold, params.max_listed)
+        ids = store.query(self.sql, [bool(listed), wanted])["id"]
+        if ids.is_empty():
+            return
         row = {**asdict(known), "judged": facts.judged, "subject": "dataset", "ids": tuple(ids)}
         draw = _labels_to_draw(known, facts.judged) if listed else UNTOLD_DRAW
         row |= {"listed": listed or len(ids), "draw": min(draw, facts.judged)}
         said = _forecast(row) if listed else UNTOLD
         message = said.format(**row, sample=_sample(draw, facts.judged))
-        yield self.finding("dataset", message, self.kept(row, params), row["ids"])
+        kept = self.kept(row, params)
+        if not listed:
+            kept = {name: kept[name] for name in ("listed", "judged", "draw")}
+        yield self.finding("dataset", message, kept, row["ids"])
 
     def completeness(self, store: Store, params: Params) -> str:
         facts = read_label_facts(store)
@@ -291,7 +304,7 @@ UNTOLD_DRAW = 300
 """Labels that are reviewed for an answer where there is no forecast: if none is wrong, fewer than
 1 % of all are (95 %)."""
 UNTOLD = (
-    "Look at the first {listed:,} labels in this order. How many of them are wrong cannot be told "
+    "Look at these {listed:,} labels first. How many of them are wrong cannot be told "
     "from classes that look alike; for the share of wrong labels among all {judged:,}, review "
     "{sample} (`audit labels`)."
 )

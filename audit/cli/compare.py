@@ -93,6 +93,10 @@ def _diff_lines(diff: RunDiff, shown: int) -> Iterator[str]:
         yield from _findings(diff.findings, change, shown)
     yield from _settled(diff.settled(), shown)
     yield from _files(diff.files, shown)
+    if len(diff.objects):
+        said = (f"{c} {a:,} -> {b:,}" for c, a, b in diff.objects.head(shown).iter_rows())
+        yield f"Objects: {', '.join(said)}."
+        yield from _more(len(diff.objects) - shown, "classes of objects")
 
 
 def _findings(findings: pl.DataFrame, change: str, shown: int) -> Iterator[str]:

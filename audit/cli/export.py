@@ -190,7 +190,9 @@ def write_plan_lines(plan: DatasetPlan) -> None:
         lines.append(
             f"{torn:,} groups lie in several splits that were given: --resplit joins them."
         )
-    print_lines([*lines, *plan.notes])
+    from audit.exports.new_splits import evenness
+
+    print_lines([*lines, *filter(None, [evenness(plan.splits)]), *plan.notes])
 
 
 def write_plan(

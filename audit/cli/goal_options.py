@@ -43,7 +43,7 @@ GroupOption = Annotated[
 ]
 PredictionsOption = Annotated[
     list[Path] | None,
-    option("--predictions", "CSV or Parquet of an earlier model; twice for two models."),
+    option("--predictions", "Table, or COCO results, of an earlier model; twice for two models."),
 ]
 # Of commands that read a drawn subset: what it was planned for, unless it does not say.
 KeptConfidenceOption = Annotated[
@@ -56,7 +56,7 @@ KeptLooksOption = Annotated[
 
 FromOption = Annotated[
     Path | None,
-    option("--from", "List of examples (CSV, Parquet) in place of a run: id, label, any columns."),
+    option("--from", "List (CSV, Parquet: id, label, any columns) or COCO file in place of a run."),
 ]
 UnlabelledOption = Annotated[bool, option("--unlabelled", "The list has no classes yet.")]
 
@@ -68,7 +68,10 @@ class GoalOptions:
     split: SplitOption = "test"
     metric: Annotated[
         str,
-        option("--metric", "accuracy, recall, recall:CLASS, specificity:CLASS, macro-recall, ..."),
+        option(
+            "--metric",
+            "accuracy, recall:CLASS, macro-recall, ...; of objects map, map50, miou, ...",
+        ),
     ] = "accuracy"
     by: Annotated[
         list[str] | None,

@@ -62,6 +62,9 @@ def scan_command(
     layout: Annotated[str | None, scan_option("layout")] = None,
     exclude: Annotated[list[str] | None, scan_option("exclude")] = None,
     root: Annotated[list[str] | None, scan_option("roots", "--root")] = None,
+    label_separator: Annotated[
+        str | None, scan_option("label_separator", "--label-separator")
+    ] = None,
     embeddings: Annotated[Path | None, scan_option("embeddings")] = None,
     embedder: Annotated[str | None, scan_option("embedder")] = None,
     predictions: Annotated[Path | None, scan_option("predictions")] = None,
@@ -99,7 +102,7 @@ def scan_command(
         layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
         checks=_words(checks), embeddings=embeddings, embedder=embedder, predictions=predictions,
         config=config, own=own or (), jobs=jobs, executor=executor, address=address, parts=parts,
-        lock=lock, verify=verify,
+        lock=lock, verify=verify, label_separator=label_separator,
     )  # fmt: skip
     request = options.prepare(source, out)
     expected = parse_expectations(request.config.expect)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from audit.subset import Goal, NoiseRate, Plan, Recipe
+    from audit.subset.detect import Objects
 
 app = typer.Typer(
     help="Choose evaluation examples, and know what their number can tell you.",
@@ -58,7 +59,7 @@ BaselineOption = Annotated[
 JsonOption = Annotated[bool, option("--json", "Print one JSON document on stdout.")]
 
 ScoredSetOption = Annotated[
-    Path | None, option("--from", "Run or list the subset was drawn from, for --baseline.")
+    Path | None, option("--from", "Set the subset was drawn from: for objects, and --baseline.")
 ]
 ScoredPlanOption = Annotated[
     Path | None, option("--plan", "Its plan, for --baseline, if it has strata or groups.")
@@ -80,8 +81,11 @@ def plan_command(
     from audit.subset import make_plan, read_predictions
     from audit.subset.baseline import baseline_plan
     from audit.subset.source import select_eligible
-    from audit.subset.text import plan_text
 
+    if is_of_objects([options.metric]):
+        plan = _objects_plan(options, named_set(run, source), baseline)
+        _finish_plan(plan, output, as_json)
+        return
     goal = options.goal()  # a wrong goal is refused before the run is read
     frame = read_set(named_set(run, source), options.split, options.by, options.group, unlabelled)
     tables = read_models(options.predictions)
@@ -98,9 +102,39 @@ def plan_command(
         plan = make(goal)
     else:
         plan = baseline_plan(frame, make, goal, read_predictions(baseline), tables)
+    _finish_plan(plan, output, as_json)
+
+
+def _finish_plan(plan: Plan, output: Path | None, as_json: bool) -> None:
+    from audit.subset.text import plan_text
+
     if output is not None:
         plan.save(output)
     print_result(as_json, plan.document, lambda: plan_text(plan))
+
+
+def _objects_plan(options: PlanOptions, source: Path, baseline: Path | None) -> Plan:
+    """Return the plan for a metric of objects, which no stated share can size."""
+    from audit.subset.detect import read_objects
+    from audit.subset.plan_objects import plan_for_objects
+
+    stated = ("p", "discordant", "rho", "deviation", "label_noise")
+    given = [name for name in stated if getattr(options, name) is not None]
+    if given or baseline is not None:
+        raise UsageError(
+            f"--{(given or ['baseline'])[0].replace('_', '-')} is for metrics of pictures: one of "
+            "objects is planned from --predictions, detections of an earlier model or a pilot."
+        )
+    goal = replace(options, metric="accuracy").goal()
+    by = [c for c in options.by or () if c != "rarest_class"]
+    by_class = len(by) < len(options.by or ())
+    extra = [*by, *([options.group] if options.group else [])]
+    objects, frame = read_objects(source, _part(options.split), extra, by_class=by_class)
+    return plan_for_objects(
+        objects, frame, options.metric, goal, options.predictions or (),
+        merge_strata=options.merge_strata,
+        **options.set_options | {"by": by, "by_label": by_class},
+    )  # fmt: skip
 
 
 @app.command("draw")
@@ -123,13 +157,21 @@ def draw_command(
 ) -> None:
     """Draw the planned examples: nested, repeatable, with weights."""
     from audit.subset import draw_subset, load_recipe, metric_check
+    from audit.subset.detect import read_objects
+    from audit.subset.draw import planned_metric
     from audit.subset.goal import document_of
     from audit.subset.population import known_hits, with_confidence
     from audit.subset.text import draw_text
 
     recipe = load_recipe(plan)
     check_suffix(output)
-    frame = read_set(named_set(run, source), split, recipe.strata.by, recipe.group, unlabelled)
+    place = named_set(run, source)
+    if is_of_objects([planned_metric(plan)]):
+        extra = [*recipe.strata.by, *([recipe.group] if recipe.group else [])]
+        _, frame = read_objects(place, _part(split), extra, by_class=recipe.strata.label)
+        predictions = None
+    else:
+        frame = read_set(place, split, recipe.strata.by, recipe.group, unlabelled)
     tables = read_models(predictions)
     frame = with_confidence(frame, tables, recipe.strata.by)
     earlier = None if fresh_from is None else _read_file(fresh_from, "earlier subset")
@@ -152,7 +194,8 @@ def draw_command(
 def score_command(
     subset: ScoredArgument,
     predictions: Annotated[
-        list[Path], option("--predictions", "CSV or Parquet of a model; twice to compare two.")
+        list[Path],
+        option("--predictions", "Table, or COCO results, of a model; twice to compare two."),
     ],
     metric: Annotated[
         list[str] | None, option("--metric", "Repeatable; two models are compared on the first.")
@@ -183,7 +226,14 @@ def score_command(
     as_json: JsonOption = False,
 ) -> None:
     """Estimate metrics from a subset, with intervals; compare two models."""
-    from audit.subset import Baseline, first_units, read_predictions, score_subset
+    from audit.subset import (
+        Baseline,
+        detect,
+        first_units,
+        load_recipe,
+        read_predictions,
+        score_subset,
+    )
     from audit.subset.compare import anytime_text, score_anytime
     from audit.subset.labelling import with_sheet
     from audit.subset.text import score_text
@@ -193,6 +243,24 @@ def score_command(
             "--anytime is for accuracy, of one model or one fixed pair, at any number of looks: "
             "leave out --metric, --looks and --baseline."
         )
+    if is_of_objects(metric or ()):
+        if anytime or labels or label_noise:
+            raise UsageError(
+                "--anytime, --labels and --label-noise are for metrics of pictures: leave them out."
+            )
+        recipe = detect.PLAIN if plan is None else load_recipe(plan)
+        rows, objects, frame = _drawn_objects(subset, source, split, group, recipe)
+        if first is not None:
+            rows = first_units(rows, first)
+        earlier = None
+        if baseline is not None:
+            earlier = detect.Baseline.of(frame, objects, baseline, recipe)
+        found = detect.score_objects(
+            rows, objects, predictions, metrics=metric or (), confidence=confidence, looks=looks,
+            names=model_names(predictions), baseline=earlier,
+        )  # fmt: skip
+        print_result(as_json, found.document, lambda: score_text(found))
+        return
     rows = read_rows(subset, split, group)
     if labels is not None:
         rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name)
@@ -215,6 +283,28 @@ def score_command(
         baseline=known,
     )  # fmt: skip
     print_result(as_json, score.document, lambda: score_text(score))
+
+
+def _drawn_objects(
+    subset: Path, source: Path | None, split: str, group: str | None, recipe: Recipe
+) -> tuple[pl.DataFrame, Objects, pl.DataFrame]:
+    """Return the rows of a subset (or of a whole run, COCO file or folder of masks), the objects of
+    the set that it was drawn from, and the frame of that set."""
+    from audit.subset import census
+    from audit.subset.detect import read_objects
+
+    whole = subset.is_dir() or subset.suffix.lower() == ".json"
+    if not whole and source is None:
+        raise UsageError(
+            "A metric of objects needs the objects: name the run or COCO file that the subset was "
+            "drawn from with --from."
+        )
+    place = subset if whole or source is None else source
+    extra = [*recipe.strata.by, *([group] if whole and group else [])]
+    extra += [recipe.group] if recipe.group else []
+    objects, frame = read_objects(place, _part(split), extra, by_class=recipe.strata.label)
+    rows = census(frame, group=group).rows if whole else _read_file(subset, "subset")
+    return rows, objects, frame
 
 
 @app.command("measure")
@@ -337,6 +427,20 @@ def curve_command(
 # ---- what the commands read and write ----
 
 
+def is_of_objects(metrics: Sequence[str]) -> bool:
+    """Return whether metrics are of objects; raises UsageError for some of each kind."""
+    from audit.subset.precision import parse_object_metric
+
+    kinds = {parse_object_metric(name) is not None for name in metrics}
+    if len(kinds) > 1:
+        raise UsageError("Metrics of objects and of pictures are scored apart: give one kind.")
+    return kinds == {True}
+
+
+def _part(split: str) -> str | None:
+    return None if split == "all" else split
+
+
 def print_result(as_json: bool, document: Callable[[], Any], text: Callable[[], str]) -> None:
     """Print one JSON document, or text."""
     if as_json:
@@ -363,10 +467,9 @@ def read_set(
     from audit.subset.source import frame_from_list, frame_from_run
 
     wanted = [c for c in by or () if c != "confidence"] + ([group] if group else [])
-    part = None if split == "all" else split
     if source.is_file():
-        return frame_from_list(source, part, wanted, unlabelled=unlabelled)
-    return frame_from_run(source, part, wanted)
+        return frame_from_list(source, _part(split), wanted, unlabelled=unlabelled)
+    return frame_from_run(source, _part(split), wanted)
 
 
 def read_drawn_from(

@@ -4,7 +4,8 @@ A file is the same where its id and content are; edited where the id stayed, mov
 content stayed under another id (equal contents are paired in order of id). A finding persists where
 its fingerprint does, else where one of the same check is about the same files, moved ones followed,
 else where groups of the same check share files. What is left is fixed or new, with the reason where
-files tell it; a finding of a check that did not run in the other audit is neither.
+files tell it; a finding of a check that did not run in the other audit is neither, nor is one that
+rests on vectors where the other audit had others.
 
 Reads no image. Cost: a few queries and joins; 100,000 findings take seconds.
 """
@@ -12,7 +13,8 @@ Reads no image. Cost: a few queries and joins; 100,000 findings take seconds.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,11 @@ SCHEMA = "audit-diff/1"
 NEW, FIXED, PERSISTING, UNCHECKED = "new", "fixed", "persisting", "unchecked"
 ADDED, REMOVED, EDITED, MOVED, RENAMED = "added", "removed", "edited", "moved", "reclassified"
 SAMPLES = """
-    SELECT s.id, f.content_hash, s.split, s.label
-    FROM samples s LEFT JOIN features f ON f.sample_id = s.id ORDER BY s.id
+    SELECT s.id, f.content_hash, s.split, coalesce(s.label, l.labels) AS label
+    FROM samples s LEFT JOIN features f ON f.sample_id = s.id LEFT JOIN (
+        SELECT sample_id, string_agg(label, '; ' ORDER BY label) AS labels FROM several_labels
+        GROUP BY sample_id
+    ) l ON l.sample_id = s.id ORDER BY s.id
 """
 FINDINGS = """
     SELECT f.fingerprint, f.code, f.name, f.severity, f.message, f.n_samples,
@@ -35,7 +40,16 @@ FINDINGS = """
             FILTER (WHERE m.sample_id IS NOT NULL), []) AS ids, min(f.rowid) AS place
     FROM findings f LEFT JOIN finding_samples m USING (fingerprint) GROUP BY ALL ORDER BY place
 """
+OBJECTS = """
+    SELECT label AS class, sum(n)::BIGINT AS n FROM object_labels WHERE label IS NOT NULL
+    GROUP BY label ORDER BY label
+"""
 RAN = "SELECT code FROM check_runs"  # a check that failed is not among them
+BY_VECTORS = ("LABEL006", "LABEL007", "IMG009")
+
+
+def _no_objects() -> pl.DataFrame:
+    return pl.DataFrame(schema={"class": pl.String, "n": pl.Int64})
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,8 @@ class Snapshot:
     samples: pl.DataFrame
     findings: pl.DataFrame
     ran: frozenset[str]
+    objects: pl.DataFrame = field(default_factory=_no_objects)
+    vectors: str = ""
 
     @classmethod
     def of(cls, run: Path) -> Snapshot:
@@ -59,7 +75,16 @@ class Snapshot:
                 store.query(SAMPLES),
                 findings.with_columns(pl.col("status").fill_null("open")),
                 frozenset(str(row["code"]) for row in store.rows(RAN)),
+                store.query(OBJECTS),
+                _vectors(store.meta()),
             )
+
+
+def _vectors(meta: Mapping[str, str]) -> str:
+    """Return what gave the vectors of a run: it names the model or file, empty if built in."""
+    used = json.loads(meta.get("related_as") or "{}").get("labels") or {}
+    given = {name: used[name] for name in ("embedder", "embeddings", "predictions") if name in used}
+    return json.dumps(given, sort_keys=True) if given else ""
 
 
 @dataclass(frozen=True)
@@ -71,12 +96,14 @@ class RunDiff:
     `findings`: change (new, fixed, persisting, unchecked), why, code, name, severity, message, ids
     (of the later audit; of the earlier where it is fixed), fingerprint, and `before` and `status`:
     what decisions made of it in the earlier and in the later audit (open, waived, decided, null).
+    `objects`: classes of objects (boxes, masks) of which there are others: class, before, after.
     """
 
     before: Path
     after: Path
     files: pl.DataFrame
     findings: pl.DataFrame
+    objects: pl.DataFrame = field(default_factory=pl.DataFrame)
 
     def counts(self) -> dict[str, int]:
         """Return findings by change, all four of them."""
@@ -102,7 +129,8 @@ class RunDiff:
         return json.dumps(
             {
                 "schema": SCHEMA, "before": str(self.before), "after": str(self.after),
-                "counts": self.counts(), "files": self.files.to_dicts(),
+                "counts": self.counts(), "objects": self.objects.to_dicts(),
+                "files": self.files.to_dicts(),
                 "findings": self.findings.filter(pl.col("change") != PERSISTING).to_dicts(),
                 "settled": self.settled().select("fingerprint", "before", "status").to_dicts(),
             },
@@ -120,8 +148,15 @@ def compare_snapshots(before: Snapshot, after: Snapshot) -> RunDiff:
     """Compare what was kept of a run with what is there now."""
     files = _files(before.samples, after.samples)
     return RunDiff(
-        before.run, after.run, _named(files, before, after), _findings(before, after, files)
-    )
+        before.run, after.run, _named(files, before, after), _findings(before, after, files),
+        _objects(before.objects, after.objects),
+    )  # fmt: skip
+
+
+def _objects(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    both = before.join(after, on="class", how="full", coalesce=True, suffix="_after").fill_null(0)
+    named = both.rename({"n": "before", "n_after": "after"})
+    return named.filter(pl.col("before") != pl.col("after")).sort("class")
 
 
 def _files(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
@@ -172,8 +207,9 @@ def _findings(before: Snapshot, after: Snapshot, files: pl.DataFrame) -> pl.Data
     pairs = _pairs(old, new)
     persisting = pairs.join(new, on="new").join(old.select("old", before="status"), on="old")
     persisting = persisting.with_columns(change=pl.lit(PERSISTING), why=pl.lit(""))
-    fixed = _left(old.join(pairs, on="old", how="anti"), files, "before", after.ran)
-    come = _left(new.join(pairs, on="new", how="anti"), files, "after", before.ran)
+    other = BY_VECTORS if before.vectors != after.vectors else ()
+    fixed = _left(old.join(pairs, on="old", how="anti"), files, "before", after.ran, other)
+    come = _left(new.join(pairs, on="new", how="anti"), files, "after", before.ran, other)
     none = pl.lit(None, pl.String)
     fixed = fixed.with_columns(change=_change(FIXED), before="status", status=none)
     come = come.with_columns(change=_change(NEW), before=none)
@@ -247,9 +283,13 @@ def _sharing(old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
 
 
 def _left(
-    findings: pl.DataFrame, files: pl.DataFrame, side: str, ran: frozenset[str]
-) -> pl.DataFrame:
-    """Add `why` to findings that the other audit has not, and `checked`: whether it looked."""
+    findings: pl.DataFrame, files: pl.DataFrame, side: str, ran: frozenset[str],
+    other: Sequence[str],
+) -> pl.DataFrame:  # fmt: skip
+    """Add `why` to findings that the other audit has not, and `checked`: whether it looked.
+
+    `other`: checks that rest on vectors, where those of the other audit were others.
+    """
     number = "old" if side == "before" else "new"
     marks: dict[str, Any] = {
         REMOVED: "its files are gone", ADDED: "new files", EDITED: "files were edited",
@@ -264,10 +304,16 @@ def _left(
         .with_columns(pl.col("change").replace_strict(marks, return_dtype=pl.String).alias("why"))
         .select(number, "why")
     )
-    checked = pl.col("code").is_in(list(ran))
+    unlike = pl.col("code").is_in(list(other))
+    checked = pl.col("code").is_in(list(ran)) & ~unlike
     known = findings.join(reasons, on=number, how="left", maintain_order="left")
     unseen = "the check did not run " + ("in the later audit" if number == "old" else "before")
-    why = pl.when(checked).then(pl.col("why").fill_null("")).otherwise(pl.lit(unseen))
+    unseen_by = pl.when(unlike).then(pl.lit("the other audit judged by other vectors"))
+    why = (
+        pl.when(checked)
+        .then(pl.col("why").fill_null(""))
+        .otherwise(unseen_by.otherwise(pl.lit(unseen)))
+    )
     return known.with_columns(checked.alias("checked"), why.alias("why"))
 
 

@@ -2,7 +2,8 @@
 
 The two runs become two splits of one dataset in memory, the reference in the place of training, and
 the checks that compare splits are asked: missing and new classes (DIST003), other shares of classes
-(DIST006), other pictures (DIST007). Reads no image. 2 x 60,000 pictures take about 10 s.
+(DIST006), other pictures (DIST007), other company of objects (DIST010), pictures without any
+(DIST011); of pictures and of objects. Reads no image. 2 x 60,000 pictures take about 10 s.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from audit.run.generations import open_run
 from audit.run.store import Store, identifier
 
 SCHEMA = "audit-drift/1"
-CHECKS = ("DIST003", "DIST006", "DIST007")
+CHECKS = ("DIST003", "DIST006", "DIST007", "DIST010", "DIST011")
+BY_SAMPLE = ("several_labels", "object_labels", "box_images")
 HERE, THERE = "run", "reference"
 
 
@@ -91,7 +93,11 @@ def _pour(store: Store, run: Path, name: str) -> None:
             f"SELECT concat(?, sample_id) AS sample_id, {columns} FROM features", [prefix]
         )
         groups = source.query("SELECT * FROM groups")
+        renamed = "SELECT * REPLACE (concat(?, sample_id) AS sample_id) FROM"
+        tables = {table: source.query(f"{renamed} {table}", [prefix]) for table in BY_SAMPLE}
     known = store.query("SELECT pixel_hash FROM groups")  # a picture of both runs is in one group
     store.append("samples", samples)
     store.append("features", features)
+    for table, rows in tables.items():
+        store.append(table, rows)
     store.append("groups", groups.join(known, on="pixel_hash", how="anti"))

@@ -49,14 +49,14 @@ def _asked(what: str, table: str, where: str = "true") -> str:
     return f"SELECT {what} FROM {table} WHERE {where} AND {PART}"
 
 
-_CLASSES = f"({_asked('count(*) AS n', 'samples', 'label IS NOT NULL')} GROUP BY label)"
+_CLASSES = f"({_asked('count(*) AS n', 'picture_labels', 'label IS NOT NULL')} GROUP BY label)"
 _LEAKED = (
     "count(*) FILTER (WHERE id IN (SELECT m.sample_id FROM finding_samples m JOIN findings f "
     "USING (fingerprint) WHERE f.code = 'SPLIT001')) / nullif(count(*), 0)"
 )
 NUMBERS: Mapping[str, tuple[str, str]] = {
     "files": ("files", _asked("count(*)", "samples")),
-    "unlabelled": ("files without a class", _asked("count(*)", "samples", "label IS NULL")),
+    "unlabelled": ("files without a class", _asked("count(*)", "picture_labels", "label IS NULL")),
     "unreadable": (
         "files without a picture", _asked("count(*)", "images", "status = 'unreadable'"),
     ),
@@ -86,7 +86,7 @@ NUMBERS: Mapping[str, tuple[str, str]] = {
 """Of the files: what the number is, and its query (whole dataset?, split)."""
 SEVERITIES = {"errors": "error", "warnings": "warning"}
 NAMES: Mapping[str, str] = {
-    "classes": _asked("DISTINCT label", "samples", "label IS NOT NULL"),
+    "classes": _asked("DISTINCT label", "picture_labels", "label IS NOT NULL"),
     "splits": _asked("DISTINCT split", "samples", "split IS NOT NULL"),
     "formats": _asked("DISTINCT format", "images", "format IS NOT NULL"),
 }

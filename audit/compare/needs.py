@@ -2,7 +2,8 @@
 
 `audit needs RUN` draws up to 2,000 labelled pictures, opens them in worker processes at 128 px (or
 at their own size, where that is smaller), and asks how well a cheap classifier tells the classes at
-128, 64, ... 8 px, in grey, with the picture's tiles put elsewhere, and from crops. All versions are
+128, 64, ... 8 px, in grey, with the picture's tiles put elsewhere, from crops, and with what may be
+spurious taken out: light equalised, border cut, turned alike, background greyed. All versions are
 judged on the same pictures with near-duplicates left out, so each loss is a paired difference with
 an interval (Bonett and Price 2012), of as many pictures as are independent.
 
@@ -15,7 +16,7 @@ cannot be told. A larger network may use details that this classifier does not.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -72,6 +73,22 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
+class Varying:
+    """What varies most among the pictures of a class: size, place, light or background.
+
+    `ratio`: its deviation inside the class over that of all pictures; `ratios`: of all four; `low`
+    and `high`: the samples at both ends of it.
+    """
+
+    label: str
+    what: str
+    ratio: float
+    ratios: Mapping[str, float]
+    low: str
+    high: str
+
+
+@dataclass(frozen=True, slots=True)
 class PictureNeeds:
     """What a run's pictures need; `reason` says why nothing can be told, else it is empty.
 
@@ -93,6 +110,7 @@ class PictureNeeds:
     decoded: int = 1
     sizes: Sequence[Version] = ()
     versions: Sequence[Version] = ()
+    varying: Sequence[Varying] = ()
 
     def document(self) -> str:
         """Return it as one JSON document."""
@@ -192,8 +210,9 @@ def judge_pictures(
     largest = float(np.bincount(labels).max() / len(labels))
     low = float(wilson(whole.mean() * n, n)[0])
     known = PictureNeeds(
-        run, "", len(rows), n, len(names), largest, float(whole.mean()), margin, base
-    )
+        run, "", len(rows), n, len(names), largest, float(whole.mean()), margin, base,
+        varying=find_varying(rows, pictures),
+    )  # fmt: skip
     if low <= largest:
         reason = (
             f"a cheap classifier names {whole.mean():.1%} of the pictures rightly, and the largest "
@@ -219,6 +238,10 @@ def judge_pictures(
         f"with {pyramid.TILES**2} tiles shuffled": pyramid.with_tiles_shuffled(pictures, SEED),
         "the middle half of each side": pyramid.cropped(pictures, 0.5, None),
         "a random quarter of each side": pyramid.cropped(pictures, 0.25, SEED),
+        "light equalised": pyramid.with_light_equal(pictures),
+        "a tenth of each border cut": pyramid.cropped(pictures, 0.8, None),
+        "orientation normalised": pyramid.turned_alike(pictures),
+        "background greyed": pyramid.without_surroundings(pictures),
     }
     others = []
     for name, changed in made.items():
@@ -232,6 +255,24 @@ def judge_pictures(
         known, smallest=smallest, pixels=pixels, decoded=decoded, sizes=ladder[::-1],
         versions=others,
     )  # fmt: skip
+
+
+def find_varying(rows: pl.DataFrame, pictures: npt.NDArray[np.uint8]) -> list[Varying]:
+    """Return for each class what varies most in it; `rows` (n) have the columns `id`, `label`."""
+    measured = pyramid.measure_variation(pictures)
+    spread = {name: float(np.sqrt(x.var(0).sum())) + 1e-9 for name, x in measured.items()}
+    found = []
+    for (label,), part in rows.with_row_index("row").group_by("label", maintain_order=True):
+        here = part["row"].to_numpy()
+        inside = {name: x[here] - x[here].mean(0) for name, x in measured.items()}
+        ratios = {n: float(np.sqrt(x.var(0).sum())) / spread[n] for n, x in inside.items()}
+        what = max(ratios, key=ratios.__getitem__)
+        # along the direction in which it varies most; right, down and brighter are upwards
+        axis = np.linalg.svd(inside[what], full_matrices=False)[2][0]
+        along = inside[what] @ (axis * np.sign(axis.sum() or 1.0))
+        low, high = part["id"].gather([int(along.argmin()), int(along.argmax())]).to_list()
+        found.append(Varying(str(label), what, ratios[what], ratios, low, high))
+    return sorted(found, key=lambda one: one.label)
 
 
 def _savings(rows: pl.DataFrame, size: int) -> tuple[int, int]:

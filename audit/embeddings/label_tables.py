@@ -1,8 +1,8 @@
 """Vectors of a run's pictures, and what they say of labels: once a scan, stored for all to read.
 
 Rows are distinct pictures (pixel hashes), as for near-duplicates. What is found goes into narrow
-tables of the measurements database: `label_scores`, `vector_neighbours`, `embedding_map`,
-`label_facts`.
+tables of the measurements database: `label_scores`, `vector_neighbours`, `label_neighbours`,
+`embedding_map`, `label_facts`.
 
 A picture with two labels is left to LABEL005, two spellings of a class (LABEL002) count as one.
 What belongs together (near-duplicates, and a manifest's groups: one patient, one film) gets one
@@ -26,7 +26,7 @@ from audit.embeddings.flat_map import place_on_map
 from audit.embeddings.isolation import Isolated, find_isolated
 from audit.embeddings.judged import JudgedLabels, judge_probabilities, judge_vectors
 from audit.embeddings.known_neighbours import NeighbourSearch
-from audit.embeddings.nearest import Nearest, vote_shares
+from audit.embeddings.nearest import REFERENCES, Compared, Nearest, vote_shares
 from audit.embeddings.settings import VectorOptions
 from audit.embeddings.vectors import Opening, PictureVectors, load_vectors
 from audit.errors import UsageError
@@ -37,8 +37,8 @@ from preflight.cores import usable_cores
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 TABLES = (
-    "label_scores", "vector_neighbours", "embedding_map", "label_facts", "vector_failures",
-    "vector_outliers",
+    "label_scores", "vector_neighbours", "label_neighbours", "embedding_map", "label_facts",
+    "vector_failures", "vector_outliers",
 )  # fmt: skip
 FEW_PICTURES = 3_000
 SHOWN_NEIGHBOURS = 5
@@ -47,6 +47,8 @@ FRAME_STEP = 2
 NEIGHBOURS_OF_ALL = 200_000
 """Pictures up to which the neighbours of all are stored; beyond, of the most doubtful."""
 DOUBTFUL = 10_000
+COMPARED_FIRST, OF_EACH = 1_000, 3
+"""Labels whose nearest of both classes are stored, the first to review, and how many of each."""
 STORED_CHANCE = 0.05
 """Outliers of up to this chance are stored; the check has a smaller threshold."""
 
@@ -126,6 +128,8 @@ def _relate(store: Store, found: PictureVectors) -> None:
         store.append("label_facts", _facts(found.source, how, known, judged, nearest).rows())
         if judged is not None:
             _store_by_picture(store, "label_scores", _score_rows(known, judged))
+            if search is not None:
+                store.append("label_neighbours", _both_sides(known, judged, search.points))
         if nearest is not None and search is not None:
             search.save()
             _store_neighbours(store, known, nearest, judged, odd)
@@ -229,6 +233,32 @@ def _store_neighbours(
         }
     )
     store.append("vector_neighbours", frame)
+
+
+def _both_sides(known: Labelled, judged: JudgedLabels, points: Compared) -> pl.DataFrame:
+    """Return the nearest of the given and of the suggested class of the first labels to review."""
+    rows, library = np.flatnonzero(known.labels >= 0), points.references(REFERENCES)
+    first, library = judged.order()[:COMPARED_FIRST], library[known.labels[library] >= 0]
+    found = []
+    for start in range(0, len(first), 64):
+        part = first[start : start + 64]
+        here = rows[part]
+        cosines = points.directions[here] @ points.directions[library].T / points.scale
+        cosines[known.groups[here][:, None] == known.groups[library]] = -np.inf
+        sides = {"given": known.labels[here], "suggested": judged.suggested[part]}
+        for side, classes in sides.items():
+            alike = np.where(classes[:, None] == known.labels[library], cosines, -np.inf)
+            best = np.argsort(-alike, 1, kind="stable")[:, :OF_EACH]
+            value = np.take_along_axis(alike, best, 1)
+            of, place = np.nonzero(np.isfinite(value))
+            found.append(pl.DataFrame({
+                "sample_id": known.rows["id"].gather(here[of]),
+                "side": np.full(len(of), side),
+                "position": place.astype(np.int32),
+                "neighbour_id": known.rows["id"].gather(library[best[of, place]]),
+                "similarity": value[of, place].astype(np.float64),
+            }))  # fmt: skip
+    return pl.concat(found)
 
 
 def _facts(

@@ -123,6 +123,72 @@ def cropped(pictures: Pixels, share: float, seed: int | None) -> Pixels:
     return out
 
 
+def with_light_equal(pictures: Pixels) -> Pixels:
+    """Return each picture with the mean and deviation of light that the median picture has."""
+    light = pictures @ LUMA
+    means, spreads = light.mean((1, 2)), light.std((1, 2))
+    gain = np.median(spreads) / np.maximum(spreads, 1.0)
+    flat = pictures.reshape(len(pictures), -1)
+    made = (flat - means[:, None]) * gain[:, None] + np.median(means)
+    return np.clip(np.rint(made), 0, 255).astype(np.uint8).reshape(pictures.shape)
+
+
+def turned_alike(pictures: Pixels) -> Pixels:
+    """Return each picture turned by quarters until its brightest side is on top."""
+    light, half = pictures @ LUMA, pictures.shape[1] // 2
+    sides = [light[:, :half], light[:, :, half:], light[:, half:], light[:, :, :half]]
+    turns = np.stack([side.mean((1, 2)) for side in sides]).argmax(0)
+    made = pictures.copy()
+    for turn in (1, 2, 3):
+        made[turns == turn] = np.rot90(pictures[turns == turn], turn, (1, 2))
+    return made
+
+
+def without_surroundings(pictures: Pixels) -> Pixels:
+    """Return the pictures with what lies outside of a centred ellipse, half of the area, in grey.
+
+    No subject is looked for: that it lies in the middle is an assumption.
+    """
+    base = pictures.shape[1]
+    away = (np.arange(base) + 0.5) / base - 0.5
+    inside = away[:, None] ** 2 + away**2 <= 0.5 / np.pi
+    return np.where(inside[..., None], pictures, np.uint8(128))
+
+
+# ---- what varies ----
+
+RIM = 8
+"""The rim of a picture, taken for its background, is this part of a side wide."""
+UNLIKE_RIM = 30.0
+"""Distance in colour (0..255) from the rim's from which a pixel is taken for the subject."""
+
+
+def measure_variation(pictures: Pixels) -> dict[str, npt.NDArray[np.float64]]:
+    """Return what pictures (n, base, base, 3) differ in: by name, (n, columns).
+
+    `size`: share that is unlike the rim; `place`: its middle, x and y, shares of the side; `light`:
+    mean luma; `background`: the rim's median colour. All of it without knowing any subject.
+    """
+    n, base = pictures.shape[:2]
+    rim = np.ones((base, base), np.bool_)
+    width = max(1, base // RIM)
+    rim[width:-width, width:-width] = False
+    colour = np.median(pictures[:, rim], axis=1)
+    light, size, place = np.empty((n, 1)), np.empty((n, 1)), np.empty((n, 2))
+    axis = (np.arange(base) + 0.5) / base
+    for start in range(0, n, BATCH):
+        part, rows = pictures[start : start + BATCH], slice(start, start + BATCH)
+        light[rows, 0] = (part @ LUMA).mean((1, 2))
+        apart = np.linalg.norm(part - colour[rows, None, None].astype(np.float32), axis=3)
+        subject = (apart > UNLIKE_RIM).astype(np.float64)
+        size[rows, 0] = subject.mean((1, 2))
+        weight = subject.sum((1, 2)) + 1e-9
+        place[rows, 0] = subject.sum(1) @ axis / weight
+        place[rows, 1] = subject.sum(2) @ axis / weight
+    place[size[:, 0] == 0] = 0.5
+    return {"size": size, "place": place, "light": light, "background": colour}
+
+
 # ---- codes of one size ----
 
 

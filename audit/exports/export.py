@@ -87,8 +87,10 @@ TAGS = f"""
 # sample has one, and the other columns of a manifest that was scanned.
 KEPT = """
     SELECT s.id, s.uri AS path, coalesce(d.split, s.split) AS split,
-        coalesce(d.label, s.label) AS label, s.group_key AS "group"{extra}
-    FROM measurements.main.samples s LEFT JOIN decided d ON d.id = s.id {join}
+        coalesce(d.label, s.label, l.labels) AS label, s.group_key AS "group"{extra}
+    FROM measurements.main.samples s LEFT JOIN decided d ON d.id = s.id
+    LEFT JOIN (SELECT sample_id, to_json(list(label ORDER BY label))::VARCHAR AS labels
+        FROM several_labels GROUP BY sample_id) l ON l.sample_id = s.id {join}
     WHERE NOT coalesce(d.dropped, false) ORDER BY s.rowid
 """
 # What was dropped, why and by whom, and the codes of its findings.

@@ -6,7 +6,8 @@ numbered frames and bursts that look alike, which are seen only once they are to
 units go first, equal ones in the order that a seed draws, each to the split that has room for its
 classes and lacks the largest part of them. That is iterative stratification (Sechidis, Tsoumakas
 and Vlahavas 2011, On the stratification of multi-label data, ECML PKDD) of units that are not
-torn. Seconds for 100,000 samples.
+torn. Seconds for 100,000 samples. Where samples are of many classes (objects, several labels),
+`audit.exports.stratified` deals the units out.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import blake3
+import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
+from audit.exports.stratified import as_matrix, stratify
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,15 @@ def assign_splits(
     request: SplitRequest,
     pairs: Iterable[tuple[str, str]] = (),
     together: Iterable[Sequence[str]] = (),
+    held: Mapping[str, Mapping[Thing, int]] | None = None,
 ) -> tuple[pl.DataFrame, dict[str, Any]]:
     """Return the samples with their splits, and what was done: counts by split and class.
 
     `samples`: id, split, label, group, unit, content_hash, pixel_hash; `pairs` of pixel hashes
     show one picture. Without `resplit` a sample that has a
     split keeps it, and so does a unit that has one: its other samples follow. `together`: ids of
-    samples that are not to be parted either.
+    samples that are not to be parted either. `held`: the classes of each sample by id, where a
+    sample may have many: then all of them get their shares, and the facts say how nearly.
     """
     units = join_units(samples, pairs, together)
     labels = [label or "" for label in samples["label"].to_list()]
@@ -71,9 +76,11 @@ def assign_splits(
     members = defaultdict[int, list[int]](list)
     for row, unit in enumerate(units):
         members[unit].append(row)
-    need = _needs(labels, given, request.shares)
-    splits = list[str | None](given)
-    for unit in _order(members, samples["id"].to_list(), request.seed):
+    splits, more = list[str | None](given), dict[str, Any]()
+    if held is not None:
+        more = _stratified(samples["id"].to_list(), splits, members, request, held)
+    need = {} if held is not None else _needs(labels, given, request.shares)
+    for unit in _order(members, samples["id"].to_list(), request.seed) if need else ():
         open_rows = [row for row in members[unit] if given[row] is None]
         if not open_rows:
             continue
@@ -94,9 +101,62 @@ def assign_splits(
         "units": len(members),
         # that the given splits tear
         "torn": sum(len({splits[row] for row in rows}) > 1 for rows in members.values()),
-        "counts": dict(Counter(splits)),
+        "counts": dict(Counter(splits)), **more,
     }  # fmt: skip
     return samples.with_columns(pl.Series("split", splits, pl.String)), facts
+
+
+Thing = tuple[str, str]
+"""A class and what it is of: ("pictures", "cat") or ("objects", "car")."""
+
+
+def _stratified(
+    ids: Sequence[str], splits: list[str | None], members: Mapping[int, Sequence[int]],
+    request: SplitRequest, held: Mapping[str, Mapping[Thing, int]],
+) -> dict[str, Any]:  # fmt: skip
+    """Fill the splits so that every class has its share, and return how nearly it has."""
+    names, units = list(request.shares), list(members.values())
+    rows, fixed = [], []
+    for unit in units:
+        said = Counter(splits[row] for row in unit if splits[row] is not None).most_common(1)
+        fixed.append(-1 if not said else names.index(said[0][0]) if said[0][0] in names else -2)
+        total = Counter[Thing]({PICTURES: len(unit)})
+        for row in unit:
+            total.update(held.get(ids[row], {}))
+        rows.append(total)
+        for row in unit if said else ():
+            splits[row] = splits[row] or said[0][0]
+    matrix, things = as_matrix(rows)
+    shares = np.array(list(request.shares.values()))
+    made = stratify(matrix, shares, np.array(fixed), request.seed)
+    for unit, s in zip(units, made.split.tolist(), strict=True):
+        for row in unit if s >= 0 else ():
+            splits[row] = splits[row] or names[s]
+    off = np.abs(made.off[:, 1:])
+    total_of = np.asarray(matrix.sum(0)).ravel()[1:]
+    classes = [
+        {"of": of, "class": name, "n": int(n), "off_by_pictures": round(float(x), 3)}
+        for (of, name), n, x in zip(things[1:], total_of, off.max(0), strict=True)
+    ]  # fmt: skip
+    return {"classes": sorted(classes, key=lambda c: -float(str(c["off_by_pictures"])))}
+
+
+PICTURES: Thing = ("", "")  # the first of all: how many pictures
+
+
+def evenness(facts: Mapping[str, Any]) -> str:
+    """Return how nearly each class has its share, as a sentence; "" where nothing is known."""
+    classes = facts.get("classes")
+    if not classes:
+        return ""
+    far = [c for c in classes if c["off_by_pictures"] > 1]
+    worst = classes[0]
+    head = f"{len(classes) - len(far):,} of {len(classes):,} classes have their share in each split"
+    return (
+        f"{head} to within one picture and what belongs to it; the farthest, "
+        f"{worst['class']} ({worst['n']:,} {worst['of']}), by {worst['off_by_pictures']:.1f} times "
+        "the most that one holds."
+    )
 
 
 def assign_without_tearing(
@@ -104,6 +164,7 @@ def assign_without_tearing(
     request: SplitRequest,
     pairs: Sequence[tuple[str, str]],
     find_torn: Callable[[pl.DataFrame], Iterable[Sequence[str]]],
+    held: Mapping[str, Mapping[Thing, int]] | None = None,
 ) -> tuple[pl.DataFrame, dict[str, Any]]:
     """Assign splits, join what `find_torn` names in the result, and assign again until it is whole.
 
@@ -112,7 +173,7 @@ def assign_without_tearing(
     """
     together: list[Sequence[str]] = []
     while True:
-        made, facts = assign_splits(samples, request, pairs, together)
+        made, facts = assign_splits(samples, request, pairs, together, held)
         fresh = [ids for ids in map(tuple, find_torn(made)) if ids not in together]
         if not fresh or len(together) > samples.height:
             return made, {**facts, "sequences": len(together)}

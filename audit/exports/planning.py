@@ -36,7 +36,7 @@ from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
 from audit.exports.annotation_export import FORMS, RECORD, export_annotations
 from audit.exports.export import open_tables, write_whole
-from audit.exports.new_splits import SplitRequest, assign_without_tearing
+from audit.exports.new_splits import SplitRequest, Thing, assign_without_tearing
 from audit.run import generations
 from audit.run.digests import file_digest
 from audit.run.store import Store
@@ -75,7 +75,8 @@ def plan_dataset(
         found: dict[str, Any] = {}
         if splits:
             torn = partial(_torn_sequences, tables.store)
-            known, found = assign_without_tearing(known, splits, pairs, torn)
+            held = _held(tables.store, known)
+            known, found = assign_without_tearing(known, splits, pairs, torn, held)
     rows, absent = _with_files(known)
     files, layout = _place(rows, meta)
     left_out = [LeftOut(*row) for row in quarantine] + absent
@@ -88,6 +89,27 @@ def plan_dataset(
         plan = add_annotations(plan, run, path)
         plan.write(path, replace=replace_file)
     return plan
+
+
+def _held(store: Store, known: pl.DataFrame) -> dict[str, dict[Thing, int]] | None:
+    """Return the classes of each sample, with how many; None where each is of one at most."""
+    sql = """
+        SELECT sample_id, CASE WHEN kind IN ('folder', 'column') THEN 'pictures' ELSE 'objects' END,
+            label, sum(n)::BIGINT FROM labels WHERE trim(coalesce(label, '')) <> '' GROUP BY ALL
+    """
+    several = set(store.query("SELECT DISTINCT sample_id FROM several_labels")["sample_id"])
+    if not several and not store.scalar("SELECT count(*) FROM object_labels"):
+        return None
+    held: dict[str, dict[Thing, int]] = {}
+    decided = known.filter(pl.col("label").is_not_null())
+    for sample, label in decided.select("id", "label").iter_rows():
+        if sample not in several or not label.startswith("["):
+            held[sample] = {("pictures", label): 1}
+    own = set(held)
+    for sample, of, label, n in store.query(sql).iter_rows():
+        if of == "objects" or sample not in own:
+            held.setdefault(sample, {})[of, label] = n
+    return held
 
 
 def _torn_sequences(store: Store, samples: pl.DataFrame) -> list[tuple[str, ...]]:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from audit.machine.compiled import compiled_on_first_call
 from audit.picture.hashing import hash_bits, reduce_luma
 from audit.picture.pixels import Pixels
+from audit.picture.places import PLACES
 from audit.records import Column
 
 # ---- what a scan stores per file: the keys of its row, and the columns that decoding fills ----
@@ -139,6 +140,7 @@ FEATURES: tuple[Column, ...] = (
         "padding, a studio) .. 0.5",
     ),
     Column("channels_equal", "BOOLEAN", "red = green = blue at every pixel of the feature picture"),
+    *PLACES,
 )
 MEASURED: tuple[Column, ...] = FILE_COLUMNS + FEATURES
 FEATURE_ROW: tuple[Column, ...] = MEASURED_KEYS + MEASURED  # a row of the table `features`

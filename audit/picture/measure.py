@@ -34,6 +34,7 @@ from audit.picture.jpeg_walk import warm_up_walk
 from audit.picture.magic import extension_of
 from audit.picture.own_columns import OwnColumn, declared_columns, measure_own
 from audit.picture.pixels import Picture, Pixels
+from audit.picture.places import measure_places
 from audit.picture.reading import read_bytes, reading_ahead
 from audit.picture.signatures import (
     SIGNATURE_DTYPE,
@@ -56,6 +57,7 @@ N_BYTES = SIGNATURE_DTYPE.itemsize
 ALONE = 3 << 14
 """Samples above which a picture is measured alone: calls are then a small part of its cost."""
 TOGETHER = 64
+COLOURS = ("red", "green", "blue")
 VERSION_KEY = b"signature_version"
 
 
@@ -228,11 +230,13 @@ class PictureBatch:
             places[row] = place
         features = tell_features(Reduced(*map(np.concatenate, zip(*self._reduced, strict=True))))
         thumbnails = Thumbnails(*map(np.concatenate, zip(*self._thumbnails, strict=True)))
-        found = pl.DataFrame(features | {"transparent": shares}).select(
-            pl.all().gather(pl.Series(places, dtype=pl.UInt32))
-        )
+        signatures = make_signatures(thumbnails, 1.0 - shares)
+        luma = (0.299, 0.587, 0.114)  # BT.601
+        border = sum(w * features[f"border_{c}"] for w, c in zip(luma, COLOURS, strict=True))
+        features |= measure_places(signatures, border) | {"transparent": shares}
+        found = pl.DataFrame(features).select(pl.all().gather(pl.Series(places, dtype=pl.UInt32)))
         measured = found.with_columns(pl.col("sharpness").fill_nan(None))
-        return measured, make_signatures(thumbnails, 1.0 - shares)[order]
+        return measured, signatures[order]
 
     def _measure_waiting(self, shape: tuple[int, ...]) -> None:
         rows, pictures, transparent = zip(*self._waiting.pop(shape), strict=True)

@@ -30,6 +30,7 @@ from audit.report.markdown import (
     class_count_table,
     code_span,
     escaped,
+    object_count_table,
     pipe_table,
 )
 from audit.report.wording import bytes_text, counted
@@ -123,6 +124,9 @@ def _composition(report: Report, facts: CardFacts) -> Iterator[str]:
     if set(data.by_split()) - {None}:
         yield pipe_table(("Split", "Files"), splits, numbers=1)
     yield class_count_table(data)
+    if report.boxes is not None and report.boxes.boxes:
+        yield "## Objects"
+        yield object_count_table(report.boxes)
 
 
 def _issues(report: Report) -> Iterator[str]:

@@ -17,6 +17,7 @@ import polars as pl
 
 from audit.annotations.box_statistics import annotation_sentences, load_box_statistics
 from audit.checking.check import all_checks, page
+from audit.checking.label_facts import read_label_facts
 from audit.decisions.box_fixes import count_fixes
 from audit.decisions.label_sample import reviewed_rates
 from audit.decisions.waivers import Applied, apply_decisions
@@ -36,6 +37,7 @@ from audit.report.contents import (
     Report,
     ReportedFinding,
     Spread,
+    WrongLabels,
 )
 from audit.report.cost import measure_costs
 from audit.report.do_first import SAME_FAULTS, mark_same_faults, rank_first
@@ -106,6 +108,7 @@ def collect_report(
         first = rank_first(store, "reported", costs)
         hidden = dict(store.query(WAIVED).iter_rows())
         failed = tuple(FailedPart(**row) for row in store.rows(FAILED))
+        wrong, labels = _wrong_labels(store), read_label_facts(store)
         skipped = store.rows("FROM judged.skipped_checks ORDER BY code")
     ran = {check.code for check in checks} | {part.code for part in failed}
     ran |= {row["code"] for row in skipped}
@@ -123,7 +126,7 @@ def collect_report(
             *(f"{row['code']} {row['name']} {row['reason']}" for row in skipped),
             *given,
             *annotated,
-            *_completeness(dataset, checks, not_run),
+            *_completeness(dataset, checks, not_run, annotated=boxes is not None),
             *_waived_findings(hidden),
             *_decided_fixes(run, applied),
             *reviewed_rates(run, generation, applied),
@@ -137,7 +140,26 @@ def collect_report(
         boxes=boxes,
         costs=costs,
         first=first,
+        wrong_labels=wrong,
+        labels=labels,
     )
+
+
+MANY_WRONG = 0.1
+"""Share of wrong labels from which, with its lower limit, a report says so above all else."""
+
+
+def _wrong_labels(store: Store) -> WrongLabels | None:
+    """Return the share that LABEL007 reports, where it is large beyond doubt."""
+    said = store.query(
+        "SELECT evidence FROM reported WHERE code = 'LABEL007' AND subject = 'dataset'"
+    ).to_series()
+    if said.is_empty():
+        return None
+    known = json.loads(said[0])
+    judged = max(float(known.get("judged", 0)), 1.0)
+    wrong = [float(known.get(name, 0)) / judged for name in ("wrong", "wrong_low", "wrong_high")]
+    return WrongLabels(*wrong) if wrong[1] >= MANY_WRONG else None
 
 
 def stream_findings(report: Report, code: str = "") -> Iterator[ReportedFinding]:
@@ -191,6 +213,11 @@ def _dataset(store: Store, facts: Mapping[str, str]) -> Dataset:
         "SELECT message FROM source_notes WHERE kind <> ? ORDER BY kind, sample_id",
         [GIVEN_AS_OBJECTS],
     )
+    readings = [
+        f"The column of labels {'of ' + row['source'] if row['source'] else ''} was read so: "
+        f"{row['reading']}.".replace("  ", " ")
+        for row in store.rows("SELECT * FROM label_columns WHERE reading <> '' ORDER BY source")
+    ]
     skipped = store.rows(
         "SELECT reason, extension, count, example FROM skipped_files ORDER BY count DESC, reason"
     )
@@ -209,21 +236,39 @@ def _dataset(store: Store, facts: Mapping[str, str]) -> Dataset:
         status=_tally(store, "status"),
         sizes=_sizes(store),
         skipped=tuple(SkippedFiles(**row) for row in skipped),
-        notes=tuple(notes["message"].head(NOTES)),
-        n_notes=notes.height,
+        notes=(*readings, *notes["message"].head(NOTES)),
+        n_notes=notes.height + len(readings),
+        **_several(store),
     )
 
 
 def _classes(store: Store) -> tuple[ClassCount, ...]:
     sql = """
         SELECT split, label, sum(n)::BIGINT AS n FROM (
-            SELECT split, label, count(*) AS n FROM samples GROUP BY ALL
+            SELECT s.split, coalesce(l.label, s.label) AS label, count(*) AS n FROM samples s
+            LEFT JOIN several_labels l ON l.sample_id = s.id GROUP BY ALL
             UNION ALL SELECT DISTINCT split, label, 0 FROM declared_classes
         ) GROUP BY split, label
         ORDER BY CASE lower(split) WHEN 'train' THEN 0 WHEN 'val' THEN 1 WHEN 'valid' THEN 1
             WHEN 'validation' THEN 1 WHEN 'test' THEN 2 ELSE 3 END, split, label
     """
     return tuple(ClassCount(*row) for row in store.query(sql).iter_rows())
+
+
+def _several(store: Store) -> dict[str, Any]:
+    """Return how many files have several labels, and the files by split: then classes overlap."""
+    several = int(store.scalar("SELECT count(DISTINCT sample_id) FROM several_labels"))
+    sql = "SELECT string_agg(DISTINCT reading, '; ') FROM label_columns WHERE reading <> ''"
+    reading = {"label_reading": store.scalar(sql) or ""}
+    if not several:
+        return reading
+    sql = "SELECT split, count(*) FROM samples GROUP BY split"
+    counts = dict(store.query(sql).iter_rows())
+    order = dict.fromkeys(c.split for c in _classes(store))
+    return reading | {
+        "several": several,
+        "splits": {split: counts.get(split, 0) for split in order},
+    }
 
 
 def _tally(store: Store, column: str) -> dict[str, int]:
@@ -245,15 +290,21 @@ def _sizes(store: Store) -> tuple[Spread, ...]:
 
 
 def _completeness(
-    dataset: Dataset, checks: Sequence[CheckSummary], not_run: Sequence[str]
+    dataset: Dataset, checks: Sequence[CheckSummary], not_run: Sequence[str], *, annotated: bool
 ) -> Iterator[str]:
     """Yield the sentences that say what was and was not examined."""
+    idle = (
+        [] if annotated else [c for c in checks if c.code.startswith("BOX") and not c.counts.total]
+    )
+    checks = [check for check in checks if check not in idle]
     yield _read_files(dataset)
     if dataset.skipped:
         yield _skipped_files(dataset)
     for check in sorted(checks, key=lambda c: c.code):
         if check.completeness:
             yield f"{check.code} {check.name}: {check.completeness}"
+    if idle:
+        yield f"{len(idle):,} checks of boxes had nothing to judge: no picture has annotations."
     silent = sorted(check.code for check in checks if not check.completeness)
     if silent:
         yield f"{len(silent):,} checks give no statement of their own: {', '.join(silent)}."

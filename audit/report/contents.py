@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from audit.annotations.box_statistics import BoxStatistics, sum_by_key
+from audit.checking.label_facts import LabelFacts
 from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.report.cost import Cost
 from audit.run.generations import Generation
@@ -186,7 +187,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """What the source listed, in numbers."""
+    """What the source listed, in numbers; `several`: files with several labels of their own.
+
+    `label_reading`: how a column with several labels in a cell was read, where there are such.
+    """
 
     name: str
     roots: Mapping[str, str]
@@ -200,9 +204,14 @@ class Dataset:
     skipped: tuple[SkippedFiles, ...]
     notes: tuple[str, ...]
     n_notes: int
+    several: int = 0
+    label_reading: str = ""
+    splits: Mapping[str | None, int] | None = None
 
     def by_split(self) -> dict[str | None, int]:
         """Return files by split, in the order of the classes table."""
+        if self.splits is not None:  # a file with several labels is in several classes
+            return dict(self.splits)
         return sum_by_key((c.split, c.n) for c in self.classes)
 
     def by_class(self) -> dict[str | None, int]:
@@ -237,6 +246,15 @@ class FirstThing:
 
 
 @dataclass(frozen=True, slots=True)
+class WrongLabels:
+    """The share of wrong labels among all that were judged, by LABEL007, with its limits; 0..1."""
+
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class ExpectationOutcome:
     """Whether something that is expected of the dataset is so (None: cannot be told), and why."""
 
@@ -254,6 +272,8 @@ class Report:
     that a reviewer called false positives: neither counted nor shown. `failed` are checks and
     source readers that raised: what they would have found is unknown. `boxes` is None without
     annotations. `costs` are what the findings cost each evaluation split, `first` what to do first.
+    `wrong_labels`: how many labels are wrong, None where that is few or cannot be told;
+    `labels`: by which vectors they were judged.
     `counts` have each fault once: `CheckSummary.repeats` counts those that another check says too.
     `expected` is filled by whoever has expectations.
     """
@@ -276,6 +296,8 @@ class Report:
     costs: tuple[Cost, ...] = ()
     expected: tuple[ExpectationOutcome, ...] = ()
     first: tuple[FirstThing, ...] = ()
+    wrong_labels: WrongLabels | None = None
+    labels: LabelFacts | None = None
 
     @property
     def summary(self) -> dict[str, int]:

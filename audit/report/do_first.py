@@ -149,7 +149,7 @@ def rank_first(store: Store, findings: str, costs: Sequence[Cost] = ()) -> tuple
         return ()
     mapped = [list(families), [family.name for family in families.values()]]
     named = {family.name: family for family in families.values()}
-    classes = max(1, int(store.scalar("SELECT count(DISTINCT label) FROM samples") or 0))
+    classes = max(1, int(store.scalar("SELECT count(DISTINCT label) FROM labels") or 0))
     rows = [
         row | {"points": _points(named[row["family"]], row, classes)}
         for row in store.rows(_COUNTED.format(findings=findings), mapped)

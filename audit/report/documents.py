@@ -60,7 +60,7 @@ def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> I
         "run": report.run,
         "dataset": dataset_facts(report),
         "boxes": None if report.boxes is None else asdict(report.boxes),
-        "summary": report.summary,
+        "summary": report.summary | _wrong_labels(report),
         "do_first": [_first_thing(report, thing) for thing in report.first],
         "costs": [asdict(cost) for cost in report.costs],
         "waived": len(report.waived),
@@ -77,6 +77,10 @@ def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> I
         yield (",\n" if number else "\n") + dumped(facts)
     tail = {"completeness": list(report.completeness), "timing": _timing(report)}
     yield "\n]," + dumped(tail)[1:] + "\n"
+
+
+def _wrong_labels(report: Report) -> dict[str, Any]:
+    return {} if report.wrong_labels is None else {"wrong_labels": asdict(report.wrong_labels)}
 
 
 def dumped(value: Any) -> str:

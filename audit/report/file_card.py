@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,8 @@ class FileCard:
     """Everything known of one file.
 
     `on_disk` compares the file with the scan: unchanged, changed, absent or remote. `twins` and
-    `findings` hold the first 20 of `n_twins` and `n_findings`, worst first.
+    `findings` hold the first 20 of `n_twins` and `n_findings`, worst first. `held`: several labels
+    and objects, in words.
     """
 
     run: str
@@ -95,6 +96,7 @@ class FileCard:
     twins: tuple[Twin, ...]
     n_twins: int
     metadata: Mapping[str, Any]
+    held: Mapping[str, str] = field(default_factory=dict)
 
     def value(self, name: str) -> Any:
         """Return the value of a measured column, None where it was not measured."""
@@ -128,6 +130,7 @@ def make_file_card(run: Path, path_or_id: str) -> FileCard:
             twins=twins,
             n_twins=n_twins,
             metadata=_metadata(store, sample.id),
+            held=_held(store, sample.id),
         )
 
 
@@ -293,6 +296,20 @@ EXTREME = 1.0  # percent: a value in the outer 1 % of its class or the dataset i
 TOLD = ("status", "error")  # already in the line `state`
 
 
+def _held(store: Store, sample: str) -> dict[str, str]:
+    """Return the labels of a picture that has several, and its objects, in words."""
+    sql = """
+        SELECT CASE WHEN kind IN ('folder', 'column') THEN 'labels' ELSE 'objects' END AS what,
+            label, sum(n)::BIGINT AS n FROM labels WHERE sample_id = ? GROUP BY ALL
+            ORDER BY what, n DESC, label
+    """
+    said: dict[str, list[str]] = {}
+    for what, label, n in store.query(sql, [sample]).iter_rows():
+        name = visible(label or "(not in the list)")
+        said.setdefault(what, []).append(name if what == "labels" else f"{name} {n:,}")
+    return {w: ", ".join(x) for w, x in said.items() if w == "objects" or len(x) > 1}
+
+
 def card_text(card: FileCard, width: int = 100, color: bool = False) -> str:
     """Return the card for a terminal of `width` columns, with ANSI colours if `color`."""
     parts = [*_facts(card), *_finding_lines(card), *_twin_lines(card), *_metadata_lines(card)]
@@ -305,6 +322,7 @@ def _facts(card: FileCard) -> Iterator[RenderableType]:
     rows = [("where", sample.uri)]
     places = (("split", sample.split), ("class", sample.label), ("group", sample.group))
     rows += [(name, value) for name, value in places if value is not None]
+    rows += card.held.items()
     if sample.n_bytes >= 0:
         rows.append(("size", bytes_text(sample.n_bytes)))
     status = card.value("status") or "listed, not measured"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from audit.annotations.box_statistics import BoxStatistics
 from audit.report.boxes import box_sentences
 from audit.report.contents import SCHEMA, CheckSummary, Dataset, Report
 from audit.report.wording import (
     ICONS,
+    OBJECT_HEAD,
+    alarm,
     bytes_text,
     class_rows,
     fold_line,
@@ -16,6 +19,7 @@ from audit.report.wording import (
     list_command,
     named_ids,
     next_commands,
+    object_rows,
     severity_counts,
     size_rows,
     source_notes,
@@ -29,7 +33,10 @@ CLASSES = 50
 
 def to_markdown(report: Report) -> str:
     """Return the report as one Markdown document; names from the dataset are escaped."""
-    blocks = [MARK, f"# Audit of {escaped(report.dataset.name)}", escaped(headline(report))]
+    above = f"**{escaped(alarm(report))}**" if report.wrong_labels else ""
+    blocks = [
+        MARK, above, f"# Audit of {escaped(report.dataset.name)}", escaped(headline(report))
+    ]  # fmt: skip
     if report.first:
         first = (
             f"{ICONS[thing.severity]} **{escaped(thing.message)}** "
@@ -37,7 +44,7 @@ def to_markdown(report: Report) -> str:
             for thing in report.first
         )
         blocks += ["## Do these first", bullet_list(first)]
-    blocks += [_about(report), *_codes(report), *_dataset(report.dataset)]
+    blocks += [_about(report), *_codes(report), *_dataset(report)]
     if report.boxes is not None:
         blocks += ["## Boxes", bullet_list(escaped(s) for s in box_sentences(report.boxes))]
     if report.costs:
@@ -113,14 +120,24 @@ def _examples(report: Report, check: CheckSummary) -> str:
     return "\n".join(lines)
 
 
-def _dataset(data: Dataset) -> Iterator[str]:
+def _dataset(report: Report) -> Iterator[str]:
+    data = report.dataset
     yield "## Dataset"
     yield class_count_table(data)
+    if report.boxes is not None and report.boxes.boxes:
+        yield object_count_table(report.boxes)
     counts = ", ".join(f"{escaped(name)} {n:,}" for name, n in data.formats.items())
     yield f"Formats: {counts}." if counts else ""
     head = ("Measure", "Least", "Median", "Greatest")
     yield pipe_table(head, size_rows(data), numbers=3) if data.sizes else ""
     yield bullet_list(escaped(note) for note in source_notes(data))
+
+
+def object_count_table(stats: BoxStatistics) -> str:
+    """Return objects, pictures and sizes by class and split, the most frequent classes first."""
+    rows = [tuple(map(escaped, row)) for row in object_rows(stats, CLASSES)]
+    head = [name.capitalize() for name in OBJECT_HEAD]
+    return pipe_table(head, rows, numbers=len(head) - 2)
 
 
 def class_count_table(data: Dataset) -> str:

@@ -5,6 +5,7 @@ At most 30 lines of 100 columns, whatever was scanned. Everything else is `audit
 
 from __future__ import annotations
 
+import math
 import shlex
 import textwrap
 from collections.abc import Iterator
@@ -16,13 +17,14 @@ from rich.text import Text
 from audit.records import Severity
 from audit.report.collect import stream_findings, total_counts
 from audit.report.contents import FirstThing, Report
-from audit.report.text import STYLES, heading, rendered
+from audit.report.text import STYLES, alarm_line, heading, rendered
 from audit.report.wording import ICONS, counted, headline, list_command, named_ids, severity_counts
 from preflight.terminal import visible
 
 LINES = 2  # of a sentence that says what to do first
 FEW = 10  # pictures of a class: with fewer, what is told from a class cannot be told
 ERRORS = 200  # lines of errors where nobody looks at a terminal
+LITE_MS = 15.0  # of two cores a picture, decoded and described by lite0
 _KNOWN = {"manifest": "rows of a manifest", "flat": "one folder"}
 
 
@@ -30,7 +32,11 @@ def to_screen(report: Report, width: int = 100, color: bool = False, ends: str =
     """Return what a scan prints last; `ends`: why the exit code is not 0, a sentence."""
     worst = Severity.ERROR if report.failed else report.counts.worst
     style = "bold green" if worst is None else STYLES[worst]
-    lines = [_source(report), Text("\n" + visible(headline(report)), style=style)]
+    lines = [
+        *alarm_line(report),
+        _source(report),
+        Text("\n" + visible(headline(report)), style=style),
+    ]
     if report.first:
         lines.append(heading("Do these first"))
         for number, thing in enumerate(report.first, 1):
@@ -60,7 +66,9 @@ def not_examined(report: Report) -> list[str]:
     if not set(data.by_split()) - {None}:
         said.append("leaks and drift between splits (no splits: name folders train, val, test)")
     sizes = [n for label, n in data.by_class().items() if label is not None]
-    if not sizes:
+    if not sizes and report.boxes is not None and report.boxes.boxes:
+        said.append("labels of whole pictures (they have none; classes of objects were)")
+    elif not sizes:
         said.append("labels and classes (no labels: a folder or a manifest column for each class)")
     elif small := sum(0 < n < FEW for n in sizes):
         said.append(
@@ -90,12 +98,18 @@ def _source(report: Report) -> Text:
     facts = [f"{counted(data.n_samples, 'file')} read as {layout}"]
     if classes:
         facts.append(f"{counted(len(classes), 'class')} of pictures")
+    if data.several:
+        facts.append(
+            f"{counted(data.several, 'file')} with several ({visible(data.label_reading)})"
+        )
+    elif data.label_reading:
+        facts.append(f"labels {visible(data.label_reading)}")
     if set(splits) - {None}:
         facts.append(", ".join(f"{visible(s or '(no split)')} {n:,}" for s, n in splits.items()))
     if report.boxes is not None and report.boxes.boxes:
-        facts.append(
-            f"{counted(report.boxes.boxes, 'box')} in {data.layout.annotations or 'files'}"
-        )
+        of = counted(len(set(report.boxes.by_class()) - {None}), "class")
+        boxes = counted(report.boxes.boxes, "box")
+        facts.append(f"{boxes} of {of} in {data.layout.annotations or 'files'}")
     left = sum(one.count for one in data.skipped)
     if left:
         reasons = dict.fromkeys(visible(one.reason) for one in data.skipped)
@@ -143,7 +157,23 @@ def _rest(report: Report, ends: str) -> Iterator[tuple[str, str]]:
     elif not report.counts.total:
         yield "Examined:", f"{counted(len(report.checks), 'check')}: audit report {run}"
     yield "Not examined:", "; ".join(not_examined(report))
+    yield "Labels:", _judged_by(report)
     yield "Exit code 1:", ends
+
+
+def _judged_by(report: Report) -> str:
+    """Return by which vectors labels were judged, and what a network would take; "" where none."""
+    facts = report.labels
+    if facts is None or facts.labels is None:
+        return ""
+    said = f"{counted(facts.judged, 'label')} judged by {facts.vectors}"
+    if not facts.vectors.startswith("built-in"):
+        return said
+    minutes = math.ceil(facts.judged * LITE_MS / 60_000)
+    return (
+        f"{said}; a network sees more, in about {counted(minutes, 'minute')}: --embedder lite0 "
+        "(pip install 'dataset-preflight[embed]')"
+    )
 
 
 def _next(report: Report) -> Iterator[Text]:

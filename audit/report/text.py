@@ -10,13 +10,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from audit.annotations.box_statistics import BoxStatistics
 from audit.records import Severity
 from audit.report.boxes import box_sentences
 from audit.report.collect import stream_findings
 from audit.report.contents import CheckSummary, Counts, Example, Fold, Report
 from audit.report.wording import (
     ICONS,
+    OBJECT_HEAD,
     TITLE,
+    alarm,
     bytes_text,
     class_rows,
     counted,
@@ -25,6 +28,7 @@ from audit.report.wording import (
     list_command,
     named_ids,
     next_commands,
+    object_rows,
     size_rows,
     source_notes,
 )
@@ -41,7 +45,7 @@ def to_text(
 
     `examples` bounds what is shown of each code; without `full` the dataset's tables are left out.
     """
-    parts: list[RenderableType] = [_title(report), _verdict(report)]
+    parts: list[RenderableType] = [*alarm_line(report), _title(report), _verdict(report)]
     if report.counts.total:
         parts += [_code_table(report), *_worst(report, examples)]
     if full:
@@ -88,6 +92,12 @@ def severity_text(counts: Counts) -> Text:
 
 
 # ---- top ----
+
+
+def alarm_line(report: Report) -> list[Text]:
+    """Return the line above all others, or none."""
+    said = alarm(report)
+    return [Text(said, style=STYLES[Severity.ERROR])] if said else []
 
 
 def _title(report: Report) -> RenderableType:
@@ -174,6 +184,8 @@ def _dataset(report: Report) -> Iterator[RenderableType]:
     yield heading("Dataset")
     if set(data.by_class()) - {None}:
         yield Padding(_class_table(report), (0, 0, 1, 2))
+    if report.boxes is not None and report.boxes.boxes:
+        yield Padding(_object_table(report.boxes), (0, 0, 1, 2))
     formats = ", ".join(f"{visible(name)} {n:,}" for name, n in data.formats.items())
     yield Text(f"  formats: {formats}")
     for name, low, middle, high in size_rows(data):
@@ -192,6 +204,16 @@ def _class_table(report: Report) -> Table:
         table.add_column(visible(split or "files"), justify="right")
     for name, *counts in class_rows(data, CLASSES):
         table.add_row(Text(name), *counts)
+    return table
+
+
+def _object_table(stats: BoxStatistics) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name in OBJECT_HEAD:
+        words = name in OBJECT_HEAD[:2]
+        table.add_column(name, overflow="ellipsis", justify="left" if words else "right")
+    for row in object_rows(stats, CLASSES):
+        table.add_row(*map(Text, row))
     return table
 
 

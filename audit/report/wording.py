@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from audit.annotations.box_statistics import BoxStatistics
 from audit.records import Severity
 from audit.report.contents import Counts, Dataset, Fold, Report
 from audit.report.folding import split_names
@@ -81,6 +82,31 @@ def class_rows(data: Dataset, most: int) -> list[tuple[str, ...]]:
     return [*rows, (f"and {more:,} more", *[""] * len(splits))] if more > 0 else rows
 
 
+OBJECT_HEAD = ("class of objects", "split", "objects", "pictures", "a picture", "small", "medium",
+               "large")  # fmt: skip
+
+
+def object_rows(stats: BoxStatistics, most: int) -> list[tuple[str, ...]]:
+    """Return a row a class of objects and split, as `OBJECT_HEAD` names them; COCO's sizes.
+
+    The most frequent classes first; beyond `most` classes, the last row says how many more.
+    """
+    order = {label: place for place, label in enumerate(stats.by_class())}
+    shown = sorted(
+        (c for c in stats.classes if order[c.label] < most), key=lambda c: order[c.label]
+    )
+    rows = [
+        (
+            visible(c.label or "(not in the list)"), visible(c.split or "all"), f"{c.boxes:,}",
+            f"{c.pictures:,}", f"{c.boxes / c.pictures:.1f}", f"{c.small:,}", f"{c.medium:,}",
+            f"{c.large:,}",
+        )
+        for c in shown
+    ]  # fmt: skip
+    more = len(order) - most
+    return [*rows, (f"and {more:,} more", *[""] * (len(OBJECT_HEAD) - 1))] if more > 0 else rows
+
+
 def source_notes(data: Dataset) -> list[str]:
     """Return what was left out and what the reader of the dataset noted, a sentence each."""
     left = [
@@ -145,6 +171,17 @@ def fold_line(fold: Fold) -> str:
 def list_command(report: Report, code: str) -> str:
     """Return the command that lists every finding of a check, or of several with commas."""
     return f"audit report {shlex.quote(report.run)} --list {code}"
+
+
+def alarm(report: Report) -> str:
+    """Return the sentence that stands above everything else; empty where there is none."""
+    wrong = report.wrong_labels
+    if wrong is None:
+        return ""
+    return (
+        f"About {wrong.share:.0%} of the labels are wrong ({wrong.low:.0%} to {wrong.high:.0%}): "
+        "train and evaluate on nothing before they are reviewed (LABEL007)."
+    )
 
 
 def headline(report: Report) -> str:

@@ -156,6 +156,15 @@ _SPLIT = Column("split", "VARCHAR", "split; null without")
 _LABEL = Column("label", "VARCHAR", "class of the boxes; null where the file does not list it")
 
 BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
+    "box_fits": (
+        _FILE,
+        Column("label", "VARCHAR", "class of the boxes; null: all of the file"),
+        Column("boxes", "BIGINT", "boxes of an eighth of their picture and more each way"),
+        Column("elsewhere", "VARCHAR", "mirrored | upside down | on the picture after | ..."),
+        Column("gain_z", "DOUBLE", "how much better they fit there, standard errors; < 0: worse"),
+        Column("share", "DOUBLE", "share of the pictures whose boxes fit better there, 0..1"),
+        Column("units", "BIGINT", "pictures, near-duplicates counted once"),
+    ),
     "box_images": (
         Column("sample_id", "VARCHAR", "a picture that an annotation file lists"),
         Column("n_boxes", "BIGINT", "boxes in it, each object once; 0 for none"),
@@ -179,6 +188,16 @@ BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("aspect_high", "DOUBLE", "ninetieth percentile"),
         Column("overlapping", "BIGINT", "boxes with an IoU of 0.5 or more with another one"),
         Column("crowds", "BIGINT", "boxes marked as a crowd or group"),
+    ),
+    "object_labels": (
+        _SAMPLE,
+        _LABEL,
+        Column("kind", "VARCHAR", "what carries the label: box | mask | keypoints"),
+        Column("n", "BIGINT", "objects of the class in the picture, each once"),
+        Column("side", "DOUBLE", "mean log2 of their side, the root of width x height, px"),
+        Column("aspect", "DOUBLE", "mean log2 of width / height"),
+        Column("x", "DOUBLE", "mean place of their centres, share of the width"),
+        Column("y", "DOUBLE", "the same from the top, share of the height"),
     ),
     "box_counts": (
         _SPLIT,

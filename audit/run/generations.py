@@ -208,6 +208,7 @@ def _with_both(store: Store, paths: Mapping[str, Path]) -> Store:
         for name, path in paths.items():
             store.attach(path, name)
         store.execute("SET search_path = 'measurements.main,judged.main'")
+        store.complete()
     except BaseException:
         store.close()
         raise

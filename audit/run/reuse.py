@@ -46,7 +46,10 @@ UNSIGNED = (
 )
 # A row of the previous generation that is as good as a new one.
 LASTING = f"NOT {TRANSIENT} AND NOT ({UNSIGNED})"
-LISTED = ("samples", "declared_classes", "skipped_files", "source_notes", "failed_readers")
+LISTED = (
+    "samples", "label_columns", "several_labels", "declared_classes", "skipped_files",
+    "source_notes", "failed_readers",
+)  # fmt: skip
 
 
 def store_samples(store: Store, frames: Iterable[pl.DataFrame], *, compared: bool) -> int:

@@ -20,7 +20,14 @@ import duckdb
 from audit.errors import DamagedError, LockedError, RunError, UsageError
 from audit.machine.executors import give_back_freed_memory
 from audit.records import Column, Finding, arrow_schema, arrow_table
-from audit.run.tables import FINDINGS_TABLES, OTHER_TABLES, SAMPLES, VIEWS
+from audit.run.tables import (
+    ADDED_TABLES,
+    ADDED_VIEWS,
+    FINDINGS_TABLES,
+    OTHER_TABLES,
+    SAMPLES,
+    VIEWS,
+)
 from preflight.cores import usable_cores
 
 if TYPE_CHECKING:
@@ -99,7 +106,7 @@ class Store:
         Planning their join of 60 columns is 4 ms of every query: most of it on a small dataset.
         """
         if self.scalar("SELECT count(*) FROM samples") <= at_most:
-            for view in ("images", "pictures", "effective_sizes"):
+            for view in ("images", "pictures", "picture_labels", "effective_sizes"):
                 self.execute(f"CREATE TEMP TABLE {view} AS SELECT * FROM {view}")
 
     def show_split_as(self, samples: pl.DataFrame) -> None:
@@ -114,6 +121,16 @@ class Store:
                     "(o.split AS split, o.label AS label) "
                     f"FROM measurements.main.{view} v JOIN other_splits o USING (id)"
                 )
+
+    def complete(self) -> None:
+        """Let a run that was made before some tables show them, empty: for this connection."""
+        if self.columns(ADDED_TABLES[-1]):
+            return
+        for table in ADDED_TABLES:
+            body = ", ".join(f"{identifier(c.name)} {c.type}" for c in OTHER_TABLES[table])
+            self.execute(f"CREATE TEMP TABLE {table} ({body})")
+        for view in ADDED_VIEWS:
+            self.execute(view.replace("OR REPLACE", "OR REPLACE TEMP"))
 
     # ---- what several readers need ----
 

@@ -13,6 +13,8 @@ from audit.records import Column
 from audit.run.annotation_tables import ANNOTATION_TABLES, BOX_STATISTICS_TABLES
 
 SCHEMA_VERSION = 2
+BOX_STATISTICS_VERSION = 2
+"""Another one makes the next scan relate labels and boxes anew; no file is read for it."""
 SAMPLES: tuple[Column, ...] = (
     Column("id", "VARCHAR", "path relative to its root, the same on every machine; unique"),
     Column("uri", "VARCHAR", "where the bytes are: absolute path at scan time"),
@@ -41,6 +43,16 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
     "declared_classes": (
         Column("split", "VARCHAR", "split whose tree has the class folder; null without splits"),
         Column("label", "VARCHAR", "class folder or declared class, with or without images"),
+    ),
+    "label_columns": (
+        Column("source", "VARCHAR", "name of a root whose labels come from a column; '' if single"),
+        Column(
+            "reading", "VARCHAR", "how its cells with several labels were read, in words; or ''"
+        ),
+    ),
+    "several_labels": (
+        Column("sample_id", "VARCHAR", "a sample whose picture has several labels of its own"),
+        Column("label", "VARCHAR", "one of them; `samples.label` is null then"),
     ),
     "skipped_files": (
         Column("reason", "VARCHAR", "hidden | excluded | not an image | system file | ..."),
@@ -109,6 +121,13 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("neighbour_id", "VARCHAR", "a sample that looks alike, no near-duplicate of it"),
         Column("similarity", "DOUBLE", "cosine of their vectors, -1..1"),
     ),
+    "label_neighbours": (
+        Column("sample_id", "VARCHAR", "a sample whose label is among the first to review"),
+        Column("side", "VARCHAR", "given | suggested: the class of the neighbour"),
+        Column("position", "INTEGER", "0 for the nearest of that class"),
+        Column("neighbour_id", "VARCHAR", "a sample of that class, no near-duplicate of it"),
+        Column("similarity", "DOUBLE", "cosine of their vectors, -1..1"),
+    ),
     "embedding_map": (
         Column("sample_id", "VARCHAR", "a sample"),
         Column("x", "DOUBLE", "place on a map on which pictures that look alike lie together"),
@@ -134,6 +153,12 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
     ),
     "vector_state": (
         Column("arrays", "BLOB", "neighbours by meaning, for the next scan (NumPy's .npz)"),
+    ),
+    "class_marks": (
+        Column("label", "VARCHAR", "class whose pictures have a mark at one place of the rim"),
+        Column("place", "VARCHAR", "top left | top right | left edge | ... | bottom right"),
+        Column("sample_id", "VARCHAR", "a picture of this or of another class"),
+        Column("score", "DOUBLE", "how much of the mark it shows, any unit, high: more"),
     ),
     "label_facts": (
         Column("key", "VARCHAR", "judged | classes | labels | vectors | reason | ..."),
@@ -199,8 +224,25 @@ PICTURES_VIEW = (
     "coalesce(i.contrast, 1) < 0.004 OR coalesce(i.transparent, 0) > 0.999 AS blank "
     "FROM images i LEFT JOIN groups g ON g.pixel_hash = i.pixel_hash"
 )
+# A row a picture and label of its own: one with several labels has several, one without has null.
+PICTURE_LABELS_VIEW = (
+    "CREATE OR REPLACE VIEW picture_labels AS SELECT p.id, p.split, "
+    "coalesce(l.label, p.label) AS label, p.unit "
+    "FROM pictures p LEFT JOIN several_labels l ON l.sample_id = p.id"
+)
 EFFECTIVE_SIZES_VIEW = (
     "CREATE OR REPLACE VIEW effective_sizes AS SELECT split, label, count(*) AS samples, "
-    "count(DISTINCT unit) AS effective FROM pictures GROUP BY split, label"
+    "count(DISTINCT unit) AS effective FROM picture_labels GROUP BY split, label"
 )
-VIEWS = (IMAGES_VIEW, PICTURES_VIEW, EFFECTIVE_SIZES_VIEW)
+# All labels of all things. Where a picture has one, it is kept with the sample and nowhere else.
+LABELS_VIEW = (
+    "CREATE OR REPLACE VIEW labels AS SELECT s.id AS sample_id, s.label, 1::BIGINT AS n, "
+    "CASE WHEN c.source IS NULL THEN 'folder' ELSE 'column' END AS kind "
+    "FROM samples s LEFT JOIN label_columns c ON c.source = s.source WHERE s.label IS NOT NULL "
+    "UNION ALL SELECT sample_id, label, 1, 'column' FROM several_labels "
+    "UNION ALL SELECT sample_id, label, n, kind FROM object_labels"
+)
+VIEWS = (IMAGES_VIEW, PICTURES_VIEW, PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
+ADDED_TABLES = ("label_columns", "several_labels", "object_labels")
+ADDED_VIEWS = (PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
+"""What runs of the same schema that were made earlier lack: empty for whoever reads one."""

@@ -30,10 +30,11 @@ from audit.neighbors.pairs.signature_store import write_signatures
 from audit.picture.decode import Limits
 from audit.picture.magic import extension_of
 from audit.picture.measure import FileJob, Hasher, Measured, Measurer, failed_rows
-from audit.run.reuse import SAME_FILE, TRANSIENT, UNCHANGED, store_samples
+from audit.run.reuse import SAME_FILE, TRANSIENT, UNCHANGED, own_samples, store_samples
 from audit.run.store import Store, identifier
 from audit.run.tables import SAMPLES
 from audit.sources import Source
+from audit.sources.label_lists import read_lists
 from audit.sources.paths import is_inside_process, reading_place
 from audit.sources.readings import SampleRows
 from preflight.cores import usable_cores
@@ -106,6 +107,7 @@ def list_source(
             progress(Progress("list", total, 0))
 
     total = store_samples(store, listed(), compared=compared)
+    _settle_labels(store, source)
     store.append("skipped_files", [asdict(s) for s in source.skipped])
     store.append("declared_classes", [{"split": s, "label": c} for s, c in source.declared_classes])
     notes = [{"kind": k, "sample_id": i, "message": m} for k, i, m in source.notes]
@@ -115,6 +117,38 @@ def list_source(
     if source.metadata is not None:
         store.create_from("metadata", source.metadata)
     return total
+
+
+def _settle_labels(store: Store, source: Source) -> None:
+    """Take the labels of columns apart where a cell holds several; say of each column how."""
+    import polars as pl
+
+    readings = []
+    for name in source.label_columns:
+        cells = "FROM samples WHERE source = ? AND label IS NOT NULL"
+        found = read_lists(
+            store.query(f"SELECT DISTINCT label {cells}", [name])["label"], source.label_separator
+        )
+        readings.append({"source": name, "reading": found.reading})
+        if not found.lists:
+            continue
+        own_samples(store)
+        lists = pl.DataFrame(
+            {"cell": list(found.lists), "labels": list(found.lists.values())},
+            schema={"cell": pl.String, "labels": pl.List(pl.String)},
+        )
+        with store.frame_as("lists", lists), store.transaction():
+            store.execute(
+                "INSERT INTO several_labels SELECT s.id, unnest(l.labels) FROM samples s "
+                "JOIN lists l ON l.cell = s.label WHERE s.source = ? AND len(l.labels) > 1",
+                [name],
+            )
+            store.execute(
+                "UPDATE samples SET label = CASE len(l.labels) WHEN 1 THEN l.labels[1] END "
+                "FROM lists l WHERE l.cell = samples.label AND samples.source = ?",
+                [name],
+            )
+    store.append("label_columns", readings)
 
 
 def sample_frame(rows: SampleRows) -> pl.DataFrame:

@@ -32,9 +32,10 @@ class ScanOptions:
     layout: split/class/file, class/file, split/file or flat.
     exclude: Glob of files to leave out; repeatable.
     roots: OLD=NEW: read a manifest's paths elsewhere.
+    label_separator: What stands between the labels of a cell, such as ; (default: seen).
     checks: Codes, prefixes or names, comma-separated: DUP,IMG003.
     embeddings: Own vectors by path (.npy, .parquet), to judge labels.
-    embedder: Own model: file.py:make, model.onnx, or lite0 (extra).
+    embedder: Model for vectors: file.py:make, model.onnx, lite0 (extra), or auto.
     predictions: Class probabilities by path, or boxes as COCO results.
     config: Settings (default ./audit.toml).
     own: Python file with checks and columns of your own; repeatable.
@@ -49,6 +50,7 @@ class ScanOptions:
     layout: str | None = None
     exclude: Sequence[str] = ()
     roots: Mapping[str, str] | None = None
+    label_separator: str | None = None
     checks: Sequence[str] | str | None = None
     embeddings: Place | None = None
     embedder: str | None = None
@@ -82,13 +84,14 @@ class ScanOptions:
         if not isinstance(config, Config):
             config = load_config(None if config is None else Path(config))
         config = replace(config, own=(*config.own, *map(Path, self.own)))
-        vectors = self._vectors()
+        vectors = self._vectors(config)
         source = open_source(
             sources,
             layout=self.layout,
             exclude=(*config.exclude, *self.exclude),
             roots=self.roots or {},
             ignore=[run or RUNS],
+            label_separator=self.label_separator,
         )
         place = run or RUNS / source.name
         _refuse_around(place, source.roots.values())
@@ -105,7 +108,7 @@ class ScanOptions:
             verify=self.verify,
         )
 
-    def _vectors(self) -> VectorOptions:
+    def _vectors(self, config: Config) -> VectorOptions:
         from audit.annotations import holds_boxes
         from audit.embeddings.settings import VectorOptions
 
@@ -116,10 +119,14 @@ class ScanOptions:
         vectors.check_files()
         if predictions is not None and holds_boxes(predictions):
             vectors = VectorOptions(embeddings, boxes=predictions)
-        if self.embedder is not None:
-            from audit.embeddings.embedder import load_embedder
+        # a file that is given here goes before what audit.toml asks of every scan
+        wanted = self.embedder or (config.embedder if embeddings is None else None)
+        if wanted is not None:
+            from audit.embeddings.embedder import AUTO, best_installed, load_embedder
 
-            vectors = replace(vectors, embedder=load_embedder(self.embedder))
+            chosen = best_installed() if wanted == AUTO else wanted
+            model = None if chosen is None else load_embedder(chosen)
+            vectors = replace(vectors, embedder=model)
             vectors.check_files()
         return vectors
 

@@ -43,7 +43,7 @@ from audit.run.generations import MEASUREMENTS, Generation
 from audit.run.healing import heal_run
 from audit.run.reuse import LISTED, PREVIOUS, keep_rows
 from audit.run.store import Store
-from audit.run.tables import SCHEMA_VERSION
+from audit.run.tables import BOX_STATISTICS_VERSION, SCHEMA_VERSION
 from audit.run.writer_lock import hold_run
 from audit.scanning.measuring import (
     Progress,
@@ -304,6 +304,8 @@ class _Scan:
     def relate(self, store: Store, workers: Executor) -> None:
         """Relate pictures, labels and boxes to one another; the measurements are complete then."""
         from audit.annotations import judge_boxes, measure_boxes, settle_boxes
+        from audit.embeddings.box_fits import relate_box_fits
+        from audit.embeddings.class_marks import relate_marks
         from audit.embeddings.label_tables import find_vectors, relate_labels
         from audit.embeddings.vectors import Opening
 
@@ -318,8 +320,10 @@ class _Scan:
         found = find_vectors(store, self.run, vectors, opening)
         self.clock.lap("vectors")
         relate_labels(store, found)
+        relate_marks(store, self.run)
         self.clock.lap("labels")
         measure_boxes(store)
+        relate_box_fits(store, self.run)
         self.clock.lap("boxes")
         facts = _facts(self.request.source) | {
             "related_as": _related_as(config, vectors),
@@ -395,6 +399,7 @@ class _Judge:
         The next scan runs the checks again where the key is another, although no file changed.
         """
         with Store.open(measurements) as store:
+            store.complete()
             store.keep_images_at_hand(IMAGES_AT_HAND)
             if self.recall is not None:
                 _measure_recall(store, measurements.parents[1], self.recall)
@@ -479,7 +484,10 @@ def _paired_as(config: Config) -> str:
 
 
 def _related_as(config: Config, vectors: VectorOptions) -> str:
-    made = {"pairs": json.loads(_paired_as(config)), "labels": vectors.identity()}
+    made = {
+        "pairs": json.loads(_paired_as(config)), "labels": vectors.identity(),
+        "boxes": BOX_STATISTICS_VERSION,
+    }  # fmt: skip
     return json.dumps(made, sort_keys=True)
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -202,7 +203,8 @@ def _class_names(part: Any) -> Sequence[str]:
     names = getattr(part, "classes", None)
     features = getattr(part, "features", None)
     if names is None and isinstance(features, Mapping):
-        names = next((f.names for f in features.values() if hasattr(f, "names")), None)
+        inner = [getattr(f, "feature", f) for f in features.values()]
+        names = next((f.names for f in inner if hasattr(f, "names")), None)
     return [str(name) for name in names] if isinstance(names, Iterable) else []
 
 
@@ -243,7 +245,14 @@ def _label_of(item: Any, label: Label, index: int) -> Any:
 
 
 def _label_text(value: Any, names: Sequence[str]) -> str | None:
-    """Return a class by name: a number stands for a name; a list or an object is no class."""
+    """Return a class by name: a number stands for a name; an array or an object is no class.
+
+    A list is several, where the dataset names them or they are words: else it may be anything.
+    """
+    if isinstance(value, list) and value:
+        words = all(isinstance(one, str) for one in value)
+        if words or all(type(one) is int and 0 <= one < len(names) for one in value):
+            return json.dumps([_label_text(one, names) for one in value], ensure_ascii=False)
     if hasattr(value, "item"):
         try:
             value = value.item()

@@ -51,6 +51,8 @@ class Source:
         self._failed: list[FailedPart] = []
         self.remarks: list[Note] = []
         """Notes of whoever opened the source, beside those of its readers."""
+        self.label_separator: str | None = None
+        """What stands between the labels of a cell, where the user said it."""
 
     @property
     def roots(self) -> dict[str, str]:
@@ -158,8 +160,13 @@ class Source:
     @property
     def trees(self) -> list[FolderReader]:
         """The trees of names, where annotation files may lie: of folders, stores and archives."""
-        found = (r.tree_reader if isinstance(r, PackedReader) else r for r in self._readers)
+        found = map(_rows_of, self._readers)
         return [reader for reader in found if isinstance(reader, FolderReader)]
+
+    @property
+    def label_columns(self) -> list[str]:
+        """Names of the roots whose labels come from a column, not from folders."""
+        return [r.name for r in self._readers if not isinstance(_rows_of(r), FolderReader)]
 
     @property
     def box_tables(self) -> list[ManifestReader]:
@@ -184,6 +191,11 @@ class Source:
             return pl.concat([f.cast(pl.String) for f in frames], how="diagonal")
 
 
+def _rows_of(reader: Reader) -> Reader | None:
+    """Return what reads an archive as a folder; None where packs hold rows."""
+    return reader.tree_reader if isinstance(reader, PackedReader) else reader
+
+
 def _path(reader: Reader) -> str:
     return reader.path if isinstance(reader, ManifestReader) else reader.root
 
@@ -195,12 +207,14 @@ def open_source(
     exclude: Sequence[str] = (),
     roots: Mapping[str, str] | None = None,
     ignore: Sequence[Path] = (),
+    label_separator: str | None = None,
 ) -> Source:
     """Return the source for a folder, a manifest, or several `name=PATH`.
 
     `layout` overrules inference; `exclude` are globs on the path below the root or the bare name;
     `roots` maps old path prefixes to new ones; `ignore` are folders that are not part of the
-    dataset, such as the run being written. Raises UsageError with the fix.
+    dataset, such as the run being written; `label_separator` stands between the labels of a cell.
+    Raises UsageError with the fix.
     """
     parsed = _parse(specs, roots or {})
     readers: list[Reader] = []
@@ -222,7 +236,9 @@ def open_source(
             raise UsageError(f"{spec.path} is a file, so --layout can only be manifest{known}.")
         else:
             readers.append(ManifestReader(given))
-    return Source(_dataset_name(parsed), readers)
+    source = Source(_dataset_name(parsed), readers)
+    source.label_separator = label_separator or None
+    return source
 
 
 def _stored(given: Given) -> FolderReader | PackedReader:

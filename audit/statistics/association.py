@@ -50,6 +50,15 @@ def midranks(values: Floats) -> Floats:
     return ranks
 
 
+def auc_of(values: Floats, inside: NDArray[np.bool_]) -> float:
+    """Return the AUC of values (n,) for the rows `inside` against the rest; 0.5 without either."""
+    n, rest = int(inside.sum()), int((~inside).sum())
+    if not n * rest:
+        return 0.5
+    ranks = midranks(values[:, None])[inside, 0]
+    return float((ranks.sum() - n * (n + 1) / 2) / (n * rest))
+
+
 def class_effects(values: Floats, classes: Ints, strata: Ints, n_classes: int) -> RankEffects:
     """Return how each column of (n, p) separates each class from the rest, within strata.
 
@@ -136,8 +145,6 @@ def weighted_shifts(first: Floats, second: Floats, weights: Floats) -> Shifts:
     `weights` (n,) give the first sample the class shares of the second. The asymptotic p-value has
     Kish's effective size; ties make it conservative (Noether 1967).
     """
-    from scipy.special import kolmogorov
-
     p = first.shape[1]
     distance, p_value = np.zeros(p), np.ones(p)
     for column in range(p):
@@ -148,10 +155,31 @@ def weighted_shifts(first: Floats, second: Floats, weights: Floats) -> Shifts:
             continue
         size = w.sum() ** 2 / (w**2).sum()
         distance[column] = _ks(x[known], w / w.sum(), y[known_y])
-        root = np.sqrt(size * known_y.sum() / (size + known_y.sum()))
-        # Stephens (1970): a small-sample correction of the asymptotic law.
-        p_value[column] = kolmogorov((root + 0.12 + 0.11 / root) * distance[column])
+        p_value[column] = shift_p_values(distance[column], size, known_y.sum())
     return Shifts(distance, p_value)
+
+
+def split_shifts(values: Floats, steps: Floats) -> Floats:
+    """Return the Kolmogorov-Smirnov distance (splits, p) of two sides of each of several splits.
+
+    `values` (n, p); `steps` (splits, n) is 1 / size for the rows of one side, -1 / size for those
+    of the other, 0 for the rest: each column is put in order once for all splits.
+    """
+    found = np.zeros((len(steps), values.shape[1]))
+    for column in range(values.shape[1]):
+        order = np.argsort(values[:, column], kind="stable")
+        ends = np.append(np.flatnonzero(np.diff(values[order, column])), len(order) - 1)
+        found[:, column] = np.abs(np.cumsum(steps[:, order], axis=1)[:, ends]).max(1)
+    return found
+
+
+def shift_p_values(distance: Floats, n: Floats, other: Floats) -> Floats:
+    """Return the asymptotic p-value of such a distance of samples of these sizes."""
+    from scipy.special import kolmogorov
+
+    root = np.sqrt(n * other / (n + other))
+    # Stephens (1970): a small-sample correction of the asymptotic law.
+    return np.asarray(kolmogorov((root + 0.12 + 0.11 / root) * distance))
 
 
 def _ks(x: Floats, weights: Floats, y: Floats) -> float:

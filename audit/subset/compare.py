@@ -200,21 +200,33 @@ def noise_sentence(eta: float, differ: float, value: float) -> str:
 
 def compare_metric(pairing: Pairing, first: Outcome, second: Outcome) -> Comparison:
     """Compare two models on precision, a mean over classes or ranks: by each row's influence."""
-    design, every = pairing.design, np.ones(first.hit.size)
+    every = np.ones(first.hit.size)
     old, new = (outcome.linearised(pairing.metric, every) for outcome in (first, second))
     changed = first.counts * (
         _ranked_otherwise(old, new)
         if pairing.metric == "auroc"
         else (first.predicted != second.predicted).fill_null(True).to_numpy()
     )
-    linear = difference_of(old, new, changed)
-    psi = float((design.weight * linear.share * changed).sum())
-    pair = linear.ratio(design), linear.told_apart(design)
-    estimands = {e: _difference(pairing, *pair, e) for e in ESTIMANDS}
     change = (second.hit - first.hit) * first.counts
-    gained, lost = int((change > 0).sum()), int((change < 0).sum())
     why = f"McNemar's test is not shown: it compares right answers, not {pairing.metric}."
-    return Comparison(pairing.metric, gained, lost, psi, estimands, None, [why])
+    return compare_linear(pairing, (old, new), changed, change, [why])
+
+
+def compare_linear(
+    pairing: Pairing,
+    pair: tuple[Linearised, Linearised],
+    changed: Floats,
+    change: Floats,
+    notes: list[str],
+) -> Comparison:
+    """Compare two values of a metric; `changed`: how far a row was answered otherwise, 0..1,
+    `change`: above 0 where the second is better, below 0 where the first is."""
+    linear = difference_of(*pair, changed)
+    psi = float((pairing.design.weight * linear.share * changed).sum())
+    ratios = linear.ratio(pairing.design), linear.told_apart(pairing.design)
+    estimands = {e: _difference(pairing, *ratios, e) for e in ESTIMANDS}
+    gained, lost = int((change > 0).sum()), int((change < 0).sum())
+    return Comparison(pairing.metric, gained, lost, psi, estimands, None, notes)
 
 
 def _ranked_otherwise(first: Linearised, second: Linearised) -> Floats:

@@ -216,8 +216,18 @@ class Recipe:
 
 def load_recipe(path: Path) -> Recipe:
     """Read the part of a saved plan that a draw needs; raises UsageError if it is not a plan."""
+    return recipe_from(_document(path), str(path))
+
+
+def planned_metric(path: Path) -> str:
+    """Return the metric that a saved plan is for."""
+    document = _document(path)
+    return str(document.get("metric", "accuracy")) if isinstance(document, dict) else "accuracy"
+
+
+def _document(path: Path) -> Any:
     try:
-        document = json.loads(path.read_text("utf-8"))
+        return json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: write a plan with `audit subset plan RUN ... --json > {path}`."
@@ -226,7 +236,6 @@ def load_recipe(path: Path) -> Recipe:
         raise UsageError(
             f"{path} is not JSON: write it with `audit subset plan --json`."
         ) from error
-    return recipe_from(document, str(path))
 
 
 def recipe_from(document: Any, name: str = "the plan") -> Recipe:

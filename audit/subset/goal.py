@@ -31,7 +31,10 @@ def parse_metric(metric: str) -> tuple[str, str | None]:
     """Split `recall:cat` into metric and class; raises UsageError for an unknown metric."""
     name, _, label = metric.partition(":")
     if name not in SCORED_METRICS:
-        raise UsageError(f"Metric {metric!r} does not exist: choose {', '.join(SCORED_METRICS)}.")
+        raise UsageError(
+            f"Metric {metric!r} does not exist here: choose {', '.join(SCORED_METRICS)}; plan, "
+            "draw and score know those of objects too (map, map50, ar100, f1@0.5, ...)."
+        )
     if label and name not in ("recall", "specificity", "precision"):
         raise UsageError(f"{name} is over all classes: write it without {':' + label!r}.")
     if name in {"specificity", "precision"} and not label:

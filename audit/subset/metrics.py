@@ -217,7 +217,8 @@ class Linearised:
     weighs in each side of it, weighted sums that add up to 1 (a share has one side, AUROC two);
     `against`: how far rows speak against the metric, and how far for it, 0..1; `reach`: what
     mistakes in all rows would cost together if each cost as much as alone: 1 for a share, more
-    where a mistake costs another class as well.
+    where a mistake costs another class as well. `squares`, of pictures with objects: what the
+    objects of each weigh, squared and summed; then rows without a share are examples too.
     """
 
     value: float
@@ -225,6 +226,7 @@ class Linearised:
     sides: tuple[Floats, ...]
     against: tuple[Floats, ...]
     reach: float = 1.0
+    squares: Floats | None = None
 
     @property
     def share(self) -> Floats:
@@ -234,7 +236,9 @@ class Linearised:
     def ratio(self, design: Design) -> Ratio:
         """Return it as a weighted ratio: its value, variances, and what they rest on."""
         # in files, as the moments of a plain share are: the mean row weighs one
-        counts = (self.share > 0).astype(float)
+        counts = (
+            (self.share > 0).astype(float) if self.squares is None else np.ones(self.share.size)
+        )
         mean = 1 / max(float((design.weight * counts).sum()), 1e-300)
         share = self.share / mean
         r = design.ratio(self.influence / mean + self.value * share, share)
@@ -266,6 +270,11 @@ class Linearised:
         remaining = 1 - (n / np.maximum(design.population, 1))[design.stratum]
         factors = dict(zip(ESTIMANDS, (remaining, np.ones_like(remaining)), strict=True))
         with np.errstate(divide="ignore"):
+            if self.squares is not None:  # objects of a picture are not found or lost together
+                each = design.weight**2 * self.squares
+                return {
+                    e: np.asarray(1 / (each * f[design.unit]).sum()) for e, f in factors.items()
+                }
             return {
                 e: np.asarray(min(t.sum() ** 2 / (t**2 * f).sum() for t in totals) / self.reach)
                 for e, f in factors.items()
@@ -419,6 +428,9 @@ def difference_of(first: Linearised, second: Linearised, changed: Floats) -> Lin
         ((first.share + second.share) / 2,),
         (changed,),
         (first.reach + second.reach) / 2,
+        None
+        if first.squares is None or second.squares is None
+        else (first.squares + second.squares) / 2,
     )
 
 

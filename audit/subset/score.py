@@ -52,6 +52,16 @@ class ClassScore:
 
 
 @dataclass(frozen=True)
+class ObjectClass:
+    """One class of objects in the subset; `estimands` None: too few pictures to tell."""
+
+    label: str
+    objects: int
+    pictures: int
+    estimands: dict[Estimand, MetricEstimate] | None
+
+
+@dataclass(frozen=True)
 class ModelScore:
     """Everything about one model."""
 
@@ -61,6 +71,7 @@ class ModelScore:
     classes: list[ClassScore]
     notes: list[str]
     with_baseline: list[MetricScore] = field(default_factory=list)
+    objects: list[ObjectClass] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -80,8 +91,9 @@ class Score:
         """Return the score as plain data under `subset-score/1`."""
         content = asdict(self)
         for model in content["models"]:
-            if not model["with_baseline"]:
-                del model["with_baseline"]
+            for name in ("with_baseline", "objects"):
+                if not model[name]:
+                    del model[name]
         return document_of(SCHEMA, content)
 
 
@@ -137,7 +149,7 @@ def score_subset(
     suspected = int(design.rows["suspected_mislabel"].sum())
     return Score(
         len(design.rows), design.n_units, int(design.population.sum()), suspected, confidence,
-        models, comparison, _notes(design, looks),
+        models, comparison, notes_of(design, looks),
     )  # fmt: skip
 
 
@@ -221,7 +233,8 @@ def _comparison(outcomes: list[Outcome], pairing: Pairing, label_noise: float | 
     return comparison
 
 
-def _notes(design: Design, looks: int) -> list[str]:
+def notes_of(design: Design, looks: int) -> list[str]:
+    """Return what holds for every score of a subset."""
     notes = [
         "If models were or will be chosen by their scores on this same subset, no correction makes "
         "the winner's score honest: confirm it once on a fresh draw (`audit subset draw RUN --plan "

@@ -12,7 +12,8 @@ from audit.subset.draw import Subset
 from audit.subset.metrics import MetricEstimate, MetricScore
 from audit.subset.plan import Curve, Plan
 from audit.subset.population import Figures
-from audit.subset.score import ClassScore, ModelScore, Score
+from audit.subset.precision import parse_object_metric
+from audit.subset.score import ClassScore, ModelScore, ObjectClass, Score
 
 SHOWN_EXCLUDED = 20
 SHOWN_ROWS = 40
@@ -74,7 +75,9 @@ def _figure_cells(name: str, figures: Figures) -> tuple[str, ...]:
 
 
 def _class_lines(plan: Plan) -> Iterator[str]:
-    yield "\nPer class (recall; half-width full-set / generalisation, detectable difference):"
+    of_objects = parse_object_metric(plan.metric) is not None
+    what = "of objects (pictures with it" if of_objects else "(recall"
+    yield f"\nPer class {what}; half-width full-set / generalisation, detectable difference):"
     rows = [
         (
             c.label,
@@ -122,7 +125,7 @@ def _excluded_lines(plan: Plan) -> Iterator[str]:
 
 
 def _design_lines(plan: Plan) -> Iterator[str]:
-    if plan.design["mean_unit_size"] > 1:
+    if plan.design["mean_unit_size"] > 1 and math.isfinite(plan.design["rho"]):
         yield (
             f"  Units hold {plan.design['mean_unit_size']:.2f} files on average; design effect "
             f"{plan.design['cluster_design_effect']:.3f} at rho {plan.design['rho']:.3g}: the "
@@ -172,7 +175,31 @@ def _model_lines(model: ModelScore, suspected: int) -> Iterator[str]:
         yield from _metric_lines(metric, f" without {suspected} suspected mislabels")
     yield from (f"  {c.label}: {_class_recall(c)}" for c in model.classes[:SHOWN_ROWS])
     yield from _more(len(model.classes), "classes")
+    yield from _object_lines(model)
     yield from (f"  {note}" for note in model.notes)
+
+
+def _object_lines(model: ModelScore) -> Iterator[str]:
+    if not model.objects:
+        return
+    yield f"  {model.metrics[0].metric} by class:"
+    rows = [
+        (c.label, str(c.objects), str(c.pictures), *_class_cells(c))
+        for c in model.objects[:SHOWN_ROWS]
+    ]
+    header = ("class", "objects", "pictures", "%", "full-set", "generalisation")
+    yield from (f"  {line}" for line in table(header, rows))
+    yield from _more(len(model.objects), "classes")
+
+
+def _class_cells(one: ObjectClass) -> Iterator[str]:
+    if one.estimands is None:
+        yield from ("cannot tell", "-", "-")
+        return
+    yield points_text(one.estimands["full-set"].value)
+    for found in one.estimands.values():
+        known = "known" if found.known else f"{100 * found.low:.1f} to {100 * found.high:.1f}"
+        yield known
 
 
 def _class_recall(scored: ClassScore) -> str:
@@ -184,26 +211,32 @@ def _class_recall(scored: ClassScore) -> str:
 
 def _metric_lines(metric: MetricScore, suffix: str) -> Iterator[str]:
     for name, interval in metric.estimands.items():
-        yield f"  {metric.metric}{suffix}, {name}: {_limits(interval)}"
+        yield f"  {metric.metric}{suffix}, {name}: {_limits(interval, metric.metric)}"
 
 
-def _limits(interval: MetricEstimate) -> str:
+def _limits(interval: MetricEstimate, metric: str) -> str:
     if math.isnan(interval.value):
         return "nothing to go by in this subset"
     if interval.known:
         return f"{100 * interval.value:.2f} % (known: the whole set was scored)"
-    return (
-        f"{100 * interval.value:.2f} % ({100 * interval.low:.2f} to {100 * interval.high:.2f}), "
-        f"equivalent to {interval.effective_n:.0f} independent examples"
-    )
+    limits = f"{100 * interval.value:.2f} % ({100 * interval.low:.2f} to {100 * interval.high:.2f})"
+    if parse_object_metric(metric) is not None:  # no share of examples: a size has no meaning
+        return limits
+    return f"{limits}, equivalent to {interval.effective_n:.0f} independent examples"
 
 
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     yield "\nComparison:"
-    yield (
-        f"  only the second is right on {comparison.second_only}, only the first on "
-        f"{comparison.first_only} (weighted share {100 * comparison.discordant:.2f} %)"
-    )
+    if parse_object_metric(comparison.metric) is not None:
+        yield (
+            f"  objects of {comparison.second_only} pictures are found better by the second, of "
+            f"{comparison.first_only} by the first"
+        )
+    else:
+        yield (
+            f"  only the second is right on {comparison.second_only}, only the first on "
+            f"{comparison.first_only} (weighted share {100 * comparison.discordant:.2f} %)"
+        )
     for name, difference in comparison.estimands.items():
         yield f"  {name}: {difference.sentence}"
     if comparison.mcnemar_p is not None:

@@ -455,13 +455,14 @@ class LoaderSubject:
 
     # ---- order ----
 
-    def index_order(self) -> list[list[list[Any]]]:
-        """Batches of indices for two epochs of a fresh loader; nothing is decoded."""
+    def index_order(self, told: bool = True) -> list[list[list[Any]]]:
+        """Batches of indices for two epochs of a fresh loader, `told` which; nothing is decoded."""
         loader = self.fresh()
-        return [self._one_order(loader, epoch) for epoch in range(2)]
+        return [self._one_order(loader, epoch if told else None) for epoch in range(2)]
 
-    def _one_order(self, loader: Any, epoch: int) -> list[list[Any]]:
-        set_epoch(loader, epoch)
+    def _one_order(self, loader: Any, epoch: int | None) -> list[list[Any]]:
+        if epoch is not None:
+            set_epoch(loader, epoch)
         sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
         order: list[list[Any]] = []
         count = 0

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,8 @@ from pipeline_profiler.profiling.record.errors import ProfileError
 
 STEPS = ("step", "global_step", "iteration", "iter", "_step", "epoch")
 CLOCKS = ("wall_time", "timestamp", "_timestamp", "time", "_runtime")  # seconds
-LOWEST_LINE, BESIDE, FREEDOM = 6, 56, 12
+LOWEST_LINE, BESIDE, FREEDOM = 9, 56, 12
+OWN_LINE = 1e-4  # chance below which a line stands out alone
 MOST_ROWS, MOST_RECORD = 2_000_000, 1 << 26
 Point = tuple[str, float, float, float]  # name, step, value, seconds on the clock or NaN
 
@@ -230,42 +231,114 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("it ends in the middle of a number")
 
 
-def spectral_peak(values: NDArray[np.float64]) -> tuple[float, float, float]:
-    """(period in rows, peak over its surroundings, probability by chance) of the strongest one.
+class Period(NamedTuple):
+    """A line of a spectrum: period in rows; height over its surroundings, chance of that height.
+
+    `swing` is from top to bottom, in units of the series; `noise` the deviation beside it.
+    """
+
+    rows: float
+    ratio: float
+    chance: float
+    swing: float = 0.0
+    noise: float = 0.0
+
+
+def spectral_peak(values: NDArray[np.float64]) -> Period:
+    """The strongest period of a series, and its fundamental where the line is a harmonic.
 
     The series minus its moving mean, with its correlation of neighbours taken out (which a
     sine cannot hide in), windowed. Each line of the spectrum over the median of some 50 beside it
     exceeds x with probability (1 + x/v)^-v: a line of noise is exponential, and what it is divided
     by is uncertain as v degrees of freedom are, of which the median and the window leave 12.
     Source: periodogram ordinates of a linear process are asymptotically independent and
-    exponential (Brockwell and Davis, Time Series, 10.3).
+    exponential (Brockwell and Davis, Time Series, 10.3). Taking the correlation out lifts high
+    lines: the period is that of the lowest line that stands out in its own right and divides the
+    strongest one.
     """
+    found = _spectrum(values)
+    if found is None:
+        return Period(math.inf, 0.0, 1.0)
+    plain, ratio, alone = found
+    lines = np.arange(len(ratio)) + LOWEST_LINE
+    best = int(ratio.argmax())
+    chance = -math.expm1(len(lines) * math.log1p(-min(float(alone[best]), 1 - 1e-12)))
+    parts = np.round(lines[best] / lines)
+    off = np.abs(lines[best] - parts * lines)  # a line lies within half of the spectrum's step
+    own = np.flatnonzero(
+        (parts > 1) & (off <= (parts + 1) / 2) & (off < lines / 4) & (alone < OWN_LINE)
+    )
+    rows = (len(values) - 1) / float(lines[own[0]] if len(own) else lines[best])
+    if not (_again(values, rows) or (len(own) and _again(values, (len(values) - 1) / lines[best]))):
+        chance = 1.0
+    folded = np.array([part.mean() for part in _by_phase(plain, rows)])
+    noise = math.sqrt(max(0.0, float(plain.var()) - float(folded.var())))
+    return Period(rows, float(ratio[best]), chance, float(np.ptp(folded)), noise)
+
+
+def _again(values: NDArray[np.float64], rows: float) -> bool:
+    """Whether the line stands in the last two thirds as well: a steep beginning has all periods."""
+    late = values[len(values) // 3 :]
+    found = _spectrum(late)
+    if found is None:
+        return True  # too few rows for a second look
+    at = (len(late) - 1) / rows - LOWEST_LINE
+    near = found[2][max(0, math.floor(at) - 1) : max(0, math.ceil(at) + 2)]
+    return bool((near < 100 * OWN_LINE).any())
+
+
+def _spectrum(
+    values: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None:
+    """(the series without its trend; of each line its height and the chance of it); None: short."""
     n = len(values)
     width = max(5, n // 4) | 1
     padded = np.pad(values, width // 2, mode="reflect", reflect_type="odd")
     rest = values - np.convolve(padded, np.ones(width) / width, mode="valid")
     power_of_rest = float((rest**2).sum())
     if power_of_rest == 0 or not np.isfinite(power_of_rest):
-        return math.inf, 0.0, 1.0
+        return None
     share = float((rest[1:] * rest[:-1]).sum()) / power_of_rest
-    rest = rest[1:] - share * rest[:-1]
+    plain, rest = rest, rest[1:] - share * rest[:-1]
     power = np.abs(np.fft.rfft(rest * np.hanning(len(rest)))) ** 2
     lines = np.arange(LOWEST_LINE, len(power) - 1)
     if len(lines) < BESIDE:
-        return math.inf, 0.0, 1.0
-    around = np.array([_surroundings(power, int(k)) for k in lines])
-    ratio = power[lines] / np.maximum(around, 1e-300) * math.log(2)
-    best = int(ratio.argmax())
-    alone = (1 + float(ratio[best]) / FREEDOM) ** -FREEDOM
-    chance = -math.expm1(len(lines) * math.log1p(-min(alone, 1 - 1e-12)))
-    return len(rest) / float(lines[best]), float(ratio[best]), chance
+        return None
+    ratio = power[lines] / np.maximum(_surroundings(power, lines), 1e-300) * math.log(2)
+    return plain, ratio, (1 + ratio / FREEDOM) ** -FREEDOM
 
 
-def _surroundings(power: NDArray[np.float64], at: int) -> float:
-    """Median of the lines beside one, without its neighbours, which the window mixes in."""
-    low = min(max(2, at - BESIDE // 2), max(2, len(power) - 1 - BESIDE))
-    places = np.arange(low, min(len(power) - 1, low + BESIDE))
-    return float(np.median(power[places[np.abs(places - at) > 2]]))
+def _by_phase(values: NDArray[np.float64], rows: float) -> list[NDArray[np.float64]]:
+    """The values by their place in the period, in at most twelve parts."""
+    parts = min(12, max(2, int(rows)))
+    phase = np.floor(np.arange(len(values)) % rows / rows * parts).astype(int)
+    return [values[phase == part] for part in range(parts) if (phase == part).any()]
+
+
+def without_noise(values: NDArray[np.float64]) -> bool:
+    """Whether a column is a smooth function of the row within its rounding: a setting, a clock.
+
+    Fourth differences of a schedule vanish (of a cosine over n rows, as (2 pi / n)^4); those of
+    noise of deviation 1 have the variance 70. What is rounded is as rough as its digits.
+    """
+    if len(values) < 8:
+        return False
+    rough = float(np.median(np.abs(np.diff(values, 4)))) / (0.6745 * math.sqrt(70))
+    distinct = np.unique(values)
+    digits = float(np.diff(distinct).min()) if len(distinct) > 1 else 0.0
+    return rough <= max(1e-5 * float(np.ptp(values)), digits)
+
+
+def _surroundings(power: NDArray[np.float64], lines: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Median of the lines beside each, without its neighbours, which the window mixes in."""
+    low = np.minimum(np.maximum(2, lines - BESIDE // 2), max(2, len(power) - 1 - BESIDE))
+    medians = []
+    for part in np.array_split(np.arange(len(lines)), len(lines) // 65_536 + 1):
+        places = low[part, None] + np.arange(BESIDE)
+        inside = (places < len(power) - 1) & (np.abs(places - lines[part, None]) > 2)
+        beside = np.where(inside, power[np.minimum(places, len(power) - 1)], np.nan)
+        medians.append(np.nanmedian(beside, axis=1))
+    return np.concatenate(medians)
 
 
 # ---- what a name says, and the noise ----
@@ -274,6 +347,13 @@ LOSSES = ("loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "ce
 SCORES = (
     *("acc", "accuracy", "f1", "auc", "auroc", "map", "iou", "miou", "dice", "precision"),
     *("recall", "bleu", "rouge", "top1", "top5", "r2", "psnr", "ssim", "score", "reward", "kappa"),
+)
+BESIDE_METRICS = (  # settings, clocks and counts, which trainers log beside metrics
+    *("lr", "rate", "rates", "momentum", "decay", "beta", "betas", "epsilon", "scale", "scaler"),
+    *("epoch", "epochs", "step", "steps", "iter", "iters", "iteration", "progress", "percent"),
+    *("time", "times", "seconds", "sec", "secs", "duration", "elapsed", "eta", "runtime", "clock"),
+    *("throughput", "fps", "mem", "memory", "gpu", "cpu", "util", "utilization", "temperature"),
+    *("samples", "tokens", "examples", "seen", "batch_size", "size", "seed", "flops", "mfu"),
 )
 HELD_OUT = ("val", "test", "eval", "valid", "validation", "dev", "heldout")
 WORD = re.compile(r"[a-z]+[0-9]*")
@@ -290,9 +370,23 @@ def name_words(name: str) -> set[str]:
 def better_is(name: str) -> int:
     """-1 where a lower value is better, 1 where a higher one is, 0 where the name does not tell."""
     words = name_words(name)
+    if not is_metric(name):
+        return 0
     if words & set(LOSSES) or any(word.endswith("loss") for word in words):
         return -1
     return 1 if words & set(SCORES) else 0
+
+
+def is_metric(name: str) -> bool:
+    """Whether a column is judged as a metric: no setting, clock or count, by its name.
+
+    Words of a loss or a score win over those of a clock ("step_loss"), except beside "scale".
+    """
+    words = name_words(name)
+    if words & {"scale", "scaler", "lr"}:
+        return False
+    named = bool(words & {*LOSSES, *SCORES}) or any(word.endswith("loss") for word in words)
+    return named or not words & set(BESIDE_METRICS)
 
 
 def is_held_out(name: str) -> bool:

@@ -7,10 +7,12 @@ and loading is paid once.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,6 +35,7 @@ from pipeline_profiler.checks.user_code import (
     UsersError,
     batches_of,
     call_with,
+    kept_state,
     seed_everything,
     users_code,
 )
@@ -59,6 +62,7 @@ class TrainingSubject(ExaminedTraining):
     """
 
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    enters: bool = False  # batches hold what enters the model, not what the loader gave
 
     def fresh(self, seed: int | None = None) -> Training:
         """A new training, made after seeding everything; with the first seed a copy will do."""
@@ -154,7 +158,59 @@ class TrainingSubject(ExaminedTraining):
                 "The loader gives no batch: is the dataset empty, or smaller than a "
                 "batch with drop_last=True?"
             )
-        return taken
+        return self._as_the_model_gets_them(taken)
+
+    def _as_the_model_gets_them(self, taken: list[Batch]) -> list[Batch]:
+        """The batches with what enters the model in the user's own step, where theirs do not fit.
+
+        A loader may give bytes that the step turns into numbers on the device.
+        """
+        if self.settings.train_step is None:
+            return taken
+        with kept_state():
+            with contextlib.suppress(UsersError), torch.no_grad():
+                self.forward(self.fresh(), taken[0][1])
+                return taken
+            training, entered, found = self.fresh(), list[Any](), list[Batch]()
+
+            def keep(module: Any, args: Any, named: Any) -> None:
+                entered.append(copy.deepcopy(as_tensors((args, named))))
+
+            hook = training.model.register_forward_pre_hook(keep, with_kwargs=True)
+            try:
+                for batch in taken:
+                    entered.clear()
+                    self.step(training, batch)
+                    args, named = entered[0]
+                    inputs = named or (args if len(args) > 1 else args[0])
+                    found.append((batch[0], inputs, batch[2]))
+            except (UsersError, IndexError):  # the step fails as well, or calls another model
+                return taken
+            finally:
+                hook.remove()
+        self.notes.append("The checks use what enters the model in your train_step.")
+        self.enters = True
+        return found
+
+    @cached_property
+    def counts_batches(self) -> bool:
+        """Whether steps here move the schedule: none that a hundred counts take to nothing.
+
+        Such a one counts epochs. One that needs a metric is left alone as well.
+        """
+        with kept_state(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch wants a step of the optimizer first
+            training = self.fresh(self.seed)
+            if training.schedule is None or "Plateau" in type(training.schedule).__name__:
+                return False
+            rates = [max(float(group["lr"]) for group in training.optimizer.param_groups)]
+            for _ in range(100):
+                try:
+                    training.schedule.step()
+                except (ValueError, RuntimeError):  # OneCycleLR ends after its own number of steps
+                    return True
+                rates.append(max(float(group["lr"]) for group in training.optimizer.param_groups))
+        return rates[-1] >= 1e-5 * max(rates)
 
     @cached_property
     def device(self) -> Any:
@@ -220,7 +276,7 @@ class TrainingSubject(ExaminedTraining):
                 loss.backward()
         with users_code("optimizer.step()"):
             training.optimizer.step()
-        if training.schedule is not None:
+        if training.schedule is not None and self.counts_batches:
             training.schedule.step()
         return float(loss.detach())
 
@@ -246,6 +302,8 @@ class TrainingSubject(ExaminedTraining):
 
     def _own_step(self, training: Training, batch: Batch) -> float:
         raw, inputs, targets = batch
+        if self.enters:
+            inputs, _ = inputs_and_targets(raw, training.split_batch)
         offers = {
             "model": training.model,
             "batch": raw,

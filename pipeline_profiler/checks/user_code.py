@@ -23,6 +23,10 @@ from pipeline_profiler.profiling.measure.stopping import is_own_code
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 LONGEST = 200  # characters of a foreign message
+BYTES = (
+    "the loader gives bytes: give train_step, or split_batch, which turns them into numbers as "
+    "your loop does"
+)
 KNOWN = (  # (part of the message, the fix)
     ("not compiled with CUDA", "it asks for a GPU: choose the device by torch.cuda.is_available()"),
     ("No CUDA GPUs", "it asks for a GPU: choose the device by torch.cuda.is_available()"),
@@ -34,6 +38,7 @@ KNOWN = (  # (part of the message, the fix)
     ("map_location", "load the checkpoint with map_location='cpu'"),
     ("out of memory", "the memory is too small: take a smaller batch"),
     ("can't allocate memory", "the memory is too small: take a smaller batch"),
+    *((part, BYTES) for part in ("unsigned char", "found Byte", "got Byte")),
     ("Expected more than 1 value per channel", "batch norm needs batches of more than one example"),
     ("mat1 and mat2 shapes", "the shape of the input does not fit the model's first linear layer"),
     ("Given groups=", "the channels of the input do not fit the first convolution: is it CHW?"),
@@ -79,7 +84,10 @@ def batches_of(loader: Any) -> Iterator[Any]:
 
 def explain_error(what: str, error: BaseException) -> str:
     """One sentence: what failed, how, and the fix where the error is a known one."""
-    said = " ".join(str(error).split()) or "no message"
+    text = str(error)
+    if "Original Traceback" in text:  # of a worker: its last line is what was raised there
+        text = text.strip().splitlines()[-1]
+    said = " ".join(text.split()) or "no message"
     part, fix = next(((p, f) for p, f in KNOWN if p.lower() in said.lower()), ("", ""))
     known = said.lower().find(part.lower())
     if known > LONGEST // 2:  # messages of a graph are long: show what is known of them

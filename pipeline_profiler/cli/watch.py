@@ -79,10 +79,11 @@ def watch_command(args: argparse.Namespace) -> int:
 
 
 def _check_places(output: str, replace: bool) -> None:
-    """Raise ProfileError where a session of the script or of one of its ranks has no place."""
+    """Raise ProfileError where a session of the script, a rank or a loop of it has no place."""
     check_session_output(output, replace)
     path = Path(output)
-    for other in path.parent.glob(f"{path.stem}-rank*{path.suffix}*"):
+    own = (f"{path.stem}-rank*{path.suffix}*", f"{path.stem}-loop*{path.suffix}*")
+    for other in (found for pattern in own for found in path.parent.glob(pattern)):
         if not replace and not is_ours(other):
             raise ProfileError(f"{other} was not written by pipeline-profiler: choose another -o.")
 
@@ -108,9 +109,17 @@ def _conclude(files: list[Path], args: argparse.Namespace) -> None:
     args.outcome, args.saved = outcome_of_session(sessions[0]), str(files[0])
     if args.quiet:
         return
-    said = (
-        to_screen(sessions[0]).rstrip() if len(sessions) == 1 else "\n".join(join_lines(sessions))
-    )
+    loops = [session for session in sessions if session.environment.get("loop_at")]
+    ranks = any("rank" in run.totals for session in sessions for run in session.runs)
+    if len(sessions) == 1 or ranks or len(loops) < len(sessions):
+        one = len(sessions) == 1
+        said = to_screen(sessions[0]).rstrip() if one else "\n".join(join_lines(sessions))
+    else:
+        said = "\n".join(
+            f"loop {i} of {len(loops)}, at {session.environment['loop_at']}:\n"
+            f"{to_screen(session).rstrip()}"
+            for i, session in enumerate(loops, 1)
+        )
     say(f"\npipeline-profiler:\n{said}")
     names = " ".join(_shortest(path) for path in files)
     say(f"saved: {names}   next: pipeline-profiler report {names}")

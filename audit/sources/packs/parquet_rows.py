@@ -150,12 +150,18 @@ def _is_record(kind: pa.DataType) -> bool:
 
 
 def plain_columns(schema: pa.Schema, but: str) -> list[str]:
-    """Return the columns of numbers and words, but one."""
+    """Return the columns of numbers and words, but one; and of lists of labels."""
     import pyarrow as pa
 
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string,
              pa.types.is_large_string, pa.types.is_dictionary)  # fmt: skip
-    return [f.name for f in schema if f.name != but and any(test(f.type) for test in tests)]
+
+    def plain(field: pa.Field) -> bool:
+        listed = pa.types.is_list(field.type) or pa.types.is_large_list(field.type)
+        kind = field.type.value_type if listed and field.name in LABELS else field.type
+        return any(test(kind) for test in tests)
+
+    return [f.name for f in schema if f.name != but and plain(f)]
 
 
 def _class_names(schema: pa.Schema) -> list[str]:
@@ -163,10 +169,17 @@ def _class_names(schema: pa.Schema) -> list[str]:
     try:
         notes = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         features = notes["info"]["features"]
-        named = (features[name].get("names") for name in LABELS if name in features)
+        named = (_names_of(features[name]) for name in LABELS if name in features)
         return [str(name) for name in next(filter(None, named), [])]
     except (ValueError, KeyError, TypeError, AttributeError):
         return []
+
+
+def _names_of(feature: Any) -> Any:
+    """Return the names of a ClassLabel, or of a sequence of it, as its notes are written."""
+    if isinstance(feature, list):
+        feature = feature[0]
+    return feature.get("names") or (feature.get("feature") or {}).get("names")
 
 
 def first_taken(row: dict[str, Any], names: tuple[str, ...]) -> Any:
@@ -175,6 +188,8 @@ def first_taken(row: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def _named(label: Any, names: list[str]) -> str | None:
+    if isinstance(label, list):
+        return json.dumps([_named(one, names) for one in label], ensure_ascii=False)
     if isinstance(label, int) and not isinstance(label, bool) and 0 <= label < len(names):
         return names[label]
     return None if label is None else str(label)

@@ -6,6 +6,7 @@ Indices are read from the sampler, which costs no decoding; a stream is read at 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, pairwise
@@ -22,15 +23,21 @@ from pipeline_profiler.checks.chance import (
 )
 from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
 from pipeline_profiler.checks.lazy import torch
-from pipeline_profiler.checks.loader_subject import LoaderSubject, set_epoch
-from pipeline_profiler.checks.ranks import sample_digests
+from pipeline_profiler.checks.loader_subject import (
+    LoaderSubject,
+    probed_loader,
+    set_epoch,
+)
+from pipeline_profiler.checks.ranks import sample_digests, source_of
 from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_pictures, toy_stream
-from pipeline_profiler.checks.user_code import batches_of, users_code
+from pipeline_profiler.checks.user_code import batches_of, seed_everything, users_code
 from pipeline_profiler.profiling.adapters import kind_of
 from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes
 
 LEAST = 64  # samples, or labels
 SAME_REGION = 0.9  # a buffer of a fifth of the dataset gives about so much
+PARTS, SETTER = ("sampler", "batch_sampler", "dataset"), "set_epoch"
+LOOP = re.compile(r"^\s*for\s+\w*epoch\w*\s+in\b", re.MULTILINE)
 SAME_MATES = 0.5  # share of pairs within a batch that meet again in the next epoch
 
 
@@ -54,7 +61,9 @@ class Shuffling(Check):
     bytes: it fails where they correlate by 0.9 or more and are not equal (a buffer of less than a
     fifth of the data), and cannot tell where they are equal. With fewer than 64 samples it cannot
     tell. Weighted and balanced sampling pass: the comparison is with permutations of what was
-    drawn.
+    drawn. Orders are read with set_epoch() called, and where it exists without: where only the call
+    makes epochs unlike, it fails if the file has a loop over epochs and no such call, and cannot
+    tell where there is no loop to be read.
 
     ## What to do
     `shuffle=True`; for streams a buffer larger than the runs of one class, or shuffled shards.
@@ -72,8 +81,10 @@ class Shuffling(Check):
             return unclear("The order of a loader for evaluation does not matter.")
         by_index = _judge_indices(subject) if subject.has_indices else _judge_epochs(subject)
         by_label = _judge_labels(subject)
-        answers = [a for a in (by_index, by_label) if a is not None]
-        answers.sort(key=lambda a: ("fail", "pass", "cannot_tell").index(a.judgement))
+        told = _told_the_epoch(subject) if subject.has_indices else None
+        answers = [a for a in (by_index, by_label, told) if a is not None]
+        order = ("fail", "cannot_tell", "pass") if told else ("fail", "pass", "cannot_tell")
+        answers.sort(key=lambda a: order.index(a.judgement))
         return answers[0] if answers else unclear("There are neither indices nor labels to judge.")
 
     @staticmethod
@@ -101,7 +112,38 @@ class Shuffling(Check):
     def _stream(ordered: bool) -> Any:
         return toy_loader(toy_stream(lambda: range(256), ToyImages(ordered=ordered)), shuffle=None)
 
+    @staticmethod
+    def _told() -> Any:
+        class Told:
+            """An order that a seed and the epoch give."""
+
+            def __init__(self) -> None:
+                self.epoch = 0
+
+            def set_epoch(self, epoch: int) -> None:
+                self.epoch = epoch
+
+            def __iter__(self) -> Any:
+                return iter(np.random.default_rng(self.epoch).permutation(256).tolist())
+
+            def __len__(self) -> int:
+                return 256
+
+        return toy_loader(ToyImages(), sampler=Told())
+
+    @staticmethod
+    def _never_told() -> Any:
+        loader = Shuffling._told()
+
+        def train() -> None:
+            for epoch in range(2):
+                assert len(list(loader)) > epoch
+
+        loader.train = train
+        return loader
+
     PLANTED = (
+        ("a loop that never tells the epoch", _never_told),
         ("a stream with a buffer of ten", lambda: Shuffling._buffered_stream(10)),
         ("not shuffled", lambda: toy_loader(ToyImages(), shuffle=False)),
         ("batches shuffled, not samples", _batches_only),
@@ -111,7 +153,28 @@ class Shuffling(Check):
         ("a stream in random order", lambda: Shuffling._stream(False)),
         ("a stream with a large buffer", lambda: Shuffling._buffered_stream(200)),
         ("32 samples", lambda: toy_loader(ToyImages(32))),
+        ("an epoch that somebody tells", _told),
     )
+
+
+def _told_the_epoch(subject: LoaderSubject) -> Answer | None:
+    """What becomes of the order where nobody calls set_epoch(); None where nobody needs to."""
+    sampler = next((p for n in PARTS if hasattr(p := getattr(subject.loader, n, None), SETTER)), 0)
+    if not sampler:
+        return None
+    one, two = subject.index_order(told=False)
+    source = source_of([subject.make_loader])
+    if one != two or f".{SETTER}(" in source:
+        return None
+    kind = type(sampler).__name__
+    said = f"Every epoch has the same order unless {kind}.{SETTER}(epoch) is called"
+    if LOOP.search(source):
+        return wrong(
+            f"{said}, and the file with your loop over epochs never calls it.",
+            ["set_epoch is missing"],
+            f"Call loader.sampler.{SETTER}(epoch) at the start of each epoch.",
+        )
+    return unclear(f"{said}: whether your loop does so is not seen.")
 
 
 def _judge_indices(subject: LoaderSubject) -> Answer | None:
@@ -246,7 +309,6 @@ def _clumped(text: str, score: float) -> Answer:
 
 
 LEAST_STREAM = 16  # samples of each worker
-CHANCE = 1e-6
 MOST_COUNTED = 20_000
 
 
@@ -264,8 +326,9 @@ class Coverage(Check):
     ## How it decides
     Fails where indices are missing or repeated although the sampler does not draw with
     replacement, where `len(loader)` is not the number of batches, or where workers of a stream
-    give the same samples (same bytes, or labels that agree so long that chance does it less than
-    once in a million). Counting has no false alarms.
+    give the same samples: the same bytes. Where bytes differ and all labels agree, workers are
+    given one state of the generators and read once more: contents decide. Counting has no false
+    alarms.
 
     ## What to do
     In `__iter__` of a stream, take every n-th sample by `get_worker_info()`. Draw without
@@ -301,20 +364,31 @@ class Coverage(Check):
         return _by_passes(subject)
 
     @staticmethod
-    def _stream(split: bool) -> Any:
+    def _stream(split: bool, noise: bool = False) -> Any:
         def order() -> range:
             info = torch.utils.data.get_worker_info()
             return range(info.id, 256, info.num_workers) if info and split else range(256)
 
-        return toy_loader(toy_stream(order), shuffle=None, num_workers=2)
+        class Pairs(ToyImages):
+            """Neighbours of one class, each sample with noise."""
+
+            def __getitem__(self, index: int) -> Any:
+                pixels, _ = super().__getitem__(index)
+                return pixels + np.random.normal(0, 0.1, pixels.shape), index // 2 % 10
+
+        return toy_loader(
+            toy_stream(order, Pairs() if noise else ToyImages()), shuffle=None, num_workers=2
+        )
 
     PLANTED = (
         ("a generator that is used up", lambda: LoaderSubject(lambda: iter(list(toy_pictures())))),
         ("a stream read whole by each worker", lambda: Coverage._stream(False)),
+        ("read whole, with noise on each sample", lambda: Coverage._stream(False, True)),
         ("an index missing, one twice", lambda: toy_loader(ToyImages(), sampler=[*range(255), 7])),
     )
     HEALTHY = (
         ("a stream divided among workers", lambda: Coverage._stream(True)),
+        ("divided, with equal labels", lambda: Coverage._stream(True, True)),
         ("drop_last", lambda: toy_loader(ToyImages(250), drop_last=True)),
     )
 
@@ -392,11 +466,17 @@ def _by_worker(subject: LoaderSubject) -> Answer:
     rows = [stream[:shortest] for stream in streams.values()]
     digests = [{digest for digest, _ in row} for row in rows]
     shared = len(digests[0] & digests[1]) / len(digests[0])
-    # bytes may differ by augmentation: then whether labels agree longer than chance allows
+    # bytes may differ by augmentation: then what they are without its randomness decides
     labels, others = ([label for _, label in row] for row in rows[:2])
-    agree = sum((count / len(labels)) ** 2 for count in Counter(labels).values())
-    alike = None not in labels and labels == others and agree ** len(labels) < CHANCE
-    if shared > 0.5 or alike:
+    if shared <= 0.5 and None not in labels and labels == others:
+        shared = _shared_when_seeded(subject, shortest)
+        if math.isnan(shared):
+            return unclear(
+                f"{len(rows)} workers give equal labels, and samples that a generator of their own "
+                "makes unlike: whether they are the same cannot be seen.",
+                "Make the loader without augmentation (a parameter augment=False).",
+            )
+    if shared > 0.5:
         return wrong(
             f"{len(rows)} workers give the same samples ({shared:.0%} equal bytes among the first "
             f"{shortest}): each reads the whole stream, and an epoch holds everything "
@@ -410,6 +490,33 @@ def _by_worker(subject: LoaderSubject) -> Answer:
         f"The first {shortest} samples of {len(rows)} workers are different ones.",
         workers=len(rows),
     )
+
+
+def _seeded_alike(worker: int) -> None:
+    """Give every worker the same state of the global generators."""
+    seed_everything(0)
+
+
+def _shared_when_seeded(subject: LoaderSubject, shortest: int) -> float:
+    """The share of equal samples of two workers with equal random numbers.
+
+    NaN where a generator that no seed reaches makes the samples of one worker unlike.
+    """
+    clone = probed_loader(subject.fresh())
+    clone.__dict__["worker_init_fn"] = _seeded_alike
+    one, two = _digests_of_workers(clone, shortest)[:2]
+    again = _digests_of_workers(clone, shortest)[0]
+    return len(set(one) & set(two)) / len(set(one)) if one == again else math.nan
+
+
+def _digests_of_workers(probed: Any, count: int) -> list[list[str]]:
+    found: dict[int, list[str]] = {}
+    for records, _ in batches_of(probed):
+        for record in records:
+            found.setdefault(record.worker, []).append(record.digest)
+        if len(found) > 1 and min(map(len, found.values())) >= count:
+            break
+    return [found[worker][:count] for worker in sorted(found)]
 
 
 def _by_passes(subject: LoaderSubject) -> Answer:

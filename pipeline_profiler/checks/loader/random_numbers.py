@@ -13,6 +13,8 @@ from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
 from pipeline_profiler.checks.loader_subject import LoaderSubject, SampleRecord
 from pipeline_profiler.checks.toys import ToyImages, toy_loader
 from pipeline_profiler.checks.user_code import batches_of
+from pipeline_profiler.profiling.adapters import kind_of
+from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes
 
 
 class RandomStreams(Check):
@@ -168,7 +170,8 @@ class Reproducible(Check):
 
     ## How it decides
     Fails where one seed gives different bytes. Bytes are compared, so there is no false alarm by
-    chance. That another seed gives another order is reported.
+    chance. That another seed gives another order is reported. Random numbers in a parallel map of
+    tf.data are "cannot tell" where the targets come in one order: everybody writes it so.
 
     ## What to do
     Sort the list of files; seed generators of your own; keep the order of results of threads.
@@ -195,6 +198,14 @@ class Reproducible(Check):
         equal = [a == b for a, b in zip(one, two, strict=False)]
         numbers = {"batches": len(equal), "equal": sum(equal)}
         if len(one) != len(two) or not all(equal):
+            if _drawn_in_parallel(subject):
+                return unclear(
+                    "After the same seed the same samples come, changed by random numbers that "
+                    "tf.data draws in map(..., num_parallel_calls): which sample gets which number "
+                    "is up to its threads.",
+                    "Where runs must be equal, draw by tf.random.stateless_* from a seed a sample.",
+                    **numbers,
+                )
             return self.failed(
                 f"After the same seed, {len(equal) - sum(equal)} of the first {len(equal)} batches "
                 "differ.",
@@ -207,6 +218,18 @@ class Reproducible(Check):
             **numbers,
         )
 
+    @staticmethod
+    def _parallel_map() -> Any:
+        import tensorflow as tf
+
+        pictures = tf.data.Dataset.from_tensor_slices(
+            (np.zeros((256, 4, 4, 3), np.float32), np.arange(256) % 10)
+        )
+        noisy = pictures.map(
+            lambda x, y: (x + tf.random.uniform(tf.shape(x)), y), num_parallel_calls=4
+        )
+        return noisy.batch(16)
+
     PLANTED = (
         (
             "seeded by the system",
@@ -218,4 +241,21 @@ class Reproducible(Check):
     HEALTHY = (
         ("shuffled, augmented, workers", RandomStreams._augmented),
         ("in order", lambda: toy_loader(ToyImages(), shuffle=False)),
+        ("noise in a parallel map", _parallel_map),
     )
+
+
+def _drawn_in_parallel(subject: LoaderSubject) -> bool:
+    """Whether tf.data maps in threads, and the targets come in one order after one seed."""
+    if kind_of(subject.loader) != "tf":
+        return False
+    names = [name_of(operation) for operation in prefixes(subject.loader)]
+    if not any(name.startswith("ParallelMap") for name in names):
+        return False
+    one, two = (
+        [subject.seen(b).targets for b in itertools.islice(batches_of(subject.fresh(0)), BATCHES)]
+        for _ in range(2)
+    )
+    if len(one) != len(two) or any(targets is None for targets in one):
+        return False
+    return all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))

@@ -14,8 +14,10 @@ from pipeline_profiler.checks.log_subject import (
     better_is,
     correlation_length,
     is_held_out,
+    is_metric,
     noise_of,
     spectral_peak,
+    without_noise,
 )
 
 LEAST_PERIOD = 128  # rows
@@ -34,14 +36,19 @@ class Periodic(Check):
 
     ## How it decides
     Fails where the strongest line lies so far above its surroundings (about 40 times) that noise
-    of any smooth colour does it once in a million. Simulated on white and on strongly correlated
-    noise: the stated chances are kept, and there was no false alarm in 2,000 series.
+    of any smooth colour does it once in a million, and where the swing matters: from top to bottom
+    a quarter of the noise, or a fiftieth of the range. Simulated on white and on strongly
+    correlated noise: the stated chances are kept, and there was no false alarm in 2,000 series.
+    The period is that of the fundamental: a saw-tooth has many lines. Settings, clocks and counts
+    (learning rate, epoch, time, memory, loss scale) are no metrics, nor are columns without noise.
 
     ## What to do
-    Shuffle anew in each epoch; compare the period with the steps of an epoch.
+    Shuffle anew in each epoch; compare the period with the steps of an epoch. For a held-out
+    metric look first whether the held-out data share pictures with the training data.
 
     ## Limits
-    At least 128 rows at even steps. Schedules with restarts have a period of their own.
+    At least 128 rows at even steps, and nine periods. Schedules with restarts have a period of
+    their own.
     """
 
     code = "LOG001"
@@ -54,38 +61,57 @@ class Periodic(Check):
     next_step = "Is this the number of steps of an epoch? Then shuffle anew in each epoch."
 
     def run(self, subject: LogSubject) -> Answer:
-        judged = [s for s in subject.series if len(s.steps) >= LEAST_PERIOD]
+        judged = [s for s in subject.series if len(s.steps) >= LEAST_PERIOD and is_metric(s.name)]
         judged = [s for s in judged if np.isfinite(s.values).all()]
         judged = [s for s in judged if _distances(s.steps, 0.01)[1] < 0.02]
+        judged = [s for s in judged if not without_noise(s.values)]
         if not judged:
-            return unclear(f"No metric has {LEAST_PERIOD} rows of numbers at even steps.")
-        peaks = [(s, *spectral_peak(s.values)) for s in judged]
-        series, period, ratio, chance = max(peaks, key=lambda row: row[2])
-        steps = float(np.median(np.diff(series.steps))) * period
-        numbers = {"metric": series.title, "period_steps": steps, "ratio": ratio, "chance": chance}
-        if chance * len(judged) < CHANCE:
-            return self.failed(
-                f"{series.title} swings with a period of {steps:.4g} steps: this line of its "
-                f"spectrum is {ratio:.0f} times its surroundings (by chance {chance:.0e}).",
-                **numbers,
+            return unclear(f"No metric has {LEAST_PERIOD} rows of noisy numbers at even steps.")
+        peaks = [(s, spectral_peak(s.values)) for s in judged]
+        found = [row for row in peaks if row[1].chance * len(judged) < CHANCE]
+        large = [(s, p) for s, p in found if p.swing > max(p.noise / 4, np.ptp(s.values) / 50)]
+        series, peak = max(large or found or peaks, key=lambda row: row[1].ratio)
+        steps = float(np.median(np.diff(series.steps))) * peak.rows
+        numbers = {"metric": series.title, "period_steps": steps, "swing": peak.swing}
+        numbers |= {"ratio": peak.ratio, "chance": peak.chance}
+        line = f"its spectrum has a line {peak.ratio:.0f} times its surroundings"
+        if large:
+            others = f" ({len(large)} metrics do)" if len(large) > 1 else ""
+            said = (
+                f"{series.title} swings by {peak.swing:.3g} with a period of {steps:.4g} steps"
+                f"{others}: {line} (by chance {peak.chance:.0e})."
             )
+            if not is_held_out(series.name):
+                return self.failed(said, **numbers)
+            overlap = "the held-out data share samples with the training data"
+            check = "Run `audit overlap RUN FOLDER` on the two sets of pictures first."
+            return wrong(said, (overlap, *self.causes), check, **numbers)
+        if found:
+            return passed(f"{series.title} swings by {peak.swing:.2g} only: {line}.", **numbers)
         return passed(
             f"No period in {len(judged)} metrics; the strongest line ({series.title}) is "
-            f"{ratio:.1f} times its surroundings.",
+            f"{peak.ratio:.1f} times its surroundings.",
             **numbers,
         )
 
     @staticmethod
-    def _made(swing: float) -> LogSubject:
+    def _made(
+        swing: float, beside: str = "", values: Values | None = None, rows: int = 600
+    ) -> LogSubject:
         rng = np.random.default_rng(0)
-        steps = np.arange(600.0)
-        loss = 2 * np.exp(-steps / 200) + rng.normal(0, 0.1, 600)
-        return LogSubject([Series("loss", steps, loss + swing * np.sin(steps / 40 * 2 * np.pi))])
+        steps = np.arange(float(rows))
+        loss = 2 * np.exp(-steps / 200) + rng.normal(0, 0.1, rows)
+        loss += swing * np.sin(steps / 40 * 2 * np.pi)
+        more = [] if values is None else [Series(beside, steps, values)]
+        return LogSubject([Series("loss", steps, loss), *more])
 
     PLANTED = (("with the epoch", lambda: Periodic._made(0.2)),)
     HEALTHY = (
         ("noise on a curve", lambda: Periodic._made(0.0)),
         ("few rows", lambda: LogSubject([Series("loss", np.arange(9.0), np.ones(9))])),
+        ("a learning rate", lambda: Periodic._made(0.0, "lr", np.cos(np.arange(600) / 25))),
+        ("a setting without a name", lambda: Periodic._made(0.0, "b", np.cos(np.arange(600) / 25))),
+        ("a swing that is nothing", lambda: Periodic._made(0.02, rows=30_000)),
     )
 
 
@@ -386,3 +412,101 @@ def _slope_gain(half: Values) -> tuple[float, float]:
     near = (float((rest[1:] * rest[:-1]).sum()) / total if total > 0 else 0.0) + 2 / BLOCKS
     widened = variance * (1 + max(0.0, near)) / (1 - min(0.7, max(0.0, near)))
     return slope * (BLOCKS - 1), float(np.sqrt(widened / power)) * (BLOCKS - 1)
+
+
+LEAST_FALL, FIRST_ROWS, MOST_OF_GAIN, TIMES_LOWER = 200, 0.02, 0.75, 2.5
+
+
+class FirstFall(Check):
+    """A loss whose first fall teaches the model a constant.
+
+    ## What it does
+    Looks for a training loss that makes most of its gain in the first rows, and at what the scores
+    beside it did meanwhile.
+
+    ## Why is this bad
+    A last layer that begins far from the mean of the targets (log K for classes of unequal size, 0
+    for targets near 100) first learns that mean: steps, and a picture of the curve in which
+    nothing else can be seen.
+
+    ## How it decides
+    Fails where three quarters of the gain of a training loss lie in the first 2 % of its rows and
+    divide it by 2.5, while no score of the training or of held-out data makes a quarter of its own
+    gain there. Without a score it is "cannot tell": an easy task falls as fast.
+
+    ## What to do
+    Set the bias of the last layer to the base rate (its logits) or the mean of the targets.
+
+    ## Limits
+    At least 200 rows of a loss. A score that is the share of the largest class stays where it is
+    while the mean is learned; one that is averaged over the epoch hides what rose when.
+    """
+
+    code = "LOG008"
+    name = "first-fall"
+    nearness = Nearness.EFFECT
+    causes = (
+        "the bias of the last layer begins far from the base rate",
+        "targets that are not standardised",
+    )
+    next_step = "Set the last bias to the base rate or the mean; `check-training` says which it is."
+
+    def run(self, subject: LogSubject) -> Answer:
+        losses = [s for s in subject.series if better_is(s.name) < 0 and not is_held_out(s.name)]
+        losses = [s for s in losses if len(s.values) >= LEAST_FALL and np.isfinite(s.values).all()]
+        if not losses:
+            return unclear(f"No training loss has {LEAST_FALL} rows of numbers.")
+        for series in losses:
+            first = max(4, round(FIRST_ROWS * len(series.values)))
+            end = series.steps[first]
+            top, then, last = _levels(series.values, first)
+            if not (top > TIMES_LOWER * then > 0 and top - then > MOST_OF_GAIN * (top - last)):
+                continue
+            said = (
+                f"{series.title} falls from {top:.4g} to {then:.4g} before step {end:g}: "
+                f"{(top - then) / (top - last):.0%} of its gain in {FIRST_ROWS:.0%} of its rows"
+            )
+            numbers = {"metric": series.title, "first": top, "then": then, "last": last}
+            scores = [s for s in subject.series if better_is(s.name) > 0 and s.log == series.log]
+            rises = [(s, rise) for s in scores if (rise := _rise_before(s, end)) is not None]
+            if not rises:
+                text = f"{said}. No score tells whether something was learned there."
+                return unclear(text, self.next_step, **numbers)
+            if all(rise < 0.25 for _, rise in rises):
+                names = ", ".join(s.title for s, _ in rises[:3])
+                return self.failed(f"{said}, and {names} did not rise meanwhile.", **numbers)
+        return passed(f"{len(losses)} training losses do not fall at once.")
+
+    @staticmethod
+    def _made(first: float, score: str = "", rises: float = 1.0) -> LogSubject:
+        rng, steps = np.random.default_rng(0), np.arange(1000.0)
+        slow = np.exp(-steps / 400)
+        loss = 0.6 + 0.4 * slow + first * np.exp(-steps / 4) + rng.normal(0, 0.03, 1000)
+        shape = 1 - np.where(rises > 0, rises * slow + (1 - rises) * np.exp(-steps / 4), slow)
+        more = [Series(score, steps, 0.5 + 0.4 * shape + rng.normal(0, 0.01, 1000))]
+        return LogSubject([Series("train/loss", steps, loss), *(more if score else [])])
+
+    PLANTED = (("the accuracy rises later", lambda: FirstFall._made(6.0, "train/acc")),)
+    HEALTHY = (
+        ("a slow fall", lambda: FirstFall._made(0.0, "train/acc")),
+        ("an easy task", lambda: FirstFall._made(6.0, "train/acc", 0.2)),
+        ("no score", lambda: FirstFall._made(6.0)),
+    )
+
+
+def _levels(values: Values, first: int) -> tuple[float, float, float]:
+    """(the beginning, what the first rows come to, the lowest level after) of a loss."""
+    tenth = max(1, len(values) // 10)
+    after = np.array([np.median(part) for part in np.array_split(values[first:], 9)])
+    top = float(values[: max(1, first // 8)].mean())
+    return top, float(np.median(values[first : first + tenth])), float(after.min())
+
+
+def _rise_before(series: Series, end: float) -> float | None:
+    """The share of a score's gain that lies before a step; None where it has no rows there."""
+    values = series.values[np.isfinite(series.values)]
+    before = int((series.steps < end).sum())
+    if before < 2 or len(values) < 20:
+        return None
+    start, then, last = values[0], np.median(values[before : before + 5]), np.median(values[-5:])
+    return float((then - start) / (last - start)) if last > start else 1.0

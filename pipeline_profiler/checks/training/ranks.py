@@ -135,8 +135,17 @@ class RankSeeds(Check):
         ("model.module is called", _bypassed),
         ("weights of their own", _averaged),
     )
+
+    @staticmethod
+    def _wrapped_where_open() -> Any:
+        """As files do that `torchrun` starts, and that also run alone."""
+        assert "RANK" in os.environ
+        torch.manual_seed(int(os.environ["RANK"]))
+        return ranked_training(nn.Dropout(0.3), wrap=dist.is_initialized())
+
     HEALTHY = (
         ("a seed by rank", _own_seed),
+        ("wrapped where a group is open", _wrapped_where_open),
         ("averaged by hand", _broadcast),
     )
 

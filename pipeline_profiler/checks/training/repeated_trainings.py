@@ -324,7 +324,11 @@ def _with_loader(subject: TrainingSubject, numbers: dict[str, Any]) -> Answer:
         "the training that was not interrupted"
     )
     loader = subject.settings.loader
-    if not (hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")):
+    try:  # what accelerate prepares has the method, and a place only with a stateful loader inside
+        state = loader.state_dict()
+    except Exception:  # noqa: BLE001 - whatever it raises, there is no place to go on from
+        state = None
+    if state is None or not hasattr(loader, "load_state_dict"):
         return passed(f"{agreed}. {NO_PLACE}", loader="no state", **numbers)
     with users_code("The loader's state_dict()"):
         seed_everything(subject.seed)

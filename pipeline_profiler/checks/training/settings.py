@@ -344,8 +344,11 @@ class Schedule(Check):
     zero for a whole run, or takes it there within an epoch.
 
     ## How it decides
-    Fails where the rate is zero in the first ten steps, falls below a hundred-thousandth of its
-    largest value within 100 steps and stays there, or is negative. A rate that never moves in
+    Fails where the rate is zero in the first ten steps, is negative, or falls below a
+    hundred-thousandth of its largest value and stays there: within 10 counts of the schedule,
+    whatever it counts, or within 100 of your own steps. A schedule that falls so far within 100
+    counts is right by the epoch and wrong by the batch: nothing here shows which your loop does, so
+    it is "cannot tell". A rate that never moves in
     2,000 steps fails where all that a schedule of torch keeps (its counter, too) is the same after
     as before the last 1,000: what stands still will stand still. Where the counter moves it is
     "cannot tell" (a step size longer than that is right). Exact.
@@ -438,11 +441,13 @@ class Schedule(Check):
         ("an epoch's stairs by the batch", lambda: Schedule._hidden(1)),
         ("restarts that stand still", lambda: Schedule._restarted(0)),
         ("zero for long", lambda: Schedule._lambda(lambda step: max(0, step - 500) / 1000)),
-        ("gone within an epoch", lambda: Schedule._lambda(lambda step: 0.5**step)),
+        ("gone at once", lambda: Schedule._lambda(lambda step: 0.1**step)),
     )
     HEALTHY = (
         ("a warm-up", lambda: Schedule._lambda(lambda step: min(1, step / 500))),
         ("an epoch's stairs", lambda: Schedule._hidden(16)),
+        ("stairs that count epochs", lambda: Schedule._lambda(lambda step: 0.7**step)),
+        ("stairs of seven epochs", lambda: Schedule._lambda(lambda step: 0.1 ** (step // 7))),
         ("restarts", lambda: Schedule._restarted(None)),
         ("a rate for long", lambda: Schedule._lambda(lambda step: 1.0)),
     )
@@ -496,10 +501,13 @@ def _own_steps(subject: TrainingSubject, training: Training) -> Answer:
         return unclear(
             f"The learning rate is {series[0]:g}, and {steps} of your own steps leave it there."
         )
-    return _judge_schedule(series, {"first": series[0], "largest": max(series), "steps": steps})
+    numbers = {"first": series[0], "largest": max(series), "steps": steps}
+    return _judge_schedule(series, numbers, own=True)
 
 
-def _judge_schedule(series: list[float], numbers: dict[str, Any], stands: bool = False) -> Answer:
+def _judge_schedule(
+    series: list[float], numbers: dict[str, Any], stands: bool = False, own: bool = False
+) -> Answer:
     top = max(series)
     if min(series) < -ZERO:
         return Schedule.failed(f"The learning rate becomes negative ({min(series):g}).", **numbers)
@@ -508,10 +516,17 @@ def _judge_schedule(series: list[float], numbers: dict[str, Any], stands: bool =
         return Schedule.failed(f"The learning rate is 0 for the first {first} steps.", **numbers)
     high = [i for i, rate in enumerate(series) if rate >= 1e-5 * top]
     gone = max(1, high[-1] + 1)
-    if gone < min(101, len(series)):
+    if gone < min(101 if own else 11, len(series)):
         return Schedule.failed(
             f"The learning rate is below a hundred-thousandth of {top:g} after {gone} "
             "steps, and stays there.",
+            **numbers,
+        )
+    if gone < min(101, len(series)):
+        return unclear(
+            f"The learning rate is below a hundred-thousandth of {top:g} after {gone} counts of "
+            "the schedule: right where it is stepped once an epoch, wrong once a batch.",
+            "Call it where your loop does, in train_step, and it is judged there.",
             **numbers,
         )
     still = len(set(series)) == 1 and len(series) > STEPS

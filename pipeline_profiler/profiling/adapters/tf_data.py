@@ -108,7 +108,8 @@ def keras_callback(recorder: Any, follow: Callable[[str], None] = lambda phase: 
 
     With torch or JAX as the backend Keras asks for the batch between two callbacks: the gap is the
     wait for data. With TensorFlow the batch is drawn inside the train function: steps are recorded,
-    and the session says that the wait is not known. With steps_per_execution above 1, Keras calls
+    and the session says that the wait is not known, unless `draw` is told of it, which a step that
+    runs eagerly lets be seen. With steps_per_execution above 1, Keras calls
     back once per execution and so does this.
     """
     import keras
@@ -121,7 +122,12 @@ def keras_callback(recorder: Any, follow: Callable[[str], None] = lambda phase: 
 
         def __init__(self) -> None:
             super().__init__()
-            self.asked = self.got = 0
+            self.asked = self.got = self.drawn = 0
+
+        def draw(self, start: int, end: int) -> None:
+            """The step has drawn its batch in Python, as it does with run_eagerly=True."""
+            self.drawn += end - start
+            recorder.run.config["wait_told"] = True
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             """The iterator is made between this and the first batch."""
@@ -131,14 +137,14 @@ def keras_callback(recorder: Any, follow: Callable[[str], None] = lambda phase: 
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             """The batch is there, or is drawn inside the step."""
-            self.got = recorder.clock()
-            recorder.add_wait(self.asked, self.got)
+            self.got, self.drawn = recorder.clock(), 0
             follow("step")
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             """The step is over, the next batch is asked for."""
-            self.asked = recorder.clock()
-            recorder.record_step(self.got, self.asked, 0)
+            asked, self.asked = self.asked, recorder.clock()
+            recorder.add_wait(asked, self.got + self.drawn)
+            recorder.record_step(self.got + self.drawn, self.asked, 0)
             follow("wait")
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -4,12 +4,15 @@ Each window of `run` carries its own totals (`measure.environment.Meter`): what 
 of a virtual machine took of the cores, how long something waited for a core (Linux PSI), and how
 long the training thread did. A block is left out where others took a tenth of the cores in one of
 its windows, or where the step waited for a core although nothing of ours was running beside it;
-never so many that fewer than half of the blocks remain, or than three.
+never so many that fewer than half of the blocks remain, or than two: what others take only
+prolongs the loader's work, so a disturbed block is no noise that a mean would even out. It makes
+the stall look larger, and two quiet blocks with Student's wide interval are honest where three
+with one of these are not. `run` therefore repeats disturbed blocks while it has the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +23,7 @@ BUSY = 0.2  # share of the cores taken by others, from which no verdict is sure
 DISTURBED = 0.1  # the same in one window, from which its block is left out
 QUEUED = 0.05  # of a window in which nothing of ours runs beside the step
 ALONE = 0.02  # CPU of other threads and children over the window, below which nothing does
-LEAST_BLOCKS = 3
+LEAST_BLOCKS = 2
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ def leave_out_disturbed(windows: Windows, environment: Mapping[str, Any]) -> Mac
     """Take the disturbed blocks out of `windows`; return what the machine did in the others."""
     timed = windows.arm(*SPLIT_ORDER)
     blocks = {window.run.block for window in windows.arm(Arm.WARM)}
-    bad = {window.run.block for window in timed if is_disturbed(window)} & blocks
+    bad = disturbed_blocks(timed) & blocks
     if bad and len(blocks - bad) >= max(LEAST_BLOCKS, len(blocks) / 2):
         windows.leave_out(frozenset(bad))
     used = windows.arm(*SPLIT_ORDER)
@@ -63,6 +66,11 @@ def leave_out_disturbed(windows: Windows, environment: Mapping[str, Any]) -> Mac
         left_out=len(windows.left_out),
         blocks=len(blocks),
     )
+
+
+def disturbed_blocks(windows: Iterable[Window]) -> set[int]:
+    """Numbers of the blocks in one of whose windows other programs had a part."""
+    return {window.run.block for window in windows if is_disturbed(window)}
 
 
 def is_disturbed(window: Window) -> bool:

@@ -21,7 +21,11 @@ import numpy as np
 
 from pipeline_profiler.profiling.diagnose import predict
 from pipeline_profiler.profiling.diagnose.data_stall import DataStall, estimate, paired_blocks
-from pipeline_profiler.profiling.diagnose.disturbance import Machine, leave_out_disturbed
+from pipeline_profiler.profiling.diagnose.disturbance import (
+    Machine,
+    is_disturbed,
+    leave_out_disturbed,
+)
 from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND
 from pipeline_profiler.profiling.diagnose.intervals import (
     Floats,
@@ -169,6 +173,22 @@ class Labels:
         hits.pop("", None)
         return max(hits, key=lambda place: hits[place], default="")
 
+    @property
+    def beside_step(self) -> str:
+        """'; 83 % of what they compute beside the step is at data.py:9 ...'; '' where unknown."""
+        places: Shares = {}
+        for key, share in self.places.get("beside", {}).items():
+            function = _in_function(key.partition("|")[2])
+            places[function] = places.get(function, 0.0) + share
+        function = max(places, key=lambda name: places[name], default="")
+        lines = {
+            key.partition("|")[2]: share
+            for key, share in self.places.get("beside", {}).items()
+            if function and _in_function(key.partition("|")[2]) == function
+        }
+        line = max(lines, key=lambda name: lines[name], default="").partition(" < ")[0]
+        return f"; {places[function]:.0%} of what it computes is in {line}" if line else ""
+
     def step_places(self) -> Shares:
         """Lines of the step with their share of it, whatever stage the words around them told."""
         places: Shares = {}
@@ -181,6 +201,12 @@ class Labels:
         """Half width of a share of the step: binomial, 95 %."""
         variance = max(0.0, share * (1 - share))
         return 1.96 * math.sqrt(variance / self.step_samples) if self.step_samples else 0.0
+
+
+def _in_function(place: str) -> str:
+    """'data.py read' of 'data.py:9 read: line < caller'; '' of no place."""
+    file, _, rest = place.partition(":")
+    return f"{file} {rest.partition(': ')[0].partition(' ')[2]}" if rest else ""
 
 
 def read_labels(session: Session, warm: Sequence[Window]) -> Labels:
@@ -278,6 +304,7 @@ class Evidence:
     null_p99_ns: float = 0.0
     above_null: Interval | None = None  # the stall less what an empty loader costs here
     floor_ns: float = 0.0  # the baseline, taken off where the step is below 20 of it
+    with_floor: Interval | None = None  # the stall with it, where it was taken off
     within_run_error: float = 0.0  # half width inside the runs, relative to the stall
     run_to_run_error: float = 0.0  # how far periods of two runs of one arm lie apart, relative
     recording: RecorderCost = field(default_factory=RecorderCost)
@@ -385,17 +412,24 @@ def trials_of(e: Evidence, setting: str) -> list[Window]:
         w for w in e.windows.arm(Arm.TRIAL) if w.run.config.get(setting) != e.config.get(setting)
     ]
     last = changed[-1].run.config.get(setting) if changed else None
-    return [w for w in changed if w.run.config.get(setting) == last]
+    of_last = [w for w in changed if w.run.config.get(setting) == last]
+    return [w for w in of_last if not is_disturbed(w)] or of_last
 
 
 def measured_share(e: Evidence, setting: str) -> Interval | None:
     """The share of the period that trial runs with this setting saved; None where none was tried.
 
     One trial or two beside several runs of the loader as it is: their spread is taken as one, since
-    of two runs nobody knows it. Student's t with the degrees of freedom of both.
+    of two runs nobody knows it. Student's t with the degrees of freedom of both. A run of a block
+    that was left out counts where it was the block's other arm that somebody disturbed.
     """
     tried = [math.log(w.epoch_period_ns) for w in trials_of(e, setting) if len(w) >= LEAST_STEPS]
     plain = [math.log(period) for period in e.periods.get(Arm.WARM) or []]
+    plain += [
+        math.log(w.epoch_period_ns)
+        for w in e.windows.beside
+        if w.run.arm == Arm.WARM and len(w) >= LEAST_STEPS and not is_disturbed(w)
+    ]
     freedom = len(tried) + len(plain) - 2
     if not tried or freedom < 1:
         return None
@@ -409,8 +443,10 @@ def measured_share(e: Evidence, setting: str) -> Interval | None:
 
 
 def _relative_noise(window: Window) -> float:
-    period = window.steps.period
-    return float(period.std(ddof=1)) / math.sqrt(len(period)) / float(period.mean())
+    # every epoch has its start: no chance decides whether one is in the window
+    period = window.steps.period[~window.at_epoch_start]
+    period = period if len(period) >= LEAST_STEPS else window.steps.period
+    return float(period.std(ddof=1)) / math.sqrt(len(period)) / float(window.steps.period.mean())
 
 
 def measured_or_predicted(e: Evidence, setting: str, predicted: Callable[[], Interval]) -> Interval:
@@ -466,6 +502,7 @@ def gather(session: Session) -> Evidence:
         null_p99_ns=null_p99_ns,
         above_null=beyond and beyond.widened(recording.left),
         floor_ns=floor,
+        with_floor=at_least(stalls.beyond(0.0).share, inside) if floor else None,
         within_run_error=relative,
         run_to_run_error=_run_to_run(periods),
     )

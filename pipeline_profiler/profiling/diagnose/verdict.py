@@ -161,6 +161,7 @@ class Conclusion:
 
     def as_results(self) -> dict[str, Any]:
         """The contract's keys for the session file and `run --json`."""
+        with_floor = self.evidence.with_floor
         return {
             "verdict": self.verdict.value,
             "sentence": self.sentence,
@@ -175,6 +176,7 @@ class Conclusion:
             },
             "recording_share": self.evidence.recording.share,
             "null_ms": self.evidence.floor_ns / 1e6 or None,
+            "stall_with_null": with_floor.as_dict() if with_floor else None,
             "machine": self.evidence.machine.as_dict(),
             "parts": {k: v.as_dict() for k, v in self.evidence.parts.items()},
         }
@@ -328,6 +330,8 @@ def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
         text += f"; {repeats} left out, as other programs disturbed them"
     if evidence.floor_ns:
         text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
+        # what a clock beside the training would show: any loader with workers hands over
+        text += f" ({evidence.with_floor.value:.1%} with it)" if evidence.with_floor else ""
     # more repeats than anybody would run are no advice
     if more >= TOO_MANY_REPEATS:
         others = evidence.machine.others

@@ -345,6 +345,12 @@ class Window:
         return float(self.exposed.mean()) if len(self) else float("nan")
 
     @cached_property
+    def at_epoch_start(self) -> Flags:
+        """The steps that begin an epoch, and those before them, whose period holds its iter()."""
+        first = self.steps.first
+        return first | np.append(first[1:], False)
+
+    @cached_property
     def starvation(self) -> Interval:
         """Observed share of the time spent waiting, moving-block interval inside one run.
 
@@ -355,7 +361,7 @@ class Window:
             return Interval(math.nan, -math.inf, math.inf)
         window = self.steps
         rows = np.stack([self.exposed, window.period], axis=1).astype(float)
-        edge = window.first | np.append(window.first[1:], False)  # iter() is in the period before
+        edge = self.at_epoch_start
         fixed = rows[edge].sum(axis=0)
         # below six free steps there is nothing to draw from: let the edges be drawn as well
         if fixed[1] == 0 or (~edge).sum() < 6:
@@ -544,11 +550,13 @@ class Windows:
         for arm in Arm:
             self._by_arm[arm] = [Window.of(run) for run in session.arm(arm)]
         self.left_out: frozenset[int] = frozenset()  # blocks that other programs disturbed
+        self.beside: list[Window] = []  # their windows, some of which nobody disturbed
 
     def leave_out(self, blocks: frozenset[int]) -> None:
         """Forget the arms of some blocks; what is compared inside a block goes together."""
         self.left_out = blocks
         for arm in SPLIT_ORDER:
+            self.beside += [w for w in self._by_arm[arm] if w.run.block in blocks]
             self._by_arm[arm] = [w for w in self._by_arm[arm] if w.run.block not in blocks]
 
     def arm(self, *arms: Arm) -> list[Window]:

@@ -15,10 +15,11 @@ import io
 import itertools
 import pathlib
 import sys
+import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -151,7 +152,8 @@ def sample_stacks(bench: Bench, options: Options) -> Run:
     """One short run with stack samples, in the trainer and in every worker."""
     recorder = Recorder(bench.clock, arm=Arm.STACKS)
     recorder.sample_stacks = True
-    sampler = StackSampler.start_here(lambda: recorder.phase)
+    calls_back = bench.settings().get("kind") == "tf"  # a map with tf.numpy_function does
+    sampler = StackSampler.start_here(lambda: recorder.phase, calls_back)
     try:
         drive(bench, bench.loader(), recorder, 400, stack_seconds(options))
     finally:
@@ -335,13 +337,17 @@ def repeatable(bench: Bench) -> Repeatable:
 
 
 DRAFTED = 8  # files
+COPY_SIDE, COPY_QUALITY = 256, 90  # pixels of the shorter side, JPEG's scale
 
 
 def reduced_decoding(bench: Bench, kept_batches: list[Any]) -> dict[str, float] | None:
-    """Decoding a few JPEG files that the dataset lists, in full and by the decoder's draft mode.
+    """What other ways to a few JPEG files cost, tried on those that the dataset lists.
 
-    Milliseconds a file: `full_ms`, and `reduced_ms` with the smallest scale that is no smaller than
-    `side`, the longer side (pixels) of what training gets. None where no file can be reduced.
+    Milliseconds a file: `full_ms` decodes it whole; `reduced_ms` by the decoder's draft mode, with
+    the smallest scale that is no smaller than `side`, the longer side (pixels) of what training
+    gets; `copy_ms` decodes a copy whose shorter side is 256 px, where that is enough for training.
+    `read_ms` opens and reads a file, `packed_ms` reads it out of a tar of them: both from the page
+    cache. A key is missing where it does not apply; None where no file can be decoded.
     """
     shapes = [getattr(part, "shape", ()) for _, part in parts_of(kept_batches[0])]
     side = max((sorted(shape[1:])[-1] for shape in shapes if len(shape) == 4), default=0)
@@ -349,25 +355,67 @@ def reduced_decoding(bench: Bench, kept_batches: list[Any]) -> dict[str, float] 
         return None
     listed = torch_loader.files(bench.loader())
     jpegs = [path for path in listed if path.lower().endswith((".jpg", ".jpeg"))]
-    walls: dict[bool, float] = {False: 0.0, True: 0.0}
+    chosen = jpegs[:: max(1, len(jpegs) // DRAFTED)][:DRAFTED]
+    rows: list[dict[str, float]] = []
     with suppress(Exception):  # no decoder here, or a file that it refuses
-        from PIL import Image
-
-        chosen = jpegs[:: max(1, len(jpegs) // DRAFTED)][:DRAFTED]
-        for path, drafted in itertools.product(chosen, (False, True)):
-            data = io.BytesIO(pathlib.Path(path).read_bytes())  # reading is not decoding
-            begin = bench.clock()
-            with Image.open(data) as picture:
-                whole = picture.size
-                if drafted:
-                    picture.draft("RGB", (side, side))
-                if drafted and picture.size == whole:
-                    return None
-                picture.load()
-            walls[drafted] += (bench.clock() - begin) / 1e6 / len(chosen)
-    if not walls[True]:
+        rows = [_other_ways(path, side, bench.clock) for path in chosen]
+        packed = _packed_ms(chosen, bench.clock)
+        rows = [row | {"packed_ms": ms} for row, ms in zip(rows, packed, strict=True)]
+    shared = set.intersection(*map(set, rows)) if rows else set()
+    if not shared & {"reduced_ms", "copy_ms"}:
         return None
-    return {"full_ms": walls[False], "reduced_ms": walls[True], "side": float(side)}
+    means = {name: sum(row[name] for row in rows) / len(rows) for name in sorted(shared)}
+    return means | {"side": float(side)}
+
+
+def _other_ways(path: str, side: int, clock: Clock) -> dict[str, float]:
+    """Milliseconds of one file by each way that applies."""
+    from PIL import Image
+
+    pathlib.Path(path).read_bytes()  # so that the next reads are from the page cache
+    begin = clock()
+    data = pathlib.Path(path).read_bytes()
+    row = {"read_ms": (clock() - begin) / 1e6}
+
+    def decode(blob: bytes, draft: bool = False) -> tuple[float, Any]:
+        begin = clock()
+        picture = Image.open(io.BytesIO(blob))
+        whole = picture.size
+        if draft:
+            picture.draft("RGB", (side, side))
+        reduced = picture.size != whole
+        picture.load()
+        return (clock() - begin) / 1e6 if reduced or not draft else 0.0, picture
+
+    row["full_ms"], picture = decode(data)
+    if drafted := decode(data, draft=True)[0]:
+        row["reduced_ms"] = drafted
+    if side <= COPY_SIDE < min(picture.size):
+        factor, copy = COPY_SIDE / min(picture.size), io.BytesIO()
+        size = [max(1, round(length * factor)) for length in picture.size]
+        picture.convert("RGB").resize(size).save(copy, "JPEG", quality=COPY_QUALITY)
+        row["copy_ms"] = decode(copy.getvalue())[0]
+    return row
+
+
+def _packed_ms(paths: Sequence[str], clock: Clock) -> list[float]:
+    """Milliseconds to read each of the files out of a tar of them that is open."""
+    import tarfile
+
+    walls = []
+    with tempfile.TemporaryFile() as file:
+        with tarfile.open(fileobj=file, mode="w") as made:
+            for path in paths:
+                made.add(path, recursive=False)
+        file.seek(0)
+        with tarfile.open(fileobj=file) as pack:
+            places = [(member.offset_data, member.size) for member in pack.getmembers()]
+        for offset, size in places:
+            begin = clock()
+            file.seek(offset)
+            file.read(size)
+            walls.append((clock() - begin) / 1e6)
+    return walls
 
 
 def _flat(sample: Any) -> list[bytes]:

@@ -16,11 +16,14 @@ from typing import Any
 
 from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.adapters.tf_data import settled_after
+from pipeline_profiler.profiling.diagnose.disturbance import disturbed_blocks
 from pipeline_profiler.profiling.diagnose.verdict import Verdict, diagnose_session
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import cold_cache, environment, probes, trials
 from pipeline_profiler.profiling.measure.arms import (
+    ENDING_S,
     NULL_SECONDS,
+    QUICK_END_S,
     Bench,
     Options,
     drive,
@@ -31,7 +34,13 @@ from pipeline_profiler.profiling.measure.arms import (
 from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
 from pipeline_profiler.profiling.measure.stopping import LEAST_LIMIT_S, kept_when_stopped
 from pipeline_profiler.profiling.measure.trials import TRIAL_SHARE
-from pipeline_profiler.profiling.record.arm import IN_HAND, REPORTED, TRAINED_FROM_LOADER, Arm
+from pipeline_profiler.profiling.record.arm import (
+    IN_HAND,
+    REPORTED,
+    SPLIT_ORDER,
+    TRAINED_FROM_LOADER,
+    Arm,
+)
 from pipeline_profiler.profiling.record.plan import Plan, Reason
 from pipeline_profiler.profiling.record.recorder import Recorder
 from pipeline_profiler.profiling.record.session import ProfileError, Session, utc_now
@@ -45,6 +54,7 @@ OVERRUN = 1.05  # of the budget: beyond it no further block begins
 # the same for the third block, as two repeats say next to nothing; less where the budget is the
 # default one, which a promise goes with (30 s quick, else 2 minutes)
 FEW_OVERRUN, FEW_OVERRUN_DEFAULT = 1.35, 1.12
+QUIET_BLOCKS = 3  # wanted, of those that no other program disturbed
 MOST_BLOCKS = 10  # beyond it an interval hardly shrinks
 NARROW = 0.03  # width of the stall's interval with which no more repeats are asked for
 MOST_OVERRUN = 3.0  # a loader that got so much slower after its first pass is ended
@@ -56,6 +66,9 @@ NO_HOST = "Host batches are n/a: no GPU, so nothing is copied to one."
 OVER_BUDGET = (
     "{:.0f} s are not enough: it will take about {:.0f} s, because the steps are slow and {} steps "
     "in each of {} repeats are the least that says anything."
+)
+LATE_END = (
+    "All will be over {:.0f} s after the start: imports and the loader took {:.0f} s of that."
 )
 ROUNDS = "The step's own time repeats every {} steps: windows are whole rounds of it."
 SLOW_START = (
@@ -116,6 +129,9 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
     seconds = round(pace.of(steps + warmup) * repeats + fixed, 1)
     if seconds > OVERRUN * options.budget:
         why.append(Reason(OVER_BUDGET.format(options.budget, seconds, steps, repeats)))
+    end = options.spent + seconds + ENDING_S
+    if options.quick and not options.seconds and end > QUICK_END_S + 1:
+        why.append(Reason(LATE_END.format(end, options.spent)))
     return Plan(
         arms=_included(reasons),
         repeats=repeats,
@@ -328,6 +344,9 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
     machine = environment.Meter()
     _run_blocks(bench, session, kept_batches, deadlines, bare=not (once or plan.lean))
+    # half of what a trial may take stays for it
+    kept = int(TRIAL_SHARE / 2 * options.budget * 1e9)
+    repeat_disturbed(bench, session, kept_batches, deadlines[1] - kept)
     trials.try_first_advice(bench, session, kept_batches, deadlines[1], options.budget)
     settle(bench, session, kept_batches, deadlines[1])
     if bench.clock is time.perf_counter_ns:  # a clock that tests move meters no machine
@@ -392,31 +411,53 @@ def _run_blocks(
         bench.save_meanwhile(session)
 
 
+def repeat_disturbed(
+    bench: Bench, session: Session, kept_batches: KeptBatches, deadline: int
+) -> None:
+    """Repeat blocks that other programs disturbed, before anything is tried, while they fit."""
+    done = len(session.arm(Arm.WARM))
+    wanted = min(QUIET_BLOCKS, done)
+    for block in range(done, done + wanted):
+        runs = [Window.of(run) for run in session.runs if run.arm in SPLIT_ORDER]
+        if block - len(disturbed_blocks(runs)) >= wanted:
+            return
+        if not _one_more(bench, session, kept_batches, deadline, "other programs disturbed one"):
+            return
+
+
 def settle(bench: Bench, session: Session, kept_batches: KeptBatches, deadline: int) -> None:
     """More blocks of the main arms in the time that is left, where nothing is settled yet.
 
     They end by the width of the interval, never by what it says: to stop as soon as a verdict is
     sure would make wrong ones of chance.
     """
-    done, plan = len(session.arm(Arm.WARM)), session.plan
-    blocks = [run for run in session.runs if run.arm in (Arm.RESIDENT, Arm.WARM)]
-    longest = max((run.totals.get("window_ns", 0) for run in blocks), default=0)
-    if not longest or plan.lean:
-        return
-    # an arm is its window, its warm-up and its start
-    whole = 2 * longest
-    whole += longest * plan.warmup // max(1, plan.steps)
-    whole += max((ns for run in blocks for ns in Window.of(run).first_batch_ns[:1]), default=0)
+    done = len(session.arm(Arm.WARM))
     for block in range(done, MOST_BLOCKS):
-        if bench.clock() + whole > deadline:
-            return
         found = diagnose_session(session)
         sure = block == done and found.verdict != Verdict.INCONCLUSIVE
         if sure or found.stall.high - found.stall.low <= NARROW:
             return
-        bench.tell(f"one more repeat ({block + 1}), as nothing is settled yet")
-        for arm in (Arm.WARM, Arm.RESIDENT) if block % 2 else (Arm.RESIDENT, Arm.WARM):
-            session.runs.append(run_arm(bench, arm, block, session, kept_batches))
+        if not _one_more(bench, session, kept_batches, deadline, "nothing is settled yet"):
+            return
+
+
+def _one_more(
+    bench: Bench, session: Session, kept_batches: KeptBatches, deadline: int, why: str
+) -> bool:
+    """One more block of the main arms; False where it does not fit."""
+    plan, block = session.plan, len(session.arm(Arm.WARM))
+    blocks = [run for run in session.runs if run.arm in (Arm.RESIDENT, Arm.WARM)]
+    longest = max((run.totals.get("window_ns", 0) for run in blocks), default=0)
+    # an arm is its window, its warm-up and its start
+    whole = 2 * longest
+    whole += longest * plan.warmup // max(1, plan.steps)
+    whole += max((ns for run in blocks for ns in Window.of(run).first_batch_ns[:1]), default=0)
+    if not longest or plan.lean or bench.clock() + whole > deadline:
+        return False
+    bench.tell(f"one more repeat ({block + 1}), as {why}")
+    for arm in (Arm.WARM, Arm.RESIDENT) if block % 2 else (Arm.RESIDENT, Arm.WARM):
+        session.runs.append(run_arm(bench, arm, block, session, kept_batches))
+    return True
 
 
 def announcement(plan: Plan) -> str:

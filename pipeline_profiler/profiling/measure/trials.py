@@ -12,7 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline_profiler.profiling.diagnose.finding import Diagnosis
-from pipeline_profiler.profiling.diagnose.verdict import diagnose_session, seconds_of_trial
+from pipeline_profiler.profiling.diagnose.verdict import (
+    WORTH_NAMING,
+    diagnose_session,
+    seconds_of_trial,
+)
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure.arms import Bench, run_arm
 from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
@@ -96,9 +100,11 @@ def _note_a_loss(session: Session, advice: Diagnosis) -> None:
         return
     now, tried = (_period_ms(session, arm) for arm in (Arm.WARM, Arm.TRIAL))
     promised = list((session.probes.promised or {}).values())[-1]
+    unsure = bool(still) and still[0].share.value >= WORTH_NAMING
+    said = "in too few runs to be sure of it" if unsure else "and is not recommended"
     session.notes.append(
-        f"{_words(advice.change or {})} was tried and is not recommended: {now:.2f} ms a step "
-        f"became {tried:.2f}, predicted {promised:.2f}."
+        f"{_words(advice.change or {})} was tried {said}: {now:.2f} ms a step became {tried:.2f}, "
+        f"predicted {promised:.2f}."
     )
 
 

@@ -122,7 +122,7 @@ class Probes:
     promised: dict[str, float] | None = None  # setting -> ms a step predicted before its trial
     failed: dict[str, str] | None = None  # setting -> what its trial raised
     repeatable: Repeatable | None = None
-    reduced: dict[str, float] | None = None  # decoding the user's files: ms in full, by draft, side
+    reduced: dict[str, float] | None = None  # the user's files: ms by each way, side
     slow_samples: list[SlowSample] | None = None
     on_device: bool = False  # the three rows below were probed: CUDA was there
     starvation: float | None = None

@@ -9,6 +9,7 @@ A worker that hangs in C writes its stack into a file when it is asked to.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
 import linecache
 import multiprocessing
@@ -116,16 +117,30 @@ def _idle(frame: FrameType | None) -> bool:
     return frame is not None and frame.f_globals.get("__name__", "") in _WAITING
 
 
-def _busy_threads(but: int) -> list[FrameType]:
-    """Where the other threads are that do something, our own left out: a loader's prefetch."""
-    names = {t.ident: t.name for t in threading.enumerate()}
+def _busy_threads(but: int) -> list[tuple[int, FrameType]]:
+    """Native id and place of the other threads that do something: a loader's prefetch, not ours.
+
+    The id is 0 for a thread that Python did not start: one of tf.data's that calls into Python.
+    """
+    threads = {t.ident: t for t in threading.enumerate()}
     frames = sys._current_frames()
     frames.pop(threading.get_ident(), None)  # this very frame: a cycle that keeps all callers alive
     return [
-        frame
+        ((threads[ident].native_id or 0) if ident in threads else 0, frame)
         for ident, frame in frames.items()
-        if ident != but and names.get(ident) not in OUR_THREADS and not _idle(frame)
+        if ident != but
+        and not (ident in threads and threads[ident].name in OUR_THREADS)
+        and not _idle(frame)
     ]
+
+
+def _cpu_ns(native_id: int) -> int:
+    """CPU time of a thread of this process; 0 where the system does not tell (Linux does)."""
+    try:
+        with open(f"/proc/self/task/{native_id}/schedstat", "rb") as file:
+            return int(file.read().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 class StackSampler:
@@ -135,13 +150,16 @@ class StackSampler:
     would get its turn mostly when the first one blocks, and would see it blocked too often. Other
     threads are sampled from a thread. While the thread waits for other threads of this process (a
     loader that prefetches in one), those are looked at instead. A sample weighs the time since the
-    one before it, so that a long call into C, during which no handler runs, is not lost.
+    one before it, so that a long call into C, during which no handler runs, is not lost. What other
+    threads compute while a step goes on is kept apart, as phase `beside`, by their CPU time: it may
+    be what the step waits for the interpreter lock for.
     """
 
     def __init__(self, thread_id: int, phase: Callable[[], str] | None = None) -> None:
         """Sample `thread_id`; `phase` names what the thread is doing."""
         self.thread_id, self.phase = thread_id, phase
         self.weights: Counter[str] = Counter()
+        self._used: dict[int, int] = {}  # CPU ns of other threads, by native id
         self._last = time.perf_counter_ns()
         self._interval_s = INTERVAL_S
         self._stop = threading.Event()
@@ -149,10 +167,17 @@ class StackSampler:
         self._undo: Callable[[], None] = lambda: None
 
     @classmethod
-    def start_here(cls, phase: Callable[[], str] | None = None) -> StackSampler:
-        """Sample the calling thread from now on."""
+    def start_here(
+        cls, phase: Callable[[], str] | None = None, calls_back: bool = False
+    ) -> StackSampler:
+        """Sample the calling thread from now on.
+
+        `calls_back`: native threads call Python functions while this one waits in C. An alarm would
+        be handled between such calls only, and see none of them.
+        """
         sampler = cls(threading.get_ident(), phase)
-        if threading.current_thread() is threading.main_thread() and _alarm_is_free():
+        main = threading.current_thread() is threading.main_thread()
+        if main and not calls_back and _alarm_is_free():
             sampler._start_timer()
             # a spawned worker ends through the interpreter's exit, which takes the signal's handler
             # away: a timer that still runs would then kill it
@@ -207,15 +232,23 @@ class StackSampler:
         phase = self.phase() if self.phase else "worker"
         if phase == "outside":
             return
-        helpers = _busy_threads(self.thread_id) if phase == "wait" and _idle(frame) else []
+        others = _busy_threads(self.thread_id) if phase in ("wait", "step") else []
+        helpers = [f for id_, f in others if _idle(frame) or not id_] if phase == "wait" else []
         frames: list[FrameType | None] = [*helpers] or [frame]
         for f in frames:
-            try:
-                place = describe(f)
-            except (AttributeError, TypeError, ValueError):
-                # the thread went on and left this frame while it was read: one sample less
+            self._book(phase, f, weight // len(frames))
+        for thread, f in others:
+            if not thread:
                 continue
-            self.weights[f"{phase}|{place}"] += weight // len(frames)
+            before, used = self._used.get(thread), _cpu_ns(thread)
+            self._used[thread] = used
+            if phase == "step" and before is not None and used > before:
+                self._book("beside", f, (used - before) // 1000)
+
+    def _book(self, phase: str, frame: FrameType | None, weight: int) -> None:
+        # the thread may go on and leave this frame while it is read: one sample less
+        with contextlib.suppress(AttributeError, TypeError, ValueError):
+            self.weights[f"{phase}|{describe(frame)}"] += weight
 
     def drain(self) -> tuple[tuple[str, int], ...]:
         """Microseconds by place since the last call, as pairs."""

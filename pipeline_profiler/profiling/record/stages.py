@@ -56,7 +56,7 @@ class StageTimer:
         self.clock, self.cpu = clock, cpu
         self._stack: list[list[int]] = []
         self._names: list[str] = []
-        self._sums: dict[str, list[int]] = {}
+        self.sums: dict[str, list[int]] = {}
         self.received = 0  # bytes that hooked reads handed over since the last collect()
 
     def enter(self, name: str) -> None:
@@ -74,7 +74,7 @@ class StageTimer:
         if self._stack:
             self._stack[-1][2] += wall
             self._stack[-1][3] += cpu
-        row = self._sums.setdefault(name, [start, 0, 0, 0])
+        row = self.sums.setdefault(name, [start, 0, 0, 0])
         row[1] += wall - child_wall
         row[2] += cpu - child_cpu
         row[3] += 1
@@ -85,18 +85,13 @@ class StageTimer:
         """Name of the innermost open stage, '' outside all."""
         return self._names[-1] if self._names else ""
 
-    @property
-    def has_sums(self) -> bool:
-        """Whether a stage was closed since the last call of `collect`."""
-        return bool(self._sums)
-
     def collect(self) -> tuple[StageSum, ...]:
         """Hand out the sums since the last call and start again."""
         self.received = 0
-        if not self._sums:
+        if not self.sums:
             return ()
-        sums = tuple([(name, *row) for name, row in self._sums.items()])
-        self._sums = {}
+        sums = tuple([(name, *row) for name, row in self.sums.items()])
+        self.sums = {}
         return sums  # type: ignore[return-value]
 
 

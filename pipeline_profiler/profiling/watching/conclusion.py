@@ -21,6 +21,7 @@ from pipeline_profiler.profiling.record.session import Run, Session
 
 LEAST_STEPS = 5
 PARTS = ("forward", "backward", "optimizer", "training collective", "checkpoint")
+SAMPLED = ("backward", "optimizer")  # timed where `Looks` looks at a step
 FREE_CORES = 2  # from which nobody waits for other programs' cores
 ELSEWHERE = 0.5  # share of the steps that train in another thread
 
@@ -59,7 +60,11 @@ def _untold(run: Run, environment: Mapping[str, Any]) -> str:
         return str(run.config.get("wait_untold", "the wait lies inside the train step"))
     trained = run.totals.get("trained_steps", 0)
     if trained and run.totals.get("elsewhere_steps", 0) > ELSEWHERE * trained:
-        return "batches are drawn in another thread than the one that trains"
+        return (
+            "batches are drawn in another thread than the one that trains; two lines record what "
+            "the training waits for: rec = Recorder(save_to='profile.json') and, in the thread "
+            "that trains, for batch in rec.watch(loader)"
+        )
     return _crowded(window, {} if "rank" in run.totals else environment)
 
 
@@ -111,8 +116,11 @@ def step_phases(run: Run) -> dict[str, float]:
     for name in PARTS:
         rows = window.spans(f"step:{name}")
         seen = len(np.unique(rows["batch"]))
-        # forward is looked at in some of the steps only
+        # forward is looked at in some of the steps only, and so are others of short steps
         scale = len(window) / seen if seen and name == "forward" else 1.0
+        if name in SAMPLED and "rank" not in run.totals:
+            done = run.totals.get("dropped_steps", 0) + len(window)
+            scale = max(1.0, done / max(1, run.totals.get("looked_steps", done)))
         parts[name] = float(rows["wall"].sum()) * scale
     parts["other"] = max(0.0, float(window.steps.period.sum()) - sum(parts.values()))
     parts["evaluation"] = float(run.totals.get("evaluation_ns", 0))

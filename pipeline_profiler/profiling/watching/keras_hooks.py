@@ -9,12 +9,13 @@ for the batch in Python, between two callbacks: there the wait is told.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
 from pipeline_profiler.profiling.adapters.tf_data import keras_callback
 from pipeline_profiler.profiling.record.recorder import Source
-from pipeline_profiler.profiling.watching.process import watched_process
+from pipeline_profiler.profiling.watching.process import known_process, watched_process
 
 
 def hook_datasets(module: Any) -> None:
@@ -44,11 +45,32 @@ def hook_datasets(module: Any) -> None:
             loop = process.loop_of(("tf", str(dataset.element_spec), length), source)
             self.__dict__["_watched_loop"] = loop
             process.open(loop, start, end)
-        return process.ask(loop, functools.partial(deliver, self), trains=True)
+        return process.ask(loop, deliver, self, trains=True)
 
     import tensorflow as tf
 
     module.DatasetV2.__iter__, owner.__next__ = __iter__, __next__
+    for name in ("get_next", "get_next_as_optional"):
+        # asked for later: TensorFlow is still being imported
+        eager = lambda: tf.executing_eagerly()  # noqa: E731
+        setattr(owner, name, _told_to_fit(getattr(owner, name), eager))
+
+
+def _told_to_fit(plain: Any, eager: Callable[[], bool]) -> Any:
+    """With run_eagerly=True the step of fit draws its batch in Python, by one of these."""
+
+    @functools.wraps(plain)
+    def timed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        process = known_process()
+        if process is None or process.fitting is None or not eager():
+            return plain(self, *args, **kwargs)
+        start, process.phase = perf_counter_ns(), "wait"
+        item = plain(self, *args, **kwargs)
+        process.fitting(start, perf_counter_ns())
+        process.phase = "step"
+        return item
+
+    return timed
 
 
 # ---- Keras ----
@@ -84,6 +106,8 @@ def _recording(model: Any) -> Any:
 
     def follow(phase: str) -> None:
         process.phase = phase
+        process.fitting = callback.draw if phase == "step" else None
         loop.trained = loop.recorder.steps
 
-    return keras_callback(loop.recorder, follow)
+    callback = keras_callback(loop.recorder, follow)
+    return callback

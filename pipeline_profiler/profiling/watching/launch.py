@@ -88,5 +88,10 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
 
 def saved_files(folder: str) -> list[Path]:
     """Where the watched processes have saved, ranks in order."""
-    notes = [note.read_text() for note in Path(folder).iterdir()]
-    return sorted({Path(text) for text in notes if text and Path(text).is_file()})
+    told = [line for note in Path(folder).iterdir() for line in note.read_text().splitlines()]
+    return sorted({Path(line) for line in told if Path(line).is_file()}, key=_without_suffix)
+
+
+def _without_suffix(path: Path) -> str:
+    """`profile` before `profile-loop2`, whatever is packed."""
+    return path.name.removesuffix(".gz").removesuffix(".json")

@@ -28,7 +28,7 @@ from pipeline_profiler.profiling.record.stages import StageTimer, activate
 
 # ---- CPU and run-queue time ----
 
-LOOK_NS = 5_000_000  # a look costs about 25 microseconds beside a training: half a percent
+LOOK_NS = 10_000_000  # a look costs some tens of microseconds beside a training
 MOST_STEPS = 64  # from one look to the next, on average
 
 
@@ -56,9 +56,9 @@ class Looks:
 
     The counters are system calls: with what they push out of the caches they cost a short step more
     than everything else that is recorded. A step of `LOOK_NS` or more is looked at every time;
-    shorter ones at random, so that no rhythm of the loop is met, on average once in `LOOK_NS`. A
-    step that is not looked at gets the share of its wall time that those looked at had so far: sums
-    are right, a single step's is an estimate.
+    shorter ones at random, so that no rhythm of the loop is met, on average once in `LOOK_NS`. The
+    parts of a step are timed in the same steps. A step that is not looked at gets the share of its
+    wall time that those looked at had so far: sums are right, a single step's is an estimate.
     """
 
     def __init__(self, recorder: Recorder, workers: bool) -> None:
@@ -128,17 +128,12 @@ class LoopRecorder(LiveRecorder):
         self._rows.extend(rows[1:])  # the wait itself is held with its step
         return batch
 
-    def end_step(self, step: HeldStep) -> None:
-        """A step is over."""
-        if self.timer.has_sums:
-            at = self.timeline.at
-            for name, begin, wall, busy, calls in self.timer.collect():
-                row = (f"step:{name}", self.steps, MAIN, at(begin), wall, busy, -1, calls)
-                self._rows.append(row)
-        self.held.append(step)
-        self.steps += 1
-        if len(self.held) > STEPS_HELD:
-            self._put_down()
+    def collect_parts(self) -> None:
+        """Put aside what `stage()` has timed in the step that ends."""
+        at = self.timeline.at
+        for name, begin, wall, busy, calls in self.timer.collect():
+            row = (f"step:{name}", self.steps, MAIN, at(begin), wall, busy, -1, calls)
+            self._rows.append(row)
 
     def _put_down(self, more: Sequence[Row] = ()) -> None:
         with self._table:
@@ -205,8 +200,13 @@ class Loop:
         self.opened = 0  # when the epoch began
         self.returned = 0  # when next() gave the batch of the step that is open; 0: none is open
         self._wait = (0, -1, -1)  # of the open step: when next() was called, its CPU, its queue
+        self.at = ""  # file and line of the loop
+        self.iterator: Any = None  # a weak reference
+        self.together = False  # its epochs lie inside another's, or beside it
+        self.looked = 0  # steps whose parts were timed
+        self.stacks: dict[str, int] = {}
         self._others: dict[int, int] = {}  # ns that other loaders took before this step trained
-        self._busy = False
+        self.busy = False  # something was trained with the batch in hand
 
     @property
     def in_step(self) -> bool:
@@ -223,8 +223,9 @@ class Loop:
         self.end_step(start)
         self.recorder.open_epoch(start, end)
         self.opened, self.trained_here, self.thread = start, 0, threading.get_ident()
+        activate(self.recorder.timer)
 
-    def ask(self, deliver: Callable[[], Any]) -> Any:
+    def ask(self, deliver: Callable[[Any], Any], iterator: Any) -> Any:
         """The next batch; `deliver` is the iterator's own next()."""
         r = self.recorder
         looks = r.looks_at
@@ -233,18 +234,17 @@ class Loop:
             self.end_step(start)
         if self.gaps is not None:
             self.gaps.asked()
-        activate(r.timer)
         looks.left -= 1
         if looks.left < 0:
             looks.begin(start, r.steps)
-        item = deliver()
+        item = deliver(iterator)
         end = r.clock()
         self._wait = (start, *looks.delivered(end - start)) if looks.looking else (start, -1, -1)
-        if r.parcels or r.steps == ASKED_AT or r.timer.has_sums:
+        if r.parcels or r.timer.sums or r.steps == ASKED_AT:
             item = r.unwrap(self.source, item, end - start)
         if self.gaps is not None:
             self.gaps.delivered(r.steps, end - start)
-        self.returned, self._busy = end, False
+        self.returned, self.busy = end, False
         return item
 
     def end_step(self, now: int) -> None:
@@ -254,7 +254,10 @@ class Loop:
             return
         r = self.recorder
         self.returned = 0
-        cpu = r.looks_at.stepped(now - start) if r.looks_at.looking else -1
+        cpu = -1
+        if r.looks_at.looking:
+            cpu = r.looks_at.stepped(now - start)
+            self.looked += 1
         more = 0
         if self._others:
             more = min(sum(self._others.values()), r.clock() - start)
@@ -264,19 +267,19 @@ class Loop:
             r._rows += [
                 (f"step:{EXPOSED}", n, MAIN, at, ns, -1, -1, 1) for n, ns in self.gaps.resolved()
             ]
-        if self._busy:
+        if self.busy:
             self.trained += 1
             self.trained_here += 1
-        r.end_step((r.steps, *self._wait, start, more, now, cpu))
-
-    def train(self) -> None:
-        """Something was trained with the batch in hand."""
-        self._busy = True
-        self.elsewhere += threading.get_ident() != self.thread
+        if r.timer.sums:
+            r.collect_parts()
+        r.held.append((r.steps, *self._wait, start, more, now, cpu))
+        r.steps += 1
+        if len(r.held) > STEPS_HELD:
+            r._put_down()
 
     def wait_for_other(self, other: Loop, wall: int) -> None:
         """Another loader was asked for a batch before this step trained."""
-        if not self._busy:
+        if not self.busy:
             self._others[id(other)] = self._others.get(id(other), 0) + wall
 
     def interrupted(self, other: Loop, now: int) -> None:

@@ -14,7 +14,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import util
 from pathlib import Path
@@ -37,12 +38,15 @@ from pipeline_profiler.profiling.record.recorder_live import (
 )
 from pipeline_profiler.profiling.record.session import Run, Session, utc_now
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
+from pipeline_profiler.profiling.record.stages import activate
 from pipeline_profiler.profiling.watching.loop import Loop
 from pipeline_profiler.profiling.watching.trackers import is_tracked, tell_trackers
 
 # ---- The line on the terminal ----
 
 EVERY_S = 2.0
+LEAST_STEPS = 20  # of a loop that is judged beside the main one
+MOST_LOOPS = 4  # of one process that are judged
 
 
 def write_line(text: str) -> None:
@@ -102,15 +106,17 @@ class WatchedProcess:
         self.order, self.pid = order, os.getpid()
         self.loops: dict[Any, Loop] = {}
         self.active: list[Loop] = []  # epochs that are open, the innermost last
+        self.looking = False  # whether the parts of the open step are timed; `Looks` decides
+        self.on_look: Callable[[bool], None] = lambda on: None
+        self.fitting: Callable[[int, int], None] | None = None  # told what a step of Keras draws
         self.phase = "outside"
         self.totals = {"evaluation_ns": 0, "checkpoint_ns": 0}
         self.rank: int | None = None
         self.undo: list[Callable[[], None]] = []  # takes the hooks out again
-        self._saved: Path | None = None
+        self._saved: dict[Path, Path] = {}  # where each session was last written
         self._machine = Meter()
         self._tell_from = 0.0
         self._saving = threading.Lock()
-        self._stacks: dict[str, int] = {}
         self._sampler = StackSampler.start_beside(lambda: self.phase, MAIN_INTERVAL_S)
         self._autosave = Repeated(self.save, order.every_s, "profile-autosave")
         self._line: Repeated | None = None
@@ -136,16 +142,27 @@ class WatchedProcess:
         """An epoch of `loop` begins."""
         if loop in self.active:  # left by `break`
             self.close(loop)
+        loop.together |= bool(self.active)
         loop.open(start, end)
         self.active.append(loop)
 
-    def ask(self, loop: Loop, deliver: Any, trains: bool) -> Any:
-        """The next batch of `loop`; `trains`: gradients are recorded here."""
+    def follow(self, loop: Loop, iterator: Any) -> None:
+        """Close the epoch of `loop` when its iterator is gone: the loop was left by `break`."""
+
+        def gone(reference: Any) -> None:
+            if loop.iterator is reference and loop in self.active:
+                self.close(loop)
+
+        loop.iterator = weakref.ref(iterator, gone)
+
+    def ask(self, loop: Loop, deliver: Callable[[Any], Any], iterator: Any, trains: bool) -> Any:
+        """The next batch of `loop`, `deliver(iterator)`; `trains`: gradients are recorded here."""
         if len(self.active) != 1 or self.active[0] is not loop:
             self._put_in_order(loop)
+            activate(loop.recorder.timer)
         self.phase = "wait" if trains else "outside"
         try:
-            batch = loop.ask(deliver)
+            batch = loop.ask(deliver, iterator)
         except BaseException as error:
             if not isinstance(error, StopIteration):
                 said = f"{type(error).__name__}: {error}"[:200]
@@ -153,6 +170,11 @@ class WatchedProcess:
             self.close(loop)
             raise
         self.phase = "step" if trains else "outside"
+        # ranks are compared part by part, in every step
+        looking = loop.recorder.looks_at.looking or self.rank is not None
+        if looking is not self.looking:
+            self.looking = looking
+            self.on_look(looking)
         if len(self.active) > 1:
             for outer in self.active:
                 if outer is not loop and outer.in_step:
@@ -169,6 +191,7 @@ class WatchedProcess:
 
     def close(self, loop: Loop) -> None:
         """The epoch of `loop` is over."""
+        self._drain()
         loop.close()
         if loop in self.active:
             self.active.remove(loop)
@@ -180,6 +203,8 @@ class WatchedProcess:
             if outer or any(other.trained for other in self.loops.values()):
                 self.totals["evaluation_ns"] += now - loop.opened
         self.phase = "step" if any(other.in_step for other in self.active) else "outside"
+        if self.active:
+            activate(self.active[-1].recorder.timer)
         if not self.active:
             self._tell_trackers()
 
@@ -193,12 +218,30 @@ class WatchedProcess:
         # however short its epochs are, a training is not asked for more than a hundredth
         self._tell_from = time.monotonic() + max(TOLD_EVERY_S, 100 * (time.monotonic() - now))
 
+    def trains(self) -> None:
+        """Something trains, whose time is not taken in this step."""
+        here = threading.get_ident()
+        for loop in self.active:
+            if loop.returned and not loop.busy:
+                loop.busy = True
+                loop.elsewhere += here != loop.thread
+
+    @property
+    def trained(self) -> bool:
+        """Whether something has trained with each batch in hand."""
+        return all(loop.busy for loop in self.active if loop.returned)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the outermost loop that is open."""
+        return self.active[0].recorder.steps if self.active else 0
+
     def train(self, name: str, start: int, end: int) -> None:
         """A part of the step that trains: book it, and tell the loops that hold a batch."""
-        booked = False
+        booked, here = False, threading.get_ident()
         for loop in self.active:
             if loop.returned:
-                loop.train()
+                loop.busy, loop.elsewhere = True, loop.elsewhere + (here != loop.thread)
                 if not booked:
                     loop.add_stage(name, start, end)
                 booked = True
@@ -220,35 +263,62 @@ class WatchedProcess:
         rows = [loop for loop in loops if loop.trained == most] if most else list(loops)
         return max(rows, key=lambda loop: loop.recorder.steps, default=None)
 
-    def session(self) -> Session:
-        """What was recorded so far."""
-        main, notes = self.main, list[str]()
+    def sessions(self) -> list[Session]:
+        """What was recorded so far: the main loop, then others that trained for themselves."""
+        main = self.main
+        others = [
+            loop
+            for loop in self.loops.values()
+            if loop is not main
+            and main is not None
+            and loop.trained >= LEAST_STEPS
+            and not (loop.together or main.together)
+        ]
+        others.sort(key=lambda loop: -loop.trained)
+        apart = others[: MOST_LOOPS - 1]
+        return [self.session(apart), *(self._session_of(loop, [], {}) for loop in apart)]
+
+    def session(self, apart: Sequence[Loop] = ()) -> Session:
+        """What was recorded so far of the loop that trains; `apart` have sessions of their own."""
+        main = self.main
+        if main is None:
+            return self._session_of(None, [], {})
+        totals = {k: v for k, v in self.totals.items() if v}
+        return self._session_of(main, _other_loops(main, self.loops, apart), totals)
+
+    def _session_of(self, loop: Loop | None, notes: list[str], totals: dict[str, int]) -> Session:
         runs: list[Run] = []
-        if main is not None:
-            run = main.recorder.snapshot()
-            run.totals |= {k: v for k, v in self.totals.items() if v}
-            run.totals["trained_steps"] = main.trained
-            run.totals["elsewhere_steps"] = main.elsewhere
+        if loop is not None:
+            run = loop.recorder.snapshot()
+            run.totals |= totals
+            run.totals["trained_steps"] = loop.trained
+            run.totals["elsewhere_steps"] = loop.elsewhere
+            run.totals["looked_steps"] = loop.looked
             if self.rank is not None:
                 run.totals["rank"] = self.rank
-            self._add_stacks(run)
+            self._add_stacks(run, loop)
             runs.append(run)
-            notes += _other_loops(main, self.loops)
-            notes += gpu_notes() if main.gaps is not None else []
-            notes += growth_notes(main.recorder.grown)
+            notes += gpu_notes() if loop.gaps is not None else []
+            notes += growth_notes(loop.recorder.grown)
         return Session(
             runs=runs,
             notes=notes,
             created=utc_now(),
             environment=describe()
             | shares_of_cores(self._machine.taken())
-            | {"watched": " ".join(sys.argv)[:200]},
+            | {"watched": " ".join(sys.argv)[:200]}
+            | ({"loop_at": loop.at} if loop is not None and loop.at else {}),
         )
 
-    def _add_stacks(self, run: Run) -> None:
-        for place, weight in self._sampler.drain():
-            self._stacks[place] = self._stacks.get(place, 0) + weight
-        for place, weight in self._stacks.items():
+    def _drain(self) -> None:
+        """Stack samples belong to the outermost loop that is open, between two to the main one."""
+        loop = self.active[0] if self.active else self.main
+        for place, weight in self._sampler.drain() if loop is not None else ():
+            loop.stacks[place] = loop.stacks.get(place, 0) + weight
+
+    def _add_stacks(self, run: Run, loop: Loop) -> None:
+        self._drain()
+        for place, weight in loop.stacks.items():
             run.stacks[place] = run.stacks.get(place, 0) + weight
         interval = WORKER_INTERVAL_S if run.config.get("workers") else MAIN_INTERVAL_S
         run.totals["stack_us"] = round(interval * 1e6)
@@ -260,8 +330,15 @@ class WatchedProcess:
         with self._saving, contextlib.suppress(Exception):
             self.rank = _rank(self.rank)
             path = self._path()
-            self._saved = replace_saved(self.session(), path, self._saved)
-            Path(self.order.folder, str(self.pid)).write_text(str(self._saved))
+            for number, session in enumerate(self.sessions(), 1):
+                own = (
+                    path
+                    if number == 1
+                    else path.with_name(f"{path.stem}-loop{number}{path.suffix}")
+                )
+                self._saved[own] = replace_saved(session, own, self._saved.get(own))
+            told = "\n".join(map(str, self._saved.values()))
+            Path(self.order.folder, str(self.pid)).write_text(told)
 
     def _path(self) -> Path:
         """`profile.json` for the script itself, `profile-rank1.json` for a rank, else by number."""
@@ -310,8 +387,9 @@ def _hide_our_frames() -> None:
     sys.excepthook = show
 
 
-def _other_loops(main: Loop, loops: dict[Any, Loop]) -> list[str]:
-    rows = [loop for loop in loops.values() if loop is not main and loop.recorder.steps]
+def _other_loops(main: Loop, loops: dict[Any, Loop], apart: Sequence[Loop]) -> list[str]:
+    known = (main, *apart)
+    rows = [loop for loop in loops.values() if loop not in known and loop.recorder.steps]
     trained = sum(loop.recorder.steps for loop in rows if loop.trained)
     passive = sum(loop.recorder.steps for loop in rows if not loop.trained)
     notes = []

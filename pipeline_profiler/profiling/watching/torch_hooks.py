@@ -12,16 +12,19 @@ batch: a wait that the device spends computing costs nothing.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import weakref
 from collections.abc import Callable
 from time import perf_counter_ns
+from types import FrameType
 from typing import Any
 
 from pipeline_profiler.profiling.adapters import torch_loader
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
 from pipeline_profiler.profiling.record.recorder import Source
 from pipeline_profiler.profiling.record.recorder_live import WORKER_INTERVAL_S
+from pipeline_profiler.profiling.watching import process as state
 from pipeline_profiler.profiling.watching.process import (
     WatchedProcess,
     known_process,
@@ -37,7 +40,6 @@ COLLECTIVES = (
 )
 
 
-Book = Callable[[str, int, int], None]
 _UNDO: list[Callable[[], None]] = []
 
 
@@ -66,13 +68,14 @@ def hook_loaders(module: Any) -> None:
     @functools.wraps(deliver)
     def __next__(self: Any) -> Any:  # noqa: N807
         loop = self.__dict__.get("_watched_loop")
-        process = known_process()
+        process = state._STATE  # no call: beside a short step each costs a microsecond and more
         if loop is None or process is None:
             return deliver(self)
-        return process.ask(loop, functools.partial(deliver, self), torch.is_grad_enabled())
+        return process.ask(loop, deliver, self, trains())
 
     import torch
 
+    trains = torch.is_grad_enabled
     _replace(loader, "__iter__", __iter__)
     _replace(iterator, "__next__", __next__)
 
@@ -83,7 +86,9 @@ def _begin_epoch(loader: Any, begin: Callable[[Any], Any]) -> Any:
         return begin(loader)
     process = watched_process()
     _hook_steps(torch, process)
-    loop = process.loop_of(_key(loader), _source_of(loader))
+    asked_at = sys._getframe(2)
+    loop = process.loop_of((*_key(loader), *_place(asked_at)), _source_of(loader))
+    loop.at = "{}:{}".format(*_place(asked_at))
     if loop.gaps is None and torch.cuda.is_available():
         loop.gaps = DeviceGaps(torch.cuda)
     clock = loop.recorder.clock
@@ -91,7 +96,13 @@ def _begin_epoch(loader: Any, begin: Callable[[Any], Any]) -> Any:
     iterator = _with_proxies(loader, begin)
     process.open(loop, start, clock())
     iterator.__dict__["_watched_loop"] = loop
+    process.follow(loop, iterator)
     return iterator
+
+
+def _place(frame: FrameType) -> tuple[str, int]:
+    """File and line that ask for an iterator: two loops over loaders of one kind are two."""
+    return os.path.basename(frame.f_code.co_filename), frame.f_lineno
 
 
 def _key(loader: Any) -> Any:
@@ -141,16 +152,19 @@ def _with_proxies(loader: Any, begin: Callable[[Any], Any]) -> Any:
 
 # ---- the parts of the step ----
 
+_LOOKS: list[Callable[[bool], None]] = []  # what hooks the optimizers in a step that is looked at
 _HOOKED: list[int] = []  # process ids: a fork inherits the hooks, and they look up the process
 
 
 def _hook_steps(torch: Any, process: WatchedProcess) -> None:
     if _HOOKED:
+        process.on_look = _LOOKS[-1]  # of this process, where it is a fork
         return
     _HOOKED.append(process.pid)
     process.undo.append(unhook_torch)
-    _hook_function(torch.Tensor, "backward", "backward", _book_training)
-    _hook_optimizers(torch)
+    _hook_backward(torch)
+    _LOOKS.append(_Optimizers(torch).look)
+    process.on_look = _LOOKS[-1]
     _hook_function(torch, "save", "checkpoint")
     if torch.distributed.is_available():
         for name in COLLECTIVES:
@@ -166,13 +180,7 @@ def _book(name: str, start: int, end: int) -> None:
             process.totals["checkpoint_ns"] += end - start
 
 
-def _book_training(name: str, start: int, end: int) -> None:
-    process = known_process()
-    if process is not None:
-        process.train(name, start, end)
-
-
-def _hook_function(owner: Any, attribute: str, name: str, book: Book = _book) -> None:
+def _hook_function(owner: Any, attribute: str, name: str) -> None:
     original, compiling = getattr(owner, attribute), sys.modules["torch"].compiler.is_compiling
 
     @functools.wraps(original)
@@ -183,31 +191,77 @@ def _hook_function(owner: Any, attribute: str, name: str, book: Book = _book) ->
         try:
             return original(*args, **kwargs)
         finally:
-            book(name, start, perf_counter_ns())
+            _book(name, start, perf_counter_ns())
 
     _replace(owner, attribute, timed_call)
 
 
-def _hook_optimizers(torch: Any) -> None:
-    began: list[int] = []
-    compiling, forward = torch.compiler.is_compiling, _Outermost(torch)
+def _hook_backward(torch: Any) -> None:
+    """Seen in every step, as it is what trains; timed in those whose parts are looked at."""
+    original, compiling = torch.Tensor.backward, torch.compiler.is_compiling
 
-    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not compiling():
-            began[:] = (perf_counter_ns(),)
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        process = state._STATE
+        if process is None or compiling():
+            return original(*args, **kwargs)
+        if not process.looking:
+            process.trains()
+            return original(*args, **kwargs)
+        start = perf_counter_ns()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            process.train("backward", start, perf_counter_ns())
 
-    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if began and not compiling():
-            _book_training("optimizer", began.pop(), perf_counter_ns())
-            forward.count()
+    _replace(torch.Tensor, "backward", backward)
 
-    from torch.optim.optimizer import (
-        register_optimizer_step_post_hook,
-        register_optimizer_step_pre_hook,
-    )
 
-    _UNDO.append(register_optimizer_step_pre_hook(before).remove)
-    _UNDO.append(register_optimizer_step_post_hook(after).remove)
+class _Optimizers:
+    """Times the optimizer in the steps whose parts are looked at; in others it is not hooked.
+
+    Where it trains without a backward that was seen, it is what tells that something trains, and
+    stays hooked.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        from torch.optim import optimizer
+
+        self.register = (
+            (optimizer.register_optimizer_step_pre_hook, self._before),
+            (optimizer.register_optimizer_step_post_hook, self._after),
+        )
+        self.compiling, self.forward = torch.compiler.is_compiling, _Outermost(torch)
+        self.handles: list[Any] = []
+        self.began = 0
+        self.alone = False
+        _UNDO.append(self._remove)
+
+    def look(self, on: bool) -> None:
+        """The parts of the step that begins are looked at, or not any more."""
+        if on and not self.handles:
+            self.handles = [register(hook) for register, hook in self.register]
+        elif not on and not self.alone:
+            self._remove()
+
+    def _remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+        self.handles = []
+
+    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.began = 0 if self.compiling() else perf_counter_ns()
+
+    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        process = known_process()
+        if process is None or not self.began or self.compiling():
+            return
+        self.alone |= not process.trained
+        if process.looking:
+            process.train("optimizer", self.began, perf_counter_ns())
+            self.forward.look(process.steps)
+        else:
+            process.trains()
 
 
 class _Outermost:
@@ -219,17 +273,17 @@ class _Outermost:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.inside = False
-        self.steps = 0
+        self.next = FIRST_LOOK
         self.plain = torch.nn.Module.__call__
         self.looking = self._looking()
         _replace(torch.nn.Module, "__call__", self.plain)  # so that it is put back
 
-    def count(self) -> None:
-        """A step is over: look for 20 once the first ones are, and again every thousand."""
-        self.steps += 1
-        into = self.steps % LOOK_EVERY - FIRST_LOOK
-        if into in (0, LOOK):
-            self.torch.nn.Module.__call__ = self.plain if into else self.looking
+    def look(self, steps: int) -> None:
+        """So many steps are over: look for about 20 once the first are, and again each thousand."""
+        if steps >= self.next:
+            on = self.torch.nn.Module.__call__ is self.looking
+            self.torch.nn.Module.__call__ = self.plain if on else self.looking
+            self.next = steps + (LOOK_EVERY - LOOK if on else LOOK)
 
     def _looking(self) -> Callable[..., Any]:
         plain, torch = self.plain, self.torch

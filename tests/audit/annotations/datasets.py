@@ -109,7 +109,9 @@ def boxes_of(store: Store) -> list[tuple[Any, ...]]:
     return store.query(sql).rows()
 
 
-def annotated_run(root: Path, run: Path, results: Path | None = None) -> Path:
+def annotated_run(
+    root: Path, run: Path, results: Path | None = None, checks: Sequence[str] = ("BOX",)
+) -> Path:
     """A published run of the annotations alone, judged by the checks of boxes; no search.
 
     `results`: what a detector predicts.
@@ -130,7 +132,7 @@ def annotated_run(root: Path, run: Path, results: Path | None = None) -> Path:
             }
         )
         target = building / "findings-0001.duckdb"
-        run_checks(store, target, configure_checks(["BOX"], {}), lambda done, total: None)
+        run_checks(store, target, configure_checks(checks, {}), lambda done, total: None)
         store.checkpoint()
     generations.publish(run, target.name)
     return run

@@ -70,7 +70,7 @@ def test_findings_are_well_formed(check: Check, case: Case):
         kinds = {type(value) for value in finding.evidence.values()}
         assert kinds <= {int, float, str}, finding.evidence
         assert finding.evidence_json()
-        if not finding.subject.startswith(("group:", "class:", "split:", "dataset")):
+        if not finding.subject.startswith(("group:", "class:", "split:", "dataset", "object:")):
             (sample,) = finding.sample_ids
             digest = hashes.get(sample)
             assert finding.subject == (f"{sample}@{digest[:16]}" if digest else sample)

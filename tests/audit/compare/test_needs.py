@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,14 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from audit.cli.main import app
-from audit.compare.needs import LOSES, NOTHING_LOST, PictureNeeds, Version, judge_pictures
+from audit.compare.needs import (
+    LOSES,
+    NOTHING_LOST,
+    PictureNeeds,
+    Version,
+    find_varying,
+    judge_pictures,
+)
 from tests.audit.run.scanned import scan_tree
 
 pytestmark = pytest.mark.slow
@@ -27,9 +35,13 @@ def backgrounds(rng: np.random.Generator) -> np.ndarray:
 
 
 def needs(pictures: np.ndarray, labels: np.ndarray) -> PictureNeeds:
-    rows = pl.DataFrame(
-        {"label": [f"class {i}" for i in labels], "unit": [f"{i:04}" for i in range(N)]}
-    ).with_columns(width=pl.lit(640), height=pl.lit(480))
+    rows = (
+        pl.DataFrame(
+            {"label": [f"class {i}" for i in labels], "unit": [f"{i:04}" for i in range(N)]}
+        )
+        .with_columns(id="unit")
+        .with_columns(width=pl.lit(640), height=pl.lit(480))
+    )
     return judge_pictures(Path("run"), rows, np.clip(pictures, 0, 255).astype(np.uint8))
 
 
@@ -74,6 +86,67 @@ def test_position_alone() -> None:
     assert version(found, "tiles").verdict == LOSES
     assert version(found, "grey").verdict == NOTHING_LOST
     assert found.smallest == 8
+
+
+def by_light(pictures: np.ndarray) -> None:
+    pictures += 40
+
+
+def by_border(pictures: np.ndarray) -> None:
+    for side in (pictures[:, :2], pictures[:, -2:], pictures[:, :, :2], pictures[:, :, -2:]):
+        side[:] = 20
+
+
+def by_turn(pictures: np.ndarray) -> None:
+    pictures += np.linspace(60, -60, BASE)[None, :, None, None]
+
+
+def by_surroundings(pictures: np.ndarray) -> None:
+    pictures[:, :6, :6] += 60
+
+
+ARMS = ("light equalised", "border cut", "orientation normalised", "background greyed")
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [(by_light, {0}), (by_border, {1, 3}), (by_turn, {2}), (by_surroundings, {3})],
+)
+def test_what_may_be_taken_out(change: Callable[[np.ndarray], None], lost: set[int]) -> None:
+    rng = np.random.default_rng(6)
+    labels, pictures = np.arange(N) % 2, backgrounds(rng)
+    ones, others = pictures[labels == 0], pictures[labels == 1]
+    change(ones)
+    if change is by_turn:  # the other class is the same, turned
+        change(others)
+        others = np.rot90(others, 1, (1, 2))
+    pictures[labels == 0], pictures[labels == 1] = ones, others
+    found = needs(pictures, labels)
+    assert found.accuracy > 0.9
+    losing = {i for i, arm in enumerate(ARMS) if version(found, arm).verdict == LOSES}
+    assert lost <= losing
+    assert not (losing & {0, 2, 3} - lost)
+
+
+def test_what_varies_in_a_class() -> None:
+    rng = np.random.default_rng(7)
+    labels, pictures = np.arange(N) % 3, np.full((N, BASE, BASE, 3), 120.0)
+    pictures += rng.normal(0, 2, (N, 1, 1, 1))
+    sides, lefts = np.full(N, 8), np.full(N, 12)
+    sides[labels == 0] = rng.integers(2, 15, (labels == 0).sum()) * 2
+    lefts[labels == 1] = rng.integers(0, 24, (labels == 1).sum())
+    pictures[labels == 2] += rng.normal(0, 30, ((labels == 2).sum(), 1, 1, 1))
+    for picture, side, left in zip(pictures, sides, lefts, strict=True):
+        left = left if side == 8 else (BASE - side) // 2
+        top = (BASE - side) // 2
+        picture[top : top + side, left : left + side] = (250, 40, 40)
+    rows = pl.DataFrame({"id": [str(i) for i in range(N)], "label": labels})
+    found = find_varying(rows, np.clip(pictures, 0, 255).astype(np.uint8))
+    assert [one.what for one in found[:2]] == ["size", "place"]
+    assert found[2].what in ("light", "background")
+    ends = [(int(one.low), int(one.high)) for one in found]
+    assert sides[list(ends[0])].tolist() == [sides[labels == 0].min(), sides[labels == 0].max()]
+    assert lefts[list(ends[1])].tolist() == [lefts[labels == 1].min(), lefts[labels == 1].max()]
 
 
 def test_classes_that_show_nothing() -> None:

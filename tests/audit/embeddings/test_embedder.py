@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from pathlib import Path
 
@@ -12,10 +11,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from audit.cli.main import app
-from audit.embeddings.embedder import LITE, load_embedder
+from audit.embeddings.embedder import load_embedder
 from audit.embeddings.settings import VectorOptions
 from audit.embeddings.vector_parts import VectorParts, list_vector_parts
-from audit.errors import MissingExtraError, UsageError
+from audit.errors import UsageError
 from audit.machine.executors import Serial
 from audit.run.generations import open_run
 from audit.scanning import scanning
@@ -278,13 +277,3 @@ def test_onnx(tmp_path: Path) -> None:
     path.write_bytes(b"no model")
     with pytest.raises(UsageError, match=r"mean\.onnx"):
         load_embedder(str(path))
-
-
-def test_the_small_network_or_how_to_get_it() -> None:
-    if importlib.util.find_spec("efficientnet_lite_pytorch") is None:
-        with pytest.raises(MissingExtraError, match=r"dataset-preflight\[embed\]"):
-            load_embedder(LITE)
-        return
-    model = load_embedder(LITE)
-    pictures = np.stack([picture(i, model.size, model.size) for i in range(2)])
-    assert model.describe(pictures).shape == (2, 1280)

@@ -94,3 +94,11 @@ def test_stratifying_on_confidence_pays(monkeypatch, real_data):
     worth = {(r["design"], r["model"]): r["equivalent_n"] for r in rows}
     assert worth["label x confidence", "kernel"] > worth["label", "kernel"] > 195
     assert worth["the same, Neyman", "kernel"] > worth["label x confidence", "kernel"]
+
+
+def test_intervals_of_average_precision_hold():
+    words = ("worlds", "--draws", "60", "--size", "150", "--only", "20 classes")
+    found = ended("subset_objects", *words)[0]
+    assert found["cells"] == 1
+    assert min(found["low"].values()) >= 0.87
+    assert 0.85 < found["planned"][0] < 1.15

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -374,3 +375,55 @@ def test_a_loss_that_is_no_number(code: str, loss: Any, judgement: Judgement) ->
 
     answer = judged(code, TrainingSubject(make)).answer
     assert answer.judgement is judgement, answer.sentence
+
+
+def bytes_on_the_device(**changes: Any) -> Any:
+    """A loader of bytes, and a step that turns them into numbers."""
+    images = ToyImages()
+    pixels = torch.as_tensor(np.clip(images.pixels * 40 + 128, 0, 255).astype(np.uint8))
+    data = torch.utils.data.TensorDataset(pixels, torch.as_tensor(images.labels))
+
+    def train_step(model: Any, x: Any, y: Any, loss: Any, optimizer: Any) -> Any:
+        optimizer.zero_grad()
+        value = loss(model((x.float() - 128) / 40), y)
+        value.backward()
+        optimizer.step()
+        return value
+
+    parts = {"loader": toy_loader(data), "train_step": train_step} | changes
+    return dataclasses.replace(toy_training(), **parts)
+
+
+def test_what_enters_the_model_is_examined_where_the_step_turns_bytes_into_numbers() -> None:
+    subject = TrainingSubject(bytes_on_the_device)
+    inputs = subject.batches[0][1]
+    assert inputs.dtype == torch.float32
+    assert abs(float(inputs.mean())) < 0.3
+    assert subject.batches[0][0][0].dtype == torch.uint8
+    report = run_checks(select_checks("TRAIN", quick=True), subject, 60.0)
+    assert not report.failed
+    assert sum(r.answer.judgement is Judgement.PASS for r in report.results) >= 20
+    assert subject.notes == ["The checks use what enters the model in your train_step."]
+
+
+def test_bytes_without_a_step_are_a_sentence_with_the_way_out() -> None:
+    subject = TrainingSubject(lambda: bytes_on_the_device(train_step=None))
+    said = judged("TRAIN001", subject).answer.sentence
+    assert "the loader gives bytes: give train_step, or split_batch" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "counts"),
+    [
+        ("StepLR", {"step_size": 1, "gamma": 0.7}, False),
+        ("ReduceLROnPlateau", {}, False),
+        ("OneCycleLR", {"max_lr": 0.1, "total_steps": 60}, True),
+        ("CosineAnnealingLR", {"T_max": 300}, True),
+    ],
+)
+def test_a_schedule_of_epochs_does_not_end_the_trainings_of_the_checks(
+    kind: str, named: dict[str, Any], counts: bool
+) -> None:
+    make = getattr(torch.optim.lr_scheduler, kind)
+    subject = TrainingSubject(lambda: toy_training(schedule=lambda o: make(o, **named)))
+    assert subject.counts_batches is counts

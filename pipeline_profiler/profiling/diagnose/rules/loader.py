@@ -45,9 +45,7 @@ def heavy_transfer(e: Evidence) -> Diagnosis | None:
     if not e.workers or not any(case.traced for case in e.cases):
         return None
     share = e.saving(lambda case: _without_transfer(e, case))
-    # beyond what an empty loader's hand-over costs here
-    late = [max(0.0, c.overhead - _floor(e, c)) + float(c.lag.mean()) for c in e.cases]
-    ms = float(np.mean(late)) / 1e6
+    ms = _late_ms(e)
     # below a fifth of what one worker delivers, a hand-over hides behind the next fetch
     if ms < 0.2 * float(np.mean([case.fetch.mean() for case in e.cases])) / 1e6 / e.workers:
         return None
@@ -59,8 +57,8 @@ def heavy_transfer(e: Evidence) -> Diagnosis | None:
         return Diagnosis(
             "PIPE029",
             f"a finished batch reaches the step {ms:.1f} ms late, and little of that is pickling: "
-            "the training process did not get a core, or another of its threads held the "
-            "interpreter lock",
+            "the training process did not get a core, or another thread, there or in the worker, "
+            "held the interpreter lock",
             share,
             {"ms_per_batch": ms},
             "end other programs and threads in the training process, then run again",
@@ -77,7 +75,8 @@ def heavy_transfer(e: Evidence) -> Diagnosis | None:
 def _weight_ms(e: Evidence) -> float:
     """Milliseconds a batch that its own weight costs: pickling on both sides, bytes in the pipe.
 
-    CPU time of the pickling: its wall time also holds the wait for a core.
+    CPU time of the pickling: its wall time also holds the wait for a core. Of the receipt what is
+    beyond an empty loader's, which unpickles as well.
     """
     rows = []
     for case in e.cases:
@@ -85,9 +84,32 @@ def _weight_ms(e: Evidence) -> float:
             on_cpu = float(np.maximum(case.steps.wait_cpu, 0).mean())
             # unpickling cannot take more CPU than all of next() did
             receipt = min(float(case.batches.receive.mean()), on_cpu)
-            rows.append(case.window.stage_cpu_ns("serialise") + receipt)
+            beyond = max(0.0, receipt - e.null_ns)
+            rows.append(case.window.stage_cpu_ns("serialise") + beyond)
     piped = (e.session.probes.piped_bytes or 0.0) / PIPE_BYTES_PER_MS
     return float(np.mean(rows)) / 1e6 + piped if rows else 0.0
+
+
+def _late_ms(e: Evidence) -> float:
+    """Milliseconds from a batch's end in the worker to the step, beyond an empty loader's."""
+    late = [max(0.0, c.overhead - _floor(e, c)) + float(c.lag.mean()) for c in e.cases]
+    return float(np.mean(late)) / 1e6
+
+
+def relieved(e: Evidence, case: Case, left: float) -> dict[str, float]:
+    """What a hand-over costs when only `left` of the loading remains, as inputs of a replay.
+
+    Beyond what an empty loader's costs, and where the batch's own weight is not what it takes, it
+    waits for the worker: the thread that sends, and the one that gives out the batch's memory,
+    share the interpreter lock with the code that makes the next batch, and the trainer shares the
+    cores with it. Both waits last as long as that code runs, so they go in proportion to it.
+    """
+    if not case.workers:
+        return {}
+    if _weight_ms(e) >= PICKLED_PART * _late_ms(e):
+        return {}
+    floor = {name: min(_floor(e, case), getattr(case, name)) for name in ("overhead", "ready")}
+    return {name: low + left * (getattr(case, name) - low) for name, low in floor.items()}
 
 
 def _floor(e: Evidence, case: Case) -> float:
@@ -149,15 +171,17 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
     own = own or contention is not None
     crowd, fix = _crowd(e, threads, own)
     crowd, fix = (bound, FREE_CORES) if bound else (f"{crowd} share {e.cores} cores", fix)
+    where = e.where_loading_goes
     if contention and not crowded and e.cores > 1 and _one_at_a_time(e):
         crowd, fix = (
             "a thread of the loader holds the interpreter lock, with a core to spare",
             NO_LOCK,
         )
+        where = e.labels.beside_step or where
     slows = f", and slows the step by {contention.value:.1%}" if contention else ""
     return Diagnosis(
         "PIPE012",
-        f"{crowd}: loading waits {queued:.0%} of its time for a core{slows}" + e.where_loading_goes,
+        f"{crowd}: loading waits {queued:.0%} of its time for a core{slows}" + where,
         contention or _queueing(e, cores),
         {
             "queued_share": queued,

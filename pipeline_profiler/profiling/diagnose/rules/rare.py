@@ -18,6 +18,7 @@ from pipeline_profiler.profiling.diagnose.stalls import slowest_samples
 from pipeline_profiler.profiling.diagnose.window import Flags, Window
 from pipeline_profiler.profiling.record.arm import Arm
 
+MOSTLY = 0.6  # of the stall
 STRAGGLER_TIMES = 4.0  # slowest sample against the typical one
 STRAGGLER_SHARE = 0.4  # of its batch
 RARE = 0.25  # share of batches up to which an outlier is rare
@@ -32,7 +33,8 @@ def worker_startup(e: Evidence) -> Diagnosis | None:
     """Time from iter() to the first batch, spread over the steps of a whole epoch."""
     if not any(case.startup for case in e.cases) and not e.dear_start:
         return None
-    predicted = e.saving(lambda case: case.play(startup=0.0))
+    # timed as it is, not replayed: the error of a model of the other steps is none of its
+    predicted = e.share(lambda case: case.startup)
     if e.dear_start:
         predicted = Interval(e.open_start, 0.0, e.open_start, len(e.cases))
     share = measured_or_predicted(e, "persistent", lambda: predicted)
@@ -51,6 +53,12 @@ def worker_startup(e: Evidence) -> Diagnosis | None:
     if e.workers and not persistent:
         fix, change = "set persistent_workers=True", {"persistent": True}
     said = f"{begins} (worker start-up, first fetch)"
+    if not e.workers and share.value > MOSTLY * e.stall.value:
+        # most of what next() waits for, so the line seen most often in it is that of the start
+        place = e.labels.top_place("sample code")
+        said = f"{begins}" + (f", most of it at {place}" if place else " (sampler, first fetch)")
+        fix = "make once what is made anew for each epoch: an order, an index, a filled buffer"
+        seen |= {"at": place} if place else {}
     return Diagnosis("PIPE011", said, share, seen, fix, change=change)
 
 

@@ -17,6 +17,7 @@ from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
 from pipeline_profiler.profiling.diagnose.rules.loader import (
     LIGHTER_BATCH,
     crowded_by_itself,
+    relieved,
     shared_period,
     uncrowded,
 )
@@ -46,6 +47,11 @@ REDUCED = (
     "decode at a reduced size (Image.draft before load, cv2.IMREAD_REDUCED_*), or store smaller"
 )
 ONE_LOCK = "the workers wait for each other at one lock: give each its own handle or connection"
+IN_PYTHON = 0.15  # of the stacks in next(), from which Python is what a tf.data graph waits for
+NO_PYTHON = (
+    "write it in TensorFlow's operations, or prepare it once: calls of a Python function take "
+    "turns for one interpreter lock, whatever num_parallel_calls is"
+)
 PARTS_NEXT = "name its parts with `with stage(...)`"
 
 
@@ -63,7 +69,7 @@ def largest_stage(e: Evidence) -> Diagnosis | None:
 
 def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
     crowded = crowded_by_itself(e)
-    share = e.saving(lambda case: _played_without(e, case, name, crowded))
+    share = e.saving(lambda case: _played_without(e, case, (name,), crowded))
     # a stage that samples named is as uncertain as its share of them
     share = share.widened(share.value * e.labels.error(name))
     ms = float(np.mean([case.stages[name].mean() for case in e.cases if name in case.stages])) / 1e6
@@ -73,29 +79,68 @@ def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
     if name == "read" and (remote := _remote(e, share, ms)) is not None:
         return remote
     fix = STAGE_NEXT.get(name, PARTS_NEXT + (", or look at the line shown" if place else ""))
+    in_python = e.config.get("kind") == "tf" and _seen_in_python(e) >= IN_PYTHON
+    fix = NO_PYTHON if in_python else fix
+    place = "" if e.config.get("kind") == "tf" and not in_python else place
     tried = _said_of_reduced(e) if name == "decode" else ""
+    packing = _said_of_packing(e) if name == "read" else ""
     return Diagnosis(
         STAGE_CODES.get(name, "PIPE025" if e.config.get("kind") != "tf" else "PIPE028"),
         f"{STAGE_WORDS.get(name, name)} takes {ms:.1f} ms a batch, {share_of_fetch:.0%} of the "
-        f"loading time, mostly {how}" + (f" ({place})" if place else "") + tried,
+        f"loading time, mostly {how}" + (f" ({place})" if place else "") + tried + packing,
         share,
         {"ms_per_batch": ms, "share_of_loading": share_of_fetch, "blocked": blocked, "at": place},
         ONE_LOCK if contended else REDUCED if tried else fix,
     )
 
 
+def _seen_in_python(e: Evidence) -> float:
+    """Share of the stacks in next() in which a function of the user's ran; of tf.data its calls."""
+    seen = total = 0
+    for run in e.session.runs:
+        for key, weight in run.stacks.items():
+            phase, _, rest = key.partition("|")
+            if phase == "wait":
+                total += weight
+                seen += weight if rest.partition("|")[2] else 0
+    return seen / total if total else 0.0
+
+
 def _said_of_reduced(e: Evidence) -> str:
-    """What decoding at a reduced size buys, as tried on the user's files; '' where it is little."""
-    tried = e.session.probes.reduced
-    if not tried or tried["reduced_ms"] > (1 - WORTH_REDUCING) * tried["full_ms"]:
-        return ""
-    part = 1 - tried["reduced_ms"] / tried["full_ms"]
-    saved = e.saving(lambda case: case.play(fetch=_without_parts(case, ("decode",), part)))
-    return (
-        f"; tried on your files, one decoded at no less than {tried['side']:.0f} px takes "
-        f"{tried['reduced_ms']:.1f} ms instead of {tried['full_ms']:.1f}: {saved.value:.0%} of the "
-        f"step (95 %: {saved.low:.0%} to {saved.high:.0%})"
+    """What other ways to the files buy, as tried on the user's own; '' where it is little."""
+    tried = e.session.probes.reduced or {}
+    full, said = tried.get("full_ms", 0.0), []
+    ways = (
+        ("reduced_ms", f"one decoded at no less than {tried.get('side', 0):.0f} px takes"),
+        ("copy_ms", "one stored as a copy of 256 px takes"),
     )
+    for name, words in ways:
+        if name not in tried or tried[name] > (1 - WORTH_REDUCING) * full:
+            continue
+        saved = _saved_of(e, "decode", 1 - tried[name] / full)
+        said.append(f"{words} {tried[name]:.1f} ms instead of {full:.1f}: {_of_the_step(saved)}")
+    return f"; tried on your files, {', '.join(said)}" if said else ""
+
+
+def _said_of_packing(e: Evidence) -> str:
+    """What a packed tar buys where the files are in the page cache, as tried; '' unknown."""
+    tried = e.session.probes.reduced or {}
+    read, packed = tried.get("read_ms", 0.0), tried.get("packed_ms", 0.0)
+    if not read or not packed:
+        return ""
+    saved = _saved_of(e, "read", max(0.0, 1 - packed / read))
+    return (
+        f"; tried on your files, one read out of a packed tar takes {packed:.2f} ms instead of "
+        f"{read:.2f}, without a disk's seeks: {_of_the_step(saved)}"
+    )
+
+
+def _saved_of(e: Evidence, stage: str, part: float) -> Interval:
+    return e.saving(lambda case: _played_without(e, case, (stage,), False, part))
+
+
+def _of_the_step(saved: Interval) -> str:
+    return f"{saved.value:.0%} of the step (95 %: {saved.low:.0%} to {saved.high:.0%})"
 
 
 def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
@@ -135,7 +180,7 @@ def repeated_preprocessing(e: Evidence) -> Diagnosis | None:
     if not repeatable.get("same") or work < REPEATED_SHARE:
         return None
     prepared = ("decode", "transform")
-    share = e.saving(lambda case: case.play(fetch=_without_parts(case, prepared)))
+    share = e.saving(lambda case: _played_without(e, case, prepared, False))
     disk = repeatable["bytes"] * repeatable["samples"] / 1e9
     return Diagnosis(
         "PIPE023",
@@ -158,13 +203,15 @@ def _without_parts(case: Case, names: tuple[str, ...], part: float = 1.0) -> Flo
     return fetch
 
 
-def _played_without(e: Evidence, case: Case, name: str, crowded: bool) -> float:
-    """The period without a stage; where loading crowds the cores, the crowd goes with its part."""
-    fetch = _without_parts(case, (name,))
+def _played_without(
+    e: Evidence, case: Case, names: tuple[str, ...], crowded: bool, part: float = 1.0
+) -> float:
+    """The period without stages; what waits for the loading, and its crowd, go with their part."""
+    fetch = _without_parts(case, names, part)
+    left = float(fetch.sum() / max(float(case.fetch.sum()), 1.0))
     if not crowded:
-        return case.play(fetch=fetch)
+        return case.play(fetch=fetch, **relieved(e, case, left))
     # the crowd shrinks with the work: CPU and blocked time both lose the stage's part
-    left = float(fetch.sum() / case.fetch.sum())
     costs = uncrowded(e, case)
     less = replace(costs, cpu=costs.cpu * left, blocked=costs.blocked * left)
     return shared_period(e.cores, case, less)

@@ -1,5 +1,6 @@
 """Windows that other programs disturbed: left out, counted, and never the ground of a verdict."""
 
+import random
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Run, Session
 from tests.pipeline_profiler.fakes import MS, made_session, schedule
 
+DRAWS = 20
 QUIET = {
     "window_ns": 1000 * MS, "cores_ns": 2000 * MS, "others_ns": 20 * MS, "steal_ns": 0,
     "pressure_ns": 30 * MS, "main_queued_ns": 1 * MS, "own_cpu_ns": 800 * MS,
@@ -37,6 +39,32 @@ def test_disturbed_blocks_are_left_out_and_counted() -> None:
     assert "2 of 5 repeats left out, as other programs disturbed them" in found.sentence
     machine = found.as_results()["machine"]
     assert machine == {"others": 0.01, "cpu_pressure": 0.03, "blocks_left_out": 2, "blocks": 5}
+
+
+@pytest.mark.parametrize(("disturbed", "held"), [((), True), ((1,), True), ((1, 2), False)])
+def test_a_disturbed_block_of_three_does_not_make_the_stall_larger(
+    disturbed: tuple[int, ...], held: bool
+) -> None:
+    """The law: others only prolong the loader's work, so T' = T (1 + d) and 1 - D/T' > 1 - D/T."""
+    step, rng, covered = 20.0, random.Random(5), 0
+    for _ in range(DRAWS):
+        rows = [
+            made_session(schedule(60, 0, 0, step, lambda j, s=slower: rng.gauss(15, 1) * s), step)
+            for slower in (1.0, 1.6)
+        ]
+        session = rows[0]
+        session.runs = [
+            rows[run.block in disturbed].runs[i]
+            for i, run in enumerate(session.runs)
+            if run.block < 3
+        ]
+        for run in session.runs:
+            run.totals = QUIET | ({"others_ns": 700 * MS} if run.block in disturbed else {})
+        stall = diagnose_session(session).stall
+        covered += stall.low <= 15 / (step + 15) <= stall.high
+        if held:
+            assert stall.value == pytest.approx(15 / (step + 15), abs=0.02)
+    assert covered >= 0.9 * DRAWS
 
 
 def test_where_most_blocks_are_disturbed_no_verdict_is_sure() -> None:

@@ -186,6 +186,27 @@ def test_start_up_of_each_epoch() -> None:
     assert cause.change == {"persistent": True}
 
 
+@pytest.mark.parametrize(("most", "told"), [(200.0, True), (20.0, False)])
+def test_what_an_epoch_begins_with_in_the_training_process_is_named_by_its_line(
+    most: float, told: bool
+) -> None:
+    rows, shift = schedule(96, 0, 0, 20.0, lambda j: 4.0), 0.0
+    for i, row in enumerate(rows):
+        if i and i % 16 == 0:
+            shift += most
+            row |= {"first": True, "iter": row["entry"] + shift - most}
+        for key in ("entry", "got", "end", "start", "sent", "received"):
+            row[key] += shift
+    session = made_session(rows, 20.0)
+    session.runs[0].stacks["wait||words.py:15 length: return len(text) < Sorted.__iter__"] = 100
+    cause = {c.code: c for c in diagnose_session(session).causes}["PIPE011"]
+    assert ("most of it at words.py:15 length: return len(text)" in cause.cause) == told
+    assert ("worker start-up" in cause.cause) != told
+    assert cause.share.value == pytest.approx(most / 19 / (24 + most / 19), rel=0.1)
+    # (the first of six epochs begins with the run)
+    assert cause.share.low > 0  # timed as it is: no model of the other steps, and no error of one
+
+
 def slow_start(start_ms: float, **config: Any) -> Session:
     """A healthy loader whose first batch comes late, and no epoch ends in any window."""
     rows = schedule(40, 2, 2, 20.0, lambda j: 10.0)
@@ -293,6 +314,21 @@ def test_a_late_hand_over_without_pickling_is_no_heavy_batch() -> None:
     assert cause.share.value == pytest.approx(15 / 35, abs=0.01)
 
 
+@pytest.mark.parametrize(("receive", "goes"), [(0.5, True), (8.0, False)])
+def test_a_batch_that_waits_for_the_code_of_the_next_one_goes_with_that_code(
+    receive: float, goes: bool
+) -> None:
+    """Planted: Python in the worker holds its senders up. Null: the batch's own weight does."""
+    session = session_of(
+        lambda j: 30.0, step=10.0, overhead=9.0, receive=receive, stages={"transform": 1.0}
+    )
+    found = {cause.code: cause.share for cause in diagnose_session(session).causes}
+    assert ("PIPE003" in found) == goes  # what is worth nothing is not named
+    if goes:
+        assert found["PIPE003"].value == pytest.approx(9 / 19, abs=0.03)
+        assert found["PIPE003"].low > 0.3
+
+
 def test_a_hand_over_is_worth_no_more_where_gradients_are_accumulated() -> None:
     round_of = [5.0, 5.0, 5.0, 45.0]
     rows = schedule(120, 1, 2, round_of, lambda j: 5.0, overhead=1.5, receive=1.4)
@@ -345,8 +381,50 @@ def test_a_reduced_size_is_worth_what_it_was_on_the_users_files() -> None:
     # two workers: 30 ms a step, of which a quarter goes
     assert "one decoded at no less than 160 px takes 6.0 ms instead of 8.0: 25% of" in cause.cause
     assert cause.next.startswith("decode at a reduced size (Image.draft")
-    session.probes.reduced["reduced_ms"] = 7.0
+    session.probes.reduced["copy_ms"] = 2.0
+    said = diagnose_session(session).causes[0].cause
+    assert ", one stored as a copy of 256 px takes 2.0 ms instead of 8.0: 33% of the step" in said
+    session.probes.reduced |= {"reduced_ms": 7.0, "copy_ms": 7.0}
     assert "tried on your files" not in diagnose_session(session).causes[0].cause
+
+
+@pytest.mark.parametrize(("packed", "share"), [(1.0, "33%"), (4.0, "0%")])
+def test_packing_is_worth_what_it_was_on_the_users_files(packed: float, share: str) -> None:
+    session = session_of(lambda j: 60.0, stages={"read": 1.0})
+    assert "packed tar" not in diagnose_session(session).causes[0].cause
+    session.probes.reduced = {"read_ms": 4.0, "packed_ms": packed, "full_ms": 9.0, "side": 99.0}
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == "PIPE001"
+    assert f"takes {packed:.2f} ms instead of 4.00, without a disk's seeks: {share} " in cause.cause
+
+
+@pytest.mark.parametrize(
+    ("line", "named"), [("os.fsync(file)", True), ("log.write(row)", False), ("a @ b", False)]
+)
+def test_a_write_that_waits_for_the_disk_is_named_below_a_twentieth_of_the_step(
+    line: str, named: bool
+) -> None:
+    places = {f"|train.py:5 step: {line}": 35_000, "|train.py:4 step: loss()": 965_000}
+    places = {place: 20 * us for place, us in places.items()}  # 4,000 samples
+    codes = [cause.code for cause in diagnose_session(with_step_stacks(**places)).causes]
+    assert ("PIPE014" in codes) == named
+
+
+@pytest.mark.parametrize(("python", "named"), [(40, True), (5, False)])
+def test_python_that_a_graph_calls_is_named_where_the_graph_waits_for_it(
+    python: int, named: bool
+) -> None:
+    rows = schedule(120, 0, 0, 20.0, lambda j: 30.0)
+    for row in rows:
+        del row["fetch"]
+    session = made_session(rows, 20.0, kind="tf")
+    session.runs[0].stacks = {
+        "wait||map.py:16 featurise: out[k] += 1": python,
+        "wait||": 100 - python,
+    }
+    cause = {c.code: c for c in diagnose_session(session).causes}["PIPE028"]
+    assert ("map.py:16 featurise" in cause.cause) == named
+    assert ("take turns for one interpreter lock" in cause.next) == named
 
 
 @pytest.mark.parametrize(("own", "holds"), [(21, True), (38, False)])
@@ -361,7 +439,12 @@ def test_a_thread_that_holds_the_lock_is_told_from_threads_that_lack_cores(
         shadow = made_run(rows, Arm.SHADOW)
         shadow.block, shadow.warmup = run.block, run.warmup
         session.runs.append(shadow)
+    beside = "beside|transform|words.py:{} tokenise: {} < work".format
+    session.runs[0].stacks |= {beside(15, "while end > start:"): 60, beside(20, "pieces = []"): 30}
+    session.runs[0].stacks["beside||words.py:41 work: out.put(batch)"] = 10
     cause = diagnose_session(session).causes[0]
+    named = "; 90% of what it computes is in words.py:15 tokenise: while end > start:"
+    assert (named in cause.cause) == holds
     assert (cause.code, cause.share.value) == ("PIPE012", pytest.approx(1 / 3, abs=0.01))
     assert ("holds the interpreter lock" in cause.cause) == holds
     assert ("worker processes" in cause.next) == holds
@@ -579,11 +662,14 @@ def test_a_hand_over_that_is_surely_above_the_threshold_is_no_fault_of_the_loade
 
 def test_a_short_step_is_judged_beyond_the_empty_loader() -> None:
     session = session_of(lambda j: 5.0, step=10.0, overhead=1.0)
-    assert diagnose_session(session).verdict == "input-bound moderate"
+    plain = diagnose_session(session)
+    assert plain.verdict == "input-bound moderate"
+    assert plain.as_results()["stall_with_null"] is None
     found = diagnose_session(with_empty_loader(session, 1.0))
     assert found.verdict == "not input-bound"
     assert found.stall.value == pytest.approx(0.0, abs=0.01)
-    assert "an empty loader costs here" in found.sentence
+    assert "an empty loader costs here (9.1% with it)" in found.sentence
+    assert found.as_results()["stall_with_null"]["share"] == pytest.approx(1 / 11, abs=0.002)
 
 
 def test_bytes_in_the_pipe_are_a_heavy_batch() -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,19 @@ def test_the_plan_keeps_to_its_budget(wait: float, step: float) -> None:
     slowest = (2 * wait + 2 * step) * 4 * 13 / 1e3  # ten steps and three of warm-up, four arms
     assert (clock() - begun) / 1e9 < max(30, slowest + 30)
     assert session.plan.steps >= 10
+
+
+@pytest.mark.parametrize(
+    ("spent", "budget", "told"), [(0.5, 25.0, False), (6.0, 19.5, False), (40.0, 15.0, True)]
+)
+def test_quick_promises_the_end_so_imports_count(spent: float, budget: float, told: bool) -> None:
+    options = Options(quick=True, spent=spent)
+    assert options.budget == budget
+    assert replace(options, seconds=60.0).budget == 60.0
+    plan = measure_arms(bench(FakeClock(), n=4000), options).plan
+    said = schedule.announcement(plan)
+    assert ("imports and the loader took 40 s of that" in said) == told
+    assert told or spent + plan.seconds <= 30
 
 
 def test_quick_says_beforehand_when_its_time_is_not_enough() -> None:
@@ -196,6 +210,11 @@ def test_decoding_is_tried_at_the_size_that_training_gets(tmp_path: Path) -> Non
     assert found is not None
     assert found["side"] == 120
     assert min(found.values()) > 0
+    ways = {"full_ms", "reduced_ms", "copy_ms", "read_ms", "packed_ms"}
+    assert set(found) == ways | {"side"}
+    # a copy of 256 px has not what training wants of 300
+    larger = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 200, 300)}])
+    assert larger is None or "copy_ms" not in larger
     assert probes.reduced_decoding(bench, [{"x": zeros(2, 3, 600, 640)}]) is None
     assert probes.reduced_decoding(bench, [zeros(2)]) is None
 

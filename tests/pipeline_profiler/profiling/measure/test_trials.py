@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipeline_profiler.profiling.diagnose.evidence import gather, measured_share
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 from pipeline_profiler.profiling.diagnose.verdict import Verdict, diagnose_session
 from pipeline_profiler.profiling.measure import schedule as schedule_module
@@ -17,7 +18,7 @@ from pipeline_profiler.profiling.measure.arms import Bench
 from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Run, Session
-from tests.pipeline_profiler.fakes import FakeClock, made_session, schedule
+from tests.pipeline_profiler.fakes import MS, FakeClock, made_session, schedule
 
 
 def one_worker() -> Session:
@@ -75,6 +76,46 @@ def test_more_repeats_end_by_the_width_of_the_interval_not_by_the_verdict(
     monkeypatch.setattr(schedule_module, "run_arm", run)
     schedule_module.settle(bench, session, KeptBatches(), 10**15)
     assert len(session.arm(Arm.WARM)) - before == blocks
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "repeated", "deadline"),
+    [(set(), 0, 10**15), ({1}, 1, 10**15), ({0, 2}, 2, 10**15), ({1}, 0, 0)],
+)
+def test_blocks_that_others_disturbed_are_repeated_while_they_fit(
+    disturbed: set[int], repeated: int, deadline: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, bench = one_worker(), Bench(list, lambda batch: None, FakeClock())
+    session.runs = [run for run in session.runs if run.block < 3]
+    metered = {"window_ns": 10**9, "cores_ns": 2 * 10**9}
+    for run in session.runs:
+        run.totals |= metered | {"others_ns": 10**9 * (run.block in disturbed)}
+
+    def run(bench: Bench, arm: Arm, block: int, session: Session, kept: Any) -> Run:
+        return replace(session.arm(arm)[0], block=block, totals=metered | {"others_ns": 0})
+
+    monkeypatch.setattr(schedule_module, "run_arm", run)
+    schedule_module.repeat_disturbed(bench, session, KeptBatches(), deadline)
+    assert len(session.arm(Arm.WARM)) == len(session.arm(Arm.RESIDENT)) == 3 + repeated
+
+
+def test_epoch_starts_in_a_trial_are_no_noise_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = one_worker()
+    trying(session, 25.0, monkeypatch)
+    without = measured_share(gather(session), "workers")
+    for run in session.arm(Arm.TRIAL):
+        spans, late = list(run.spans), 0
+        run.spans = type(run.spans)()
+        for span in spans:
+            if span.stage == "wait" and span.batch % 20 == 10:
+                run.spans.add("iter", span.batch, span.worker, span.start_ns + late, 100 * MS)
+                late += 100 * MS
+            run.spans.add(span.stage, span.batch, span.worker, span.start_ns + late, span.wall_ns)
+    share = measured_share(gather(session), "workers")
+    assert without is not None
+    assert share is not None
+    assert share.value < without.value - 0.1  # 5 ms a step more
+    assert share.half_width < without.half_width + 0.01
 
 
 def test_what_helps_is_recommended_with_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,10 @@ import gc
 import operator
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType, SimpleNamespace
 
 import pytest
@@ -144,11 +146,39 @@ def test_a_loaders_own_thread_is_seen_while_the_trainer_waits() -> None:
         main, seen = threading.get_ident(), ""
         while "decode" not in seen:  # from set() to the loop it takes a few instructions
             frames = stack_sampler._busy_threads(main)
-            seen = " ".join(stack_sampler.describe(f) for f in frames)
+            seen = " ".join(stack_sampler.describe(f) for _, f in frames)
     finally:
         going[0] = False
         helper.join()
     assert seen.startswith("decode|test_stack_sampler.py")
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="CPU time by thread")
+def test_what_other_threads_compute_beside_the_step_is_booked_by_their_cpu_time() -> None:
+    going = threading.Event()
+
+    def tokenise() -> None:
+        while not going.is_set():
+            pass
+
+    def idle() -> None:
+        time.sleep(0.3)  # no lock that could be seen, and no CPU time either
+
+    others = [threading.Thread(target=tokenise), threading.Thread(target=idle)]
+    sampler = StackSampler(threading.get_ident(), lambda: "step")
+    for thread in others:
+        thread.start()
+    for _ in range(20):
+        sampler._take(sys._getframe())
+        time.sleep(0.01)
+    going.set()
+    for thread in others:
+        thread.join()
+    places = dict(sampler.drain())
+    computed = sum(us for place, us in places.items() if "tokenise:" in place)
+    beside = sum(us for place, us in places.items() if place.startswith("beside|"))
+    assert beside > 1000
+    assert computed > 0.9 * beside
 
 
 class Held:

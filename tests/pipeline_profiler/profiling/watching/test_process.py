@@ -11,6 +11,7 @@ import pytest
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.record.recorder import Recorder, Source
 from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.profiling.watching.conclusion import step_phases
 from pipeline_profiler.profiling.watching.loop import Looks, Loop
 from pipeline_profiler.profiling.watching.process import WatchedProcess, WatchOrder, live_text
 
@@ -33,8 +34,8 @@ def begin(process: WatchedProcess, key: str) -> Loop:
     return loop
 
 
-def after(seconds: float) -> Callable[[], int]:
-    def deliver() -> int:
+def after(seconds: float) -> Callable[[object], int]:
+    def deliver(iterator: object) -> int:
         time.sleep(seconds)
         return 1
 
@@ -43,7 +44,7 @@ def after(seconds: float) -> Callable[[], int]:
 
 def end(process: WatchedProcess, loop: Loop) -> None:
     with pytest.raises(StopIteration):
-        process.ask(loop, lambda: next(iter(())), trains=True)
+        process.ask(loop, next, iter(()), trains=True)
 
 
 def train(process: WatchedProcess) -> None:
@@ -64,12 +65,12 @@ def test_an_evaluation_in_the_middle_of_a_step_is_cut_out(
     began = time.perf_counter_ns()
     loop = begin(process, "train")
     for i in range(6):
-        process.ask(loop, after(0), trains=True)
+        process.ask(loop, after(0), None, trains=True)
         train(process)
         if i == 3:
             inner = begin(process, "test")
             for _ in range(3):
-                process.ask(inner, after(0.02), trains=False)
+                process.ask(inner, after(0.02), None, trains=False)
             if how == "to its end":
                 end(process, inner)
     end(process, loop)
@@ -84,8 +85,8 @@ def test_an_evaluation_in_the_middle_of_a_step_is_cut_out(
 def test_both_waits_count_where_two_loaders_feed_one_step(process: WatchedProcess) -> None:
     first, second = begin(process, "labelled"), begin(process, "unlabelled")
     for _ in range(5):
-        process.ask(first, after(0), trains=True)
-        process.ask(second, after(0.02), trains=True)
+        process.ask(first, after(0), None, trains=True)
+        process.ask(second, after(0.02), None, trains=True)
         train(process)
     end(process, first)
     end(process, second)
@@ -98,7 +99,7 @@ def test_a_process_without_training_is_judged_by_its_longest_loop(process: Watch
     for key, steps in (("a", 2), ("b", 5)):
         loop = begin(process, key)
         for _ in range(steps):
-            process.ask(loop, after(0), trains=True)
+            process.ask(loop, after(0), None, trains=True)
         end(process, loop)
     assert process.main is process.loops["b"]
     text = live_text(process.main)
@@ -106,21 +107,78 @@ def test_a_process_without_training_is_judged_by_its_longest_loop(process: Watch
     assert "samples/s" in text
 
 
+@pytest.mark.parametrize(("inside", "sessions"), [(False, 2), (True, 1)])
+def test_loops_that_train_one_after_the_other_are_judged_apart(
+    process: WatchedProcess, inside: bool, sessions: int
+) -> None:
+    """Planted: one loop after another, the first left by `break`. Null: one inside the other."""
+
+    def steps(loop: Loop, wait: float) -> None:
+        for _ in range(25):
+            process.ask(loop, after(wait), None, trains=True)
+            train(process)
+
+    class Epoch:
+        """An iterator of a loader."""
+
+    first, epoch = begin(process, "a"), Epoch()
+    process.follow(first, epoch)
+    steps(first, 0.0)
+    if not inside:
+        del epoch  # as `break` does
+    second = begin(process, "b")
+    steps(second, 0.002)
+    end(process, second)
+    assert (first in process.active) == inside
+    assert len(process.sessions()) == sessions
+    process.end()
+    (note,) = Path(process.order.folder).iterdir()
+    found = [Session.load(path) for path in note.read_text().splitlines()]
+    assert len(found) == sessions
+    waits = [Window.of(one.runs[0]).steps.wait.mean() for one in found]
+    assert inside or (waits[0] < 1e6 < waits[1] and not found[0].notes)
+    assert [one.runs[0].totals["trained_steps"] for one in found] == [25] * sessions
+
+
+def test_parts_of_short_steps_are_timed_now_and_then_and_told_of_all(
+    process: WatchedProcess,
+) -> None:
+    loop, timed = begin(process, "a"), 0
+    for _ in range(400):
+        process.ask(loop, after(0), None, trains=True)
+        if process.looking:
+            timed += 1
+            begun = time.perf_counter_ns()
+            time.sleep(0.0002)
+            process.train("backward", begun, time.perf_counter_ns())
+        else:
+            time.sleep(0.0002)
+            process.trains()
+    end(process, loop)
+    run = process.session().runs[0]
+    assert loop.trained == 400
+    assert 5 < timed == run.totals["looked_steps"] < 300
+    assert step_phases(run)["backward"] == pytest.approx(400 * 0.0003, rel=0.6)
+    process.rank = 1  # ranks are compared part by part, in every step
+    process.ask(begin(process, "a"), after(0), None, trains=True)
+    assert process.looking
+
+
 def test_an_error_of_the_loader_is_noted_and_passed_on(process: WatchedProcess) -> None:
     loop = begin(process, "train")
 
-    def broken() -> int:
+    def broken(iterator: object) -> int:
         raise OSError("disk gone")
 
     with pytest.raises(OSError, match="disk gone"):
-        process.ask(loop, broken, trains=True)
+        process.ask(loop, broken, None, trains=True)
     assert saved(process).runs[0].notes == ["step 0: OSError: disk gone"]
 
 
 def test_the_session_of_a_rank_has_its_number_in_its_name(process: WatchedProcess) -> None:
     process.rank = 2
     loop = begin(process, "train")
-    process.ask(loop, after(0), trains=True)
+    process.ask(loop, after(0), None, trains=True)
     process.save()
     assert Path(process.order.output).with_name("p-rank2.json").is_file()
 
@@ -183,7 +241,7 @@ def test_a_training_that_keeps_memory_in_each_step_is_told_of(process: WatchedPr
     loop, kept = begin(process, "a"), list[mmap.mmap]()
     for _ in range(4):
         for _ in range(60):
-            process.ask(loop, lambda: 1, trains=True)
+            process.ask(loop, lambda _: 1, None, trains=True)
             kept.append(mmap.mmap(-1, 300_000))  # never out of memory that was freed before
             kept[-1].write(b"x" * 300_000)
             train(process)

@@ -59,6 +59,11 @@ if __name__ == "__main__":
     main()
 """
 
+TWO = """
+train(DataLoader(Items(60, 0.0), 2), 0.02)
+train(DataLoader(Items(80, 0.02), 2), 0.002)
+"""
+
 HEALTHY = """
 torch.save(train(DataLoader(Items(60, 0.0), 2), 0.02), "model.pt")
 raise RuntimeError("the script's own")
@@ -104,6 +109,19 @@ def test_an_evaluation_is_no_part_of_the_training(slow) -> None:
     assert set(session.results["phases"]) >= {"wait", "forward", "backward", "optimizer"}
     assert session.results["phases"]["evaluation"] > 0.2
     assert session.notes == ["20 batches were evaluated: they are no part of the training step."]
+
+
+def test_two_loops_in_one_script_are_two_loops(tmp_path: Path) -> None:
+    ended = watch(tmp_path, "--", write_script(tmp_path, TWO))
+    names = ("profile.json", "profile-loop2.json")
+    found = [Session.load(tmp_path / name) for name in names]
+    assert [len(Window.of(one.runs[0])) for one in found] == [40, 30]
+    verdicts = [Verdict(one.results["verdict"]) for one in found]
+    assert verdicts[0] == Verdict.HIGH
+    assert not verdicts[1].bound  # on a busy machine it is inconclusive
+    assert "loop 1 of 2, at train.py:" in ended.stderr
+    assert "loop 2 of 2, at train.py:" in ended.stderr
+    assert f"saved: {' '.join(names)} " in ended.stderr
 
 
 def test_a_healthy_training_is_left_in_peace_and_keeps_its_traceback(tmp_path: Path) -> None:

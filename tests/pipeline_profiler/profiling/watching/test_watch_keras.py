@@ -35,3 +35,27 @@ def test_fit_is_recorded_whole_and_its_wait_is_not_guessed(tmp_path: Path) -> No
     said = " ".join(ended.stderr.split())
     assert "cannot be told, because Keras draws the batch inside" in said
     assert session.notes == ["30 batches were evaluated: they are no part of the training step."]
+
+
+EAGER = """
+import time
+import keras, numpy as np, tensorflow as tf
+def rows():
+    for _ in range(30):
+        time.sleep(SECONDS)
+        yield np.zeros((4, 3)), np.zeros(4)
+spec = (tf.TensorSpec((4, 3)), tf.TensorSpec((4,)))
+data = tf.data.Dataset.from_generator(rows, output_signature=spec)
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse", run_eagerly=True)
+model.fit(data, verbose=0)
+"""
+
+
+def test_a_step_that_runs_eagerly_draws_its_batch_where_the_wait_is_seen(tmp_path: Path) -> None:
+    script = write_script(tmp_path, EAGER.replace("SECONDS", "0.05"), head="")
+    watch(tmp_path, "--", script)
+    session = Session.load(tmp_path / "profile.json")
+    assert session.runs[0].config["wait_told"]
+    assert session.results["verdict"] == Verdict.HIGH
+    assert Window.of(session.runs[0]).steps.wait.mean() > 20e6

@@ -1,0 +1,160 @@
+"""Labels to review, as a page asks for them, and what the review says of those that are left.
+
+The order, the chances and the neighbours are those of the scan. What was decided (keep, relabel)
+updates the forecast: the chances of all labels are shifted on the scale of log odds, by what makes
+the decisions most probable (calibration in the large: Cox 1958, Biometrika 45), under a normal
+prior as wide as the interval of the scan. That the list is reviewed from its top does no harm,
+because each decision is held against the chance of its own label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from audit.checking.label_facts import JudgedFacts, read_label_facts
+from audit.checks.label_suspect import SuspectLabel
+from audit.decisions.waivers import apply_decisions
+from audit.errors import UsageError
+from audit.records import Action
+from audit.run.generations import open_run
+from audit.run.store import Store
+
+Floats = npt.NDArray[np.float64]
+LEAST_SPREAD = 0.5
+"""Deviation of the prior of the shift, in log odds, where the scan's interval is narrower."""
+_RANKED = """
+    WITH pictures AS (
+        SELECT coalesce(i.pixel_hash, i.id) AS picture, min(s.sample_id) AS id,
+            min_by(i.uri, s.sample_id) AS path, min_by(i.split, s.sample_id) AS split,
+            min_by(i.label, s.sample_id) AS label,
+            any_value(s.suggested_label) AS suggested_label,
+            any_value(s.error_chance) AS error_chance, any_value(s.probability) AS probability,
+            any_value(s.suggested_probability) AS suggested_probability,
+            min(s.label_quality) AS label_quality, list(s.sample_id) AS samples
+        FROM label_scores s JOIN images i ON i.id = s.sample_id GROUP BY 1
+    )
+    SELECT * EXCLUDE (picture), row_number() OVER (ORDER BY label_quality, id) AS rank
+    FROM pictures ORDER BY rank
+"""
+_SIDE = """
+    SELECT sample_id AS id, list(neighbour_id ORDER BY position) AS {0}
+    FROM label_neighbours WHERE side = '{0}' GROUP BY 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Of `labels` labels about `wrong` are wrong, from `low` to `high` (95 %)."""
+
+    labels: int
+    wrong: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class LabelReview:
+    """The labels to review first, and what is expected of them.
+
+    `rows`: rank, id, path, split, label, suggested_label, error_chance, probability,
+    suggested_probability, label_quality, given and suggested (lists of ids: the nearest pictures of
+    either class), decided (right, wrong, null). `reviewed` labels were decided, `wrong` of them as
+    wrong. `listed` and `every` forecast the list of LABEL007 and all labels, decisions counted as
+    what they say; None where the scan could not tell.
+    """
+
+    rows: pl.DataFrame
+    reviewed: int
+    wrong: int
+    listed: Forecast | None
+    every: Forecast | None
+
+
+def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:
+    """Return `n` labels in the order of the list, from the one at `first` on (0: the top).
+
+    Raises RunError where there is no run, UsageError where no label was judged.
+    """
+    with open_run(run) as store:
+        facts = read_label_facts(store)
+        if facts is None or facts.labels is None:
+            reason = "this run has no vectors" if facts is None else facts.reason
+            raise UsageError(f"No labels of {run} were judged: {reason}. Scan again to judge them.")
+        every = store.query(_RANKED)
+        sides = [_side(store, name) for name in ("given", "suggested")]
+    every = every.join(_decided(run, every), on="id", how="left", maintain_order="left")
+    rows = every.slice(first, n).drop("samples")
+    for side in sides:
+        rows = rows.join(side, on="id", how="left", maintain_order="left")
+    said = every["decided"]
+    known = facts.labels
+    told = known.gain >= SuspectLabel.Params().min_gain and known.listed > 0
+    chances = every["error_chance"].to_numpy()
+    answers = (said == "wrong").cast(pl.Float64).to_numpy()
+    forecasts = update_forecast(chances, answers, known) if told else (None, None)
+    counts = int(said.is_not_null().sum()), int((said == "wrong").sum())
+    return LabelReview(rows, *counts, *forecasts)
+
+
+def _side(store: Store, name: str) -> pl.DataFrame:
+    if not store.columns("label_neighbours"):  # of an earlier version
+        return pl.DataFrame(schema={"id": pl.String, name: pl.List(pl.String)})
+    return store.query(_SIDE.format(name))
+
+
+def _decided(run: Path, every: pl.DataFrame) -> pl.DataFrame:
+    """Return id and decided: what the ledger says of the label of each picture, if anything."""
+    applied = apply_decisions(run)
+    verbs = [Action.KEEP.value, Action.RELABEL.value]
+    said = applied.effective.filter(pl.col("verb").is_in(verbs)).select(
+        pl.col("id").alias("samples"), "verb", "value"
+    )
+    told = every.select("id", "label", "samples").explode("samples").join(said, on="samples")
+    wrong = (pl.col("verb") == Action.RELABEL.value) & pl.col("value").ne_missing(pl.col("label"))
+    return told.group_by("id").agg(
+        pl.when(wrong.any()).then(pl.lit("wrong")).otherwise(pl.lit("right")).alias("decided")
+    )
+
+
+def update_forecast(
+    chances: Floats, answers: Floats, known: JudgedFacts
+) -> tuple[Forecast, Forecast]:
+    """Return the forecasts of the list and of all labels after the answers.
+
+    `chances` (n,) of being wrong in the order of the list; `answers` (n,): 1 wrong, 0 right, NaN
+    not reviewed; `known`: what the scan told of all labels.
+    """
+    inside = np.clip(chances, 1e-6, 1 - 1e-6)
+    odds, asked = np.log(inside / (1 - inside)), ~np.isnan(answers)
+    low, high = max(known.wrong_low, 0.5), max(known.wrong_high, 1.0)
+    spread = max(np.log(high / low) / (2 * 1.96), LEAST_SPREAD)
+    shift, precision = 0.0, 1 / spread**2
+    for _ in range(50):  # Newton's steps to the most probable shift
+        p = 1 / (1 + np.exp(-(odds[asked] + shift)))
+        precision = 1 / spread**2 + float((p * (1 - p)).sum())
+        step = (float((answers[asked] - p).sum()) - shift / spread**2) / precision
+        shift += float(np.clip(step, -1, 1))
+        if abs(step) < 1e-9:
+            break
+    wide = 1.96 / np.sqrt(precision)
+
+    def forecast(n: int, at_first: tuple[float, float, float]) -> Forecast:
+        if not asked.any():
+            return Forecast(n, *at_first)
+        left, seen = odds[:n][~asked[:n]], float(answers[:n][asked[:n]].sum())
+        means = [1 / (1 + np.exp(-(left + shift + by))) for by in (0.0, -wide, wide)]
+        chance = 1.96 * np.sqrt(float((means[0] * (1 - means[0])).sum()))
+        middle, least, most = (float(p.sum()) for p in means)
+        low = seen + max(middle - np.hypot(middle - least, chance), 0.0)
+        high = seen + min(middle + np.hypot(most - middle, chance), float(len(left)))
+        return Forecast(n, seen + middle, float(low), float(high))
+
+    return (
+        forecast(known.listed, (known.found, known.found_low, known.found_high)),
+        forecast(len(chances), (known.wrong, known.wrong_low, known.wrong_high)),
+    )

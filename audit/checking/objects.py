@@ -1,0 +1,166 @@
+"""Classes of what: of pictures (labels of their own) or of objects (boxes, masks, keypoints).
+
+The checks of classes ask both. What is found about objects has a subject that begins with `object:`
+and counts objects; how far chance explains it is asked of units: objects of one picture, of
+near-duplicates and of one group (patient, video) come and go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.checking.check import asked
+from audit.run.store import Store
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+SHAPES = ("side", "aspect", "x", "y")
+
+
+@dataclass(frozen=True, slots=True)
+class Things:
+    """What classes are counted of: words for messages, and SQL of split, label and n."""
+
+    one_class: str
+    many: str
+    of: str
+    mark: str
+    sizes: str
+
+
+PICTURES = Things(
+    "Class", "images", "", "",
+    "SELECT split, label, count(*) AS n FROM picture_labels "
+    "WHERE trim(coalesce(label, '')) <> '' GROUP BY split, label",
+)  # fmt: skip
+OBJECTS = Things(
+    "Object class", "objects", " of objects", "object:",
+    "SELECT split, label, objects AS n FROM object_sizes",
+)  # fmt: skip
+
+
+def asked_of(store: Store, things: Things, sql: str, params: Any, **parts: str) -> pl.DataFrame:
+    """Return the rows of a query whose `{sizes}` are those of the classes of these things.
+
+    `parts` are put in for their names in braces. Of objects there is a table `object_sizes`: split,
+    label, objects, units.
+    """
+    import polars as pl
+
+    for name, text in {"sizes": things.sizes, **parts}.items():
+        sql = sql.replace(f"{{{name}}}", text)
+    table = store.share(object_table)
+    if table is None:
+        return asked(store, sql, params)
+    splits = table.units["split"].gather(table.held["unit"])
+    counted = table.held.with_columns(splits).group_by("split", "label").agg(
+        pl.sum("n").alias("objects"), pl.len().cast(pl.Int64).alias("units")
+    )  # fmt: skip
+    names = pl.Series(table.labels).gather(counted["label"])
+    with store.frame_as("object_sizes", counted.with_columns(names.alias("label"))):
+        return asked(store, sql, params)
+
+
+def things_of(store: Store) -> Sequence[Things]:
+    """Return what a dataset has classes of, pictures first; objects only where there are some."""
+    return (PICTURES, OBJECTS) if store.share(object_table) is not None else (PICTURES,)
+
+
+def references(splits: Collection[str], trained: Collection[str]) -> dict[str, list[str]]:
+    """Return what each split is compared with: the training splits, without any all others."""
+    train = sorted(split for split in splits if split in trained)
+    others = {s: train or sorted(x for x in splits if x != s) for s in splits if s not in train}
+    return {split: compared for split, compared in sorted(others.items()) if compared}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectTable:
+    """The objects of a dataset by unit (what counts once), and all units, with objects or without.
+
+    `units`: split, pictures, filled (of these, with objects), objects. `held`: a row a unit and
+    class: unit (row of `units`), label (place in `labels`), n, pictures, and the mean of `SHAPES`.
+    """
+
+    units: pl.DataFrame
+    held: pl.DataFrame
+    labels: Sequence[str]
+
+    def in_split(self, splits: Collection[str]) -> NDArray[np.bool_]:
+        """Return which units lie in some splits."""
+        found = self.units["split"].is_in(list(splits)).fill_null(False)
+        return np.asarray(found.to_numpy(), np.bool_)
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits, by name."""
+        return [str(split) for split in self.units["split"].drop_nulls().unique().sort()]
+
+    def sizes(self, splits: Collection[str]) -> Ints:
+        """Return in how many units of some splits each class is."""
+        unit, label = (self.held[name].to_numpy() for name in ("unit", "label"))
+        return np.bincount(label[self.in_split(splits)[unit]], minlength=len(self.labels))
+
+
+# Every picture that could be read, with what counts once.
+_PICTURES = """
+    SELECT p.id, p.split, coalesce(nullif(trim(s.group_key), ''), p.unit) AS unit
+    FROM pictures p JOIN samples s USING (id) JOIN features f ON f.sample_id = p.id
+    WHERE f.status <> 'unreadable' ORDER BY p.id
+"""
+_HELD = f"""
+    SELECT sample_id AS id, label, n, {", ".join(SHAPES)} FROM object_labels
+    WHERE trim(coalesce(label, '')) <> ''
+"""
+
+
+def object_table(store: Store) -> ObjectTable | None:
+    """Return the objects by unit; None for a dataset without any."""
+    import polars as pl
+
+    if not store.scalar("SELECT count(*) FROM object_labels WHERE trim(label) <> ''"):
+        return None
+    # numbers instead of names: most of the time goes into comparing these
+    pictures = store.query(_PICTURES)
+    keys = pl.struct("unit", "split").rank("dense") - 1
+    pictures = pictures.with_columns(keys.cast(pl.Int64).alias("unit"))
+    held = store.query(_HELD).join(pictures.select("id", "unit"), on="id", maintain_order="left")
+    labels = held["label"].unique().sort()
+    numbers = pl.col("label").cast(pl.Enum(labels)).to_physical().cast(pl.Int64)
+    held = held.with_columns(numbers)
+    here = held.group_by("id").agg(pl.sum("n").alias("objects"))
+    counted = pictures.join(here, on="id", how="left").group_by("unit")
+    units = counted.agg(
+        pl.first("split"), pl.len().cast(pl.Int64).alias("pictures"),
+        pl.col("objects").is_not_null().sum().cast(pl.Int64).alias("filled"),
+        pl.sum("objects").alias("objects"),
+    ).sort("unit").drop("unit")  # fmt: skip
+    weighted = [((pl.col(x) * pl.col("n")).sum() / pl.sum("n")).alias(x) for x in SHAPES]
+    if held.select("unit", "label").is_duplicated().any():
+        held = held.group_by("unit", "label").agg(
+            pl.sum("n"), pl.col("id").n_unique().cast(pl.Int64).alias("pictures"), *weighted
+        )
+    else:
+        held = held.with_columns(pl.lit(1, pl.Int64).alias("pictures"))
+    held = held.select("unit", "label", "n", "pictures", *SHAPES).sort("unit", "label")
+    return ObjectTable(units, held, labels.to_list())
+
+
+def object_case(
+    *pictures: tuple[str | None, Mapping[str, int]], **columns: Any
+) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
+    """Return images (split, objects by class) and their tables, for cases; `columns` of objects."""
+    shape = {"kind": "box", "side": 5.0, "aspect": 0.0, "x": 0.5, "y": 0.5, **columns}
+    images = [{"split": split, "label": None} for split, _ in pictures]
+    rows = [
+        {"sample_id": f"{i:04d}.jpg", "label": label, "n": n, **shape}
+        for i, (_, held) in enumerate(pictures) for label, n in held.items()
+    ]  # fmt: skip
+    return images, {"object_labels": rows}

@@ -1,0 +1,58 @@
+"""Marks that recur at one place in the pictures of a class; into the table `class_marks`.
+
+What a camera, a shop or an archive prints on its pictures stands at one place of the rim. It is
+looked for in the stored signatures (`audit.statistics.recurring`), class by class, and what each
+picture has of it is kept, so that DIST004 tests it as any other property. One picture of each group
+of near-duplicates counts. Pictures on a plain ground are left out: what recurs at their rim is the
+subject itself. About .1 s for 2,000 pictures, 2 s for 60,000.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from audit.neighbors.pairs.signature_store import load_signatures
+from audit.picture.signatures import Flag
+from audit.run.store import Store
+from audit.statistics.recurring import find_recurring, fine_detail
+
+TABLE = "class_marks"
+LEAST = 10
+"""Pictures of a class from which a mean shows anything."""
+MOST = 20_000
+"""Pictures that are looked at, as many of each class."""
+LEAST_AUC = 0.65
+"""DIST004 reports a mark from this AUC on, at its lower limit: less need not be kept."""
+_SQL = """
+    SELECT p.unit, i.label, min(i.id) AS id, min_by(i.content_hash, i.id) AS content_hash
+    FROM images i JOIN pictures p USING (id)
+    WHERE i.status = 'ok' AND NOT p.blank AND trim(coalesce(i.label, '')) <> ''
+    GROUP BY p.unit, i.label ORDER BY md5(p.unit), i.label
+"""
+
+
+def relate_marks(store: Store, run: Path) -> None:
+    """Find the marks of classes."""
+    store.execute(f"DELETE FROM {TABLE}")
+    pictures = store.query(_SQL)
+    each = max(LEAST, MOST // max(pictures["label"].n_unique(), 1))
+    pictures = pictures.filter(pl.int_range(pl.len()).over("label") < each)
+    hashes, place = np.unique(pictures["content_hash"].to_numpy(), return_inverse=True)
+    table, stored = load_signatures(run, hashes.tolist())
+    plain = (table["flags"] & (Flag.TRIMMED | Flag.FLAT | Flag.TRANSPARENT)) != 0
+    usable = pictures.with_columns(place=place).filter(pl.Series((stored & ~plain)[place]))
+    usable = usable.filter(pl.len().over("label") >= LEAST)
+    names = usable["label"].unique().sort().to_list()
+    if len(names) < 2:
+        return
+    label = np.searchsorted(names, usable["label"].to_numpy()).astype(np.int64)
+    detail = fine_detail(table["grey"])[usable["place"].to_numpy()]
+    for mark in find_recurring(detail, label, len(names), LEAST_AUC):
+        rows = usable.select(
+            label=pl.lit(names[mark.label]), place=pl.lit(mark.part), sample_id="id",
+            score=pl.Series(mark.scores),
+        )  # fmt: skip
+        store.append(TABLE, rows)

@@ -1,0 +1,101 @@
+"""What recurs at one place in the pictures of a class: a stamp, a logo, a date.
+
+The mean of many pictures keeps what stands at the same place in all of them and loses the rest
+(Dekel, Rubinstein, Liu and Freeman 2017, On the effectiveness of visible watermarks, CVPR). Here it
+is the mean of the fine detail (4 times a pixel less its four neighbours) of the class less that of
+the others, each place weighed by its variance over pictures, as a linear discriminant does. The
+pattern is taken from four fifths of the pictures and looked for in the last: that a pattern fits
+the pictures it was made of says nothing. Only the rim is looked at, because the subject of a class
+lies in the middle and recurs by itself. 2,000 pictures of 10 classes take about .3 s.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.statistics.association import auc_of
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+SIDE = 32
+PARTS = {
+    "top left": (slice(0, 8), slice(0, 16)),
+    "top right": (slice(0, 8), slice(16, 32)),
+    "left edge": (slice(8, 24), slice(0, 8)),
+    "right edge": (slice(8, 24), slice(24, 32)),
+    "bottom left": (slice(24, 32), slice(0, 16)),
+    "bottom right": (slice(24, 32), slice(16, 32)),
+}
+FOLDS = 5
+STRONG = 15.0
+"""Levels of detail above which more is no more: one sharp edge is not to outweigh ten pictures."""
+FAINT = 0.02  # added to variances: places where all pictures are plain
+LEAST_SCORE = 2.0  # standard errors by which a place must differ to be part of the pattern
+
+
+class Recurring(NamedTuple):
+    """A class (its number), a part of the rim, and how much each picture has of its pattern."""
+
+    label: int
+    part: str
+    scores: NDArray[np.float64]  # (n,)
+
+
+def fine_detail(grey: NDArray[np.uint8]) -> Floats:
+    """Return the detail (n, 32, 32) of grey planes, -1..1; 0 on the outermost line."""
+    g = grey.astype(np.float32)
+    fine = np.zeros_like(g)
+    fine[:, 1:-1, 1:-1] = (
+        4 * g[:, 1:-1, 1:-1] - g[:, :-2, 1:-1] - g[:, 2:, 1:-1] - g[:, 1:-1, :-2] - g[:, 1:-1, 2:]
+    )
+    return np.tanh(fine / STRONG)
+
+
+def find_recurring(detail: Floats, label: Ints, classes: int, least: float) -> list[Recurring]:
+    """Return the parts in which a class has a pattern of its own that its unseen pictures show.
+
+    `detail` (n, 32, 32); `least` is the AUC of the pattern, among pictures it was not made of.
+    """
+    fold = np.random.default_rng(0).integers(FOLDS, size=len(label))
+    found = []
+    for part, (rows, columns) in PARTS.items():
+        plane = detail[:, rows, columns].reshape(len(detail), -1)
+        scores = _scores(plane, label, fold, classes)
+        found += [
+            Recurring(k, part, scores[:, k].astype(np.float64))
+            for k in range(classes)
+            if auc_of(scores[:, k], label == k) >= least
+        ]
+    return found
+
+
+def _scores(plane: Floats, label: Ints, fold: Ints, classes: int) -> Floats:
+    """Return what each picture (n) has of the pattern of each class, made without its fold."""
+    sums = np.zeros((FOLDS, classes, plane.shape[1]))
+    squares = np.zeros((FOLDS, plane.shape[1]))
+    counts = np.zeros((FOLDS, classes))
+    for k in range(FOLDS):
+        here = fold == k
+        np.add.at(sums[k], label[here], plane[here])
+        squares[k] = np.square(plane[here]).sum(0)
+        counts[k] = np.bincount(label[here], minlength=classes)
+    scores = np.zeros((len(plane), classes), np.float32)
+    for k in range(FOLDS):
+        own = sums.sum(0) - sums[k]
+        n = (counts.sum(0) - counts[k])[:, None]
+        total, of = own.sum(0), n.sum()
+        rest = np.maximum(of - n, 1)
+        mean, others = own / np.maximum(n, 1), (total - own) / rest
+        variance = (squares.sum(0) - squares[k]) / of - (total / of) ** 2 + FAINT
+        error = np.sqrt(variance * (1 / np.maximum(n, 1) + 1 / rest))
+        sure = np.clip(np.abs(mean - others) / error - LEAST_SCORE, 0, 1)
+        sure[np.abs(mean) <= np.abs(others)] = 0  # what the others have is not this class's mark
+        pattern = (mean - others) / variance * sure
+        scale = np.sqrt((np.square(pattern) * variance).sum(1)) + 1e-9
+        here = fold == k
+        middle = ((mean + others) / 2 * pattern).sum(1)
+        scores[here] = ((plane[here] @ pattern.T - middle) / scale).astype(np.float32)
+    return scores

@@ -1,0 +1,335 @@
+"""Scores of detectors: mAP, F1, mean IoU on drawn pictures, with intervals for the whole set.
+
+A metric is the mean over classes of a number with an influence for each picture
+(`audit.subset.precision`); the variance, by strata and units, is that of the weighted influences,
+steadied and turned into limits as for every other metric (`audit.subset.metrics`).
+
+A class is in the mean where enough pictures are expected to hold it: fewer than `LEAST` tell
+nothing of its AP, and a mean over the classes that happen to be well seen would be too high. So the
+mean is about those classes, the limits are for the whole set's number of the same classes, and
+`score` names the others. They are known before a model answers, because the objects of the set are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from audit.errors import UsageError
+from audit.run.generations import POINTER
+from audit.statistics.intervals import Ints, alpha_for_looks
+from audit.subset.baseline import fit_known, known_on, places, whole_set
+from audit.subset.compare import Comparison, Pairing, compare_linear
+from audit.subset.draw import Recipe, planned_level
+from audit.subset.masks import MaskEvaluation, MaskSet, Overlaps
+from audit.subset.matching import Matches
+from audit.subset.metrics import (
+    Design,
+    Linearised,
+    MetricScore,
+    estimate_linear,
+    estimate_ratio,
+)
+from audit.subset.objects import OWN_COLUMNS, ObjectSet, read_coco_set, read_run_objects
+from audit.subset.precision import (
+    EXCESS,
+    Evaluation,
+    ObjectMetric,
+    Part,
+    mean_part,
+    parse_object_metric,
+)
+from audit.subset.score import ModelScore, ObjectClass, Score, notes_of
+from audit.subset.source import frame_from_run
+from audit.subset.strata import Strata
+
+PLAIN = Recipe(0, Strata(label=False), {})
+"""Of a plan without strata and groups."""
+LEAST = 5.0
+"""Pictures that must be expected to hold a class for its AP to be told."""
+SEEN = 2
+"""Units that must hold it: one alone shows no variance."""
+METHOD = "design-based interval, by linearisation; the excess of few objects is taken off"
+
+
+def linear_of(part: Part, design: Design) -> Linearised:
+    """Return a metric of objects by the influence of each picture, less what AP has too much."""
+    drawn = min(design.n_units / float(design.population.sum()), 1.0)
+    used = part.share > 0
+    right = np.clip(np.divide(part.found, part.share, where=used, out=np.zeros(used.size)), 0, 1)
+    return Linearised(
+        part.value - part.excess * (1 - drawn**EXCESS), part.influence, (part.share,),
+        ((1 - right) * used, right * used), squares=part.squares,
+    )  # fmt: skip
+
+
+Answers = Matches | Overlaps
+Evaluated = Evaluation | MaskEvaluation
+Objects = ObjectSet | MaskSet
+
+
+def read_objects(
+    source: Path, split: str | None, extra: Sequence[str] = (), *, by_class: bool = False
+) -> tuple[Objects, pl.DataFrame]:
+    """Return the objects of a COCO file, of one split of a run, or of a folder of PNG masks, and
+    the frame of its pictures; `extra`: columns that it must have."""
+    own = [c for c in extra if c not in OWN_COLUMNS]
+    if source.is_dir() and (source / POINTER).exists():
+        table = frame_from_run(source, split, own)
+        objects = read_run_objects(source, table["sample_id"].to_list())
+        return objects, objects.frame(table, by_class=by_class)
+    if source.is_dir():
+        masks = MaskSet.of(source)
+        frame = masks.frame(by_class)
+        found: tuple[Objects, pl.DataFrame] = masks, frame
+    else:
+        objects, table = read_coco_set(source)
+        frame = objects.frame(table, by_class=by_class)
+        found = objects, frame
+    if absent := [c for c in own if c not in frame.columns]:
+        raise UsageError(
+            f"{source}: its pictures have no key {absent[0]!r}; they have "
+            f"{', '.join(frame.columns)}."
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Drawn pictures of a set; `place`: the number of each row's picture in it."""
+
+    design: Design
+    objects: Objects
+    place: Ints
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame, objects: Objects) -> Drawn:
+        """Return the pictures of drawn rows; raises UsageError where the set lacks one."""
+        design = Design.of(rows)
+        return cls(design, objects, objects.places(design.rows["sample_id"].to_list()))
+
+    def evaluate(self, answers: Answers) -> Evaluated:
+        """Return the answers of a model on the drawn pictures, weighted."""
+        weight, unit = self.design.weight, self.design.unit
+        if isinstance(answers, Overlaps):
+            return MaskEvaluation(answers.among(self.place), weight, unit)
+        return Evaluation(answers.among(self.place), weight, unit)
+
+
+def told_classes(
+    metric: ObjectMetric, drawn: Evaluated, design: Design, whole: Answers
+) -> list[int]:
+    """Return the classes that the drawn pictures tell of, where the metric is about all.
+
+    By what a draw of this size is expected to hold where pictures are drawn alike, else by what it
+    holds.
+    """
+    classes = len(whole.classes)
+    seen = np.array([drawn.units_with(metric, c) for c in range(classes)])
+    if design.complete:
+        return [c for c in range(classes) if seen[c]]
+    expected = seen.astype(float)
+    often = whole.often(metric.size)
+    if often is not None and design.equal_files and design.population.size == 1:
+        expected = often * design.n_units / whole.pictures
+    return [c for c in range(classes) if seen[c] >= SEEN and expected[c] >= LEAST]
+
+
+def score_objects(
+    rows: pl.DataFrame,
+    objects: Objects,
+    results: Sequence[Path],
+    *,
+    metrics: Sequence[str] = ("map",),
+    confidence: float | None = None,
+    looks: int | None = None,
+    names: Sequence[str] = ("A", "B"),
+    baseline: Baseline | None = None,
+) -> Score:
+    """Score the detections of one or two models on drawn `rows`, or on a census of the full set.
+
+    `results`: files of COCO's results; `metrics` as in `audit.subset.precision.NAMES`, `:CLASS`
+    added for one class; two models are compared on the first. `baseline`: an earlier model known
+    on the whole set, which narrows the intervals.
+    """
+    if not 1 <= len(results) <= 2:
+        raise UsageError(f"{len(results)} files of detections were given: score takes one or two.")
+    wanted = [object_metric(name, objects) for name in metrics]
+    drawn = Drawn.of(rows, objects)
+    design = drawn.design
+    confidence, looks = planned_level(rows, confidence, looks)
+    level = 1 - alpha_for_looks(confidence, looks)
+    models, pairs = [], []
+    for path, name in zip(results, names, strict=False):
+        notes: list[str] = []
+        matches = objects.match(path, notes)
+        evaluation = drawn.evaluate(matches)
+        if evaluation.silent:
+            notes.append(
+                f"{name}: {evaluation.silent} of {drawn.place.size} pictures have no detection: "
+                "they count as pictures in which nothing was found."
+            )
+        scores = [_score(metric, evaluation, drawn, matches, level) for metric in wanted]
+        pairs.append(scores[0][1])
+        classes = score_classes(wanted[0], evaluation, drawn, matches, level)
+        known = [] if baseline is None else [
+            baseline.score(metric, evaluation, drawn, matches, level) for metric in wanted
+        ]  # fmt: skip
+        notes += [note for _, _, told in scores for note in told if note not in notes]
+        models.append(ModelScore(name, [s for s, _, _ in scores], [], [], notes, known, classes))
+    pairing = Pairing(design, names, metrics[0], level)
+    comparison = compare_objects(pairing, *pairs) if len(pairs) == 2 else None
+    suspected = int(design.rows["suspected_mislabel"].sum())
+    return Score(
+        len(design.rows), design.n_units, int(design.population.sum()), suspected, confidence,
+        models, comparison, notes_of(design, looks),
+    )  # fmt: skip
+
+
+def object_metric(name: str, objects: Objects) -> ObjectMetric:
+    """Return a metric of the objects of a set; raises UsageError for another, or no such class."""
+    metric = parse_object_metric(name)
+    if metric is None:
+        raise UsageError(
+            f"{name!r} is no metric of objects (map, map50, map:CLASS, f1@0.5, ...): metrics of "
+            "pictures are scored apart."
+        )
+    if (metric.kind == "iou") != isinstance(objects, MaskSet):
+        needs = "PNG masks" if metric.kind == "iou" else "boxes: a run or a COCO file"
+        raise UsageError(f"{name} needs {needs}, and {objects.name} has none: see --from.")
+    if metric.label is not None and metric.label not in objects.classes:
+        raise UsageError(
+            f"There is no class {metric.label!r} of objects: {', '.join(objects.classes[:12])} are "
+            "there."
+        )
+    return metric
+
+
+def told_of(
+    metric: ObjectMetric, evaluation: Evaluated, design: Design, whole: Answers
+) -> list[int]:
+    """Return the classes that a metric is about and drawn pictures tell of."""
+    if metric.label is None:
+        return told_classes(metric, evaluation, design, whole)
+    c = whole.classes.index(metric.label)
+    return [c] if evaluation.units_with(metric, c) >= (1 if design.complete else SEEN) else []
+
+
+def _parts(metric: ObjectMetric, evaluation: Evaluated, told: Sequence[int]) -> list[Part]:
+    return [part for c in told if (part := evaluation.part(metric, c)) is not None]
+
+
+def part_of(
+    metric: ObjectMetric, evaluation: Evaluated, design: Design, whole: Answers
+) -> tuple[Part | None, list[str]]:
+    """Return the metric on drawn pictures, and what the mean leaves out, in words."""
+    told = told_of(metric, evaluation, design, whole)
+    parts = _parts(metric, evaluation, told)
+    left = [whole.classes[c] for c in whole.present(metric.size) if c not in told]
+    notes = []
+    if left and metric.label is None and not design.complete:
+        notes.append(
+            f"{metric.name} is the mean over {len(parts)} of {len(parts) + len(left)} classes: "
+            f"this draw can hardly hold pictures of the others ({', '.join(left[:5])}"
+            f"{', ...' if len(left) > 5 else ''}). Draw more, or stratify by rarest_class."
+        )
+    return (mean_part(parts) if parts else None), notes
+
+
+def _score(
+    metric: ObjectMetric, evaluation: Evaluated, drawn: Drawn, whole: Answers, level: float
+) -> tuple[MetricScore, Linearised, list[str]]:
+    part, notes = part_of(metric, evaluation, drawn.design, whole)
+    if part is None:
+        raise UsageError(
+            f"Cannot tell {metric.name}: fewer than {SEEN} drawn units have such objects, or fewer "
+            f"than {LEAST:g} pictures are expected to have any class. Draw more."
+        )
+    linear = linear_of(part, drawn.design)
+    estimates = estimate_linear(drawn.design, linear, level)
+    caution = estimates["generalisation"].caution
+    notes += [f"The interval of {metric.name} is {caution}."] if caution else []
+    if abs(linear.value - part.value) >= 0.0005:
+        notes.append(
+            f"{metric.name} of these pictures alone is {100 * part.value:.2f} %: few objects make "
+            f"it too high, by about {100 * (part.value - linear.value):.2f} points: taken off."
+        )
+    return MetricScore(metric.name, estimates, METHOD), linear, notes
+
+
+def score_classes(
+    metric: ObjectMetric, evaluation: Evaluated, drawn: Drawn, whole: Answers, level: float
+) -> list[ObjectClass]:
+    """Return AP and the like of each class, where the drawn pictures can tell."""
+    if metric.label is not None:
+        return []
+    design, found = drawn.design, []
+    told = set(told_classes(metric, evaluation, design, whole))
+    for c in whole.present(metric.size).tolist():
+        objects = evaluation.holding(metric, c)
+        n, pictures = int(objects.sum()), int((objects > 0).sum())
+        part = evaluation.part(metric, c) if c in told else None
+        estimates = (
+            None if part is None else estimate_linear(design, linear_of(part, design), level)
+        )
+        found.append(ObjectClass(whole.classes[c], n, pictures, estimates))
+    return found
+
+
+def compare_objects(pairing: Pairing, first: Linearised, second: Linearised) -> Comparison:
+    """Compare two models on the same objects."""
+    change = second.against[1] - first.against[1]
+    return compare_linear(pairing, (first, second), np.abs(change), change, [])
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """An earlier model's answers on all pictures of a set, under the design of its subsets.
+
+    The new model's influences are regressed on the earlier one's, whose mean over the set is known
+    (`audit.subset.baseline`): what is left is where the two differ.
+    """
+
+    name: str
+    whole: Drawn
+    answers: Answers
+
+    @classmethod
+    def of(
+        cls, frame: pl.DataFrame, objects: Objects, path: Path, recipe: Recipe = PLAIN
+    ) -> Baseline:
+        """Return the baseline; `recipe` is that of the plan that the subset was drawn by."""
+        design = whole_set(frame, recipe)
+        place = objects.places(design.rows["sample_id"].to_list())
+        return cls(path.stem, Drawn(design, objects, place), objects.match(path, []))
+
+    def score(
+        self,
+        metric: ObjectMetric,
+        evaluation: Evaluated,
+        drawn: Drawn,
+        whole: Answers,
+        level: float,
+    ) -> MetricScore:
+        """Return a metric of the new model with what the earlier one is known to have."""
+        design, everything = drawn.design, self.whole.design
+        told = told_of(metric, evaluation, design, whole)
+        new, old = (
+            linear_of(mean_part(_parts(metric, one, told)), d)
+            for one, d in ((evaluation, design), (self.whole.evaluate(self.answers), everything))
+        )
+        place = places(everything, design)
+        known = known_on(everything, place, old.influence * everything.weight.sum(),
+                         np.ones(everything.unit.size))  # fmt: skip
+        top = new.value + new.influence * design.weight.sum()
+        fit = fit_known(design, top, np.ones(top.size), known)
+        estimates = estimate_ratio(design, fit.ratio, float(fit.ratio.value), level)
+        how = (
+            f"regression on {self.name}, which has {100 * old.value:.2f} % on all of the set; "
+            f"{100 * min(fit.remaining, 1.0):.0f} % of the variance is left"
+        )
+        return MetricScore(metric.name, estimates, how)

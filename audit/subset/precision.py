@@ -1,0 +1,295 @@
+"""Average precision (AP) of pictures that stand for more pictures, and what each has to do with it.
+
+AP is read off a curve: with detections taken from the best score down, the weight of right ones (T)
+and of wrong ones (F) so far gives precision T / (T + F) and recall T / G, G being the weight of the
+objects. Precision is raised to the best at any larger recall, and averaged over 101 recalls
+(`COCO 101-point`). With weights of 1 this is pycocotools' number; design weights estimate the
+number of the whole set.
+
+AP is also a share: the mean, over objects, of the (raised) precision where each is found, 0 for one
+that is not. So a picture has a part in it by its objects, and an *influence*: what it adds by its
+own objects, and what its right and wrong detections do to the precision at every object found with
+a lower score. With A_k = sum over objects found below k of w / (T + F), and B_k the same sum times
+their precision P, a detection k adds (right_k (P_k + A_k) - B_k) / G, and a picture loses AP times
+its objects / G. That is Deville's (1999) linearised variable of AP, with the raised curve held in
+its place: the place where precision is best moves it by second order only.
+
+Few objects make AP too high: the best of several noisy precisions is high by chance. The raised
+curve is a Grenander-type estimator, whose excess falls as n^(-2/3) (P. Groeneboom, "Estimating a
+monotone density", 1985). Two halves of the sample, each with half the pictures of a class that have
+objects of it, show it: their mean AP has 2^(2/3) times the excess, and the same first-order error
+as the whole. A set of N pictures has an excess of its own, (n/N)^(2/3) of it, which stays.
+Influences of a class that few units hold are too small, as residuals are: they are divided by 1
+less the leverage, one over the effective number of those units, as the jackknife does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from audit.machine.compiled import compiled_on_first_call
+from audit.statistics.intervals import Floats, Ints
+from audit.subset.matching import MOST, SIZES, THRESHOLDS, Bits, Flags, Matches
+from audit.subset.metrics import uniforms
+
+RECALLS: Floats = np.linspace(0.0, 1.0, 101)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A metric of one class on some pictures, one entry a picture.
+
+    `influence` has the weighted sum 0; `share`, what its objects weigh, the weighted sum 1; `found`
+    the part of `share` that counts for the metric; `squares`: what single objects weigh, squared
+    and summed. `objects`, `pictures`: how many hold it up. `excess`: what AP has too much here,
+    beyond a set of any size.
+    """
+
+    value: float
+    influence: Floats
+    share: Floats
+    found: Floats
+    squares: Floats
+    objects: int
+    pictures: int
+    excess: float = 0.0
+
+
+@compiled_on_first_call
+def walk(
+    weight: Floats, hit: Bits, skip: Bits, bits: Ints, total: float, recalls: Floats,
+    value: Floats, gain: Floats, found: Floats,
+) -> None:  # fmt: skip
+    """Fill `value` (a threshold of `bits` each), and where `gain` has an entry a detection it too.
+
+    `weight`, `hit`, `skip`: of the detections of a class, best first; `total`: weight of objects.
+    """
+    n = weight.size
+    precision, right, below = np.empty(n), np.empty(n), np.empty(n)
+    place = np.empty(n, np.int64)
+    a_at, b_at = np.empty(n), np.empty(n)
+    for b in range(bits.size):
+        T = F = 0.0
+        m = 0
+        for k in range(n):
+            if weight[k] == 0 or (skip[k] >> bits[b]) & 1:
+                continue
+            if (hit[k] >> bits[b]) & 1:
+                T += weight[k]
+            else:
+                F += weight[k]
+            place[m], right[m], below[m] = k, T, T + F
+            precision[m] = T / (F + T + 2.220446049250313e-16)
+            m += 1
+        if gain.size:
+            a_at[:m] = 0.0
+            b_at[:m] = 0.0
+        best = m - 1
+        for j in range(m - 1, -1, -1):  # raise, and remember where the best one lies
+            if precision[j] >= precision[best]:
+                best = j
+            raised = precision[best]
+            k = place[j]
+            if gain.size and (hit[k] >> bits[b]) & 1:
+                a_at[best] += weight[k] / below[best]
+                b_at[best] += weight[k] / below[best] * raised
+                found[k] += raised / bits.size
+            precision[j] = raised
+        summed, j = 0.0, 0
+        for r in range(recalls.size):
+            while j < m and right[j] / total < recalls[r]:
+                j += 1
+            if j == m:
+                break
+            summed += precision[j]
+        value[b] = summed / recalls.size
+        if gain.size:
+            A = B = 0.0
+            for j in range(m - 1, -1, -1):
+                A += a_at[j]
+                B += b_at[j]
+                k = place[j]
+                own = precision[j] + A if (hit[k] >> bits[b]) & 1 else 0.0
+                gain[k] += (own - B) / total / bits.size
+
+
+# ---- metrics of detections ----
+
+
+SPLITS = 4
+"""Pairs of halves that show the excess of an AP: their own noise is of second order."""
+EXCESS = 2 / 3
+"""Power of the size with which the excess falls."""
+
+
+@dataclass(frozen=True)
+class ObjectMetric:
+    """A metric of detections: `kind` ap, ar, f1 or iou; the class it is of, None for all of them.
+
+    `bits`: thresholds of IoU; `size`: range of areas; `most`: detections of a class in a picture;
+    `score`: detections from this score on count.
+    """
+
+    name: str
+    kind: str
+    label: str | None = None
+    bits: tuple[int, ...] = tuple(range(THRESHOLDS.size))
+    size: int = 0
+    most: int = MOST
+    score: float = 0.0
+
+
+NAMES = ("map", "map50", "map75", "map-small", "map-medium", "map-large", "ar1", "ar10", "ar100",
+         "f1@SCORE", "miou")  # fmt: skip
+
+
+def parse_object_metric(metric: str) -> ObjectMetric | None:
+    """Return the metric that a name such as `map50`, `map:cat` or `f1@0.5` means, None if none."""
+    name, _, label = metric.partition(":")
+    of = label or None
+    if name.startswith("f1@"):
+        try:
+            score = float(name[3:])
+        except ValueError:
+            return None
+        return ObjectMetric(metric, "f1", of, (0,), score=score) if 0 <= score <= 1 else None
+    if name not in NAMES:
+        return None
+    if name == "miou":
+        return ObjectMetric(metric, "iou", of)
+    if name.startswith("ar"):
+        return ObjectMetric(metric, "ar", of, most=int(name[2:]))
+    if name[3:].isdigit():
+        return ObjectMetric(metric, "ap", of, (0 if name == "map50" else 5,))
+    return ObjectMetric(metric, "ap", of, size=SIZES.index(name[4:]) if name[3:] else 0)
+
+
+class Evaluation:
+    """The matches of some pictures with their weights, by class; `unit`: the unit of each picture.
+
+    Sums are of weights over the largest one: with alike weights they stay whole, and AP is
+    pycocotools' to the last bits.
+    """
+
+    def __init__(self, matches: Matches, weight: Floats, unit: Ints) -> None:
+        self.matches, self.unit = matches, unit
+        self.scale = float(weight.max()) if weight.size else 1.0
+        self.weight = weight / self.scale
+        edges = np.arange(len(matches.classes) + 1)
+        self._order = np.argsort(matches.owned, kind="stable")
+        self._found = np.searchsorted(matches.kind, edges)
+        self._owned = np.searchsorted(matches.owned[self._order], edges)
+
+    @property
+    def silent(self) -> int:
+        """Pictures without a detection."""
+        return self.matches.pictures - self.matches.seen.size
+
+    def holding(self, metric: ObjectMetric, c: int) -> Ints:
+        """Return the objects of a class that count in each picture."""
+        m = self.matches
+        own = self._order[self._owned[c] : self._owned[c + 1]]
+        own = own[m.counts[metric.size, own]]
+        return np.bincount(m.owner[own], minlength=m.pictures)
+
+    def units_with(self, metric: ObjectMetric, c: int) -> int:
+        """Return how many units hold objects of a class that count."""
+        return int(np.unique(self.unit[self.holding(metric, c) > 0]).size)
+
+    def part(self, metric: ObjectMetric, c: int) -> Part | None:
+        """Return the metric of one class."""
+        m, area = self.matches, metric.size
+        objects = self.holding(metric, c)
+        total = float((self.weight * objects).sum())
+        if total == 0:
+            return None
+        d = np.arange(self._found[c], self._found[c + 1])
+        if metric.most < MOST or metric.score > 0:
+            d = d[(m.rank[d] < metric.most) & (m.score[d] >= metric.score)]
+        at, hit, skip = m.picture[d], m.hit[area, d], m.skip[area, d]
+        if metric.kind != "ap":
+            right = np.bincount(at, _share_of_bits(hit & ~skip, metric.bits), m.pictures)
+            share = objects.astype(float)
+            if metric.kind == "f1":  # twice the right ones among objects and detections
+                share += np.bincount(at, _share_of_bits(~skip, metric.bits), m.pictures)
+                right *= 2
+            whole = float((self.weight * share).sum())
+            value = float((self.weight * right).sum()) / whole
+            influence = (right - value * share) / whole
+            return self._made(value, influence, share / whole, right / whole, 1 / whole, objects)
+        bits = np.array(metric.bits)
+        value, gain, at_right = _curve(self.weight[at], hit, skip, bits, total, True)
+        share, found = objects / total, np.bincount(at, at_right, m.pictures) / total
+        influence = np.bincount(at, gain, m.pictures) - float((self.weight * found).sum()) * share
+
+        def on(weight: Floats) -> float:
+            whole = float((weight * objects).sum())
+            return _curve(weight[at], hit, skip, bits, whole, False)[0]
+
+        excess = (self._on_halves(on, objects > 0, at, c) - value) / (2**EXCESS - 1)
+        return self._made(value, influence, share, found, 1 / total, objects, excess)
+
+    def _made(
+        self, value: float, influence: Floats, share: Floats, found: Floats, single: float,
+        objects: Ints, excess: float = 0.0,
+    ) -> Part:  # fmt: skip
+        scale = self.scale
+        leverage = leverage_of(self.weight * share, self.unit)
+        return Part(
+            value, influence / (1 - leverage) / scale, share / scale, found / scale,
+            share * single / scale**2, int(objects.sum()), int(np.count_nonzero(objects)), excess,
+        )  # fmt: skip
+
+    def _on_halves(self, on: Callable[[Floats], float], holds: Flags, at: Ints, c: int) -> float:
+        """Return the mean AP of halves of the units, of those with objects and of the others."""
+        holding = np.unique(self.unit[holds])
+        if holding.size < 2:
+            return on(self.weight)
+        others = np.setdiff1d(self.unit[at], holding)
+        half = np.zeros(int(self.unit.max()) + 1, np.int64)
+        values = []
+        for split in range(SPLITS):
+            for place, units in enumerate((holding, others)):
+                chance = uniforms(units.size, (c * SPLITS + split) * 2 + place)
+                half[units[np.argsort(chance)]] = np.arange(units.size) % 2
+            side = half[self.unit]
+            values += [on(self.weight * (side == k)) for k in (0, 1)]
+        return float(np.mean(values))
+
+
+def _curve(
+    weight: Floats, hit: Bits, skip: Bits, bits: Ints, total: float, parts: bool
+) -> tuple[float, Floats, Floats]:
+    """Return AP, and of each detection its gain and the precision where it is right."""
+    value = np.zeros(bits.size)
+    gain, found = (np.zeros(weight.size if parts else 0) for _ in range(2))
+    walk(weight, hit, skip, bits, total, RECALLS, value, gain, found)
+    return float(value.mean()), gain, found
+
+
+def _share_of_bits(answers: Bits, bits: Sequence[int]) -> Floats:
+    """Return the share of the thresholds at which each answer is set."""
+    return np.asarray(sum(((answers >> b) & 1).astype(float) for b in bits)) / len(bits)
+
+
+def leverage_of(held: Floats, unit: Ints) -> float:
+    """Return one over the effective number of units that hold something, at most one half."""
+    each = np.bincount(unit, held)
+    return min(float((each**2).sum() / each.sum() ** 2), 0.5)
+
+
+def mean_part(parts: Sequence[Part]) -> Part:
+    """Return the mean of a metric over classes."""
+
+    def mean(name: str) -> Floats:
+        return np.asarray(np.mean([getattr(part, name) for part in parts], axis=0))
+
+    return Part(
+        float(mean("value")), mean("influence"), mean("share"), mean("found"),
+        mean("squares") / len(parts),
+        sum(part.objects for part in parts), sum(part.pictures for part in parts),
+        float(mean("excess")),
+    )  # fmt: skip

@@ -1,0 +1,96 @@
+"""What a page asks of labels to review, and what the review tells of the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+from audit.browse.label_review import update_forecast
+from audit.checks.label_suspect import LABELS
+from audit.errors import UsageError
+from audit.interface import Run
+from audit.scanning.options import ScanOptions
+from tests.conftest import picture
+
+CLASSES = ("cat", "dog", "owl")
+
+
+@pytest.mark.slow
+def test_a_review_from_the_top(tmp_path: Path) -> None:
+    root, rng = tmp_path / "animals", np.random.default_rng(1)
+    for number in range(240):
+        (root / CLASSES[number % 3]).mkdir(parents=True, exist_ok=True)
+        name = root / CLASSES[number % 3] / f"{rng.integers(10**6)}x{number}.png"
+        Image.fromarray(picture(number, 32, 32)).save(name)
+    files = sorted(p.relative_to(root).as_posix() for p in root.rglob("*.png"))
+    shown = np.array([CLASSES.index(f.split("/")[0]) for f in files])
+    wrong = rng.random(240) < 0.15
+    shown[wrong] = (shown[wrong] + 1) % 3
+    vectors = 3 * rng.normal(size=(3, 12))[shown] + rng.normal(size=(240, 12))
+    pl.DataFrame({"path": files, "vector": vectors.tolist()}).write_parquet(tmp_path / "v.parquet")
+    options = ScanOptions(embeddings=tmp_path / "v.parquet", jobs=1)
+    options.prepare([str(root)], tmp_path / "run").carry_out(lambda *_: None)
+    run = Run(tmp_path / "run")
+    review = run.review_labels(20)
+    assert review.rows["rank"].to_list() == list(range(1, 21))
+    assert run.review_labels(5, first=10).rows["rank"].to_list() == [11, 12, 13, 14, 15]
+    truth = dict(zip(files, wrong.tolist(), strict=True))
+    first = review.rows.row(0, named=True)
+    assert truth[first["id"]]
+    seen = CLASSES[shown[files.index(first["id"])]]
+    assert first["suggested_label"] == seen
+    assert [len(first[side]) for side in ("given", "suggested")] == [3, 3]
+    assert all(x.startswith(first["label"]) for x in first["given"])
+    assert all(x.startswith(seen) for x in first["suggested"])
+    assert first["decided"] is None
+    assert review.listed is not None
+    assert review.every is not None
+    assert review.every.low <= wrong.sum() <= review.every.high
+    # all of the list is reviewed, and found right: fewer are expected in the rest, too
+    ids = run.review_labels(review.listed.labels).rows["id"].to_list()
+    run.decide(ids[1:], "keep")
+    run.decide(ids[0], f"relabel:{seen}")
+    after = run.review_labels(3)
+    assert (after.reviewed, after.wrong) == (len(ids), 1)
+    assert after.rows["decided"].to_list() == ["wrong", "right", "right"]
+    assert after.listed is not None
+    assert after.every is not None
+    assert (after.listed.wrong, after.listed.low, after.listed.high) == (1, 1, 1)
+    assert after.every.wrong < review.every.wrong - len(ids) / 4
+    run.undo(2)
+    assert run.review_labels(1).every == review.every
+
+
+def test_a_run_without_judged_labels(tmp_path: Path) -> None:
+    (tmp_path / "few").mkdir()
+    Image.fromarray(picture(1, 32, 32)).save(tmp_path / "few" / "1.png")
+    ScanOptions(jobs=1).prepare([str(tmp_path / "few")], tmp_path / "run").carry_out(
+        lambda *_: None
+    )
+    with pytest.raises(UsageError, match="were judged"):
+        Run(tmp_path / "run").review_labels()
+
+
+@pytest.mark.parametrize("factor", [0.4, 1.0, 2.0])
+def test_what_is_reviewed_mends_a_forecast_that_is_off(factor: float) -> None:
+    inside, error, before = 0, [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        chances = np.sort(rng.beta(0.3, 2.0, 2000))[::-1]
+        odds = factor * chances / (1 - chances)
+        wrong = (rng.random(2000) < odds / (1 + odds)).astype(float)
+        total = float(chances.sum())
+        known = replace(LABELS, listed=300, wrong=total, wrong_low=total / 2, wrong_high=2 * total)
+        answers = np.full(2000, np.nan)
+        answers[:200] = wrong[:200]  # from the top
+        _, every = update_forecast(chances, answers, known)
+        inside += every.low <= wrong.sum() <= every.high
+        error.append(abs(every.wrong / wrong.sum() - 1))
+        before.append(abs(total / wrong.sum() - 1))
+    assert inside >= 35
+    assert np.mean(error) < (0.15 if factor == 1 else 0.6 * np.mean(before))

@@ -1,0 +1,70 @@
+"""Whether boxes fit better elsewhere than where they lie."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audit.statistics.box_fit import (
+    DIRECTIONS,
+    SIDE,
+    Floats,
+    Ints,
+    fit_elsewhere,
+    fit_of_boxes,
+    integral_planes,
+)
+
+N = 60
+
+
+@pytest.fixture(scope="module")
+def scenes() -> tuple[Floats, Ints, Floats]:
+    """Summed planes of n grounds with one object each, and the corners of its box in cells."""
+    rng = np.random.default_rng(4)
+    grey = rng.normal(120, 12, (N, SIDE, SIDE))
+    low = rng.integers(0, 22, (N, 2))
+    boxes = np.concatenate([low, low + rng.integers(6, 10, (N, 2))], axis=1).astype(float)
+    for k, (x0, y0, x1, y1) in enumerate(boxes.astype(int)):
+        grey[k, y0:y1, x0:x1] += rng.choice([-50, 50])
+    planes = grey.clip(0, 255).astype(np.uint8)
+    colour = np.repeat(planes[:, ::4, ::4, None], 3, axis=3)
+    return integral_planes(planes, colour), np.arange(N), boxes
+
+
+def best(scenes: tuple[Floats, Ints, Floats], picture: Ints, boxes: Floats) -> tuple[str, float]:
+    found = max(fit_elsewhere(scenes[0], picture, boxes, picture).values(), key=lambda a: a.z)
+    return found.name, found.z
+
+
+def test_boxes_that_lie_right_fit_nowhere_better(scenes: tuple[Floats, Ints, Floats]) -> None:
+    assert best(scenes, scenes[1], scenes[2])[1] < -3
+
+
+@pytest.mark.parametrize("name", DIRECTIONS)
+def test_a_move_is_told_by_the_way_back(scenes: tuple[Floats, Ints, Floats], name: str) -> None:
+    dx, dy = DIRECTIONS[name]
+    said, z = best(scenes, scenes[1], scenes[2] - 4 * np.array([dx, dy, dx, dy]))
+    assert said == f"12% further {name}"
+    assert z > 4
+
+
+def test_mirrored_boxes_and_those_of_another_picture_are_told(
+    scenes: tuple[Floats, Ints, Floats],
+) -> None:
+    _, picture, boxes = scenes
+    x0, y0, x1, y1 = boxes.T
+    said, z = best(scenes, picture, np.stack([SIDE - x1, y0, SIDE - x0, y1], axis=1))
+    assert (said, z > 4) == ("mirrored", True)
+    said, z = best(scenes, (picture + 1) % N, boxes)
+    assert (said, z > 4) == ("on the picture before", True)
+
+
+def test_scenes_count_once(scenes: tuple[Floats, Ints, Floats]) -> None:
+    found = fit_elsewhere(*scenes, scenes[1] // 2)
+    assert {one.n for one in found.values()} <= {N // 2}
+
+
+def test_a_box_without_ground_around_it_fits_nothing(scenes: tuple[Floats, Ints, Floats]) -> None:
+    whole = np.array([[0.0, 0.0, SIDE, SIDE], [4.0, 4.0, 5.0, 5.0]])
+    assert np.isnan(fit_of_boxes(scenes[0], np.zeros(2, np.int64), whole)).all()

@@ -1,0 +1,54 @@
+"""What recurs at one place in the pictures of a class."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audit.statistics.association import auc_of
+from audit.statistics.recurring import PARTS, find_recurring, fine_detail
+
+N = 160
+
+
+def textures(seed: int) -> np.ndarray:
+    """Pictures (n, 32, 32) that have nothing in common."""
+    rng = np.random.default_rng(seed)
+    return np.clip(rng.normal(120, 30, (N, 32, 32)), 0, 255).astype(np.uint8)
+
+
+LABEL = (np.arange(N) % 4 == 0).astype(np.int64)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_stamp_is_found_where_it_is_and_in_the_class_that_has_it(part: str) -> None:
+    grey = textures(1)
+    rows, columns = PARTS[part]
+    at = (slice(rows.start + 3, rows.start + 5), slice(columns.start + 3, columns.start + 6))
+    marked = LABEL == 1
+    grey[(marked, *at)] = 250
+    found = find_recurring(fine_detail(grey), LABEL, 2, 0.8)
+    assert [(one.label, one.part) for one in found] == [(1, part)]
+    assert auc_of(found[0].scores, marked) > 0.95
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pictures_without_a_stamp_have_none(seed: int) -> None:
+    assert find_recurring(fine_detail(textures(seed)), LABEL, 2, 0.7) == []
+
+
+def test_what_stands_in_the_middle_is_the_subject() -> None:
+    grey = textures(2)
+    grey[LABEL == 1, 12:20, 12:20] = 250
+    assert find_recurring(fine_detail(grey), LABEL, 2, 0.7) == []
+
+
+def test_what_all_classes_have_belongs_to_none() -> None:
+    grey = textures(3)
+    grey[:, 28:30, 20:26] = 250
+    assert find_recurring(fine_detail(grey), LABEL, 2, 0.7) == []
+
+
+def test_an_auc_without_one_side_is_a_half() -> None:
+    assert auc_of(np.arange(3.0), np.ones(3, bool)) == 0.5
+    assert auc_of(np.arange(4.0), np.array([False, False, True, True])) == 1.0

@@ -1,0 +1,500 @@
+"""Metrics of objects: pycocotools' numbers, influences, plans, draws and scores of detections."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from audit.errors import UsageError
+from audit.scanning.scanning import scan
+from audit.sources import open_source
+from audit.subset.detect import read_objects
+from audit.subset.matching import AREAS, THRESHOLDS, match_boxes
+from audit.subset.precision import Evaluation, parse_object_metric
+from tests.audit.annotations.datasets import coco, coco_tree
+from tests.audit.subset.commands import call
+from tests.audit.subset.detections import boxes, made_world
+from tests.conftest import picture
+
+PACKAGES = Path(sys.prefix) / "peer_packages"
+SUMMARY = ("map", "map50", "map75", "map-small", "map-medium", "map-large", "ar1", "ar10", "ar100")
+
+
+def evaluated(world, weight=None, unit=None):
+    document, found = world
+    n, names = len(document["images"]), tuple(k["name"] for k in document["categories"])
+    matches = match_boxes(boxes(document["annotations"], False), boxes(found, True), n, names)
+    weight = np.ones(n) if weight is None else weight
+    return Evaluation(matches, weight, np.arange(n) if unit is None else unit)
+
+
+def values(evaluation, name):
+    metric = parse_object_metric(name)
+    parts = [evaluation.part(metric, c) for c in range(len(evaluation.matches.classes))]
+    return np.array([-1.0 if part is None else part.value for part in parts])
+
+
+# ---- pycocotools ----
+
+
+@pytest.fixture(scope="module")
+def library():
+    """The summary and the table of precision of pycocotools."""
+    if PACKAGES.is_dir():
+        sys.path.append(str(PACKAGES))
+    if importlib.util.find_spec("pycocotools") is None and not os.environ.get("CI"):
+        pytest.skip("needs `make test`, which installs pycocotools beside the environment")
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    def evaluate(document, found):
+        with contextlib.redirect_stdout(io.StringIO()):
+            truth = COCO()
+            truth.dataset = document
+            truth.createIndex()
+            told = COCOeval(truth, truth.loadRes([dict(one) for one in found]), "bbox")
+            told.evaluate()
+            told.accumulate()
+            told.summarize()
+        return told.stats[:9], told.eval["precision"]
+
+    return evaluate
+
+
+WORLDS = {
+    "plain": {"n": 60, "classes": 4},
+    "ties in scores": {"n": 60, "classes": 4, "digits": 1},
+    "empty and rare classes": {"n": 25, "classes": 40, "per": 2},
+    "more than 100 detections of a class": {"n": 12, "classes": 1, "per": 8, "wrong": 130},
+    "few objects": {"n": 8, "classes": 2, "per": 0.7, "wrong": 1},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_whole_set_has_the_numbers_of_pycocotools(library, name):
+    world = made_world(3, **WORLDS[name])
+    summary, precision = library(*world)
+    evaluation = evaluated(world)
+    for metric, expected in zip(SUMMARY, summary, strict=True):
+        of_classes = values(evaluation, metric)
+        known = of_classes[of_classes >= 0]
+        mean = known.mean() if known.size else -1.0
+        assert mean == pytest.approx(expected, abs=1e-12), metric
+    by_class = precision[:, :, :, 0, 2].mean((0, 1))
+    assert values(evaluation, "map") == pytest.approx(by_class, abs=1e-12)
+
+
+def one_picture(objects, found):
+    """AP at 0.5 of a picture: objects as (x, width, crowd, area), found as (x, width, score)."""
+    annotations = [
+        {"image_id": 1, "category_id": 1, "bbox": [x, 0, w, 10], "iscrowd": c, "area": a}
+        for x, w, c, a in objects
+    ]
+    detections = [
+        {"image_id": 1, "category_id": 1, "bbox": [x, 0, w, 10], "score": s} for x, w, s in found
+    ]
+    world = {"images": [{}], "annotations": annotations, "categories": [{"name": "a"}]}, detections
+    return evaluated(world)
+
+
+@pytest.mark.parametrize(
+    ("objects", "found", "metric", "expected"),
+    [
+        ([(0, 10, 0, 100)], [(0, 10, 0.9)], "map", 1),
+        ([(0, 10, 0, 100)], [], "map", 0),
+        ([(0, 10, 0, 100)], [(50, 10, 0.9), (0, 10, 0.8)], "map", 0.5),
+        ([(0, 10, 0, 100)], [(0, 10, 0.9), (0, 10, 0.8)], "map", 1),  # a double, after all recall
+        ([(0, 10, 0, 100)], [(0, 20, 0.9)], "map50", 1),  # an overlap of exactly one half
+        ([(0, 10, 0, 100)], [(0, 20, 0.9)], "map75", 0),
+        # a crowd takes any number of detections, which then count neither way
+        ([(0, 10, 0, 100), (50, 90, 1, 900)], [(50, 9, 0.9), (60, 9, 0.8), (0, 10, 0.7)], "map", 1),
+        # an unassigned detection outside the range is left out, inside it is wrong
+        ([(0, 10, 0, 100)], [(300, 999, 0.9), (0, 10, 0.8)], "map-small", 1),
+        ([(0, 10, 0, 100)], [(300, 10, 0.9), (0, 10, 0.8)], "map-small", 0.5),
+        # the annotated area decides of an object, that of its box of a detection
+        ([(0, 10, 0, 2000)], [(0, 10, 0.9)], "map-small", -1),
+        ([(0, 10, 0, 100), (30, 10, 0, 100)], [(0, 10, 0.9), (30, 10, 0.4)], "f1@0.5", 2 / 3),
+    ],
+)
+def test_cases_by_hand(objects, found, metric, expected):
+    assert values(one_picture(objects, found), metric)[0] == pytest.approx(expected)
+
+
+def test_names_of_metrics():
+    assert parse_object_metric("map75:cat").bits == (5,)
+    assert THRESHOLDS[5] == pytest.approx(0.75)
+    assert AREAS[parse_object_metric("map-large").size, 0] == 96**2
+    assert parse_object_metric("f1@0.3").score == 0.3
+    for other in ("accuracy", "f1@", "f1@2", "map60", "map-huge", "recall:cat"):
+        assert parse_object_metric(other) is None
+
+
+# ---- influences ----
+
+
+@pytest.mark.parametrize("metric", ["map", "map50", "map-small", "ar100", "f1@0.4"])
+def test_influence_is_the_derivative_by_a_picture(metric):
+    """Of the smooth AP, the mean precision where objects are found; leverage taken out again."""
+    world, rng = made_world(8, n=30, classes=2), np.random.default_rng(0)
+    weight = rng.uniform(0.5, 2, 30)
+    part = evaluated(world, weight).part(parse_object_metric(metric), 0)
+    assert (weight * part.share).sum() == pytest.approx(1)
+    assert (weight * part.influence).sum() == pytest.approx(0, abs=1e-12)
+    held = weight * part.share
+    leverage = (held**2).sum() / held.sum() ** 2
+
+    def smooth(changed):
+        found = evaluated(world, changed).part(parse_object_metric(metric), 0).found
+        return float((changed * found).sum())
+
+    for i in range(30):
+        step = 1e-6 * (np.arange(30) == i)
+        slope = (smooth(weight + step) - smooth(weight - step)) / 2e-6
+        assert part.influence[i] * (1 - leverage) == pytest.approx(slope, abs=1e-6)
+
+
+def test_weights_are_copies_and_scale_does_not_matter():
+    document, found = made_world(4, n=20, classes=2)
+    twice = [dict(one, image_id=one["image_id"] + 20) for one in document["annotations"]]
+    again = [dict(one, image_id=one["image_id"] + 20) for one in found]
+    images = document["images"] * 2
+    double = dict(document, images=images, annotations=document["annotations"] + twice)
+    copied = values(evaluated((double, found + again)), "map50")
+    weighted = values(evaluated((document, found), np.full(20, 7.0)), "map50")
+    # equal scores of copies lie side by side: the curve bends at other places by less than a step
+    assert copied == pytest.approx(weighted, abs=0.03)
+    assert weighted.tolist() == values(evaluated((document, found)), "map50").tolist()
+
+
+def test_few_pictures_show_that_they_make_it_too_high():
+    world = made_world(1, n=1500, classes=2, per=1, wrong=2)
+    whole = evaluated(world)
+    metric, rng = parse_object_metric("map"), np.random.default_rng(1)
+    true, raw, mended = whole.part(metric, 1).value, [], []
+    for _ in range(60):
+        few = np.sort(rng.choice(1500, 60, replace=False))
+        part = Evaluation(whole.matches.among(few), np.ones(60), np.arange(60)).part(metric, 1)
+        raw.append(part.value - true)
+        mended.append(part.value - part.excess - true)
+    assert np.mean(raw) > 2 * abs(np.mean(mended))
+
+
+# ---- files and commands ----
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A COCO file of 600 pictures, two models' detections, and a third that knows names only."""
+    folder = tmp_path_factory.mktemp("objects")
+    document, old = made_world(5, n=600, classes=6, per=3)
+    rng = np.random.default_rng(2)
+    new = [dict(one, score=min(1.0, one["score"] * rng.uniform(0.8, 1.25))) for one in old]
+    named = [
+        one
+        | {"image_id": f"{one['image_id']:05d}", "category_id": f"class{one['category_id'] - 1}"}
+        for one in old
+    ]
+    for name, content in (("gt", document), ("old", old), ("new", new), ("named", named),
+                          ("pilot", [one for one in old if one["image_id"] <= 150]),
+                          ("tiny", [one for one in old if one["image_id"] <= 50])):  # fmt: skip
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def planned(files, *words, name="plan"):
+    path = files / f"{name}.json"
+    call("plan", "--from", files / "gt.json", "--output", path, *words)
+    return json.loads(path.read_text())
+
+
+@pytest.mark.slow
+def test_plan_draw_and_score(files):
+    truth, old = files / "gt.json", files / "old.json"
+    plan = planned(files, "--metric", "map", "--half-width", 0.03, "--predictions", old)
+    width = plan["estimands"]["generalisation"]["half_width"]
+    assert width == pytest.approx(0.03, rel=0.08)
+    assert plan["estimands"]["agreement"]["n_for_target"] < plan["n"]
+    assert [c["label"] for c in plan["classes"]] == [f"class{k}" for k in range(6)]
+    subset = files / "subset.parquet"
+    call("draw", "--from", truth, "--plan", files / "plan.json", "--seed", 4, "-o", subset)
+    score = json.loads(call("score", subset, "--from", truth, "--metric", "map", "--metric",
+                            "map50:class0", "--predictions", old, "--json"))  # fmt: skip
+    found = score["models"][0]["metrics"][0]["estimands"]["generalisation"]
+    assert (found["high"] - found["low"]) / 2 == pytest.approx(width, rel=0.2)
+    whole = json.loads(call("score", truth, "--metric", "map", "--predictions", old, "--json"))
+    exact = whole["models"][0]["metrics"][0]["estimands"]
+    assert exact["full-set"]["known"]
+    assert exact["generalisation"]["low"] < exact["full-set"]["value"]
+    known = values(evaluated((json.loads(truth.read_text()), json.loads(old.read_text()))), "map")
+    assert exact["full-set"]["value"] == pytest.approx(known[known >= 0].mean(), abs=1e-12)
+    assert found["low"] < exact["full-set"]["value"] < found["high"]
+    assert [c["label"] for c in score["models"][0]["objects"]] == [f"class{k}" for k in range(6)]
+    names = json.loads(call("score", subset, "--from", truth, "--metric", "map", "--predictions",
+                            files / "named.json", "--json"))  # fmt: skip
+    assert names["models"][0]["metrics"] == score["models"][0]["metrics"][:1]
+
+
+@pytest.mark.slow
+def test_two_models_and_what_tells_them_apart(files):
+    truth, pair = files / "gt.json", [files / "old.json", files / "new.json"]
+    both = ["--predictions", pair[0], "--predictions", pair[1]]
+    plan = planned(files, "--metric", "map", "--detect", 0.02, *both, name="detect")
+    one = planned(files, "--metric", "map", "--n", plan["n"], "--predictions", pair[0], name="one")
+    name = "generalisation"
+    two, alone = (p["estimands"][name]["detectable_difference"] for p in (plan, one))
+    assert two == pytest.approx(0.02, rel=0.1)
+    assert two < 0.6 * alone  # related models differ less than two that have nothing in common
+    text = call("score", truth, "--metric", "map", *both)
+    assert "than old on the full set" in text
+    assert "pictures are found better by the second" in text
+
+
+@pytest.mark.slow
+def test_scenes_are_taken_whole_and_rare_classes_brought_in(files):
+    truth, old = files / "gt.json", files / "old.json"
+    plan = planned(files, "--metric", "map", "--n", 20, "--group", "scene", "--predictions", old,
+                   name="scenes")  # fmt: skip
+    assert plan["n_units"] == 61
+    call("draw", "--from", truth, "--plan", files / "scenes.json", "--seed", 1, "-o",
+         files / "scenes.csv")  # fmt: skip
+    text = call("score", files / "scenes.csv", "--from", truth, "--metric", "map",
+                "--predictions", old)  # fmt: skip
+    assert "files in 20 units drawn from 61" in text
+    plan = planned(files, "--metric", "map", "--n", 60, "--by", "rarest_class", "--allocation",
+                   "equal", "--predictions", old, name="rare")  # fmt: skip
+    drawn = {s["name"]: s["n"] for s in plan["strata"]}
+    assert max(drawn.values()) - min(drawn.values()) <= 1
+    call("draw", "--from", truth, "--plan", files / "rare.json", "--seed", 1, "-o",
+         files / "rare.csv")  # fmt: skip
+    call("score", files / "rare.csv", "--from", truth, "--metric", "map", "--predictions", old)
+
+
+@pytest.mark.slow
+def test_classes_that_few_pictures_can_tell_of(files):
+    truth, old = files / "gt.json", files / "old.json"
+    planned(files, "--metric", "map", "--n", 12, "--predictions", old, name="few")
+    call("draw", "--from", truth, "--plan", files / "few.json", "--seed", 2, "-o",
+         files / "few.csv")  # fmt: skip
+    text = call("score", files / "few.csv", "--from", truth, "--metric", "map",
+                "--predictions", old)  # fmt: skip
+    assert "of 6 classes: this draw can hardly hold pictures of the others (" in text
+    assert "cannot tell" in text
+
+
+@pytest.mark.slow
+def test_a_pilot_stands_for_the_set(files):
+    by_pilot = planned(files, "--metric", "map", "--half-width", 0.05, "--predictions",
+                       files / "pilot.json", name="by_pilot")  # fmt: skip
+    by_all = planned(files, "--metric", "map", "--half-width", 0.05, "--predictions",
+                     files / "old.json", name="by_all")  # fmt: skip
+    assert by_pilot["n"] == pytest.approx(by_all["n"], rel=0.35)
+    assert any("a pilot of 150 pictures" in reason for reason in by_pilot["reasons"])
+
+
+ERRORS = [
+    (["plan", "--from", "GT", "--metric", "map", "--half-width", 0.02],
+     "Nothing is known of how map varies"),
+    (["plan", "--from", "GT", "--metric", "map", "--half-width", 0.02, "--predictions", "TINY"],
+     "The pilot has 50 pictures"),
+    (["plan", "--from", "GT", "--metric", "map:dog", "--n", 20], "no class 'dog' of objects"),
+    (["plan", "--from", "GT", "--metric", "map", "--n", 20, "--group", "film"], "no key 'film'"),
+    (["plan", "--from", "GT", "--metric", "map", "--n", 20, "--rho", 0.2], "--rho is for metrics"),
+    (["score", "GT", "--metric", "map", "--predictions", "GT"], "is no list: COCO's results"),
+    (["score", "GT", "--metric", "map", "--metric", "accuracy", "--predictions", "OLD"],
+     "give one kind"),
+    (["score", "OLD", "--metric", "map", "--predictions", "OLD"], "is no COCO file"),
+    (["score", "GT", "--metric", "map", "--label-noise", 0.1, "--predictions", "OLD"],
+     "leave them out"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "sentence"), ERRORS)
+def test_errors_are_one_sentence(files, words, sentence):
+    names = {name.upper(): files / f"{name}.json" for name in ("gt", "old", "tiny")}
+    error = call(*[names.get(word, word) for word in words], code=2)
+    assert sentence in error
+    assert error.count("\n") == 1
+
+
+GOOD = {"image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5], "score": 0.5}
+WRONG = [
+    ({"score": None}, "not four numbers"),
+    ({"bbox": [1, 2, 3]}, "not four numbers"),
+    ({"bbox": [1, 2, 3, float("nan")]}, "not four numbers"),
+    ({"category_id": 77}, "category_id 77 is no class"),
+    ({"image_id": 7777}, "no image_id, such as 7777"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), WRONG)
+def test_wrong_detections_are_refused(files, tmp_path, change, sentence):
+    objects, _ = read_objects(files / "gt.json", None)
+    path = tmp_path / "found.json"
+    path.write_text(json.dumps([GOOD | change]))
+    with pytest.raises(UsageError, match=sentence):
+        objects.match(path, [])
+
+
+def test_surplus_detections_are_counted(files, tmp_path):
+    objects, frame = read_objects(files / "gt.json", None)
+    path, notes = tmp_path / "found.json", []
+    path.write_text(json.dumps([GOOD, GOOD | {"image_id": "elsewhere.jpg"}]))
+    assert objects.match(path, notes).picture.tolist() == [0]
+    assert "1 detections are for pictures that are not in gt.json" in notes[0]
+    assert frame["rarest_class"].drop_nulls().is_in(objects.classes).all()
+
+
+# ---- masks ----
+
+
+@pytest.fixture(scope="module")
+def mask_folders(tmp_path_factory):
+    """160 masks of classes 0 to 2 and void, of four folders, and those of two models."""
+    root, rng = tmp_path_factory.mktemp("masks"), np.random.default_rng(3)
+    for i in range(160):
+        own = np.zeros((24, 30), np.uint8)
+        own[: rng.integers(4, 20), : rng.integers(4, 28)] = 1
+        own[rng.integers(12, 20) :, 8:14] = 2
+        own[:, -2:] = 255
+        models = {"truth": own}
+        for name, rate in (("a", 0.15), ("b", 0.1)):
+            wrong = rng.random(own.shape) < rate * rng.uniform(0.3, 2)
+            models[name] = np.where(wrong, rng.integers(0, 4, own.shape), own).astype(np.uint8)
+            models[name][own == 255] = 7  # void is left out whatever is predicted
+        for name, mask in models.items():
+            path = root / name / f"city{i % 4}" / f"{i:03d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(mask).save(path)
+    return root
+
+
+def mean_iou(root, model):
+    both, either = np.zeros(3), np.zeros(3)
+    for path in sorted((root / "truth").rglob("*.png")):
+        own = np.asarray(Image.open(path))
+        said = np.asarray(Image.open(root / model / path.relative_to(root / "truth")))
+        for k in range(3):
+            a, b = own == k, (said == k) & (own != 255)
+            both[k] += (a & b).sum()
+            either[k] += (a | b).sum()
+    return (both / either).mean()
+
+
+@pytest.mark.slow
+def test_mean_iou_of_masks(mask_folders, tmp_path):
+    truth, model = mask_folders / "truth", mask_folders / "a"
+    plan, subset = tmp_path / "plan.json", tmp_path / "subset.csv"
+    call("plan", "--from", truth, "--metric", "miou", "--n", 60, "--predictions", model,
+         "--output", plan)  # fmt: skip
+    planned = json.loads(plan.read_text())["estimands"]["generalisation"]["half_width"]
+    call("draw", "--from", truth, "--plan", plan, "--seed", 1, "-o", subset)
+    words = ["score", subset, "--from", truth, "--metric", "miou", "--metric", "miou:2"]
+    both = ["--predictions", model, "--predictions", mask_folders / "b"]
+    score = json.loads(call(*words, *both, "--json"))
+    found = score["models"][0]["metrics"][0]["estimands"]
+    exact = mean_iou(mask_folders, "a")
+    assert found["full-set"]["low"] < exact < found["full-set"]["high"]
+    width = (found["generalisation"]["high"] - found["generalisation"]["low"]) / 2
+    assert width == pytest.approx(planned, rel=0.1)
+    assert score["comparison"]["estimands"]["full-set"]["verdict"] == "better"
+    whole = json.loads(call("score", truth, "--metric", "miou", "--predictions", model, "--json"))
+    assert whole["models"][0]["metrics"][0]["estimands"]["full-set"]["value"] == pytest.approx(
+        exact, abs=1e-12
+    )
+    grouped = tmp_path / "cities.json"
+    call("plan", "--from", truth, "--metric", "miou", "--n", 4, "--group", "folder",
+         "--predictions", model, "--output", grouped)  # fmt: skip
+    assert json.loads(grouped.read_text())["n_units"] == 4
+
+
+def test_masks_that_cannot_be_compared(mask_folders, tmp_path):
+    truth = mask_folders / "truth"
+    (tmp_path / "city0").mkdir()
+    Image.fromarray(np.zeros((5, 5), np.uint8)).save(tmp_path / "city0" / "000.png")
+    words = ["score", truth, "--metric", "miou", "--predictions"]
+    assert "is of 5 x 5 px" in call(*words, tmp_path, code=2)
+    Image.fromarray(np.zeros((24, 30, 3), np.uint8)).save(tmp_path / "city0" / "000.png")
+    assert "pixels of mode RGB" in call(*words, tmp_path, code=2)
+    (tmp_path / "city0" / "000.png").write_bytes((truth / "city0" / "000.png").read_bytes())
+    assert "159 of 160 pictures have no predicted mask" in call(*words, tmp_path, code=2)
+    assert "map needs boxes" in call("plan", "--from", truth, "--metric", "map", "--n", 9, code=2)
+
+
+# ---- an earlier model, a run ----
+
+
+@pytest.mark.slow
+def test_an_earlier_model_narrows_the_interval(files):
+    truth, old, new = (files / f"{name}.json" for name in ("gt", "old", "new"))
+    planned(files, "--metric", "map", "--n", 150, "--predictions", old, name="based")
+    subset, plan = files / "based.csv", files / "based.json"
+    call("draw", "--from", truth, "--plan", plan, "--seed", 3, "-o", subset)
+    words = ["score", subset, "--from", truth, "--plan", plan, "--metric", "map"]
+    score = json.loads(call(*words, "--predictions", new, "--baseline", old, "--json"))
+    model = score["models"][0]
+    plain, narrow = (m[0]["estimands"]["full-set"] for m in (model["metrics"],
+                                                             model["with_baseline"]))  # fmt: skip
+    assert narrow["high"] - narrow["low"] < 0.7 * (plain["high"] - plain["low"])
+    whole = json.loads(call("score", truth, "--metric", "map", "--predictions", new, "--json"))
+    exact = whole["models"][0]["metrics"][0]["estimands"]["full-set"]["value"]
+    assert narrow["low"] < exact < narrow["high"]
+    same = json.loads(call(*words, "--predictions", old, "--baseline", old, "--json"))
+    whole = json.loads(call("score", truth, "--metric", "map", "--predictions", old, "--json"))
+    exact = whole["models"][0]["metrics"][0]["estimands"]["full-set"]["value"]
+    found = same["models"][0]["with_baseline"][0]["estimands"]["full-set"]
+    assert found["value"] == pytest.approx(exact, abs=0.01)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A scanned tree of 30 pictures with COCO annotations, and detections by file name."""
+    root, rng = tmp_path_factory.mktemp("scanned"), np.random.default_rng(4)
+    boxes = [(int(rng.integers(1, 31)), *rng.integers(1, 20, 2).tolist(), 20, 15)
+             for _ in range(60)]  # fmt: skip
+    document = coco(30, boxes, area=250.0)
+    coco_tree(root, document, 30)
+    for i in range(30):  # no two alike: one of a group of copies would stand for all of them
+        Image.fromarray(picture(i, 64, 48)).save(root / "images" / f"{i}.jpg", quality=90)
+    found = [
+        {"image_id": f"{i - 1}.jpg", "category_id": "cat", "score": float(rng.random()),
+         "bbox": [x + int(rng.integers(0, 6)), y, w, h]}
+        for i, x, y, w, h in boxes
+    ]  # fmt: skip
+    (root.parent / "found.json").write_text(json.dumps(found))
+    (root.parent / "truth.json").write_text(json.dumps(document))
+    out = tmp_path_factory.mktemp("run") / "run"
+    scan(open_source([str(root)]), out, jobs=1, checks=["BOX001"])
+    return out, root.parent / "truth.json", root.parent / "found.json"
+
+
+@pytest.mark.slow
+def test_a_run_scores_as_its_annotation_file(run, tmp_path):
+    out, truth, found = run
+    words = ["--metric", "map", "--predictions", found, "--json"]
+    by_run = json.loads(call("score", out, "--split", "all", *words))
+    by_file = json.loads(call("score", truth, *words))
+    for score in (by_run, by_file):
+        assert score["n_files"] == 30
+        assert score["models"][0]["objects"][0]["label"] == "cat"
+    values = [s["models"][0]["metrics"][0]["estimands"]["full-set"]["value"]
+              for s in (by_run, by_file)]  # fmt: skip
+    assert values[0] == pytest.approx(values[1], abs=1e-12)
+    plan, subset = tmp_path / "plan.json", tmp_path / "subset.csv"
+    all_of_it = [out, "--split", "all"]
+    call("plan", *all_of_it, "--metric", "map50", "--n", 20, "--predictions", found,
+         "--by", "brightness", "--output", plan)  # fmt: skip
+    call("draw", *all_of_it, "--plan", plan, "--seed", 1, "-o", subset)
+    text = call("score", subset, "--from", out, "--split", "all", "--metric", "map50",
+                "--predictions", found)  # fmt: skip
+    assert "20 files in 20 units drawn from 30" in text
+    assert "has no boxes" not in text
