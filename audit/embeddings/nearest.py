@@ -45,9 +45,9 @@ class Nearest:
     similarity: Floats
     references: int
 
-    def times(self, factor: np.float32) -> Nearest:
+    def times(self, factor: float) -> Nearest:
         """Return the same with other units of similarity."""
-        return replace(self, similarity=self.similarity * factor)
+        return replace(self, similarity=self.similarity * np.float32(factor))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +117,10 @@ def nearest_rows(
     chosen = compared.references(REFERENCES)
     offsets = np.zeros(len(groups), np.float32)
     again = None if known is None else _Again.of(compared, groups, known, k, chosen, REFERENCES)
-    scale = np.float32(compared.scale)
     if again is not None:  # a power of two: nothing is rounded
-        again = replace(again, known=again.known.times(scale))
-    return _search_again(compared.directions, offsets, groups, k, chosen, again).times(1 / scale)
+        again = replace(again, known=again.known.times(compared.scale))
+    found = _search_again(compared.directions, offsets, groups, k, chosen, again)
+    return found.times(1 / compared.scale)
 
 
 def nearest_places(

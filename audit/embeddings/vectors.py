@@ -176,7 +176,10 @@ def _built_in(run: Path, pictures: pl.DataFrame, crops: bool) -> PictureVectors:
     rows = pictures.filter(pl.Series(usable))
     made = vectors_of(codes, coder)
     del codes
-    compared = Compared(made.directions, made.points, SQUARE, _codes_of(rows))
+    # of few labelled pictures, axes of their own name a few more wrong labels: 0.01 to 0.02 of the
+    # average precision on 6,000 of CIFAR-10
+    fixed = len(regions) == 1
+    compared = Compared(made.directions, made.points, SQUARE, _codes_of(rows)) if fixed else None
     source = "built-in vectors (patches of the stored signatures)"
     name = f"{coder.name} {len(regions)}"
     return PictureVectors(rows, made.views, source, compared=compared, name=name)

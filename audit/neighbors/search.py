@@ -431,7 +431,9 @@ class _Search:
         order = np.argsort(prints)
         score, weighed = examined.score[examined.places], looked.weighed
         strangers = self._name_strangers(examined, ~np.isnan(weighed))
-        return KnownPairs(*(x[order] for x in (prints, score, weighed, examined.packed, strangers)))
+        return KnownPairs(
+            prints[order], score[order], weighed[order], examined.packed[order], strangers[order]
+        )
 
     def _name_strangers(self, examined: ExaminedPairs, asked: Flags) -> Fingerprints:
         """Return digests of the strangers of those that are kept and `asked` for, else 0."""

@@ -64,32 +64,19 @@ STRIP = GREY_SIDE // 4
 
 
 def choose_pool(usable: Rows, codes: Fingerprints) -> Rows:
-    """Pick the rows that strangers are taken from, in the order of the `codes` of all keys.
+    """Pick the rows that strangers are taken from, sorted: by the `codes` of all keys.
 
     The codes are as good as random, and a picture more or less seldom changes the pool.
     """
-    return np.asarray(usable[np.argsort(codes[usable], kind="stable")[:POOL]])
+    return np.sort(usable[np.argsort(codes[usable], kind="stable")[:POOL]])
 
 
 def choose_strangers(templates: Rows, descriptors: RowTable, pool: Rows) -> Rows:
-    """Return the strangers (n, k) of templates (n,), of about the `RANKS` by nearness.
-
-    The nearest four of the pool, then that of its first half, third, sixth, ninth and so on, each
-    taken once. So a picture that comes into the pool or leaves it changes the strangers of few
-    templates, where it would move every farther one by a rank.
-    """
+    """Return the strangers (n, k) of templates (n,): those of the `RANKS` by nearness."""
     near = similarity_table(descriptors[templates], descriptors[pool])
     near[templates[:, None] == pool] = -np.inf
     ranks = RANKS[: np.searchsorted(RANKS, len(pool) - 1)]
-    chosen, rows = np.empty((len(templates), len(ranks)), np.intp), np.arange(len(templates))
-    for place, rank in enumerate(ranks.tolist()):
-        # nearer are those that are taken, as a rule, and those beside the part; in the part may be
-        # all that are taken, and the template
-        part = near[:, : max(-(-len(pool) // (rank - place + 1)), place + 2)]
-        best = part.argmax(axis=1)
-        chosen[:, place] = pool[best]
-        near[rows, best] = -np.inf
-    return chosen
+    return np.asarray(pool[np.argsort(-near, axis=1, kind="stable")[:, ranks]])
 
 
 def name_strangers(

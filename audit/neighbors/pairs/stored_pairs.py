@@ -42,7 +42,7 @@ def load_pair_cache(store: Store, schema: str = "") -> PairCache:
     )
 
 
-PARTS = {
+PARTS: dict[str, Any] = {
     "neighbours": KnownNeighbours, "pairs": KnownPairs, "hashes": KnownCodes,
     "centres": KnownCentres,
 }  # fmt: skip
@@ -53,7 +53,8 @@ def pack_search_state(cache: PairCache) -> bytes:
     """Return what is kept as arrays as one file; nothing where it is not kept."""
     if cache.neighbours is None:
         return b""
-    file, arrays = io.BytesIO(), {}
+    file = io.BytesIO()
+    arrays: dict[str, Any] = {}
     for name, kind in PARTS.items():
         if (part := getattr(cache, name)) is not None:
             arrays |= {f"{name}.{key}": getattr(part, key) for key in kind.__slots__}
