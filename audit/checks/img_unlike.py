@@ -56,10 +56,12 @@ class UnlikeAllOthers(Check):
 
     ## Limits
     Ten and more pictures of one odd kind are neighbours of each other, and are not found. Among
-    photographs of all kinds many are odd, and an odd one more is ranked but seldom reported. Built-
-    in vectors see shapes and colours at 32 px, where fine noise is averaged away, and a network
-    sees through it: a picture mixed with noise is left to IMG008. Distances with tails heavier than
-    any power would raise false alarms. Below 50 pictures nothing is said.
+    photographs of all kinds many are odd, and an odd one more is ranked but seldom reported.
+    Built-in vectors see shapes and colours at 32 px, where fine noise is averaged away, and a
+    network sees through it: a picture mixed with noise is left to IMG008. Distances with tails
+    heavier than any power would raise false alarms. Negatives and pictures upside down are not
+    covered: to the built-in vectors they look like other pictures. Below 50 pictures nothing is
+    said.
 
     ## References
     Ramaswamy, Rastogi and Shim (2000), Efficient algorithms for mining outliers, SIGMOD: distance
