@@ -91,19 +91,19 @@ class Shortcut(Check):
 
     ## What it does
     Tests each class of at least `min_units` pictures against the rest: brightness, contrast, blur,
-    noise, border, aspect, a tint that lights, middle and edges share, the direction of lines at the
-    rim; a frame of one colour; a stamp, logo or date that recurs at one place of the rim (the mean
-    of the class's fine detail, looked for in pictures it was not made of); size, format, mode, JPEG
-    quality and subsampling, colour profile, EXIF camera and orientation, words of file names,
-    columns of the manifest. The effect is the AUC: the share of pairs (one picture of the class,
-    one of another) that the property puts in one order. Reported if it is surely there (false
-    discoveries below `rate`, over all properties, classes and splits) and large: at least `min_auc`
-    for properties of files, `min_auc_light` for those of the light, which subjects also shape,
-    `min_auc_mark` for frames and marks, with 95 % limits above these. Brightness and contrast of
-    the picture count only where the border agrees with an AUC of `min_auc`: ink is the subject of a
-    written digit. Blur and noise are unknown where there is no texture. Copies count once, and
-    pictures of one manifest group count as one. If a shortcut holds in a training split and not in
-    an evaluation split, or the reverse, the finding says so and is an error.
+    noise, border, aspect, a tint that lights, middle and edges share; a frame of one colour; a
+    stamp, logo or date that recurs at one place of the rim (the mean of the class's fine detail,
+    looked for in pictures it was not made of); size, format, mode, JPEG quality and subsampling,
+    colour profile, EXIF camera and orientation, words of file names, columns of the manifest. The
+    effect is the AUC: the share of pairs (one picture of the class, one of another) that the
+    property puts in one order. Reported if it is surely there (false discoveries below `rate`, over
+    all properties, classes and splits) and large: at least `min_auc` for properties of files,
+    `min_auc_light` for those of the light, which subjects also shape, `min_auc_mark` for frames and
+    marks, with 95 % limits above these. Brightness and contrast of the picture count only where the
+    border agrees with an AUC of `min_auc`: ink is the subject of a written digit. Blur and noise
+    are unknown where there is no texture. Copies count once, and pictures of one manifest group
+    count as one. If a shortcut holds in a training split and not in an evaluation split, or the
+    reverse, the finding says so and is an error.
 
     ## Why is this bad
     A model learns whatever separates the classes most easily. If that is the light or the JPEG
@@ -119,11 +119,12 @@ class Shortcut(Check):
 
     ## Limits
     Some of it is content: night scenes are dark. Colours other than a tint are not tested, because
-    bananas are yellow. A class turned by 90 degrees is seen by its aspect, hardly in squares. A
-    mark needs 10 pictures of its class, at one place of the shown picture, and a rim that is not
-    plain; one that moves is not found. Columns and words that name the class (its code, its
-    synonym, a finer or coarser class) are left out; the completeness line lists them. A shortcut in
-    a part of the pictures of a class is found from about half of them on.
+    bananas are yellow. A class turned by 90 degrees is seen by its aspect alone, not in squares:
+    the direction of lines and of light is the scene's. A mark needs 10 pictures of its class, at
+    one place of the shown picture, and a rim that is not plain; one that moves is not found.
+    Columns and words that name the class (its code, its synonym, a finer or coarser class) are left
+    out; the completeness line lists them. A shortcut in a part of the pictures of a class is found
+    from about half of them on.
 
     ## References
     Geirhos et al., Shortcut learning in deep neural networks, Nature Machine Intelligence 2, 2020.
