@@ -915,7 +915,7 @@ def _watermarked(picture: Picture, rng: Rng) -> Picture:
                 cv2.FONT_HERSHEY_SIMPLEX, scale, 255, max(1, round(scale * 2)),
                 cv2.LINE_AA)  # fmt: skip
     share = 0.5 * mark[..., None] / 255
-    return np.rint(picture * (1 - share) + 255 * share).astype(np.uint8)
+    return np.asarray(np.rint(picture * (1 - share) + 255 * share), np.uint8)
 
 
 def _tinted(picture: Picture, rng: Rng) -> Picture:
@@ -1098,7 +1098,7 @@ def _summary(rows: Sequence[Document]) -> Document:
 # ---- boxes and pictures ----
 
 
-def annotated_photographs(real: Path) -> tuple[list[Picture], list[list[tuple[float, ...]]]]:
+def annotated_photographs(real: Path) -> tuple[list[Picture], list[list[Any]]]:
     """Return pictures and the corners of their boxes, as shares of the picture."""
     pictures, boxes = [], []
     for path in sorted((real / "raccoon" / "images").glob("*.jpg")):
@@ -1112,7 +1112,7 @@ def annotated_photographs(real: Path) -> tuple[list[Picture], list[list[tuple[fl
     return pictures, boxes
 
 
-def drawn_scenes(rng: Rng, n: int) -> tuple[list[Picture], list[list[tuple[float, ...]]]]:
+def drawn_scenes(rng: Rng, n: int) -> tuple[list[Picture], list[list[Any]]]:
     """Draw objects of 12 classes (a shape, a colour) on grounds that vary."""
     pictures, boxes = [], []
     inks = [colour(rng, 20, 235) for _ in range(12)]
