@@ -34,7 +34,6 @@ HEALTHY: Mapping[str, Any] = {
     "sharpness": 0.45, "edge_density": 0.25, "entropy": 7.3, "noise": 0.01, "transparent": 0.0,
     "border_red": 0.47, "border_green": 0.45, "border_blue": 0.42, "border_spread": 0.2,
     "channels_equal": False, "frame": 0.0, "cast_red": 0.0, "cast_blue": 0.0,
-    "upright": 0.0,
 }  # fmt: skip
 
 

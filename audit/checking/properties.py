@@ -48,7 +48,6 @@ LOOK: Mapping[str, str] = {
 # What is added at the edge or over everything.
 PLACE: Mapping[str, str] = {
     "a red or green cast": "cast_red", "a blue or yellow cast": "cast_blue",
-    "lines upright at the rim": f"CASE WHEN {MISSING_TONES} <= {FEW_TONES} THEN upright END",
 }  # fmt: skip
 # Measured over the whole picture, subject and all: a shortcut only if the border says so too.
 SEEN_AT_BORDER: Mapping[str, str] = {
@@ -70,7 +69,7 @@ CATEGORIES: Mapping[str, str] = {
 MEASURED_COLUMNS = (
     "brightness", "contrast", "sharpness", "noise", "saturation", "edge_density", "entropy", "red",
     "green", "blue", "border_red", "border_green", "border_blue", "border_spread", "frame",
-    "cast_red", "cast_blue", "upright", "jpeg_quality", "format", "mode", "jpeg_subsampling",
+    "cast_red", "cast_blue", "jpeg_quality", "format", "mode", "jpeg_subsampling",
     "progressive", "icc_profile", "exif_camera", "orientation",
 )  # fmt: skip
 MAX_LEVELS = 30  # frequent values of a category that become columns

@@ -10,10 +10,6 @@ from audit.checking.check import QueryCheck
 from audit.checking.properties import FEW_TONES, MISSING_TONES
 from audit.records import Severity
 
-TEXTURED = (
-    "status = 'ok' AND contrast >= 0.02 AND transparent < 0.5 "
-    f"AND {MISSING_TONES} <= $max_missing_tones"
-)
 GREY = {"channels_equal": True, "channel_spread": 0.0, "saturation": 0.0}
 
 
@@ -40,9 +36,10 @@ class GreyAmongColour(QueryCheck):
 
     ## Limits
     Toned (sepia) pictures have colour. Flat and mostly transparent pictures are not checked, nor
-    those of few tones (as in IMG003): black ink among blue is the subject of a chart, a page or an
-    icon. If a whole class is grey, none of it is reported. A file that FILE007 names, such as the
-    few with one channel among files with three, is not named again.
+    those of few tones (as in IMG003) where more than `max_grey_share` are such: black ink among
+    blue is the subject of a chart, a page or an icon. If a whole class is grey, none of it is
+    reported. A file that FILE007 names, such as the few with one channel among files with three, is
+    not named again.
 
     ## References
     ITU-T T.871 (JFIF): grey has Cb = Cr = 128, so equal channels up to rounding.
@@ -78,8 +75,11 @@ class GreyAmongColour(QueryCheck):
         yield Case("a class that is grey by nature", [{}] * 300 + [{**GREY, "label": "x-ray"}] * 25)
         yield Case("a dark picture has little spread",
              [{}] * 30 + [{"channel_spread": 0.02, "brightness_p99": 0.05}])  # fmt: skip
-        yield Case("a chart in black among charts in blue", [{}] * 30 + [{**GREY, "entropy": 1.5}])
+        chart = {"entropy": 1.5}
+        yield Case("a chart in black among charts in blue", [chart] * 30 + [{**GREY, **chart}])
         yield Case("one colour: IMG004", [{}] * 30 + [{**GREY, "contrast": 0.0}])
+        yield Case("a sketch among photographs",
+             [{}] * 30 + [{"id": "s.png", **GREY, **chart}], ["s.png"])  # fmt: skip
         yield Case("grey stored as RGB", [{}] * 30 + [{"id": "g.jpg", **GREY}], ["g.jpg"])
         yield Case(
             "grey but for JPEG's rounding",
@@ -99,18 +99,22 @@ class GreyAmongColour(QueryCheck):
             SELECT id, subject, coalesce(label, '') AS label, channel_spread, saturation, mode,
                 -- Relative to brightness, because a dark colour picture has small differences.
                 (channels_equal OR channel_spread <= $max_spread * greatest(brightness_p99, 0.1))
-                    :: INT AS is_grey
-            FROM images WHERE {TEXTURED}
+                    :: INT AS is_grey, ({MISSING_TONES} > $max_missing_tones) :: INT AS is_drawn
+            FROM images WHERE status = 'ok' AND contrast >= 0.02 AND transparent < 0.5
         ), classes AS (
-            SELECT label, count(*) AS n, sum(is_grey) :: BIGINT AS k FROM measured
-            WHERE label <> '' GROUP BY label HAVING count(*) >= $min_class
-        ), dataset AS (SELECT count(*) AS n, sum(is_grey) :: BIGINT AS k FROM measured)
+            SELECT label, count(*) AS n, sum(is_grey) :: BIGINT AS k, sum(is_drawn) AS drawn
+            FROM measured WHERE label <> '' GROUP BY label HAVING count(*) >= $min_class
+        ), dataset AS (
+            SELECT count(*) AS n, sum(is_grey) :: BIGINT AS k, sum(is_drawn) AS drawn FROM measured
+        )
         SELECT j.*, coalesce(c.n, d.n) AS compared, coalesce(c.k, d.k) AS grey,
             grey / compared AS share,
             CASE WHEN c.n IS NULL THEN 'the dataset' ELSE concat('class ', j.label) END
                 AS compared_with
         FROM measured j CROSS JOIN dataset d LEFT JOIN classes c USING (label)
         WHERE is_grey = 1 AND grey <= $max_grey_share * compared AND compared >= $min_class
+            -- black ink among blue is the subject
+            AND (is_drawn = 0 OR coalesce(c.drawn, d.drawn) <= $max_grey_share * compared)
         ORDER BY j.id
     """
     message = (
@@ -118,7 +122,8 @@ class GreyAmongColour(QueryCheck):
         "({share:.1%})."
     )
     evidence = ("channel_spread", "saturation", "mode", "grey", "compared", "compared_with")
-    counts = f"""
-        SELECT count(*) FILTER (WHERE {TEXTURED}) AS n, count(*) - n AS rest FROM images
+    counts = """
+        SELECT count(*) FILTER (WHERE status = 'ok' AND contrast >= 0.02 AND transparent < 0.5)
+            AS n, count(*) - n AS rest FROM images
     """
-    examined = "{n:,} pictures were checked; {rest:,} without contrast or tones were left out."
+    examined = "{n:,} pictures were checked; {rest:,} without contrast were left out."

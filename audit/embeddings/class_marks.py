@@ -25,7 +25,7 @@ LEAST = 10
 MOST = 20_000
 """Pictures that are looked at, as many of each class."""
 LEAST_AUC = 0.65
-"""DIST004 reports a mark from this AUC on, at its lower limit: less need not be kept."""
+"""DIST004 reports a mark whose lower limit is .6: one of less than this seldom has it."""
 _SQL = """
     SELECT p.unit, i.label, min(i.id) AS id, min_by(i.content_hash, i.id) AS content_hash
     FROM images i JOIN pictures p USING (id)

@@ -1,4 +1,4 @@
-"""Places: what is measured of the parts of a picture: its frame, its tint, its lie.
+"""Places: what is measured of the parts of a picture: its frame and its tint.
 
 All from the signature (a grey plane of 32x32 and a colour plane of 8x8, the uniform border cut
 away), for all pictures of a chunk at once: no pixel of the picture is read again. What a camera, a
@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit.picture.signatures import COLOUR_SIDE, GREY_SIDE, Signatures
+from audit.picture.signatures import COLOUR_SIDE, Signatures
 from audit.records import Column
 
 Floats = npt.NDArray[np.float64]
-RIM = GREY_SIDE // 4
 STEP = 24
 """Grey levels by which the picture differs from a frame where this ends."""
 DARK = 2.0
@@ -35,27 +34,12 @@ PLACES: tuple[Column, ...] = (
         "log of red over green that lights, middle tones and edges of the picture share, 0 none",
     ),
     Column("cast_blue", "DOUBLE", "the same of blue over green, 0 none"),
-    Column(
-        "upright",
-        "DOUBLE",
-        "log of the change across over that downwards in the outer quarters, 0 alike, high: "
-        "uprights, low: horizons",
-    ),
 )
 
 
 def measure_places(records: Signatures, border: Floats) -> dict[str, Any]:
     """Return the columns of `PLACES` for n signatures; `border` (n,) is the border's luma, 0..1."""
-    grey = records["grey"].astype(np.int16)
-    rim = np.ones((GREY_SIDE, GREY_SIDE), bool)
-    rim[RIM:-RIM, RIM:-RIM] = False
-    across = np.abs(np.diff(grey, axis=2))[:, rim[:, 1:]].mean(1)
-    down = np.abs(np.diff(grey, axis=1))[:, rim[1:]].mean(1)
-    return {
-        "frame": _frames(records, border),
-        **_casts(records["colour"].astype(np.float32)),
-        "upright": np.log((across + 0.5) / (down + 0.5)),
-    }
+    return {"frame": _frames(records, border), **_casts(records["colour"].astype(np.float32))}
 
 
 def _frames(records: Signatures, border: Floats) -> Floats:

@@ -51,7 +51,7 @@ def fine_detail(grey: NDArray[np.uint8]) -> Floats:
     fine[:, 1:-1, 1:-1] = (
         4 * g[:, 1:-1, 1:-1] - g[:, :-2, 1:-1] - g[:, 2:, 1:-1] - g[:, 1:-1, :-2] - g[:, 1:-1, 2:]
     )
-    return np.tanh(fine / STRONG)
+    return np.asarray(np.tanh(fine / STRONG))
 
 
 def find_recurring(detail: Floats, label: Ints, classes: int, least: float) -> list[Recurring]:
@@ -67,7 +67,7 @@ def find_recurring(detail: Floats, label: Ints, classes: int, least: float) -> l
         found += [
             Recurring(k, part, scores[:, k].astype(np.float64))
             for k in range(classes)
-            if auc_of(scores[:, k], label == k) >= least
+            if auc_of(scores[:, k].astype(np.float64), label == k) >= least
         ]
     return found
 

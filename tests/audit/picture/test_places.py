@@ -56,10 +56,3 @@ def test_an_object_of_one_colour_is_no_tint() -> None:
     picture = scene()
     picture[30:60, 40:90] = (230, 200, 20)
     assert abs(places(picture)["cast_blue"]) < 0.02
-
-
-def test_the_direction_of_lines_is_that_of_the_rim() -> None:
-    upright = np.zeros((96, 128, 3), np.uint8)
-    upright[:, ::8] = upright[:, 1::8] = 200
-    assert places(upright)["upright"] > 1
-    assert places(np.ascontiguousarray(upright.transpose(1, 0, 2)))["upright"] < -1
