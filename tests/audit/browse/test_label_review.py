@@ -52,7 +52,7 @@ def test_a_review_from_the_top(tmp_path: Path) -> None:
     assert review.every is not None
     assert review.every.low <= wrong.sum() <= review.every.high
     # all of the list is reviewed, and found right: fewer are expected in the rest, too
-    ids = run.review_labels(review.listed.labels).rows["id"].to_list()
+    ids = run.review_labels(review.listed.n).rows["id"].to_list()
     run.decide(ids[1:], "keep")
     run.decide(ids[0], f"relabel:{seen}")
     after = run.review_labels(3)
