@@ -87,7 +87,9 @@ def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:
     told = known.gain >= SuspectLabel.Params().min_gain and known.listed > 0
     chances = every["error_chance"].to_numpy()
     answers = (said == "wrong").cast(pl.Float64).to_numpy()
-    forecasts = update_forecast(chances, answers, known) if told else (None, None)
+    forecasts: tuple[WrongCount | None, WrongCount | None] = (None, None)
+    if told:
+        forecasts = update_forecast(chances, answers, known)
     counts = int(said.is_not_null().sum()), int((said == "wrong").sum())
     return LabelReview(rows, *counts, *forecasts)
 

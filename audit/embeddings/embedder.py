@@ -281,7 +281,8 @@ def _load_lite() -> Embedder:
     # channels last, as the pictures come, and few at a time, so that what lies between two layers
     # stays in the cache. Threads of our own: those of OpenMP spin while they wait for each other,
     # and where decoders take a core, one picture cost 90 ms of CPU instead of 12
-    model = Pooled().eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model: Any = Pooled().eval()
+    model = model.to(memory_format=torch.channels_last)
     middle, scale = 255 * LITE_MEAN[0], 255 * LITE_STD[0]
     pool = ThreadPoolExecutor(usable_cores(), initializer=torch.set_num_threads, initargs=(1,))
 
