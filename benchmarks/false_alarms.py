@@ -290,7 +290,8 @@ def judge_right_labels(kind: str, seed: int, number: int) -> list[dict[str, Any]
     near = nearest_rows(decompose(points), own)
     judged = judge_vectors(points[None], near, labels, own, labels.max() + 1)
     params = SuspectLabel.Params()
-    rows = np.flatnonzero(judged.error_chance >= params.min_chance)
+    least = min(params.min_chance, 1 - params.max_false)  # of the most doubtful
+    rows = np.flatnonzero(judged.error_chance >= least)
     if judged.gain < params.min_gain:
         return []
     return [{"code": SuspectLabel.code, "subject": str(row), "message": ""} for row in rows]

@@ -32,6 +32,7 @@ from bench import Document, cifar_pictures, hall, measures, photographs, read_pi
 from null_pictures import digit
 from vectors import ALIKE, average_precision, cleanlab, with_noise
 
+from audit.checks.label_suspect import SuspectLabel
 from audit.embeddings.judged import judge_vectors
 from audit.embeddings.label_tables import join_frames
 from audit.embeddings.nearest import nearest_rows
@@ -159,8 +160,15 @@ def judge(
 def reported(found: Any, labels: np.ndarray) -> np.ndarray:
     """Return the rows that LABEL006 reports at its defaults."""
     doubted = np.bincount(labels, found.error_chance > 0.5) / np.maximum(np.bincount(labels), 1)
-    sure = (found.error_chance >= 0.7) & (found.suggested_probability > found.probability)
-    return np.asarray(sure & (found.gain >= 4.0) & (doubted[labels] <= 0.5))
+    likelier = (found.suggested_probability > found.probability) & (doubted[labels] <= 0.5)
+    rows = np.flatnonzero(likelier & (found.gain >= SuspectLabel.Params.min_gain))
+    rows = rows[np.argsort(-found.error_chance[rows], kind="stable")]
+    chance = found.error_chance[rows]
+    of_those_before = np.cumsum(chance) / np.arange(1, len(rows) + 1)
+    sure = chance >= SuspectLabel.Params.min_chance
+    out = np.zeros(len(labels), np.bool_)
+    out[rows[sure | (of_those_before >= 1 - SuspectLabel.Params.max_false)]] = True
+    return out
 
 
 @measures(app)

