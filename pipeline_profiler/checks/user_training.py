@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline_profiler.checks.batches import FewBatches, batch_size, cut_batch
 from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.loss_alone import KerasLossAlone, LossAlone
 from pipeline_profiler.checks.user_code import UsersError, call_with, plain_augmentation
 
@@ -28,6 +29,7 @@ class Training:
     schedule: steps after each optimizer step. train_step(model, batch, loss, optimizer): the
     user's own step. evaluate(model, loader): the user's own evaluation. split_batch(batch):
     (inputs, targets). reference(model, example): the output for one example by a plain loop.
+    loop: what was seen of the user's own loop, where a script was run.
     """
 
     model: Any
@@ -40,6 +42,7 @@ class Training:
     evaluate: Any = None
     split_batch: Any = None
     reference: Any = None
+    loop: LoopFacts | None = None
 
 
 def call_evaluate(training: Training, batches: Sequence[Any]) -> Any:

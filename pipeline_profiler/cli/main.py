@@ -83,6 +83,7 @@ def command_line(argv: Sequence[str] | None = None, *, lent: bool = False) -> in
     if not words:
         return show(next_here(Path.cwd()))
     args = parser(every).parse_args(words)
+    args.words = words
     code = _obey(args, words, lent)
     runs.record_outcome(args, code)
     return code
