@@ -139,8 +139,22 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
               "eval_loader": evaluated.place if evaluated else ""}  # fmt: skip
     missing = list(_given_by(caught, train, evaluated))
     told = _asked(subjects, order, spent)
+    if not caught.loaded:
+        told["results"] = [_without_seeds(result) for result in told["results"]]
     return told | {"places": places, "unreached": facts.unreached(), "missing": missing,
                    "init": _parts(caught), "facts": asdict(facts)}  # fmt: skip
+
+
+PRETRAINED = "; three seeds give the same weights, so they are pretrained"
+
+
+def _without_seeds(result: dict[str, Any]) -> dict[str, Any]:
+    """The answer without what it concludes from seeds: a caught model has one start."""
+    said = result["sentence"].replace(PRETRAINED, "")
+    if result["judgement"] == str(Judgement.PASS) and "frozen at fixed weights" in said:
+        sentence = f"A caught model has one start, so this cannot be told of it: {said}"
+        return result | {"judgement": str(Judgement.CANNOT_TELL), "sentence": sentence}
+    return result | {"sentence": said}
 
 
 def _given_by(caught: Any, train: Any, evaluated: Any) -> list[str]:

@@ -94,6 +94,7 @@ class Caught:
     last: str = ""  # 'backward' or 'step'
     modes: dict[str, bool] = field(default_factory=dict)  # of modules, in the first training step
     kept_bytes: int = 0
+    loaded: bool = False  # a state was loaded into some module
     counter: tuple[int, int, int] | None = None  # of the schedule: value, epoch, evaluations
 
     # ---- hooks ----
@@ -112,6 +113,7 @@ class Caught:
         self._wrap(loading.DataLoader, "__iter__", self._iter)
         self._wrap(loading._BaseDataLoaderIter, "__next__", self._next)
         self._wrap(torch.nn.Module, "__call__", self._call)
+        self._wrap(torch.nn.Module, "load_state_dict", self._load)
         self._wrap(torch.autograd, "backward", self._backward)
         self._wrap(torch.optim.lr_scheduler.LRScheduler, "__init__", self._scheduler)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
@@ -342,6 +344,10 @@ class Caught:
     def _made_loader(self, plain: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         plain(loader, *args, **kwargs)
         loader.__dict__["_caught_at"] = user_place()
+
+    def _load(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        self.loaded = True
+        return plain(module, *args, **kwargs)
 
     def _clip(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
         if self.last in ("backward", "step"):
