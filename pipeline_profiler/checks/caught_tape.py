@@ -62,6 +62,7 @@ class ModelCall:
     out: Any = None
     place: str = ""
     made: int = -1  # the node of its result, at the time
+    outs: list[tuple[tuple[Any, ...], int]] = field(default_factory=list)  # and of its parts
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -114,6 +115,11 @@ class Tape:
         self.tensors.append(tensor)
         self.now[id(tensor)] = len(self.tensors) - 1
         return len(self.tensors) - 1
+
+    def outputs(self, value: Any) -> list[tuple[tuple[Any, ...], int]]:
+        """(path, node) of the tensors of an output that were seen, as they are now."""
+        found = [(path, self.now.get(id(tensor))) for path, tensor in leaves(_plain(value))]
+        return [(path, node) for path, node in found if node is not None]
 
     def record(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Write a call down, where it makes tensors."""
@@ -259,14 +265,17 @@ def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtS
     size = batch_size([tensor for _, tensor in leaves([call.args, call.kwargs])])
     if tape.made_by.get(result, -1) < call.end:
         return _inside(tape, call, result, used, size)
-    outs = [(path, tape.now[id(tensor)]) for path, tensor in leaves(_plain(call.out))
-            if id(tensor) in tape.now]  # fmt: skip
+    outs = call.outs
     numbers, roots = tape.needed(result, frozenset(node for _, node in outs))
     if min(numbers, default=call.end) < call.end:
         raise CaughtError("the loss takes more of the model than its output")
     taken = set[int]()
     _replaced([(calls[n].args, calls[n].kwargs) for n in numbers], lambda n: taken.add(n.number))
     outs = [(path, node) for path, node in outs if node in taken]
+    if len(outs) == 1 and not tape.tensors[outs[0][1]].ndim:  # the model's own loss, scaled
+        return _inside(tape, call, outs[0][1], used, size)
+    if not outs:
+        raise CaughtError("the loss does not come from what the model returns")
     targets, held = _targets(tape, roots, size)
     own = [m for m in modules if m.start >= call.end and _is_loss(m, tape, result, outs, targets)]
     replayed = Replayed([calls[n] for n in numbers], result, held, outs, targets, size)
@@ -281,7 +290,11 @@ def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtS
 
 
 def _plain(out: Any) -> Any:
-    return dict(out) if isinstance(out, Mapping) else out
+    """An output as dicts and tuples: an object of a library by its fields."""
+    if isinstance(out, Mapping):
+        return dict(out)
+    known = isinstance(out, torch.Tensor | list | tuple) or not hasattr(out, "__dict__")
+    return out if known else dict(vars(out))
 
 
 def _is_loss(m: ModelCall, tape: Tape, result: int, outs: Any, targets: Sequence[int]) -> bool:
@@ -309,7 +322,14 @@ def _unscaled(tape: Tape, node: int) -> int:
         call = tape.calls[number]
         others = [a for a in call.args[1:] if not isinstance(a, int | float)]
         plain = isinstance(call.args[0], Node) and not others and len(call.args) == 2
-        if not plain or call.name not in ("div", "mul", "__truediv__", "__mul__", "__rmul__"):
+        if not plain or call.name.strip("_") not in (
+            "div",
+            "mul",
+            "truediv",
+            "rmul",
+            "imul",
+            "itruediv",
+        ):
             return node
         node = call.args[0].number
     return node

@@ -111,6 +111,7 @@ class Caught:
         self.mode.__enter__()
         self._wrap(loading.DataLoader, "__init__", self._made_loader)
         self._wrap(loading.DataLoader, "__iter__", self._iter)
+        self._wrap(loading.DataLoader, "__len__", self._len)
         self._wrap(loading._BaseDataLoaderIter, "__next__", self._next)
         self._wrap(torch.nn.Module, "__call__", self._call)
         self._wrap(torch.nn.Module, "load_state_dict", self._load)
@@ -167,6 +168,13 @@ class Caught:
         iterator.__dict__["_caught"] = seen
         return iterator
 
+    def _len(self, plain: Any, loader: Any) -> int:
+        """Lightning evaluates after so many batches as it was told: it is told of the cut ones."""
+        length, size = int(plain(loader)), getattr(loader, "batch_size", None) or 1
+        if not {"pytorch_lightning", "lightning"} & sys.modules.keys():
+            return length
+        return min(length, max(LEAST_BATCHES, min(MOST_BATCHES, -(-ENOUGH_EXAMPLES // size))))
+
     def _next(self, plain: Any, iterator: Any) -> Any:
         seen = iterator.__dict__.get("_caught")
         if seen is None:
@@ -206,7 +214,7 @@ class Caught:
         for _, tensor in leaves([args, kwargs]):
             tape.node(tensor)
         call.out = self._inside(plain, module, args, kwargs)
-        call.end = len(tape.calls)
+        call.end, call.outs = len(tape.calls), tape.outputs(call.out)
         tape.models.append(call)
         return call.out
 
