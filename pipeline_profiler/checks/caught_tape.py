@@ -131,10 +131,10 @@ class Tape:
         given = {id(tensor) for _, tensor in leaves((args, list((kwargs or {}).values())))}
         if not in_place and all(id(tensor) in given for _, tensor in found):
             return  # `.to` of what is there already
-        taken = _replaced((tuple(args), dict(kwargs or {})), self.node)
+        taken, named = _replaced((tuple(args), dict(kwargs or {})), self.node)
         made = tuple((path, self._add(tensor)) for path, tensor in found)
         self.made_by.update({node: len(self.calls) for _, node in made})
-        self.calls.append(Call(function, *taken, made))
+        self.calls.append(Call(function, taken, named, made))
 
     def needed(self, result: int, stop: frozenset[int]) -> tuple[list[int], set[int]]:
         """(calls, leaves) that a node is made of, without going beyond the nodes of `stop`."""

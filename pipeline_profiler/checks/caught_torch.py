@@ -443,7 +443,7 @@ def _moded(module: Any) -> dict[str, bool]:
         name: bool(part.training)
         for name, part in module.named_modules()
         if any(kind in type(part).__name__ for kind in kinds)
-        and getattr(part, "p", 1) and getattr(part, "track_running_stats", True)
+        and getattr(part, "p", True) and getattr(part, "track_running_stats", True)
     }  # fmt: skip
 
 

@@ -126,7 +126,10 @@ class Cover:
             os.makedirs(target, exist_ok=True)
             os.chmod(target, stat.S_IMODE(os.stat(place).st_mode))
             for name in os.listdir(place):
-                self._add(os.path.join(place, name))
+                try:
+                    self._add(os.path.join(place, name))
+                except FileNotFoundError:  # another program's, gone since it was listed
+                    continue
         else:
             os.makedirs(target, exist_ok=True)
             self._add_layer(place, target)

@@ -94,12 +94,22 @@ def hold(scratch: str) -> None:
             words = said if isinstance(said, list | tuple) else [said]
             note(f"! {' '.join(os.fsdecode(w) for w in words)[:200]}")
 
-    builtins.open = io.open = opened
-    os.open, os.mkdir, os.rename, os.replace = opened_low, made, renamed, renamed
-    os.stat = lambda path, **kwargs: plain["stat"](seen(path), **kwargs)
-    for name in ("unlink", "remove", "rmdir"):
-        setattr(os, name, functools.partial(deleted, getattr(os, name)))
-    shutil.rmtree = functools.partial(deleted, shutil.rmtree)
+    replaced: dict[tuple[Any, str], Any] = {
+        (builtins, "open"): opened,
+        (io, "open"): opened,
+        (os, "open"): opened_low,
+        (os, "mkdir"): made,
+        (os, "rename"): renamed,
+        (os, "replace"): renamed,
+        (os, "stat"): lambda path, **kwargs: plain["stat"](seen(path), **kwargs),
+        (shutil, "rmtree"): functools.partial(deleted, shutil.rmtree),
+    }
+    replaced |= {
+        (os, name): functools.partial(deleted, getattr(os, name))
+        for name in ("unlink", "remove", "rmdir")
+    }
+    for (owner, name), value in replaced.items():
+        setattr(owner, name, value)
     sys.addaudithook(started)
 
 

@@ -142,7 +142,7 @@ def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Train
     """
     kept: dict[str, Any] = {}
     hooks = ("train_step", "evaluate", "split_batch", "reference")
-    own = {name: functions[name] for name in hooks if name in functions}
+    own: dict[str, Any] = {name: functions[name] for name in hooks if name in functions}
 
     def make() -> Training:
         if "make_training" in functions:
@@ -150,7 +150,9 @@ def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Train
             if is_keras(made):
                 made = {"model": made, "loader": _call(functions, "make_loader", {})}
             training = as_training(made)
-            missing = {n: hook for n, hook in own.items() if getattr(training, n) is None}
+            missing: dict[str, Any] = {
+                n: hook for n, hook in own.items() if getattr(training, n) is None
+            }
             return replace(training, **missing)
         if not kept:
             make_loader = functions.get("make_loader")

@@ -159,7 +159,7 @@ def _nothing_caught(code: int, words: Sequence[str]) -> str:
 FACTORIES = '''"""Factories for `pipeline-profiler check-training {file}`, begun from what a run of
 {script} showed: move there what makes each part, without training."""
 
-from {module} import ...  # what the parts below need
+# from {module} import ...  (what the parts below need)
 
 
 '''
