@@ -23,6 +23,7 @@ LOSSES = (
     *("binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "poisson_nll_loss"),
 )
 SHAPED = ("view", "reshape", "flatten", "contiguous", "float", "to", "squeeze", "__getitem__")
+ACTIVATIONS = ("softmax", "log_softmax", "sigmoid")
 SIZED = ("view", "reshape", "expand")  # take sizes, so a batch that is cut needs others
 
 
@@ -234,6 +235,7 @@ class CaughtStep:
     loss: Any
     path: tuple[Any, ...]  # of the output that the loss takes
     inside: LossInside | None = None
+    head: Call | None = None  # what the script calls on the output before the loss
 
 
 class LossInside(NamedTuple):
@@ -276,6 +278,7 @@ def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtS
         return _inside(tape, call, outs[0][1], used, size)
     if not outs:
         raise CaughtError("the loss does not come from what the model returns")
+    head, outs = _activation(tape, numbers, outs)
     targets, held = _targets(tape, roots, size)
     own = [m for m in modules if m.start >= call.end and _is_loss(m, tape, result, outs, targets)]
     replayed = Replayed([calls[n] for n in numbers], result, held, outs, targets, size)
@@ -286,7 +289,23 @@ def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtS
         values[0] if len(values) == 1 else tuple(values) or None,
         own[-1].module if own else replayed,
         outs[0][0] if len(outs) == 1 else (),
+        head=head,
     )
+
+
+def _activation(tape: Tape, numbers: list[int], outs: Any) -> tuple[Call | None, Any]:
+    """A softmax on the output before the loss, which is the model's; and the output after it."""
+    nodes = {node for _, node in outs}
+    using = []
+    for number in numbers:
+        taken: list[int] = []
+        _replaced((tape.calls[number].args, tape.calls[number].kwargs), _into(taken))
+        using += [number] * bool(nodes & set(taken))
+    if len(outs) != 1 or len(using) != 1 or tape.calls[using[0]].name not in ACTIVATIONS:
+        return None, outs
+    numbers.remove(using[0])
+    call = tape.calls[using[0]]
+    return call, [(outs[0][0], call.made[0][1])]
 
 
 def _plain(out: Any) -> Any:
@@ -395,7 +414,7 @@ def _whole_output(tape: Tape, node: int, size: int) -> tuple[int, int]:
 
 def output_model(model: Any, step: CaughtStep) -> Any:
     """The model as one that returns what the loss takes; itself where it does so already."""
-    if step.inside is None and not step.path:
+    if step.inside is None and not step.path and step.head is None:
         return model
 
     class Output(torch.nn.Module):
@@ -405,7 +424,11 @@ def output_model(model: Any, step: CaughtStep) -> Any:
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             if step.inside is None:
-                return at(_plain(self.model(*args, **kwargs)), step.path)
+                out = at(_plain(self.model(*args, **kwargs)), step.path)
+                if step.head is None:
+                    return out
+                given, named = _replaced((step.head.args, step.head.kwargs), lambda node: out)
+                return step.head.function(*given, **named)
             named = dict(zip(step.inside.names, args, strict=False))
             return _grabbed(self.model, step.inside, named | kwargs)
 
