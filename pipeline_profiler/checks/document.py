@@ -1,9 +1,9 @@
 """The document `checks/1` of a run of checks: written, told for a terminal, read for the app.
 
-The text opens with what failed, causes before symptoms, each with its likely causes and the next
-step; then what could not be told; what passed is one line each. Format: docs/checks-training.md.
-A saved document comes from anywhere: what has another type than it should have is left out or
-shown as text; a picture is only taken where its bytes begin as a PNG does.
+The text opens with what failed, causes before symptoms, each with the line of the user's file, its
+likely causes and the next step; what passed and what could not be told are lists of codes. Format:
+docs/checks-training.md. A saved document comes from anywhere: what has another type than it should
+have is left out or shown as text; a picture is only taken where its bytes begin as a PNG does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import binascii
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import parse_document
 
 WIDTH = 100
+OF_TWO = ("LOAD013", "LOAD018")  # about the loader for evaluation beside the other
 FOUNDATION = "TRAIN003"  # a training that cannot learn one batch by heart
 
 
@@ -35,7 +36,8 @@ def checks_document(report: CheckReport, subject: str) -> dict[str, Any]:
         "subject": subject,
         "summary": counts,
         "failed": [r.check.code for r in report.failed],
-        "checks": [_entry(result) for result in report.results],
+        "checks": [_entry(result, report) for result in report.results],
+        "unreached": list(report.unreached),
         "broken": [r.check.code for r in report.broken],
         "ended": report.ended,
         "interrupted": report.interrupted,
@@ -43,7 +45,7 @@ def checks_document(report: CheckReport, subject: str) -> dict[str, Any]:
     }
 
 
-def _entry(result: CheckResult) -> dict[str, Any]:
+def _entry(result: CheckResult, report: CheckReport) -> dict[str, Any]:
     answer = result.answer
     return {
         "code": result.check.code,
@@ -52,17 +54,39 @@ def _entry(result: CheckResult) -> dict[str, Any]:
         "sentence": answer.sentence,
         "causes": list(answer.causes),
         "next": answer.next,
-        "evidence": {key: _plain(value) for key, value in answer.evidence.items()},
+        "place": place_of(result, report),
+        "evidence": {key: plain_value(value) for key, value in answer.evidence.items()},
         "seconds": round(result.seconds, 3),
     }
 
 
-def _plain(value: Any) -> Any:
+# what a failed check is about, for the line of the user's file
+ABOUT = {
+    "model": (2, 4, 5, 11, 19, 22, 23, 25, 27, 28, 36),
+    "loss": (1, 10, 13, 18, 20, 21),
+    "optimizer": (3, 6, 7, 12, 15, 17, 26),
+    "schedule": (14,),
+    "eval_loader": (24, 29),
+}
+
+
+def place_of(result: CheckResult, report: CheckReport) -> str:
+    """`train.py:57` where the line is known that a check is about; else ''."""
+    code = result.check.code
+    if "place" in result.answer.evidence:
+        return str(result.answer.evidence["place"])
+    if code.startswith("LOAD"):
+        return report.places.get("eval_loader" if code in OF_TWO else "loader", "")
+    number = int(code[-3:])
+    return next((report.places.get(p, "") for p, codes in ABOUT.items() if number in codes), "")
+
+
+def plain_value(value: Any) -> Any:
     """What JSON can hold: numpy's numbers as Python's, no NaN, everything else as text."""
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain_value(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain_value(v) for v in value]
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
     if isinstance(value, float):
@@ -79,14 +103,19 @@ def checks_json(report: CheckReport, subject: str, grid: bytes | None = None) ->
 
 
 def headline(report: CheckReport, subject: str) -> str:
-    """One sentence: what failed first, and how many said what."""
-    counts = ", ".join(f"{_count(report, j)} {j.replace('_', ' ')}" for j in Judgement)
+    """One sentence: what failed first, how many checks could tell, and what was not reached."""
+    told, untold = len(report.results), _count(report, Judgement.CANNOT_TELL)
+    answered = f"{told - untold} of {told} checks answered, {untold} cannot tell"
+    if report.unreached:
+        answered += f"; not reached: {', '.join(report.unreached)}"
     if report.failed:
-        first, more = report.failed[0].check, len(report.failed) - 1
+        first, more = report.failed[0], len(report.failed) - 1
         others = f" and {more} more" if more else ""
-        return f"FAIL  {subject}: {first.code} {first.name}{others} ({counts})"
+        place = place_of(first, report)
+        named = f"{first.check.code} {first.check.name}{f' at {place}' if place else ''}"
+        return f"FAIL  {subject}: {named}{others} ({answered})"
     done = "nothing failed" if report.results else "nothing was checked"
-    return f"{verdict_word(report).upper()}  {subject}: {done} ({counts})"
+    return f"{verdict_word(report).upper()}  {subject}: {done} ({answered})"
 
 
 def verdict_word(report: CheckReport) -> str:
@@ -100,38 +129,60 @@ def _count(report: CheckReport, judgement: Judgement) -> int:
     return sum(r.answer.judgement is judgement for r in report.results)
 
 
-def checks_text(report: CheckReport, subject: str) -> str:
-    """The report for a terminal."""
-    return "\n".join([headline(report, subject), *_lines(report)])
+def checks_text(report: CheckReport, subject: str, full: bool = False) -> str:
+    """The report for a terminal; `full`: with the sentence of each check that did not fail."""
+    first = _wrapped(headline(report, subject), 6)
+    return "\n".join([*first, *_lines(report, full)])
 
 
-def _lines(report: CheckReport) -> Iterator[str]:
+def _lines(report: CheckReport, full: bool) -> Iterator[str]:
     for result in report.failed:
-        check, answer = result.check, result.answer
+        check, answer, place = result.check, result.answer, place_of(result, report)
         yield ""
-        yield from _wrapped(f"FAIL {check.code} {check.name}: {answer.sentence}", 5)
+        at = f" ({place})" if place else ""
+        yield from _wrapped(f"FAIL {check.code} {check.name}{at}: {answer.sentence}", 5)
         if answer.causes:
             yield from _wrapped(f"     likely: {'; '.join(answer.causes)}.", 13)
         yield from _wrapped(f"     next:   {answer.next}", 13)
     if FOUNDATION in [r.check.code for r in report.failed]:
         yield f"\nUntil {FOUNDATION} passes, what passed below rests on sand."
+    if report.failed:
+        yield ""
     for judgement, mark in ((Judgement.CANNOT_TELL, "?"), (Judgement.PASS, "ok")):
-        alike: dict[str, list[CheckResult]] = {}  # those that stopped at one error are one entry
-        for result in report.results:
-            if result.answer.judgement is judgement:
-                alike.setdefault(result.answer.sentence, []).append(result)
-        if alike:
-            yield ""
-        for sentence, results in alike.items():
-            names = ", ".join(f"{r.check.code} {r.check.name}" for r in results)
-            yield from _wrapped(f"{mark:<3} {names}: {sentence}", 4)
-            if results[0].answer.next:
-                yield from _wrapped(f"    {results[0].answer.next}", 4)
+        found = [r for r in report.results if r.answer.judgement is judgement]
+        yield from _each(found, mark) if full else _codes(found, mark)
     if report.broken:
         broken = ", ".join(result.check.code for result in report.broken)
-        yield f"\nBroken checks: {broken} (--trace shows why)."
+        yield f"Broken checks: {broken} (--trace shows why)."
     if report.ended:
-        yield f"\n{report.ended}"
+        yield from _wrapped(report.ended, 0)
+    if report.results and not full:
+        yield "--full prints what each of them says."
+
+
+def _codes(results: Sequence[CheckResult], mark: str) -> Iterator[str]:
+    """The codes alone, `LOAD001 002 TRAIN004`; the user's errors with their sentence."""
+    said = ""
+    for family in dict.fromkeys(r.check.code[:-3] for r in results):
+        numbers = sorted(r.check.code[-3:] for r in results if r.check.code[:-3] == family)
+        said += f" {family}{' '.join(numbers)}"
+    if said:
+        yield from _wrapped(f"{mark:<3}{said}", 4)
+    for sentence in dict.fromkeys(r.answer.sentence for r in results if r.users):
+        yield from _wrapped(f"    {sentence}", 4)
+
+
+def _each(results: Sequence[CheckResult], mark: str) -> Iterator[str]:
+    alike: dict[str, list[CheckResult]] = {}  # those that stopped at one error are one entry
+    for result in results:
+        alike.setdefault(result.answer.sentence, []).append(result)
+    if alike:
+        yield ""
+    for sentence, same in alike.items():
+        names = ", ".join(f"{r.check.code} {r.check.name}" for r in same)
+        yield from _wrapped(f"{mark:<3} {names}: {sentence}", 4)
+        if same[0].answer.next:
+            yield from _wrapped(f"    {same[0].answer.next}", 4)
 
 
 def _wrapped(text: str, indent: int) -> list[str]:

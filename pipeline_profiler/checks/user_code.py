@@ -219,3 +219,10 @@ class Patience:
         """Whether to stop."""
         wall, busy = time.monotonic() - self.began[0], time.process_time() - self.began[1]
         return min(wall, busy) > self.work or wall > self.wall
+
+    @property
+    def left(self) -> float:
+        """Seconds on the clock that are left, at the speed there was so far."""
+        wall, busy = time.monotonic() - self.began[0], time.process_time() - self.began[1]
+        slower = min(max(1.0, wall / busy), self.wall / max(self.work, 1e-9)) if busy > 1 else 1.0
+        return min((self.work - min(wall, busy)) * slower, self.wall - wall)

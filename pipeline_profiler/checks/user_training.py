@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline_profiler.checks.batches import FewBatches, batch_size, cut_batch
 from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.loss_alone import KerasLossAlone, LossAlone
 from pipeline_profiler.checks.user_code import UsersError, call_with, plain_augmentation
 
@@ -28,6 +29,7 @@ class Training:
     schedule: steps after each optimizer step. train_step(model, batch, loss, optimizer): the
     user's own step. evaluate(model, loader): the user's own evaluation. split_batch(batch):
     (inputs, targets). reference(model, example): the output for one example by a plain loop.
+    loop: what was seen of the user's own loop, where a script was run.
     """
 
     model: Any
@@ -40,6 +42,7 @@ class Training:
     evaluate: Any = None
     split_batch: Any = None
     reference: Any = None
+    loop: LoopFacts | None = None
 
 
 def call_evaluate(training: Training, batches: Sequence[Any]) -> Any:
@@ -139,7 +142,7 @@ def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Train
     """
     kept: dict[str, Any] = {}
     hooks = ("train_step", "evaluate", "split_batch", "reference")
-    own = {name: functions[name] for name in hooks if name in functions}
+    own: dict[str, Any] = {name: functions[name] for name in hooks if name in functions}
 
     def make() -> Training:
         if "make_training" in functions:
@@ -147,7 +150,9 @@ def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Train
             if is_keras(made):
                 made = {"model": made, "loader": _call(functions, "make_loader", {})}
             training = as_training(made)
-            missing = {n: hook for n, hook in own.items() if getattr(training, n) is None}
+            missing: dict[str, Any] = {
+                n: hook for n, hook in own.items() if getattr(training, n) is None
+            }
             return replace(training, **missing)
         if not kept:
             make_loader = functions.get("make_loader")

@@ -8,7 +8,11 @@ still prints the answers there are.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Mapping, Sequence
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +49,18 @@ TRAINING_PARTS = (
     "{'model', 'loader', 'loss', 'optimizer'}, as make_training() does, or give the file alone, "
     "with make_loader, make_model, make_loss and make_optimizer(model)"
 )
-TRAINING_HELP = "make_training(), or a file with make_loader, make_model, make_loss, make_optimizer"
+SCRIPT_FORM = "pipeline-profiler check-training -- {} --its-options"
+TRAINING_HELP = (
+    "make_training(), or a file with make_loader, make_model, make_loss, make_optimizer; "
+    "-- train.py --its-options runs and catches a script as it is"
+)
+
+
+class _Words(argparse.Action):
+    """The first word is the file; more of them are a script's own options."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        namespace.training, namespace.script = values[0], values[1:]
 
 
 def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -55,16 +70,24 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--python", metavar="PATH", help=PYTHON_HELP)
     _add_loader_options(p)
     _add_shared_options(p)
-    p.set_defaults(command=check_loader_command)
+    p.set_defaults(command=_aside(check_loader_command))
     p = commands.add_parser(
         "check-training", help="is the loop right: before a run that costs a day"
     )
-    p.add_argument("training", metavar="FILE.py[:FUNCTION]", help=TRAINING_HELP)
+    p.add_argument(
+        "training", metavar="FILE.py[:FUNCTION]", nargs="+", action=_Words, help=TRAINING_HELP
+    )
+    p.add_argument(
+        "--yes", action="store_true", help="run a script although Python alone holds it back"
+    )
+    p.add_argument(
+        "--init", metavar="X.py", help="after -- train.py: write factories, to be filled in"
+    )
     p.add_argument("--python", metavar="PATH", help=PYTHON_HELP)
     for name in PARTS:
         p.add_argument(f"--{name}", metavar="FILE.py:FUNCTION", help=f"instead of make_{name}")
     _add_shared_options(p)
-    p.set_defaults(command=check_training_command)
+    p.set_defaults(command=_aside(check_training_command))
     p = commands.add_parser(
         "check-log", help="what logs of metrics show: periods, divergence, plateaus, luck, budgets"
     )
@@ -105,7 +128,14 @@ def _add_shared_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--only", metavar="LIST", help="codes, prefixes or names of checks to run")
     p.add_argument("--skip", metavar="LIST", help="codes, prefixes or names of checks to leave out")
     p.add_argument("--quick", action="store_true", help="within 20 s, without the slow checks")
-    p.add_argument("--seconds", type=float, help="time budget instead of 120 s (quick: 20 s)")
+    p.add_argument(
+        "--seconds",
+        type=float,
+        help="CPU time instead of 120 s (quick: 20 s); on the clock at most 3 times as long",
+    )
+    p.add_argument(
+        "--full", action="store_true", help="print what each check says, not the failed alone"
+    )
     p.add_argument("--seed", type=int, default=0, help="of everything random (default 0)")
     p.add_argument("-o", "--output", metavar="X.json", help="write the document checks/1")
     p.add_argument(
@@ -117,6 +147,35 @@ def _add_shared_options(p: argparse.ArgumentParser) -> None:
 
 
 # ------------------------------------------------------------------------------- commands
+
+
+def _aside(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """The command with stdout kept for its result: what the user's code prints goes to stderr."""
+
+    @functools.wraps(command)
+    def run(args: argparse.Namespace) -> int:
+        with contextlib.ExitStack() as args.aside:
+            args.aside.enter_context(_prints_aside())
+            return command(args)
+
+    return run
+
+
+@contextlib.contextmanager
+def _prints_aside() -> Iterator[None]:
+    """Send stdout to stderr, that of Python and that of the process."""
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            kept = os.dup(1)
+        except OSError:  # it is closed, which is said when there is a result
+            yield
+            return
+        try:
+            os.dup2(2, 1)
+            yield
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 def check_loader_command(args: argparse.Namespace) -> int:
@@ -139,6 +198,8 @@ def check_loader_command(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     report = _run("LOAD", subject, args)
+    makers = {"loader": subject.make_loader, "eval_loader": subject.make_eval}
+    report.places = {name: _place_of(function) for name, function in makers.items()}
     grid = _draw_grid(subject) if args.grid or args.output else None
     code = _finish(report, args, args.loader, grid)
     return strongest(code, _write_grid(grid, args) if args.grid else ExitCode.CLEAN)
@@ -185,12 +246,25 @@ def check_training_command(args: argparse.Namespace) -> int:
     """Examine a training."""
     from pipeline_profiler.checks.keras_subject import choose_subject
 
+    if args.script or "--" in args.words:
+        from pipeline_profiler.cli.check_script import report_of_script
+
+        _check_shared(args, [f"{args.training}:"])
+        report = report_of_script(args, [args.training, *args.script], _seconds(args))
+        return _finish(report, args, args.training)
+    if args.init:
+        raise ProfileError(
+            "--init needs a script that is run: check-training --init X.py -- train.py"
+        )
     file, _, name = args.training.rpartition(":")
     if not file.endswith(".py"):
         file, name = args.training, ""
     _check_shared(args, [f"{file}:{name}"])
     given = {f"make_{part}": spec for part in PARTS if (spec := getattr(args, part))}
-    _refuse_unfit(Path(file), name, given)
+    try:
+        _refuse_unfit(Path(file), name, given)
+    except ProfileError as error:
+        raise ProfileError(f"{error} A whole script: {SCRIPT_FORM.format(file)}.") from None
     functions = _functions_of(file, name)
     if given:
         functions.pop("make_training", None)
@@ -200,6 +274,7 @@ def check_training_command(args: argparse.Namespace) -> int:
     subject = choose_subject(functions, args.seed)
     _choose_threads()
     report = _run("TRAIN", subject, args)
+    report.places = {name.removeprefix("make_"): _place_of(f) for name, f in functions.items()}
     for note in subject.notes:
         say(note)
     return _finish(report, args, args.training)
@@ -244,9 +319,6 @@ def check_log_command(args: argparse.Namespace) -> int:
 
 def _choose_threads() -> None:
     """On a busy machine several threads of torch wait for each other: one is faster there."""
-    import os
-    import sys
-
     torch = sys.modules.get("torch")
     if torch is None:
         return
@@ -310,8 +382,17 @@ def _run(family: str, subject: Any, args: argparse.Namespace) -> CheckReport:
     from pipeline_profiler.checks.runner import run_checks
 
     checks = select_checks(family, split_words(args.only), split_words(args.skip), args.quick)
-    seconds = args.seconds or (QUICK_SECONDS if args.quick else SECONDS)
-    return run_checks(checks, subject, seconds, args.seed, progress=say)
+    return run_checks(checks, subject, _seconds(args), args.seed, progress=say)
+
+
+def _place_of(function: Any) -> str:
+    """Where a function of the user's stands, `train.py:12`; '' where that is not known."""
+    code = getattr(function, "__code__", None)
+    return "" if code is None else f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def _seconds(args: argparse.Namespace) -> float:
+    return float(args.seconds or (QUICK_SECONDS if args.quick else SECONDS))
 
 
 def _finish(
@@ -334,7 +415,9 @@ def _finish(
         float(len(report.failed)),
         args.output or "",
     )
-    shown = show(checks_json(report, name) if args.json else checks_text(report, name))
+    if "aside" in args:
+        args.aside.close()
+    shown = show(checks_json(report, name) if args.json else checks_text(report, name, args.full))
     return strongest(
         shown,
         ExitCode.FINDINGS if report.failed else ExitCode.CLEAN,

@@ -85,6 +85,7 @@ def command_line(argv: Sequence[str] | None = None, *, lent: bool = False) -> in
         return show(next_here(Path.cwd()))
     args = parser(every).parse_args(words)
     args.began = time.monotonic()  # importing a framework counts to what --quick promises
+    args.words = words
     code = _obey(args, words, lent)
     runs.record_outcome(args, code)
     return code

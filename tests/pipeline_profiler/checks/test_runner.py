@@ -110,6 +110,26 @@ def test_the_text_names_cause_and_next_step() -> None:
     assert "next:   Do that." in text
 
 
+def test_a_failure_stands_first_with_its_line_and_the_rest_are_codes() -> None:
+    report = run_checks(
+        [GOOD, BAD, made("TRAIN003", lambda: unclear("Nobody knows."))], Subject(), 9
+    )
+    report.unreached = ("a second epoch",)
+    report.places = {"optimizer": "train.py:7"}
+    text = checks_text(report, "train.py")
+    first = "FAIL  train.py: TRAIN902 train902 (2 of 3 checks answered, 1 cannot tell; not reached:"
+    assert text.startswith(f"{first} a second\n")
+    assert "ok  TRAIN901" in text
+    assert "?   TRAIN003" in text
+    assert "Nobody knows." not in text
+    assert "Nobody knows." in checks_text(report, "train.py", full=True)
+    document = checks_document(report, "train.py")
+    assert [check["place"] for check in document["checks"]] == ["train.py:7", "", ""]
+    assert document["unreached"] == ["a second epoch"]
+    healthy = checks_text(run_checks([GOOD] * 30, Subject(), 9), "train.py")
+    assert len(healthy.splitlines()) <= 8
+
+
 def test_checks_are_chosen_by_code_prefix_or_name() -> None:
     codes = [c.code for c in select_checks("LOAD", ["LOAD001", "not-finite"])]
     assert codes == ["LOAD001", "LOAD007"]
@@ -153,3 +173,9 @@ def test_a_factory_gets_what_it_asks_for_by_name() -> None:
 def test_work_ends_it(clock: float, work: float, wall: float, over: bool) -> None:
     began = (time.monotonic() - clock, time.process_time() - work)
     assert Patience(work=1e5, wall=wall, began=began).over is over
+
+
+@pytest.mark.parametrize(("clock", "work", "left"), [(60, 30, 140), (200, 20, 100), (3, 0.5, 99)])
+def test_what_is_left_is_told_at_the_speed_there_was(clock: float, work: float, left: int) -> None:
+    began = (time.monotonic() - clock, time.process_time() - work)
+    assert round(Patience(work=100, wall=300, began=began).left) in (left - 1, left, left + 1)

@@ -99,6 +99,22 @@ def test_a_training_from_single_functions(script: str, capsys: pytest.CaptureFix
     assert json.loads(capsys.readouterr().out)["failed"] == ["TRAIN010"]
 
 
+def test_what_the_users_code_prints_is_no_part_of_the_document(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "talkative_loader.py"
+    path.write_text(
+        "import os, numpy as np\nprint('at import')\ndef make_loader():\n"
+        "    os.system('echo by a program')\n    print('{')\n"
+        "    return [(np.random.rand(16, 3, 8, 8), np.arange(16) % 4)]\n"
+    )
+    assert command_line(["check-loader", f"{path}:make_loader", "--json", "--only", "LOAD007"]) == 0
+    said = capfd.readouterr()
+    assert json.loads(said.out)["checks"][0]["place"] == "talkative_loader.py:3"
+    assert "at import" in said.err
+    assert "by a program" in said.err
+
+
 def test_a_foreign_file_is_not_replaced(script: str, tmp_path: Path) -> None:
     mine = tmp_path / "thesis.json"
     mine.write_text('{"mine": 1}')

@@ -46,6 +46,10 @@ def script(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     ("words", "said"),
     [
         (["check-training", "X:main"], "X:main returns nothing, so it was not run"),
+        (
+            ["check-training", "X:main"],
+            "A whole script: pipeline-profiler check-training -- X --its",
+        ),
         (["check-training", "X:train"], "X:train trains (`backward` in line 9), and the checks"),
         (["check-training", "X"], "X has no make_loader, make_model, make_loss, make_optimizer"),
         (["check-loader", "X:main"], "and returns the loader."),

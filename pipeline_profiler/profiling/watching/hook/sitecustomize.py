@@ -27,18 +27,21 @@ WANTED = {
 class _Finder(MetaPathFinder):
     """Tells when a module of a framework has been loaded; finds nothing by itself."""
 
+    def __init__(self, wanted: dict[str, str]) -> None:
+        self.wanted = wanted
+
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if name not in WANTED:
+        if name not in self.wanted:
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None:
-                _follow(spec, name)
+                _follow(spec, self.wanted[name])
                 return spec
         return None
 
 
-def _follow(spec: ModuleSpec, name: str) -> None:
+def _follow(spec: ModuleSpec, kind: str) -> None:
     loader: Any = spec.loader
     execute = getattr(loader, "exec_module", None)
     if execute is None:
@@ -47,12 +50,12 @@ def _follow(spec: ModuleSpec, name: str) -> None:
     def then(module: Any) -> None:
         execute(module)
         del loader.exec_module  # the loader is as it was, for whoever looks at it
-        _loaded(name, module)
+        _loaded(kind, module)
 
     loader.exec_module = then
 
 
-def _loaded(name: str, module: Any) -> None:
+def _loaded(kind: str, module: Any) -> None:
     if sys.version_info < OLDEST:
         needed = "this process is not watched: it needs Python {}.{} or newer".format(*OLDEST)
         sys.stderr.write(
@@ -60,16 +63,19 @@ def _loaded(name: str, module: Any) -> None:
         )
         return
     try:
-        home = json.loads(os.environ["PIPELINE_PROFILER_WATCH"])["home"]
+        home = _order()["home"]
         if home not in sys.path:
             sys.path.append(home)  # last: nothing of the script's is hidden by it
-        _hook_of(WANTED[name])(module)
+        _hook_of(kind)(module)
     except Exception as error:  # noqa: BLE001 - the training goes on, unwatched
         sys.stderr.write(f"pipeline-profiler: this process is not watched ({error!r}).\n")
 
 
 def _hook_of(kind: str) -> Callable[[Any], None]:
-    """What hooks a framework, now that its module is there."""
+    """What hooks a framework, now that its module is there; `module:function` names another."""
+    if ":" in kind:
+        name, _, function = kind.partition(":")
+        return getattr(importlib.import_module(name), function)  # type: ignore[no-any-return]
     if kind == "torch":
         from pipeline_profiler.profiling.watching.torch_hooks import hook_loaders
 
@@ -79,11 +85,19 @@ def _hook_of(kind: str) -> Callable[[Any], None]:
     return hook_datasets if kind == "tf" else hook_fit
 
 
+def _order() -> dict[str, Any]:
+    return json.loads(os.environ["PIPELINE_PROFILER_WATCH"])  # type: ignore[no-any-return]
+
+
 def _begin() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
     if "PIPELINE_PROFILER_WATCH" in os.environ:
-        sys.meta_path.insert(0, _Finder())
+        order = _order()
+        sys.meta_path.insert(0, _Finder(order.get("hooks", WANTED)))
+        if order.get("hold"):  # before the script has a name of what is replaced
+            sys.path.append(order["home"])
+            importlib.import_module("pipeline_profiler.checks.held_by_hooks").hold(order["hold"])
     ours = sys.modules.pop("sitecustomize", None)
     try:
         importlib.import_module("sitecustomize")  # the one that this file hides

@@ -1,0 +1,288 @@
+"""Inside the process of a script: waits for its training, asks the checks, leaves the answers.
+
+The order comes in one variable of the environment, the answers go to a file of its folder. Where
+everything was seen, or at the limit, the process ends there: the script does not train to its end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline_profiler.checks.check import Answer, Check, Judgement, all_checks, select_checks
+from pipeline_profiler.checks.document import plain_value
+from pipeline_profiler.checks.runner import PATIENT, CheckReport, CheckResult, run_checks
+from pipeline_profiler.checks.user_code import Patience, explain_error
+
+VARIABLE = "PIPELINE_PROFILER_WATCH"  # as for `watch`: one hook reads both orders
+HOOKS = {
+    "torch": "pipeline_profiler.checks.caught_run:hook_torch",
+    "keras.src.models.model": "pipeline_profiler.checks.caught_run:hook_keras",
+}
+REACH = 0.35  # of the budget, to reach the second epoch in
+LOADER = 0.35  # of what is left, for the checks of the loader
+
+
+@dataclass(frozen=True)
+class CheckOrder:
+    """What the process is told. `only`, `skip`: words as typed; folder: for the answers."""
+
+    folder: str
+    home: str
+    seconds: float
+    quick: bool = False
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    seed: int = 0
+    hold: str = ""  # where writes go, if Python's own hooks are to redirect them
+    hooks: Mapping[str, str] = field(default_factory=lambda: dict(HOOKS))
+
+
+def chosen_checks(order: CheckOrder, families: Sequence[str] = ("LOAD", "TRAIN")) -> list[Check]:
+    """The checks of these families that were asked for; ProfileError for an unknown word."""
+    found: list[Check] = []
+    for family in families:
+        only, skip = (
+            [w for w in words if _of_family(w, family)] for words in (order.only, order.skip)
+        )
+        if only or not order.only:
+            found += select_checks(family, only, skip, order.quick)
+    return found
+
+
+def _of_family(word: str, family: str) -> bool:
+    """Whether a word may name checks of a family: any other family's words are for that one."""
+    named = {name for c in all_checks(family).values() for name in (c.code, c.name)}
+    other = {"LOAD": "TRAIN", "TRAIN": "LOAD"}[family]
+    others = {name for c in all_checks(other).values() for name in (c.code, c.name)}
+    return word.upper().startswith(family) or word in named or not (
+        word.upper().startswith(other) or word in others
+    )  # fmt: skip
+
+
+# ---- waiting for the training ----
+
+
+def hook_torch(torch: Any) -> None:
+    """Catch what the script does with torch."""
+    order = _order()
+    if order is None:
+        return
+    from pipeline_profiler.checks.caught_torch import Caught
+
+    reach, began = REACH * order.seconds, time.monotonic()
+
+    def end(caught: Caught) -> None:
+        spent = min(time.monotonic() - began, time.process_time())
+        _leave(order, examine_torch(caught, order, spent))
+
+    caught = Caught(Patience(reach, PATIENT * reach), end)
+    caught.hook(torch)
+    atexit.register(_at_end, caught)
+
+
+def hook_keras(module: Any) -> None:
+    """Catch the first `fit` of a model of Keras."""
+    order = _order()
+    if order is None:
+        return
+    from pipeline_profiler.checks.caught_keras import catch_fit
+
+    catch_fit(module, lambda caught: _leave(order, examine_keras(caught, order)))
+
+
+def _order() -> CheckOrder | None:
+    """The order, for the process that trains: no worker, and of several ranks the first."""
+    first = os.environ.get("RANK", "0") == "0"
+    if multiprocessing.parent_process() is not None or not first:
+        return None
+    told = json.loads(os.environ[VARIABLE])
+    return CheckOrder(**{**told, "only": tuple(told["only"]), "skip": tuple(told["skip"])})
+
+
+def _at_end(caught: Any) -> None:
+    if caught.facts.steps or caught.loaders or caught.first:
+        caught.end()
+
+
+# ---- asking the checks ----
+
+
+def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any]:
+    """Ask the checks of loader and training about what was caught."""
+    from pipeline_profiler.checks.caught_tape import CaughtError
+    from pipeline_profiler.checks.loader_subject import LoaderSubject
+    from pipeline_profiler.checks.training_subject import TrainingSubject
+    from pipeline_profiler.checks.user_code import UsersError
+
+    def make() -> Any:
+        try:
+            return caught.training()
+        except CaughtError as error:
+            raise UsersError(f"The training could not be caught: {error}.") from None
+
+    train, evaluated = caught.loader_of("train"), caught.loader_of("eval")
+    subjects: dict[str, Any] = {"TRAIN": TrainingSubject(make, order.seed)}
+    if train is not None:
+        again = evaluated.again if evaluated is not None else None
+        subjects["LOAD"] = LoaderSubject(train.again, again, seed=order.seed)
+    facts = caught.facts
+    places = {**facts.places, "loader": train.place if train else "",
+              "eval_loader": evaluated.place if evaluated else ""}  # fmt: skip
+    missing = list(_given_by(caught, train, evaluated))
+    told = _asked(subjects, order, spent)
+    if not caught.loaded:
+        told["results"] = [_without_seeds(result) for result in told["results"]]
+    return told | {"places": places, "unreached": facts.unreached(), "missing": missing,
+                   "init": _parts(caught), "facts": asdict(facts)}  # fmt: skip
+
+
+PRETRAINED = "; three seeds give the same weights, so they are pretrained"
+
+
+def _without_seeds(result: dict[str, Any]) -> dict[str, Any]:
+    """The answer without what it concludes from seeds: a caught model has one start."""
+    said = result["sentence"].replace(PRETRAINED, "")
+    if result["judgement"] == str(Judgement.PASS) and "frozen at fixed weights" in said:
+        sentence = f"A caught model has one start, so this cannot be told of it: {said}"
+        return result | {"judgement": str(Judgement.CANNOT_TELL), "sentence": sentence}
+    return result | {"sentence": said}
+
+
+def _given_by(caught: Any, train: Any, evaluated: Any) -> list[str]:
+    """What could not be caught, each with the lines that would give it."""
+    found = []
+    if caught.why and not caught.steps:
+        found.append(
+            f"model and loss: {caught.why}. Two lines give them, `def make_model(): return ...` "
+            "and `def make_loss(): return ...`, in a file with make_loader and make_optimizer"
+        )
+    if train is None and caught.steps:
+        found.append(
+            "the loader: the batches come from no DataLoader. `def make_loader(): return ...` "
+            "gives it to check-loader"
+        )
+    if train is not None and evaluated is None and caught.facts.evaluations:
+        found.append("the loader for evaluation: it is no DataLoader")
+    return found
+
+
+def _parts(caught: Any) -> dict[str, str]:
+    """Types of what was caught, for a file of factories."""
+    step = caught.steps[0] if caught.steps else None
+    named = {
+        "model": step and step.call.module, "loss": step and step.loss,
+        "optimizer": caught.optimizer, "schedule": caught.schedule,
+        "loader": (seen := caught.loader_of("train")) and seen.loader,
+        "eval_loader": (seen := caught.loader_of("eval")) and seen.loader,
+    }  # fmt: skip
+    return {
+        name: getattr(part, "__name__", "") or type(part).__name__
+        for name, part in named.items() if part is not None
+    }  # fmt: skip
+
+
+def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
+    """Ask the checks about a caught `fit`."""
+    from pipeline_profiler.checks.caught_keras import CaughtKeras
+    from pipeline_profiler.checks.loader_subject import LoaderSubject
+
+    subjects: dict[str, Any] = {
+        "LOAD": LoaderSubject(caught.loader, caught.eval_loader, seed=order.seed),
+        "TRAIN": CaughtKeras(caught.training, order.seed),
+    }
+    unreached = [] if caught.eval_loader else ["an evaluation (fit has no validation_data)"]
+    return _asked(subjects, order, 0.0) | {
+        "places": {"loader": caught.place, "model": caught.place, "loss": caught.place},
+        "unreached": [*unreached, "a later fit, if there is one"],
+        "missing": [], "init": {"model": type(caught.model).__name__, "keras": "yes"},
+    }  # fmt: skip
+
+
+def _asked(subjects: Mapping[str, Any], order: CheckOrder, spent: float) -> dict[str, Any]:
+    """Answers of both families, the loader's first; each within its part of what is left."""
+    from pipeline_profiler.profiling.record.errors import ProfileError
+
+    merged = CheckReport()
+    left = max(order.seconds / 3, order.seconds - spent)
+    sys.stderr.write("\n")
+    for family in ("LOAD", "TRAIN"):
+        try:
+            checks = chosen_checks(order, (family,))
+        except ProfileError:  # the words were looked at before the script was started
+            continue
+        if family not in subjects or not checks:
+            continue
+        budget = left * (LOADER if family == "LOAD" else 1.0)
+        busy = time.process_time()
+        report = run_checks(checks, subjects[family], budget, order.seed, progress=_progress)
+        merged.results += report.results
+        merged.ended = " ".join(filter(None, (merged.ended, report.ended)))
+        merged.interrupted = merged.interrupted or report.interrupted
+        merged.seconds += report.seconds
+        left = max(left / 3, left - min(report.seconds, time.process_time() - busy))
+        if merged.interrupted:
+            break
+    notes = list(getattr(subjects.get("TRAIN"), "notes", []))
+    return {**report_form(merged), "notes": notes, "error": _script_error()}
+
+
+def _progress(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _script_error() -> str:
+    error = getattr(sys, "last_value", None)
+    return explain_error("Your script", error) if isinstance(error, BaseException) else ""
+
+
+# ---- the answers on their way ----
+
+
+def report_form(report: CheckReport) -> dict[str, Any]:
+    """A report as JSON can hold it."""
+    return {
+        "results": [
+            {"code": r.check.code, "judgement": str(r.answer.judgement),
+             "sentence": r.answer.sentence, "causes": list(r.answer.causes), "next": r.answer.next,
+             "evidence": plain_value(dict(r.answer.evidence)), "seconds": r.seconds,
+             "broken": r.broken, "users": r.users}
+            for r in report.results
+        ],
+        "ended": report.ended, "interrupted": report.interrupted, "seconds": report.seconds,
+    }  # fmt: skip
+
+
+def read_report(told: Mapping[str, Any]) -> CheckReport:
+    """The report that a process left."""
+    known = {**all_checks("LOAD"), **all_checks("TRAIN")}
+    results = [
+        CheckResult(
+            known[r["code"]],
+            Answer(Judgement(r["judgement"]), r["sentence"], tuple(r["causes"]), r["next"],
+                   r["evidence"]),
+            r["seconds"], r["broken"], r["users"],
+        )
+        for r in told["results"]
+    ]  # fmt: skip
+    return CheckReport(results, told["ended"], told["interrupted"], told["seconds"])
+
+
+def _leave(order: CheckOrder, told: Mapping[str, Any]) -> None:
+    """Write the answers and end the process: nothing of the script runs after this."""
+    path = Path(order.folder, f"{os.getpid()}.part")
+    path.write_text(json.dumps(told))
+    path.rename(path.with_suffix(".json"))
+    for child in multiprocessing.active_children():
+        child.kill()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -1,0 +1,489 @@
+"""Hooks into torch that catch a training where an unmodified script uses it.
+
+Model, loss, optimizer, schedule, loaders and batches are caught at their first use, the model and
+the optimizer as copies of what they were before the first step. Loaders are cut to a few batches,
+so that the run soon reaches its first evaluation and the first step of its second epoch; there, or
+at the limit, or where the script ends, `on_end` is called. The script's own objects stay.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pipeline_profiler.checks.batches import FewBatches, batch_size
+from pipeline_profiler.checks.caught_tape import (
+    CaughtError,
+    CaughtStep,
+    ModelCall,
+    Tape,
+    leaves,
+    output_model,
+    recording_mode,
+    step_of_tape,
+)
+from pipeline_profiler.checks.loop_facts import LoopFacts
+from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES
+from pipeline_profiler.checks.user_code import Patience
+from pipeline_profiler.checks.user_training import Training
+from pipeline_profiler.profiling.measure.stopping import is_own_code
+
+LEAST_BATCHES = 4
+WITHOUT_LOADER = 12  # steps of a loop that draws its batches itself, after which it was seen
+MOST_KEPT = 2 * 10**9  # bytes of batches
+
+
+@dataclass
+class SeenLoader:
+    """A DataLoader: iterated how often, and what for."""
+
+    loader: Any
+    generator: Any  # its state before the first batch, None without one
+    place: str
+    iterations: int = 0
+    batches: int = 0  # of this iteration
+    examples: int = 0
+    kind: str = ""  # 'train', 'eval', '' while nobody knows
+
+    def again(self) -> Any:
+        """The loader as it was before its first batch; the dataset is the script's own."""
+        if self.generator is not None:
+            self.loader.generator.set_state(self.generator)
+        made = copy.copy(self.loader)
+        made.__dict__["_iterator"] = None
+        return made
+
+
+class CaughtBatches(FewBatches):
+    """Batches as they entered the model, with what a check asks of the loader they came from."""
+
+    def __init__(self, batches: list[Any], loader: Any) -> None:
+        super().__init__(batches)
+        self.sampler, self.batch_size = (
+            getattr(loader, name, None) for name in ("sampler", "batch_size")
+        )
+
+
+@dataclass
+class Caught:
+    """What was caught so far; `why` says what could not be, `on_end` ends the run."""
+
+    patience: Patience
+    on_end: Callable[[Caught], None]
+    facts: LoopFacts = field(default_factory=LoopFacts)
+    loaders: dict[int, SeenLoader] = field(default_factory=dict)
+    steps: list[CaughtStep] = field(default_factory=list)
+    why: str = ""
+    optimizer: Any = None
+    schedule: Any = None
+    ended: bool = False
+    tape: Tape | None = None
+    modules: list[ModelCall] = field(default_factory=list)  # called beside the model
+    first: dict[int, Any] = field(default_factory=dict)  # module -> its copy before the first call
+    copied: Any = None  # (optimizer, schedule) before the first step
+    schedules: list[Any] = field(default_factory=list)
+    undo: list[Callable[[], None]] = field(default_factory=list)
+    current: SeenLoader | None = None
+    depth: int = 0
+    last: str = ""  # 'backward' or 'step'
+    modes: dict[str, bool] = field(default_factory=dict)  # of modules, in the first training step
+    kept_bytes: int = 0
+    loaded: bool = False  # a state was loaded into some module
+    counter: tuple[int, int, int] | None = None  # of the schedule: value, epoch, evaluations
+
+    # ---- hooks ----
+
+    def hook(self, torch: Any) -> None:
+        """Put the hooks in."""
+        import torch.utils.data.dataloader as loading
+        from torch.optim.optimizer import (
+            register_optimizer_step_post_hook,
+            register_optimizer_step_pre_hook,
+        )
+
+        self.mode = recording_mode(lambda: self.tape)
+        self.mode.__enter__()
+        self._wrap(loading.DataLoader, "__init__", self._made_loader)
+        self._wrap(loading.DataLoader, "__iter__", self._iter)
+        self._wrap(loading.DataLoader, "__len__", self._len)
+        self._wrap(loading._BaseDataLoaderIter, "__next__", self._next)
+        self._wrap(torch.nn.Module, "__call__", self._call)
+        self._wrap(torch.nn.Module, "load_state_dict", self._load)
+        self._wrap(torch.autograd, "backward", self._backward)
+        self._wrap(torch.optim.lr_scheduler.LRScheduler, "__init__", self._scheduler)
+        for name in ("clip_grad_norm_", "clip_grad_value_"):
+            self._wrap(torch.nn.utils.clip_grad, name, self._clip)
+            self._wrap(torch.nn.utils, name, self._clip)
+        self.undo.append(register_optimizer_step_pre_hook(self._before_step).remove)
+        self.undo.append(register_optimizer_step_post_hook(self._after_step).remove)
+
+    def _wrap(self, owner: Any, name: str, hook: Callable[..., Any]) -> None:
+        plain = getattr(owner, name)
+
+        @functools.wraps(plain)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if self.ended:
+                return plain(*args, **kwargs)
+            return hook(plain, *args, **kwargs)
+
+        setattr(owner, name, wrapped)
+        self.undo.append(lambda: setattr(owner, name, plain))
+
+    def unhook(self) -> None:
+        """Take the hooks out."""
+        self.ended, self.tape = True, None
+        while self.undo:
+            self.undo.pop()()
+
+    def end(self) -> None:
+        """End the run, once."""
+        if not self.ended:
+            self.unhook()
+            self.on_end(self)
+
+    # ---- loaders ----
+
+    def _iter(self, plain: Any, loader: Any) -> Any:
+        torch = sys.modules["torch"]
+        if torch.utils.data.get_worker_info() is not None:
+            return plain(loader)
+        seen = self.loaders.get(id(loader))
+        if seen is None:
+            generator = getattr(loader, "generator", None)
+            state = None if generator is None else generator.get_state()
+            seen = self.loaders[id(loader)] = SeenLoader(
+                loader, state, loader.__dict__.get("_caught_at") or user_place()
+            )
+        seen.iterations, seen.batches, seen.examples = seen.iterations + 1, 0, 0
+        epoch = getattr(loader.sampler, "epoch", None)
+        if isinstance(epoch, int) and hasattr(loader.sampler, "set_epoch") and seen.kind != "eval":
+            self.facts.told.append(epoch)
+        iterator = plain(loader)
+        iterator.__dict__["_caught"] = seen
+        return iterator
+
+    def _len(self, plain: Any, loader: Any) -> int:
+        """Lightning evaluates after so many batches as it was told: it is told of the cut ones."""
+        length, size = int(plain(loader)), getattr(loader, "batch_size", None) or 1
+        if not {"pytorch_lightning", "lightning"} & sys.modules.keys():
+            return length
+        return min(length, max(LEAST_BATCHES, min(MOST_BATCHES, -(-ENOUGH_EXAMPLES // size))))
+
+    def _next(self, plain: Any, iterator: Any) -> Any:
+        seen = iterator.__dict__.get("_caught")
+        if seen is None:
+            return plain(iterator)
+        if seen.batches >= MOST_BATCHES or (
+            seen.batches >= LEAST_BATCHES and seen.examples >= ENOUGH_EXAMPLES
+        ):
+            raise StopIteration
+        if self.patience.over:
+            self.end()
+        batch = plain(iterator)
+        seen.batches += 1
+        seen.examples += batch_size([tensor for _, tensor in leaves(batch)])
+        self.current, self.tape = seen, None
+        return batch
+
+    # ---- the model ----
+
+    def _call(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        torch = sys.modules["torch"]
+        if self.depth or torch.utils.data.get_worker_info() is not None:
+            return plain(module, *args, **kwargs)
+        if not any(True for _ in module.parameters()):
+            return self._call_beside(plain, module, *args, **kwargs)
+        if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+            self._evaluated(module)
+            return self._inside(plain, module, args, kwargs)
+        if id(module) not in self.first:
+            inner = unwrapped(module)
+            self.first[id(module)] = _copy_of(inner), inner
+        if self.tape is None and len(self.steps) < MOST_BATCHES and self.last != "over":
+            self.tape, self.modules = Tape(), []
+        tape = self.tape
+        if tape is None:
+            return self._inside(plain, module, args, kwargs)
+        call = ModelCall(module, args, kwargs, len(tape.calls), place=user_place())
+        for _, tensor in leaves([args, kwargs]):
+            tape.node(tensor)
+        call.out = self._inside(plain, module, args, kwargs)
+        call.end, call.outs = len(tape.calls), tape.outputs(call.out)
+        tape.models.append(call)
+        return call.out
+
+    def _call_beside(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        """A module without parameters, such as a loss: its calls of torch belong to the tape."""
+        start = len(self.tape.calls) if self.tape is not None else 0
+        out = plain(module, *args, **kwargs)
+        if self.tape is not None:
+            made = self.tape.now.get(id(out), -1)
+            self.modules.append(
+                ModelCall(module, args, kwargs, start, place=user_place(), made=made)
+            )
+        return out
+
+    def _inside(self, plain: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        self.depth += 1
+        try:
+            return plain(module, *args, **kwargs)
+        finally:
+            self.depth -= 1
+
+    def _evaluated(self, module: Any) -> None:
+        """A forward pass without gradients: of an evaluation, where it is of the model."""
+        facts, seen = self.facts, self.current
+        ours = self.steps and module is self.steps[0].call.module
+        if seen is not None and not seen.kind and not (ours and module.training and _moded(module)):
+            seen.kind = "eval"
+        if not ours:
+            return
+        facts.evaluations += 1
+        facts.places.setdefault("evaluation", user_place())
+        if seen is not None and seen.kind != "train":
+            seen.kind = "eval"
+            found = tuple(name for name, trains in _moded(module).items() if trains)
+            facts.evaluated_in_train_mode = facts.evaluated_in_train_mode or found
+
+    # ---- the step ----
+
+    def _backward(self, plain: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        tape, self.tape = self.tape, None
+        loss = tensors if hasattr(tensors, "backward") else next(iter(tensors), None)
+        if tape is not None and len(self.steps) < MOST_BATCHES:
+            self._catch(tape, loss)
+        facts, place = self.facts, user_place()
+        facts.places.setdefault("backward", place)
+        if self.last == "step" and self.optimizer is not None and _has_gradients(self.optimizer):
+            facts.kept += 1
+        if self.current is not None and self.current.kind != "train":
+            self.current.kind = "train"
+        self.last = "backward"
+        return plain(tensors, *args, **kwargs)
+
+    def _catch(self, tape: Tape, loss: Any) -> None:
+        try:
+            step = step_of_tape(tape, loss, self.modules)
+        except CaughtError as error:
+            self.why = self.why or str(error)
+            return
+        except Exception as error:  # noqa: BLE001 - the script goes on, and it is said
+            self.why = self.why or f"the step could not be read ({type(error).__name__}: {error})"
+            return
+        self._note_modes(step.call.module)
+        if self.steps and step.call.module is not self.steps[0].call.module:
+            self.why = self.why or "several models are trained in turn"
+            return
+        size = sum(t.numel() * t.element_size() for _, t in leaves([step.inputs, step.targets]))
+        if self.steps and self.kept_bytes + size > MOST_KEPT:
+            return
+        self.kept_bytes += size
+        inputs, targets = (_detached(part) for part in (step.inputs, step.targets))
+        self.facts.places.setdefault("model", step.call.place)
+        losses = [m.place for m in self.modules if m.module is step.loss]
+        self.facts.places.setdefault("loss", losses[-1] if losses else user_place())
+        call = replace(step.call, out=None, args=(), kwargs={})
+        self.steps.append(replace(step, inputs=inputs, targets=targets, call=call))
+
+    def _note_modes(self, module: Any) -> None:
+        modes, facts = _moded(module), self.facts
+        if not self.modes:
+            self.modes, facts.modes = modes, len(modes)
+        if facts.evaluations and facts.steps:
+            facts.after_evaluation += 1
+            gone = tuple(n for n, trains in self.modes.items() if trains and not modes.get(n, True))
+            facts.unmoded = facts.unmoded or gone
+            if gone:
+                facts.places.setdefault("mode", facts.places.get("model", ""))
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self.ended:
+            return
+        self.facts.places.setdefault("optimizer", user_place())
+        if self.optimizer is None:
+            self.optimizer = optimizer
+            mine = [s for s in self.schedules if getattr(s, "optimizer", None) is optimizer]
+            self.schedule = mine[-1] if mine else None
+            kept = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+            self.copied = _copied_or_none((optimizer, self.schedule), kept)
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self.ended or optimizer is not self.optimizer:
+            return
+        facts, self.last = self.facts, "step"
+        facts.steps += 1
+        facts.rates.append(float(optimizer.param_groups[0]["lr"]))
+        trained = [seen for seen in self.loaders.values() if seen.kind == "train"]
+        facts.epochs = max((seen.iterations for seen in trained), default=0)
+        self._follow_schedule()
+        reached = facts.epochs > 1 if trained else (
+            facts.after_evaluation > 1 and facts.steps >= WITHOUT_LOADER
+        )  # fmt: skip
+        if reached or self.patience.over:
+            self.end()
+
+    def _follow_schedule(self) -> None:
+        """See where the schedule's counter moves: between steps, epochs or evaluations."""
+        facts = self.facts
+        if self.schedule is None:
+            if len(set(facts.rates)) > 1:
+                facts.scheduled = "by hand"
+            return
+        now = (int(self.schedule.last_epoch), facts.epochs, facts.evaluations)
+        before, self.counter = self.counter, now
+        if before is None or now[0] == before[0]:
+            return
+        if now[1:] == before[1:]:
+            facts.scheduled = "step"
+        elif not facts.scheduled:
+            facts.scheduled = "epoch" if now[1] != before[1] else "evaluation"
+
+    def _scheduler(self, plain: Any, schedule: Any, *args: Any, **kwargs: Any) -> None:
+        plain(schedule, *args, **kwargs)
+        self.schedules.append(schedule)
+        self.facts.places["schedule"] = user_place()
+
+    def _made_loader(self, plain: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+        plain(loader, *args, **kwargs)
+        loader.__dict__["_caught_at"] = user_place()
+
+    def _load(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        self.loaded = True
+        return plain(module, *args, **kwargs)
+
+    def _clip(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.last in ("backward", "step"):
+            before, after = self.facts.clipped
+            late = self.last == "step"
+            self.facts.clipped = (before + (not late), after + late)
+            self.facts.places.setdefault("clip late" if late else "clip", user_place())
+        return plain(*args, **kwargs)
+
+    # ---- what the checks get ----
+
+    def loader_of(self, kind: str) -> SeenLoader | None:
+        """The first loader of a kind."""
+        return next((seen for seen in self.loaders.values() if seen.kind == kind), None)
+
+    def training(self) -> Training:
+        """A new Training as the script's was before its first step; CaughtError without one."""
+        if not self.steps or self.optimizer is None:
+            raise CaughtError(self.why or "no step of an optimizer was reached")
+        step, train, evaluated = self.steps[0], self.loader_of("train"), self.loader_of("eval")
+        first, live = self.first[id(step.call.module)]
+        if first is None or self.copied is None:
+            raise CaughtError("model or optimizer cannot be copied")
+        model = copy.deepcopy(first)
+        memo = {id(a): b for a, b in _pairs(live, model)}
+        optimizer, schedule = copy.deepcopy(self.copied, memo)
+        loss = copy.deepcopy(step.loss) if hasattr(step.loss, "parameters") else step.loss
+        batches = [(s.inputs, s.targets) for s in self.steps]
+        if self.facts.scheduled in ("epoch", "evaluation") and schedule is not None:
+            schedule = ByEpoch(schedule, self._epoch_steps())
+        return Training(
+            model=output_model(model, step),
+            loader=CaughtBatches(batches, train and train.loader),
+            loss=loss,
+            optimizer=optimizer,
+            schedule=schedule,
+            eval_loader=evaluated and evaluated.again(),
+            loop=self.facts,
+        )
+
+    def _epoch_steps(self) -> int:
+        train = self.loader_of("train")
+        try:
+            return max(1, len(train.loader)) if train else 1
+        except TypeError:
+            return 1
+
+
+class ByEpoch:
+    """A schedule that the script steps once an epoch, where a check steps it after each step."""
+
+    def __init__(self, schedule: Any, steps: int) -> None:
+        self.schedule, self.steps, self.number = schedule, steps, 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "schedule" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.schedule, name)
+
+    def step(self) -> None:
+        """A step of the optimizer was made."""
+        self.number += 1
+        if not self.number % self.steps and "Plateau" not in type(self.schedule).__name__:
+            self.schedule.step()
+
+
+# ---- parts ----
+
+
+def user_place() -> str:
+    """`train.py:57`, of the innermost frame that is the user's; '' without one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_own_code(file) and "pipeline_profiler" not in file:
+            return f"{Path(file).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _moded(module: Any) -> dict[str, bool]:
+    """Whether the modules train whose mode changes what they do."""
+    kinds = ("Dropout", "BatchNorm", "DropPath", "StochasticDepth", "InstanceNorm")
+    return {
+        name: bool(part.training)
+        for name, part in module.named_modules()
+        if any(kind in type(part).__name__ for kind in kinds)
+        and getattr(part, "p", True) and getattr(part, "track_running_stats", True)
+    }  # fmt: skip
+
+
+def _has_gradients(optimizer: Any) -> bool:
+    return any(
+        p.grad is not None and bool(p.grad.any())
+        for group in optimizer.param_groups
+        for p in group["params"]
+    )
+
+
+def _detached(value: Any) -> Any:
+    """A copy without a graph, as the script may reuse the memory."""
+    from pipeline_profiler.checks.batches import map_nested
+
+    if hasattr(value, "detach"):
+        return value.detach().clone()
+    return map_nested(value, _detached)
+
+
+def _copy_of(module: Any) -> Any:
+    """The module before its first step, without gradients; None where it cannot be copied."""
+    made = _copied_or_none(module, {})
+    if made is not None:
+        made.zero_grad(set_to_none=True)
+    return made
+
+
+def _copied_or_none(value: Any, kept: dict[int, Any]) -> Any:
+    try:
+        return copy.deepcopy(value, dict(kept))
+    except Exception:  # noqa: BLE001 - not everything can be copied
+        return None
+
+
+def _pairs(live: Any, made: Any) -> Iterator[tuple[Any, Any]]:
+    return zip(live.parameters(), made.parameters(), strict=True)
+
+
+def unwrapped(module: Any) -> Any:
+    """The model inside DistributedDataParallel and the like."""
+    kinds = ("DistributedDataParallel", "DataParallel")
+    return module.module if type(module).__name__ in kinds else module

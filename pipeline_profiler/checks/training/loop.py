@@ -1,0 +1,222 @@
+"""What only the user's own loop shows: modes after an evaluation, epochs, clipping, gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear
+from pipeline_profiler.checks.loop_facts import LoopFacts
+from pipeline_profiler.checks.toys import toy_training
+from pipeline_profiler.checks.training_subject import TrainingSubject
+
+NOT_SEEN = (
+    "Your loop was not seen: `pipeline-profiler check-training -- train.py` runs and watches it."
+)
+
+
+class _Loop(Check):
+    """A check of recorded facts."""
+
+    torch_only = "fit of Keras does it by itself"
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        facts = subject.settings.loop
+        if facts is None:
+            return unclear(NOT_SEEN)
+        return self.judged(facts)
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        """The answer for what was recorded."""
+        raise NotImplementedError
+
+
+def _seen(**facts: Any) -> Any:
+    made = LoopFacts(**{"steps": 6, "epochs": 2, "evaluations": 2, "after_evaluation": 1, **facts})
+    return lambda: toy_training(loop=made)
+
+
+class ModeAfterEvaluation(_Loop):
+    """A model that stays in eval mode after its first evaluation, or is evaluated in train mode.
+
+    ## What it does
+    Watches, while your script runs, the mode of dropout and batch norm in the training steps before
+    and after its first evaluation, and during the evaluation.
+
+    ## Why is this bad
+    After `model.eval()` dropout is off and batch norm uses fixed statistics: all epochs but the
+    first train another network than was meant. In train mode an evaluation is noisy, depends on
+    its batches, and moves the statistics of batch norm with the data it is to judge.
+
+    ## How it decides
+    Fails where a module that trained before the first evaluation does not train after it, and
+    where one trains while another loader is evaluated without gradients. "Cannot tell" where no
+    evaluation, or no step after one, was reached. Exact.
+
+    ## What to do
+    Call `model.train()` at the head of each epoch and `model.eval()` at the head of each
+    evaluation.
+
+    ## Limits
+    Needs `check-training -- train.py`. Dropout that is meant to stay on (Monte Carlo) is reported.
+    """
+
+    code = "TRAIN037"
+    name = "mode-after-evaluation"
+    causes = ("model.train() is called once before the loop, and never after model.eval()",)
+    next_step = "Call model.train() at the head of each epoch, model.eval() before each evaluation."
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        if facts.unmoded:
+            return self.failed(
+                f"After the first evaluation {len(facts.unmoded)} of {facts.modes} modules "
+                f"({', '.join(facts.unmoded[:3])}) stay in eval mode in the training step: train() "
+                "is not called again.",
+                place=facts.places.get("model", ""),
+            )
+        if facts.evaluated_in_train_mode:
+            named = facts.evaluated_in_train_mode
+            return self.failed(
+                f"While another loader is evaluated, {len(named)} modules ({', '.join(named[:3])}) "
+                "are in train mode: eval() is not called.",
+                "model.eval() is missing before the evaluation",
+                place=facts.places.get("evaluation", ""),
+            )
+        if not facts.evaluations or not facts.after_evaluation:
+            return unclear("The run did not reach a training step after an evaluation.")
+        if not facts.modes:
+            return passed("No module of the model has a mode that matters.")
+        return passed(
+            f"{facts.modes} modules train in the steps before and after the first evaluation."
+        )
+
+    PLANTED = (
+        ("train() never again", _seen(modes=2, unmoded=("1", "3"))),
+        ("eval() never", _seen(modes=1, evaluated_in_train_mode=("1",))),
+    )
+    HEALTHY = (("both", _seen(modes=2)), ("no evaluation", _seen(evaluations=0)))
+
+
+class EpochNotTold(_Loop):
+    """A sampler for several ranks that is never told its epoch.
+
+    ## What it does
+    Reads, while your script runs, the epoch of the training loader's sampler each time the loader
+    is iterated.
+
+    ## Why is this bad
+    `DistributedSampler` draws its order from seed and epoch: without `set_epoch` each epoch has
+    the order, and each rank the samples, of the first.
+
+    ## How it decides
+    Fails where a sampler that has `set_epoch` and shuffles was iterated twice with one epoch.
+    "Cannot tell" where there is no such sampler or no second epoch. Exact.
+
+    ## What to do
+    `loader.sampler.set_epoch(epoch)` at the head of each epoch.
+
+    ## Limits
+    Needs `check-training -- train.py`.
+    """
+
+    code = "TRAIN038"
+    name = "epoch-not-told"
+    causes = ("sampler.set_epoch(epoch) is missing in the loop",)
+    next_step = "Call loader.sampler.set_epoch(epoch) at the head of each epoch."
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        if not facts.told:
+            return unclear("No sampler of the training loader takes an epoch.")
+        if len(facts.told) < 2:
+            return unclear("The run did not reach a second epoch.")
+        if facts.told[0] == facts.told[1]:
+            return self.failed(
+                f"The sampler had epoch {facts.told[0]} in both first epochs: their order is one.",
+                place=facts.places.get("loader", ""),
+            )
+        return passed(f"The sampler was told epochs {facts.told[0]} and {facts.told[1]}.")
+
+    PLANTED = (("never told", _seen(told=[0, 0])),)
+    HEALTHY = (("told", _seen(told=[0, 1])), ("one process", _seen()))
+
+
+class ClippedLate(_Loop):
+    """Gradients that are clipped after the step that used them.
+
+    ## What it does
+    Sees, while your script runs, whether `clip_grad_norm_` and `clip_grad_value_` come between
+    backward() and the optimizer's step, or after it.
+
+    ## Why is this bad
+    Clipping after the step clips nothing: the first large gradient goes into the weights.
+
+    ## How it decides
+    Fails where gradients are clipped only after the step. "Cannot tell" where nothing is clipped by
+    these functions. Exact.
+
+    ## What to do
+    backward(), clip, step(), zero_grad(), in this order.
+
+    ## Limits
+    Needs `check-training -- train.py`. Clipping by code of your own is not seen.
+    """
+
+    code = "TRAIN039"
+    name = "clipped-late"
+    causes = ("clip_grad_norm_ stands after optimizer.step()",)
+    next_step = "Clip between backward() and step()."
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        before, after = facts.clipped
+        if after and not before:
+            return self.failed(
+                f"Gradients were clipped {after} times, each time after the step that used them.",
+                place=facts.places.get("clip late", ""),
+            )
+        if not before:
+            return unclear("Gradients are not clipped by torch's functions.")
+        return passed(f"Gradients were clipped before the step, {before} times.")
+
+    PLANTED = (("after the step", _seen(clipped=(0, 5))),)
+    HEALTHY = (("before it", _seen(clipped=(5, 0))), ("never", _seen()))
+
+
+class GradientsKept(_Loop):
+    """Gradients that are never cleared: each step adds all those before it.
+
+    ## What it does
+    Looks, while your script runs, at the gradients when backward() begins after a step.
+
+    ## Why is this bad
+    The update of a step then follows the sum of all gradients so far: it grows with the number of
+    steps, like a momentum that forgets nothing.
+
+    ## How it decides
+    Fails where every backward() after a step began with gradients of the step before, in three
+    steps at least. Gradients that are gathered over several backward() before one step are right.
+    Exact.
+
+    ## What to do
+    `optimizer.zero_grad()` before backward(), or after the step.
+
+    ## Limits
+    Needs `check-training -- train.py`.
+    """
+
+    code = "TRAIN040"
+    name = "gradients-kept"
+    causes = ("optimizer.zero_grad() is missing",)
+    next_step = "Call optimizer.zero_grad() once for each step."
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        if facts.steps < 4:
+            return unclear(f"Only {facts.steps} steps were seen.")
+        if facts.kept >= facts.steps - 1:
+            return self.failed(
+                f"In {facts.kept} of {facts.steps} steps backward() begins with the gradients of "
+                "the step before: they are never cleared.",
+                place=facts.places.get("backward", ""),
+            )
+        return passed(f"Gradients are cleared between {facts.steps} steps.", kept=facts.kept)
+
+    PLANTED = (("never cleared", _seen(kept=5)),)
+    HEALTHY = (("cleared", _seen()), ("gathered at first", _seen(kept=1)))

@@ -1,0 +1,182 @@
+"""`pipeline-profiler check-training -- train.py ...`: an unmodified script is run, caught, checked.
+
+The script runs in a process of its own, as under `watch`, until its first evaluation and the first
+step of its second epoch; the checks run there, on what was caught. Its stdout goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pipeline_profiler.checks import caught_run, held_back
+from pipeline_profiler.checks.caught_run import CheckOrder, chosen_checks, read_report
+from pipeline_profiler.checks.runner import PATIENT, CheckReport
+from pipeline_profiler.cli.arguments import split_words
+from pipeline_profiler.cli.output import check_output, say, write_report
+from pipeline_profiler.profiling.record.session import ProfileError
+from pipeline_profiler.profiling.watching.interpreter import lent_packages
+from pipeline_profiler.profiling.watching.launch import HOOK, command_of, wait_for
+
+START_S = 120.0  # to import, and to read what it reads before its first batch
+OFFLINE = {  # what keeps trackers from the network; a graph that is not compiled can be followed
+    "WANDB_MODE": "offline", "WANDB_SILENT": "true", "NEPTUNE_MODE": "offline",
+    "COMET_OFFLINE_DIRECTORY": ".", "COMET_START_ONLINE": "0", "CLEARML_OFFLINE_MODE": "1",
+    "SWANLAB_MODE": "offline", "MLFLOW_TRACKING_URI": "file:./mlruns", "TORCHDYNAMO_DISABLE": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}  # fmt: skip
+NAMED = 6  # of the files that are named
+
+
+def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: float) -> CheckReport:
+    """Run the script of a command line and return the answers of the checks.
+
+    ProfileError where nothing was caught, or its writes cannot be held back and nobody agreed.
+    """
+    command = command_of(words)
+    if args.init:
+        check_output(args.init, args.replace, [word for word in words if Path(word).is_file()])
+    with tempfile.TemporaryDirectory(prefix="pipeline-profiler-", ignore_cleanup_errors=True) as at:
+        with lent_packages() as home:
+            only, skip = split_words(args.only), split_words(args.skip)
+            order = CheckOrder(os.path.realpath(at), home, seconds, args.quick, tuple(only),
+                               tuple(skip), args.seed)  # fmt: skip
+            chosen_checks(order)  # an unknown word is said before anything is started
+            code = _run_held(command, order, args.yes)
+        told = _answers(Path(at))
+        _tell_held(Path(at))
+    if told is None:
+        raise ProfileError(_nothing_caught(code, words))
+    for note in (*told["notes"], *(f"Not caught: {text}." for text in told["missing"])):
+        say(note)
+    if told["error"]:
+        say(told["error"])
+    report = read_report(told)
+    report.places, report.unreached = told["places"], tuple(told["unreached"])
+    if args.init:
+        text = factories(told["init"], words)
+        say(f"factories: {write_report(lambda: text.encode(), args.init, args.replace)}")
+    return report
+
+
+def _run_held(command: Sequence[str], order: CheckOrder, agreed: bool) -> int:
+    """Run it with its changes held back by the system; by hooks of Python's where it cannot."""
+    say(
+        f"Runs {shlex.join(command)} in {os.getcwd()} until its first evaluation and the first "
+        f"step of its second epoch, for {order.seconds:.0f} s of CPU at most with the checks. "
+        "Trackers are set offline; the network stays open."
+    )
+    if sys.platform == "linux":
+        say("What it writes, deletes and renames is held back in scratch and thrown away.")
+        around = [sys.executable, "-I", str(Path(held_back.__file__)), order.folder]
+        code = _run([*around, *command], order)
+        if code != held_back.REFUSED:
+            return code
+    say(
+        "This system offers no overlay of its files: only what Python itself opens, renames and "
+        "deletes is held back, not what compiled code or a program does that it starts."
+    )
+    if not agreed and not _agreed():
+        raise ProfileError("It was not run: --yes runs it with what can be held back.")
+    hold = f"{order.folder}/scratch-by-hooks"
+    return _run(command, CheckOrder(**{**vars(order), "hold": hold}))
+
+
+def _agreed() -> bool:
+    if not sys.stdin or not sys.stdin.isatty():
+        return False
+    sys.stderr.write("Run it? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _run(command: Sequence[str], order: CheckOrder) -> int:
+    paths = os.pathsep.join([str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])])
+    told = {"PYTHONPATH": paths, caught_run.VARIABLE: json.dumps(asdict(order))}
+    child = subprocess.Popen(command, env={**os.environ, **OFFLINE, **told}, stdout=2)
+    ending = threading.Timer(START_S + PATIENT * order.seconds, child.terminate)
+    ending.daemon = True
+    ending.start()
+    try:
+        return wait_for(child)
+    finally:
+        ending.cancel()
+
+
+def _answers(folder: Path) -> dict[str, Any] | None:
+    """What the process that trained has left; of several the one with most answers."""
+    found: list[dict[str, Any]] = [json.loads(p.read_text()) for p in folder.glob("*.json")]
+    return max(found, key=lambda told: len(told["results"]), default=None)
+
+
+def _tell_held(folder: Path) -> None:
+    """Say what was held back, and what was not."""
+    held, log = folder / "held.back", folder / "scratch-by-hooks.log"
+    if held.is_file():
+        told = json.loads(held.read_text())
+        changes, count, left = told["changes"], told["count"], told["not_held"]
+    elif log.is_file():
+        lines = list(dict.fromkeys(log.read_text(errors="replace").splitlines()))
+        changes = [line for line in lines if not line.startswith("!")]
+        count, left = len(changes), [line[2:] for line in lines if line.startswith("!")]
+    else:
+        return
+    changes.sort(key=lambda change: (change[:1] != "-", "/__pycache__/" in change))
+    if count:
+        named = ", ".join(_shortest(change) for change in changes[:NAMED])
+        more = f" and {count - NAMED} more" if count > NAMED else ""
+        say(f"Held back and thrown away: {named}{more} (+ written, - deleted).")
+    if left:
+        say(f"Not held back: {', '.join(left[:NAMED])}.")
+
+
+def _shortest(change: str) -> str:
+    sign, _, path = change.partition(" ")
+    return f"{sign} {path.removeprefix(os.getcwd() + '/')}"
+
+
+def _nothing_caught(code: int, words: Sequence[str]) -> str:
+    return (
+        f"{words[0]} ended with exit code {code}, and no step of an optimizer of torch and no fit "
+        "of Keras was seen in it. Factories give a training to the checks instead: a file with "
+        "make_loader, make_model, make_loss and make_optimizer(model), for "
+        "`pipeline-profiler check-training FILE.py`."
+    )
+
+
+# ---- a file of factories ----
+
+FACTORIES = '''"""Factories for `pipeline-profiler check-training {file}`, begun from what a run of
+{script} showed: move there what makes each part, without training."""
+
+# from {module} import ...  (what the parts below need)
+
+
+'''
+
+
+def factories(parts: Mapping[str, str], words: Sequence[str]) -> str:
+    """The text of a file of factories, from the types of what was caught."""
+    script = next((w for w in words if w.endswith(".py")), words[0])
+    text = FACTORIES.format(file="FILE.py", script=script, module=Path(script).stem)
+    keras = "keras" in parts
+    made = {
+        "make_loader()": parts.get("loader", "DataLoader"),
+        "make_eval_loader()": parts.get("eval_loader", ""),
+        "make_model()": parts.get("model", "Model") + (", compiled" if keras else ""),
+        "make_loss()": "" if keras else parts.get("loss", "loss(outputs, targets)"),
+        "make_optimizer(model)": "" if keras else parts.get("optimizer", "optimizer"),
+        "make_schedule(optimizer)": parts.get("schedule", ""),
+    }
+    shown = [f"def {head}:\n    return ...  # {kind}\n" for head, kind in made.items() if kind]
+    return text + "\n\n".join(shown)

@@ -1,0 +1,274 @@
+"""`check-training -- train.py`: unmodified scripts are run, caught, checked; nothing changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = """
+import argparse, os, shutil, subprocess
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+import wandb
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=50)
+args = parser.parse_args()
+print("not a document: {")
+shutil.rmtree("output", ignore_errors=True)
+os.makedirs("output")
+subprocess.run("rm -f precious.txt; echo new > by_program.txt", shell=True, check=True)
+wandb.init()
+torch.manual_seed(0)
+centres = 3 * torch.randn(4, 12)
+labels = torch.arange(640) % 4
+labels = labels[torch.randperm(640)] if True else labels  # ORDER
+inputs = centres[labels] + torch.randn(640, 12)
+inputs = (inputs - inputs.mean()) / inputs.std()
+data = TensorDataset(inputs[:512], labels[:512])
+sampler = None  # SAMPLER
+train = DataLoader(data, 32, sampler=sampler, shuffle=sampler is None)
+val = DataLoader(TensorDataset(inputs[512:], labels[512:]), 64)
+model = nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.1)
+for epoch in range(args.epochs):
+    model.train()
+    # EPOCH
+    for x, y in train:
+        optimizer.zero_grad()
+        output = model(x)
+        loss = F.cross_entropy(output, y) / 1
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    schedule.step()
+    model.eval()
+    with torch.no_grad():
+        right = sum(int((model(x).argmax(1) == y).sum()) for x, y in val)
+    torch.save(model.state_dict(), "output/best.pt")
+    wandb.log({"right": right})
+"""
+TRACKER = """
+import os
+assert os.environ["WANDB_MODE"] == "offline"
+init = lambda: open("wandb.log", "w").close()
+log = lambda row: None
+"""
+SAMPLER = ("sampler = None  # SAMPLER", "sampler = DistributedSampler(data, 1, 0)")
+CLIPPING = "        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A script's folder, with what it would delete."""
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output" / "of_last_week.pt").write_text("weights")
+    (tmp_path / "precious.txt").write_text("mine")
+    (tmp_path / "wandb.py").write_text(TRACKER)
+    return tmp_path
+
+
+def run(folder: Path, text: str, *options: str, json_wanted: bool = True) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr) of the command on a script."""
+    (folder / "train.py").write_text(text)
+    command = [sys.executable, "-m", "pipeline_profiler", "check-training", "--no-record"]
+    command += [*options, *(["--json"] if json_wanted else []), "--", "train.py", "--epochs", "9"]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def state(folder: Path) -> dict[str, str]:
+    skipped = {"train.py", "checks.json", "made.py"}
+    return {
+        str(p.relative_to(folder)): p.read_text()
+        for p in folder.rglob("*")
+        if p.is_file() and p.name not in skipped and "__pycache__" not in p.parts
+    }
+
+
+LOOP = "LOAD002,TRAIN001,TRAIN006,TRAIN010,TRAIN014,TRAIN018,TRAIN037,TRAIN039,TRAIN040"
+
+
+def test_a_healthy_script_passes_and_nothing_on_disk_changes(folder: Path) -> None:
+    before = state(folder)
+    code, out, err = run(folder, SCRIPT, "--only", LOOP, "--init", "made.py")
+    assert code == 0, out + err
+    found = json.loads(out)
+    told = {check["code"]: check["verdict"] for check in found["checks"]}
+    assert set(told.values()) == {"pass"}, found["checks"]
+    assert not found["unreached"]
+    assert state(folder) == before
+    assert "not a document" in err
+    if sys.platform == "linux":
+        for change in ("- precious.txt", "+ by_program.txt", "- output/of_last_week.pt"):
+            assert change in err
+    made = (folder / "made.py").read_text()
+    assert "def make_loss():\n    return ...  # cross_entropy" in made
+    compile(made.replace("import ...", "import *"), "made.py", "exec")
+
+
+DEFECTS = {
+    "train() once": ("for epoch in range(args.epochs):\n    model.train()\n",
+                     "for epoch in range(args.epochs):\n", "TRAIN037"),
+    "eval() never": ("    model.eval()\n", "", "TRAIN037"),
+    "clipped late": (f"{CLIPPING}        optimizer.step()\n",
+                     f"        optimizer.step()\n{CLIPPING}", "TRAIN039"),
+    "gradients kept": ("        optimizer.zero_grad()\n", "", "TRAIN040"),
+    "softmax twice": ("output = model(x)", "output = model(x).softmax(1)", "TRAIN010"),
+    "no shuffle": ("shuffle=sampler is None", "shuffle=False", "LOAD002"),
+    "epoch not told": (*SAMPLER, "TRAIN038"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "code"), DEFECTS.values(), ids=DEFECTS)
+def test_a_defect_of_the_loop_is_named_with_its_line(
+    folder: Path, old: str, new: str, code: str
+) -> None:
+    assert old in SCRIPT
+    text = SCRIPT.replace(old, new)
+    if code == "LOAD002":
+        text = text.replace("if True else", "if False else").replace("% 4", "// 160")
+    _, out, err = run(folder, text, "--only", code)
+    assert out, err
+    found = json.loads(out)
+    assert found["failed"] == [code], found["checks"]
+    assert found["checks"][0]["place"].startswith("train.py:")
+
+
+def test_an_epoch_that_is_told_passes(folder: Path) -> None:
+    text = SCRIPT.replace(*SAMPLER).replace("# EPOCH", "sampler.set_epoch(epoch)")
+    code, out, _ = run(folder, text, "--only", "TRAIN038")
+    assert code == 0
+    assert json.loads(out)["checks"][0]["verdict"] == "pass"
+
+
+INSIDE = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Embedding(9, 16), nn.Linear(16, 9)
+    def forward(self, tokens, targets=None):
+        logits = self.head(self.body(tokens))
+        if targets is None:
+            return logits, None
+        return logits, F.cross_entropy(logits.view(-1, 9), targets.view(-1))
+
+torch.manual_seed(0)
+model = Model()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+def draw():
+    start = torch.randint(9, (32, 1))
+    row = (start + torch.arange(7)) % 9
+    return row[:, :-1].contiguous(), row[:, 1:].contiguous()
+for number in range(1000):
+    if number % 5 == 0:
+        model.eval()
+        with torch.no_grad():
+            model(*draw())
+        model.train()
+    logits, loss = model(*draw())
+    optimizer.zero_grad()
+    (loss / 2).backward()
+    optimizer.step()
+"""
+
+
+def test_a_loss_inside_the_model_and_batches_without_a_loader(folder: Path) -> None:
+    code, out, err = run(folder, INSIDE, "--only", "TRAIN001,TRAIN003,TRAIN010,TRAIN022,TRAIN037")
+    found = json.loads(out)
+    told = {check["code"]: check["verdict"] for check in found["checks"]}
+    assert set(told.values()) == {"pass"}, found["checks"]
+    assert code == 0
+    assert "no DataLoader" in err
+
+
+KERAS = """
+import numpy as np
+import keras
+
+rng = np.random.default_rng(0)
+labels = rng.integers(0, 4, 512)
+inputs = (rng.normal(0, 2, (4, 12))[labels] + rng.normal(0, 1, (512, 12))).astype("float32") / 3
+model = keras.Sequential([keras.layers.Dense(32, "relu"), keras.layers.Dense(4)])
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=LOGITS))
+model.fit(inputs, labels, epochs=500, validation_split=0.25,
+          callbacks=[keras.callbacks.ModelCheckpoint("best.keras")])
+"""
+
+
+@pytest.mark.parametrize(("logits", "failed"), [("True", []), ("False", ["TRAIN010"])])
+def test_a_fit_of_keras_is_caught(folder: Path, logits: str, failed: list[str]) -> None:
+    pytest.importorskip("keras")
+    options = ("--only", "TRAIN001,TRAIN010,LOAD002,LOAD003")
+    _, out, err = run(folder, KERAS.replace("LOGITS", logits), *options)
+    assert out, err
+    found = json.loads(out)
+    assert found["failed"] == failed, found["checks"]
+    assert found["summary"]["pass"] >= 3 - len(failed), found["checks"]
+    assert not (folder / "best.keras").exists()
+
+
+def test_a_script_that_trains_nothing_is_a_sentence(folder: Path) -> None:
+    code, out, err = run(folder, "import torch, sys\nsys.exit(3)", json_wanted=False)
+    assert (code, out) == (2, "")
+    assert "ended with exit code 3, and no step of an optimizer" in err
+
+
+def test_a_script_that_fails_before_its_step_says_so(folder: Path) -> None:
+    text = SCRIPT.replace("loss.backward()", "raise ValueError('no such file')")
+    code, out, err = run(folder, text, "--only", "TRAIN001", json_wanted=False)
+    assert code == 2
+    assert "Your script failed with ValueError: no such file (train.py:" in err
+    assert "not reached: a step of an optimizer" in " ".join(out.split())
+
+
+HELD = """
+import os, pathlib, shutil, subprocess, sys
+from pipeline_profiler.checks.held_by_hooks import hold
+hold(sys.argv[1] + "/held/scratch")
+open("new.txt", "w").write("new")
+assert open("new.txt").read() == "new" and os.path.exists("new.txt")
+with open("kept.txt", "a") as file:
+    file.write(" and more")
+assert pathlib.Path("kept.txt").read_text() == "kept and more"
+os.makedirs("made/deep")
+pathlib.Path("made/deep/x").write_text("x")
+os.remove("new.txt"); assert not os.path.exists("new.txt")
+os.remove("gone.txt"); shutil.rmtree("folder"); os.rename("kept.txt", "moved.txt")
+assert open("moved.txt").read() == "kept and more"
+subprocess.run(["true", "by a program"])
+"""
+
+
+def test_hooks_of_python_hold_back_what_python_writes(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "folder").mkdir(parents=True)
+    for name in ("kept", "gone", "folder/inside"):
+        (work / f"{name}.txt").write_text("kept")
+    before = state(work)
+    subprocess.run([sys.executable, "-c", HELD, str(tmp_path)], cwd=work, check=True,
+                   env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})  # fmt: skip
+    assert state(work) == before
+    assert not (work / "made").exists()
+    log = (tmp_path / "held" / "scratch.log").read_text().splitlines()
+    assert f"- {work}/gone.txt" in log
+    assert "! true by a program" in log
