@@ -291,7 +291,7 @@ def _load_lite() -> Embedder:
             return np.asarray(model((part.float() - middle) / scale).numpy())
 
     def describe(pictures: Pixels) -> npt.NDArray[Any]:
-        parts = torch.from_numpy(pictures).permute(0, 3, 1, 2).split(LITE_PART)
+        parts = torch.split(torch.from_numpy(pictures).permute(0, 3, 1, 2), LITE_PART)
         return np.concatenate(list(pool.map(describe_part, parts)))
 
     return Embedder(LITE, identity, shape.size, shape.batch, describe)

@@ -130,7 +130,8 @@ def with_light_equal(pictures: Pixels) -> Pixels:
     gain = np.median(spreads) / np.maximum(spreads, 1.0)
     flat = pictures.reshape(len(pictures), -1)
     made = (flat - means[:, None]) * gain[:, None] + np.median(means)
-    return np.clip(np.rint(made), 0, 255).astype(np.uint8).reshape(pictures.shape)
+    whole: Pixels = np.clip(np.rint(made), 0, 255).astype(np.uint8)
+    return whole.reshape(pictures.shape)
 
 
 def turned_alike(pictures: Pixels) -> Pixels:

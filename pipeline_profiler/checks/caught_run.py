@@ -135,13 +135,13 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
         again = evaluated.again if evaluated is not None else None
         subjects["LOAD"] = LoaderSubject(train.again, again, seed=order.seed)
     facts = caught.facts
-    places = {**facts.places, "loader": train.place if train else "",
-              "eval_loader": evaluated.place if evaluated else ""}  # fmt: skip
+    facts.places |= {"loader": train.place if train else "",
+                     "eval_loader": evaluated.place if evaluated else ""}  # fmt: skip
     missing = list(_given_by(caught, train, evaluated))
     told = _asked(subjects, order, spent)
     if not caught.loaded:
         told["results"] = [_without_seeds(result) for result in told["results"]]
-    return told | {"places": places, "unreached": facts.unreached(), "missing": missing,
+    return told | {"places": facts.places, "unreached": facts.unreached(), "missing": missing,
                    "init": _parts(caught), "facts": asdict(facts)}  # fmt: skip
 
 

@@ -27,7 +27,7 @@ class _Loop(Check):
 
     def judged(self, facts: LoopFacts) -> Answer:
         """The answer for what was recorded."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define judged()")
 
 
 def _seen(**facts: Any) -> Any:

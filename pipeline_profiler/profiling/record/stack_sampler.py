@@ -158,6 +158,7 @@ class StackSampler:
     def __init__(self, thread_id: int, phase: Callable[[], str] | None = None) -> None:
         """Sample `thread_id`; `phase` names what the thread is doing."""
         self.thread_id, self.phase = thread_id, phase
+        self.calls_back = False  # native threads call Python functions
         self.weights: Counter[str] = Counter()
         self._used: dict[int, int] = {}  # CPU ns of other threads, by native id
         self._last = time.perf_counter_ns()
@@ -176,6 +177,7 @@ class StackSampler:
         be handled between such calls only, and see none of them.
         """
         sampler = cls(threading.get_ident(), phase)
+        sampler.calls_back = calls_back
         main = threading.current_thread() is threading.main_thread()
         if main and not calls_back and _alarm_is_free():
             sampler._start_timer()
@@ -233,7 +235,10 @@ class StackSampler:
         if phase == "outside":
             return
         others = _busy_threads(self.thread_id) if phase in ("wait", "step") else []
-        helpers = [f for id_, f in others if _idle(frame) or not id_] if phase == "wait" else []
+        helpers = []
+        if phase == "wait":  # a thread without an id that only waits may be anybody's
+            called = self.calls_back
+            helpers = [f for id_, f in others if _idle(frame) or (called and not id_)]
         frames: list[FrameType | None] = [*helpers] or [frame]
         for f in frames:
             self._book(phase, f, weight // len(frames))

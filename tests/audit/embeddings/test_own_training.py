@@ -42,7 +42,7 @@ def test_the_lines_of_the_documents_judge_labels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (Path(__file__).parents[3] / "docs" / "vectors.md").read_text("utf-8")
-    (lines,) = re.findall(r"```python\n(import audit\n.*?)```", page, re.DOTALL)
+    (lines,) = re.findall(r"```py\n(import audit\n.*?)```", page, re.DOTALL)
     root = tmp_path / "data"
     for number in range(120):
         name = ("red", "blue")[number % 2 == 0]
