@@ -145,7 +145,10 @@ class Caught:
         """End the run, once."""
         if not self.ended:
             self.unhook()
-            self.on_end(self)
+            torch = sys.modules["torch"]
+            # the limit may be reached inside an evaluation, where the script wants no gradients
+            with torch.inference_mode(False), torch.enable_grad():
+                self.on_end(self)
 
     # ---- loaders ----
 
@@ -250,6 +253,8 @@ class Caught:
             seen.kind = "eval"
             found = tuple(name for name, trains in _moded(module).items() if trains)
             facts.evaluated_in_train_mode = facts.evaluated_in_train_mode or found
+        if self.patience.over:
+            self.end()
 
     # ---- the step ----
 

@@ -81,6 +81,7 @@ class Check:
     name: ClassVar[str]
     nearness: ClassVar[Nearness] = Nearness.CAUSE
     quick: ClassVar[bool] = True  # part of a `--quick` run
+    recorded: ClassVar[bool] = False  # it judges what was recorded and costs nothing: asked first
     torch_only: ClassVar[str] = "it reads modules and gradients of torch"  # why not Keras
     causes: ClassVar[tuple[str, ...]] = ()  # of `failed`, the likeliest first
     next_step: ClassVar[str] = ""

@@ -77,7 +77,7 @@ def run_checks(
     it is symptoms that are missing.
     """
     report, start = CheckReport(), time.monotonic()
-    checks = sorted(checks, key=lambda check: (check.nearness, check.code))
+    checks = sorted(checks, key=lambda check: (not check.recorded, check.nearness, check.code))
     patience = Patience(seconds, PATIENT * seconds)
     limit = max(LEAST_LIMIT_S, seconds / 2)
     for number, check in enumerate(checks, 1):

@@ -17,6 +17,7 @@ NOT_SEEN = (
 class _Loop(Check):
     """A check of recorded facts."""
 
+    recorded = True
     torch_only = "fit of Keras does it by itself"
 
     def run(self, subject: TrainingSubject) -> Answer:

@@ -157,6 +157,17 @@ def test_an_epoch_that_is_told_passes(folder: Path) -> None:
     assert json.loads(out)["checks"][0]["verdict"] == "pass"
 
 
+def test_a_run_that_ends_inside_an_evaluation_trains_in_the_checks(folder: Path) -> None:
+    """The evaluation is slow, and runs without gradients: the time is over inside of it."""
+    slow = "    with torch.no_grad():\n        for _ in range(10**9):\n            model(inputs)\n"
+    text = SCRIPT.replace("    with torch.no_grad():\n", slow)
+    code, out, err = run(folder, text, "--only", "TRAIN005", "--seconds", "12")
+    assert out, err
+    found = json.loads(out)
+    assert code == 0, found["checks"]
+    assert found["unreached"]
+
+
 INSIDE = """
 import torch
 from torch import nn
