@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ HOOKS = {
     "torch": "pipeline_profiler.checks.caught_run:hook_torch",
     "keras.src.models.model": "pipeline_profiler.checks.caught_run:hook_keras",
 }
+SCALES = ("Rescaling", "Normalization")  # layers of Keras
 REACH = 0.35  # of the budget, to reach the second epoch in
 LOADER = 0.35  # of what is left, for the checks of the loader
 
@@ -190,13 +191,29 @@ def _parts(caught: Any) -> dict[str, str]:
     }  # fmt: skip
 
 
+def _layers(model: Any) -> Iterator[Any]:
+    for layer in getattr(model, "layers", ()):
+        yield layer
+        yield from _layers(layer)
+
+
+def _kind(layer: Any) -> str:
+    return type(layer).__name__
+
+
 def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
     """Ask the checks about a caught `fit`."""
     from pipeline_profiler.checks.caught_keras import CaughtKeras
     from pipeline_profiler.checks.loader_subject import LoaderSubject
 
     subjects: dict[str, Any] = {
-        "LOAD": LoaderSubject(caught.loader, caught.eval_loader, seed=order.seed),
+        "LOAD": LoaderSubject(
+            caught.loader,
+            caught.eval_loader,
+            seed=order.seed,
+            made_anew=False,
+            scaled_later=next((k for k in map(_kind, _layers(caught.model)) if k in SCALES), ""),
+        ),
         "TRAIN": CaughtKeras(caught.training, order.seed),
     }
     unreached = [] if caught.eval_loader else ["an evaluation (fit has no validation_data)"]

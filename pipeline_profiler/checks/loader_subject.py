@@ -322,7 +322,9 @@ class LoaderSubject:
     make_loader, make_eval: the user's factories. evaluation: the loader is one for evaluation, so
     its order is not judged. classes: number of classes. split: batch -> (inputs, targets). mean,
     deviation: per channel, as the checkpoint declares them; else make_model returns the model, its
-    weights or its processor, which may declare them. deadline: of time.monotonic().
+    weights or its processor, which may declare them. deadline: of time.monotonic(). made_anew:
+    fresh() makes another loader, not the next epoch of one. scaled_later: a layer of the model that
+    scales.
     """
 
     make_loader: Callable[..., Any]
@@ -335,6 +337,8 @@ class LoaderSubject:
     make_model: Callable[..., Any] | None = None
     seed: int = 0
     deadline: float = field(default=float("inf"))
+    made_anew: bool = True
+    scaled_later: str = ""
 
     def fresh(self, seed: int | None = None) -> Any:
         """A new loader, made after seeding everything."""

@@ -37,8 +37,8 @@ def read_task(outputs: Any, targets: Any) -> Task:
     if given is None or wanted is None or given.dtype.kind != "f":
         return Task("unknown")
     whole = wanted.dtype.kind in "iu"
-    masks = given.size == wanted.size and wanted.ndim > 1  # one logit each, for a mask of 0 and 1
-    if whole and given.ndim == wanted.ndim + 1 and not masks:
+    one_each = given.size == wanted.size and set(np.unique(wanted).tolist()) <= {0, 1}  # a logit
+    if whole and given.ndim == wanted.ndim + 1 and not one_each:
         if given.shape[:-1] == wanted.shape:
             return Task("classes", given.shape[-1], given.ndim - 1)
         if given.shape[0] == wanted.shape[0] and given.shape[2:] == wanted.shape[1:]:

@@ -115,8 +115,9 @@ class InputScale(Check):
     Scale once: `v2.ToDtype(torch.float32, scale=True)`, then `Normalize`.
 
     ## Limits
-    Only pictures (channels of 1, 3 or 4) of floating point. A model that scales its own input, as
-    some of Keras do, is right with 0..255: then skip this check.
+    Only pictures (channels of 1, 3 or 4) of floating point. A model that scales its own input is
+    right with 0..255: seen where a script's `fit` is run (Rescaling, Normalization of Keras), else
+    skip this check.
     """
 
     code = "LOAD008"
@@ -134,6 +135,8 @@ class InputScale(Check):
                 "before the model.",
                 dtype=str(inputs.dtype),
             )
+        if subject.scaled_later:
+            return unclear(f"The model scales its inputs itself, in {subject.scaled_later}.")
         channels = inputs.reshape(-1, inputs.shape[3])
         values = channels[np.isfinite(channels).all(axis=1)].astype(np.float64)
         if not len(values):

@@ -191,6 +191,8 @@ class Reproducible(Check):
     next_step = "Seed every generator from one number, and sort the files."
 
     def run(self, subject: LoaderSubject) -> Answer:
+        if not subject.made_anew:
+            return unclear("The loader cannot be made anew: a second pass is another epoch.")
         one, two, other = (
             [digest_of(b) for b in itertools.islice(batches_of(loader), BATCHES)]
             for loader in map(subject.fresh, (0, 0, 1))

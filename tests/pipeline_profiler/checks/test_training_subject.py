@@ -79,7 +79,8 @@ def test_tasks_are_read_from_shapes_and_types() -> None:
     assert read_task(torch.zeros(8, 1), torch.ones(8, 1)).kind == "binary"
     masks = torch.ones(8, 4, 4, dtype=torch.long)
     assert read_task(torch.zeros(8, 1, 4, 4), masks).kind == "binary"
-    assert read_task(torch.zeros(8, 1), torch.ones(8, dtype=torch.long)).classes == 1
+    assert read_task(torch.zeros(8, 1), torch.ones(8, dtype=torch.long)).kind == "binary"
+    assert read_task(torch.zeros(8, 1), torch.arange(8)).classes == 1
     assert read_task(torch.zeros(8, 1), torch.rand(8)).kind == "regression"
     assert read_task(torch.zeros(8, 3), torch.rand(8)).kind == "unknown"
 

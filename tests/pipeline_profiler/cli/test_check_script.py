@@ -239,6 +239,36 @@ def test_a_fit_of_keras_is_caught(folder: Path, logits: str, failed: list[str]) 
     assert not (folder / "best.keras").exists()
 
 
+PICTURES = """
+import numpy as np
+import keras
+import tensorflow as tf
+
+keras.utils.set_random_seed(0)
+rng = np.random.default_rng(0)
+labels = rng.integers(0, 2, 256)
+pixels = rng.integers(0, 100, (256, 8, 8, 3)) + 150 * (np.arange(8) // 4 == labels[:, None])[
+    :, None, :, None]
+train = tf.data.Dataset.from_tensor_slices((pixels.astype("float32"), labels))
+train = train.shuffle(256).batch(32).map(
+    lambda x, y: (tf.image.random_flip_up_down(x), y), num_parallel_calls=2)
+model = keras.Sequential([keras.layers.Rescaling(1 / 255), keras.layers.Flatten(),
+                          keras.layers.Dense(16, "relu"), keras.layers.Dense(1)])
+model.compile("adam", keras.losses.BinaryCrossentropy(from_logits=True))
+model.fit(train, epochs=500, validation_data=train)
+"""
+
+
+def test_keras_scales_in_the_model_and_has_one_output_for_two_classes(folder: Path) -> None:
+    pytest.importorskip("keras")
+    options = ("--only", "LOAD006,LOAD008,TRAIN010,TRAIN018,TRAIN020")
+    code, out, err = run(folder, PICTURES, *options)
+    assert code == 0, out + err
+    told = {check["code"]: check["verdict"] for check in json.loads(out)["checks"]}
+    assert told["LOAD008"] == told["LOAD006"] == "cannot_tell"
+    assert told["TRAIN018"] == "pass"
+
+
 def test_a_script_that_trains_nothing_is_a_sentence(folder: Path) -> None:
     code, out, err = run(folder, "import torch, sys\nsys.exit(3)", json_wanted=False)
     assert (code, out) == (2, "")
