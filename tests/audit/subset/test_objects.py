@@ -25,7 +25,7 @@ from tests.audit.subset.commands import call
 from tests.audit.subset.detections import boxes, made_world
 from tests.conftest import picture
 
-PACKAGES = Path(sys.prefix) / "peer_packages"
+PACKAGES = Path(sys.prefix) / "peers_packages"
 SUMMARY = ("map", "map50", "map75", "map-small", "map-medium", "map-large", "ar1", "ar10", "ar100")
 
 
