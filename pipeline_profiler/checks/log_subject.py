@@ -269,22 +269,22 @@ def spectral_peak(values: NDArray[np.float64]) -> Period:
         (parts > 1) & (off <= (parts + 1) / 2) & (off < lines / 4) & (alone < OWN_LINE)
     )
     rows = (len(values) - 1) / float(lines[own[0]] if len(own) else lines[best])
-    if not (_again(values, rows) or (len(own) and _again(values, (len(values) - 1) / lines[best]))):
+    if not _again(values, {rows, (len(values) - 1) / float(lines[best])}):
         chance = 1.0
     folded = np.array([part.mean() for part in _by_phase(plain, rows)])
     noise = math.sqrt(max(0.0, float(plain.var()) - float(folded.var())))
     return Period(rows, float(ratio[best]), chance, float(np.ptp(folded)), noise)
 
 
-def _again(values: NDArray[np.float64], rows: float) -> bool:
-    """Whether the line stands in the last two thirds as well: a steep beginning has all periods."""
+def _again(values: NDArray[np.float64], periods: set[float]) -> bool:
+    """Whether one stands in the last two thirds as well: a steep beginning has all periods."""
     late = values[len(values) // 3 :]
     found = _spectrum(late)
     if found is None:
         return True  # too few rows for a second look
-    at = (len(late) - 1) / rows - LOWEST_LINE
-    near = found[2][max(0, math.floor(at) - 1) : max(0, math.ceil(at) + 2)]
-    return bool((near < 100 * OWN_LINE).any())
+    at = [(len(late) - 1) / rows - LOWEST_LINE for rows in periods]
+    near = (found[2][max(0, math.floor(a) - 1) : max(0, math.ceil(a) + 2)] for a in at)
+    return any(bool((chances < 100 * OWN_LINE).any()) for chances in near)
 
 
 def _spectrum(

@@ -46,10 +46,13 @@ from pipeline_profiler.checks.user_training import (
     Training,
     checked,
     cut,
+    learning_rate,
+    step_schedule,
 )
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
+COUNTS = 100  # of a schedule, after which one that counts epochs is at nothing
 LONG_STEP_S = 0.1  # above this time a batch comes in parts: no example is lost
 SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried on fewer examples
 
@@ -203,14 +206,8 @@ class TrainingSubject(ExaminedTraining):
             training = self.fresh(self.seed)
             if training.schedule is None or "Plateau" in type(training.schedule).__name__:
                 return False
-            rates = [max(float(group["lr"]) for group in training.optimizer.param_groups)]
-            for _ in range(100):
-                try:
-                    training.schedule.step()
-                except (ValueError, RuntimeError):  # OneCycleLR ends after its own number of steps
-                    return True
-                rates.append(max(float(group["lr"]) for group in training.optimizer.param_groups))
-        return rates[-1] >= 1e-5 * max(rates)
+            first, rates = learning_rate(training), step_schedule(training, COUNTS)
+        return len(rates) < COUNTS or rates[-1] >= 1e-5 * max(first, *rates)
 
     @cached_property
     def device(self) -> Any:

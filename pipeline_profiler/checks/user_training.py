@@ -55,6 +55,23 @@ def call_evaluate(training: Training, batches: Sequence[Any]) -> Any:
     )
 
 
+def learning_rate(training: Training) -> float:
+    """The largest rate of the optimizer's groups."""
+    return max(float(group["lr"]) for group in training.optimizer.param_groups)
+
+
+def step_schedule(training: Training, count: int) -> list[float]:
+    """The rate after each of so many counts of the schedule alone; fewer where it ends before."""
+    rates: list[float] = []
+    for _ in range(count):
+        try:
+            training.schedule.step()
+        except (ValueError, RuntimeError):  # OneCycleLR ends after its own number of steps
+            break
+        rates.append(learning_rate(training))
+    return rates
+
+
 def batch_norms(model: Any) -> dict[str, Any]:
     """The batch norms of torch, of any dimension or number of replicas, by their name."""
     kind = torch.nn.modules.batchnorm._BatchNorm

@@ -20,7 +20,13 @@ from pipeline_profiler.checks.toys import (
 )
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, users_code
-from pipeline_profiler.checks.user_training import Training, batch_norms, learned_by_loss
+from pipeline_profiler.checks.user_training import (
+    Training,
+    batch_norms,
+    learned_by_loss,
+    learning_rate,
+    step_schedule,
+)
 
 
 class OptimizerParameters(Check):
@@ -467,33 +473,25 @@ def _plain(value: Any) -> bool:
     return isinstance(value, int | float | str | bool)
 
 
-def _rate(training: Training) -> float:
-    return max(float(group["lr"]) for group in training.optimizer.param_groups)
-
-
 def _series(training: Training) -> tuple[list[float], bool]:
     """(rates, whether the last thousand steps changed nothing that the schedule keeps)."""
-    series = [_rate(training)]
+    first = learning_rate(training)
     training.optimizer.step()  # without gradients nothing moves; torch wants it before the schedule
-    middle: dict[str, Any] = {}
-    for number in range(STEPS):
-        if number == STEPS // 2:
-            middle = _state(training.schedule)
-        try:
-            training.schedule.step()
-        except (ValueError, RuntimeError):  # OneCycleLR ends after its own number of steps
-            break
-        series.append(_rate(training))
+    half = step_schedule(training, STEPS // 2)
+    if len(half) < STEPS // 2:
+        return [first, *half], False
+    middle = _state(training.schedule)
+    series = [first, *half, *step_schedule(training, STEPS - len(half))]
     return series, bool(middle) and middle == _state(training.schedule)
 
 
 def _own_steps(subject: TrainingSubject, training: Training) -> Answer:
     """What the learning rate does in the user's own steps, where a schedule may be hidden."""
     patience = Patience(OWN_SECONDS, subject.time_left() / 5)
-    series = [_rate(training)]
+    series = [learning_rate(training)]
     for number in range(OWN_STEPS):
         subject.step(training, subject.batches[number % len(subject.batches)])
-        series.append(_rate(training))
+        series.append(learning_rate(training))
         if patience.over:
             break
     steps = len(series) - 1
