@@ -22,7 +22,6 @@ import multiprocessing
 import os
 import re
 import shutil
-import socket
 import sys
 import tempfile
 import time
@@ -139,14 +138,12 @@ def ask_ranks(job: Callable[[int], Any], seed: int = 0, seconds: float = SECONDS
 @contextlib.contextmanager
 def _started(job: Callable[[int], Any], seed: int) -> Iterator[list[Connection]]:
     context = multiprocessing.get_context("fork")
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        port = int(place.getsockname()[1])
     pipes, processes = [], []
+    meeting = tempfile.mkdtemp(prefix="ranks_")
     try:
         for rank in range(TRIED_RANKS):
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_run_rank, args=(job, rank, seed, port, theirs))
+            process = context.Process(target=_run_rank, args=(job, rank, seed, meeting, theirs))
             process.start()
             theirs.close()
             pipes.append(ours)
@@ -158,6 +155,7 @@ def _started(job: Callable[[int], Any], seed: int) -> Iterator[list[Connection]]
             process.join()
         for pipe in pipes:
             pipe.close()
+        shutil.rmtree(meeting, ignore_errors=True)
 
 
 def _collected(pipes: list[Connection], seconds: float) -> list[Any]:
@@ -182,15 +180,18 @@ def _collected(pipes: list[Connection], seconds: float) -> list[Any]:
     return [answers[rank] for rank in range(len(pipes))]
 
 
-def _run_rank(job: Callable[[int], Any], rank: int, seed: int, port: int, pipe: Connection) -> None:
+def _run_rank(
+    job: Callable[[int], Any], rank: int, seed: int, meeting: str, pipe: Connection
+) -> None:
     sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     os.dup2(sys.stdout.fileno(), 1)
     os.dup2(sys.stdout.fileno(), 2)
     try:
         os.environ |= rank_environment(rank, TRIED_RANKS)
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
+            _meet_in(meeting)
         seed_everything(seed + 1 + rank)
         pipe.send((True, job(rank)))
     except BaseException as error:  # noqa: BLE001 - the other side turns it into a sentence
@@ -198,6 +199,18 @@ def _run_rank(job: Callable[[int], Any], rank: int, seed: int, port: int, pipe: 
     finally:
         pipe.close()
         os._exit(0)
+
+
+def _meet_in(folder: str) -> None:
+    """Let this process find its group through files.
+
+    torch's server asks the name service for each address, for half a minute where none answers.
+    """
+    names = (f"{folder}/{number}" for number in itertools.count())  # a group that is opened again
+    rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
+    rendezvous.TCPStore = lambda *_, **__: dist.FileStore(next(names), TRIED_RANKS)
+    if sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
 # ---- what each rank reads, found in one process ----
