@@ -208,7 +208,7 @@ def _meet_in(folder: str) -> None:
     """
     names = (f"{folder}/{number}" for number in itertools.count())  # a group that is opened again
     rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
-    rendezvous.TCPStore = lambda *_, **__: dist.FileStore(next(names), TRIED_RANKS)
+    rendezvous.TCPStore = lambda *_, **__: rendezvous.FileStore(next(names), TRIED_RANKS)
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
