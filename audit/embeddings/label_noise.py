@@ -43,6 +43,8 @@ Ints = npt.NDArray[np.int64]
 FIT_CELLS = 400_000
 """Rows times classes that the fit looks at: rows are drawn by seed where there are more."""
 LEAST_FIT_ROWS = 2_000
+BLOCK_CELLS = 60_000
+"""Rows times classes that are looked at together: half a megabyte an array."""
 LIKENESS = {0.0: 0.0, 0.25: 4.0, 0.5: 8.0}
 """The laws of error that are tried, and the log of how much each is trusted before any label is
 seen: people err towards what looks alike, so blind errors are believed in where they explain much
@@ -128,9 +130,8 @@ def fit_noise_model(
     if n > limit:
         rows = np.sort(np.random.default_rng(0).choice(n, limit, replace=False))
     problem = _Likelihood(
-        [part[rows].astype(np.float64) for part in witnesses], unusual[rows], labels[rows],
-        n_classes,
-    )  # fmt: skip
+        [part[rows] for part in witnesses], unusual[rows], labels[rows], n_classes
+    )
     clean, base = problem.maximise(None, 0.0)
     overlap, laws = NoiseModel(*problem.unpack(clean)), list[NoiseModel]()
     for likeness in LIKENESS:
@@ -155,12 +156,17 @@ class _Likelihood:
     logit of the share.
     """
 
-    def __init__(self, witnesses: list[Floats], unusual: Floats, labels: Ints, k: int) -> None:
+    def __init__(
+        self, witnesses: list[npt.NDArray[np.float32]], unusual: Floats, labels: Ints, k: int
+    ) -> None:
         # scores come in any unit: the fit starts from one deviation
-        self.scale = np.array([1 / (part.std() + 1e-9) for part in witnesses])
-        self.witnesses = [part * s for part, s in zip(witnesses, self.scale, strict=True)]
+        self.scale = np.array([1 / (part.std(dtype=np.float64) + 1e-9) for part in witnesses])
+        # one class a row: sums over classes go over whole rows, and a block stays in the cache
+        self.witnesses = [
+            np.ascontiguousarray(part.T, np.float64) * s
+            for part, s in zip(witnesses, self.scale, strict=True)
+        ]
         self.unusual, self.labels, self.k, self.m = unusual, labels, k, len(witnesses)
-        self.rows = np.arange(len(labels))
 
     def unpack(self, point: Floats) -> tuple[Floats, Floats]:
         weights = point[: 2 * self.m].reshape(2, self.m).copy()
@@ -181,43 +187,61 @@ class _Likelihood:
 
     def loss(self, point: Floats, clean: bool, likeness: float) -> tuple[float, Floats]:
         """Return the negative mean log likelihood, with the priors, and its gradient."""
-        n, m, k, t = len(self.labels), self.m, self.k, self.unusual
-        logs, slopes = np.minimum(point[:m], WEIGHT_LIMIT), point[m : 2 * m]
-        offsets = point[2 * m : -1].reshape(2, k)
-        weigh = np.exp(np.minimum(logs + t[:, None] * slopes, 30.0))
+        n, m, k = len(self.labels), self.m, self.k
         share = 0.0 if clean else self.share_of(point)
-        logits = offsets[0] + t[:, None] * offsets[1]
-        for column, part in enumerate(self.witnesses):
-            logits += weigh[:, column : column + 1] * part
-        logits -= logits.max(1, keepdims=True)
+        slopes, (offsets, tilts) = point[m : 2 * m], point[2 * m : -1].reshape(2, k)
+        value = -SLOPE_PRIOR / 2 * ((slopes**2).sum() + (tilts**2).sum())
+        value -= OFFSET_PRIOR / 2 * (offsets**2).sum()
+        gradient = np.zeros(len(point))
+        step = max(1, BLOCK_CELLS // k)
+        for start in range(0, n, step):
+            value += self._add_block(slice(start, start + step), point, share, likeness, gradient)
+        gradient[:m][point[:m] > WEIGHT_LIMIT] = 0.0
+        gradient[m : 2 * m] -= SLOPE_PRIOR * slopes
+        gradient[2 * m : 2 * m + k] -= OFFSET_PRIOR * offsets
+        gradient[2 * m + k : -1] -= SLOPE_PRIOR * tilts
+        return -value / n, -gradient / n
+
+    def _add_block(
+        self, block: slice, point: Floats, share: float, likeness: float, gradient: Floats
+    ) -> float:
+        """Return the log likelihood of some rows, and add its gradient, without the priors."""
+        m, k, imagine = self.m, self.k, IMAGINED / len(self.labels)
+        t, labels = self.unusual[block], self.labels[block]
+        parts = [part[:, block] for part in self.witnesses]
+        rows = np.arange(len(labels))
+        logs, slopes = np.minimum(point[:m], WEIGHT_LIMIT), point[m : 2 * m]
+        weigh = np.exp(np.minimum(logs[:, None] + slopes[:, None] * t, 30.0))
+        logits = point[2 * m : 2 * m + k, None] + point[2 * m + k : -1, None] * t
+        for weight, part in zip(weigh, parts, strict=True):
+            logits += weight * part
+        logits -= logits.max(0)
         p = np.exp(logits)
-        total = p.sum(1, keepdims=True)
+        total = p.sum(0)
         p /= total
-        law = np.zeros_like(p) if clean else _normalised(likeness * logits)
-        right = (1 - share) * p[self.rows, self.labels]
-        wrong = share * law[self.rows, self.labels]
+        right, wrong, law = (1 - share) * p[labels, rows], np.zeros(len(labels)), p
+        if share:
+            law = np.exp(likeness * logits)
+            law /= law.sum(0)
+            wrong = share * law[labels, rows]
         seen = right + wrong + 1e-300
         right, wrong = right / seen, wrong / seen
-        by_share = (wrong * (1 - share) - right * share).sum()
+        if share:
+            gradient[-1] += (wrong * (1 - share) - right * share).sum()
         wrong *= likeness
         # the imagined labels: every class alike, spread over all pictures
-        imagined = IMAGINED / n * (logits.mean(1) - np.log(total[:, 0]))
-        pull = IMAGINED / n * (1 / k - p) - right[:, None] * p - wrong[:, None] * law
-        pull[self.rows, self.labels] += right + wrong
-        value = np.log(seen).sum() + imagined.sum() - SLOPE_PRIOR / 2 * (slopes**2).sum()
-        value -= (
-            OFFSET_PRIOR / 2 * (offsets[0] ** 2).sum() + SLOPE_PRIOR / 2 * (offsets[1] ** 2).sum()
-        )
-        gradient = np.empty(len(point))
-        for column, part in enumerate(self.witnesses):
-            by_weight = weigh[:, column] * np.einsum("ij,ij->i", pull, part)
-            gradient[column] = by_weight.sum()
-            gradient[m + column] = by_weight @ t - SLOPE_PRIOR * slopes[column]
-        gradient[:m][point[:m] > WEIGHT_LIMIT] = 0.0
-        gradient[2 * m : 2 * m + k] = pull.sum(0) - OFFSET_PRIOR * offsets[0]
-        gradient[2 * m + k : -1] = t @ pull - SLOPE_PRIOR * offsets[1]
-        gradient[-1] = 0.0 if clean else by_share
-        return -value / n, -gradient / n
+        imagined = imagine * (logits.mean(0) - np.log(total))
+        pull = imagine / k - (imagine + right) * p
+        if share and likeness:
+            pull -= wrong * law
+        pull[labels, rows] += right + wrong
+        for column, (weight, part) in enumerate(zip(weigh, parts, strict=True)):
+            by_weight = weight * np.einsum("ij,ij->j", pull, part)
+            gradient[column] += by_weight.sum()
+            gradient[m + column] += by_weight @ t
+        gradient[2 * m : 2 * m + k] += pull.sum(1)
+        gradient[2 * m + k : -1] += pull @ t
+        return float(np.log(seen).sum() + imagined.sum())
 
 
 # ---- descent: the minimum of a smooth function of a few hundred numbers ----

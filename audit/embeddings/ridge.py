@@ -69,8 +69,10 @@ def left_out_scores(
     sums = _class_sums(decomposition.turned, labels, n_classes)
     # the class means are the intercept; its own row enters through 1 / n
     sums -= np.outer(decomposition.turned.sum(0, dtype=np.float64), shares)
-    for penalty in PENALTIES * (decomposition.values.max(initial=0.0) + 1e-12):
-        scores = _predict(decomposition, sums, labels, shares, members, float(penalty))
+    penalties = PENALTIES * (decomposition.values.max(initial=0.0) + 1e-12)
+    leverages = _leverages(decomposition, penalties)
+    for penalty, leverage in zip(penalties.tolist(), leverages, strict=True):
+        scores = _predict(decomposition, sums, labels, shares, members, penalty, leverage)
         found = _squared_error(scores, labels, shares)
         if found < error:
             best, error = scores, found
@@ -119,6 +121,18 @@ def _shared_groups(groups: Ints) -> list[Ints]:
     return batches
 
 
+def _leverages(
+    decomposition: Decomposition, penalties: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float32]:
+    """Return the diagonals (p, n) of the hat matrices, with the intercept."""
+    weights = (1 / (decomposition.values[:, None] + penalties)).astype(np.float32)
+    found = np.empty((len(penalties), len(decomposition.turned)), np.float32)
+    for start in range(0, found.shape[1], BLOCK):
+        part = decomposition.turned[start : start + BLOCK]
+        found[:, start : start + BLOCK] = ((part * part) @ weights).T
+    return found + np.float32(1 / found.shape[1])
+
+
 def _predict(
     decomposition: Decomposition,
     sums: npt.NDArray[np.float64],
@@ -126,20 +140,16 @@ def _predict(
     shares: npt.NDArray[np.float64],
     members: list[Ints],
     penalty: float,
+    leverage: npt.NDArray[np.float32],
 ) -> Floats:
     """Return centred predictions with each group left out."""
     n, weights = len(labels), 1 / (decomposition.values + penalty)
     slopes = (weights[:, None] * sums).astype(np.float32)
-    scores = np.empty((n, len(shares)), np.float32)
-    leverage = np.empty(n)
-    for start in range(0, n, BLOCK):
-        part = decomposition.turned[start : start + BLOCK]
-        scores[start : start + BLOCK] = part @ slopes
-        leverage[start : start + BLOCK] = (part * part) @ weights.astype(np.float32) + 1 / n
+    scores = decomposition.turned @ slopes
     fitted = [scores[rows].astype(np.float64) for rows in members]
-    rest = np.maximum(1 - leverage, 1e-6).astype(np.float32)
-    scores += (leverage[:, None] * shares).astype(np.float32)
-    scores[np.arange(n), labels] -= leverage.astype(np.float32)
+    rest = np.maximum(1 - leverage, np.float32(1e-6))
+    scores += leverage[:, None] * shares.astype(np.float32)
+    scores[np.arange(n), labels] -= leverage
     scores /= rest[:, None]
     one_hot = np.eye(len(shares)) - shares
     for rows, fit in zip(members, fitted, strict=True):
