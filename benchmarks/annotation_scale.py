@@ -1,7 +1,9 @@
-"""Annotations of 200,000 pictures and 2,000,000 boxes, and files of 1 GiB that end too early.
+r"""Annotations of 200,000 pictures and 2,000,000 boxes, and files of 1 GiB that end too early.
 
     python benchmarks/annotation_scale.py boxes           as COCO (430 MB), then as YOLO
     python benchmarks/annotation_scale.py boxes --form YOLO --pictures 20000 --folder /tmp/boxes
+    python benchmarks/annotation_scale.py boxes --form COCO --pictures 118000 --objects 860000 \
+        --outlined 1 --points 24          a file of COCO's size (450 MB), an outline for each
     python benchmarks/annotation_scale.py cut             seven files of 1 GiB, cut short
 Seconds are of the processor; pictures are names and sizes only.
 """
@@ -11,6 +13,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,82 +29,99 @@ from audit.picture.features import FEATURE_ROW
 from audit.run.store import Store
 from audit.sources.readings import Given
 
-OBJECTS_EACH = 10
 FORMS = ("COCO", "YOLO")
 
 
 app = hall(__doc__)
 
 
-ANGLES = np.linspace(0, 2 * np.pi, 40, endpoint=False)
-CIRCLE = np.stack([np.cos(ANGLES), np.sin(ANGLES)], 1) / 2
+@dataclass(frozen=True)
+class Large:
+    """A drawn set: one in `outlined` objects has an outline of `points`."""
+
+    pictures: int
+    objects: int
+    outlined: int
+    points: int
+
+    @cached_property
+    def circle(self) -> Any:
+        """The outline (points, 2) of an object of side 1 around 0."""
+        angles = np.linspace(0, 2 * np.pi, self.points, endpoint=False)
+        return np.stack([np.cos(angles), np.sin(angles)], 1) / 2
 
 
 @measures(app)
-def boxes(pictures: int = 200_000, form: str = "", folder: Path | None = None) -> Document:
+def boxes(
+    pictures: int = 200_000, form: str = "", folder: Path | None = None, objects: int = 0,
+    outlined: int = 10, points: int = 40,
+) -> Document:  # fmt: skip
     """Read and check many pictures, ten boxes each. --folder keeps the files for another run."""
+    large = Large(pictures, objects or 10 * pictures, outlined, points)
     results = {}
     with tempfile.TemporaryDirectory() as temporary:
         for name in [form] if form else FORMS:
             root = (folder or Path(temporary)) / name
             if not root.exists():
-                (write_large_coco if name == "COCO" else write_large_yolo)(root, pictures)
+                (write_large_coco if name == "COCO" else write_large_yolo)(root, large)
             results[name] = run_apart(run_large, root, pictures)
             print(json.dumps(results[name], indent=1), flush=True)
     return results
 
 
-def large_boxes(pictures: int, seed: int = 7) -> tuple[Any, Any, Any]:
+def large_boxes(large: Large, seed: int = 7) -> tuple[Any, Any, Any]:
     """Return picture number, class and box (x, y, w, h) of every object, in 640 x 480."""
-    rng, n = np.random.default_rng(seed), OBJECTS_EACH * pictures
-    owner = np.sort(rng.integers(0, pictures, n))
+    rng, n = np.random.default_rng(seed), large.objects
+    owner = np.sort(rng.integers(0, large.pictures, n))
     size = np.exp(rng.normal(4, 0.6, (n, 2))).clip(8, 400)
     corner = rng.uniform(0, 1, (n, 2)) * (np.array([640, 480]) - size)
     return owner, rng.integers(1, 81, n), np.hstack([corner, size]).round(2)
 
 
-def write_large_coco(root: Path, pictures: int) -> None:
-    """Write one file; a tenth of the objects have a polygon of 40 points."""
+def write_large_coco(root: Path, large: Large) -> None:
+    """Write one file."""
     (root / "annotations").mkdir(parents=True)
-    owner, labels, boxes = large_boxes(pictures)
+    owner, labels, boxes = large_boxes(large)
+    area = large.points / 8 * np.sin(2 * np.pi / large.points)  # of the outline, over its box's
     with open(root / "annotations" / "instances.json", "w") as file:
         file.write('{"images": [')
-        for i in range(pictures):
+        for i in range(large.pictures):
             name = f'"file_name": "images/{i:06d}.jpg", "width": 640, "height": 480'
             file.write(f'{", " if i else ""}{{"id": {i}, {name}}}')
         file.write('], "categories": [')
         file.write(", ".join(f'{{"id": {k}, "name": "class {k}"}}' for k in range(1, 81)))
         file.write('], "annotations": [')
-        for n, (i, label, (x, y, w, h)) in enumerate(
-            zip(owner.tolist(), labels.tolist(), boxes.tolist(), strict=True)
-        ):
-            rings, area = "[]", w * h
-            if n % 10 == 0:
-                ring = np.array([x + w / 2, y + h / 2]) + CIRCLE * np.array([w, h])
-                rings, area = json.dumps([ring.round(2).ravel().tolist()]), 0.7822 * w * h
-            file.write(
-                f'{", " if n else ""}{{"id": {n}, "image_id": {i}, "category_id": {label}, "bbox": '
-                f'[{x}, {y}, {w}, {h}], "area": {area:.2f}, "iscrowd": 0, "segmentation": {rings}}}'
-            )
+        for first in range(0, len(boxes), 10_000):
+            rows = boxes[first : first + 10_000]
+            rings = (rows[:, None, :2] + (large.circle + 0.5) * rows[:, None, 2:]).round(2)
+            of = zip(rows.tolist(), rings.reshape(len(rows), -1).tolist(), strict=True)
+            for n, ((x, y, w, h), ring) in enumerate(of, first):
+                outlined = n % large.outlined == 0
+                file.write(
+                    f'{", " if n else ""}{{"id": {n}, "image_id": {owner[n]}, "category_id": '
+                    f'{labels[n]}, "bbox": [{x}, {y}, {w}, {h}], '
+                    f'"area": {(area if outlined else 1) * w * h:.2f}, "iscrowd": 0, '
+                    f'"segmentation": {[ring] if outlined else []}}}'
+                )
         file.write("]}")
 
 
-def write_large_yolo(root: Path, pictures: int) -> None:
-    """Write a label file a picture; a tenth of the objects have a polygon."""
+def write_large_yolo(root: Path, large: Large) -> None:
+    """Write a label file a picture."""
     (root / "labels").mkdir(parents=True)
     (root / "data.yaml").write_text(
         "train: images\nnames:\n" + "".join(f"  {k}: class {k}\n" for k in range(81))
     )
-    owner, labels, boxes = large_boxes(pictures)
-    ends = np.searchsorted(owner, np.arange(pictures + 1)).tolist()
+    owner, labels, boxes = large_boxes(large)
+    ends = np.searchsorted(owner, np.arange(large.pictures + 1)).tolist()
     shares = boxes / (640, 480, 640, 480)
-    for i in range(pictures):
+    for i in range(large.pictures):
         lines = []
         for n in range(ends[i], ends[i + 1]):
             x, y, w, h = shares[n]
             line = f"{x + w / 2:.6f} {y + h / 2:.6f} {w:.6f} {h:.6f}"
-            if n % 10 == 0:
-                ring = (np.array([x + w / 2, y + h / 2]) + CIRCLE * (w, h)).clip(0, 1)
+            if n % large.outlined == 0:
+                ring = (np.array([x + w / 2, y + h / 2]) + large.circle * (w, h)).clip(0, 1)
                 line = " ".join(f"{v:.5f}" for v in ring.ravel())
             lines.append(f"{labels[n]} {line}\n")
         (root / "labels" / f"{i:06d}.txt").write_text("".join(lines))

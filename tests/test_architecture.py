@@ -19,7 +19,7 @@ ROOMS = {
     "preflight": "check_contract cores progress terminal charts, ending pages",
     "audit": (
         "errors records, machine sources statistics, picture run,"
-        "annotations checking cluster subset, checks decisions neighbors, embeddings report,"
+        "annotations, checking cluster subset, checks decisions neighbors, embeddings report,"
         "browse choosing compare exports, scanning, interface ui, cli, __main__"
     ),
     "pipeline_profiler": (

@@ -290,7 +290,13 @@ def holds_boxes(path: Path) -> bool:
 
 def load_results(store: Store, path: Path) -> BoxResults:
     """Read a file of results and find its pictures and classes; raises UsageError."""
-    frame = _read(path)
+    frame = read_results(path)
+    if frame.is_empty():
+        raise UsageError(f"{path} holds no prediction: an empty list says nothing.")
+    number = pl.col("score")
+    _refuse(path, frame, (number < 0) | (number > 1), "a score outside 0 to 1, no probability")
+    sides = pl.col("width", "height")
+    _refuse(path, frame, pl.any_horizontal(sides <= 0), "a box without width or height")
     file, keys = _find_file(store, path, frame["image"].unique().to_list())
     classes = class_list(store, file)
     names = {label: label for _, label, *_ in classes}
@@ -313,7 +319,8 @@ def load_results(store: Store, path: Path) -> BoxResults:
 # ---- the file ----
 
 
-def _read(path: Path) -> pl.DataFrame:
+def read_results(path: Path) -> pl.DataFrame:
+    """Return COCO's results: image, category, x, y, width, height, score; raises UsageError."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise UsageError(f"{path} is larger than {MOST_BYTES >> 30} GB: give the best 100 a "
@@ -326,11 +333,10 @@ def _read(path: Path) -> pl.DataFrame:
         raise UsageError(f"{path} is no JSON ({said}): write {FORMAT}.") from None
     if not isinstance(document, list):
         raise UsageError(f"{path} holds an object: COCO's results are {FORMAT}.")
-    if not document:
-        raise UsageError(f"{path} holds no prediction: an empty list says nothing.")
     rows = [_row(path, number, entry) for number, entry in enumerate(document)]
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
-    _refuse_numbers(path, frame)
+    finite = pl.all_horizontal(pl.exclude("image", "category").is_finite())
+    _refuse(path, frame, ~finite, "numbers that are none (NaN or infinite)")
     return frame
 
 
@@ -361,19 +367,13 @@ def _key(value: Any) -> str:
     return str(value).encode("utf-8", "replace").decode()
 
 
-def _refuse_numbers(path: Path, frame: pl.DataFrame) -> None:
-    numbers = pl.col("x", "y", "width", "height", "score")
-    for wrong, said in (
-        (~pl.all_horizontal(numbers.is_finite()), "numbers that are none (NaN or infinite)"),
-        ((pl.col("score") < 0) | (pl.col("score") > 1), "a score outside 0 to 1, no probability"),
-        ((pl.col("width") <= 0) | (pl.col("height") <= 0), "a box without width or height"),
-    ):
-        bad = frame.with_row_index().filter(wrong)
-        if bad.height:
-            raise UsageError(
-                f"{path}: {bad.height:,} of {frame.height:,} predictions have {said}, first entry "
-                f"{bad['index'][0]:,}: leave them out or convert them."
-            )
+def _refuse(path: Path, frame: pl.DataFrame, wrong: pl.Expr, said: str) -> None:
+    bad = frame.with_row_index().filter(wrong)
+    if bad.height:
+        raise UsageError(
+            f"{path}: {bad.height:,} of {frame.height:,} predictions have {said}, first entry "
+            f"{bad['index'][0]:,}: leave them out or convert them."
+        )
 
 
 # ---- pictures and classes ----

@@ -20,15 +20,19 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from audit.annotations.discovery import AnnotationGroup, Tree
 from audit.annotations.geometry import add_keypoints, add_segmentations, loads, number
-from audit.annotations.sink import Reading, look_ahead
+from audit.annotations.sink import Reading, Sink, look_ahead
+from audit.errors import UsageError
 from audit.machine.compiled import compiled_on_first_call, plain_functions
+from audit.run.store import Store
 
 # ---- the outline of the document ----
 
@@ -493,6 +497,33 @@ def read_coco(reading: Reading) -> None:
         reading.note("unreadable", f"the file cannot be read: {error.strerror or error}")
     kinds = {row["kind"] for row in reading.problems.rows}
     reading.complete = not {"truncated", "not-json", "nesting", "unreadable"} & kinds
+
+
+LEFT_UNREAD = {"truncated", "not-json", "nesting", "unreadable", "malformed", "encoding"}
+
+
+def read_coco_alone(store: Store, path: Path) -> pl.DataFrame:
+    """Fill the tables of annotations from one file, whose pictures need not be there.
+
+    Returns the keys of its pictures that are numbers or texts, a row for each. Raises UsageError
+    where anything of the file could not be read.
+    """
+    tree = Tree(str(path.parent), "")
+    reading = Reading(AnnotationGroup("COCO", tree.root, "", "", (path.name,), tree), Sink(store))
+    read_coco(reading)
+    reading.sink.finish()
+    for row in reading.problems.rows:
+        if row["kind"] in LEFT_UNREAD:
+            place = f" ({row['place']})" if row["place"] else ""
+            raise UsageError(f"{path} is no COCO file that can be used: {row['detail']}{place}.")
+    text = np.frombuffer(path.read_bytes(), np.uint8)
+    rows = [
+        pl.read_ndjson(io.BytesIO(as_lines(text, part)), infer_schema_length=None)
+        for part in scan_document(text, LISTS)
+        if isinstance(part, Elements) and part.key == "images" and len(part.starts)
+    ]
+    frame = pl.concat(rows, how="diagonal_relaxed") if rows else pl.DataFrame()
+    return frame.select(~(pl.selectors.nested() | pl.selectors.by_name("id", require_all=False)))
 
 
 def _read_mapped(reading: Reading, mapped: mmap.mmap) -> None:

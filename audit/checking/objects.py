@@ -53,20 +53,27 @@ def asked_of(store: Store, things: Things, sql: str, params: Any, **parts: str) 
     `parts` are put in for their names in braces. Of objects there is a table `object_sizes`: split,
     label, objects, units.
     """
-    import polars as pl
-
     for name, text in {"sizes": things.sizes, **parts}.items():
         sql = sql.replace(f"{{{name}}}", text)
+    counted = store.share(_object_sizes)
+    if counted is None:
+        return asked(store, sql, params)
+    with store.frame_as("object_sizes", counted):
+        return asked(store, sql, params)
+
+
+def _object_sizes(store: Store) -> pl.DataFrame | None:
+    import polars as pl
+
     table = store.share(object_table)
     if table is None:
-        return asked(store, sql, params)
-    splits = table.units["split"].gather(table.held["unit"])
-    counted = table.held.with_columns(splits).group_by("split", "label").agg(
+        return None
+    splits = table.units["split"].cast(pl.Categorical).gather(table.held["unit"])
+    counted = table.held.select("label", "n", splits).group_by("split", "label").agg(
         pl.sum("n").alias("objects"), pl.len().cast(pl.Int64).alias("units")
     )  # fmt: skip
     names = pl.Series(table.labels).gather(counted["label"])
-    with store.frame_as("object_sizes", counted.with_columns(names.alias("label"))):
-        return asked(store, sql, params)
+    return counted.with_columns(names.alias("label"), pl.col("split").cast(pl.String))
 
 
 def things_of(store: Store) -> Sequence[Things]:
@@ -128,36 +135,45 @@ def object_table(store: Store) -> ObjectTable | None:
     """Return the objects by unit; None for a dataset without any."""
     import polars as pl
 
-    if not store.scalar("SELECT count(*) FROM object_labels WHERE trim(label) <> ''"):
+    if not store.scalar("SELECT 1 FROM object_labels WHERE trim(label) <> '' LIMIT 1"):
         return None
     # numbers instead of names: most of the time goes into comparing these
     pictures = store.query(_PICTURES)
     unit = pictures["unit"].cast(pl.Enum(pictures["unit"].unique().sort())).to_physical()
     split = pictures["split"].fill_null("").rank("dense").cast(pl.Int64)
     key = unit.cast(pl.Int64) * (split.max() or 1) + split  # of a unit in several splits, one each
-    pictures = pictures.with_columns((key.rank("dense") - 1).cast(pl.Int64).alias("unit"))
-    rows = pictures.select("id", "unit", pl.int_range(pl.len()).alias("picture"))
-    held = store.query(_HELD).join(rows, on="id", maintain_order="left").drop("id")
+    unit = (key.rank("dense") - 1).cast(pl.Int64).alias("unit")
+    rows = pictures.select("id", "split", unit, pl.int_range(pl.len()).alias("picture"))
+    held = store.query(_HELD).join(rows.drop("split"), on="id", maintain_order="left").drop("id")
     labels = held["label"].unique().sort()
-    numbers = pl.col("label").cast(pl.Enum(labels)).to_physical().cast(pl.Int64)
-    held = held.with_columns(numbers)
+    held = held.with_columns(pl.col("label").cast(pl.Enum(labels)).to_physical().cast(pl.Int64))
     here = held.group_by("picture").agg(pl.sum("n").alias("objects"))
-    counted = pictures.with_row_index("picture").with_columns(pl.col("picture").cast(pl.Int64))
-    units = counted.join(here, on="picture", how="left").group_by("unit").agg(
+    units = rows.join(here, on="picture", how="left").group_by("unit").agg(
         pl.first("split"), pl.len().cast(pl.Int64).alias("pictures"),
         pl.col("objects").is_not_null().sum().cast(pl.Int64).alias("filled"),
         pl.sum("objects").alias("objects"),
     ).sort("unit").drop("unit")  # fmt: skip
-    seen = held.select("picture", "label").unique(maintain_order=True)
-    weighted = [((pl.col(x) * pl.col("n")).sum() / pl.sum("n")).alias(x) for x in SHAPES]
-    if held.select("unit", "label").is_duplicated().any():
-        held = held.group_by("unit", "label").agg(
+    seen, first = _ordered(held.select("picture", "label"), len(labels))
+    seen = seen.filter(first)
+    held, first = _ordered(held.select("unit", "label", "n", "picture", *SHAPES), len(labels))
+    if first.all():
+        held = held.with_columns(pl.lit(1, pl.Int64).alias("pictures"))
+    else:
+        weighted = [((pl.col(x) * pl.col("n")).sum() / pl.sum("n")).alias(x) for x in SHAPES]
+        held = held.group_by("unit", "label", maintain_order=True).agg(
             pl.sum("n"), pl.col("picture").n_unique().cast(pl.Int64).alias("pictures"), *weighted
         )
-    else:
-        held = held.with_columns(pl.lit(1, pl.Int64).alias("pictures"))
-    held = held.select("unit", "label", "n", "pictures", *SHAPES).sort("unit", "label")
+    held = held.select("unit", "label", "n", "pictures", *SHAPES)
     return ObjectTable(units, held, labels.to_list(), pictures["id"], seen)
+
+
+def _ordered(rows: pl.DataFrame, n_labels: int) -> tuple[pl.DataFrame, pl.Series]:
+    """Return rows by their first column and label, and which are the first of such a pair."""
+    import polars as pl
+
+    key = rows.to_series(0).to_numpy() * n_labels + rows["label"].to_numpy()
+    order = np.argsort(key, kind="stable")  # almost in order: a tenth of the time of a hash
+    return rows[order], pl.Series(np.diff(key[order], prepend=-1) > 0)
 
 
 def object_case(

@@ -186,12 +186,9 @@ def _codes(column: pl.Series) -> tuple[Ints, list[str]]:
 
     text = column.cast(pl.String)
     text = text.set(text.str.strip_chars() == "", None)
-    names = text.drop_nulls().unique().sort().to_list()
-    if not names:
-        return np.full(len(column), -1, np.int64), []
-    numbers = dict(zip(names, range(len(names)), strict=True))
-    codes = text.replace_strict(numbers, default=-1, return_dtype=pl.Int64)
-    return codes.fill_null(-1).to_numpy(), names
+    names = text.drop_nulls().unique().sort()
+    codes = text.cast(pl.Enum(names)).to_physical().cast(pl.Int64)
+    return codes.fill_null(-1).to_numpy(), names.to_list()
 
 
 def _marks(store: Store, frame: pl.DataFrame) -> list[tuple[Property, Floats]]:

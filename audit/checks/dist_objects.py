@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,8 +139,9 @@ def _pairs(store: Store, params: PairShift.Params) -> list[Pair]:
     if table is None:
         return []
     found, filled = list[Pair](), (table.units["filled"] > 0).to_numpy()
+    together = cache(lambda *splits: _together(table, splits))  # the reference is often one
     for split, others in references(table.splits, params.train_splits).items():
-        here, there = _together(table, [split]), _together(table, others)
+        here, there = together(split), together(*others)
         frequent = (np.minimum(here.diagonal(), there.diagonal()) >= params.min_units).nonzero()[0]
         first, second = (frequent[i] for i in np.triu_indices(len(frequent), 1))
         sides = [

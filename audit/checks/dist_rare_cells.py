@@ -310,34 +310,31 @@ def _attributes(
     Of objects: a row a picture and class that it holds, all splits as one.
     """
     frame = store.share(_with_values)
-    evaluated = evaluation_rows(frame, params.train_splits)
-    held = None
+    rows = evaluation_rows(frame, params.train_splits) if things is PICTURES else frame
+    chosen = [
+        name for name in (*THIRDS, *NAMED)
+        if 2 <= rows[name].drop_nulls().n_unique() <= MAX_LEVELS
+    ]  # fmt: skip
+    rows = rows.with_columns(
+        pl.format("{} {}", pl.lit(name), name).alias(name) for name in chosen if name in NAMED
+    )
     if things is not PICTURES:
-        evaluated = frame.with_columns(pl.lit(ALL).alias("split")).with_row_index("row")
         table = store.share(object_table)
         assert table is not None  # or there were no such things
-        rows = table.ids.to_frame("id").with_row_index("picture").join(evaluated, on="id")
         # numbers and categories: the names of 200,000 pictures are slow to compare
+        place = table.ids.to_frame("id").with_row_index("picture").cast({"picture": pl.Int64})
+        rows = rows.join(place, on="id").select(
+            "picture", pl.lit(ALL).cast(pl.Categorical).alias("split"),
+            pl.col("unit", *chosen).cast(pl.Categorical),
+        ).with_columns(pl.col("unit").to_physical())  # fmt: skip
         names = pl.Series(table.labels, dtype=pl.Enum(table.labels))
-        held = table.seen.with_columns(names.gather(table.seen["label"]).alias("label")).join(
-            rows.select(pl.col("picture").cast(pl.Int64), "row"), on="picture"
+        rows = table.seen.with_columns(names.gather(table.seen["label"]).alias("label")).join(
+            rows, on="picture"
         )
-        unit = pl.col("unit").cast(pl.Categorical).to_physical()
-        evaluated = evaluated.with_columns(unit, pl.col("split").cast(pl.Categorical))
-    found = {}
-    for name in (*THIRDS, *NAMED):
-        known = evaluated.filter(pl.col(name).is_not_null())
-        if not 2 <= known[name].n_unique() <= MAX_LEVELS:
-            continue
-        value = pl.col(name) if name in THIRDS else pl.format("{} {}", pl.lit(name), name)
-        if held is None:
-            found[name] = known.select("label", "split", "unit", value.alias("value"))
-        else:
-            value = value.cast(pl.Categorical)
-            found[name] = known.select("row", "split", "unit", value.alias("value")).join(
-                held, on="row"
-            )
-    return found
+    return {
+        name: rows.select("label", "split", "unit", pl.col(name).alias("value")).drop_nulls("value")
+        for name in chosen
+    }
 
 
 def _with_values(store: Store) -> pl.DataFrame:

@@ -271,14 +271,15 @@ def _object_shifts(table: ObjectTable, params: SplitDrift.Params) -> Iterator[Ob
         enough = np.flatnonzero(sizes.min(1) >= params.min_units)
         if not len(enough):
             continue
-        steps = np.array([sides[i][0][rows] / sizes[i, 0] - sides[i][1][rows] / sizes[i, 1]
-                          for i in enough])  # fmt: skip
-        distances = split_shifts(values[rows], steps)
+        steps = np.array([sides[i][0][rows] * sizes[i, 1] - sides[i][1][rows] * sizes[i, 0]
+                          for i in enough], float)  # fmt: skip
+        distances = split_shifts(values[rows], steps) / sizes[enough].prod(1)[:, None]
         for i, found in zip(enough.tolist(), distances, strict=True):
             p = shift_p_values(found, *sizes[i].astype(float))
             split, others = list(compared.items())[i]
             for k, measure in enumerate(MEASURES):
-                pair = [values[rows, k][side[rows]] for side in sides[i]]
+                far = found[k] >= params.min_distance  # what is nearer is not said
+                pair = [values[rows, k][side[rows]] if far else values[:0, k] for side in sides[i]]
                 yield ObjectShift(split, " and ".join(others), name, measure, float(found[k]),
                                   float(p[k]), *pair)  # fmt: skip
 

@@ -38,7 +38,7 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 TABLES = (
     "label_scores", "vector_neighbours", "label_neighbours", "embedding_map", "label_facts",
-    "vector_failures", "vector_outliers",
+    "vector_failures", "vector_outliers", "several_scores",
 )  # fmt: skip
 FEW_PICTURES = 3_000
 SHOWN_NEIGHBOURS = 5
@@ -120,9 +120,11 @@ def _relate(store: Store, found: PictureVectors) -> None:
                 found.views, nearest, known.labels, known.groups, len(known.names),
                 search.decomposition,
             )  # fmt: skip
+    several = judge_several(store, found)
     with store.transaction():
         for name in TABLES:
             store.execute(f"DELETE FROM {name}")
+        store.append("several_scores", several)
         failed = [{"sample_id": s, "reason": why} for s, why in found.failures.items()]
         store.append("vector_failures", failed)
         store.append("label_facts", _facts(found.source, how, known, judged, nearest).rows())
@@ -152,6 +154,37 @@ def _judge_own(found: PictureVectors, known: Labelled, nearest: Nearest) -> Judg
     own /= own.sum(1, keepdims=True) + np.float32(1e-12)
     votes, _ = vote_shares(nearest, known.labels, known.groups, len(known.names), rows)
     return judge_probabilities(own, known.labels[rows], votes)
+
+
+def judge_several(store: Store, found: PictureVectors) -> pl.DataFrame | list[dict[str, Any]]:
+    """Return the rows of `several_scores`: each class is a question of its own, yes or no.
+
+    By the user's probabilities alone, where pictures have several labels; of classes that
+    `LEAST_CLASS` pictures have, and as many have not.
+    """
+    if found.probabilities is None or not store.scalar("SELECT count(*) FROM several_labels"):
+        return []
+    labels = store.query(
+        "SELECT id, list(label) AS labels FROM picture_labels "
+        "WHERE trim(coalesce(label, '')) <> '' GROUP BY id"
+    )
+    known = found.rows.select("id").with_row_index().join(labels, on="id", maintain_order="left")
+    rows = known["index"].to_numpy()
+    seen = np.isfinite(found.probabilities[rows]).all(1)
+    known, own = known.filter(seen), found.probabilities[rows[seen]]
+    held = [{fold_name(label) for label in each} for each in known["labels"]]
+    parts = []
+    for name, p in zip(found.classes, own.T, strict=True):
+        given = np.array([fold_name(name) in each for each in held], np.int64)
+        if min(given.sum(), (1 - given).sum()) < LEAST_CLASS or len(given) < LEAST_PICTURES:
+            continue
+        judged = judge_probabilities(np.stack([1 - p, p], 1), given)
+        parts.append(pl.DataFrame({
+            "sample_id": known["id"], "label": pl.Series([name]).new_from_index(0, len(given)),
+            "given": given > 0, "probability": p.astype(np.float64),
+            "error_chance": judged.error_chance, "gain": np.full(len(given), judged.gain),
+        }).filter(pl.col("error_chance") >= STORED_CHANCE))  # fmt: skip
+    return pl.concat(parts) if parts else []
 
 
 def _score_rows(known: Labelled, judged: JudgedLabels) -> pl.DataFrame:

@@ -142,7 +142,8 @@ def directions(vectors: Floats) -> Floats:
 
 def _with_probabilities(store: Store, found: PictureVectors, path: Path) -> PictureVectors:
     """Add the user's probabilities, rows of NaN where a picture has none."""
-    names, classes, values = read_probabilities(path)
+    several = store.scalar("SELECT 1 FROM several_labels LIMIT 1") is not None
+    names, classes, values = read_probabilities(path, several=several)
     chosen = _rows_of(store, found.rows, path, names)
     own = np.where((chosen >= 0)[:, None], values[chosen], np.float32(np.nan))
     source = f"the probabilities of {path.name}"
@@ -293,8 +294,13 @@ def read_vectors(path: Path) -> tuple[list[str], Floats]:
     return names, vectors
 
 
-def read_probabilities(path: Path) -> tuple[list[str], tuple[str, ...], Floats]:
-    """Return paths, class names and probabilities (n, K); raises UsageError."""
+def read_probabilities(
+    path: Path, *, several: bool = False
+) -> tuple[list[str], tuple[str, ...], Floats]:
+    """Return paths, class names and probabilities (n, K); raises UsageError.
+
+    `several`: a picture may have several labels, so that they need not sum to 1.
+    """
     frame = _read_frame(path)
     names = _take_key(path, frame)
     numbers = [c for c in frame.columns if c not in KEYS and frame[c].dtype.is_numeric()]
@@ -306,7 +312,8 @@ def read_probabilities(path: Path) -> tuple[list[str], tuple[str, ...], Floats]:
     values = frame.select(numbers).to_numpy().astype(np.float32)
     _refuse_not_finite(path, names, values)
     sums = values.sum(1)
-    wrong = np.flatnonzero((values.min(1) < -1e-6) | (np.abs(sums - 1) > SUM_TOLERANCE))
+    off = values.max(1) > 1 + 1e-6 if several else np.abs(sums - 1) > SUM_TOLERANCE
+    wrong = np.flatnonzero((values.min(1) < -1e-6) | off)
     if len(wrong):
         row = int(wrong[0])
         raise UsageError(

@@ -124,9 +124,10 @@ class Store:
 
     def complete(self) -> None:
         """Let a run that was made before some tables show them, empty: for this connection."""
-        if self.columns(ADDED_TABLES[-1]):
+        missing = [table for table in ADDED_TABLES if not self.columns(table)]
+        if not missing:
             return
-        for table in ADDED_TABLES:
+        for table in missing:
             body = ", ".join(f"{identifier(c.name)} {c.type}" for c in OTHER_TABLES[table])
             self.execute(f"CREATE TEMP TABLE {table} ({body})")
         for view in ADDED_VIEWS:

@@ -54,6 +54,14 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("sample_id", "VARCHAR", "a sample whose picture has several labels of its own"),
         Column("label", "VARCHAR", "one of them; `samples.label` is null then"),
     ),
+    "several_scores": (
+        Column("sample_id", "VARCHAR", "a sample, the first of its picture"),
+        Column("label", "VARCHAR", "a class"),
+        Column("given", "BOOLEAN", "the picture has this label"),
+        Column("probability", "DOUBLE", "that it has, by the predictions given, 0..1"),
+        Column("error_chance", "DOUBLE", "that `given` is wrong, 0..1; rows from 0.05 on"),
+        Column("gain", "DOUBLE", "how much better wrong labels explain the class, log likelihood"),
+    ),
     "skipped_files": (
         Column("reason", "VARCHAR", "hidden | excluded | not an image | system file | ..."),
         Column("extension", "VARCHAR", "lower case without the dot"),
@@ -243,6 +251,6 @@ LABELS_VIEW = (
     "UNION ALL SELECT sample_id, label, n, kind FROM object_labels"
 )
 VIEWS = (IMAGES_VIEW, PICTURES_VIEW, PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
-ADDED_TABLES = ("label_columns", "several_labels", "object_labels")
+ADDED_TABLES = ("label_columns", "several_labels", "object_labels", "several_scores")
 ADDED_VIEWS = (PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
 """What runs of the same schema that were made earlier lack: empty for whoever reads one."""

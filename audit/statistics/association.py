@@ -162,12 +162,14 @@ def weighted_shifts(first: Floats, second: Floats, weights: Floats) -> Shifts:
 def split_shifts(values: Floats, steps: Floats) -> Floats:
     """Return the Kolmogorov-Smirnov distance (splits, p) of two sides of each of several splits.
 
-    `values` (n, p); `steps` (splits, n) is 1 / size for the rows of one side, -1 / size for those
-    of the other, 0 for the rest: each column is put in order once for all splits.
+    `values` (n, p); `steps` (splits, n) is the size of the other side for the rows of one side,
+    less the size of this one for those of the other, 0 for the rest; the distance is times the
+    product of both sizes. So sums are of whole numbers, in whatever order ties come, and each
+    column is put in order once for all splits.
     """
     found = np.zeros((len(steps), values.shape[1]))
     for column in range(values.shape[1]):
-        order = np.argsort(values[:, column], kind="stable")
+        order = np.argsort(values[:, column])
         ends = np.append(np.flatnonzero(np.diff(values[order, column])), len(order) - 1)
         found[:, column] = np.abs(np.cumsum(steps[:, order], axis=1)[:, ends]).max(1)
     return found
@@ -214,18 +216,23 @@ def binned(values: Floats, levels: NDArray[np.bool_]) -> Floats:
 
 def fold_scores(columns: Floats, classes: Ints, fold: Ints, n_classes: int) -> Iterator[Scored]:
     """Yield rows with the score (rows, k) of each class by a ridge that never saw their fold."""
-    for k in np.unique(fold):
-        seen = fold != k
-        if not seen.any():
+    rows = [np.flatnonzero(fold == k) for k in np.unique(fold)]
+    # what the folds sum to is that of all less the fold's own: each row enters one product
+    grams, sums, sizes = (np.array(each) for each in zip(*(
+        (columns[r].T @ columns[r], class_sums(columns[r], classes[r], n_classes),
+         np.bincount(classes[r], minlength=n_classes)) for r in rows
+    ), strict=True))  # fmt: skip
+    for k, own in enumerate(rows):
+        size = sizes.sum(0) - sizes[k]
+        if not size.any():
             continue
-        mean = columns[seen].mean(0)
-        x = columns[seen] - mean
-        share = np.bincount(classes[seen], minlength=n_classes) / seen.sum()
-        gram = x.T @ x + RIDGE * np.eye(x.shape[1])
-        # x is centred, so the classes' own means drop out of the right-hand side.
-        weights = np.linalg.solve(gram, class_sums(x, classes[seen], n_classes).T)
-        for block in np.array_split(np.flatnonzero(~seen), 1 + (~seen).sum() * n_classes // 10**7):
-            yield Scored(block, (columns[block] - mean) @ weights + share)
+        of_class, n = sums.sum(0) - sums[k], size.sum()
+        mean = of_class.sum(0) / n
+        gram = grams.sum(0) - grams[k] - n * np.outer(mean, mean) + RIDGE * np.eye(len(mean))
+        # rows are centred, so the classes' own means drop out of the right-hand side
+        weights = np.linalg.solve(gram, (of_class - np.outer(size, mean)).T)
+        for block in np.array_split(own, 1 + len(own) * n_classes // 10**7):
+            yield Scored(block, (columns[block] - mean) @ weights + size / n)
 
 
 class Scored(NamedTuple):

@@ -6,24 +6,26 @@ classes), and there are two columns more to stratify by, `n_objects` and `rarest
 of the picture that fewest pictures have. A COCO file gives the plain keys of its `images` too, so
 that `--group video_id` works. Detections are COCO's results, a JSON list of image_id, category_id,
 bbox (x, y, width, height in px) and score; pictures may go by id, path, name or name without
-ending, classes by id or name. Crowds, areas and the order of pictures are COCO's. A file is parsed
-whole: 3 s and 1 GB for 500,000 detections.
+ending, classes by id or name. Crowds, areas and the order of pictures are COCO's. Detections are
+parsed whole: 3 s and 1 GB for 500,000.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 
+from audit.annotations.box_doubts import read_results
+from audit.annotations.coco import read_coco_alone
 from audit.errors import UsageError
+from audit.picture.features import FEATURE_ROW
 from audit.run.generations import open_run
-from audit.statistics.intervals import Floats, Ints
+from audit.run.store import Store
+from audit.statistics.intervals import Ints
 from audit.subset.matching import Boxes, Matches, match_boxes
 
 PICTURE = "picture"
@@ -125,10 +127,6 @@ def _ways(file_name: str) -> Iterator[str]:
     yield from dict.fromkeys((path, name, name.rpartition(".")[0] or name))
 
 
-def _text(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
 def _by_id(keys: Sequence[str]) -> list[int]:
     """Return the order of keys as COCO sorts them: by number where all of them are numbers."""
     if all(key.lstrip("-").isdecimal() for key in keys):
@@ -139,104 +137,81 @@ def _by_id(keys: Sequence[str]) -> list[int]:
 # ---- from a COCO file ----
 
 
+_WRITTEN = """
+    SELECT a.image_key, coalesce(c.label, a.category_key) AS label, coalesce(a.crowd, false)
+        AS crowd, a.v1 AS x, a.v2 AS y, a.v3 AS width, a.v4 AS height, a.area, a.category_key
+    FROM annotations a LEFT JOIN (
+        SELECT category_key, min_by(label, entry) AS label FROM categories GROUP BY category_key
+    ) c USING (category_key) ORDER BY a.entry
+"""
+
+
 def read_coco_set(path: Path) -> tuple[ObjectSet, pl.DataFrame]:
     """Return the objects of a COCO file, and the frame of its pictures."""
-    document = _parse(path)
-    if not isinstance(document, dict) or not {"images", "annotations"} <= document.keys():
+    with Store.memory() as store:
+        store.create_measurements(FEATURE_ROW)
+        plain = read_coco_alone(store, path)
+        pictures = store.query("SELECT image_key, coalesce(file_name, image_key) AS file_name "
+                               "FROM annotated_images ORDER BY entry")  # fmt: skip
+        boxes = store.query(_WRITTEN)
+        kinds = dict(store.query("SELECT category_key, label FROM categories").iter_rows())
+    if pictures.is_empty() or boxes.is_empty():
         raise UsageError(
             f"{path} is no COCO file: it needs `images`, `annotations` and `categories`. For a "
             "list of examples give CSV or Parquet."
         )
-    images, annotations = (_entries(path, document, k) for k in ("images", "annotations"))
-    keys = [_text(_get(path, "images", i, e, "id")) for i, e in enumerate(images)]
-    if len(set(keys)) < len(keys):
-        raise UsageError(f"{path}: two pictures have the same id: `audit scan` names them.")
-    order = _by_id(keys)
-    images, keys = [images[i] for i in order], [keys[i] for i in order]
-    files = [str(e.get("file_name") or key) for e, key in zip(images, keys, strict=True)]
-    ids = files if len(set(files)) == len(files) else keys
-    names: dict[str, int] = {}
-    for i, file in enumerate(files):
-        _number(names, _ways(file), i)
-    names |= {key: i for i, key in enumerate(keys)}
-    kinds = _entries(path, document, "categories") if "categories" in document else []
-    labelled = {_text(_get(path, "categories", i, e, "id")): e for i, e in enumerate(kinds)}
-    labels = {key: str(e.get("name") or key) for key, e in labelled.items()}
-    used = [_text(_get(path, "annotations", i, e, "category_id"))
-            for i, e in enumerate(annotations)]  # fmt: skip
-    labels |= {key: key for key in dict.fromkeys(used) if key not in labels}
-    by_id = list(labels)
-    by_id = [by_id[i] for i in _by_id(by_id)]
-    classes = tuple(dict.fromkeys(labels[key] for key in by_id))
-    number = {label: i for i, label in enumerate(classes)}
-    categories = number | {key: number[labels[key]] for key in by_id}
-    place = {key: i for i, key in enumerate(keys)}
-    of = [place.get(_text(e.get("image_id")), -1) for e in annotations]
-    if -1 in of:
-        raise UsageError(
-            f"{path}: annotation {of.index(-1):,} is of a picture that `images` does not list: "
-            "`audit scan` shows all of them."
-        )
-    box = _numbers(path, "annotations", [e.get("bbox") for e in annotations], 4)
-    own = box[:, 2] * box[:, 3]
-    area = [e.get("area") for e in annotations]
-    truth = Boxes(
-        np.array(of, np.int64), np.array([categories[k] for k in used], np.int64), box,
-        np.array([o if a is None else float(a) for a, o in zip(area, own, strict=True)]),
-        np.zeros(len(of)), np.array([bool(e.get("iscrowd")) for e in annotations], bool),
+    if pictures["image_key"].is_null().any() or pictures["image_key"].is_duplicated().any():
+        raise UsageError(f"{path}: pictures have no id, or the same: `audit scan` names them.")
+    wrong = boxes.with_row_index().filter(
+        ~pl.all_horizontal(pl.col("x", "y", "width", "height").is_finite().fill_null(False))
+        | pl.col("label").is_null()
+        | ~pl.col("image_key").is_in(pictures["image_key"].implode()).fill_null(False)
     )  # fmt: skip
-    objects = ObjectSet(path.name, tuple(ids), classes, truth, names, categories)
-    plain = [
-        key for key in dict.fromkeys(k for e in images for k in e)
-        if key not in ("id", "file_name") and all(_is_plain(e.get(key)) for e in images)
-    ]  # fmt: skip
-    columns = {key: pl.Series([e.get(key) for e in images], strict=False) for key in plain}
-    frame = pl.DataFrame(columns | {"sample_id": ids, "path": files})
+    if wrong.height:
+        raise UsageError(
+            f"{path}: annotation {wrong['index'][0]:,} has no box of four numbers, no class, or is "
+            f"of a picture that `images` does not list; {wrong.height:,} such entries: `audit "
+            "scan` shows all of them."
+        )
+    order = _by_id(pictures["image_key"].to_list())
+    pictures, plain = pictures[order], plain[order]
+    name = "image_key" if pictures["file_name"].is_duplicated().any() else "file_name"
+    listed = pictures.with_columns(pl.col(name).alias("sample_id"))
+    boxes = boxes.join(listed, on="image_key", maintain_order="left")
+    kinds |= {key: key for key in boxes["category_key"].unique().to_list() if key not in kinds}
+    keys = list(kinds)
+    objects = _object_set(path.name, listed, boxes, {keys[i]: kinds[keys[i]] for i in _by_id(keys)})
+    frame = plain.drop("file_name", strict=False).with_columns(
+        listed["sample_id"], listed["file_name"].alias("path")
+    )
     return objects, frame
 
 
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float)
-
-
-def _parse(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror or error}).") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is no JSON ({str(error)[:120]}).") from None
-
-
-def _entries(path: Path, document: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    entries = document[key]
-    if not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
-        raise UsageError(f"{path}: `{key}` is no list of objects.")
-    return entries
-
-
-def _get(path: Path, where: str, i: int, entry: dict[str, Any], key: str) -> Any:
-    if entry.get(key) is None:
-        raise UsageError(f"{path}: {where}[{i:,}] has no `{key}`.")
-    return entry[key]
-
-
-def _numbers(path: Path, where: str, rows: Sequence[Any], width: int) -> Floats:
-    """Return lists of numbers as an array; raises UsageError for the first that is none."""
-    try:
-        values = np.array(rows, float).reshape(len(rows), width)
-    except (TypeError, ValueError):
-        values = np.full((len(rows), width), np.nan)
-        for i, row in enumerate(rows):
-            if isinstance(row, list) and len(row) == width:
-                values[i] = [v if isinstance(v, int | float) else np.nan for v in row]
-    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
-    if bad.size:
-        raise UsageError(
-            f"{path}: the box of {where}[{bad[0]:,}] is {str(rows[bad[0]])[:60]}, not four numbers "
-            f"(x, y, width, height); {bad.size:,} such entries."
-        )
-    return values
+def _object_set(
+    name: str, listed: pl.DataFrame, boxes: pl.DataFrame, labels: dict[str, str]
+) -> ObjectSet:
+    """Return a set of the pictures listed; `labels`: names of classes by their keys, in order."""
+    ids = listed["sample_id"].to_list()
+    names, keys = dict[str, int](), dict[str, int]()
+    rows = listed.select("image_key", "file_name", "sample_id").iter_rows()
+    for i, (key, *paths) in enumerate(rows):
+        ways = dict.fromkeys(way for path in paths if path for way in _ways(path))
+        _number(names, iter(ways), i)
+        _number(keys, iter((key,)), i)
+    classes = tuple(dict.fromkeys([*labels.values(), *boxes["label"].drop_nulls().unique().sort()]))
+    number = {label: i for i, label in enumerate(classes)}
+    place = {key: i for i, key in enumerate(ids)}
+    boxes = boxes.filter(pl.col("label").is_not_null())
+    truth = Boxes(
+        boxes["sample_id"].replace_strict(place, return_dtype=pl.Int64).to_numpy(),
+        boxes["label"].replace_strict(number, return_dtype=pl.Int64).to_numpy(),
+        boxes.select("x", "y", "width", "height").to_numpy().astype(float),
+        boxes.select(pl.coalesce("area", pl.col("width") * pl.col("height"))).to_series()
+        .to_numpy().astype(float),
+        np.zeros(len(boxes)), boxes["crowd"].to_numpy(),
+    )  # fmt: skip
+    categories = number | {key: number[label] for key, label in labels.items()}
+    return ObjectSet(name, tuple(ids), classes, truth, names | keys, categories)
 
 
 # ---- from a run ----
@@ -270,28 +245,9 @@ def read_run_objects(run: Path, sample_ids: Sequence[str]) -> ObjectSet:
         )
     keys = listed["image_key"].to_list()
     listed = listed[_by_id(keys if len(set(keys)) == len(keys) else listed["sample_id"].to_list())]
-    ids = listed["sample_id"].to_list()
-    names: dict[str, int] = {}
-    for i, (file, sample) in enumerate(listed.select("file_name", "sample_id").iter_rows()):
-        _number(names, (n for text in (file, sample) if text for n in _ways(text)), i)
-    for i, key in enumerate(listed["image_key"]):
-        _number(names, iter((key,)), i)
     labels = dict(kinds.select("category_key", "label").drop_nulls().iter_rows())
-    classes = tuple(dict.fromkeys([*labels.values(), *boxes["label"].drop_nulls().unique().sort()]))
-    number = {label: i for i, label in enumerate(classes)}
-    place = {key: i for i, key in enumerate(ids)}
     boxes = boxes.join(listed, on=["file", "sample_id"], how="semi", maintain_order="left")
-    boxes = boxes.filter(pl.col("label").is_not_null())
-    box = boxes.select("x", "y", "width", "height").to_numpy().astype(float)
-    own = pl.col("width") * pl.col("height")
-    truth = Boxes(
-        boxes["sample_id"].replace_strict(place, return_dtype=pl.Int64).to_numpy(),
-        boxes["label"].replace_strict(number, return_dtype=pl.Int64).to_numpy(), box,
-        boxes.select(pl.coalesce("area", own)).to_series().to_numpy().astype(float),
-        np.zeros(len(boxes)), boxes["crowd"].to_numpy(),
-    )  # fmt: skip
-    categories = number | {key: number[label] for key, label in labels.items()}
-    return ObjectSet(str(run), tuple(ids), classes, truth, names, categories)
+    return _object_set(str(run), listed, boxes, labels)
 
 
 # ---- detections ----
@@ -301,39 +257,29 @@ def read_detections(path: Path, objects: ObjectSet) -> tuple[Boxes, int]:
     """Return the detections in a file of COCO's results, and how many are for other pictures."""
     if path.suffix.lower() not in (".json", ".jsn"):
         raise UsageError(f"{path}: detections are COCO's results, {RESULTS}.")
-    document = _parse(path)
-    if not isinstance(document, list) or not all(isinstance(e, dict) for e in document):
-        raise UsageError(f"{path} is no list: COCO's results are {RESULTS}.")
-    for i, entry in enumerate(document):
-        if missing := {"image_id", "category_id", "bbox", "score"} - entry.keys():
-            raise UsageError(f"{path}: entry {i:,} has no `{min(missing)}`: write {RESULTS}.")
-    box = _numbers(path, "entry ", [e["bbox"] for e in document], 4)
-    score = _numbers(path, "the scores, entry ", [[e["score"]] for e in document], 1)[:, 0]
-    pictures, kinds = ([e[key] for e in document] for key in ("image_id", "category_id"))
-    place = {key: _place(objects.names, key) for key in set(pictures)}
-    kind = {key: objects.categories.get(_text(key), -1) for key in set(kinds)}
-    picture = np.array([place[key] for key in pictures], np.int64)
-    if picture.size and (picture < 0).all():
+    frame = read_results(path)
+    place = {key: _place(objects.names, key) for key in frame["image"].unique(maintain_order=True)}
+    if place and max(place.values()) < 0:
         raise UsageError(
-            f"{path}: no image_id, such as {pictures[0]!r}, is a picture of {objects.name}, which "
-            f"has {next(iter(objects.names), '')!r}."
+            f"{path}: no image_id, such as {frame['image'][0]!r}, is a picture of {objects.name}, "
+            f"which has {next(iter(objects.names), '')!r}."
         )
-    if strange := sorted(_text(key) for key, number in kind.items() if number < 0):
+    if strange := sorted(set(frame["category"].unique()) - set(objects.categories)):
         raise UsageError(
             f"{path}: category_id {strange[0]} is no class of {objects.name} "
             f"({', '.join(objects.classes[:8])}): write its ids or names."
         )
-    here = picture >= 0
-    box, own = box[here], box[here, 2] * box[here, 3]
+    here = frame.with_columns(
+        pl.Series("image", [place[key] for key in frame["image"]], pl.Int64),
+        pl.Series("category", [objects.categories[key] for key in frame["category"]], pl.Int64),
+    ).filter(pl.col("image") >= 0)  # fmt: skip
+    box = here.select("x", "y", "width", "height").to_numpy()
     found = Boxes(
-        picture[here], np.array([kind[key] for key in kinds], np.int64)[here], box, own,
-        score[here], np.zeros(int(here.sum()), bool),
+        here["image"].to_numpy(), here["category"].to_numpy(), box, box[:, 2] * box[:, 3],
+        here["score"].to_numpy(), np.zeros(len(box), bool),
     )  # fmt: skip
-    return found, int((~here).sum())
+    return found, frame.height - here.height
 
 
-def _place(names: dict[str, int], key: Any) -> int:
-    text = _text(key)
-    if text in names:
-        return names[text]
-    return next((names[way] for way in _ways(text) if way in names), -1)
+def _place(names: dict[str, int], text: str) -> int:
+    return next((names[way] for way in (text, *_ways(text)) if way in names), -1)

@@ -309,7 +309,7 @@ ERRORS = [
     (["plan", "--from", "GT", "--metric", "map:dog", "--n", 20], "no class 'dog' of objects"),
     (["plan", "--from", "GT", "--metric", "map", "--n", 20, "--group", "film"], "no key 'film'"),
     (["plan", "--from", "GT", "--metric", "map", "--n", 20, "--rho", 0.2], "--rho is for metrics"),
-    (["score", "GT", "--metric", "map", "--predictions", "GT"], "is no list: COCO's results"),
+    (["score", "GT", "--metric", "map", "--predictions", "GT"], "holds an object: COCO's results"),
     (["score", "GT", "--metric", "map", "--metric", "accuracy", "--predictions", "OLD"],
      "give one kind"),
     (["score", "OLD", "--metric", "map", "--predictions", "OLD"], "is no COCO file"),
@@ -328,11 +328,11 @@ def test_errors_are_one_sentence(files, words, sentence):
 
 GOOD = {"image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5], "score": 0.5}
 WRONG = [
-    ({"score": None}, "not four numbers"),
-    ({"bbox": [1, 2, 3]}, "not four numbers"),
-    ({"bbox": [1, 2, 3, float("nan")]}, "not four numbers"),
+    ({"score": None}, "a number of entry 0 is a text, null"),
+    ({"bbox": [1, 2, 3]}, "the box of entry 0 has 3 numbers instead of 4"),
+    ({"bbox": [1, 2, 3, float("nan")]}, "NaN or infinite"),
     ({"category_id": 77}, "category_id 77 is no class"),
-    ({"image_id": 7777}, "no image_id, such as 7777"),
+    ({"image_id": 7777}, "no image_id, such as '7777'"),
 ]
 
 
@@ -343,6 +343,48 @@ def test_wrong_detections_are_refused(files, tmp_path, change, sentence):
     path.write_text(json.dumps([GOOD | change]))
     with pytest.raises(UsageError, match=sentence):
         objects.match(path, [])
+
+
+BOX = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5]}
+FILE = {"id": 1, "file_name": "a.jpg"}
+WRONG_SETS = [
+    ({"images": [FILE, FILE]}, "no id, or the same"),
+    ({"annotations": [BOX | {"bbox": [1, 2, 3]}]}, r"3 numbers instead of 4 \(annotations\[0\]"),
+    ({"annotations": [BOX, BOX | {"bbox": [1, float("nan"), 3, 4]}]}, "annotation 1 has no box"),
+    ({"annotations": [BOX, BOX | {"image_id": 9}]}, "does not list; 1 such"),
+    ({"annotations": [BOX | {"category_id": None}]}, "no class"),
+    ({"annotations": None}, "it needs `images`, `annotations`"),
+    ({"images": [FILE, "b.jpg"]}, "an entry is no object"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), WRONG_SETS)
+def test_wrong_sets_are_refused(tmp_path, change, sentence):
+    path = tmp_path / "set.json"
+    document = {"images": [FILE], "annotations": [BOX], "categories": [{"id": 1, "name": "car"}]}
+    path.write_text(json.dumps(document))
+    assert read_objects(path, None)[0].classes == ("car",)
+    path.write_text(json.dumps(document | change))
+    with pytest.raises(UsageError, match=sentence):
+        read_objects(path, None)
+
+
+def test_keys_of_pictures_become_columns_and_ids_may_be_texts(tmp_path):
+    path = tmp_path / "set.json"
+    images = [
+        {"id": i, "film": f"f{i}", "hour": i / 2, "more": {"a": 1}} | ({} if i == 10 else
+         {"file_name": f"sub/{i}.jpg"}) for i in (10, 9, 11)
+    ]  # fmt: skip
+    annotations = [BOX | {"image_id": str(i), "area": 7.0} for i in (10, 11)]
+    path.write_text(json.dumps({"images": images, "annotations": annotations}))
+    objects, frame = read_objects(path, None)
+    assert objects.ids == ("sub/9.jpg", "10", "sub/11.jpg")
+    assert objects.classes == ("1",)
+    assert objects.truth.picture.tolist() == [1, 2]
+    assert frame.select("film", "hour", "n_objects").rows() == [
+        ("f9", 4.5, 0), ("f10", 5.0, 1), ("f11", 5.5, 1)
+    ]  # fmt: skip
+    assert "more" not in frame.columns
 
 
 def test_surplus_detections_are_counted(files, tmp_path):
