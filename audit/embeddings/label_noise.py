@@ -381,20 +381,22 @@ def _conclude(beyond: npt.NDArray[np.bool_], of: int, expected: float, by_nature
 # A hump may lie in the tail of finite variance of a class of which a tenth lies half way to the
 # border: from four wrong labels among 266 no law of the tail can be refuted by the margin alone.
 # But a tail leads outwards, in any direction, and hardly to the middle of another class. A stray is
-# deeper in another class than a quarter of those that are filed there, by the model's scores and by
-# its neighbours too. If tails thin out at least exponentially (log-concave margins: the rest of a
-# class beyond s times the distance of the border is at most the rest beyond the border to the power
-# of s), then of those beyond the border, a share t of their half of the class, a share t^s at most
-# lies s times as far again. t is taken from those of the class that are beyond the border and no
-# strays, the picture itself left out, drawn to that of all classes, and corrected for the strays
-# that belong to such a tail. By Hoeffding (1956), Annals of Mathematical Statistics 27:713, a
-# binomial with the mean of chances bounds the tail of a sum of unequal ones.
+# deeper in another class than half of those that are filed there, by the model's scores, and by its
+# neighbours than a quarter. If tails thin out at least exponentially (log-concave margins: the rest
+# of a class beyond s times the distance of the border is at most the rest beyond the border to the
+# power of s), then of those beyond the border, a share t of their half of the class, a share t^s at
+# most lies s times as far again. t is counted from all that are beyond the border, strays too, the
+# picture itself left out. Where the model knows fewer than nine labels of ten nobody is accused:
+# margins of classes that overlap have other tails. By Hoeffding
+# (1956), Annals of Mathematical Statistics 27:713, a binomial with the mean of chances bounds the
+# tail of a sum of unequal ones.
 
-DEEP = 0.25
-"""Share of a class that lies less deep in it than a stray of another."""
+DEEP_BESIDE = 0.25
+"""Share of a class that its neighbours find less typical of it than a stray of another."""
+KNOWN = 0.9
+"""Share of labels that the model names, from which classes lie apart."""
 HELD_BY = 20.0
 """Imagined pictures a class that hold its share beyond the border near that of all classes."""
-TAIL_ROUNDS = 30
 
 
 def find_strays(witnesses: list[npt.NDArray[np.float32]], labels: Ints) -> Hump:
@@ -402,22 +404,19 @@ def find_strays(witnesses: list[npt.NDArray[np.float32]], labels: Ints) -> Hump:
     rows, n_classes = np.arange(len(labels)), witnesses[0].shape[1]
     margins, rival = _margins(witnesses[0], labels)
     middle = _class_quantiles(margins, labels, n_classes, 0.5)
-    deep = _class_quantiles(margins, labels, n_classes, DEEP)
-    beyond = (margins < 0) & (middle[labels] > 0) & (deep[rival] > 0)
-    stray = beyond & (-margins >= deep[rival])
+    beyond = margins < 0
+    stray = beyond & (middle[labels] > 0) & (middle[rival] > 0) & (-margins >= middle[rival])
+    if beyond.mean() > 1 - KNOWN:
+        return Hump(np.zeros_like(stray), 0.0, 0.0)
     for part in witnesses[1:]:
-        least = _class_quantiles(_margins(part, labels)[0], labels, n_classes, DEEP)
+        least = _class_quantiles(_margins(part, labels)[0], labels, n_classes, DEEP_BESIDE)
         stray &= part[rows, rival] - part[rows, labels] >= least[rival]
     at = np.flatnonzero(beyond)
-    rest = beyond & ~stray
-    counts = np.bincount(labels, minlength=n_classes)
-    common = rest.sum() / max(int(counts[middle > 0].sum()), 1)
-    held = np.bincount(labels, rest, n_classes)[labels[at]] - rest[at] + HELD_BY * common
-    share = np.minimum(2 * held / (counts[labels[at]] + HELD_BY), 1)
-    again = deep[rival[at]] / middle[labels[at]]
-    seen = share.copy()
-    for _ in range(TAIL_ROUNDS):
-        share = np.minimum(seen / np.maximum(1 - share**again, 0.05), 1)
+    own, counts = labels[at], np.bincount(labels, minlength=n_classes)
+    others = np.bincount(own, minlength=n_classes)[own] - 1
+    common = len(at) / len(labels)
+    share = np.minimum(2 * (others + HELD_BY * common) / (counts[own] + HELD_BY), 1)
+    again = np.maximum(middle[rival[at]], 0) / np.maximum(middle[own], 1e-9)
     expected = float((share**again).sum())
     found = _conclude(stray, len(at), min(expected, len(at)), expected)
     return found if stray.sum() >= expected + 1 else Hump(np.zeros_like(stray), 0.0, 0.0)
