@@ -99,9 +99,10 @@ class Bright(_ShowsNothing):
     """Images whose darkest parts are still bright.
 
     ## What it does
-    Reports an image if the 1st percentile of its luma is above `min_p1`. A product on a white
-    background or a page of text has dark parts and is not reported; a completely washed-out picture
-    is.
+    Reports an image if the 1st percentile of its luma is above `min_p1` and the 99th above
+    `min_p99`. A product on a white background or a page of text has dark parts and is not reported,
+    nor is something pale before a plain sky, where nothing is white; a completely washed-out
+    picture is.
 
     ## Why is this bad
     Overexposure destroys details that the label depends on. A wrong conversion (a range of 0..1
@@ -125,13 +126,16 @@ class Bright(_ShowsNothing):
 
     code = "IMG002"
     name = "bright-image"
-    features = ("brightness_p1", "brightness", "contrast", "transparent")
+    features = ("brightness_p1", "brightness_p99", "brightness", "contrast", "transparent")
 
     @dataclass(frozen=True)
     class Params:
-        """min_p1: reported above this 1st percentile of luma, 0..1"""
+        """min_p1: reported above this 1st percentile of luma, 0..1
+        min_p99: and above this 99th percentile: too much light makes something white, 0..1
+        """
 
         min_p1: float = 0.7
+        min_p99: float = 0.9
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -143,6 +147,10 @@ class Bright(_ShowsNothing):
         yield Case("one white: IMG004", [{"brightness_p1": 1.0, "contrast": 0.0}])
         yield Case("transparent, shown on white", [{"brightness_p1": 0.95, "transparent": 0.97}])
         yield Case(
+            "a pale van before a pale sky",
+            [{"brightness_p1": 0.74, "brightness_p99": 0.86, "contrast": 0.03}],
+        )
+        yield Case(
             "washed out", [{"id": "a.jpg", "brightness_p1": 0.86, "contrast": 0.03}], ["a.jpg"]
         )
         yield Case(
@@ -152,7 +160,7 @@ class Bright(_ShowsNothing):
         )
 
     where = """
-        brightness_p1 > $min_p1 AND transparent < 0.5
+        brightness_p1 > $min_p1 AND brightness_p99 > $min_p99 AND transparent < 0.5
         AND contrast BETWEEN 0.004 AND 1.01 - brightness_p1
     """
     message = (

@@ -156,6 +156,9 @@ class StatisticalOutlier(Check):
              _varied(230) + [{**_varied(230)[50], "saturation": 0.0}] * 6)  # fmt: skip
         yield Case("pages have hardly any noise", [{**row, "noise": 0.0002} for row in _varied(230)]
              + [{**middle, "noise": 0.001 + 0.0005 * i} for i in range(6)])  # fmt: skip
+        digits = [{**row, "noise": 0.0003 + 1e-6 * i} for i, row in enumerate(_varied(230))]
+        yield Case("the noisiest of digits has noise that nobody sees",
+             [*digits, {**middle, "noise": 0.005}])  # fmt: skip
         yield Case("a flat or dark picture is reported elsewhere",
              [*_varied(60), {"contrast": 0.0, "entropy": 0.0}, {"brightness_p99": 0.1,
               "brightness": 0.001}])  # fmt: skip
@@ -183,7 +186,9 @@ class StatisticalOutlier(Check):
         odd: dict[int, dict[str, Oddity]] = defaultdict(dict)
         for name in PROPERTIES:
             for oddity in _odd_rows(frame[f"log {name}"].to_numpy(), classes, params):
-                odd[oddity.row][name] = oddity
+                shown = max(float(frame[name][i]) for i in (oddity.row, oddity.nearest))
+                if name != "noise" or shown >= LEAST_NOISE:  # else a gap of what nobody sees
+                    odd[oddity.row][name] = oddity
         sizes = np.bincount(classes[classes >= 0], minlength=len(names))
         for row in sorted(odd):
             group = int(classes[row])

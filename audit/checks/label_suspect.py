@@ -52,7 +52,8 @@ class SuspectLabel(QueryCheck):
     likelihood, and if the predictions agree with labels better, by 3 standard deviations, than they
     would with labels dealt anew. The same is asked of labels that lie deep in another class with
     hardly any on the way there: a tail of the class would have eight on the way for each that is so
-    far out.
+    far out. And, where the classifier names nine labels of ten, of pictures that it and neighbours
+    find as typical of another class as its own: more than a steady tail would send there.
 
     ## Why is this bad
     A model learns wrong labels by heart, and a wrong label in a test set counts a right answer as

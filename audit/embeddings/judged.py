@@ -15,6 +15,7 @@ from audit.checking.label_facts import LEAST_AGREED
 from audit.embeddings.label_noise import (
     NoiseModel,
     find_hump,
+    find_strays,
     fit_noise_model,
     law_weights,
     measure_unusual,
@@ -205,6 +206,8 @@ def _conclude(
     agreed = max(agreement(witness, labels, groups) for witness in witnesses)
     overlap, laws = fit_noise_model(witnesses, unusual, labels, votes.shape[1])
     hump = find_hump(overlap.logits(witnesses, unusual), labels)
+    if len(witnesses) > 1:  # one alone may have any tail
+        hump = max(hump, find_strays(witnesses, labels), key=lambda one: one.gain)
     p, chances, weights = _average(overlap, laws, witnesses, unusual, labels)
     gains = np.array([law.gain for law in laws] or [0.0])
     gain = max(hump.gain, float(gains.max()))

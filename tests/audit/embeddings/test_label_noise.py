@@ -12,6 +12,7 @@ from audit.embeddings.label_noise import (
     WEIGHT_LIMIT,
     _Likelihood,
     find_hump,
+    find_strays,
     fit_noise_model,
     law_weights,
     minimise,
@@ -129,3 +130,55 @@ def test_a_tail_of_finite_variance_is_no_hump(index: float) -> None:
 def test_without_anything_beyond_there_is_no_hump() -> None:
     hump = find_hump(*margins((4.1, 45), (3.9, 45), (0.0, 6)))
     assert (hump.gain, hump.chance, hump.beyond.any()) == (0.0, 0.0, False)
+
+
+def filed(seed: int, wrong: int, *, deep: bool = True) -> tuple[list[np.ndarray], np.ndarray]:
+    """Two witnesses and labels of 8 classes of 33, of which a tenth lies half way to another.
+
+    The first `wrong` pictures are filed under another class; those that are not `deep` only as far
+    over the border as classes overlap.
+    """
+    rng = np.random.default_rng(seed)
+    labels = np.arange(264) % 8
+    seen = np.where(np.arange(264) < wrong, (labels + 3) % 8, labels)
+    way = np.where(rng.random(264) < 0.1, rng.uniform(0.4, 0.8, 264), 1)
+    way[:wrong] = 1 if deep else 0.3
+    found = [
+        (way[:, None] * np.eye(8)[seen] + 0.12 * rng.normal(size=(264, 8))).astype(np.float32)
+        for _ in range(2)
+    ]
+    return found, labels
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_few_pictures_that_are_typical_of_another_class_are_strays(seed: int) -> None:
+    witnesses, labels = filed(seed, 6)
+    strays = find_strays(witnesses, labels)
+    assert strays.gain > 4
+    assert strays.chance > 0.8
+    assert strays.beyond[:6].sum() >= 3
+    assert not strays.beyond[6:].any()
+
+
+@pytest.mark.parametrize(("wrong", "deep"), [(0, True), (6, False)])
+def test_who_only_lies_over_the_border_is_no_stray(wrong: int, deep: bool) -> None:
+    for seed in range(10):
+        assert find_strays(*filed(seed, wrong, deep=deep)).gain < 4
+
+
+def test_a_witness_that_does_not_agree_clears_a_stray() -> None:
+    (one, other), labels = filed(1, 6)
+    other[:6, :] = other[:6].mean(1, keepdims=True)  # its neighbours are of all classes
+    assert find_strays([one], labels).gain > 4
+    assert not find_strays([one, other], labels).beyond.any()
+
+
+def test_strays_of_a_tail_that_thins_out_steadily_are_expected() -> None:
+    reported = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        labels = np.arange(600) % 2
+        margin = 1 - rng.laplace(0, 0.35, 600)  # exponential to both sides
+        score = np.stack([np.where(labels, -margin, margin), np.zeros(600)], 1).astype(np.float32)
+        reported += find_strays([score], labels).gain >= 4
+    assert reported <= 2  # p = 0.002 each
