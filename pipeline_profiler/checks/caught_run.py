@@ -134,7 +134,10 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
     subjects: dict[str, Any] = {"TRAIN": TrainingSubject(make, order.seed)}
     if train is not None:
         again = evaluated.again if evaluated is not None else None
-        subjects["LOAD"] = LoaderSubject(train.again, again, seed=order.seed)
+        declares = caught.pretrained if caught.loaded else None
+        subjects["LOAD"] = LoaderSubject(
+            train.again, again, make_model=declares, seed=order.seed, entered=caught.entered
+        )
     facts = caught.facts
     facts.places |= {"loader": train.place if train else "",
                      "eval_loader": evaluated.place if evaluated else ""}  # fmt: skip

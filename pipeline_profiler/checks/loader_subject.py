@@ -9,6 +9,7 @@ of pictures as the model gets them.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import io
@@ -19,7 +20,7 @@ import pickle
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -315,6 +316,16 @@ class SeenBatch:
         return len(part) if part is not None and part.ndim else len(self.records)
 
 
+def _as_seen(part: Any) -> Array | None:
+    return None if part is None else as_array(part)
+
+
+def _alike(one: Array | None, two: Array | None) -> bool:
+    if one is None or two is None:
+        return one is two
+    return np.array_equal(one, two, equal_nan=one.dtype.kind == two.dtype.kind == "f")
+
+
 @dataclass
 class LoaderSubject:
     """What the checks on a loader examine.
@@ -324,7 +335,8 @@ class LoaderSubject:
     deviation: per channel, as the checkpoint declares them; else make_model returns the model, its
     weights or its processor, which may declare them. deadline: of time.monotonic(). made_anew:
     fresh() makes another loader, not the next epoch of one. scaled_later: a layer of the model that
-    scales.
+    scales. entered: (batch of the loader, inputs, targets) of steps of the user's own, and of their
+    evaluation, as they enter the model.
     """
 
     make_loader: Callable[..., Any]
@@ -339,6 +351,8 @@ class LoaderSubject:
     deadline: float = field(default=float("inf"))
     made_anew: bool = True
     scaled_later: str = ""
+    entered: Callable[[], tuple[list[Any], list[Any]]] | None = None
+    given: list[SeenBatch] = field(default_factory=list)  # of a view at the model: before the step
 
     def fresh(self, seed: int | None = None) -> Any:
         """A new loader, made after seeding everything."""
@@ -429,6 +443,31 @@ class LoaderSubject:
             return []
         count = len(self.batches)
         return [self.seen(raw) for raw in itertools.islice(batches_of(self.eval_loader), count)]
+
+    @cached_property
+    def at_model(self) -> LoaderSubject | None:
+        """What enters the model in the user's own steps, in the place of what the loader gives.
+
+        None where that is not seen, or nothing is changed on the way.
+        """
+        steps, evaluated = list[Any](), list[Any]()
+        with contextlib.suppress(UsersError):  # a training that cannot be made: others say so
+            steps, evaluated = self.entered() if self.entered is not None else (steps, evaluated)
+        made, judged = (
+            [SeenBatch(raw, _as_seen(inputs), _as_seen(targets)) for raw, inputs, targets in rows]
+            for rows in (steps, evaluated)
+        )
+        pairs = [(self.seen(b.raw), b) for b in (*made[:2], *judged[:2]) if b.raw is not None]
+        unchanged = all(
+            _alike(a.inputs, b.inputs) and (b.targets is None or _alike(a.targets, b.targets))
+            for a, b in pairs
+        )
+        if not made or made[0].inputs is None or (pairs and unchanged):
+            return None
+        given = [self.seen(b.raw) for b in made if b.raw is not None]
+        view = replace(self, entered=None, given=given)
+        vars(view).update(loader=self.loader, epochs=[made, []], eval_batches=judged)
+        return view
 
     @cached_property
     def eval_loader(self) -> Any:

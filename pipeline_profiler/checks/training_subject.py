@@ -23,6 +23,7 @@ from pipeline_profiler.checks.batches import (
     as_array,
     as_tensors,
     batch_size,
+    entering,
     inputs_and_targets,
     main_tensor,
     moved,
@@ -146,6 +147,11 @@ class TrainingSubject(ExaminedTraining):
 
     @cached_property
     def whole_batches(self) -> list[Batch]:
+        """The batches as the loader gives them, or as they enter the model."""
+        return self._as_the_model_gets_them(self.given_batches)
+
+    @cached_property
+    def given_batches(self) -> list[Batch]:
         """The batches as the loader gives them."""
         taken: list[Batch] = []
         examples = 0
@@ -161,7 +167,7 @@ class TrainingSubject(ExaminedTraining):
                 "The loader gives no batch: is the dataset empty, or smaller than a "
                 "batch with drop_last=True?"
             )
-        return self._as_the_model_gets_them(taken)
+        return taken
 
     def _as_the_model_gets_them(self, taken: list[Batch]) -> list[Batch]:
         """The batches with what enters the model in the user's own step, where theirs do not fit.
@@ -170,29 +176,34 @@ class TrainingSubject(ExaminedTraining):
         """
         if self.settings.train_step is None:
             return taken
+        with kept_state(), contextlib.suppress(UsersError), torch.no_grad():
+            self.forward(self.fresh(), taken[0][1])
+            return taken
+        if not (found := self.entered(taken)):
+            return taken
+        self.notes.append("The checks use what enters the model in your train_step.")
+        self.enters = True
+        return found
+
+    def entered(self, taken: list[Batch]) -> list[Batch]:
+        """The batches with what enters the model in the user's own step; [] where it calls none."""
+        found, caught = list[Batch](), list[Any]()
+
+        def keep(module: Any, args: Any, named: Any) -> None:
+            caught.append(copy.deepcopy(as_tensors((args, named))))
+
         with kept_state():
-            with contextlib.suppress(UsersError), torch.no_grad():
-                self.forward(self.fresh(), taken[0][1])
-                return taken
-            training, entered, found = self.fresh(), list[Any](), list[Batch]()
-
-            def keep(module: Any, args: Any, named: Any) -> None:
-                entered.append(copy.deepcopy(as_tensors((args, named))))
-
+            training = self.fresh()
             hook = training.model.register_forward_pre_hook(keep, with_kwargs=True)
             try:
                 for batch in taken:
-                    entered.clear()
+                    caught.clear()
                     self.step(training, batch)
-                    args, named = entered[0]
-                    inputs = named or (args if len(args) > 1 else args[0])
-                    found.append((batch[0], inputs, batch[2]))
+                    found.append((batch[0], entering(*caught[0]), batch[2]))
             except (UsersError, IndexError):  # the step fails as well, or calls another model
-                return taken
+                return []
             finally:
                 hook.remove()
-        self.notes.append("The checks use what enters the model in your train_step.")
-        self.enters = True
         return found
 
     @cached_property

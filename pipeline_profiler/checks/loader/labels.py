@@ -43,6 +43,7 @@ class LabelRange(Check):
 
     code = "LOAD011"
     name = "labels-out-of-range"
+    entering = True
 
     def run(self, subject: LoaderSubject) -> Answer:
         parts = [b.targets for b in subject.batches if b.targets is not None]
@@ -135,6 +136,7 @@ class LabelHistogram(Check):
 
     code = "LOAD012"
     name = "one-label-only"
+    entering = True
     causes = (
         "labels are read from the wrong part of the path or table",
         "only one folder or class was listed",
