@@ -536,7 +536,7 @@ DEEPEST = 8
 def same_files(ours: Any, theirs: Any, most: int) -> list[tuple[Array, Array]]:
     """(ours, theirs): the pictures that both datasets' transforms make of the same files."""
     first, second = _transform_of(ours), _transform_of(theirs)
-    files = _files_of(ours)
+    files = files_of(ours)
     if first is None or second is None or not files:
         return []
     from PIL import Image
@@ -566,7 +566,8 @@ def _transform_of(dataset: Any) -> Callable[[Any], Any] | None:
     return next((function for function in found if callable(function)), None)
 
 
-def _files_of(dataset: Any) -> list[Path]:
+def files_of(dataset: Any) -> list[Path]:
+    """The files that a dataset lists; [] where it lists none."""
     for layer in dataset_layers(dataset):
         for name in LISTS:
             rows = getattr(layer, name, None)
