@@ -53,6 +53,7 @@ from pipeline_profiler.checks.user_training import (
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
+OTHER_SEEDS = 11, 12
 COUNTS = 100  # of a schedule, after which one that counts epochs is at nothing
 LONG_STEP_S = 0.1  # above this time a batch comes in parts: no example is lost
 SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried on fewer examples
@@ -62,10 +63,12 @@ SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried
 class TrainingSubject(ExaminedTraining):
     """What the checks on a training examine; `make()` returns a new Training.
 
-    functions: the user's own by name, for processes that import their file anew.
+    functions: the user's own by name, for processes that import their file anew. caught: of a
+    script, which loaded no weights as far as it was seen, so that make() has one start.
     """
 
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    caught: bool = False
     enters: bool = False  # batches hold what enters the model, not what the loader gave
 
     def fresh(self, seed: int | None = None) -> Training:
@@ -84,6 +87,21 @@ class TrainingSubject(ExaminedTraining):
     def _made(self, seed: int) -> Training:
         seed_everything(seed)
         return checked(self.make())
+
+    @cached_property
+    def one_start(self) -> bool:
+        """Whether make() starts alike for any seed without a checkpoint: caught, or seeding itself.
+
+        A generator that is seeded inside ends in one state; equal weights then prove nothing.
+        """
+        if self.caught:
+            return True
+        with kept_state():
+            states = []
+            for seed in OTHER_SEEDS:
+                self._made(seed)
+                states.append(torch.get_rng_state())
+        return bool(torch.equal(*states))
 
     @cached_property
     def settings(self) -> Training:

@@ -56,24 +56,24 @@ def _equal(one: Any, two: Any) -> bool:
 
 # ---- evaluation that draws ----
 
-SAMPLES, DRAWS, LEAST, OWN = 24, 3, 6, 0.7
+SAMPLES, DRAWS, LEAST, BEYOND = 48, 3, 6, 4.5
 
 
 class EvaluationAugmented(Check):
     """An evaluation loader whose pictures are augmented at random.
 
     ## What it does
-    Makes 24 samples of the dataset for evaluation three times each, and compares what comes out.
+    Makes 48 samples of the dataset for evaluation three times each, and compares what comes out.
 
     ## Why is this bad
     The metric is that of other pictures each time: it is noisy, mostly too low, and the best
     checkpoint is chosen by luck. A `random_split` of a dataset with a training transform does it.
 
     ## How it decides
-    Fails where at least six pictures come out otherwise while their labels stay, and in 70 % of
-    them the next draw is nearer to the first (4 x 4 means, quantiles) than that of any other
-    sample: by chance, as of pictures drawn anew, one in 24 is. Else random samples are "cannot
-    tell".
+    Fails where at least six pictures come out otherwise while their labels stay, and the next draw
+    is nearer to the first (4 x 4 means, quantiles) than that of another sample 4.5 deviations more
+    often than pictures drawn anew are: of another sample of the label, or of any where the dataset
+    has a `transform` or `augment`. Else random samples are "cannot tell".
 
     ## What to do
     Give training and evaluation a dataset each, with a transform of its own, and split indices.
@@ -107,12 +107,16 @@ class EvaluationAugmented(Check):
         single = first[0] is not None and first[0].ndim == 3 and first[1] is not None
         if not single or first[1] is None or first[1].size > 1 or not kept:
             return unclear(f"{said}: no pictures with one label that stays.", **numbers)
-        seen = [np.array([_features(d[n][0]) for d in draws]) for n in range(DRAWS)]
-        others = [np.abs(seen[0][:, None] - after[None]).mean(axis=2) for after in seen[1:]]
-        found = [int(np.argmin(o[i])) == i for o in others for i in np.flatnonzero(moved)]
-        numbers["own"] = share = round(float(np.mean(found)), 3)
-        if sum(moved) < LEAST or share < OWN:
-            return unclear(f"{said}; in {share:.0%} a draw is like the one before it.", **numbers)
+        seen = [np.array([_features(d[n][0]) for d in draws]) for n in range(2)]
+        apart = np.abs(seen[0][:, None] - seen[1][None]).mean(axis=2)
+        labels = np.array([d[0][1].reshape(-1)[0] for d in draws if d[0][1] is not None])
+        other = labels[:, None] != labels[None]
+        score = _own_beyond_chance(np.where(other, np.inf, apart), ~other, moved)
+        if _augments(dataset):
+            score = max(score, _own_beyond_chance(apart, np.ones_like(other), moved))
+        numbers["deviations"] = round(score, 2)
+        if sum(moved) < LEAST or score < BEYOND:
+            return unclear(f"{said}, and not surely of the same pictures.", **numbers)
         return self.failed(
             f"{said}, with the label they had: they are augmented at random.", **numbers
         )
@@ -127,15 +131,48 @@ class EvaluationAugmented(Check):
     def _drawn() -> Any:
         class Drawn(ToyImages):
             def __getitem__(self, index: int) -> Any:
-                return super().__getitem__(int(np.random.randint(len(self))))[0], 1
+                label = int(self.labels[index])
+                return self.pixels[np.random.choice(np.flatnonzero(self.labels == label))], label
 
         return EvaluationAugmented._pair(Drawn())
 
-    PLANTED = (("noise", lambda: EvaluationAugmented._pair(ToyImages(augment=True, seed=1))),)
+    @staticmethod
+    def _cropped() -> Any:
+        dataset = ToyImages(seed=1)
+
+        def change(pixels: Any) -> Any:
+            moved = np.roll(pixels, np.random.randint(-1, 2, 2), axis=(1, 2))
+            return _flipped(moved) * np.float32(np.random.uniform(0.8, 1.2))
+
+        class Changed(ToyImages):
+            transform = staticmethod(change)
+
+            def __getitem__(self, index: int) -> Any:
+                return change(dataset.pixels[index]), int(dataset.labels[index])
+
+        return EvaluationAugmented._pair(Changed())
+
+    PLANTED = (
+        ("noise", lambda: EvaluationAugmented._pair(ToyImages(augment=True, seed=1))),
+        ("moved, flipped, brighter", _cropped),
+    )
     HEALTHY = (
         ("as they are", lambda: EvaluationAugmented._pair(ToyImages(seed=1))),
-        ("drawn anew", _drawn),
+        ("drawn anew for each label", _drawn),
     )
+
+
+def _own_beyond_chance(apart: Any, among: Any, moved: list[bool]) -> float:
+    """By how many deviations more samples than by chance are nearest to themselves."""
+    chance = 1 / among.sum(axis=1)[moved]
+    hits = (apart.argmin(axis=1) == np.arange(len(apart)))[moved].sum()
+    return float((hits - chance.sum()) / max(1e-9, (chance * (1 - chance)).sum()) ** 0.5)
+
+
+def _augments(dataset: Any) -> bool:
+    """Whether it, or one inside it, has a transform or an augmentation."""
+    layers = [getattr(layer, "__dict__", {}) for layer in dataset_layers(dataset)]
+    return any(v for held in layers for n, v in held.items() if "transform" in n or "aug" in n)
 
 
 def _features(picture: Any) -> NDArray[np.float64]:
@@ -316,7 +353,7 @@ class AugmentedOnce(Check):
     """A cache behind the augmentation: each sample is drawn once and never again.
 
     ## What it does
-    Makes 24 samples of the training set twice in this process and reads the generators: whether
+    Makes 48 samples of the training set twice in this process and reads the generators: whether
     the first making drew random numbers, the second none, and both gave the same.
 
     ## Why is this bad
@@ -355,8 +392,7 @@ class AugmentedOnce(Check):
         if kept < LEAST:
             return passed(f"{drawn} of {len(places)} samples draw, {kept} of a cache.", **numbers)
         said = f"{kept} of {len(places)} samples draw random numbers once, then come out of a cache"
-        layers = [getattr(layer, "__dict__", {}) for layer in dataset_layers(dataset)]
-        if not any(v for held in layers for n, v in held.items() if "transform" in n or "aug" in n):
+        if not _augments(dataset):
             return unclear(f"{said}: right for data that are made up.", **numbers)
         return self.failed(f"{said}: the augmentation is drawn once for all epochs.", **numbers)
 

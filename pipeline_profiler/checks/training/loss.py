@@ -51,7 +51,8 @@ class LossAtStart(Check):
     seeds lie below 0.3 times the best constant. Both are counted from the least loss there is. A
     likelihood (of counts, say) has it far from 0: there outputs of zero may be the reference too.
     Where these are no numbers, or there is no least, it cannot tell.
-    Weights that do not depend on the seed are pretrained: then only NaN fails.
+    Weights that do not depend on the seed are pretrained: then only NaN fails. Not where the maker
+    seeds itself, or a script was run that loads no weights: then a start is judged that is too bad.
 
     ## What to do
     Set the bias of the last layer to the base rates (or mean), shrink its weights, standardise
@@ -95,12 +96,21 @@ class LossAtStart(Check):
                 f"{why}.",
                 **numbers,
             )
-        return _judge_start(task, losses, subject.is_likelihood, numbers)
+        fixed = len(set(losses)) == 1 or getattr(subject, "caught", False)  # dropout differs
+        if fixed and not subject.one_start:
+            return passed(
+                f"The first loss is {mean:.4g}; three seeds give the same weights, so they are "
+                "pretrained.",
+                **numbers,
+            )
+        return _judge_start(task, losses, subject.is_likelihood, numbers, fixed)
 
     run_keras = run
 
     @staticmethod
-    def _loud(factor: float, **options: Any) -> Any:
+    def _loud(factor: float, seed: int | None = None, **options: Any) -> Any:
+        if seed is not None:
+            torch.manual_seed(seed)
         model = toy_net()
         model[-1].weight.data *= factor
         return toy_training(model, nn.CrossEntropyLoss(**options))
@@ -115,6 +125,7 @@ class LossAtStart(Check):
     PLANTED = (
         ("large last weights", lambda: LossAtStart._loud(60)),
         ("targets far from zero", lambda: toy_regression(mean=20.0)),
+        ("large last weights, by a seed of its own", lambda: LossAtStart._loud(60, seed=1)),
         ("NaN", lambda: toy_training(loss=lambda o, t: o.sum() * math.nan)),
     )
     HEALTHY = (
@@ -124,8 +135,9 @@ class LossAtStart(Check):
 
 
 def _judge_start(
-    task: Task, losses: list[float], likelihood: bool, numbers: dict[str, Any]
+    task: Task, losses: list[float], likelihood: bool, numbers: dict[str, Any], fixed: bool
 ) -> Answer:
+    """`fixed`: one start for all seeds, which may yet hold weights of a checkpoint."""
     uniform, constant, least = (
         numbers[name] for name in ("zero_outputs", "best_constant", "least")
     )
@@ -134,10 +146,6 @@ def _judge_start(
         f"The first loss is {mean:.4g}; outputs of zero have {uniform:.4g}, the best constant "
         f"has {constant:.4g}"
     )
-    if len(set(losses)) == 1:
-        return passed(
-            f"{said}; three seeds give the same weights, so they are pretrained.", **numbers
-        )
     if kind in ("classes", "binary"):
         knowing = math.log(max(2, task.classes))
         summed = max(1.0, uniform / knowing)  # a loss that is a sum counts each nat so many times
@@ -161,6 +169,8 @@ def _judge_start(
             **numbers,
         )
     if max(losses) - least < LEAST_FACTOR * (constant - least) and kind != "unknown":
+        if fixed:
+            return unclear(f"{said}: too good for a model that knows nothing.", **numbers)
         return wrong(
             f"{said}: a model that knows nothing cannot be so good.",
             [
