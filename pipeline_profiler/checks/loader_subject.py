@@ -321,9 +321,9 @@ def _as_seen(part: Any) -> Array | None:
 
 
 def _alike(one: Array | None, two: Array | None) -> bool:
-    if one is None or two is None:
+    if one is None or two is None or one.dtype != two.dtype:
         return one is two
-    return np.array_equal(one, two, equal_nan=one.dtype.kind == two.dtype.kind == "f")
+    return np.array_equal(one, two, equal_nan=one.dtype.kind == "f")
 
 
 @dataclass
@@ -457,7 +457,7 @@ class LoaderSubject:
             [SeenBatch(raw, _as_seen(inputs), _as_seen(targets)) for raw, inputs, targets in rows]
             for rows in (steps, evaluated)
         )
-        pairs = [(self.seen(b.raw), b) for b in (*made[:2], *judged[:2]) if b.raw is not None]
+        pairs = [(self.seen(b.raw), b) for b in (*made, *judged) if b.raw is not None]
         unchanged = all(
             _alike(a.inputs, b.inputs) and (b.targets is None or _alike(a.targets, b.targets))
             for a, b in pairs

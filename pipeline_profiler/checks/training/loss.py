@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.batches import as_array, main_tensor
+from pipeline_profiler.checks.batches import as_array, cut_batch, digest_of, main_tensor
 from pipeline_profiler.checks.chance import FAR
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
@@ -709,13 +709,13 @@ class LossPairsWrongly(Check):
             return unclear("The loss does not take one tensor.")
         targets, shape = subject.batches[0][2], subject.first_outputs
         tensor = main_tensor(targets)
-        if tensor is None or tensor is not targets or len(tensor) < 3:
-            return unclear("The targets are not one tensor of three or more examples.")
+        if tensor is None or not tensor.ndim or len(tensor) < 3:
+            return unclear("The targets are not tensors of three or more examples.")
         generator = torch.Generator().manual_seed(1)
         drawn = torch.randn(shape.shape, generator=generator).to(shape.device)
         orders = [torch.randperm(len(tensor), generator=generator) for _ in range(3)]
-        others = [tensor[order.to(tensor.device)] for order in orders]
-        if any(torch.equal(other, tensor) for other in others):
+        others = [cut_batch(targets, len(tensor), order.tolist()) for order in orders]
+        if any(digest_of(other) == digest_of(targets) for other in others):
             return unclear("All targets of the first batch are alike.")
         if drawn.ndim > 2:  # of many places the mean hides each one: examples differ as a whole too
             drawn = drawn + torch.randn(len(drawn), generator=generator).to(drawn).view(
@@ -728,7 +728,7 @@ class LossPairsWrongly(Check):
         rows = []
         for spread, mean in places:
             outputs = subject.loss_alone.formed(drawn * spread + mean)
-            costs = [subject.loss_of(subject.settings, outputs, t) for t in (tensor, *others)]
+            costs = [subject.loss_of(subject.settings, outputs, t) for t in (targets, *others)]
             rows.append([float(cost.detach()) for cost in costs])
         return _judge_pairs(max(rows, key=_spread), list(shape.shape), list(tensor.shape))
 
