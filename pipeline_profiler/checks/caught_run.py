@@ -138,8 +138,9 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
         again = evaluated.again if evaluated is not None else None
         declares = caught.pretrained if caught.loaded else None
         subjects["LOAD"] = LoaderSubject(
-            train.again, again, make_model=declares, seed=order.seed, entered=caught.entered
-        )
+            train.again, again, make_model=declares, seed=order.seed, entered=caught.entered,
+            evaluations=sum(seen.kind == "eval" for seen in caught.loaders.values()),
+        )  # fmt: skip
     facts = caught.facts
     facts.places |= {"loader": train.place if train else "",
                      "eval_loader": evaluated.place if evaluated else ""}  # fmt: skip

@@ -36,7 +36,7 @@ from pipeline_profiler.profiling.measure.stopping import is_own_code
 
 LEAST_BATCHES = 4
 WITHOUT_LOADER = 12  # steps of a loop that draws its batches itself, after which it was seen
-MOST_KEPT = 2 * 10**9  # bytes of batches
+MOST_KEPT, MOST_GIVEN = 2 * 10**9, 4  # bytes of batches; batches as their loader gave them
 
 
 @dataclass
@@ -193,7 +193,8 @@ class Caught:
         batch = plain(iterator)
         seen.batches += 1
         seen.examples += batch_size([tensor for _, tensor in leaves(batch)])
-        self.current, self.tape, self.given = seen, None, batch
+        few = min(len(self.steps), len(self.judged)) < MOST_GIVEN
+        self.current, self.tape, self.given = seen, None, _detached(batch) if few else None
         return batch
 
     # ---- the model ----
@@ -255,9 +256,8 @@ class Caught:
             seen.kind = "eval"
             found = tuple(name for name, trains in _moded(module).items() if trains)
             facts.evaluated_in_train_mode = facts.evaluated_in_train_mode or found
-            if len(self.judged) < MOST_BATCHES:
-                inputs = _detached(entering(args, kwargs))
-                self.judged.append((self.given, inputs, None))
+            if len(self.judged) < MOST_BATCHES and self._keeps(args, kwargs):
+                self.judged.append((self.given, _detached(entering(args, kwargs)), None))
         if self.patience.over:
             self.end()
 
@@ -290,10 +290,8 @@ class Caught:
         if self.steps and step.call.module is not self.steps[0].call.module:
             self.why = self.why or "several models are trained in turn"
             return
-        size = sum(t.numel() * t.element_size() for _, t in leaves([step.inputs, step.targets]))
-        if self.steps and self.kept_bytes + size > MOST_KEPT:
+        if not self._keeps(step.inputs, step.targets) and self.steps:
             return
-        self.kept_bytes += size
         inputs, targets = (_detached(part) for part in (step.inputs, step.targets))
         self.facts.places.setdefault("model", step.call.place)
         losses = [m.place for m in self.modules if m.module is step.loss]
@@ -301,6 +299,13 @@ class Caught:
         call = replace(step.call, out=None, args=(), kwargs={})
         given, self.given = self.given, None
         self.steps.append(replace(step, inputs=inputs, targets=targets, call=call, given=given))
+
+    def _keeps(self, *parts: Any) -> bool:
+        """Whether these tensors may be kept beside those that are."""
+        size = sum(t.numel() * t.element_size() for _, t in leaves(list(parts)))
+        fits = self.kept_bytes + size <= MOST_KEPT
+        self.kept_bytes += size if fits else 0
+        return fits
 
     def _note_modes(self, module: Any) -> None:
         modes, facts = _moded(module), self.facts

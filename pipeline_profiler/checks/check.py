@@ -107,8 +107,8 @@ class Check:
         """run() or run_keras(), by the subject."""
         if getattr(subject, "framework", "") == "keras":
             return self.run_keras(subject)
-        given, view = self.run(subject), getattr(subject, "at_model", None)
-        return given if view is None or not self.entering else self._both(given, self.run(view))
+        given, view = self.run(subject), subject.at_model if self.entering else None
+        return given if view is None else self._both(given, self.run(view))
 
     def _both(self, given: Answer, entered: Answer) -> Answer:
         """One answer of two: of what the loader gives, and of what enters the model."""

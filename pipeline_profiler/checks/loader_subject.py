@@ -336,7 +336,8 @@ class LoaderSubject:
     weights or its processor, which may declare them. deadline: of time.monotonic(). made_anew:
     fresh() makes another loader, not the next epoch of one. scaled_later: a layer of the model that
     scales. entered: (batch of the loader, inputs, targets) of steps of the user's own, and of their
-    evaluation, as they enter the model.
+    evaluation, as they enter the model. evaluations: loaders that a script evaluates. pairs: of a
+    view at the model, (as the loader gave it, as it entered).
     """
 
     make_loader: Callable[..., Any]
@@ -352,7 +353,8 @@ class LoaderSubject:
     made_anew: bool = True
     scaled_later: str = ""
     entered: Callable[[], tuple[list[Any], list[Any]]] | None = None
-    given: list[SeenBatch] = field(default_factory=list)  # of a view at the model: before the step
+    evaluations: int = 1
+    pairs: list[tuple[SeenBatch, SeenBatch]] | None = None
 
     def fresh(self, seed: int | None = None) -> Any:
         """A new loader, made after seeding everything."""
@@ -457,15 +459,17 @@ class LoaderSubject:
             [SeenBatch(raw, _as_seen(inputs), _as_seen(targets)) for raw, inputs, targets in rows]
             for rows in (steps, evaluated)
         )
-        pairs = [(self.seen(b.raw), b) for b in (*made, *judged) if b.raw is not None]
+        pairs, others = (
+            [(self.seen(b.raw), b) for b in batches if b.raw is not None]
+            for batches in (made, judged)
+        )
         unchanged = all(
             _alike(a.inputs, b.inputs) and (b.targets is None or _alike(a.targets, b.targets))
-            for a, b in pairs
+            for a, b in (*pairs, *others)
         )
         if not made or made[0].inputs is None or (pairs and unchanged):
             return None
-        given = [self.seen(b.raw) for b in made if b.raw is not None]
-        view = replace(self, entered=None, given=given)
+        view = replace(self, entered=None, pairs=pairs)
         vars(view).update(loader=self.loader, epochs=[made, []], eval_batches=judged)
         return view
 

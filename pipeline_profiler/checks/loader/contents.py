@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -208,7 +209,8 @@ class EvaluationInTraining(Check):
     Fails where subsets of one dataset (or of two that hold equal arrays) share places, where files
     are the same, or where 5 % of the inputs, three at least, equal a training input byte for byte.
     Fewer copies are "cannot tell", as sets have some; so are inputs that a training set augments,
-    and a loader that is evaluated over the very training set (training accuracy). Exact.
+    and a loader that is evaluated over the very training set, or beside another one (training
+    accuracy). Exact.
 
     ## What to do
     Split places once, disjoint; `audit overlap TRAIN TEST` finds near-duplicates as well.
@@ -236,7 +238,8 @@ class EvaluationInTraining(Check):
         for what, find in kinds:
             both = find(train, test)
             if both is not None:
-                return self._judged(what, len(both[0] & both[1]), len(both[1]), len(test), 0.0)
+                least = 0.0 if subject.evaluations < 2 else math.inf
+                return self._judged(what, len(both[0] & both[1]), len(both[1]), len(test), least)
         return self._by_bytes(subject, train, test)
 
     def _judged(self, what: str, hits: int, looked: int, count: int, least: float) -> Answer:
@@ -272,6 +275,7 @@ class EvaluationInTraining(Check):
         what = "inputs" if number == len(train) else f"inputs (against {number} of {len(train)})"
         hits = len(set(theirs) & ours)
         least = max(LEAST_HITS - 1, SOME * len(theirs) * number / len(train))
+        least = least if subject.evaluations < 2 else math.inf
         return self._judged(what, hits, len(theirs), len(test), least)
 
     @staticmethod

@@ -244,18 +244,15 @@ def _normalised_again(subject: LoaderSubject) -> tuple[NDArray[np.float64], ...]
     Where what enters the model is, by channel, an exact line through what the loader gave.
     """
     fits = []
-    for given, entered in zip(subject.given[:4], subject.batches, strict=False):
+    for given, entered in (subject.pairs or ())[:4]:
         one, two = given.inputs, entered.inputs
         if one is None or two is None or one.shape != two.shape or one.ndim != 4:
             return None
         if one.dtype.kind != "f" or one.shape[1] not in CHANNELS or one.min() > CENTRED:
             return None
-        pairs = [
-            np.moveaxis(a, 1, 0).reshape(a.shape[1], -1).astype(np.float64) for a in (one, two)
-        ]
-        slopes = np.array([np.polyfit(x, y, 1) for x, y in zip(*pairs, strict=True)])
-        off = np.abs(slopes[:, :1] * pairs[0] + slopes[:, 1:] - pairs[1]).max()
-        if off > 1e-3 * pairs[1].std():
+        x, y = (np.moveaxis(a, 1, 0).reshape(a.shape[1], -1).astype(np.float64) for a in (one, two))
+        slopes = np.array([np.polyfit(*both, 1) for both in zip(x, y, strict=True)])
+        if np.abs(slopes[:, :1] * x + slopes[:, 1:] - y).max() > 1e-3 * y.std():
             return None
         fits.append(slopes)
     if not fits:

@@ -587,7 +587,7 @@ class WeightsInverted(Check):
         if _name_loss(subject) not in ("cross-entropy", "binary cross-entropy of logits"):
             return unclear("The loss is no cross-entropy of logits by its numbers.")
         counts = _label_counts(subject)
-        weights = _class_weights(subject, len(counts))
+        weights = _class_weights(subject, counts)
         known = weights > 1e-6 * np.nanmax(weights)  # NaN: does not occur; 0: is ignored
         rows = [
             f"{k}: {n} and {w:.3g}"
@@ -646,9 +646,9 @@ class WeightsInverted(Check):
     )
 
 
-def _class_weights(subject: TrainingSubject, classes: int) -> Any:
-    """What each class weighs in the loss, relative to all; NaN for one that does not occur."""
-    logs = []
+def _class_weights(subject: TrainingSubject, counts: Any) -> Any:
+    """What each class weighs beside the most frequent one; NaN for one that does not occur."""
+    logs, classes = [], len(counts)
     for _, _, targets in subject.batches:
         labels = main_tensor(targets)
         labels = (labels > 0.5).long() if subject.task.kind == "binary" else labels.long()
@@ -662,18 +662,10 @@ def _class_weights(subject: TrainingSubject, classes: int) -> Any:
         flat, places = (a[(places >= 0) & (places < classes)] for a in (flat, places))
         sums, often = (np.bincount(places, w, classes) for w in (flat, None))
         row = np.where(often > 0, np.log(np.maximum(sums, 1e-30) / np.maximum(often, 1)), np.nan)
-        logs.append(row - np.nanmean(row))
-    return np.exp(_without_offsets(np.array(logs)))
-
-
-def _without_offsets(rows: Any) -> Any:
-    """Means by column of rows that are each known up to an offset, where some are missing."""
-    known, middle = ~np.isnan(rows), np.zeros(rows.shape[1])
-    filled = np.where(known, rows, 0.0)
-    for _ in range(50):
-        offset = ((filled - middle) * known).sum(1) / np.maximum(known.sum(1), 1)
-        middle = ((filled - offset[:, None]) * known).sum(0) / np.maximum(known.sum(0), 1)
-    return np.where(known.any(0), middle, np.nan)
+        logs.append(row - row[counts.argmax()])  # a mean over a batch divides by its weights
+    known = ~np.isnan(logs)
+    found = np.exp(np.where(known, logs, 0).sum(axis=0) / np.maximum(1, known.sum(axis=0)))
+    return np.where(known.any(axis=0), found, np.nan)
 
 
 SAME = 1e-5
