@@ -303,7 +303,7 @@ class Caught:
     def _keeps(self, *parts: Any) -> bool:
         """Whether these tensors may be kept beside those that are."""
         size = sum(t.numel() * t.element_size() for _, t in leaves(list(parts)))
-        fits = self.kept_bytes + size <= MOST_KEPT
+        fits = bool(self.kept_bytes + size <= MOST_KEPT)
         self.kept_bytes += size if fits else 0
         return fits
 

@@ -100,7 +100,7 @@ class EvaluationAugmented(Check):
         draws = [[_made(subject, dataset, i) for _ in range(DRAWS)] for i in places]
         moved = [any(not _equal(d[0][0], x) for x, _ in d[1:]) for d in draws]
         kept = all(_equal(d[0][1], y) for d in draws for _, y in d[1:])
-        numbers = {"samples": len(places), "moved": sum(moved)}
+        numbers: dict[str, Any] = {"samples": len(places), "moved": sum(moved)}
         if not any(moved):
             return passed(f"{len(places)} samples come out the same each time.", **numbers)
         said = f"{sum(moved)} of {len(places)} samples for evaluation come out otherwise each time"
@@ -282,9 +282,9 @@ class EvaluationInTraining(Check):
     def _split(shared: int, anew: bool = False, augment: bool = False) -> LoaderSubject:
         from torch.utils.data import Subset
 
-        whole = ToyImages()
-        other = ToyImages(augment=augment) if anew else whole
-        one, two = Subset(other, range(200)), Subset(whole, range(200 - shared, 256))  # type: ignore[type-var]
+        whole: Any = ToyImages()
+        other: Any = ToyImages(augment=augment) if anew else whole
+        one, two = Subset(other, range(200)), Subset(whole, range(200 - shared, 256))
         return LoaderSubject(lambda: toy_loader(one), lambda: toy_loader(two))
 
     @staticmethod
