@@ -40,6 +40,11 @@ def inputs_and_targets(batch: Any, split: Split | None = None) -> tuple[Any, Any
     return batch, None
 
 
+def entering(args: Any, named: Any) -> Any:
+    """What a module is called with, as inputs: one tensor, or its arguments."""
+    return named or (args if len(args) > 1 else args[0] if args else None)
+
+
 def as_array(value: Any) -> Array | None:
     """An array of a tensor, an array, a number or a list of those; None for anything else."""
     if isinstance(value, Mapping):

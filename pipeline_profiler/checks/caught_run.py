@@ -131,31 +131,24 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
             raise UsersError(f"The training could not be caught: {error}.") from None
 
     train, evaluated = caught.loader_of("train"), caught.loader_of("eval")
-    subjects: dict[str, Any] = {"TRAIN": TrainingSubject(make, order.seed)}
+    subjects: dict[str, Any] = {
+        "TRAIN": TrainingSubject(make, order.seed, caught=not caught.loaded)
+    }
     if train is not None:
         again = evaluated.again if evaluated is not None else None
-        subjects["LOAD"] = LoaderSubject(train.again, again, seed=order.seed)
+        declares = caught.pretrained if caught.loaded else None
+        subjects["LOAD"] = LoaderSubject(
+            train.again, again, make_model=declares, seed=order.seed, entered=caught.entered,
+            evaluations=sum(seen.kind == "eval" for seen in caught.loaders.values()),
+        )  # fmt: skip
     facts = caught.facts
     facts.places |= {"loader": train.place if train else "",
                      "eval_loader": evaluated.place if evaluated else ""}  # fmt: skip
     missing = list(_given_by(caught, train, evaluated))
-    told = _asked(subjects, order, spent)
-    if not caught.loaded:
-        told["results"] = [_without_seeds(result) for result in told["results"]]
-    return told | {"places": facts.places, "unreached": facts.unreached(), "missing": missing,
-                   "init": _parts(caught), "facts": asdict(facts)}  # fmt: skip
-
-
-PRETRAINED = "; three seeds give the same weights, so they are pretrained"
-
-
-def _without_seeds(result: dict[str, Any]) -> dict[str, Any]:
-    """The answer without what it concludes from seeds: a caught model has one start."""
-    said = result["sentence"].replace(PRETRAINED, "")
-    if result["judgement"] == str(Judgement.PASS) and "frozen at fixed weights" in said:
-        sentence = f"A caught model has one start, so this cannot be told of it: {said}"
-        return result | {"judgement": str(Judgement.CANNOT_TELL), "sentence": sentence}
-    return result | {"sentence": said}
+    return _asked(subjects, order, spent) | {
+        "places": facts.places, "unreached": facts.unreached(), "missing": missing,
+        "init": _parts(caught), "facts": asdict(facts),
+    }  # fmt: skip
 
 
 def _given_by(caught: Any, train: Any, evaluated: Any) -> list[str]:

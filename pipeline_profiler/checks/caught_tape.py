@@ -236,6 +236,7 @@ class CaughtStep:
     path: tuple[Any, ...]  # of the output that the loss takes
     inside: LossInside | None = None
     head: Call | None = None  # what the script calls on the output before the loss
+    given: Any = None  # the batch as its loader gave it
 
 
 class LossInside(NamedTuple):

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pipeline_profiler.checks.batches import FewBatches, batch_size
+from pipeline_profiler.checks.batches import FewBatches, batch_size, entering
 from pipeline_profiler.checks.caught_tape import (
     CaughtError,
     CaughtStep,
@@ -36,7 +36,7 @@ from pipeline_profiler.profiling.measure.stopping import is_own_code
 
 LEAST_BATCHES = 4
 WITHOUT_LOADER = 12  # steps of a loop that draws its batches itself, after which it was seen
-MOST_KEPT = 2 * 10**9  # bytes of batches
+MOST_KEPT, MOST_GIVEN = 2 * 10**9, 4  # bytes of batches; batches as their loader gave them
 
 
 @dataclass
@@ -90,6 +90,8 @@ class Caught:
     schedules: list[Any] = field(default_factory=list)
     undo: list[Callable[[], None]] = field(default_factory=list)
     current: SeenLoader | None = None
+    given: Any = None  # the last batch of a loader, while no model took it
+    judged: list[Any] = field(default_factory=list)  # what entered the model in an evaluation
     depth: int = 0
     last: str = ""  # 'backward' or 'step'
     modes: dict[str, bool] = field(default_factory=dict)  # of modules, in the first training step
@@ -191,7 +193,8 @@ class Caught:
         batch = plain(iterator)
         seen.batches += 1
         seen.examples += batch_size([tensor for _, tensor in leaves(batch)])
-        self.current, self.tape = seen, None
+        few = min(len(self.steps), len(self.judged)) < MOST_GIVEN
+        self.current, self.tape, self.given = seen, None, _detached(batch) if few else None
         return batch
 
     # ---- the model ----
@@ -203,7 +206,7 @@ class Caught:
         if not any(True for _ in module.parameters()):
             return self._call_beside(plain, module, *args, **kwargs)
         if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
-            self._evaluated(module)
+            self._evaluated(module, args, kwargs)
             return self._inside(plain, module, args, kwargs)
         if id(module) not in self.first:
             inner = unwrapped(module)
@@ -239,7 +242,7 @@ class Caught:
         finally:
             self.depth -= 1
 
-    def _evaluated(self, module: Any) -> None:
+    def _evaluated(self, module: Any, args: Any, kwargs: Any) -> None:
         """A forward pass without gradients: of an evaluation, where it is of the model."""
         facts, seen = self.facts, self.current
         ours = self.steps and module is self.steps[0].call.module
@@ -253,6 +256,8 @@ class Caught:
             seen.kind = "eval"
             found = tuple(name for name, trains in _moded(module).items() if trains)
             facts.evaluated_in_train_mode = facts.evaluated_in_train_mode or found
+            if len(self.judged) < MOST_BATCHES and self._keeps(args, kwargs):
+                self.judged.append((self.given, _detached(entering(args, kwargs)), None))
         if self.patience.over:
             self.end()
 
@@ -285,16 +290,22 @@ class Caught:
         if self.steps and step.call.module is not self.steps[0].call.module:
             self.why = self.why or "several models are trained in turn"
             return
-        size = sum(t.numel() * t.element_size() for _, t in leaves([step.inputs, step.targets]))
-        if self.steps and self.kept_bytes + size > MOST_KEPT:
+        if not self._keeps(step.inputs, step.targets) and self.steps:
             return
-        self.kept_bytes += size
         inputs, targets = (_detached(part) for part in (step.inputs, step.targets))
         self.facts.places.setdefault("model", step.call.place)
         losses = [m.place for m in self.modules if m.module is step.loss]
         self.facts.places.setdefault("loss", losses[-1] if losses else user_place())
         call = replace(step.call, out=None, args=(), kwargs={})
-        self.steps.append(replace(step, inputs=inputs, targets=targets, call=call))
+        given, self.given = self.given, None
+        self.steps.append(replace(step, inputs=inputs, targets=targets, call=call, given=given))
+
+    def _keeps(self, *parts: Any) -> bool:
+        """Whether these tensors may be kept beside those that are."""
+        size = sum(t.numel() * t.element_size() for _, t in leaves(list(parts)))
+        fits = bool(self.kept_bytes + size <= MOST_KEPT)
+        self.kept_bytes += size if fits else 0
+        return fits
 
     def _note_modes(self, module: Any) -> None:
         modes, facts = _moded(module), self.facts
@@ -372,9 +383,17 @@ class Caught:
 
     # ---- what the checks get ----
 
+    def entered(self) -> tuple[list[Any], list[Any]]:
+        """(batch of the loader, inputs, targets) of steps, and of the evaluation."""
+        return [(s.given, s.inputs, s.targets) for s in self.steps], self.judged
+
     def loader_of(self, kind: str) -> SeenLoader | None:
         """The first loader of a kind."""
         return next((seen for seen in self.loaders.values() if seen.kind == kind), None)
+
+    def pretrained(self) -> Any:
+        """The model of the first step, which may declare how its inputs are normalised."""
+        return self.steps[0].call.module if self.steps else None
 
     def training(self) -> Training:
         """A new Training as the script's was before its first step; CaughtError without one."""

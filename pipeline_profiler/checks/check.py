@@ -13,7 +13,7 @@ with which a healthy subject may fail one check, and each docstring says how it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import cache
 from typing import Any, ClassVar
@@ -81,6 +81,8 @@ class Check:
     name: ClassVar[str]
     nearness: ClassVar[Nearness] = Nearness.CAUSE
     quick: ClassVar[bool] = True  # part of a `--quick` run
+    entering: ClassVar[bool] = False  # inputs: judged as well where they enter the model
+    healed: ClassVar[bool] = True  # what a loader does wrong there, a step may repair
     recorded: ClassVar[bool] = False  # it judges what was recorded and costs nothing: asked first
     torch_only: ClassVar[str] = "it reads modules and gradients of torch"  # why not Keras
     causes: ClassVar[tuple[str, ...]] = ()  # of `failed`, the likeliest first
@@ -103,8 +105,22 @@ class Check:
 
     def ask(self, subject: Any) -> Answer:
         """run() or run_keras(), by the subject."""
-        keras = getattr(subject, "framework", "") == "keras"
-        return self.run_keras(subject) if keras else self.run(subject)
+        if getattr(subject, "framework", "") == "keras":
+            return self.run_keras(subject)
+        given, view = self.run(subject), subject.at_model if self.entering else None
+        return given if view is None else self._both(given, self.run(view))
+
+    def _both(self, given: Answer, entered: Answer) -> Answer:
+        """One answer of two: of what the loader gives, and of what enters the model."""
+        bad = given.judgement is Judgement.FAIL
+        if bad and not self.healed:
+            return given
+        if entered.judgement is Judgement.CANNOT_TELL:
+            said = f"{given.sentence} What enters the model is something else: {entered.sentence}"
+            return unclear(said, given.next, **given.evidence) if bad else given
+        same = given.sentence == entered.sentence
+        said = f"As it enters the model: {entered.sentence}"
+        return replace(entered, sentence=said if same else f"{said} The loader: {given.sentence}")
 
 
 @cache

@@ -23,7 +23,12 @@ from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import parse_document
 
 WIDTH = 100
-OF_TWO = ("LOAD013", "LOAD018")  # about the loader for evaluation beside the other
+OF_TWO = (
+    "LOAD013",
+    "LOAD018",
+    "LOAD019",
+    "LOAD020",
+)  # about the loader for evaluation beside the other
 FOUNDATION = "TRAIN003"  # a training that cannot learn one batch by heart
 
 
@@ -63,7 +68,7 @@ def _entry(result: CheckResult, report: CheckReport) -> dict[str, Any]:
 # what a failed check is about, for the line of the user's file
 ABOUT = {
     "model": (2, 4, 5, 11, 19, 22, 23, 25, 27, 28, 36),
-    "loss": (1, 10, 13, 18, 20, 21),
+    "loss": (1, 10, 13, 18, 20, 21, 41),
     "optimizer": (3, 6, 7, 12, 15, 17, 26),
     "schedule": (14,),
     "eval_loader": (24, 29),

@@ -9,6 +9,7 @@ of pictures as the model gets them.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import io
@@ -19,7 +20,7 @@ import pickle
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -315,6 +316,16 @@ class SeenBatch:
         return len(part) if part is not None and part.ndim else len(self.records)
 
 
+def _as_seen(part: Any) -> Array | None:
+    return None if part is None else as_array(part)
+
+
+def _alike(one: Array | None, two: Array | None) -> bool:
+    if one is None or two is None or one.dtype != two.dtype:
+        return one is two
+    return np.array_equal(one, two, equal_nan=one.dtype.kind == "f")
+
+
 @dataclass
 class LoaderSubject:
     """What the checks on a loader examine.
@@ -324,7 +335,9 @@ class LoaderSubject:
     deviation: per channel, as the checkpoint declares them; else make_model returns the model, its
     weights or its processor, which may declare them. deadline: of time.monotonic(). made_anew:
     fresh() makes another loader, not the next epoch of one. scaled_later: a layer of the model that
-    scales.
+    scales. entered: (batch of the loader, inputs, targets) of steps of the user's own, and of their
+    evaluation, as they enter the model. evaluations: loaders that a script evaluates. pairs: of a
+    view at the model, (as the loader gave it, as it entered).
     """
 
     make_loader: Callable[..., Any]
@@ -339,6 +352,9 @@ class LoaderSubject:
     deadline: float = field(default=float("inf"))
     made_anew: bool = True
     scaled_later: str = ""
+    entered: Callable[[], tuple[list[Any], list[Any]]] | None = None
+    evaluations: int = 1
+    pairs: list[tuple[SeenBatch, SeenBatch]] | None = None
 
     def fresh(self, seed: int | None = None) -> Any:
         """A new loader, made after seeding everything."""
@@ -431,6 +447,33 @@ class LoaderSubject:
         return [self.seen(raw) for raw in itertools.islice(batches_of(self.eval_loader), count)]
 
     @cached_property
+    def at_model(self) -> LoaderSubject | None:
+        """What enters the model in the user's own steps, in the place of what the loader gives.
+
+        None where that is not seen, or nothing is changed on the way.
+        """
+        steps, evaluated = list[Any](), list[Any]()
+        with contextlib.suppress(UsersError):  # a training that cannot be made: others say so
+            steps, evaluated = self.entered() if self.entered is not None else (steps, evaluated)
+        made, judged = (
+            [SeenBatch(raw, _as_seen(inputs), _as_seen(targets)) for raw, inputs, targets in rows]
+            for rows in (steps, evaluated)
+        )
+        pairs, others = (
+            [(self.seen(b.raw), b) for b in batches if b.raw is not None]
+            for batches in (made, judged)
+        )
+        unchanged = all(
+            _alike(a.inputs, b.inputs) and (b.targets is None or _alike(a.targets, b.targets))
+            for a, b in (*pairs, *others)
+        )
+        if not made or made[0].inputs is None or (pairs and unchanged):
+            return None
+        view = replace(self, entered=None, pairs=pairs)
+        vars(view).update(loader=self.loader, epochs=[made, []], eval_batches=judged)
+        return view
+
+    @cached_property
     def eval_loader(self) -> Any:
         """The loader for evaluation; None where there is none."""
         if self.make_eval is None:
@@ -497,7 +540,7 @@ DEEPEST = 8
 def same_files(ours: Any, theirs: Any, most: int) -> list[tuple[Array, Array]]:
     """(ours, theirs): the pictures that both datasets' transforms make of the same files."""
     first, second = _transform_of(ours), _transform_of(theirs)
-    files = _files_of(ours)
+    files = files_of(ours)
     if first is None or second is None or not files:
         return []
     from PIL import Image
@@ -527,7 +570,8 @@ def _transform_of(dataset: Any) -> Callable[[Any], Any] | None:
     return next((function for function in found if callable(function)), None)
 
 
-def _files_of(dataset: Any) -> list[Path]:
+def files_of(dataset: Any) -> list[Path]:
+    """The files that a dataset lists; [] where it lists none."""
     for layer in dataset_layers(dataset):
         for name in LISTS:
             rows = getattr(layer, name, None)

@@ -23,6 +23,7 @@ from pipeline_profiler.checks.batches import (
     as_array,
     as_tensors,
     batch_size,
+    entering,
     inputs_and_targets,
     main_tensor,
     moved,
@@ -52,6 +53,7 @@ from pipeline_profiler.checks.user_training import (
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
+OTHER_SEEDS = 11, 12
 COUNTS = 100  # of a schedule, after which one that counts epochs is at nothing
 LONG_STEP_S = 0.1  # above this time a batch comes in parts: no example is lost
 SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried on fewer examples
@@ -61,10 +63,12 @@ SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried
 class TrainingSubject(ExaminedTraining):
     """What the checks on a training examine; `make()` returns a new Training.
 
-    functions: the user's own by name, for processes that import their file anew.
+    functions: the user's own by name, for processes that import their file anew. caught: of a
+    script, which loaded no weights as far as it was seen, so that make() has one start.
     """
 
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    caught: bool = False
     enters: bool = False  # batches hold what enters the model, not what the loader gave
 
     def fresh(self, seed: int | None = None) -> Training:
@@ -83,6 +87,21 @@ class TrainingSubject(ExaminedTraining):
     def _made(self, seed: int) -> Training:
         seed_everything(seed)
         return checked(self.make())
+
+    @cached_property
+    def one_start(self) -> bool:
+        """Whether make() starts alike for any seed without a checkpoint: caught, or seeding itself.
+
+        A generator that is seeded inside ends in one state; equal weights then prove nothing.
+        """
+        if self.caught:
+            return True
+        with kept_state():
+            states = []
+            for seed in OTHER_SEEDS:
+                self._made(seed)
+                states.append(torch.get_rng_state())
+        return bool(torch.equal(*states))
 
     @cached_property
     def settings(self) -> Training:
@@ -146,6 +165,11 @@ class TrainingSubject(ExaminedTraining):
 
     @cached_property
     def whole_batches(self) -> list[Batch]:
+        """The batches as the loader gives them, or as they enter the model."""
+        return self._as_the_model_gets_them(self.given_batches)
+
+    @cached_property
+    def given_batches(self) -> list[Batch]:
         """The batches as the loader gives them."""
         taken: list[Batch] = []
         examples = 0
@@ -161,7 +185,7 @@ class TrainingSubject(ExaminedTraining):
                 "The loader gives no batch: is the dataset empty, or smaller than a "
                 "batch with drop_last=True?"
             )
-        return self._as_the_model_gets_them(taken)
+        return taken
 
     def _as_the_model_gets_them(self, taken: list[Batch]) -> list[Batch]:
         """The batches with what enters the model in the user's own step, where theirs do not fit.
@@ -170,29 +194,34 @@ class TrainingSubject(ExaminedTraining):
         """
         if self.settings.train_step is None:
             return taken
+        with kept_state(), contextlib.suppress(UsersError), torch.no_grad():
+            self.forward(self.fresh(), taken[0][1])
+            return taken
+        if not (found := self.entered(taken)):
+            return taken
+        self.notes.append("The checks use what enters the model in your train_step.")
+        self.enters = True
+        return found
+
+    def entered(self, taken: list[Batch]) -> list[Batch]:
+        """The batches with what enters the model in the user's own step; [] where it calls none."""
+        found, caught = list[Batch](), list[Any]()
+
+        def keep(module: Any, args: Any, named: Any) -> None:
+            caught.append(copy.deepcopy(as_tensors((args, named))))
+
         with kept_state():
-            with contextlib.suppress(UsersError), torch.no_grad():
-                self.forward(self.fresh(), taken[0][1])
-                return taken
-            training, entered, found = self.fresh(), list[Any](), list[Batch]()
-
-            def keep(module: Any, args: Any, named: Any) -> None:
-                entered.append(copy.deepcopy(as_tensors((args, named))))
-
+            training = self.fresh()
             hook = training.model.register_forward_pre_hook(keep, with_kwargs=True)
             try:
                 for batch in taken:
-                    entered.clear()
+                    caught.clear()
                     self.step(training, batch)
-                    args, named = entered[0]
-                    inputs = named or (args if len(args) > 1 else args[0])
-                    found.append((batch[0], inputs, batch[2]))
+                    found.append((batch[0], entering(*caught[0]), batch[2]))
             except (UsersError, IndexError):  # the step fails as well, or calls another model
-                return taken
+                return []
             finally:
                 hook.remove()
-        self.notes.append("The checks use what enters the model in your train_step.")
-        self.enters = True
         return found
 
     @cached_property

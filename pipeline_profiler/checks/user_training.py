@@ -230,6 +230,11 @@ class ExaminedTraining(ABC):
     notes: list[str] = field(default_factory=list)
 
     @property
+    def one_start(self) -> bool:
+        """Whether the seed changes nothing although no checkpoint is known to be loaded."""
+        return False
+
+    @property
     @abstractmethod
     def loss_alone(self) -> LossAlone | KerasLossAlone:
         """The loss of free outputs for the first batch."""

@@ -196,6 +196,7 @@ def check_loader_command(args: argparse.Namespace) -> int:
         deviation=deviation,
         make_model=_model_of(args),
         seed=args.seed,
+        entered=_entered_by(args),
     )
     report = _run("LOAD", subject, args)
     makers = {"loader": subject.make_loader, "eval_loader": subject.make_eval}
@@ -224,12 +225,28 @@ def _model_of(args: argparse.Namespace) -> Callable[..., Any] | None:
     return offered(spec_file(args.loader), "make_model")
 
 
+def _entered_by(args: argparse.Namespace) -> Callable[[], tuple[list[Any], list[Any]]] | None:
+    """What gives the inputs of train_step beside the loader's function; None without one."""
+    functions = _functions_of(str(spec_file(args.loader)), "")
+    if "train_step" not in functions or any(name not in functions for name in NEEDED):
+        return None
+
+    def entered() -> tuple[list[Any], list[Any]]:
+        from pipeline_profiler.checks.training_subject import TrainingSubject
+        from pipeline_profiler.checks.user_training import made_from
+
+        subject = TrainingSubject(made_from(functions), args.seed)
+        return subject.entered(subject.given_batches), []
+
+    return entered
+
+
 def _draw_grid(subject: LoaderSubject) -> bytes | None:
     """The pictures, as far as the loader gives any; a check has said why where it does not."""
     from pipeline_profiler.checks.loader_subject import grid_png
 
     try:
-        return grid_png(subject.batches, subject.mean, subject.deviation)
+        return grid_png((subject.at_model or subject).batches, subject.mean, subject.deviation)
     except (ProfileError, ImportError):
         return None
 

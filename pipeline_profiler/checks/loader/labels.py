@@ -43,6 +43,7 @@ class LabelRange(Check):
 
     code = "LOAD011"
     name = "labels-out-of-range"
+    entering = True
 
     def run(self, subject: LoaderSubject) -> Answer:
         parts = [b.targets for b in subject.batches if b.targets is not None]
@@ -110,19 +111,23 @@ def _declared_classes(subject: LoaderSubject) -> int | None:
 
 
 LEAST_HISTOGRAM = 64
+MOST_SCALED = 32  # values of masks that were scaled like pixels; pictures as targets have more
 
 
 class LabelHistogram(Check):
     """A loader whose labels are all the same.
 
     ## What it does
-    Counts the labels (or the targets of a regression) of the first batches.
+    Counts the labels (or the targets of a regression) of the first batches; of masks the values, of
+    boxes how many there are and their classes.
 
     ## Why is this bad
     With one label there is nothing to learn, and the loss falls to zero at once.
 
     ## How it decides
-    Fails where at least 64 samples have one target. With two classes of 13 % and 87 % or nearer
+    Fails where at least 64 samples have one target, all masks of 64 hold one value, or none of 64
+    pictures has a box; and where masks are numbers of 0..1 whose steps are 1/255: classes that were
+    scaled like pixels, and become 0 as whole numbers. With two classes of 13 % and 87 % or nearer
     to each other, this happens by chance less than once in 7,000 random orders; a rarer class may
     be missing, so it cannot tell where the dataset declares none of its own labels.
 
@@ -135,17 +140,18 @@ class LabelHistogram(Check):
 
     code = "LOAD012"
     name = "one-label-only"
+    entering = True
     causes = (
         "labels are read from the wrong part of the path or table",
         "only one folder or class was listed",
         "the data are stored class by class and not shuffled",
     )
-    next_step = "Print the labels of the dataset: set(label for _, label in dataset)."
+    next_step = "Print the targets of the dataset, as they enter the loss."
 
     def run(self, subject: LoaderSubject) -> Answer:
         labels = subject.labels
         if labels is None:
-            return unclear("Targets are not one value a sample.")
+            return _of_places(subject)
         values, counts = np.unique(labels, return_counts=True)
         if len(labels) < LEAST_HISTOGRAM:
             return unclear(f"{len(labels)} samples are too few for a histogram.")
@@ -165,8 +171,91 @@ class LabelHistogram(Check):
         dataset.labels[:] = 2
         return toy_loader(dataset)
 
-    PLANTED = (("one label", _planted),)
-    HEALTHY = (("few samples", lambda: toy_loader(ToyImages(16))),)
+    @staticmethod
+    def _targets(make: Callable[[int], Any]) -> Any:
+        class Placed(ToyImages):
+            def __getitem__(self, index: int) -> Any:
+                pixels, label = super().__getitem__(index)
+                return pixels, make(label)
+
+        options = {} if isinstance(make(1), np.ndarray) else {"collate_fn": list}
+        if not options:
+            return toy_loader(Placed())
+        return LoaderSubject(lambda: toy_loader(Placed(), **options), split=lambda rows: (
+            np.stack([x for x, _ in rows]), [y for _, y in rows]))  # fmt: skip
+
+    PLANTED = (
+        ("one label", _planted),
+        ("masks of zeros", lambda: LabelHistogram._targets(lambda y: np.zeros((8, 8), np.int64))),
+        (
+            "masks like pixels",
+            lambda: LabelHistogram._targets(lambda y: _mask(y) / np.float32(255)),
+        ),
+        ("no boxes", lambda: LabelHistogram._targets(lambda y: _boxes(0))),
+    )
+    HEALTHY = (
+        ("few samples", lambda: toy_loader(ToyImages(16))),
+        ("masks", lambda: LabelHistogram._targets(_mask)),
+        ("masks of 0 and 1", lambda: LabelHistogram._targets(lambda y: np.float32(_mask(y) > 0))),
+        ("boxes", lambda: LabelHistogram._targets(_boxes)),
+    )
+
+
+def _mask(label: int) -> NDArray[Any]:
+    return np.pad(np.full((3, 3), label), ((1, 4), (2, 3)))
+
+
+def _boxes(count: int) -> dict[str, NDArray[Any]]:
+    return {"boxes": np.ones((count, 4), np.float32), "labels": np.arange(count)}
+
+
+def _of_places(subject: LoaderSubject) -> Answer:
+    """The answer for masks and boxes."""
+    if (counts := _box_counts(subject)) is not None:
+        numbers = {"samples": len(counts), "boxes": sum(counts)}
+        if not any(counts) and len(counts) >= LEAST_HISTOGRAM:
+            return LabelHistogram.failed(f"None of {len(counts)} pictures has a box.", **numbers)
+        said = f"{len(counts)} pictures have {sum(counts)} boxes."
+        return passed(said, **numbers) if any(counts) else unclear(said, **numbers)
+    masks = [b.targets for b in subject.batches if b.targets is not None and b.targets.ndim > 2]
+    if not masks or any(m.dtype.kind not in "biuf" for m in masks):
+        return unclear("Targets are neither one value a sample, nor masks, nor boxes.")
+    count = sum(map(len, masks))
+    values = np.unique(np.concatenate([np.unique(m) for m in masks]))
+    numbers = {"samples": count, "different": len(values)}
+    below = values[values < 1].astype(np.float64)  # 255, ignored, became 1
+    steps = below * 255.0
+    few = masks[0].dtype.kind == "f" and 1 < len(values) <= MOST_SCALED and values.max() <= 1
+    scaled = few and len(below) and below.min() >= 0 and 0 < below.max() < 0.5
+    if scaled and np.abs(steps - steps.round()).max() < 1e-3:
+        return LabelHistogram.failed(
+            f"{count} masks hold {len(values)} values in steps of 1/255 up to {below.max():.3g}: "
+            "classes were scaled like pixels, and as whole numbers all are 0.",
+            "ToTensor was applied to the mask, which divides by 255",
+            **numbers,
+        )
+    if len(values) == 1 and count >= LEAST_HISTOGRAM:
+        return LabelHistogram.failed(
+            f"All places of {count} masks have the value {values[0]}.",
+            "ToTensor was applied to the mask, and .long() after it",
+            "masks are read from the wrong file or channel",
+            **numbers,
+        )
+    said = f"{count} masks hold {len(values)} different values."
+    return passed(said, **numbers) if len(values) > 1 else unclear(said, **numbers)
+
+
+def _box_counts(subject: LoaderSubject) -> list[int] | None:
+    """Boxes of each sample; None where targets have none."""
+    found = []
+    for batch in subject.batches:
+        targets = inputs_and_targets(batch.raw, subject.split)[1]
+        rows = targets if isinstance(targets, list | tuple) else [targets]
+        for row in rows:
+            if not isinstance(row, Mapping) or "boxes" not in row:
+                return None
+            found.append(len(row["boxes"]))
+    return found or None
 
 
 # ---- masks and boxes ----

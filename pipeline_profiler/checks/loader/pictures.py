@@ -38,6 +38,7 @@ class Finite(Check):
 
     code = "LOAD007"
     name = "not-finite"
+    entering = True
     causes = (
         "a division by a deviation of zero",
         "a logarithm of zero",
@@ -89,8 +90,11 @@ CHANNELS = (1, 3, 4)  # of pictures
 
 RAW = 60.0  # above this deviation, or range of 200, values are those of files
 SMALL = 0.02  # whole range of pictures in 0..1 that were divided by 255 once more: 1/255
+FLAT, NARROW = 0.03, 0.25  # deviation and range, both below which pictures show nothing
 TOO_WIDE = 3.0  # 0..1 normalised by a deviation of 0.2 has 2.5 at most
 FAR_MEAN, WIDE = 1.5, 2.0  # no picture of 0..1, normalised once by 0.45 and 0.22, has both
+CENTRED = -0.3  # least value below which a loader has normalised
+MEANS, DEVIATIONS = (0.03, 0.75), (0.1, 0.75)  # that pictures of 0..1 are normalised by
 
 
 class InputScale(Check):
@@ -106,10 +110,13 @@ class InputScale(Check):
 
     ## How it decides
     Fails where floating-point pictures reach beyond 200 (never scaled), have a whole range below
-    0.02 (divided twice), or a channel has a deviation above 3, or a mean beyond 1.5 and a
-    deviation above 2: no values of 0..1 have these that were normalised once by usual numbers
-    (normalised twice). 0..1, -1..1 and normalised pictures pass. Bytes are "cannot tell": they may
-    be scaled on the device.
+    0.02 (divided twice) or below 0.25 with no deviation above 0.03, or a channel has a deviation
+    above 3, or a mean beyond 1.5 and a deviation above 2: no values of 0..1 have these that were
+    normalised once by usual numbers (normalised twice). Where your step is seen, what enters the
+    model decides, and it fails if the step takes a mean of 0.03 to 0.75 from pictures that the
+    loader has centred and divides by 0.1 to 0.75, by an exact line through what the loader gave.
+    0..1, -1..1 and normalised pictures pass. Bytes are "cannot tell": they may be scaled on the
+    device.
 
     ## What to do
     Scale once: `v2.ToDtype(torch.float32, scale=True)`, then `Normalize`.
@@ -122,6 +129,7 @@ class InputScale(Check):
 
     code = "LOAD008"
     name = "input-scale"
+    entering = True
 
     def run(self, subject: LoaderSubject) -> Answer:
         inputs = subject.inputs
@@ -163,10 +171,28 @@ class InputScale(Check):
                 "Divide by 255 (ToDtype(torch.float32, scale=True)), then normalise.",
                 **numbers,
             )
-        if 0 < high - low < SMALL:
+        if (again := _normalised_again(subject)) is not None:
+            return wrong(
+                f"The pictures are normalised twice: the loader has centred them, and your step "
+                f"subtracts {_list(again[0])} and divides by {_list(again[1])} once more: {said}.",
+                ["Normalize in the dataset's transform and again in the step"],
+                "Normalise in one place only.",
+                **numbers,
+            )
+        flat = spreads.max() < FLAT
+        if flat and high - low >= NARROW:
+            return unclear(
+                f"The pictures are nearly the same everywhere: {said}.",
+                "Right for sparse drawings and dark pictures; else look where they lose contrast.",
+                **numbers,
+            )
+        if 0 < high - low < SMALL or flat:
             return wrong(
                 f"The pictures have hardly any range: {said}.",
-                ["they were divided by 255 twice (ToTensor on floats, then / 255)"],
+                [
+                    "they were divided by 255 twice (ToTensor on floats, then / 255)",
+                    "they were divided by a deviation of 0..255 after they were scaled to 0..1",
+                ],
                 "Scale in one place only.",
                 **numbers,
             )
@@ -194,8 +220,50 @@ class InputScale(Check):
         ("0..255", lambda: InputScale._scaled(255, 0)),
         ("divided twice", lambda: InputScale._scaled(1 / 255, 0)),
         ("normalised twice", lambda: InputScale._scaled(1 / 0.22**2, -11.3)),
+        ("a sixtieth of a normalised picture", lambda: InputScale._scaled(0.08, -0.03)),
+        ("normalised in the step again", lambda: InputScale._stepped(2.0, -1.0, 0.5, 0.5)),
+        ("scaled to nothing in the step", lambda: InputScale._stepped(1.0, 0.0, 0.0, 255.0)),
     )
-    HEALTHY = (("0..1", lambda: InputScale._scaled(1, 0)),)
+    HEALTHY = (
+        ("0..1", lambda: InputScale._scaled(1, 0)),
+        ("normalised in the step", lambda: InputScale._stepped(255.0, 0.0, 120.0, 58.0)),
+        ("centred, then moved to 0..1", lambda: InputScale._stepped(2.0, -1.0, -1.0, 2.0)),
+    )
+
+    @staticmethod
+    def _stepped(factor: float, shift: float, mean: float, deviation: float) -> LoaderSubject:
+        """Pictures scaled by the loader, and by the user's step as they enter the model."""
+        loader = InputScale._scaled(factor, shift)
+        steps = [(batch, (batch[0] - mean) / deviation, batch[1]) for batch in loader]
+        return LoaderSubject(lambda: loader, entered=lambda: (steps, []))
+
+
+def _normalised_again(subject: LoaderSubject) -> tuple[NDArray[np.float64], ...] | None:
+    """(means, deviations) by which a step normalises what the loader had normalised; else None.
+
+    Where what enters the model is, by channel, an exact line through what the loader gave.
+    """
+    fits = []
+    for given, entered in (subject.pairs or ())[:4]:
+        one, two = given.inputs, entered.inputs
+        if one is None or two is None or one.shape != two.shape or one.ndim != 4:
+            return None
+        if one.dtype.kind != "f" or one.shape[1] not in CHANNELS or one.min() > CENTRED:
+            return None
+        x, y = (np.moveaxis(a, 1, 0).reshape(a.shape[1], -1).astype(np.float64) for a in (one, two))
+        slopes = np.array([np.polyfit(*both, 1) for both in zip(x, y, strict=True)])
+        if np.abs(slopes[:, :1] * x + slopes[:, 1:] - y).max() > 1e-3 * y.std():
+            return None
+        fits.append(slopes)
+    if not fits:
+        return None
+    slope, shift = np.mean(fits, axis=0).T
+    means, deviations = -shift / slope, 1 / slope
+    usual = [
+        ((low < v) & (v < high)).all()
+        for v, (low, high) in ((means, MEANS), (deviations, DEVIATIONS))
+    ]
+    return (means, deviations) if all(usual) else None
 
 
 def _list(values: NDArray[np.float64]) -> str:
@@ -229,6 +297,7 @@ class Layout(Check):
 
     code = "LOAD009"
     name = "channels-misplaced"
+    entering = True
     causes = (
         "view or reshape instead of permute",
         "the transform that moves channels is missing",
@@ -328,6 +397,8 @@ class RepeatedPictures(Check):
 
     code = "LOAD010"
     name = "inputs-repeated"
+    entering = True
+    healed = False
     causes = (
         "reading fails and zeros are returned",
         "a buffer or cache hands out one picture",
@@ -426,6 +497,7 @@ class DeclaredScale(Check):
 
     code = "LOAD014"
     name = "not-as-declared"
+    entering = True
     causes = (
         "Normalize is missing or has other numbers",
         "pixels are not divided by 255",

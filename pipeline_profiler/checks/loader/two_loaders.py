@@ -55,6 +55,7 @@ class TrainAndEval(Check):
 
     code = "LOAD013"
     name = "train-and-eval-differ"
+    entering = True
     causes = (
         "Normalize is missing, or has other numbers, in one of the transforms",
         "one of them reads BGR (OpenCV), the other RGB (Pillow)",
@@ -66,7 +67,9 @@ class TrainAndEval(Check):
         if subject.make_eval is None:
             return unclear(*NOTHING_BESIDE)
         sets = [getattr(x, "dataset", None) for x in (subject.loader, subject.eval_loader)]
-        found = _judge_pairs(same_files(sets[0], sets[1], FILES))
+        found = (
+            None if subject.pairs is not None else _judge_pairs(same_files(sets[0], sets[1], FILES))
+        )
         if found is not None:
             return found
         ours, theirs = _stack(subject.batches), _stack(subject.eval_batches)

@@ -9,7 +9,7 @@ import numpy as np
 from pipeline_profiler.checks.batches import Array, as_array, batch_size, cut_batch, main_tensor
 from pipeline_profiler.checks.check import Answer, Check, passed, unclear
 from pipeline_profiler.checks.keras_subject import Examined
-from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.lazy import nn, torch
 from pipeline_profiler.checks.toys import toy_around, toy_language, toy_training
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import UsersError, seed_everything
@@ -92,7 +92,8 @@ class ExamplesMixed(Check):
     """Outputs of one example that depend on the other examples of the batch.
 
     ## What it does
-    In eval mode, keeps one example and exchanges all others, and compares its output.
+    In eval mode, keeps one example (the first, a middle and the last one in turn), exchanges all
+    others, and compares its output.
 
     ## Why is this bad
     Information leaks between examples: the training uses it, and at prediction time it is not
@@ -135,8 +136,15 @@ class ExamplesMixed(Check):
                 f"The output has the shape {whole.shape}: its first axis is not the batch of "
                 f"{count}."
             )
-        orders = [0, *range(count - 1, 0, -1)], [0, *([1] * (count - 1))]
-        moved = max(float(abs(output(order)[0] - whole[0]).max()) for order in orders)
+
+        def moves(place: int) -> float:
+            other = 1 if place == 0 else 0
+            orders = [[*range(count)][::-1], [other] * count]
+            for order in orders:
+                order[place] = place
+            return max(float(abs(output(o)[place] - whole[place]).max()) for o in orders)
+
+        moved = max(map(moves, {0, count // 2, count - 1}))
         share = moved / (float(whole.std(ddof=1)) + 1e-12)
         if share > MOST_MIXING:
             return self.failed(
@@ -160,7 +168,27 @@ class ExamplesMixed(Check):
 
         return toy_training(toy_around(forward))
 
-    PLANTED = (("a mean over the batch", _over_batch),)
+    @staticmethod
+    def _recurrent(batch_first: bool) -> Any:
+        """Rows of pixels, one after the other; an example takes the place of time where wrong."""
+
+        class Rows(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.lstm = nn.LSTM(24, 16, batch_first=batch_first)
+                self.head = nn.Linear(16, 4)
+
+            def forward(self, pixels: Any) -> Any:
+                rows = pixels.permute(0, 2, 1, 3).flatten(2)
+                return self.head(self.lstm(rows)[0][:, -1])
+
+        return toy_training(Rows())
+
+    PLANTED = (
+        ("a mean over the batch", _over_batch),
+        ("an LSTM without batch_first", lambda: ExamplesMixed._recurrent(False)),
+    )
+    HEALTHY = (("an LSTM with batch_first", lambda: ExamplesMixed._recurrent(True)),)
 
 
 MOST_SINGLES, EXAMPLES = 1e-3, 4

@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined
 from pipeline_profiler.checks.lazy import nn
@@ -166,6 +168,8 @@ def _judge(subject: Examined, done: Learned, first: float, least: float) -> Answ
     if agree is not None:
         said += f", and {agree:.0%} of the predictions equal the labels"
     if share >= ENOUGH or agree == 1.0:
+        if agree is not None and len(np.unique(subject.small_labels)) == 1:
+            return unclear(f"{said}; but these are all one, so a constant is right.", **numbers)
         return passed(f"{said}.", **numbers)
     if steps < STEPS:
         return unclear(

@@ -18,7 +18,7 @@ from pipeline_profiler.checks.toys import (
     toy_step,
     toy_training,
 )
-from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.training_subject import OTHER_SEEDS, TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, users_code
 from pipeline_profiler.checks.user_training import (
     Training,
@@ -43,7 +43,8 @@ class OptimizerParameters(Check):
     Fails where a parameter with requires_grad is not in the optimizer, one is there twice, the
     optimizer holds none of the model's, nothing is to be trained, or the last layer is frozen.
     Layers before the last one that are frozen are right if they are pretrained: "cannot tell" where
-    their weights change with the seed, else pass. Exact.
+    their weights change with the seed, or no seed changes anything (a maker that seeds itself, a
+    script that loads no weights), else pass. Exact.
 
     ## What to do
     Make the optimizer after the model is complete and on its device:
@@ -113,6 +114,14 @@ class OptimizerParameters(Check):
             )
         last = [name for name, p in named.items() if p.ndim > 1][-1:]
         random = _changing(subject, frozen)
+        if not random and subject.one_start:
+            return unclear(
+                f"{len(frozen)} of {len(named)} parameters are frozen at weights that no seed "
+                "changes, and no checkpoint was seen.",
+                "Check that the pretrained weights are loaded.",
+                **numbers,
+                frozen=frozen[:20],
+            )
         return _judge_frozen("parameters", frozen, len(named), "".join(last), random, numbers)
 
     def run_keras(self, subject: KerasSubject) -> Answer:
@@ -130,7 +139,7 @@ class OptimizerParameters(Check):
             )
         if not frozen:
             return passed(f"All {len(kernels)} kernels are trainable.", kernels=len(kernels))
-        one, two = (list(subject.state(subject.fresh(seed)).values()) for seed in (11, 12))
+        one, two = (list(subject.state(subject.fresh(seed)).values()) for seed in OTHER_SEEDS)
         paths = [w.path for w in model.weights]
         drawn = {p for p, a, b in zip(paths, one, two, strict=True) if not np.array_equal(a, b)}
         numbers = {"kernels": len(kernels)}
@@ -164,7 +173,15 @@ class OptimizerParameters(Check):
         ("a plain tensor", _loose),
         ("a frozen head", lambda: OptimizerParameters._planted("frozen")),
     )
-    HEALTHY = (("a frozen body on purpose", lambda: OptimizerParameters._planted("body")),)
+    HEALTHY = (
+        ("a frozen body on purpose", lambda: OptimizerParameters._planted("body")),
+        ("a frozen body, by a seed of its own", lambda: OptimizerParameters._seeded()),
+    )
+
+    @staticmethod
+    def _seeded() -> Any:
+        torch.manual_seed(1)
+        return OptimizerParameters._planted("body")
 
 
 def _unknown(model: Any, held: list[int]) -> tuple[list[str], list[str]]:
@@ -245,7 +262,7 @@ def _judge_frozen(
 
 def _changing(subject: TrainingSubject, names: list[str]) -> set[str]:
     """Parameters of model and loss that differ between seeds: not pretrained."""
-    made = [subject.fresh(seed) for seed in (11, 12)]
+    made = [subject.fresh(seed) for seed in OTHER_SEEDS]
     one, two = (dict(t.model.named_parameters()) | learned_by_loss(t) for t in made)
     return {n for n in names if n in one and n in two and not torch.equal(one[n], two[n])}
 

@@ -1,0 +1,586 @@
+"""What samples hold, made again and compared: in evaluation and training, with their labels."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_profiler.checks.batches import as_array, digest_of, inputs_and_targets
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear
+from pipeline_profiler.checks.loader_subject import (
+    LoaderSubject,
+    dataset_layers,
+    files_of,
+    stream_states,
+)
+from pipeline_profiler.checks.toys import ToyImages, toy_loader
+from pipeline_profiler.checks.user_code import Patience, users_code
+
+Made = tuple[NDArray[Any] | None, NDArray[Any] | None]
+BESIDE = "There is no loader for evaluation over a dataset with indices.", "Give it with --eval."
+SECONDS = 4.0
+
+
+def _dataset(loader: Any) -> Any:
+    """The map-style dataset of a DataLoader of torch; None for anything else."""
+    return loader.dataset if getattr(loader, "_dataset_kind", 1) == 0 else None
+
+
+def _evaluated(subject: LoaderSubject) -> Any:
+    return _dataset(subject.loader if subject.evaluation else subject.eval_loader)
+
+
+def _made(subject: LoaderSubject, dataset: Any, index: int) -> Made:
+    """(inputs, targets) of a sample, made now."""
+    with users_code(f"dataset[{index}]"):
+        inputs, targets = inputs_and_targets(dataset[index], subject.split)
+    return as_array(inputs), None if targets is None else as_array(targets)
+
+
+def _patience(subject: LoaderSubject) -> Patience:
+    left = max(0.5, min(SECONDS, (subject.deadline - time.monotonic()) / 4))
+    return Patience(left, 3 * left)
+
+
+def _spread(length: int, count: int) -> list[int]:
+    return [int(i) for i in np.linspace(0, length - 1, min(count, length))]
+
+
+def _equal(one: Any, two: Any) -> bool:
+    return digest_of(one) == digest_of(two)
+
+
+# ---- evaluation that draws ----
+
+SAMPLES, DRAWS, LEAST, BEYOND = 48, 3, 6, 4.5
+
+
+class EvaluationAugmented(Check):
+    """An evaluation loader whose pictures are augmented at random.
+
+    ## What it does
+    Makes 48 samples of the dataset for evaluation three times each, and compares what comes out.
+
+    ## Why is this bad
+    The metric is that of other pictures each time: it is noisy, mostly too low, and the best
+    checkpoint is chosen by luck. A `random_split` of a dataset with a training transform does it.
+
+    ## How it decides
+    Fails where at least six pictures come out otherwise while their labels stay, and the next draw
+    is nearer to the first (4 x 4 means, quantiles) than that of another sample 4.5 deviations more
+    often than pictures drawn anew are: of another sample of the label, or of any where the dataset
+    has a `transform` or `augment`. Else random samples are "cannot tell".
+
+    ## What to do
+    Give training and evaluation a dataset each, with a transform of its own, and split indices.
+
+    ## Limits
+    One picture and one label a sample: noise that a model is to remove, masked patches and pairs of
+    views may be random rightly. What a step does on the device is not looked at.
+    """
+
+    code = "LOAD019"
+    name = "evaluation-augmented"
+    causes = (
+        "the split has the transform of training (random_split of one dataset)",
+        "the transform for evaluation has random parts",
+    )
+    next_step = "Give the dataset for evaluation a transform without random parts."
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        dataset = _evaluated(subject)
+        if dataset is None or not len(dataset):
+            return unclear(*BESIDE)
+        places = _spread(len(dataset), SAMPLES)
+        draws = [[_made(subject, dataset, i) for _ in range(DRAWS)] for i in places]
+        moved = [any(not _equal(d[0][0], x) for x, _ in d[1:]) for d in draws]
+        kept = all(_equal(d[0][1], y) for d in draws for _, y in d[1:])
+        numbers: dict[str, Any] = {"samples": len(places), "moved": sum(moved)}
+        if not any(moved):
+            return passed(f"{len(places)} samples come out the same each time.", **numbers)
+        said = f"{sum(moved)} of {len(places)} samples for evaluation come out otherwise each time"
+        first = draws[0][0]
+        single = first[0] is not None and first[0].ndim == 3 and first[1] is not None
+        if not single or first[1] is None or first[1].size > 1 or not kept:
+            return unclear(f"{said}: no pictures with one label that stays.", **numbers)
+        seen = [np.array([_features(d[n][0]) for d in draws]) for n in range(2)]
+        apart = np.abs(seen[0][:, None] - seen[1][None]).mean(axis=2)
+        labels = np.array([d[0][1].reshape(-1)[0] for d in draws if d[0][1] is not None])
+        other = labels[:, None] != labels[None]
+        score = _own_beyond_chance(np.where(other, np.inf, apart), ~other, moved)
+        if _augments(dataset):
+            score = max(score, _own_beyond_chance(apart, np.ones_like(other), moved))
+        numbers["deviations"] = round(score, 2)
+        if sum(moved) < LEAST or score < BEYOND:
+            return unclear(f"{said}, and not surely of the same pictures.", **numbers)
+        return self.failed(
+            f"{said}, with the label they had: they are augmented at random.", **numbers
+        )
+
+    @staticmethod
+    def _pair(evaluated: Any) -> LoaderSubject:
+        return LoaderSubject(
+            lambda: toy_loader(ToyImages()), lambda: toy_loader(evaluated, shuffle=False)
+        )
+
+    @staticmethod
+    def _drawn() -> Any:
+        class Drawn(ToyImages):
+            def __getitem__(self, index: int) -> Any:
+                label = int(self.labels[index])
+                return self.pixels[np.random.choice(np.flatnonzero(self.labels == label))], label
+
+        return EvaluationAugmented._pair(Drawn())
+
+    @staticmethod
+    def _cropped() -> Any:
+        dataset = ToyImages(seed=1)
+
+        def change(pixels: Any) -> Any:
+            moved = np.roll(pixels, np.random.randint(-1, 2, 2), axis=(1, 2))
+            return _flipped(moved) * np.float32(np.random.uniform(0.8, 1.2))
+
+        class Changed(ToyImages):
+            transform = staticmethod(change)
+
+            def __getitem__(self, index: int) -> Any:
+                return change(dataset.pixels[index]), int(dataset.labels[index])
+
+        return EvaluationAugmented._pair(Changed())
+
+    PLANTED = (
+        ("noise", lambda: EvaluationAugmented._pair(ToyImages(augment=True, seed=1))),
+        ("moved, flipped, brighter", _cropped),
+    )
+    HEALTHY = (
+        ("as they are", lambda: EvaluationAugmented._pair(ToyImages(seed=1))),
+        ("drawn anew for each label", _drawn),
+    )
+
+
+def _own_beyond_chance(apart: Any, among: Any, moved: list[bool]) -> float:
+    """By how many deviations more samples than by chance are nearest to themselves."""
+    chance = 1 / among.sum(axis=1)[moved]
+    hits = (apart.argmin(axis=1) == np.arange(len(apart)))[moved].sum()
+    return float((hits - chance.sum()) / max(1e-9, (chance * (1 - chance)).sum()) ** 0.5)
+
+
+def _augments(dataset: Any) -> bool:
+    """Whether it, or one inside it, has a transform or an augmentation."""
+    layers = [getattr(layer, "__dict__", {}) for layer in dataset_layers(dataset)]
+    return any(v for held in layers for n, v in held.items() if "transform" in n or "aug" in n)
+
+
+def _features(picture: Any) -> NDArray[np.float64]:
+    """Means of 4 x 4 parts and quantiles, by channel; flips move the former only."""
+    values = np.nan_to_num(np.asarray(picture, np.float64))
+    values = values if values.shape[0] in (1, 3, 4) else values.transpose(2, 0, 1)
+    rows = np.array_split(values, min(4, values.shape[1]), axis=1)
+    parts = [p for row in rows for p in np.array_split(row, min(4, row.shape[2]), axis=2)]
+    means = [part.mean(axis=(1, 2)) for part in parts]
+    levels = np.quantile(values.reshape(len(values), -1), np.linspace(0.05, 0.95, 8), axis=1)
+    return np.concatenate([*means, *levels])
+
+
+# ---- the same samples in both ----
+
+LOOKED, MOST_TRAINED, FEWEST_NUMBERS = 200, 20_000, 32
+SOME, LEAST_HITS, DISTINCT = 0.05, 3, 0.9
+
+
+class EvaluationInTraining(Check):
+    """Samples for evaluation that are in the training set as well.
+
+    ## What it does
+    Compares the datasets of both loaders: the places that subsets of one dataset take, else the
+    files, else the bytes of up to 200 inputs with those of as many training samples as four seconds
+    give.
+
+    ## Why is this bad
+    What was learned by heart is counted as understood: the metric is too good until the model meets
+    the world.
+
+    ## How it decides
+    Fails where subsets of one dataset (or of two that hold equal arrays) share places, where files
+    are the same, or where 5 % of the inputs, three at least, equal a training input byte for byte.
+    Fewer copies are "cannot tell", as sets have some; so are inputs that a training set augments,
+    and a loader that is evaluated over the very training set, or beside another one (training
+    accuracy). Exact.
+
+    ## What to do
+    Split places once, disjoint; `audit overlap TRAIN TEST` finds near-duplicates as well.
+
+    ## Limits
+    Near-duplicates, other frames of one film, other pictures of one patient are not seen.
+    """
+
+    code = "LOAD020"
+    name = "evaluation-in-training"
+    causes = (
+        "both loaders were given the same split",
+        "two splits were drawn independently of each other",
+        "augmented or repeated copies were made before the split",
+    )
+    next_step = "Split once, disjoint; then audit overlap TRAIN TEST."
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        train, test = _dataset(subject.loader), _dataset(subject.eval_loader)
+        if train is None or test is None or not len(train) or not len(test):
+            return unclear(*BESIDE)
+        if train is test:
+            return unclear("The loader that is evaluated has the very training set.")
+        kinds = (("places of one dataset", _places), ("files", _files))
+        for what, find in kinds:
+            both = find(train, test)
+            if both is not None:
+                least = 0.0 if subject.evaluations < 2 else math.inf
+                return self._judged(what, len(both[0] & both[1]), len(both[1]), len(test), least)
+        return self._by_bytes(subject, train, test)
+
+    def _judged(self, what: str, hits: int, looked: int, count: int, least: float) -> Answer:
+        said = f"{hits} of {looked} {what} for evaluation are in the training set"
+        numbers = {"shared": hits, "looked": looked, "samples": count}
+        if hits > least:
+            return self.failed(f"{said}.", **numbers)
+        return (
+            unclear(f"{said}.", self.next_step, **numbers)
+            if hits
+            else passed(
+                f"None of {looked} {what} for evaluation is in the training set.", **numbers
+            )
+        )
+
+    def _by_bytes(self, subject: LoaderSubject, train: Any, test: Any) -> Answer:
+        sizes = _made(subject, test, 0)[0]
+        if sizes is None or sizes.size < FEWEST_NUMBERS:
+            return unclear("Inputs of so few numbers may be equal by chance.")
+        if any(
+            not _equal(*(_made(subject, train, i)[0] for _ in "ab")) for i in _spread(len(train), 8)
+        ):
+            return unclear("The training set augments its samples, so bytes cannot be compared.")
+        theirs = [digest_of(_made(subject, test, i)[0]) for i in _spread(len(test), LOOKED)]
+        if len(set(theirs)) < DISTINCT * len(theirs):
+            return unclear("Many inputs for evaluation equal each other.")
+        patience, ours, number = _patience(subject), set[str](), 0
+        for index in np.random.default_rng(0).permutation(len(train))[:MOST_TRAINED].tolist():
+            ours.add(digest_of(_made(subject, train, index)[0]))
+            number += 1
+            if patience.over:
+                break
+        what = "inputs" if number == len(train) else f"inputs (against {number} of {len(train)})"
+        hits = len(set(theirs) & ours)
+        least = max(LEAST_HITS - 1, SOME * len(theirs) * number / len(train))
+        least = least if subject.evaluations < 2 else math.inf
+        return self._judged(what, hits, len(theirs), len(test), least)
+
+    @staticmethod
+    def _split(shared: int, anew: bool = False, augment: bool = False) -> LoaderSubject:
+        from torch.utils.data import Subset
+
+        whole: Any = ToyImages()
+        other: Any = ToyImages(augment=augment) if anew else whole
+        one, two = Subset(other, range(200)), Subset(whole, range(200 - shared, 256))
+        return LoaderSubject(lambda: toy_loader(one), lambda: toy_loader(two))
+
+    @staticmethod
+    def _copied(shared: int) -> LoaderSubject:
+        one, two = ToyImages(), ToyImages(64, seed=1)
+        two.pixels[:shared] = one.pixels[:shared]
+        return LoaderSubject(lambda: toy_loader(one), lambda: toy_loader(two))
+
+    PLANTED = (
+        ("places of one dataset", lambda: EvaluationInTraining._split(20)),
+        ("two datasets of equal arrays", lambda: EvaluationInTraining._split(20, True, True)),
+        ("copies", lambda: EvaluationInTraining._copied(16)),
+    )
+    HEALTHY = (
+        ("disjoint", lambda: EvaluationInTraining._split(0)),
+        ("disjoint, of two datasets", lambda: EvaluationInTraining._split(0, True, True)),
+        ("a copy or two", lambda: EvaluationInTraining._copied(2)),
+    )
+
+
+def _taken(dataset: Any) -> tuple[Any, list[int] | None]:
+    """(the dataset inside, the places of it that subsets leave; None where one is unknown)."""
+    places: list[int] | None = None
+    for layer in dataset_layers(dataset):
+        if not hasattr(layer, "dataset"):
+            return layer, list(range(len(layer))) if places is None else places
+        inside = getattr(layer, "indices", None)
+        if inside is None:
+            return layer, None
+        inside = [int(i) for i in inside]
+        places = inside if places is None else [inside[i] for i in places]
+    return dataset, None
+
+
+def _arrays_of(dataset: Any) -> list[Any]:
+    """The arrays that a dataset holds, one row a sample."""
+    held = list(vars(dataset).values()) if hasattr(dataset, "__dict__") else []
+    held += [part for value in held if isinstance(value, tuple) for part in value]
+    return [v for v in held if hasattr(v, "shape") and v.shape[:1] == (len(dataset),)]
+
+
+def _places(train: Any, test: Any) -> tuple[set[int], set[int]] | None:
+    """Places of one dataset that both take; None where they are of different ones."""
+    (one, ours), (two, theirs) = _taken(train), _taken(test)
+    if ours is None or theirs is None:
+        return None
+    if one is not two:
+        held = _arrays_of(one), _arrays_of(two)
+        alike = type(one) is type(two) and len(held[0]) == len(held[1]) and held[0]
+        if not alike or not all(_equal(a, b) for a, b in zip(*held, strict=True)):
+            return None
+    return set(ours), set(theirs)
+
+
+def _files(train: Any, test: Any) -> tuple[set[str], set[str]] | None:
+    found = []
+    for dataset in (train, test):
+        base, places = _taken(dataset)
+        files = files_of(base)
+        if not files or places is None or len(files) != len(base):
+            return None
+        found.append({str(files[i].resolve()) for i in places})
+    return found[0], found[1]
+
+
+# ---- an augmentation that is drawn once ----
+
+
+class AugmentedOnce(Check):
+    """A cache behind the augmentation: each sample is drawn once and never again.
+
+    ## What it does
+    Makes 48 samples of the training set twice in this process and reads the generators: whether
+    the first making drew random numbers, the second none, and both gave the same.
+
+    ## Why is this bad
+    An augmentation that is kept is none: the model sees one crop of each picture in all epochs.
+
+    ## How it decides
+    Fails where at least six samples drew at first and came out of a cache then, and the dataset has
+    a `transform` or `augment`. Without one it is "cannot tell": made data may be drawn once. Exact.
+
+    ## What to do
+    Cache what is read and decoded, and augment after it.
+
+    ## Limits
+    A dataset that augments all samples when it is made, or has done so before, is not seen.
+    """
+
+    code = "LOAD021"
+    name = "augmented-once"
+    causes = ("the cache holds what the transform returned",)
+    next_step = "Cache the decoded picture; call the transform on each access."
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        dataset = None if subject.evaluation else _dataset(subject.fresh())
+        if dataset is None or not len(dataset):
+            return unclear("There is no training set with indices.")
+        drawn = kept = 0
+        places = _spread(len(dataset), SAMPLES)
+        for index in places:
+            states, made = [stream_states(dataset)], list[Made]()
+            for _ in range(2):
+                made.append(_made(subject, dataset, index))
+                states.append(stream_states(dataset))
+            drawn += states[0] != states[1]
+            kept += states[0] != states[1] and states[1] == states[2] and _equal(*made)
+        numbers = {"samples": len(places), "drawn": drawn, "kept": kept}
+        if kept < LEAST:
+            return passed(f"{drawn} of {len(places)} samples draw, {kept} of a cache.", **numbers)
+        said = f"{kept} of {len(places)} samples draw random numbers once, then come out of a cache"
+        if not _augments(dataset):
+            return unclear(f"{said}: right for data that are made up.", **numbers)
+        return self.failed(f"{said}: the augmentation is drawn once for all epochs.", **numbers)
+
+    @staticmethod
+    def _cached(transform: Callable[[Any], Any] | None, behind: bool) -> Any:
+        class Cached(ToyImages):
+            def __init__(self) -> None:
+                super().__init__()
+                self.transform, self.cache = transform, dict[int, Any]()
+
+            def __getitem__(self, index: int) -> Any:
+                change = self.transform or _flipped
+                if index not in self.cache:
+                    pixels = super().__getitem__(index)[0]
+                    self.cache[index] = change(pixels) if behind else pixels
+                pixels = self.cache[index]
+                return pixels if behind else change(pixels), int(self.labels[index])
+
+        return toy_loader(Cached())
+
+    PLANTED = (("behind the transform", lambda: AugmentedOnce._cached(_flipped, True)),)
+    HEALTHY = (
+        ("before it", lambda: AugmentedOnce._cached(_flipped, False)),
+        ("made data", lambda: AugmentedOnce._cached(None, True)),
+    )
+
+
+def _flipped(pixels: Any) -> Any:
+    return pixels[..., ::-1].copy() if np.random.random() < 0.5 else pixels
+
+
+# ---- labels of other samples ----
+
+BLOCK, FEWEST_SAMPLES, MOST_CLASSES, RIDGE, FOLDS = 600, 120, 50, 0.3, 4
+SURE, CHANCE = 6.0, 2.5  # deviations of the number of hits from what chance gives
+
+
+class LabelsOfOthers(Check):
+    """Labels that follow another order than the inputs.
+
+    ## What it does
+    Predicts the label of a picture from its colours and coarse parts by a ridge regression, on
+    samples that it was not fitted to: with the labels as they come, with those of neighbours in the
+    dataset, of the dataset turned round, and of numbers sorted as text (1, 10, 11, 2). The same for
+    the dataset for evaluation.
+
+    ## Why is this bad
+    Two lists that were sorted or shuffled apart give every picture another's label: nothing can be
+    learned, and the loss stays where it started.
+
+    ## How it decides
+    Fails on evidence alone: where labels in another order are predicted beyond chance by 6
+    deviations more than those as they come, which stay below 6; or where those for evaluation lie
+    beyond 6 and those as they come below 2.5, from as many pictures or twice as many. Labels that
+    this classifier cannot predict at all are "cannot tell": so are those of a hard task, and of a
+    random permutation.
+
+    ## What to do
+    Look at `--grid`; shuffle pairs, never two lists; sort files and labels by one key.
+
+    ## Limits
+    Pictures of one size and whole-number labels of up to 50 classes, without random augmentation.
+    """
+
+    code = "LOAD022"
+    name = "labels-of-others"
+    causes = (
+        "inputs and labels were shuffled or sorted apart",
+        "an index is off by one between two lists",
+    )
+    next_step = "Look at --grid; shuffle or sort pairs, never two lists."
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        train, test = _dataset(subject.loader), _dataset(subject.eval_loader)
+        sets = [_table(subject, d) for d in (train, test) if d is not None]
+        if train is None or sets[0] is None:
+            return unclear("There are no pictures of one size with labels that stay the same.")
+        rows, labels, whole = sets[0]
+        score, hits, chance = _predicted(rows, labels)
+        said = (
+            f"Labels are predicted from {len(rows)} pictures in {hits:.0%} ({chance:.0%} by chance)"
+        )
+        numbers: dict[str, Any] = {"hits": round(hits, 4), "chance": round(chance, 4)}
+        for name, other in _orders(labels, whole) if score < SURE else ():
+            moved = _predicted(rows, other)
+            if moved[0] > SURE + max(0.0, score):
+                return self.failed(f"{said}, those {name} in {moved[1]:.0%}.", **numbers)
+        if score > CHANCE:
+            return passed(f"{said}: they belong to the pictures.", **numbers)
+        if len(sets) > 1 and sets[1] is not None:
+            theirs = _predicted(*sets[1][:2])
+            if theirs[0] > SURE and len(sets[1][0]) <= 2 * len(rows):
+                beside = f"{theirs[1]:.0%} ({theirs[2]:.0%} by chance)"
+                return self.failed(f"{said}, those for evaluation in {beside}.", **numbers)
+        return unclear(
+            f"{said}: a hard task, or labels of other pictures.",
+            "Look at --grid: does each picture have its own label?",
+            **numbers,
+        )
+
+    @staticmethod
+    def _ordered(change: Callable[[Any], Any], both: bool = True) -> LoaderSubject:
+        sets = [ToyImages(240, seed=seed) for seed in range(2)]
+        for dataset in sets[: 2 if both else 1]:
+            dataset.labels = change(dataset.labels)
+        return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(sets[1]))
+
+    PLANTED = (
+        ("one place off", lambda: LabelsOfOthers._ordered(lambda y: np.roll(y, 1))),
+        ("turned round", lambda: LabelsOfOthers._ordered(lambda y: y[::-1])),
+        ("sorted as text", lambda: LabelsOfOthers._ordered(lambda y: y[_as_text(len(y))])),
+        (
+            "shuffled in training alone",
+            lambda: LabelsOfOthers._ordered(np.random.default_rng(0).permutation, False),
+        ),
+    )
+    HEALTHY = (
+        ("their own", lambda: LabelsOfOthers._ordered(lambda y: y)),
+        (
+            "not to be learned",
+            lambda: LabelsOfOthers._ordered(np.random.default_rng(0).permutation),
+        ),
+    )
+
+
+def _as_text(count: int) -> NDArray[np.int64]:
+    return np.array(sorted(range(count), key=str))
+
+
+def _orders(labels: NDArray[Any], whole: bool) -> Iterator[tuple[str, NDArray[Any]]]:
+    """(in words, labels in another order) of the orders that happen."""
+    for step in (1, -1, 2, -2):
+        yield (
+            f"{abs(step)} place{'s' * (abs(step) > 1)} {'before' if step > 0 else 'after'}",
+            np.roll(labels, step),
+        )
+    if whole:
+        order = _as_text(len(labels))
+        yield "of the dataset turned round", labels[::-1]
+        yield "in the order of numbers sorted as text", labels[order]
+        yield "in the order of numbers sorted as text", labels[np.argsort(order)]
+
+
+def _table(
+    subject: LoaderSubject, dataset: Any
+) -> tuple[NDArray[np.float64], NDArray[Any], bool] | None:
+    """(features, labels, whether that is all) of the first samples, in the order of the dataset."""
+    patience, rows, labels = _patience(subject), list[Any](), list[int]()
+    shape: Any = None
+    for index in range(min(len(dataset), BLOCK)):
+        picture, label = _made(subject, dataset, index)
+        if picture is None or label is None or picture.ndim != 3 or label.size != 1:
+            return None
+        if label.dtype.kind not in "iub" or picture.dtype.kind not in "biuf":
+            return None
+        if index < LEAST and not _equal(picture, _made(subject, dataset, index)[0]):
+            return None
+        shape = shape or picture.shape
+        if picture.shape != shape:
+            return None
+        rows.append(_features(picture))
+        labels.append(int(label.reshape(-1)[0]))
+        if patience.over:
+            break
+    known = len(set(labels))
+    if len(rows) < FEWEST_SAMPLES or not 1 < known <= min(MOST_CLASSES, len(rows) // 10):
+        return None
+    return np.array(rows), np.array(labels), len(rows) == len(dataset)
+
+
+def _predicted(rows: NDArray[np.float64], labels: NDArray[Any]) -> tuple[float, float, float]:
+    """(deviations of the hits from chance, share of hits, share by chance), by four folds."""
+    values, places = np.unique(labels, return_inverse=True)
+    wanted = np.eye(len(values))[places]
+    rows = (rows - rows.mean(axis=0)) / (rows.std(axis=0) + 1e-9)
+    fold = np.random.default_rng(0).permutation(len(rows)) % FOLDS
+    found = np.zeros(len(rows), int)
+    for number in range(FOLDS):
+        known = rows[fold != number]
+        middle = wanted[fold != number].mean(axis=0)
+        square = known.T @ known + RIDGE * len(known) * np.eye(rows.shape[1])
+        weights = np.linalg.solve(square, known.T @ (wanted[fold != number] - middle))
+        spread = (middle * (1 - middle)) ** 0.5 + 1e-9  # so that rare classes are predicted as well
+        found[fold == number] = (rows[fold == number] @ weights / spread).argmax(axis=1)
+    share = float((np.bincount(found, minlength=len(values)) @ wanted.sum(axis=0)) / len(rows) ** 2)
+    hits = float((found == places).mean())
+    return (hits - share) / (share * (1 - share) / len(rows) + 1e-12) ** 0.5, hits, share

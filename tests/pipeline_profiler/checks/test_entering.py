@@ -1,0 +1,203 @@
+"""What enters the model beside what the loader gives; facts of a training; a script with both."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from pipeline_profiler.checks.check import Judgement  # noqa: E402
+from pipeline_profiler.checks.loader_subject import LoaderSubject  # noqa: E402
+from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_training  # noqa: E402
+from pipeline_profiler.checks.training_subject import TrainingSubject  # noqa: E402
+from tests.pipeline_profiler.checks.conftest import judged  # noqa: E402
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[3]
+Change = Callable[[Any], Any]
+PASS, FAIL, CANNOT_TELL = Judgement.PASS, Judgement.FAIL, Judgement.CANNOT_TELL
+
+
+def stepped(given: Change, step: Change, evaluated: Change | None = None) -> LoaderSubject:
+    """Pictures changed by the loader, by the user's step, and by the evaluation if there is one."""
+    sets = [ToyImages(seed=seed) for seed in range(2)]
+    for dataset in sets:
+        dataset.pixels = given(dataset.pixels)
+    loader, other = (toy_loader(dataset) for dataset in sets)
+    steps = [(batch, step(batch[0]), batch[1]) for batch in loader]
+    seen = [(batch, (evaluated or step)(batch[0]), None) for batch in other]
+    make_eval = None if evaluated is None else lambda: other
+    return LoaderSubject(lambda: loader, make_eval, entered=lambda: (steps, seen))
+
+
+def as_bytes(pixels: Any) -> Any:
+    return np.clip(pixels * 40 + 128, 0, 255).astype(np.uint8)
+
+
+def as_numbers(pixels: Any) -> Any:
+    return (pixels.float() - 128) / 40
+
+
+def with_nan(pixels: Any) -> Any:
+    return np.where(pixels > pixels.max() - 1e-6, np.nan, pixels).astype(np.float32)
+
+
+JUDGED = {
+    "bytes become numbers": ("LOAD008", (as_bytes, as_numbers), PASS),
+    "bytes stay large": ("LOAD008", (as_bytes, lambda x: x.float()), FAIL),
+    "an axis too many": ("LOAD008", (lambda x: x * 99, lambda x: x.flatten(1)), CANNOT_TELL),
+    "no number becomes 0": ("LOAD007", (with_nan, lambda x: x.nan_to_num()), PASS),
+    "no number stays": ("LOAD007", (with_nan, lambda x: x * 1.01), FAIL),
+    "moved to the front": (
+        "LOAD009",
+        (lambda x: x.transpose(0, 2, 3, 1).copy(), lambda x: x.permute(0, 3, 1, 2)),
+        PASS,
+    ),
+    "zeros with noise": ("LOAD010", (lambda x: x * 0, lambda x: x + torch.randn(x.shape)), FAIL),
+    "evaluated as it was trained": ("LOAD013", (as_bytes, as_numbers, as_numbers), PASS),
+    "evaluated on bytes": ("LOAD013", (as_bytes, as_numbers, lambda x: x.float()), FAIL),
+}
+
+
+@pytest.mark.parametrize(("code", "changes", "judgement"), JUDGED.values(), ids=JUDGED)
+def test_inputs_are_judged_where_they_enter_the_model(
+    code: str, changes: tuple[Change, ...], judgement: Judgement
+) -> None:
+    answer = judged(code, stepped(*changes)).answer
+    assert answer.judgement is judgement, answer.sentence
+    assert answer.sentence.endswith(".")
+    if code != "LOAD010" and judgement is not CANNOT_TELL:
+        assert answer.sentence.startswith("As it enters the model: ")
+
+
+def test_nothing_is_judged_twice_that_enters_as_it_was_given() -> None:
+    same = stepped(lambda x: x, lambda x: x)
+    assert same.at_model is None
+    assert not judged("LOAD008", same).answer.sentence.startswith("As it enters")
+    changed = stepped(as_bytes, as_numbers).at_model
+    assert changed is not None
+    assert changed.batches[0].inputs is not None
+    assert changed.batches[0].inputs.dtype == np.float32
+
+
+def test_inputs_of_a_step_of_functions_are_seen() -> None:
+    def train_step(model: Any, x: Any, y: Any, loss: Any, optimizer: Any) -> Any:
+        value = loss(model(x * 2), y)
+        value.backward()
+        return value
+
+    subject = TrainingSubject(lambda: toy_training(train_step=train_step))
+    found = subject.entered(subject.given_batches)
+    assert torch.equal(found[0][1], subject.given_batches[0][1] * 2)
+
+
+def alike() -> Any:
+    dataset = ToyImages()
+    dataset.labels[:] = 2
+    return toy_training(loader=toy_loader(dataset))
+
+
+@pytest.mark.parametrize("code", ["TRAIN003", "TRAIN018", "TRAIN020"])
+def test_targets_that_are_all_one_prove_nothing(code: str) -> None:
+    assert judged(code, TrainingSubject(alike)).answer.judgement is CANNOT_TELL
+
+
+def seeded() -> Any:
+    torch.manual_seed(7)
+    return toy_training()
+
+
+def loaded() -> Any:
+    made, kept = toy_training(), toy_training()
+    with torch.no_grad():
+        for number, parameter in enumerate(kept.model.parameters()):
+            parameter.copy_(
+                torch.linspace(-0.1, 0.1, parameter.numel()).view_as(parameter) * number
+            )
+    made.model.load_state_dict(kept.model.state_dict())
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "caught", "one_start", "said"),
+    [
+        (toy_training, False, False, "outputs of zero have"),
+        (toy_training, True, True, "outputs of zero have"),
+        (seeded, False, True, "outputs of zero have"),
+        (loaded, False, False, "so they are pretrained"),
+    ],
+    ids=["any seed", "caught", "its own seed", "a checkpoint"],
+)
+def test_a_seed_inside_makes_nothing_pretrained(
+    make: Any, caught: bool, one_start: bool, said: str
+) -> None:
+    subject = TrainingSubject(make, caught=caught)
+    assert subject.one_start is one_start
+    answer = judged("TRAIN001", subject).answer
+    assert answer.judgement is PASS
+    assert said in answer.sentence
+
+
+SCRIPT = """
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Subset, TensorDataset
+
+torch.manual_seed(0)
+labels = torch.from_numpy(np.random.default_rng(0).choice(3, 400, p=[0.7, 0.2, 0.1]))
+pixels = torch.rand(400, 3, 8, 8) * 0.6
+for row, label in enumerate(labels):
+    pixels[row, :, 2 * label : 2 * label + 2] += 0.4
+data = TensorDataset((pixels - 0.5) / 0.25, labels)
+train = DataLoader(Subset(data, range(320)), 32, shuffle=True)
+val = DataLoader(Subset(data, range(FIRST, 400)), 40)
+counts = torch.bincount(labels).float()
+loss_function = nn.CrossEntropyLoss(weight=WEIGHT)
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(50):
+    model.train()
+    for x, y in train:
+        loss = loss_function(model(STEP), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        print(sum(int((model(STEP).argmax(1) == y).sum()) for x, y in val))
+"""
+CODES = ["LOAD008", "LOAD020", "TRAIN041"]
+
+
+@pytest.mark.parametrize(
+    ("words", "failed"),
+    [
+        (("300", "counts / counts.sum()", "(x - 0.5) / 0.25"), CODES),
+        (("320", "counts.sum() / (3 * counts)", "x * 1.01"), []),
+    ],
+    ids=["planted", "healthy"],
+)
+def test_an_unmodified_script(tmp_path: Path, words: tuple[str, ...], failed: list[str]) -> None:
+    text = SCRIPT
+    for name, word in zip(("FIRST", "WEIGHT", "STEP"), words, strict=True):
+        text = text.replace(name, word)
+    (tmp_path / "train.py").write_text(text)
+    command = [sys.executable, "-m", "pipeline_profiler", "check-training", "--no-record", "--json"]
+    done = subprocess.run(
+        [*command, "--only", ",".join(CODES), "--yes", "--", "train.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    found = json.loads(done.stdout)
+    assert sorted(found["failed"]) == failed, found["checks"]
+    assert {c["verdict"] for c in found["checks"]} == ({"fail"} if failed else {"pass"})
