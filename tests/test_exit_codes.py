@@ -112,7 +112,6 @@ def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
     )
 
 

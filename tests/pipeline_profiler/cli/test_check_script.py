@@ -86,7 +86,7 @@ def run(folder: Path, text: str, *options: str, json_wanted: bool = True) -> tup
     command = [sys.executable, "-m", "pipeline_profiler", "check-training", "--no-record"]
     command += [*options, *(["--json"] if json_wanted else []), "--", "train.py", "--epochs", "9"]
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+        command, cwd=folder, capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr
