@@ -21,7 +21,7 @@ from PIL import Image
 ROOT = Path(__file__).parent.parent
 # Tests sync files thousands of times, which takes a disk 4 to 20 ms each, and memory none: runs,
 # ledgers and copies lie in memory where it has room. What a killed process leaves is the same.
-MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
+MEMORY, ROOM_BYTES, DISK = Path("/dev/shm"), 4 << 30, Path(tempfile.gettempdir())
 if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
     os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None
 os.environ["PIPELINE_PROFILER_RUNS"] = "off"  # tests add no rows to the user's table of runs

@@ -22,6 +22,7 @@ from pipeline_profiler.profiling.measure.schedule import measure_arms
 from pipeline_profiler.profiling.measure.stopping import StoppedError
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Session
+from tests.conftest import DISK
 from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList, made_run
 from tests.pipeline_profiler.fakes import schedule as rows_of
 
@@ -366,7 +367,7 @@ def test_memory_file_systems_are_never_cold() -> None:
 
 
 def test_eviction_is_proved() -> None:
-    with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:  # on a disk; tmp_path may not be
+    with tempfile.NamedTemporaryFile(dir=DISK) as file:
         if cold_cache._filesystem(file.name) in ("tmpfs", "overlay", ""):
             pytest.skip("no plain disk here")
         file.write(bytes(1_000_000))
