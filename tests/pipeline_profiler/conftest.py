@@ -1,4 +1,4 @@
-"""A folder on a disk: below /dev, where memory is, the checks hold nothing back and own all files."""
+"""A folder on a disk: of /dev, where memory is, the checks hold nothing back and own all files."""
 
 from __future__ import annotations
 
