@@ -19,8 +19,8 @@ import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parent.parent
-# A sync of a file took a disk 4 ms, a commit of a ledger 21, and memory next to nothing: what pytest
-# makes lies in memory where it has room. What a killed process leaves is the same.
+# A sync of a file took a disk 4 ms, a commit of a ledger 21, and memory next to nothing: what
+# pytest makes lies in memory where it has room. What a killed process leaves is the same.
 MEMORY, ROOM_BYTES, DISK = Path("/dev/shm"), 4 << 30, Path(tempfile.gettempdir())
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
