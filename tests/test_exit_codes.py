@@ -44,26 +44,12 @@ TABLE = (
     # ---- pipeline-profiler
     Row("profile --help", 0, "COMMAND"),
     Row("profile report sound.json", 0, "Verdict"),
-    Row("profile report sound.json -o new.html", 0, "new.html"),
-    Row("profile report sound.json --fail-on 'stall>99%'", 0),
     Row(f"profile run train.py:make_loader {QUICK} -o new.json", 0, "saved: new.json"),
-    Row("profile runs --runs absent.sqlite", 0, "No run is recorded yet"),
-    Row("profile runs --runs damaged.json", 2, "is no table of runs"),
     Row("profile report stalled.json --fail-on 'stall>20%'", 1),
     Row("profile", 0, "pipeline-profiler watch"),
     Row("profile dance", 2, "there is no 'dance'"),
-    Row("profile report absent.json", 2, "No session at"),
-    Row("profile report damaged.json", 2, "is not a readable session"),
-    Row("profile report sound.json -o train.py", 2, "No report format"),
-    Row("profile report sound.json -o README.md", 2, "--replace"),
-    Row("profile report sound.json --fail-on x", 2, "stall>20%"),
-    Row("profile compare sound.json damaged.json", 2, "is not a readable session"),
-    Row("profile run train.py:absent", 2, "has no function absent"),
     Row("profile run broken.py:make_loader", 2, "cannot be imported"),
-    Row(f"profile run train.py:broken_maker {QUICK}", 2, "no such bucket"),
-    Row(f"profile run train.py:broken {QUICK} -o new.json", 2, "partial session is saved"),
     Row("profile report failed.json", 3, "The rule r failed"),
-    Row("profile report failed.json --fail-on 'stall>1%'", 3),
     Row("profile report sound.json >&-", 4, "stdout is closed"),
     Row("profile report sound.json > /dev/full", 4, "cannot be printed"),
     Row("profile compare stalled.json stalled.json --json > /dev/full", 4, "cannot be printed"),
@@ -79,7 +65,6 @@ TABLE = (
     Row(f"profile run HERE/train.py:make_loader {QUICK} IN_DELETED", 2, "cannot be written"),
     # ---- audit: more in tests/audit/cli/test_hostile_calls.py
     Row("audit --help", 0, "usage"),
-    Row("audit explain", 0, "DUP001"),
     Row("audit scan clean --out new-run --jobs 1 --fail-on never", 0),
     Row("audit scan marked --out new-run --jobs 1", 1),
     Row("audit", 0, "audit scan FOLDER"),
@@ -92,8 +77,6 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("workplace")
     write_source(folder).rename(folder / "train.py")
     (folder / "broken.py").write_text("def make_loader(:\n")
-    (folder / "README.md").write_text("# Mine\n")
-    (folder / "damaged.json").write_bytes(b"\x1f\x8bnothing")
     sound = made_session(schedule(60, 0, 0, 20.0, lambda j: 0.1), 20.0)
     sound.save(folder / "sound.json")
     stalled = made_session(schedule(60, 2, 2, 20.0, lambda j: 60.0), 20.0, workers=2, prefetch=2)
@@ -129,7 +112,6 @@ def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
     )
 
 

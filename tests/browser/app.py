@@ -75,7 +75,7 @@ def served(folder: Path, *words: Path) -> Iterator[str]:
             yield address
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait()
 
 
 def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:

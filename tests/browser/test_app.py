@@ -50,18 +50,6 @@ def test_every_page_opens_without_a_complaint(visitor: Visitor, width: int, them
     assert not any(message.HasField("ref_hash") for message in messages)
 
 
-def test_the_overview_counts_and_leads_to_the_finding(visitor: Visitor) -> None:
-    visitor.open("?run=looked")
-    visitor.says("sample_data")
-    visitor.page.get_by_test_id("stMetricValue").get_by_text("307", exact=True).first.wait_for()
-    buttons = visitor.page.get_by_role("button", name="Look and decide")
-    buttons.nth(2).wait_for()  # all three steps are drawn
-    buttons.first.click()
-    visitor.page.get_by_role("heading", level=1, name="Findings", exact=True).wait_for()
-    visitor.says("SPLIT001 split-overlap")
-    assert "code=SPLIT001" in visitor.page.url
-
-
 def test_a_group_is_decided_with_the_keyboard_taken_back_and_exported(
     visitor: Visitor, app: Served
 ) -> None:
@@ -91,21 +79,6 @@ def test_a_group_is_decided_with_the_keyboard_taken_back_and_exported(
         assert {row["id"] for row in csv.DictReader(file)} == set(dropped)
     with (app.folder / "out" / "manifest.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 307 - len(dropped)
-
-
-def test_keys_walk_through_findings_and_decide(visitor: Visitor, app: Served) -> None:
-    visitor.open("findings?run=walked&code=IMG003")
-    visitor.says("5 findings")
-    rows = visitor.page.locator(".listing tbody tr")
-    current = visitor.page.locator(".listing tr.current")
-    first, second = (rows.nth(i).get_attribute("data-id") for i in (0, 1))
-    visitor.press_for("n", f'.listing tr.current[data-id="{second}"]')
-    visitor.press_for("p", f'.listing tr.current[data-id="{first}"]')
-    visitor.rest()
-    visitor.press("f", "Marked as false positive")
-    visitor.says("4 findings")
-    assert current.get_attribute("data-id") == second  # the next one is open
-    assert [d.subject for d in Ledger(app.runs["walked"]).log()] == [first]
 
 
 def test_keys_do_nothing_while_text_is_typed(visitor: Visitor, app: Served) -> None:
@@ -152,8 +125,9 @@ def test_a_note_and_a_class_stay_until_the_finding_is_relabelled(
 
     page = visitor.page
     visitor.says("2 findings")
-    visitor.press_for("n", ".listing tbody tr:nth-child(2).current")
-    visitor.rest()
+    for key, row in (("n", 2), ("p", 1), ("n", 2)):
+        visitor.press_for(key, f".listing tbody tr:nth-child({row}).current")
+        visitor.rest()
     page.get_by_text("Relabel, move, note").click()
     visitor.choose("New class", "fish")
     relabel = page.get_by_role("button", name="Relabel", exact=True)

@@ -90,9 +90,8 @@ class StageTimer:
         self.received = 0
         if not self.sums:
             return ()
-        sums = tuple([(name, *row) for name, row in self.sums.items()])
-        self.sums = {}
-        return sums  # type: ignore[return-value]
+        taken, self.sums = self.sums, {}  # first: a collector that runs meanwhile adds a stage
+        return tuple([(name, *row) for name, row in taken.items()])  # type: ignore[return-value]
 
 
 def active() -> StageTimer | None:

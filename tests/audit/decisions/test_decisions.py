@@ -502,9 +502,6 @@ def test_bulk_decisions_count_first(run: Path, command: Command) -> None:
         (["--as", "drop"], "--where"),
         (["nobody.jpg", "--as", "drop"], "nearest"),
         (["--where", "true", "--rule", "largest"], "one --code"),
-        (["--code", "DUP003", "--rule", "prettiest"], "largest, sharpest"),
-        (["--code", "IMG001", "--rule", "largest"], "DUP001"),
-        (["--code", "SPLIT001", "--drop-from", "nowhere"], "test, train"),
     ],
 )
 def test_mistakes_get_one_sentence(

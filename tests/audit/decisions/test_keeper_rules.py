@@ -12,7 +12,7 @@ from audit.decisions import keeper_rules
 from audit.decisions.decisions import decide_findings, decide_samples
 from audit.decisions.ledger import Ledger
 from audit.decisions.waivers import apply_decisions
-from audit.errors import RunError, UsageError
+from audit.errors import UsageError
 from audit.records import Action
 from tests.audit.reviewed import findings, made_hash, made_run, statuses
 
@@ -245,11 +245,6 @@ def test_mistakes_name_the_cure(arguments: dict[str, Any], says: str, tmp_path: 
     run = made_run(tmp_path / "run", [near("a"), near("b")])
     with pytest.raises(UsageError, match=says):
         keeper_rules.propose(run, **arguments)
-
-
-def test_a_run_that_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="There is no run"):
-        keeper_rules.propose(tmp_path / "none")
 
 
 def test_thousands_of_groups_at_once(tmp_path: Path) -> None:

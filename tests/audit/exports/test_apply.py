@@ -254,15 +254,13 @@ def test_what_is_no_plan_is_a_sentence(text: str, tmp_path: Path) -> None:
         read_plan(tmp_path / "plan.json")
 
 
-@pytest.mark.parametrize("target", ["../x", "/etc/x", "a/../../x", "a//b", ".preflight/x"])
-def test_a_plan_whose_targets_lead_out_is_refused(
-    target: str, own: audit.Run, tmp_path: Path
-) -> None:
+def test_a_plan_whose_targets_lead_out_is_refused(own: audit.Run, tmp_path: Path) -> None:
     plan = own.plan()
-    broken = replace(plan, files=(replace(plan.files[0], target=target),))
-    broken.write(tmp_path / "plan.json")
-    with pytest.raises(UsageError, match="is no plan"):
-        read_plan(tmp_path / "plan.json")
+    for target in ("../x", "/etc/x", "a/../../x", "a//b", ".preflight/x"):
+        broken = replace(plan, files=(replace(plan.files[0], target=target),))
+        broken.write(tmp_path / "plan.json")
+        with pytest.raises(UsageError, match="is no plan"):
+            read_plan(tmp_path / "plan.json")
 
 
 def test_the_command_line_makes_and_takes_back(

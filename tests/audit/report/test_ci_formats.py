@@ -166,6 +166,7 @@ def test_sarif_has_its_published_form(report: Report) -> None:
     assert log["runs"][0]["invocations"][0]["executionSuccessful"] is False
     results = log["runs"][0]["results"]
     assert len(results) == len(found) + 1
+    assert results[-1]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "./"
     rules = log["runs"][0]["tool"]["driver"]["rules"]
     assert all(rules[one["ruleIndex"]]["id"] == one["ruleId"] for one in results)
 

@@ -180,16 +180,6 @@ def test_counts_are_those_of_the_store(run: Path, report: Report) -> None:
     assert report.counts.total == sum(c.counts.total for c in report.checks)
 
 
-def test_dataset_counts_by_split_class_and_format(report: Report) -> None:
-    data = report.dataset
-    assert data.n_samples == 12
-    assert data.by_split() == {"train": 8, "test": 4}
-    assert sorted(data.by_class().values()) == [6, 6]
-    assert data.formats == {"JPEG": 11, "none": 1}
-    assert data.status == {"ok": 10, "damaged": 1, "unreadable": 1}
-    assert [(s.extension, s.count) for s in data.skipped] == [("txt", 1)]
-
-
 def test_the_worst_check_comes_first_and_only_asked_for_examples(run: Path) -> None:
     few = collect_report(run, worst=1)
     ranks = [c.counts.worst.rank for c in few.checks if c.counts.worst]
@@ -465,24 +455,6 @@ def test_json_streams_and_is_strict(report: Report) -> None:
     whole = "".join(to_json(report, [one, one]))
     parsed = json.loads(whole, parse_constant=lambda name: pytest.fail(name))
     assert [f["evidence"] for f in parsed["findings"]] == [{"x": None}, {"x": None}]
-
-
-def test_sarif_of_a_dataset_finding_and_of_several_roots(tmp_path: Path) -> None:
-    for name in ("old set", "new"):
-        leak = photo(tmp_path / name / "a" / "1#.jpg", 1)
-    assert leak.exists()
-    source = open_source([f"train={tmp_path / 'old set'}", f"test={tmp_path / 'new'}"])
-    scanning.scan(source, tmp_path / "run", jobs=1, checks=["DUP001"])
-    whole = ReportedFinding("ZED001", "zed", Severity.INFO, (), "m", {}, "keep", "f", 0)
-    report = collect_report(tmp_path / "run")
-    (one,) = json.loads("".join(to_sarif(report, [*stream_findings(report), whole])))["runs"]
-    first, last = one["results"]
-    places = [*first["locations"], *first["relatedLocations"]]
-    uris = {p["physicalLocation"]["artifactLocation"]["uri"] for p in places}
-    bases = {p["physicalLocation"]["artifactLocation"]["uriBaseId"] for p in places}
-    assert (uris, len(bases)) == ({"a/1%23.jpg"}, 2)
-    assert bases <= set(one["originalUriBaseIds"])
-    assert last["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "./"
 
 
 URI = re.compile(  # RFC 3986: a uri with a scheme, or a relative reference

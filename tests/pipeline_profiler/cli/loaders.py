@@ -135,7 +135,6 @@ def profile(*argv: Any, cwd: Path, **streams: Any) -> subprocess.CompletedProces
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         text=True,
         check=False,
-        timeout=120,
         **(streams or {"capture_output": True}),
     )
 
@@ -154,4 +153,4 @@ def interrupt_when(folder: Path, words: str, *argv: Any) -> tuple[int, str]:
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
-        return process.wait(timeout=30), rest
+        return process.wait(), rest

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from pipeline_profiler.profiling.measure.schedule import measure_arms
 from pipeline_profiler.profiling.measure.stopping import StoppedError
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Session
+from tests.conftest import DISK
 from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList, made_run
 from tests.pipeline_profiler.fakes import schedule as rows_of
 
@@ -364,15 +366,15 @@ def test_memory_file_systems_are_never_cold() -> None:
         path.unlink()
 
 
-def test_eviction_is_proved(tmp_path: Any) -> None:
-    path = tmp_path / "x.bin"
-    path.write_bytes(bytes(1_000_000))
-    if cold_cache._filesystem(str(path)) in ("tmpfs", "overlay", ""):
-        pytest.skip("no plain disk here")
-    path.read_bytes()
-    assert cold_cache.resident([str(path)]) == 1.0
-    assert cold_cache.refuse([str(path)]) == ""
-    assert cold_cache.resident([str(path)]) == 0.0
+def test_eviction_is_proved() -> None:
+    with tempfile.NamedTemporaryFile(dir=DISK) as file:
+        if cold_cache._filesystem(file.name) in ("tmpfs", "overlay", ""):
+            pytest.skip("no plain disk here")
+        file.write(bytes(1_000_000))
+        file.flush()
+        assert cold_cache.resident([file.name]) == 1.0
+        assert cold_cache.refuse([file.name]) == ""
+        assert cold_cache.resident([file.name]) == 0.0
 
 
 def test_a_missing_file_is_counted() -> None:

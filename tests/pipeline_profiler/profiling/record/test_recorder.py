@@ -1,6 +1,7 @@
 """The recorder on a fake clock: every span exact."""
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 
@@ -177,3 +178,18 @@ def test_a_stretch_that_overlaps_the_one_before_counts_once() -> None:
     line.leave_out(15, 25)
     assert line.left_out == 30
     assert line.at(45) == 15
+
+
+def test_a_stage_that_ends_while_the_sums_are_handed_out_is_of_the_next_ones() -> None:
+    """As a collector does that runs in the middle of it and opens a file in its own time."""
+    timer = StageTimer(lambda: 0, lambda: 0)
+
+    class Interrupted(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            timer.enter("read")
+            timer.leave()
+            return super().__iter__()
+
+    timer.sums = {"decode": Interrupted([0, 1, 2, 3]), "collate": [0, 4, 5, 6]}
+    assert timer.collect() == (("decode", 0, 1, 2, 3), ("collate", 0, 4, 5, 6))
+    assert [name for name, *_ in timer.collect()] == ["read"]
