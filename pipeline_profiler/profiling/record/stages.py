@@ -91,7 +91,7 @@ class StageTimer:
         if not self.sums:
             return ()
         taken, self.sums = self.sums, {}  # first: a collector that runs meanwhile adds a stage
-        return tuple([(name, *row) for name, row in taken.items()])  # type: ignore[return-value]
+        return tuple([(name, *row) for name, row in taken.items()])  # type: ignore[misc]
 
 
 def active() -> StageTimer | None:
