@@ -7,8 +7,9 @@ import fcntl
 import os
 import re
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,15 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     if isinstance(val, bytes) and not (val.isascii() and val.decode("ascii").isprintable()):
         return f"{len(val)} bytes"
     return None
+
+
+@pytest.fixture(autouse=True)
+def own_main() -> Iterator[None]:
+    """Put the main module back: a page of Streamlit takes its place, and a process that a later
+    test spawns would run the page."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main
 
 
 @pytest.fixture(scope="session")
