@@ -234,6 +234,8 @@ def _lay(
     m = len(rows)
     out = np.zeros((m, 2, GREY_SIDE, GREY_SIDE), np.float32)
     reach = np.zeros((m, GREY_SIDE, GREY_SIDE), np.bool_)
-    grey = np.ascontiguousarray(part["grey"])
+    grey, matrix = np.ascontiguousarray(part["grey"]), np.ascontiguousarray(matrix)
+    # of arrays with other strides the kernel would be compiled again: seconds each
+    rows, orientation, soft = map(np.ascontiguousarray, (rows, orientation, soft))
     lay_gradients(grey, rows, orientation, matrix, soft, out, reach)
     return out.reshape(m, 2, GREY_SIDE**2), reach.reshape(m, GREY_SIDE**2)
