@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -184,28 +184,19 @@ def _parts(caught: Any) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _layers(model: Any) -> Iterator[Any]:
-    for layer in getattr(model, "layers", ()):
-        yield layer
-        yield from _layers(layer)
-
-
-def _kind(layer: Any) -> str:
-    return type(layer).__name__
-
-
 def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
     """Ask the checks about a caught `fit`."""
     from pipeline_profiler.checks.caught_keras import CaughtKeras
     from pipeline_profiler.checks.loader_subject import LoaderSubject
 
+    kinds = [type(layer).__name__ for layer in caught.model._flatten_layers()]
     subjects: dict[str, Any] = {
         "LOAD": LoaderSubject(
             caught.loader,
             caught.eval_loader,
             seed=order.seed,
             made_anew=False,
-            scaled_later=next((k for k in map(_kind, _layers(caught.model)) if k in SCALES), ""),
+            scaled_later=next((kind for kind in kinds if kind in SCALES), ""),
         ),
         "TRAIN": CaughtKeras(caught.training, order.seed),
     }

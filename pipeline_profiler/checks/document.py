@@ -23,12 +23,8 @@ from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import parse_document
 
 WIDTH = 100
-OF_TWO = (
-    "LOAD013",
-    "LOAD018",
-    "LOAD019",
-    "LOAD020",
-)  # about the loader for evaluation beside the other
+# about the loader for evaluation beside the other
+OF_TWO = ("LOAD013", "LOAD018", "LOAD019", "LOAD020")
 FOUNDATION = "TRAIN003"  # a training that cannot learn one batch by heart
 
 
