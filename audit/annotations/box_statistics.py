@@ -208,7 +208,8 @@ def _fill_overlap(boxes: Numbers, overlap: Numbers, touching: NDArray[np.bool_])
 def _union(boxes: Numbers, edges: Numbers) -> float:
     """Return the area of the union; `boxes` are sorted by their upper edge."""
     n, total = len(boxes), 0.0
-    edges[:n], edges[n : 2 * n] = boxes[:, 0], boxes[:, 2]
+    for k in range(n):
+        edges[k], edges[n + k] = boxes[k, 0], boxes[k, 2]
     _sort(edges[: 2 * n])
     for e in range(2 * n - 1):
         low, high, reach, length = edges[e], edges[e + 1], -np.inf, 0.0
@@ -240,7 +241,8 @@ def _fill(corners: Numbers, offsets: Integers, cover: Numbers, overlap: Numbers)
         n, alone = 0, 0.0
         for i in range(len(boxes)):
             if touching[first + i]:
-                some[n] = boxes[i]
+                for k in range(4):
+                    some[n, k] = boxes[i, k]
                 n += 1
             else:
                 alone += (boxes[i, 2] - boxes[i, 0]) * (boxes[i, 3] - boxes[i, 1])

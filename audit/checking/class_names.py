@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 # Letters of other scripts that print like Latin ones: they arrive with copied text.
 LOOKALIKES = str.maketrans("аеорсухіјѕԁһԛԝοαικνρτυ", "aeopcyxijsdhqwoaikvptu")
@@ -12,6 +13,7 @@ SEPARATORS = re.compile(r"(?<=\d)[\s_\-.]+(?=\d)|[\s_\-.]+")
 INTEGER = re.compile(r"0*(\d+)(?:\.0+)?")
 
 
+@lru_cache(maxsize=10_000)
 def fold_name(name: str) -> str:
     """Return the key that all spellings of one name share."""
     text = unicodedata.normalize("NFKC", name).strip()

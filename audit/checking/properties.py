@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.run.store import Store
+from audit.statistics.association import class_sums
 
 if TYPE_CHECKING:
     import polars as pl
@@ -125,14 +126,16 @@ class PropertyTable:
 
     def by_unit(self) -> PropertyTable:
         """Return one row for each unit, class and split: the mean of its pictures."""
-        keys = np.stack([self.unit, self.label, self.split], axis=1)
-        _, first, code = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        # one number for the three of them; each is -1 at the least
+        keys = self.unit
+        for some in (self.label, self.split):
+            keys = keys * (some.max(initial=-1) + 2) + some
+        _, first, code = np.unique(keys, return_index=True, return_inverse=True)
         if len(first) == len(keys):
             return self
         known = np.isfinite(self.values)
-        counts, sums = (np.zeros((len(first), self.values.shape[1])) for _ in range(2))
-        np.add.at(counts, code.ravel(), known)
-        np.add.at(sums, code.ravel(), np.where(known, self.values, 0.0))
+        counts = class_sums(known.astype(np.float64), code, len(first))
+        sums = class_sums(np.where(known, self.values, 0.0), code, len(first))
         means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
         one = self.rows(np.isin(np.arange(len(keys)), first))
         order = np.argsort(first)  # `rows` keeps the order of the pictures

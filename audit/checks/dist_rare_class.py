@@ -189,6 +189,8 @@ def _sizes(store: Store, params: RareClass.Params, things: Things) -> list[dict[
     """
     parts = {"labelled": LABELLED[things], "least": str(LEAST[things])}
     frame = asked_of(store, things, sql, params, **parts)
+    if frame.is_empty():
+        return []
     # Wilson, not normal: at a handful of images the normal interval leaves 0..1.
     low, high = wilson_share(params.recall, frame["n"].to_numpy())
     # Where a split has few pictures of every class, chance leaves some with hardly any.

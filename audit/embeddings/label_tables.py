@@ -281,17 +281,29 @@ def _both_sides(known: Labelled, judged: JudgedLabels, points: Compared) -> pl.D
         sides = {"given": known.labels[here], "suggested": judged.suggested[part]}
         for side, classes in sides.items():
             alike = np.where(classes[:, None] == known.labels[library], cosines, -np.inf)
-            best = np.argsort(-alike, 1, kind="stable")[:, :OF_EACH]
-            value = np.take_along_axis(alike, best, 1)
-            of, place = np.nonzero(np.isfinite(value))
+            of, place, column = _greatest(alike, OF_EACH)
             found.append(pl.DataFrame({
                 "sample_id": known.rows["id"].gather(here[of]),
                 "side": np.full(len(of), side),
                 "position": place.astype(np.int32),
-                "neighbour_id": known.rows["id"].gather(library[best[of, place]]),
-                "similarity": value[of, place].astype(np.float64),
+                "neighbour_id": known.rows["id"].gather(library[column]),
+                "similarity": alike[of, column].astype(np.float64),
             }))  # fmt: skip
     return pl.concat(found)
+
+
+def _greatest(values: Floats, k: int) -> tuple[Ints, Ints, Ints]:
+    """Return row, place (0 the greatest) and column of the k greatest finite values of each row.
+
+    Of equal ones the first column comes first.
+    """
+    k = min(k, values.shape[1])
+    least = np.partition(values, values.shape[1] - k, 1)[:, [values.shape[1] - k]]
+    row, column = np.nonzero((values >= least) & np.isfinite(values))
+    order = np.lexsort((column, -values[row, column], row))
+    row, column = row[order], column[order]
+    place = np.arange(len(row)) - np.searchsorted(row, row)
+    return row[place < k], place[place < k], column[place < k]
 
 
 def _facts(

@@ -25,7 +25,6 @@ import numpy as np
 import numpy.typing as npt
 
 from audit.machine.sharing import Advance, Share, at_once, ignore_share
-from audit.neighbors.kernels.popcount import brute_kernel, chunk_kernel, permute_bits
 from audit.neighbors.pair_cache import KnownCodes, find_contained
 
 Codes = npt.NDArray[np.uint64]
@@ -37,8 +36,11 @@ PRICED_FROM = 16_384
 """Codes from which plans are priced: fewer are compared outright in less time than that takes."""
 VISIT_COST = 6.0
 """Opening a bucket costs as much as comparing this many pairs in one."""
+FEW_PAIRS = 4_000_000
+"""Up to so many, loading the kernels takes longer than comparing with numpy."""
 MOST_NEW = 0.05
 """Share of codes that are new from which all are compared."""
+OUTRIGHT = "every code compared with every other"
 PARTS = 4
 """A part holds 128 tasks, which bounds the buffers."""
 _TASKS = 128 * PARTS
@@ -138,13 +140,16 @@ def find_code_pairs(
     if again is not None:
         words = "codes that came since the last scan compared with every other"
         return CodePairs(unique, inverse.astype(np.int64), *again, words)
+    if plan is None and len(unique) ** 2 <= FEW_PAIRS:
+        hits = _few(unique, unique, radius, later=True)
+        return CodePairs(unique, inverse.astype(np.int64), *hits, OUTRIGHT)
     brute_cost = len(unique) ** 2 / 2 / BRUTE_RATE
     # beyond half of the bits nearly every bucket is near every other: no plan can be cheap
     outright = plan == "brute" or (plan is None and len(unique) < PRICED_FROM)
     best = None if outright or radius > 31 else _cheapest(unique, radius)
     if best is None or (plan is None and brute_cost <= best.cost):
         step, parts = partial(_outright, unique, radius), [(0, part) for part in range(PARTS)]
-        words = "every code compared with every other"
+        words = OUTRIGHT
     else:
         step, chunks = partial(_by_chunks, unique, radius, best), range(len(best.bits))
         parts = [(c, part) for c in chunks if best.radii[c] >= 0 for part in range(PARTS)]
@@ -160,12 +165,28 @@ def find_cross_pairs(
     queries: Codes, library: Codes, radius: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     """Find every (query row, library row) at most `radius` bits apart, and the distances."""
+    if len(queries) * len(library) <= FEW_PAIRS:
+        first, second, distance = _few(queries, library, radius)
+        return np.stack([first, second], 1), distance
+    from audit.neighbors.kernels.popcount import brute_kernel
+
     # many more tasks than cores: their costs are uneven
     tasks = np.linspace(0, len(queries), min(_TASKS, max(len(queries), 1)) + 1).astype(np.int64)
     run = partial(brute_kernel, queries, library, False, np.uint64(radius), tasks)
     parts = [_collect(run, *_stretch(len(tasks) - 1, part)) for part in range(PARTS)]
     first, second, distance = _joined(parts)
     return _sorted_pairs(np.stack([first, second], 1), distance)
+
+
+def _few(queries: Codes, library: Codes, radius: int, *, later: bool = False) -> Hits:
+    """Compare few codes with numpy; `later`: they are the same, and each meets those after it."""
+    found = []
+    for start in range(0, len(queries), 256):
+        apart = np.bitwise_count(queries[start : start + 256, None] ^ library)
+        near = apart <= radius
+        rows, columns = np.nonzero(np.triu(near, start + 1) if later else near)
+        found.append((rows + start, columns, apart[rows, columns]))
+    return _joined(found)
 
 
 def _cheapest(codes: Codes, radius: int) -> _Plan | None:
@@ -202,6 +223,8 @@ def _priced(
     radii = tuple(-1 + (radius + 1) // m + (k < (radius + 1) % m) for k in range(m))[::-1]
     if spare < 0:
         radii = tuple(0 if k <= radius else -1 for k in range(m))
+    from audit.neighbors.kernels.popcount import permute_bits
+
     moved = permute_bits(sample, order)
     cost, shift = 0.0, 0
     for width, reach in zip(bits, radii, strict=True):
@@ -223,6 +246,8 @@ def _outright(
     # rows near the start meet more partners: equal areas under the triangle, not equal rows
     share = 1 - np.sqrt(1 - np.linspace(0, 1, _TASKS + 1))
     tasks = np.unique((share * len(codes)).astype(np.int64))
+    from audit.neighbors.kernels.popcount import brute_kernel
+
     run = partial(brute_kernel, codes, codes, True, np.uint64(radius), tasks)
     return _joined([_collect(run, *_stretch(len(tasks) - 1, part)) for _, part in parts])
 
@@ -238,6 +263,8 @@ def _by_chunks(
 
     A part is (chunk, number of `PARTS` of its buckets).
     """
+    from audit.neighbors.kernels.popcount import permute_bits
+
     found, moved = [], permute_bits(codes, plan.permutation)
     for chunk, of_chunk in groupby(parts, key=itemgetter(0)):
         run, tasks = _buckets(moved, radius, plan, chunk)
@@ -247,6 +274,8 @@ def _by_chunks(
 
 def _buckets(moved: Codes, radius: int, plan: _Plan, c: int) -> tuple[Callable[..., None], int]:
     """Return what compares the buckets of a chunk, task by task, and how many tasks it has."""
+    from audit.neighbors.kernels.popcount import chunk_kernel
+
     shifts = np.concatenate([[0], np.cumsum(plan.bits)[:-1]]).astype(np.uint64)
     fields = np.array([(1 << b) - 1 for b in plan.bits], np.uint64)
     reach, width = np.array(plan.radii, np.int64), plan.bits[c]

@@ -279,7 +279,7 @@ def _statistics(
         out[2] = sums[3] / (total * 4294967296.0)
         out[3], out[4], out[5] = sums[0] / total / 255, sums[1] / total / 255, sums[2] / total / 255
         out[6], out[7], out[8] = _structure(luma[at])
-        out[9:] = _border(stack[at], luma[at])
+        out[9], out[10], out[11], out[12] = _border(stack[at], luma[at])
 
 
 @compiled_on_first_call
@@ -343,7 +343,7 @@ def _border(rgb: Any, luma: Any) -> Any:
     mean = sums[3] / count
     spread = max(sums[4] / count - mean * mean, 0.0) ** 0.5
     scale = 255.0 * count
-    return np.array([sums[0] / scale, sums[1] / scale, sums[2] / scale, spread / 255])
+    return sums[0] / scale, sums[1] / scale, sums[2] / scale, spread / 255
 
 
 @compiled_on_first_call

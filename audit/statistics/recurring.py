@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.statistics.association import auc_of
+from audit.statistics.association import auc_of, class_sums
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -79,7 +79,7 @@ def _scores(plane: Floats, label: Ints, fold: Ints, classes: int) -> Floats:
     counts = np.zeros((FOLDS, classes))
     for k in range(FOLDS):
         here = fold == k
-        np.add.at(sums[k], label[here], plane[here])
+        sums[k] = class_sums(plane[here].astype(np.float64), label[here], classes)
         squares[k] = np.square(plane[here]).sum(0)
         counts[k] = np.bincount(label[here], minlength=classes)
     scores = np.zeros((len(plane), classes), np.float32)

@@ -142,8 +142,8 @@ def first_words(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[
                     word |= np.uint32(data[start + at]) << np.uint32(8 * b)
             words[w] = word  # little-endian, zeros behind the end of the key
         # A first and only chunk starts from IV, with counter 0.
-        state[:8] = IV
-        state[8:12] = IV[:4]
+        for w in range(12):
+            state[w] = IV[w % 8]
         state[12], state[13] = np.uint32(0), np.uint32(0)
         state[14], state[15] = np.uint32(length), FLAGS
         for r in range(ROUNDS):
@@ -160,7 +160,8 @@ def first_words(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[
             if r < ROUNDS - 1:
                 for w in range(16):
                     moved[w] = words[PERMUTATION[w]]
-                words[:] = moved  # the next round mixes the same words in another order
+                for w in range(16):  # the next round mixes the same words in another order
+                    words[w] = moved[w]
         # Output word i is state[i] ^ state[i + 8]; the first two are the first 8 bytes.
         low, high = state[0] ^ state[8], state[1] ^ state[9]
         result[i] = np.uint64(low) | (np.uint64(high) << np.uint64(32))

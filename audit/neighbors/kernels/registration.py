@@ -306,7 +306,9 @@ def lay_gradients(
         orient_plane(grey[rows[t]], orientations[t], plane)
         for _ in range(soft[t]):
             _soften(plane, other)
-            plane[:] = other
+            for y in range(_N):
+                for x in range(_N):
+                    plane[y, x] = other[y, x]
         sample(plane, maps[t], other, valid)
         for y in range(1, _N - 1):
             for x in range(1, _N - 1):

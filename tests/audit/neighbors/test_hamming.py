@@ -31,7 +31,7 @@ def brute(codes: np.ndarray, radius: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plan", ["brute", "chunks"])
+@pytest.mark.parametrize("plan", [None, "brute", "chunks"])
 @settings(max_examples=30)
 @example(seed=0, n=0, flips=0, radius=10)
 @example(seed=0, n=1, flips=0, radius=10)
@@ -41,7 +41,9 @@ def brute(codes: np.ndarray, radius: int) -> tuple[np.ndarray, np.ndarray]:
     flips=st.integers(0, 14),
     radius=st.integers(0, 16),
 )
-def test_every_pair_is_found_once(plan: str, seed: int, n: int, flips: int, radius: int) -> None:
+def test_every_pair_is_found_once(
+    plan: str | None, seed: int, n: int, flips: int, radius: int
+) -> None:
     codes = clustered(seed, n, flips)
     wanted, apart = brute(codes, radius)
     rows, distance = find_code_pairs(codes, radius, plan=plan).rows()
@@ -91,13 +93,16 @@ def test_equal_codes_chain_to_the_first_without_squaring() -> None:
     assert distance.max() == 1
 
 
+@pytest.mark.parametrize("few", [0, hamming.FEW_PAIRS])
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 200), radius=st.integers(0, 12))
-def test_queries_against_a_library(seed: int, n: int, radius: int) -> None:
+def test_queries_against_a_library(few: int, seed: int, n: int, radius: int) -> None:
     codes = clustered(seed, 2 * n, 6)
     apart = np.bitwise_count(codes[:n, None] ^ codes[None, n:])
     wanted = np.stack(np.nonzero(apart <= radius), 1)
-    rows, distance = find_cross_pairs(codes[:n], codes[n:], radius)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hamming, "FEW_PAIRS", few)
+        rows, distance = find_cross_pairs(codes[:n], codes[n:], radius)
     assert rows.tolist() == wanted.tolist()
     assert distance.tolist() == apart[wanted[:, 0], wanted[:, 1]].tolist()
 
