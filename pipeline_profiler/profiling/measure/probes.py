@@ -42,7 +42,12 @@ from pipeline_profiler.profiling.record.plan import (
     SynchronisingLine,
 )
 from pipeline_profiler.profiling.record.recorder import Recorder
-from pipeline_profiler.profiling.record.recorder_live import Repeated, hand_over_cost
+from pipeline_profiler.profiling.record.recorder_live import (
+    MAIN_INTERVAL_S,
+    WORKER_INTERVAL_S,
+    Repeated,
+    hand_over_cost,
+)
 from pipeline_profiler.profiling.record.session import Run, Session
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
 from pipeline_profiler.profiling.record.stages import Clock
@@ -157,11 +162,23 @@ def sample_stacks(bench: Bench, options: Options) -> Run:
     try:
         drive(bench, bench.loader(), recorder, 400, stack_seconds(options))
     finally:
-        sampler.stop()
-    for place, hits in sampler.drain():
-        recorder.run.stacks[place] = recorder.run.stacks.get(place, 0) + hits
+        keep_stacks(recorder, sampler)
     recorder.run.spans = type(recorder.run.spans)()  # its times are disturbed: keep the names only
     return recorder.run
+
+
+def sample_beside(recorder: Recorder) -> StackSampler:
+    """Stack samples beside a run that is timed: as rare as those of `watch`."""
+    recorder.sample_stacks = WORKER_INTERVAL_S
+    return StackSampler.start_beside(lambda: recorder.phase, MAIN_INTERVAL_S)
+
+
+def keep_stacks(recorder: Recorder, sampler: StackSampler | None) -> None:
+    """End the samples and put them into the run."""
+    if sampler is not None:
+        sampler.stop()
+        for place, hits in sampler.drain():
+            recorder.run.stacks[place] = recorder.run.stacks.get(place, 0) + hits
 
 
 def probe_device(bench: Bench, kept_batches: KeptBatches, session: Session) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence
+from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence, sampled
 from pipeline_profiler.profiling.diagnose.finding import Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
 from pipeline_profiler.profiling.diagnose.rules.loader import (
@@ -63,8 +63,22 @@ def dominant_stage(e: Evidence) -> Diagnosis | None:
 
 def largest_stage(e: Evidence) -> Diagnosis | None:
     """The stage that costs most, when nothing more specific explains the stall."""
-    name, share_of_fetch = e.top_stage
-    return _stage(e, name, share_of_fetch) if name else None
+    return _stage_of_rank(e, 0)
+
+
+def second_stage(e: Evidence) -> Diagnosis | None:
+    """What most of the rest of the loading is: beside the largest stage it is no secret."""
+    return _stage_of_rank(e, 1)
+
+
+def third_stage(e: Evidence) -> Diagnosis | None:
+    """The one after it."""
+    return _stage_of_rank(e, 2)
+
+
+def _stage_of_rank(e: Evidence, rank: int) -> Diagnosis | None:
+    stages = list(e.stage_shares.items())
+    return _stage(e, *stages[rank]) if rank < len(stages) else None
 
 
 def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
@@ -97,7 +111,7 @@ def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
 def _seen_in_python(e: Evidence) -> float:
     """Share of the stacks in next() in which a function of the user's ran; of tf.data its calls."""
     seen = total = 0
-    for run in e.session.runs:
+    for run in sampled(e.session):
         for key, weight in run.stacks.items():
             phase, _, rest = key.partition("|")
             if phase == "wait":
