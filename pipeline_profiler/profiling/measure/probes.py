@@ -11,20 +11,23 @@ NVML's utilisation is the share of time in which *some* kernel ran: a symptom, n
 
 from __future__ import annotations
 
+import builtins
 import io
 import itertools
+import os
 import pathlib
 import sys
 import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pipeline_profiler.profiling.adapters import tf_data, tf_graph, torch_loader
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
+from pipeline_profiler.profiling.adapters.torch_loader import path_of
 from pipeline_profiler.profiling.diagnose.stalls import slowest_samples, stalled_by_sample
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import environment
@@ -353,7 +356,8 @@ def repeatable(bench: Bench) -> Repeatable:
     return {}
 
 
-DRAFTED = 8  # files
+DRAFTED, ROUNDS = 8, 3  # files, and how often each is loaded
+COPIED_NS = 1e9  # after which no further round begins
 COPY_SIDE, COPY_QUALITY = 256, 90  # pixels of the shorter side, JPEG's scale
 
 
@@ -363,8 +367,9 @@ def reduced_decoding(bench: Bench, kept_batches: list[Any]) -> dict[str, float] 
     Milliseconds a file: `full_ms` decodes it whole; `reduced_ms` by the decoder's draft mode, with
     the smallest scale that is no smaller than `side`, the longer side (pixels) of what training
     gets; `copy_ms` decodes a copy whose shorter side is 256 px, where that is enough for training.
-    `read_ms` opens and reads a file, `packed_ms` reads it out of a tar of them: both from the page
-    cache. A key is missing where it does not apply; None where no file can be decoded.
+    `copied_ms` is a whole sample by the user's own code from such a copy, `sample_ms` from the
+    file. `read_ms` opens and reads a file, `packed_ms` reads it out of a tar of them: both from
+    the page cache. A key is missing where it does not apply; None where no file can be decoded.
     """
     shapes = [getattr(part, "shape", ()) for _, part in parts_of(kept_batches[0])]
     side = max((sorted(shape[1:])[-1] for shape in shapes if len(shape) == 4), default=0)
@@ -382,7 +387,71 @@ def reduced_decoding(bench: Bench, kept_batches: list[Any]) -> dict[str, float] 
     if not shared & {"reduced_ms", "copy_ms"}:
         return None
     means = {name: sum(row[name] for row in rows) / len(rows) for name in sorted(shared)}
-    return means | {"side": float(side)}
+    copied = _from_copies(bench) if "copy_ms" in means else {}
+    return means | copied | {"side": float(side)}
+
+
+def _from_copies(bench: Bench) -> dict[str, float]:
+    """`sample_ms` and `copied_ms`: samples by the dataset's own code, which opens copies unawares.
+
+    What is smaller costs less than its decoding alone. {} where the dataset opens its files by
+    other means than Python's open() or cv2.imread, or loads no such sample here.
+    """
+    loader, end = bench.loader(), bench.clock() + COPIED_NS
+    plain, copied = list[float](), list[float]()
+    with tempfile.TemporaryDirectory() as folder, suppress(Exception):
+        count = len(loader.dataset)
+        keys = range(0, count, max(1, count // DRAFTED))[:DRAFTED]
+        copies = {path: _copy_of(path, folder) for key in keys for path in [path_of(loader, key)]}
+        while len(copied) < ROUNDS and bench.clock() < end:  # the first one warms up
+            for walls, instead in ((plain, {}), (copied, copies)):
+                with _opened_instead(instead) as opened:
+                    begin = bench.clock()
+                    for key in keys:
+                        loader.dataset[key]
+                    walls.append((bench.clock() - begin) / 1e6 / len(keys))
+            if opened != copies.keys():
+                return {}
+    return {"sample_ms": min(plain), "copied_ms": min(copied)} if copied else {}
+
+
+def _copy_of(path: str, folder: str) -> str:
+    """A copy of a picture, its shorter side 256 px."""
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        factor = COPY_SIDE / min(picture.size)
+        size = [max(1, round(length * factor)) for length in picture.size]
+        copy = os.path.join(folder, f"{len(os.listdir(folder))}.jpg")
+        picture.convert("RGB").resize(size).save(copy, "JPEG", quality=COPY_QUALITY)
+    return copy
+
+
+@contextmanager
+def _opened_instead(copies: Mapping[str, str]) -> Iterator[set[str]]:
+    """Whoever opens one of these files in this process gets its copy; yields those opened."""
+    opened: set[str] = set()
+
+    def redirected(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def opens(file: Any, *args: Any, **kwargs: Any) -> Any:
+            name = os.fspath(file) if isinstance(file, (str, os.PathLike)) else ""
+            if name in copies:
+                opened.add(name)
+                file = copies[name]
+            return plain(file, *args, **kwargs)
+
+        return opens
+
+    places = [(builtins, "open"), (io, "open")]
+    places += [(sys.modules["cv2"], "imread")] if "cv2" in sys.modules else []
+    before = [getattr(owner, name) for owner, name in places]
+    for (owner, name), plain in zip(places, before, strict=True):
+        setattr(owner, name, redirected(plain))
+    try:
+        yield opened
+    finally:
+        for (owner, name), plain in zip(places, before, strict=True):
+            setattr(owner, name, plain)
 
 
 def _other_ways(path: str, side: int, clock: Clock) -> dict[str, float]:
@@ -408,10 +477,8 @@ def _other_ways(path: str, side: int, clock: Clock) -> dict[str, float]:
     if drafted := decode(data, draft=True)[0]:
         row["reduced_ms"] = drafted
     if side <= COPY_SIDE < min(picture.size):
-        factor, copy = COPY_SIDE / min(picture.size), io.BytesIO()
-        size = [max(1, round(length * factor)) for length in picture.size]
-        picture.convert("RGB").resize(size).save(copy, "JPEG", quality=COPY_QUALITY)
-        row["copy_ms"] = decode(copy.getvalue())[0]
+        with tempfile.TemporaryDirectory() as folder:
+            row["copy_ms"] = decode(pathlib.Path(_copy_of(path, folder)).read_bytes())[0]
     return row
 
 
@@ -456,7 +523,7 @@ def slow_samples(bench: Bench, session: Session) -> list[SlowSample]:
         return rows
     loader = bench.loader()
     for row in rows:
-        row["path"] = torch_loader.path_of(loader, row["key"])
+        row["path"] = path_of(loader, row["key"])
     again = sorted(rows, key=lambda row: -min(row["seen"], 2))  # seen slow twice comes first
     worst = [row["key"] for row in again[:PROBED] if isinstance(row["key"], int)]
     typical = [k for k in windows[0].run.slow_keys[-PROBED:] if isinstance(k, int)]

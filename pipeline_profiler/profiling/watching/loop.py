@@ -189,7 +189,7 @@ def _sums(rows: Sequence[Row]) -> tuple[int, int, int]:
 EXPOSED = "training exposed"  # read by `Window.exposed`
 
 
-class Training:
+class TrainingCount:
     """Every piece of training in this process, counted, and the thread of the last one."""
 
     __slots__ = ("count", "thread")
@@ -201,7 +201,7 @@ class Training:
 class Loop:
     """The loop over one loader; `trained` counts the steps in which something was trained."""
 
-    def __init__(self, source: Source, training: Training) -> None:
+    def __init__(self, source: Source, training: TrainingCount) -> None:
         self.source, self.training = source, training
         self.recorder = LoopRecorder(bool(source.config.get("workers")))
         self.recorder.run.config |= source.config

@@ -40,7 +40,7 @@ from pipeline_profiler.profiling.record.recorder_live import (
 from pipeline_profiler.profiling.record.session import Run, Session, utc_now
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
 from pipeline_profiler.profiling.record.stages import activate
-from pipeline_profiler.profiling.watching.loop import Loop, Training
+from pipeline_profiler.profiling.watching.loop import Loop, TrainingCount
 from pipeline_profiler.profiling.watching.trackers import is_tracked, tell_trackers
 
 # ---- The line on the terminal ----
@@ -108,7 +108,7 @@ class WatchedProcess:
         self.loops: dict[Any, Loop] = {}
         self.active: list[Loop] = []  # epochs that are open, the innermost last
         self.alone: Loop | None = None  # the only one that is open, where it is plain
-        self.training = Training()
+        self.training = TrainingCount()
         self.drawing: dict[int, Loop] = {}  # what threads of the script draw, by thread
         self.looking = False  # whether the parts of the open step are timed; `Looks` decides
         self.on_look: Callable[[bool], None] = lambda on: None

@@ -400,7 +400,15 @@ def test_a_reduced_size_is_worth_what_it_was_on_the_users_files() -> None:
     session.probes.reduced["copy_ms"] = 2.0
     said = diagnose_session(session).causes[0].cause
     assert ", one stored as a copy of 256 px takes 2.0 ms instead of 8.0: 33% of the step" in said
-    session.probes.reduced |= {"reduced_ms": 7.0, "copy_ms": 7.0}
+    session.probes.reduced |= {
+        "sample_ms": 9.0,
+        "copied_ms": 1.5,
+    }  # smaller ones are resized sooner
+    whole = diagnose_session(session_of(lambda j: 60.0, stages={"decode": 0.9, "transform": 0.1}))
+    session.runs = whole.evidence.session.runs
+    said = diagnose_session(session).causes[0].cause
+    assert "all of a sample of one stored as a copy of 256 px takes 1.5 ms instead of 9.0" in said
+    session.probes.reduced |= {"reduced_ms": 7.0, "copied_ms": 8.0}
     assert "tried on your files" not in diagnose_session(session).causes[0].cause
 
 
