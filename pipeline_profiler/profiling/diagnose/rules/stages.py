@@ -137,7 +137,10 @@ def _said_of_reduced(e: Evidence) -> str:
     for name, of, words, parts in ways:
         if name not in tried or tried[name] > (1 - WORTH_REDUCING) * tried[of]:
             continue
-        saved = _saved_of(e, parts, 1 - tried[name] / tried[of])
+        part = 1 - tried[name] / tried[of]
+        saved = _saved_of(e, parts, part)
+        if name == "copied_ms":
+            saved = saved.widened(saved.value * tried.get("copied_error", 0.0) / part)
         told = f"{words} {tried[name]:.1f} ms instead of {tried[of]:.1f}"
         said.append(f"{told}: {_of_the_step(saved)}")
     return f"; tried on your files, {', '.join(said)}" if said else ""

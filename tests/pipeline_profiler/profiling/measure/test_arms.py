@@ -222,7 +222,7 @@ def test_decoding_is_tried_at_the_size_that_training_gets(
     assert found["side"] == 120
     assert min(found.values()) > 0
     ways = {"full_ms", "reduced_ms", "copy_ms", "read_ms", "packed_ms"}
-    assert set(found) == ways | {"sample_ms", "copied_ms", "side"}
+    assert set(found) == ways | {"sample_ms", "copied_ms", "copied_error", "side"}
     assert seen == {(640, 480), (341, 256)}  # the dataset's own code got the copies
     with Image.open(names[0]) as picture:
         assert picture.size == (640, 480)  # and the file again afterwards
