@@ -44,7 +44,7 @@ from pipeline_profiler.profiling.diagnose.window import (
     without_rhythm,
 )
 from pipeline_profiler.profiling.record.arm import KEPT_BATCHES, REPORTED, SPLIT_ORDER, Arm
-from pipeline_profiler.profiling.record.session import MAIN, Session
+from pipeline_profiler.profiling.record.session import MAIN, Run, Session
 from preflight.cores import usable_cores
 
 # ---- What if ----
@@ -158,6 +158,7 @@ class Labels:
     places: dict[str, Shares] = field(default_factory=dict)  # phase -> "stage|place" -> share
     samples: float = 0.0  # how many stacks the shares rest on
     step_samples: float = 0.0  # the same for those seen in the step
+    first_place: str = ""  # the line that the first pass loaded at, more than half of its time
 
     def error(self, stage: str) -> float:
         """Half width of a stage's size, relative to it: binomial, 95 %; 0 if it was measured."""
@@ -216,7 +217,8 @@ def read_labels(session: Session, warm: Sequence[Window]) -> Labels:
         for phase, rows in _hits(session).items()
     }
     # workers where there are any: the trainer's next() then only waits for them
-    loading = places.get("worker") or places.get("wait") or {}
+    phase = "worker" if places.get("worker") else "wait"
+    loading = places.get(phase) or {}
     hooked_stages = _hooked(warm)
     unnamed = {k: v for k, v in loading.items() if k.partition("|")[0] not in hooked_stages}
     total = sum(unnamed.values())
@@ -224,13 +226,33 @@ def read_labels(session: Session, warm: Sequence[Window]) -> Labels:
     for key, share in unnamed.items():
         name = key.partition("|")[0]
         by_stage[name] = by_stage.get(name, 0.0) + share / total
-    return Labels(by_stage, places, _count(session, "worker|", "wait|"), _count(session, "step|"))
+    # the shares are of what was unnamed: no other stack says anything of them
+    counts = total * _count(session, phase), _count(session, "step")
+    return Labels(by_stage, places, *counts, _first_place(session))
+
+
+def _first_place(session: Session) -> str:
+    hits: Shares = {}
+    for run in session.arm(Arm.PILOT):
+        workers = bool(run.config.get("workers"))
+        for key, weight in run.stacks.items():
+            phase, _, place = key.split("|", 2)
+            # of workers what they do when they do something: the trainer only waits for them
+            if phase == ("worker" if workers else "wait") and (place or not workers):
+                hits[place] = hits.get(place, 0) + weight
+    place = max(hits, key=lambda name: hits[name], default="")
+    return place if place and hits[place] > 0.5 * sum(hits.values()) else ""
+
+
+def sampled(session: Session) -> list[Run]:
+    """The runs whose stacks tell of the loop as it goes on: the first pass is apart."""
+    return [run for run in session.runs if run.arm != Arm.PILOT]
 
 
 def _hits(session: Session) -> dict[str, Shares]:
     """Microseconds seen, by phase and place."""
     hits: dict[str, Shares] = {}
-    for run in session.runs:
+    for run in sampled(session):
         for key, weight in run.stacks.items():
             phase, _, place = key.partition("|")
             if place != "|":  # an idle worker: no frame of the user's, no word
@@ -239,13 +261,13 @@ def _hits(session: Session) -> dict[str, Shares]:
     return hits
 
 
-def _count(session: Session, *phases: str) -> float:
-    """Stacks seen in some phases: one every 5 ms, or what the run says."""
+def _count(session: Session, phase: str) -> float:
+    """Stacks seen in a phase: one every 5 ms, or what the run says."""
     return sum(
         weight / run.totals.get("stack_us", SAMPLE_US)
-        for run in session.runs
+        for run in sampled(session)
         for key, weight in run.stacks.items()
-        if key.startswith(phases) and not key.endswith("||")
+        if key.startswith(f"{phase}|") and not key.endswith("||")
     )
 
 
@@ -337,14 +359,17 @@ class Evidence:
         known = [share.high for share in (self.stall, self.above_null) if share is not None]
         return self.open_start > 0 and max(0.0, min(known)) + self.open_start >= NOT_BOUND
 
-    def saving(self, without: Callable[[Case], float]) -> Interval:
-        """Share of the period that goes when `without` (a replay) is true instead."""
+    def saving(self, without: Callable[[Case], float], modelled: bool = False) -> Interval:
+        """Share of the period that goes when `without` (a replay) is true instead.
+
+        `modelled`: the replay has workers, where the loader may have none.
+        """
         shares, errors = [], []
         for case in self.cases:
             shares.append((case.replayed - without(case)) / case.replayed)
             errors.append(abs(case.replayed - case.period) / case.period)
         saved = self._interval(shares, float(np.mean(errors)) if errors else 0.0)
-        if not any(case.workers for case in self.cases):
+        if not modelled and not any(case.workers for case in self.cases):
             return saved  # loading and step one after the other: a sum, and no model
         # the model errs on what remains: a cause that is all of the step leaves nothing to err on
         return saved.widened(REPLAY_ERROR * max(0.0, 1.0 - saved.value))
@@ -401,9 +426,14 @@ class Evidence:
             spread = self.stall.half_width / max(abs(self.stall.value), 1e-9) * abs(share.value)
             share = Interval(share.value, share.value - spread, share.value + spread, 1)
         inside = at_least(share, self.within_run_error * abs(share.value))
-        # two runs of one loop differ by this much; none of it where the cause is all of the step
-        instrument = LEAST_RUN_TO_RUN * max(0.0, 1.0 - share.value)
-        return inside.widened(abs(share.value) * error + self.recording_share + instrument)
+        # who follows the advice measures anew, and two sessions of as many repeats differ by this
+        # much; by none of it where the cause is all of the step
+        again = max(LEAST_RUN_TO_RUN, self.run_to_run_error / math.sqrt(max(1, len(shares))))
+        again *= max(0.0, 1.0 - share.value)
+        # their errors are independent: squares add up
+        low, high = (math.hypot(end - inside.value, again) for end in (inside.low, inside.high))
+        both = Interval(inside.value, inside.value - low, inside.value + high, inside.n)
+        return both.widened(abs(share.value) * error + self.recording_share)
 
 
 def trials_of(e: Evidence, setting: str) -> list[Window]:

@@ -44,6 +44,7 @@ NAMES = {
     "PIPE028": "slow-tf-operation",
     "PIPE029": "late-hand-over",
     "PIPE030": "slow-worker",
+    "PIPE031": "slow-first-use",
 }
 
 

@@ -67,8 +67,8 @@ def event_cause(window: Steps, batches: Batches, i: int, j: int, span: tuple[int
     if window.first[i]:
         return "start-up"
     if j < 0:
-        blocked = window.wait_cpu[i] >= 0 and window.wait_cpu[i] < 0.5 * window.wait[i]
-        return "read" if blocked else "cpu"
+        blocked = window.wait_cpu[i] < 0.5 * window.wait[i]
+        return "unknown" if blocked else "cpu"  # a disk, a lock, or a thread of the loader's own
     if batches.worker[j] == MAIN:
         return _mode(batches, j)
     # a later batch was sent before half of the stall had passed: one that came just before its end

@@ -133,6 +133,8 @@ INPUT_RULES: tuple[Rule, ...] = (
     stages.dominant_stage,
     loader.too_few_workers,
     stages.largest_stage,
+    stages.second_stage,
+    stages.third_stage,
     stages.repeated_preprocessing,
 )
 COMPUTE_RULES: tuple[Rule, ...] = (

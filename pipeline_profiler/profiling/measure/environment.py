@@ -98,7 +98,10 @@ class Meter:
             **_children(),
         }
         own = resource.getrusage(resource.RUSAGE_SELF)
-        read["device_bytes"] += max(0, self._counters.io()[0])
+        own_bytes = self._counters.io()[0]
+        read["device_bytes"] += max(0, own_bytes)
+        if own_bytes < 0:
+            del read["device_bytes"]  # not told: nothing read is another thing
         read["major_faults"] += own.ru_majflt
         read["resident_bytes"] = resident_bytes()
         if (queued := self._counters.queued_ns()) >= 0:

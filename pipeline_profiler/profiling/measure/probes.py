@@ -11,20 +11,28 @@ NVML's utilisation is the share of time in which *some* kernel ran: a symptom, n
 
 from __future__ import annotations
 
+import builtins
 import io
 import itertools
+import math
+import os
 import pathlib
+import random
 import sys
 import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
+
+import numpy as np
 
 from pipeline_profiler.profiling.adapters import tf_data, tf_graph, torch_loader
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
+from pipeline_profiler.profiling.adapters.torch_loader import path_of
+from pipeline_profiler.profiling.diagnose.intervals import t_quantile
 from pipeline_profiler.profiling.diagnose.stalls import slowest_samples, stalled_by_sample
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import environment
@@ -42,7 +50,12 @@ from pipeline_profiler.profiling.record.plan import (
     SynchronisingLine,
 )
 from pipeline_profiler.profiling.record.recorder import Recorder
-from pipeline_profiler.profiling.record.recorder_live import Repeated, hand_over_cost
+from pipeline_profiler.profiling.record.recorder_live import (
+    MAIN_INTERVAL_S,
+    WORKER_INTERVAL_S,
+    Repeated,
+    hand_over_cost,
+)
 from pipeline_profiler.profiling.record.session import Run, Session
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
 from pipeline_profiler.profiling.record.stages import Clock
@@ -157,11 +170,23 @@ def sample_stacks(bench: Bench, options: Options) -> Run:
     try:
         drive(bench, bench.loader(), recorder, 400, stack_seconds(options))
     finally:
-        sampler.stop()
-    for place, hits in sampler.drain():
-        recorder.run.stacks[place] = recorder.run.stacks.get(place, 0) + hits
+        keep_stacks(recorder, sampler)
     recorder.run.spans = type(recorder.run.spans)()  # its times are disturbed: keep the names only
     return recorder.run
+
+
+def sample_beside(recorder: Recorder) -> StackSampler:
+    """Stack samples beside a run that is timed: as rare as those of `watch`."""
+    recorder.sample_stacks = WORKER_INTERVAL_S
+    return StackSampler.start_beside(lambda: recorder.phase, MAIN_INTERVAL_S)
+
+
+def keep_stacks(recorder: Recorder, sampler: StackSampler | None) -> None:
+    """End the samples and put them into the run."""
+    if sampler is not None:
+        sampler.stop()
+        for place, hits in sampler.drain():
+            recorder.run.stacks[place] = recorder.run.stacks.get(place, 0) + hits
 
 
 def probe_device(bench: Bench, kept_batches: KeptBatches, session: Session) -> None:
@@ -337,6 +362,8 @@ def repeatable(bench: Bench) -> Repeatable:
 
 
 DRAFTED = 8  # files
+COPIED, ROUNDS = 24, 3  # samples that are loaded from copies, and how often each
+COPIED_NS = 1e9  # after which no further round begins
 COPY_SIDE, COPY_QUALITY = 256, 90  # pixels of the shorter side, JPEG's scale
 
 
@@ -346,8 +373,10 @@ def reduced_decoding(bench: Bench, kept_batches: list[Any]) -> dict[str, float] 
     Milliseconds a file: `full_ms` decodes it whole; `reduced_ms` by the decoder's draft mode, with
     the smallest scale that is no smaller than `side`, the longer side (pixels) of what training
     gets; `copy_ms` decodes a copy whose shorter side is 256 px, where that is enough for training.
-    `read_ms` opens and reads a file, `packed_ms` reads it out of a tar of them: both from the page
-    cache. A key is missing where it does not apply; None where no file can be decoded.
+    `copied_ms` is a whole sample by the user's own code from such a copy, `sample_ms` from the
+    file, `copied_error` the half width (95 %) of their ratio. `read_ms` opens and reads a file,
+    `packed_ms` reads it out of a tar of them: both from the page cache. A key is missing where it
+    does not apply; None where no file can be decoded.
     """
     shapes = [getattr(part, "shape", ()) for _, part in parts_of(kept_batches[0])]
     side = max((sorted(shape[1:])[-1] for shape in shapes if len(shape) == 4), default=0)
@@ -355,17 +384,96 @@ def reduced_decoding(bench: Bench, kept_batches: list[Any]) -> dict[str, float] 
         return None
     listed = torch_loader.files(bench.loader())
     jpegs = [path for path in listed if path.lower().endswith((".jpg", ".jpeg"))]
-    chosen = jpegs[:: max(1, len(jpegs) // DRAFTED)][:DRAFTED]
+    # by chance: every n-th of a list that is there several times would be one and the same file
+    chosen = random.Random(0).sample(jpegs, min(DRAFTED, len(jpegs)))
     rows: list[dict[str, float]] = []
     with suppress(Exception):  # no decoder here, or a file that it refuses
         rows = [_other_ways(path, side, bench.clock) for path in chosen]
         packed = _packed_ms(chosen, bench.clock)
         rows = [row | {"packed_ms": ms} for row, ms in zip(rows, packed, strict=True)]
     shared = set.intersection(*map(set, rows)) if rows else set()
+    # a file that is small enough stays as it is; where all are, there is nothing to try
+    same = {name for name in shared if all(row[name] == row["full_ms"] for row in rows)}
+    shared -= same - {"full_ms"}
     if not shared & {"reduced_ms", "copy_ms"}:
         return None
     means = {name: sum(row[name] for row in rows) / len(rows) for name in sorted(shared)}
-    return means | {"side": float(side)}
+    copied = _from_copies(bench) if "copy_ms" in means else {}
+    return means | copied | {"side": float(side)}
+
+
+def _from_copies(bench: Bench) -> dict[str, float]:
+    """`sample_ms` and `copied_ms`: samples by the dataset's own code, which opens copies unawares.
+
+    What is smaller costs less than its decoding alone. {} where the dataset opens its files by
+    other means than Python's open() or cv2.imread, or loads no such sample here.
+    """
+    loader, end = bench.loader(), bench.clock() + COPIED_NS
+    with tempfile.TemporaryDirectory() as folder, suppress(Exception):
+        every = range(len(loader.dataset))
+        keys = random.Random(0).sample(every, min(COPIED, len(every)))
+        copies = {path: _copy_of(path, folder) for key in keys for path in [path_of(loader, key)]}
+        walls = np.full((2, len(keys)), np.inf)  # from the files, from the copies
+        for _ in range(ROUNDS):  # the first one warms up
+            for row, instead in zip(walls, ({}, copies), strict=True):
+                with _opened_instead(instead) as opened:
+                    for at, key in enumerate(keys):
+                        begin = bench.clock()
+                        loader.dataset[key]
+                        row[at] = min(row[at], (bench.clock() - begin) / 1e6)
+            if opened != copies.keys():
+                return {}
+            if bench.clock() > end:
+                break
+        files, copied = walls
+        part = copied.sum() / files.sum()
+        spread = float(np.std(copied - part * files, ddof=1)) / math.sqrt(len(keys))
+        # a ratio of two sums over a few files of many
+        error = t_quantile(len(keys) - 1) * spread / float(files.mean())
+        means = {"sample_ms": float(files.mean()), "copied_ms": float(copied.mean())}
+        return means | {"copied_error": error}
+    return {}
+
+
+def _copy_of(path: str, folder: str) -> str:
+    """A copy of a picture, its shorter side 256 px; the file itself where it has no more."""
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        if min(picture.size) <= COPY_SIDE:
+            return path
+        factor = COPY_SIDE / min(picture.size)
+        size = [max(1, round(length * factor)) for length in picture.size]
+        copy = os.path.join(folder, f"{len(os.listdir(folder))}.jpg")
+        picture.convert("RGB").resize(size).save(copy, "JPEG", quality=COPY_QUALITY)
+    return copy
+
+
+@contextmanager
+def _opened_instead(copies: Mapping[str, str]) -> Iterator[set[str]]:
+    """Whoever opens one of these files in this process gets its copy; yields those opened."""
+    opened: set[str] = set()
+
+    def redirected(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def opens(file: Any, *args: Any, **kwargs: Any) -> Any:
+            name = os.fspath(file) if isinstance(file, (str, os.PathLike)) else ""
+            if name in copies:
+                opened.add(name)
+                file = copies[name]
+            return plain(file, *args, **kwargs)
+
+        return opens
+
+    places = [(builtins, "open"), (io, "open")]
+    places += [(sys.modules["cv2"], "imread")] if "cv2" in sys.modules else []
+    before = [getattr(owner, name) for owner, name in places]
+    for (owner, name), plain in zip(places, before, strict=True):
+        setattr(owner, name, redirected(plain))
+    try:
+        yield opened
+    finally:
+        for (owner, name), plain in zip(places, before, strict=True):
+            setattr(owner, name, plain)
 
 
 def _other_ways(path: str, side: int, clock: Clock) -> dict[str, float]:
@@ -387,14 +495,13 @@ def _other_ways(path: str, side: int, clock: Clock) -> dict[str, float]:
         picture.load()
         return (clock() - begin) / 1e6 if reduced or not draft else 0.0, picture
 
-    row["full_ms"], picture = decode(data)
-    if drafted := decode(data, draft=True)[0]:
-        row["reduced_ms"] = drafted
-    if side <= COPY_SIDE < min(picture.size):
-        factor, copy = COPY_SIDE / min(picture.size), io.BytesIO()
-        size = [max(1, round(length * factor)) for length in picture.size]
-        picture.convert("RGB").resize(size).save(copy, "JPEG", quality=COPY_QUALITY)
-        row["copy_ms"] = decode(copy.getvalue())[0]
+    row["full_ms"] = decode(data)[0]
+    row["reduced_ms"] = decode(data, draft=True)[0] or row["full_ms"]
+    if side <= COPY_SIDE:
+        row["copy_ms"] = row["full_ms"]
+        with tempfile.TemporaryDirectory() as folder:
+            if (copy := _copy_of(path, folder)) != path:
+                row["copy_ms"] = decode(pathlib.Path(copy).read_bytes())[0]
     return row
 
 
@@ -439,7 +546,7 @@ def slow_samples(bench: Bench, session: Session) -> list[SlowSample]:
         return rows
     loader = bench.loader()
     for row in rows:
-        row["path"] = torch_loader.path_of(loader, row["key"])
+        row["path"] = path_of(loader, row["key"])
     again = sorted(rows, key=lambda row: -min(row["seen"], 2))  # seen slow twice comes first
     worst = [row["key"] for row in again[:PROBED] if isinstance(row["key"], int)]
     typical = [k for k in windows[0].run.slow_keys[-PROBED:] if isinstance(k, int)]

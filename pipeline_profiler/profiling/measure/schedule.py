@@ -91,7 +91,11 @@ def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, Kep
     session.runs.append(recorder.run)
     steps = 60 if options.quick else 120
     kept_batches = KeptBatches()
-    drive(bench, bench.loader(), recorder, steps, seconds, kept_batches)
+    sampler = probes.sample_beside(recorder) if bench.clock is time.perf_counter_ns else None
+    try:
+        drive(bench, bench.loader(), recorder, steps, seconds, kept_batches)
+    finally:
+        probes.keep_stacks(recorder, sampler)
     # the buffers' worth is left out, but never more than half: a short pass must say something
     recorder.run.warmup = min(max(1, Window.of(recorder.run).in_flight), recorder.steps // 2)
     if not kept_batches:

@@ -14,6 +14,7 @@ import faulthandler
 import linecache
 import multiprocessing
 import os
+import random
 import re
 import signal
 import sys
@@ -163,6 +164,7 @@ class StackSampler:
         self._used: dict[int, int] = {}  # CPU ns of other threads, by native id
         self._last = time.perf_counter_ns()
         self._interval_s = INTERVAL_S
+        self._draw = random.Random()  # of its own: the script's numbers stay what they are
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._undo: Callable[[], None] = lambda: None
@@ -200,8 +202,13 @@ class StackSampler:
         return sampler
 
     def _start_timer(self) -> None:
-        before = signal.signal(signal.SIGALRM, lambda number, frame: self._take(frame))
-        signal.setitimer(signal.ITIMER_REAL, INTERVAL_S, INTERVAL_S)
+        def take(number: int, frame: FrameType | None) -> None:
+            self._take(frame)
+            if not self._stop.is_set():
+                signal.setitimer(signal.ITIMER_REAL, self._next())
+
+        before = signal.signal(signal.SIGALRM, take)
+        signal.setitimer(signal.ITIMER_REAL, self._next())
 
         def undo() -> None:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
@@ -221,12 +228,18 @@ class StackSampler:
         self._thread.start()
 
     def _loop(self) -> None:
-        while not self._stop.wait(self._interval_s):
+        while not self._stop.wait(self._next()):
             frame = sys._current_frames().get(self.thread_id)
             if frame is None:
                 return
             self._take(frame)
             del frame
+
+    def _next(self) -> float:
+        """Seconds to the next sample, drawn: an even beat may meet that of the loop, and see one
+        stage of each sample more often than the others.
+        """
+        return self._interval_s * self._draw.uniform(0.5, 1.5)
 
     def _take(self, frame: FrameType | None) -> None:
         now = time.perf_counter_ns()
@@ -262,10 +275,10 @@ class StackSampler:
 
     def stop(self) -> None:
         """End the sampling; a second call does nothing."""
+        self._stop.set()  # first: a sample that is being taken sets no timer any more
         undo, self._undo = self._undo, lambda: None
         undo()
         atexit.unregister(self.stop)
-        self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=1.0)
 

@@ -7,8 +7,8 @@ both waits are waiting.
 
 Beside a step of a fraction of a millisecond the code of a recorder is never in the caches: every
 function it calls costs ten times what it costs alone. So a step leaves one tuple and a part of it
-another; names, the timeline and estimates are put in when a thousand of them are there, or when
-the run is saved.
+another, most steps by `WatchedProcess.ask` alone; names, the timeline and estimates are put in when
+a thousand of them are there, or when the run is saved.
 """
 
 from __future__ import annotations
@@ -102,9 +102,11 @@ class Looks:
 
 STEPS_HELD = 1024
 STEPS_A_WINDOW = 50  # less between two saves says nothing of memory
-# its number, next() called, its CPU and its run-queue time, next() returned, the wait for other
-# loaders after it, end of the step, its CPU time; nanoseconds of the clock, -1 where not looked at
-HeldStep = tuple[int, int, int, int, int, int, int, int]
+# its number, next() called, next() returned, end of the step; where more is known of it: CPU and
+# run-queue time of next(), the wait for other loaders after it, CPU time of the step; nanoseconds
+# of the clock, -1 where not looked at
+HeldStep = tuple[int, ...]
+NOT_LOOKED_AT = (-1, -1, 0, -1)
 
 
 class LoopRecorder(LiveRecorder):
@@ -153,7 +155,8 @@ class LoopRecorder(LiveRecorder):
         super()._put_down([*rows, *more])
 
     def _spans(self, step: HeldStep) -> tuple[Row, Row]:
-        number, asked, used, delay, returned, added, end, cpu = step
+        number, asked, returned, end, *more = step
+        used, delay, added, cpu = more or NOT_LOOKED_AT
         looks, at = self.looks_at, self.timeline.at
         wall, start = returned - asked, returned + added
         if used < 0:
@@ -171,8 +174,8 @@ class LoopRecorder(LiveRecorder):
         steps = self.held[:]
         if not steps:
             return _sums(self._rows[:]) if self._rows else self._lately
-        wait = sum(s[4] - s[1] + s[5] for s in steps)
-        return len(steps), wait, sum(s[6] - s[1] for s in steps) - wait
+        wait = sum(s[2] - s[1] + sum(s[6:7]) for s in steps)
+        return len(steps), wait, sum(s[3] - s[1] for s in steps) - wait
 
 
 def _sums(rows: Sequence[Row]) -> tuple[int, int, int]:
@@ -186,27 +189,40 @@ def _sums(rows: Sequence[Row]) -> tuple[int, int, int]:
 EXPOSED = "training exposed"  # read by `Window.exposed`
 
 
+class TrainingCount:
+    """Every piece of training in this process, counted, and the thread of the last one."""
+
+    __slots__ = ("count", "thread")
+
+    def __init__(self) -> None:
+        self.count = self.thread = 0
+
+
 class Loop:
     """The loop over one loader; `trained` counts the steps in which something was trained."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, training: TrainingCount) -> None:
+        self.source, self.training = source, training
         self.recorder = LoopRecorder(bool(source.config.get("workers")))
         self.recorder.run.config |= source.config
+        self.looks, self.timer = self.recorder.looks_at, self.recorder.timer
         self.gaps: DeviceGaps | None = None
-        self.trained = self.trained_here = 0  # in all, and in this epoch
+        self.trained = 0
+        self.handed_to: Loop | None = None  # the queue that the thread which draws here fills
         self.elsewhere = 0  # trained in another thread than the one that asks for batches
         self.thread = 0
         self.opened = 0  # when the epoch began
-        self.returned = 0  # when next() gave the batch of the step that is open; 0: none is open
-        self._wait = (0, -1, -1)  # of the open step: when next() was called, its CPU, its queue
+        self.asked = 0  # when next() was called for the step that is open
+        self.returned = 0  # when it gave the batch; 0: no step is open
+        self.seen = 0  # how much training there had been when it was called
+        self._used = (-1, -1)  # CPU and run-queue time of that next()
+        self._trained_before = 0  # this epoch
         self.at = ""  # file and line of the loop
         self.iterator: Any = None  # a weak reference
         self.together = False  # its epochs lie inside another's, or beside it
         self.looked = 0  # steps whose parts were timed
         self.stacks: dict[str, int] = {}
         self._others: dict[int, int] = {}  # ns that other loaders took before this step trained
-        self.busy = False  # something was trained with the batch in hand
 
     @property
     def in_step(self) -> bool:
@@ -214,27 +230,40 @@ class Loop:
         return bool(self.returned)
 
     @property
+    def busy(self) -> bool:
+        """Whether something was trained with the batch in hand."""
+        return bool(self.returned) and self.training.count != self.seen
+
+    @property
+    def trained_here(self) -> int:
+        """The steps of this epoch in which something was trained."""
+        return self.trained - self._trained_before
+
+    @property
+    def plain(self) -> bool:
+        """Whether next() and its step need no more than their three readings of the clock."""
+        r, looking = self.recorder, self.looks.looking
+        return not (looking or self._others or self.gaps or r.parcels) and r.steps > ASKED_AT
+
+    @property
     def waited(self) -> int:
         """Nanoseconds of the next() that gave the batch in hand."""
-        return self.returned - self._wait[0]
+        return self.returned - self.asked
 
     def open(self, start: int, end: int) -> None:
         """An epoch begins: its iter() call."""
         self.end_step(start)
         self.recorder.open_epoch(start, end)
-        self.opened, self.trained_here, self.thread = start, 0, threading.get_ident()
+        self.opened, self.thread = start, threading.get_ident()
+        self._trained_before = self.trained
         activate(self.recorder.timer)
 
     def ask(self, deliver: Callable[[Any], Any], iterator: Any) -> Any:
         """The next batch; `deliver` is the iterator's own next()."""
-        r = self.recorder
-        looks = r.looks_at
+        r, looks = self.recorder, self.looks
         start = r.clock()
-        if looks.looking or self._others or self.gaps is not None or r.timer.sums:
-            self.end_step(start)
-        elif self.returned:
-            begun, self.returned = self.returned, 0
-            self._put_aside(r, (r.steps, *self._wait, begun, 0, start, -1))
+        self.end_step(start)
+        self.seen = self.training.count  # another thread may train while this one waits
         if self.gaps is not None:
             self.gaps.asked()
         looks.left -= 1
@@ -242,12 +271,13 @@ class Loop:
             looks.begin(start, r.steps)
         item = deliver(iterator)
         end = r.clock()
-        self._wait = (start, *looks.delivered(end - start)) if looks.looking else (start, -1, -1)
+        self.asked = start
+        self._used = looks.delivered(end - start) if looks.looking else (-1, -1)
         if r.parcels or r.timer.sums or r.steps == ASKED_AT:
             item = r.unwrap(self.source, item, end - start)
         if self.gaps is not None:
             self.gaps.delivered(r.steps, end - start)
-        self.returned, self.busy = end, False
+        self.returned = end
         return item
 
     def end_step(self, now: int) -> None:
@@ -256,10 +286,13 @@ class Loop:
         if not start:
             return
         r = self.recorder
+        if self.busy:
+            self.trained += 1
+            self.elsewhere += self.training.thread != self.thread
         self.returned = 0
         cpu = -1
-        if r.looks_at.looking:
-            cpu = r.looks_at.stepped(now - start)
+        if self.looks.looking:
+            cpu = self.looks.stepped(now - start)
             self.looked += 1
         more = 0
         if self._others:
@@ -272,16 +305,11 @@ class Loop:
             ]
         if r.timer.sums:
             r.collect_parts()
-        self._put_aside(r, (r.steps, *self._wait, start, more, now, cpu))
-
-    def _put_aside(self, recorder: LoopRecorder, step: HeldStep) -> None:
-        if self.busy:
-            self.trained += 1
-            self.trained_here += 1
-        recorder.held.append(step)
-        recorder.steps += 1
-        if len(recorder.held) > STEPS_HELD:
-            recorder._put_down()
+        r.held.append((r.steps, self.asked, start, now, *self._used, more, cpu))
+        self._used = (-1, -1)
+        r.steps += 1
+        if len(r.held) > STEPS_HELD:
+            r._put_down()
 
     def wait_for_other(self, other: Loop, wall: int) -> None:
         """Another loader was asked for a batch before this step trained."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import util
 from pathlib import Path
+from time import perf_counter_ns
 from types import TracebackType
 from typing import Any
 
@@ -39,7 +40,7 @@ from pipeline_profiler.profiling.record.recorder_live import (
 from pipeline_profiler.profiling.record.session import Run, Session, utc_now
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
 from pipeline_profiler.profiling.record.stages import activate
-from pipeline_profiler.profiling.watching.loop import Loop
+from pipeline_profiler.profiling.watching.loop import Loop, TrainingCount
 from pipeline_profiler.profiling.watching.trackers import is_tracked, tell_trackers
 
 # ---- The line on the terminal ----
@@ -106,6 +107,9 @@ class WatchedProcess:
         self.order, self.pid = order, os.getpid()
         self.loops: dict[Any, Loop] = {}
         self.active: list[Loop] = []  # epochs that are open, the innermost last
+        self.alone: Loop | None = None  # the only one that is open, where it is plain
+        self.training = TrainingCount()
+        self.drawing: dict[int, Loop] = {}  # what threads of the script draw, by thread
         self.looking = False  # whether the parts of the open step are timed; `Looks` decides
         self.on_look: Callable[[bool], None] = lambda on: None
         self.fitting: Callable[[int, int], None] | None = None  # told what a step of Keras draws
@@ -134,7 +138,7 @@ class WatchedProcess:
         """The loop over a loader; loaders of one kind, made anew each epoch, share one."""
         found = self.loops.get(key)
         if found is None:
-            found = self.loops[key] = Loop(source)
+            found = self.loops[key] = Loop(source, self.training)
         found.source = source
         return found
 
@@ -143,8 +147,17 @@ class WatchedProcess:
         if loop in self.active:  # left by `break`
             self.close(loop)
         loop.together |= bool(self.active)
+        self.alone = None
         loop.open(start, end)
         self.active.append(loop)
+
+    def take_over(self, draws: Loop, loop: Loop, now: int) -> None:
+        """This thread takes the batches of `draws` from a queue; what it does is the training's."""
+        if draws in self.active:
+            self.active.remove(draws)
+        self.open(loop, now, now)
+        self._sampler.stop()
+        self._sampler = StackSampler.start_beside(lambda: self.phase, MAIN_INTERVAL_S)
 
     def follow(self, loop: Loop, iterator: Any) -> None:
         """Close the epoch of `loop` when its iterator is gone: the loop was left by `break`."""
@@ -157,11 +170,29 @@ class WatchedProcess:
 
     def ask(self, loop: Loop, deliver: Callable[[Any], Any], iterator: Any, trains: bool) -> Any:
         """The next batch of `loop`, `deliver(iterator)`; `trains`: gradients are recorded here."""
-        if len(self.active) != 1 or self.active[0] is not loop:
+        if loop.handed_to is not None and loop.handed_to.iterator is not None:
+            return loop.ask(deliver, iterator)  # beside the training, which waits at the queue
+        plain = loop is self.alone and loop.looks.left > 0 and not loop.timer.sums
+        if not plain and (len(self.active) != 1 or self.active[0] is not loop):
             self._put_in_order(loop)
             activate(loop.recorder.timer)
         self.phase = "wait" if trains else "outside"
         try:
+            if plain:  # most steps of a fraction of a millisecond: see `loop`
+                start, r, training = perf_counter_ns(), loop.recorder, self.training
+                if loop.returned:
+                    r.held.append((r.steps, loop.asked, loop.returned, start))
+                    r.steps += 1
+                    if training.count != loop.seen:
+                        loop.trained += 1
+                        loop.elsewhere += training.thread != loop.thread
+                        loop.seen = training.count
+                loop.asked, loop.returned = start, 0
+                loop.looks.left -= 1
+                batch = deliver(iterator)
+                loop.returned = perf_counter_ns()
+                self.phase = "step" if trains else "outside"
+                return batch
             batch = loop.ask(deliver, iterator)
         except BaseException as error:
             if not isinstance(error, StopIteration):
@@ -171,7 +202,7 @@ class WatchedProcess:
             raise
         self.phase = "step" if trains else "outside"
         # ranks are compared part by part, in every step
-        looking = loop.recorder.looks_at.looking or self.rank is not None
+        looking = loop.looks.looking or self.rank is not None
         if looking is not self.looking:
             self.looking = looking
             self.on_look(looking)
@@ -179,6 +210,7 @@ class WatchedProcess:
             for outer in self.active:
                 if outer is not loop and outer.in_step:
                     outer.wait_for_other(loop, loop.waited)
+        self.alone = loop if self.active == [loop] and not looking and loop.plain else None
         return batch
 
     def _put_in_order(self, loop: Loop) -> None:
@@ -191,6 +223,7 @@ class WatchedProcess:
 
     def close(self, loop: Loop) -> None:
         """The epoch of `loop` is over."""
+        self.alone = None
         self._drain()
         loop.close()
         if loop in self.active:
@@ -220,11 +253,8 @@ class WatchedProcess:
 
     def trains(self) -> None:
         """Something trains, whose time is not taken in this step."""
-        here = threading.get_ident()
-        for loop in self.active:
-            if loop.returned and not loop.busy:
-                loop.busy = True
-                loop.elsewhere += here != loop.thread
+        self.training.count += 1
+        self.training.thread = threading.get_ident()
 
     @property
     def trained(self) -> bool:
@@ -238,13 +268,8 @@ class WatchedProcess:
 
     def train(self, name: str, start: int, end: int) -> None:
         """A part of the step that trains: book it, and tell the loops that hold a batch."""
-        booked, here = False, threading.get_ident()
-        for loop in self.active:
-            if loop.returned:
-                loop.busy, loop.elsewhere = True, loop.elsewhere + (here != loop.thread)
-                if not booked:
-                    loop.add_stage(name, start, end)
-                booked = True
+        self.trains()
+        self.add_stage(name, start, end)
 
     def add_stage(self, name: str, start: int, end: int) -> None:
         """A part of the step, booked to the outermost loop that holds a batch."""
@@ -255,10 +280,20 @@ class WatchedProcess:
 
     # ---- the session ----
 
+    def _judged(self) -> list[Loop]:
+        """The loops without those that only fill a queue for a training, and queues for none."""
+        loops = list(self.loops.values())
+        queues = [loop.handed_to for loop in loops if loop.handed_to is not None]
+        return [
+            loop
+            for loop in loops
+            if (loop.trained if loop in queues else not (loop.handed_to and loop.handed_to.trained))
+        ]
+
     @property
     def main(self) -> Loop | None:
         """The loop that trains; where none does, the longest."""
-        loops = self.loops.values()
+        loops = self._judged()
         most = max((loop.trained for loop in loops), default=0)
         rows = [loop for loop in loops if loop.trained == most] if most else list(loops)
         return max(rows, key=lambda loop: loop.recorder.steps, default=None)
@@ -268,7 +303,7 @@ class WatchedProcess:
         main = self.main
         others = [
             loop
-            for loop in self.loops.values()
+            for loop in self._judged()
             if loop is not main
             and main is not None
             and loop.trained >= LEAST_STEPS
@@ -284,7 +319,7 @@ class WatchedProcess:
         if main is None:
             return self._session_of(None, [], {})
         totals = {k: v for k, v in self.totals.items() if v}
-        return self._session_of(main, _other_loops(main, self.loops, apart), totals)
+        return self._session_of(main, _other_loops(main, self._judged(), apart), totals)
 
     def _session_of(self, loop: Loop | None, notes: list[str], totals: dict[str, int]) -> Session:
         runs: list[Run] = []
@@ -389,9 +424,9 @@ def _hide_our_frames() -> None:
     sys.excepthook = show
 
 
-def _other_loops(main: Loop, loops: dict[Any, Loop], apart: Sequence[Loop]) -> list[str]:
+def _other_loops(main: Loop, loops: Sequence[Loop], apart: Sequence[Loop]) -> list[str]:
     known = (main, *apart)
-    rows = [loop for loop in loops.values() if loop not in known and loop.recorder.steps]
+    rows = [loop for loop in loops if loop not in known and loop.recorder.steps]
     trained = sum(loop.recorder.steps for loop in rows if loop.trained)
     passive = sum(loop.recorder.steps for loop in rows if not loop.trained)
     notes = []

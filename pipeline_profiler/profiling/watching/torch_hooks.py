@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -30,6 +31,7 @@ from pipeline_profiler.profiling.watching.process import (
     known_process,
     watched_process,
 )
+from pipeline_profiler.profiling.watching.queues import hook_queues
 
 # steps: the first look, its length, and how far the later ones are apart
 FIRST_LOOK, LOOK, LOOK_EVERY = 10, 20, 1000
@@ -96,6 +98,8 @@ def _begin_epoch(loader: Any, begin: Callable[[Any], Any]) -> Any:
     iterator = _with_proxies(loader, begin)
     process.open(loop, start, clock())
     iterator.__dict__["_watched_loop"] = loop
+    if threading.current_thread() is not threading.main_thread():
+        hook_queues(process, loop, torch.is_grad_enabled)
     process.follow(loop, iterator)
     return iterator
 
@@ -206,7 +210,9 @@ def _hook_backward(torch: Any) -> None:
         if process is None or compiling():
             return original(*args, **kwargs)
         if not process.looking:
-            process.trains()
+            training = process.training  # `process.trains`, without a call
+            training.count += 1
+            training.thread = threading.get_ident()
             return original(*args, **kwargs)
         start = perf_counter_ns()
         try:

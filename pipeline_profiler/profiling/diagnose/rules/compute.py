@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -16,10 +18,11 @@ from pipeline_profiler.profiling.diagnose.intervals import (
     ratio_of_sums,
 )
 from pipeline_profiler.profiling.diagnose.rules.rare import main_gc
-from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.diagnose.window import Steps, Window
 from pipeline_profiler.profiling.record.arm import Arm
 
 COLD_SHARE = 0.15
+TIMES_LONGER = 1.5
 SLOWEST_NS_PER_MB = 2e8  # 5 MB/s: a spinning disk or a network that reads small files
 SLOWEST_FAULT_NS = 2e7  # a seek and a queue
 TF_RAMP = 20  # steps
@@ -60,11 +63,12 @@ _TRAINING = ("forward", "backward", "optim", "compute", "train", "model", "loss"
 
 
 def cold_first_pass(e: Evidence) -> Diagnosis | None:
-    """The first pass waited longer than the warm ones, and bytes from the device explain it."""
+    """The first pass waited longer than the warm ones: for the device, or for the loader itself."""
     first = e.windows.arm(Arm.PILOT)
     if not first or not e.cases:
         return None
-    wait, period = _first_pass(first[0])
+    steps = _first_pass(first[0])
+    wait = steps.wait.astype(float)
     if len(wait) < 6:
         return None
     # start-up is taken off: it is the same for cold and warm files
@@ -73,22 +77,67 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
     megabytes, faults = device_reads(first[0])
     # the slowest device would have taken so long for them; longer waits have another cause
     reading = megabytes * SLOWEST_NS_PER_MB + faults * SLOWEST_FAULT_NS
-    rows = np.stack([np.minimum(wait - warm, reading), period], axis=1)
-    share = block_interval(rows, 5, ratio_of_sums)
-    # one pass against others: two runs differ by this much without any cold file
-    share = share.widened(e.run_to_run_error * (1 - share.value))
+
+    def share_of(longer: Floats) -> Interval:
+        share = block_interval(np.stack([longer, steps.period], axis=1), 5, ratio_of_sums)
+        # one pass against others: two runs differ by this much without any cause
+        return share.widened(e.run_to_run_error * (1 - share.value))
+
+    share = share_of(np.minimum(wait - warm, reading))
+    times = f"the first pass waited {wait.mean() / 1e6:.1f} ms a step"
+    seen: dict[str, float | int | str] = {"first_ms": float(wait.mean()) / 1e6}
+    seen |= {"warm_ms": warm / 1e6, "device_mb": megabytes}
     # both bounds: of the step, and against the warm wait, or slow loaders would count as cold
-    if share.low < COLD_SHARE or float(wait.mean()) < 1.5 * warm:
+    if share.low >= COLD_SHARE and float(wait.mean()) >= TIMES_LONGER * warm:
+        return Diagnosis(
+            "PIPE016",
+            f"{times}, later ones {warm / 1e6:.1f} ms: files were cold ({megabytes:.1f} MB and "
+            f"{faults:.0f} page faults a step from the device)",
+            share,
+            seen,
+            "confirm with --cold; then read ahead, pack small files, or copy the data to local "
+            "disk",
+            about="step",
+        )
+    totals = first[0].run.totals
+    if "device_bytes" not in totals:
+        return None  # it may have been the device
+    again = _same_steps_later(e, steps)
+    # what other programs took of the cores may have held it up by as much, and by no more
+    others = (totals.get("others_ns", 0) + totals.get("steal_ns", 0)) / len(first[0].whole)
+    share, least = share_of(wait - again), share_of(wait - again - reading - others)
+    share = replace(share, low=least.low)
+    # each half of it: what the loader does once, at its begin, costs a training nothing
+    halves = [half.mean() - others for half in np.array_split(wait, 2)]
+    if share.low < COLD_SHARE or min(halves) < TIMES_LONGER * again:
         return None
+    place = e.labels.first_place
+    kept = ", or a file system of the network kept the files"
+    kept = kept if e.session.environment.get("network_file_systems") else ""
+    at = f" (most of it at {place})" if place else ""
     return Diagnosis(
-        "PIPE016",
-        f"the first pass waited {wait.mean() / 1e6:.1f} ms a step, later ones {warm / 1e6:.1f} ms: "
-        f"files were cold ({megabytes:.1f} MB and {faults:.0f} page faults a step from the device)",
+        "PIPE031",
+        f"{times}, the same steps later {again / 1e6:.1f} ms, and the device was not what it "
+        f"waited for ({megabytes:.1f} MB a step): the loader keeps or prepares something at first "
+        f"use{at}{kept}",
         share,
-        {"first_ms": float(wait.mean()) / 1e6, "warm_ms": warm / 1e6, "device_mb": megabytes},
-        "confirm with --cold; then read ahead, pack small files, or copy the data to local disk",
+        seen | {"warm_ms": again / 1e6, "at": place},
+        "prepare it once and store it where there are few epochs; later epochs do not pay for it",
         about="step",
     )
+
+
+def _same_steps_later(e: Evidence, first: Steps) -> float:
+    """Mean wait (ns) of the same steps in later passes, warm-up included.
+
+    Step by step, as a stream may be heavy at its begin; infinite where a pass goes on elsewhere.
+    """
+    if any(case.window.run.config.get("one_shot") for case in e.cases):
+        return math.inf
+    rows = [case.window.whole.steps for case in e.cases]
+    waits = [steps.wait[np.isin(steps.batch, first.batch) & ~steps.first] for steps in rows]
+    joined = np.concatenate(waits)
+    return float(joined.mean()) if len(joined) else math.inf
 
 
 def device_reads(pilot: Window) -> tuple[float, float]:
@@ -102,8 +151,8 @@ def device_reads(pilot: Window) -> tuple[float, float]:
     return traced / 1e6, max(0, pilot.run.totals.get("major_faults", 0)) / steps
 
 
-def _first_pass(pilot: Window) -> tuple[Floats, Floats]:
-    """Waits and periods (ns) of the first epoch of the pilot, its start-up left out."""
+def _first_pass(pilot: Window) -> Steps:
+    """The first epoch of the pilot, its start-up left out."""
     # tf.data's AUTOTUNE starts slowly as well, and again in each iterator
     config = pilot.run.config
     ramp = TF_RAMP if config.get("kind") == "tf" else 2
@@ -112,7 +161,7 @@ def _first_pass(pilot: Window) -> tuple[Floats, Floats]:
     window = Window(pilot.run, skip).steps
     later = np.flatnonzero(window.first)
     end = int(later[0]) if len(later) else len(window.batch)
-    return window.wait[:end].astype(float), window.period[:end].astype(float)
+    return Steps(**{field.name: getattr(window, field.name)[:end] for field in fields(Steps)})
 
 
 def cold_files(e: Evidence) -> Diagnosis | None:

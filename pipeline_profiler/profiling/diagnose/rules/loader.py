@@ -331,7 +331,7 @@ def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
     tried = trials_of(e, "workers")
     count = int(tried[0].run.config["workers"]) if tried else _enough_workers(e, most)
     share = measured_or_predicted(
-        e, "workers", lambda: e.saving(lambda case: _with_workers(case, count, e.cores))
+        e, "workers", lambda: e.saving(lambda case: _with_workers(case, count, e.cores), True)
     )
     where = "in the training process" if e.workers == 0 else f"in {e.workers} worker(s)"
     left = _waiting_left(e, tried, count)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence
+from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence, sampled
 from pipeline_profiler.profiling.diagnose.finding import Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
 from pipeline_profiler.profiling.diagnose.rules.loader import (
@@ -42,6 +42,7 @@ STAGE_NEXT = {
     "collate": "preallocate and stack once; pad to a multiple, not per batch",
     "serialise": LIGHTER_BATCH,
 }
+PER_SAMPLE = ("read", "decode", "transform", "sample code")
 LOCKED = re.compile(r"\bwith\b[^:]*\block|\.acquire\(|\bflock\(|\blockf\(", re.IGNORECASE)
 REDUCED = (
     "decode at a reduced size (Image.draft before load, cv2.IMREAD_REDUCED_*), or store smaller"
@@ -63,8 +64,22 @@ def dominant_stage(e: Evidence) -> Diagnosis | None:
 
 def largest_stage(e: Evidence) -> Diagnosis | None:
     """The stage that costs most, when nothing more specific explains the stall."""
-    name, share_of_fetch = e.top_stage
-    return _stage(e, name, share_of_fetch) if name else None
+    return _stage_of_rank(e, 0)
+
+
+def second_stage(e: Evidence) -> Diagnosis | None:
+    """What most of the rest of the loading is: beside the largest stage it is no secret."""
+    return _stage_of_rank(e, 1)
+
+
+def third_stage(e: Evidence) -> Diagnosis | None:
+    """The one after it."""
+    return _stage_of_rank(e, 2)
+
+
+def _stage_of_rank(e: Evidence, rank: int) -> Diagnosis | None:
+    stages = list(e.stage_shares.items())
+    return _stage(e, *stages[rank]) if rank < len(stages) else None
 
 
 def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
@@ -97,7 +112,7 @@ def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
 def _seen_in_python(e: Evidence) -> float:
     """Share of the stacks in next() in which a function of the user's ran; of tf.data its calls."""
     seen = total = 0
-    for run in e.session.runs:
+    for run in sampled(e.session):
         for key, weight in run.stacks.items():
             phase, _, rest = key.partition("|")
             if phase == "wait":
@@ -109,16 +124,25 @@ def _seen_in_python(e: Evidence) -> float:
 def _said_of_reduced(e: Evidence) -> str:
     """What other ways to the files buy, as tried on the user's own; '' where it is little."""
     tried = e.session.probes.reduced or {}
-    full, said = tried.get("full_ms", 0.0), []
+    said = []
+    reduced = f"one decoded at no less than {tried.get('side', 0):.0f} px takes"
+    copied = "one stored as a copy of 256 px takes"
+    # a whole sample where it was tried: what is smaller is not only decoded sooner
+    whole = "sample_ms" in tried
     ways = (
-        ("reduced_ms", f"one decoded at no less than {tried.get('side', 0):.0f} px takes"),
-        ("copy_ms", "one stored as a copy of 256 px takes"),
-    )
-    for name, words in ways:
-        if name not in tried or tried[name] > (1 - WORTH_REDUCING) * full:
+        ("reduced_ms", "full_ms", reduced, ("decode",)),
+        (*(("copied_ms", "sample_ms") if whole else ("copy_ms", "full_ms")),
+         f"all of a sample of {copied}" if whole else copied, PER_SAMPLE if whole else ("decode",)),
+    )  # fmt: skip
+    for name, of, words, parts in ways:
+        if name not in tried or tried[name] > (1 - WORTH_REDUCING) * tried[of]:
             continue
-        saved = _saved_of(e, "decode", 1 - tried[name] / full)
-        said.append(f"{words} {tried[name]:.1f} ms instead of {full:.1f}: {_of_the_step(saved)}")
+        part = 1 - tried[name] / tried[of]
+        saved = _saved_of(e, parts, part)
+        if name == "copied_ms":
+            saved = saved.widened(saved.value * tried.get("copied_error", 0.0) / part)
+        told = f"{words} {tried[name]:.1f} ms instead of {tried[of]:.1f}"
+        said.append(f"{told}: {_of_the_step(saved)}")
     return f"; tried on your files, {', '.join(said)}" if said else ""
 
 
@@ -128,15 +152,15 @@ def _said_of_packing(e: Evidence) -> str:
     read, packed = tried.get("read_ms", 0.0), tried.get("packed_ms", 0.0)
     if not read or not packed:
         return ""
-    saved = _saved_of(e, "read", max(0.0, 1 - packed / read))
+    saved = _saved_of(e, ("read",), max(0.0, 1 - packed / read))
     return (
         f"; tried on your files, one read out of a packed tar takes {packed:.2f} ms instead of "
         f"{read:.2f}, without a disk's seeks: {_of_the_step(saved)}"
     )
 
 
-def _saved_of(e: Evidence, stage: str, part: float) -> Interval:
-    return e.saving(lambda case: _played_without(e, case, (stage,), False, part))
+def _saved_of(e: Evidence, names: tuple[str, ...], part: float) -> Interval:
+    return e.saving(lambda case: _played_without(e, case, names, False, part))
 
 
 def _of_the_step(saved: Interval) -> str:

@@ -194,15 +194,24 @@ def test_a_step_that_keeps_memory_is_told_of() -> None:
     assert told == [False, True]
 
 
-def test_decoding_is_tried_at_the_size_that_training_gets(tmp_path: Path) -> None:
+def test_decoding_is_tried_at_the_size_that_training_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from PIL import Image
     from torch import zeros
     from torch.utils.data import DataLoader
+
+    seen = set[tuple[int, int]]()
 
     class Pictures(list[str]):
         @property
         def paths(self) -> list[str]:
             return list(self)
+
+        def __getitem__(self, index: Any) -> Any:
+            with Image.open(super().__getitem__(index)) as picture:
+                seen.add(picture.size)
+                return picture.convert("L")
 
     names = [str(tmp_path / f"{i}.jpg") for i in range(3)]
     for name in names:
@@ -213,6 +222,13 @@ def test_decoding_is_tried_at_the_size_that_training_gets(tmp_path: Path) -> Non
     assert found["side"] == 120
     assert min(found.values()) > 0
     ways = {"full_ms", "reduced_ms", "copy_ms", "read_ms", "packed_ms"}
+    assert set(found) == ways | {"sample_ms", "copied_ms", "copied_error", "side"}
+    assert seen == {(640, 480), (341, 256)}  # the dataset's own code got the copies
+    with Image.open(names[0]) as picture:
+        assert picture.size == (640, 480)  # and the file again afterwards
+    monkeypatch.setattr(Pictures, "__getitem__", list.__getitem__)  # opens nothing
+    found = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 100, 120)}])
+    assert found is not None
     assert set(found) == ways | {"side"}
     # a copy of 256 px has not what training wants of 300
     larger = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 200, 300)}])

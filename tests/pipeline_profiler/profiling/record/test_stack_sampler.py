@@ -2,6 +2,8 @@
 
 import gc
 import operator
+import signal
+import statistics
 import sys
 import threading
 import time
@@ -18,7 +20,7 @@ from pipeline_profiler.profiling.diagnose.rules import compute
 from pipeline_profiler.profiling.measure.arms import Bench, drive
 from pipeline_profiler.profiling.record import stack_sampler
 from pipeline_profiler.profiling.record.arm import Arm
-from pipeline_profiler.profiling.record.stack_sampler import StackSampler, stage_of
+from pipeline_profiler.profiling.record.stack_sampler import INTERVAL_S, StackSampler, stage_of
 
 
 @pytest.mark.parametrize(
@@ -116,8 +118,6 @@ def test_a_thread_is_sampled_from_outside_and_stopping_restores_the_switch_inter
 
 
 def test_the_main_thread_is_sampled_by_its_own_alarm() -> None:
-    import signal
-
     before = signal.getsignal(signal.SIGALRM)
     sampler = StackSampler.start_here(lambda: "step")
     while not sampler.weights:
@@ -126,6 +126,22 @@ def test_the_main_thread_is_sampled_by_its_own_alarm() -> None:
     assert signal.getsignal(signal.SIGALRM) == before
     assert sum(weight for _, weight in sampler.drain()) > 0
     assert sampler.drain() == ()
+
+
+def test_samples_keep_no_beat_that_a_loop_may_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: list[float] = []
+    monkeypatch.setattr(signal, "setitimer", lambda which, seconds: set_to.append(seconds))
+    sampler = StackSampler.start_here(lambda: "step")
+    take = signal.getsignal(signal.SIGALRM)
+    assert callable(take)
+    for _ in range(200):
+        take(signal.SIGALRM, None)
+    sampler.stop()
+    take(signal.SIGALRM, None)  # one that was on its way: it sets no timer
+    *drawn, off = set_to
+    assert (len(drawn), off) == (201, 0.0)
+    assert statistics.pstdev(drawn) > 0.2 * INTERVAL_S
+    assert statistics.fmean(drawn) == pytest.approx(INTERVAL_S, rel=0.1)
 
 
 def test_a_loaders_own_thread_is_seen_while_the_trainer_waits() -> None:

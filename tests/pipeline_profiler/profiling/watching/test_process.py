@@ -1,9 +1,8 @@
 """Loops in one process: evaluation in the middle of a step, two loaders that feed one, `break`."""
 
 import mmap
-import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,18 +12,7 @@ from pipeline_profiler.profiling.record.recorder import Recorder, Source
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.profiling.watching.conclusion import step_phases
 from pipeline_profiler.profiling.watching.loop import Looks, Loop
-from pipeline_profiler.profiling.watching.process import WatchedProcess, WatchOrder, live_text
-
-
-@pytest.fixture
-def process(tmp_path: Path) -> Iterator[WatchedProcess]:
-    (tmp_path / "notes").mkdir()
-    order = WatchOrder(
-        str(tmp_path / "p.json"), 60.0, str(tmp_path / "notes"), "", os.getppid(), quiet=True
-    )
-    made = WatchedProcess(order)
-    yield made
-    made.end()
+from pipeline_profiler.profiling.watching.process import WatchedProcess, live_text
 
 
 def begin(process: WatchedProcess, key: str) -> Loop:

@@ -1,0 +1,20 @@
+"""A process that is watched, its files in a folder of the test's own."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline_profiler.profiling.watching.process import WatchedProcess, WatchOrder
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[WatchedProcess]:
+    (tmp_path / "notes").mkdir()
+    order = WatchOrder(
+        str(tmp_path / "p.json"), 60.0, str(tmp_path / "notes"), "", os.getppid(), quiet=True
+    )
+    made = WatchedProcess(order)
+    yield made
+    made.end()
