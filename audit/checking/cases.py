@@ -32,6 +32,7 @@ HEALTHY: Mapping[str, Any] = {
     "brightness_p50": 0.45, "brightness_p95": 0.85, "brightness_p99": 0.95, "contrast": 0.22,
     "saturation": 0.35, "channel_spread": 0.45, "red": 0.47, "green": 0.45, "blue": 0.42,
     "sharpness": 0.45, "edge_density": 0.25, "entropy": 7.3, "noise": 0.01, "transparent": 0.0,
+    "noise_floor": 0.005,
     "border_red": 0.47, "border_green": 0.45, "border_blue": 0.42, "border_spread": 0.2,
     "channels_equal": False, "frame": 0.0, "cast_red": 0.0, "cast_blue": 0.0,
 }  # fmt: skip

@@ -19,6 +19,7 @@ from audit.checking.cases import Case
 from audit.checking.check import Check, asked
 from audit.checking.properties import (
     MEASURED_COLUMNS,
+    PLACE,
     SEEN_AT_BORDER,
     Floats,
     PropertyTable,
@@ -119,9 +120,10 @@ class Shortcut(Check):
 
     ## Limits
     Some of it is content: night scenes are dark. Colours other than a tint are not tested, because
-    bananas are yellow. A class turned by 90 degrees is seen by its aspect alone, not in squares:
-    the direction of lines and of light is the scene's. A mark needs 10 pictures of its class, at
-    one place of the shown picture, and a rim that is not plain; one that moves is not found.
+    bananas are yellow. A class turned by 90 degrees is seen by its aspect alone, not in squares,
+    and one that is upside down is not: what lines and light say of the side that is up is mostly
+    the scene's. A mark needs 10 pictures of its class, at one place of the shown picture, and a rim
+    that is not plain; one that moves is not found.
     Columns and words that name the class (its code, its synonym, a finer or coarser class) are left
     out; the completeness line lists them. A shortcut in a part of the pictures of a class is found
     from about half of them on.
@@ -141,6 +143,7 @@ class Shortcut(Check):
         """rate: false discoveries among all tests, 0..1
         min_auc: AUC from which a property of files is reported: 0.75 is half of the class, 0.5..1
         min_auc_light: AUC from which light, blur, border or aspect is, 1.5 deviations apart, 0.5..1
+        min_auc_cast: AUC from which a tint is: classes of CIFAR-10 have up to 0.8, 0.5..1
         min_auc_mark: AUC from which a frame or a mark is: 0.6 is a fifth of the class, 0.5..1
         min_units: pictures (copies and groups counted once) of a class, and of the rest, at least
         train_splits: names of the splits that models are trained on
@@ -149,6 +152,7 @@ class Shortcut(Check):
         rate: float = 0.01
         min_auc: float = 0.75
         min_auc_light: float = 0.85
+        min_auc_cast: float = 0.8
         min_auc_mark: float = 0.6
         min_units: int = 10
         train_splits: tuple[str, ...] = ("train", "training")
@@ -320,7 +324,10 @@ def _large(
     effects = class_effects(table.values, table.label, table.split, len(table.labels))
     enough = np.minimum(effects.n, effects.rest) >= params.min_units
     limits = {"light": params.min_auc_light, "mark": params.min_auc_mark}
-    limit = np.array([limits.get(p.kind, params.min_auc) for p in table.properties])
+    limits |= dict.fromkeys(PLACE, params.min_auc_cast)
+    limit = np.array(
+        [limits.get(p.name, limits.get(p.kind, params.min_auc)) for p in table.properties]
+    )
     low, high = auc_limits(effects.auc, effects.n[:, None], effects.rest[:, None])
     for prop in (i for i, p in enumerate(table.properties) if p.kind == "mark" and p.level):
         low[:, prop], high[:, prop] = _share_limits(table, prop, effects.auc[:, prop])

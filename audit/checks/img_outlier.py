@@ -50,6 +50,9 @@ PROPERTIES: Mapping[str, tuple[str, str]] = {
     "bytes_per_pixel": ("n_bytes / pixels", "ln(greatest(n_bytes, 1) / pixels)"),
 }
 LEAST_NOISE = 0.008  # two grey levels: below that nobody sees it
+LOUD, LOUDER, MOST_LOUD = 0.075, 1.25, 8
+"""Noise in the smoothest patch of a large picture that no texture has (of 1,000 photographs one has
+it, which was taken from a screen), how much more than all others that is, and how many at most."""
 MEASURABLE = """
     status = 'ok' AND contrast >= 0.004 AND transparent < 0.5 AND pixels > 0
     AND brightness_p99 >= $max_p99_dark AND brightness_p1 <= $min_p1_bright
@@ -84,7 +87,8 @@ class StatisticalOutlier(Check):
     up to 3 images can be outliers together; a value that images of several other classes have is
     not odd. Noise is no kind of subject: up to 8 images that are noisier than all others are
     reported together, whatever their classes, if chance makes such a gap in half of `max_false` of
-    the datasets.
+    the datasets; or if, at full size, they have more than 19 grey levels of it in their smoothest
+    patch, a quarter more than all others.
 
     ## Why is this bad
     Outliers are often not what the label says: a screenshot among photographs, a rendered picture,
@@ -103,7 +107,8 @@ class StatisticalOutlier(Check):
     group are left out (IMG005 and IMG006 compare sizes and shapes). Modes with less than a tenth of
     a class of 50 may be reported as outliers. If even the logarithms have heavy tails (Student's t
     with 3 degrees of freedom) and classes are small, false findings can reach 30 times the rate.
-    Noise in large photographs is seen at a reduced size, where much of it is averaged away.
+    Noise of large photographs under 19 grey levels is seen at a reduced size, where much of it is
+    averaged away.
     Flat, dark, washed-out, damaged and transparent pictures are left out: other checks report them.
 
     ## References
@@ -118,7 +123,7 @@ class StatisticalOutlier(Check):
     severity = Severity.INFO
     features = (
         "brightness", "brightness_p1", "brightness_p99", "contrast", "saturation", "edge_density",
-        "entropy", "noise", "red", "green", "blue", "transparent",
+        "entropy", "noise", "noise_floor", "red", "green", "blue", "transparent",
     )  # fmt: skip
 
     @dataclass(frozen=True)
@@ -175,6 +180,13 @@ class StatisticalOutlier(Check):
         yield Case("two outliers together",
              _varied(100) + [{**_varied(100)[50], "id": f"{i}.jpg", "noise": 0.4} for i in "xy"],
              ["x.jpg", "y.jpg"])  # fmt: skip
+        grass = [{**row, "noise_floor": 0.03 + 0.0002 * i} for i, row in enumerate(_varied(230))]
+        yield Case("large pictures of texture, and none of noise", grass)
+        yield Case("hundreds are as noisy: they are made so",
+             [{**row, "noise_floor": 0.09} for row in _varied(230)])  # fmt: skip
+        yield Case("three large pictures of noise", [*grass, *(
+             {**middle, "id": f"{i}.jpg", "noise_floor": 0.1} for i in "xyz")],
+             ["x.jpg", "y.jpg", "z.jpg"])  # fmt: skip
         yield Case(
             "six pictures of noise among 230",
             [{**row, "label": "ab"[i % 2]} for i, row in enumerate([*_varied(230), *loud])],
@@ -200,7 +212,12 @@ class StatisticalOutlier(Check):
         for place in sorted(set(noisy[:-1]) - set(odd)):
             if not seen[place]:
                 continue  # a page has none: a quarter of a grey level is a gap there
+            odd[place] = {}
             yield self._noisy(frame, place, noisy, chance)
+        loud = _loudest(frame["noise_floor"].drop_nulls().to_numpy())
+        for place in frame["noise_floor"].arg_sort(descending=True)[:loud]:
+            if place not in odd:
+                yield self._loud(frame, place, loud)
 
     def _noisy(self, frame: pl.DataFrame, row: int, noisy: Sequence[int], chance: float) -> Finding:
         *together, nearest = (float(frame["noise"][i]) for i in noisy)
@@ -217,6 +234,16 @@ class StatisticalOutlier(Check):
                 "chance": chance,
                 "compared_with": f"{len(frame):,} of the dataset",
             },
+            (frame["id"][row],),
+        )
+
+    def _loud(self, frame: pl.DataFrame, row: int, together: int) -> Finding:
+        value = float(frame["noise_floor"][row])
+        return self.finding(
+            frame["subject"][row],
+            f"Even the smoothest part of this image has noise of {255 * value:.0f} grey levels, "
+            f"which no texture has: {together} of {len(frame):,} images have so much.",
+            {"noise_floor": value, "together": together},
             (frame["id"][row],),
         )
 
@@ -270,7 +297,7 @@ def _measurements(
         for name, (shown, scaled) in PROPERTIES.items()
     )
     sql = f"""
-        SELECT id, subject,
+        SELECT id, subject, noise_floor,
             CASE WHEN count(*) OVER (PARTITION BY label) >= $min_class THEN label END AS label,
             {columns}
         FROM images WHERE {MEASURABLE} ORDER BY id
@@ -293,6 +320,13 @@ def _noisiest(values: Floats, most: float) -> tuple[list[int], float]:
     chances = chances_of_largest(values[order], 10)
     found = int((chances <= most).sum())
     return (order[: found + 1].tolist(), float(chances[0])) if found else ([], 1.0)
+
+
+def _loudest(floors: Floats) -> int:
+    """Return how many large pictures have noise that texture has not; 0 where they are no few."""
+    falling = -np.sort(-floors)[: min(MOST_LOUD, len(floors) // 20) + 1]
+    apart = (falling[:-1] >= LOUD) & (falling[:-1] > LOUDER * falling[1:])
+    return int(np.flatnonzero(apart)[-1]) + 1 if apart.any() else 0
 
 
 def _odd_rows(values: Floats, classes: Ints, params: StatisticalOutlier.Params) -> list[Oddity]:

@@ -31,9 +31,11 @@ class SplitOverlap(Check):
 
     ## What it does
     Treats copies and verified near-duplicates as one picture and reports each picture that is in
-    more than one split; the evidence says how it is the same (bytes, pixels or near). States for
-    each evaluation split the share of its samples that are also in a training split
-    (`train_splits`), with a 95 % Wilson interval.
+    more than one split; the evidence says how it is the same (bytes, pixels or near). An error
+    unless all that joins the splits are near-duplicates whose score lies within `sure_errors`
+    standard errors above the threshold, none checked at full resolution: those are warnings, for
+    different pictures of one kind come as near. States for each evaluation split the share of its
+    samples that are also in a training split (`train_splits`), with a 95 % Wilson interval.
 
     ## Why is this bad
     A model that was trained on the test picture can remember it: the measured accuracy is too high,
@@ -61,9 +63,12 @@ class SplitOverlap(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """train_splits: names of the splits that models are trained on"""
+        """train_splits: names of the splits that models are trained on
+        sure_errors: standard errors above the threshold from which a near-duplicate is sure
+        """
 
         train_splits: tuple[str, ...] = ("train", "training")
+        sure_errors: float = 2.0
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -90,9 +95,9 @@ class SplitOverlap(Check):
              tables={"groups": [*NEAR_GROUP, *OTHER], "pairs": [NEAR_PAIR, BRIDGE]})  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        for row in store.rows(GROUPS_ACROSS):
+        for row in store.rows(GROUPS_ACROSS, [params.sure_errors]):
             yield self._group(row)
-        for row in store.rows(PAIRS_ACROSS):
+        for row in store.rows(PAIRS_ACROSS, [params.sure_errors]):
             yield self._group({**row, "same_bytes": False, "same_pixels": False})
 
     def _group(self, row: Mapping[str, Any]) -> Finding:
@@ -106,7 +111,7 @@ class SplitOverlap(Check):
             "splits": splits,
             "labels": labels,
         }
-        changed = ""
+        changed, sure = "", kind != "near" or row["sure"]
         if row["score"] is not None:
             evidence["weakest_log_odds"] = round(row["score"], 3)
         if row["transformation"]:
@@ -115,10 +120,16 @@ class SplitOverlap(Check):
         return self.finding(
             f"group:{row['name']}",
             f"One picture is in {len(set(row['splits']))} splits ({splits}): {KINDS[kind]}{changed}"
-            + (f", with different labels ({labels})." if conflict else "."),
+            + (f", with different labels ({labels})." if conflict else ".")
+            + ("" if sure else " Different pictures of this dataset come nearly as close: look."),
             evidence,
             tuple(row["ids"]),
-            action=Action.REVIEW if conflict else Action.MOVE if kind == "near" else Action.DROP,
+            action=Action.REVIEW
+            if conflict or not sure
+            else Action.MOVE
+            if kind == "near"
+            else Action.DROP,
+            severity=self.severity if sure else Severity.WARNING,
         )
 
     def completeness(self, store: Store, params: Params) -> str:
@@ -160,8 +171,13 @@ def _leak(store: Store, split: str, n: int, others: Sequence[str]) -> str:
 COMPARABLE = (
     "SELECT * FROM pictures WHERE split IS NOT NULL AND pixel_hash IS NOT NULL AND NOT blank"
 )
+SURE = """
+    SELECT coalesce(max(value::DOUBLE) FILTER (WHERE key = 'threshold')
+        + ? * max(value::DOUBLE) FILTER (WHERE key = 'threshold_error'), -1e9)
+    FROM relate_facts WHERE key IN ('threshold', 'threshold_error')
+"""
 GROUPS_ACROSS = f"""
-    WITH comparable AS ({COMPARABLE}),
+    WITH comparable AS ({COMPARABLE}), bound AS (SELECT ({SURE}) AS sure),
     spread AS (SELECT unit FROM comparable GROUP BY unit HAVING count(DISTINCT split) > 1),
     members AS (SELECT p.* FROM comparable p SEMI JOIN spread USING (unit)),
     bytes AS (
@@ -169,6 +185,12 @@ GROUPS_ACROSS = f"""
         HAVING count(DISTINCT split) > 1 AND content_hash IS NOT NULL
     ), pixels AS (
         SELECT DISTINCT unit FROM members GROUP BY unit, pixel_hash HAVING count(DISTINCT split) > 1
+    ), surely AS (
+        SELECT unit FROM members m JOIN groups g USING (pixel_hash)
+        LEFT JOIN pairs p ON p.a = least(g.representative, g.pixel_hash)
+            AND p.b = greatest(g.representative, g.pixel_hash), bound
+        WHERE g.position = 0 OR g.score >= bound.sure OR p.verified_full_size
+        GROUP BY unit HAVING count(DISTINCT split) > 1
     ), weakest AS (
         SELECT g.representative AS unit, g.score, p.transformation
         FROM groups g SEMI JOIN members m ON m.pixel_hash = g.pixel_hash
@@ -181,32 +203,35 @@ GROUPS_ACROSS = f"""
         list(m.split ORDER BY m.id) AS splits, list(coalesce(m.label, '') ORDER BY m.id) AS labels,
         count(DISTINCT m.pixel_hash) AS pictures, any_value(w.score) AS score,
         any_value(w.transformation) AS transformation,
-        bool_or(b.unit IS NOT NULL) AS same_bytes, bool_or(x.unit IS NOT NULL) AS same_pixels
+        bool_or(b.unit IS NOT NULL) AS same_bytes, bool_or(x.unit IS NOT NULL) AS same_pixels,
+        bool_or(s.unit IS NOT NULL) AS sure
     FROM members m LEFT JOIN bytes b USING (unit) LEFT JOIN pixels x USING (unit)
-    LEFT JOIN weakest w USING (unit)
+    LEFT JOIN weakest w USING (unit) LEFT JOIN surely s USING (unit)
     GROUP BY m.unit ORDER BY min(m.id)
 """
 # A verified pair whose pictures belong to different groups crosses splits without a group.
 PAIRS_ACROSS = f"""
-    WITH comparable AS ({COMPARABLE}),
+    WITH comparable AS ({COMPARABLE}), bound AS (SELECT ({SURE}) AS sure),
     crossing AS (
-        SELECT DISTINCT p.a, p.b, p.score, p.transformation, x.unit AS first, y.unit AS second
-        FROM pairs p JOIN comparable x ON x.pixel_hash = p.a JOIN comparable y ON y.pixel_hash = p.b
+        SELECT DISTINCT p.a, p.b, p.score, p.transformation, x.unit AS first, y.unit AS second,
+            p.score >= bound.sure OR p.verified_full_size AS sure
+        FROM bound, pairs p JOIN comparable x ON x.pixel_hash = p.a
+        JOIN comparable y ON y.pixel_hash = p.b
         WHERE x.unit <> y.unit AND x.split <> y.split
     ), ends AS (
         SELECT least(first, second) AS first, greatest(first, second) AS second, score,
-            transformation, unnest([a, b]) AS pixel_hash
+            transformation, sure, unnest([a, b]) AS pixel_hash
         FROM crossing
     ), members AS (
         SELECT e.first, e.second, p.id, any_value(p.split) AS split, any_value(p.label) AS label,
             any_value(p.pixel_hash) AS pixel_hash, min(e.score) AS score,
-            arg_min(e.transformation, e.score) AS transformation
+            arg_min(e.transformation, e.score) AS transformation, bool_or(e.sure) AS sure
         FROM ends e JOIN comparable p USING (pixel_hash) GROUP BY e.first, e.second, p.id
     )
     SELECT concat(left(first, 16), '|', left(second, 16)) AS name, list(id ORDER BY id) AS ids,
         list(split ORDER BY id) AS splits, list(coalesce(label, '') ORDER BY id) AS labels,
         count(DISTINCT pixel_hash) AS pictures, min(score) AS score,
-        arg_min(transformation, (score, id)) AS transformation
+        arg_min(transformation, (score, id)) AS transformation, bool_or(sure) AS sure
     FROM members GROUP BY first, second ORDER BY min(id), name
 """
 LEAKED = f"""

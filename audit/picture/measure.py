@@ -25,6 +25,7 @@ from audit.picture.features import (
     count_pixels,
     feature_picture,
     measure_pictures,
+    noise_floor,
     tell_features,
     transparent_share,
 )
@@ -200,6 +201,7 @@ class PictureBatch:
         self._waiting: dict[tuple[int, ...], list[tuple[int, Pixels, float]]] = {}
         self._order: list[int] = []  # the rows, as they were reduced
         self._transparent: list[float] = []
+        self._floors: list[float] = []  # of `rows`
         self._reduced: list[Reduced] = []
         self._thumbnails: list[Thumbnails] = []
 
@@ -207,6 +209,7 @@ class PictureBatch:
         """Take the picture of a row, which may change afterwards; return its feature picture."""
         small, transparent = feature_picture(picture.rgb), transparent_share(picture.alpha)
         self.rows.append(row)
+        self._floors.append(noise_floor(picture.rgb))
         if small.size > ALONE:
             self._reduce([row], small[None], [transparent])
             return small
@@ -234,8 +237,9 @@ class PictureBatch:
         luma = (0.299, 0.587, 0.114)  # BT.601
         border = sum(w * features[f"border_{c}"] for w, c in zip(luma, COLOURS, strict=True))
         features |= measure_places(signatures, border) | {"transparent": shares}
+        features["noise_floor"] = np.array(self._floors)[np.array(self._order).argsort().argsort()]
         found = pl.DataFrame(features).select(pl.all().gather(pl.Series(places, dtype=pl.UInt32)))
-        measured = found.with_columns(pl.col("sharpness").fill_nan(None))
+        measured = found.with_columns(pl.col("sharpness", "noise_floor").fill_nan(None))
         return measured, signatures[order]
 
     def _measure_waiting(self, shape: tuple[int, ...]) -> None:
@@ -276,6 +280,7 @@ def warm_up() -> None:
     # noise: a picture of one colour is no example of what the others need
     noise = np.random.default_rng(0).integers(0, 256, (LONGEST + 2, 96, 3)).astype(np.uint8)
     stack = feature_picture(noise)[None]
+    noise_floor(noise)
     measure_pictures(stack)
     make_signatures(cut_and_shrink(stack), np.ones(1))
     warm_up_header()

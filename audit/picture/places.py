@@ -32,8 +32,9 @@ PLACES: tuple[Column, ...] = (
         "cast_red",
         "DOUBLE",
         "log of red over green that lights, middle tones and edges of the picture share, 0 none",
+        version=2,
     ),
-    Column("cast_blue", "DOUBLE", "the same of blue over green, 0 none"),
+    Column("cast_blue", "DOUBLE", "the same of blue over green, 0 none", version=2),
 )
 
 
@@ -63,8 +64,7 @@ def _casts(colour: npt.NDArray[np.float32]) -> dict[str, Floats]:
     cells = colour.reshape(len(colour), COLOUR_SIDE * COLOUR_SIDE, 3)
     rim = np.ones((COLOUR_SIDE, COLOUR_SIDE), bool)
     rim[1:-1, 1:-1] = False
-    lights = np.sort(cells, axis=1)[:, -4:].mean(1)
-    parts = np.stack([lights, cells.mean(1), cells[:, rim.ravel()].mean(1)], axis=1) + DARK
+    parts = np.stack([cells.max(1), cells.mean(1), cells[:, rim.ravel()].mean(1)], axis=1) + DARK
     ratios = np.log(parts[:, :, (0, 2)] / parts[:, :, 1:2]).astype(np.float64)
     low, high = ratios.min(1), ratios.max(1)
     shared = np.where(low > 0, low, np.where(high < 0, high, 0.0))

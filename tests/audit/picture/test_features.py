@@ -13,6 +13,7 @@ from audit.picture.features import (
     FEATURES,
     feature_picture,
     measure_pictures,
+    noise_floor,
     transparent_share,
 )
 from audit.picture.places import PLACES
@@ -22,8 +23,8 @@ from tests.conftest import picture
 def features(rgb: np.ndarray, alpha: np.ndarray | None = None) -> dict[str, Any]:
     columns = measure_pictures(feature_picture(rgb)[None])
     return {name: values[0] for name, values in columns.items()} | {
-        "transparent": transparent_share(alpha)
-    }
+        "transparent": transparent_share(alpha), "noise_floor": noise_floor(rgb)
+    }  # fmt: skip
 
 
 def test_every_column_is_filled_and_no_other() -> None:
@@ -76,6 +77,18 @@ def test_noise_estimate_is_within_a_fifth_of_the_truth() -> None:
     for sigma in (4.0, 10.0):
         noisy = np.clip(smooth + rng.normal(0, sigma, (240, 240, 1)), 0, 255).astype(np.uint8)
         assert features(noisy)["noise"] == pytest.approx(sigma / 255, rel=0.2)
+
+
+def test_noise_of_a_large_picture_is_told_from_texture_at_its_full_size() -> None:
+    rng = np.random.default_rng(6)
+    noisy = np.clip(rng.normal(128, 20, (400, 500, 1)) + np.zeros(3), 0, 255).astype(np.uint8)
+    # the least of 16 medians of 162 differences: a seventh under the mean of medians
+    assert features(noisy)["noise_floor"] == pytest.approx(0.86 * 20 / 255, rel=0.1)
+    assert features(noisy)["noise"] == pytest.approx(10 / 255, rel=0.1)  # a mean of four pixels
+    texture = noisy.copy()
+    texture[:100] = 90  # a sky
+    assert features(texture)["noise_floor"] == 0
+    assert np.isnan(features(noisy[:384, :384])["noise_floor"])
 
 
 def test_a_flat_picture_has_no_sharpness_and_no_entropy() -> None:

@@ -1,0 +1,40 @@
+"""SPLIT001: when a near-duplicate across splits is an error, and when it is a warning."""
+
+from __future__ import annotations
+
+import pytest
+
+from audit.checking.cases import NEAR_GROUP, NEAR_PAIR, PICTURES, Case, case_store
+from audit.checks.split_overlap import SplitOverlap
+from audit.records import Action, Severity
+
+A, B = PICTURES[:2]
+FACTS = [{"key": "threshold", "value": "6.8"}, {"key": "threshold_error", "value": "1.2"}]
+
+
+@pytest.mark.parametrize(
+    ("score", "checked", "third", "sure"),
+    [
+        (7.0, False, {}, False),  # within two errors of the threshold
+        (7.0, True, {}, True),
+        (9.3, False, {}, True),
+        (7.0, False, {"pixel_hash": A, "split": "test"}, True),  # the same pixels are sure
+        (7.0, False, {"pixel_hash": B, "split": "test"}, False),
+    ],
+)
+@pytest.mark.parametrize("grouped", [True, False])
+def test_an_error_is_sure(
+    score: float, checked: bool, third: dict[str, str], sure: bool, grouped: bool
+) -> None:
+    pair = {**NEAR_PAIR, "score": score, "verified_full_size": checked}
+    group = [NEAR_GROUP[0], {**NEAR_GROUP[1], "score": score}] if grouped else []
+    case = Case(
+        "", [{"pixel_hash": A}, {"pixel_hash": B, "split": "test"}, third],
+        tables={"pairs": [pair], "groups": group, "relate_facts": FACTS},
+    )  # fmt: skip
+    with case_store(case) as store:
+        found = list(SplitOverlap().find(store, SplitOverlap.Params()))
+    assert (Severity.ERROR in {one.severity for one in found}) == sure
+    for one in found:
+        doubt = "come nearly as close" in one.message
+        assert doubt == (one.severity is Severity.WARNING) == (one.action is Action.REVIEW)
