@@ -28,7 +28,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from audit.annotations.discovery import AnnotationGroup, Tree
-from audit.annotations.geometry import add_keypoints, add_segmentations, loads, number
+from audit.annotations.geometry import RINGS, add_keypoints, add_segmentations, loads, number
 from audit.annotations.sink import Reading, Sink, look_ahead
 from audit.errors import UsageError
 from audit.machine.compiled import compiled_on_first_call, plain_functions
@@ -428,7 +428,8 @@ def panoptic_segments(frame: pl.DataFrame) -> pl.DataFrame:
                 }
             )  # fmt: skip
     schema = {name: frame.schema[name] for name in ("entry", "line", "byte")}
-    texts = ("image_id", "id", "category_id", "iscrowd", "segmentation", "caption")
+    schema["segmentation"] = frame.schema["segmentation"]
+    texts = ("image_id", "id", "category_id", "iscrowd", "caption")
     schema |= dict.fromkeys(texts, pl.String())
     schema |= {"bbox": pl.List(pl.Float64), "area": pl.Float64(), "keypoints": pl.List(pl.Float64)}
     return pl.DataFrame(rows, schema=schema)
@@ -481,10 +482,14 @@ class Document:
     lists: set[str] = field(default_factory=set)
     skipped: Counter[str] = field(default_factory=Counter)
     id_types: dict[str, set[str]] = field(default_factory=dict)
+    pictures: list[bytes] | None = None
 
 
-def read_coco(reading: Reading) -> None:
-    """Read one COCO file into the tables; what is wrong becomes rows of problems."""
+def read_coco(reading: Reading, pictures: list[bytes] | None = None) -> None:
+    """Read one COCO file into the tables; what is wrong becomes rows of problems.
+
+    `pictures` gets the entries of `images` as they are written, one a line, some at a time.
+    """
     reading.form = "xywh px"
     try:
         with open(reading.group.path(reading.group.names[0]), "rb") as file:
@@ -492,7 +497,7 @@ def read_coco(reading: Reading) -> None:
                 reading.note("truncated", "the file is empty", "byte 0")
             else:
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                    _read_mapped(reading, mapped)
+                    _read_mapped(reading, mapped, pictures)
     except OSError as error:
         reading.note("unreadable", f"the file cannot be read: {error.strerror or error}")
     kinds = {row["kind"] for row in reading.problems.rows}
@@ -510,23 +515,19 @@ def read_coco_alone(store: Store, path: Path) -> pl.DataFrame:
     """
     tree = Tree(str(path.parent), "")
     reading = Reading(AnnotationGroup("COCO", tree.root, "", "", (path.name,), tree), Sink(store))
-    read_coco(reading)
+    pictures: list[bytes] = []
+    read_coco(reading, pictures)
     reading.sink.finish()
     for row in reading.problems.rows:
         if row["kind"] in LEFT_UNREAD:
             place = f" ({row['place']})" if row["place"] else ""
             raise UsageError(f"{path} is no COCO file that can be used: {row['detail']}{place}.")
-    text = np.frombuffer(path.read_bytes(), np.uint8)
-    rows = [
-        pl.read_ndjson(io.BytesIO(as_lines(text, part)), infer_schema_length=None)
-        for part in scan_document(text, LISTS)
-        if isinstance(part, Elements) and part.key == "images" and len(part.starts)
-    ]
+    rows = [pl.read_ndjson(io.BytesIO(part), infer_schema_length=None) for part in pictures]
     frame = pl.concat(rows, how="diagonal_relaxed") if rows else pl.DataFrame()
     return frame.select(~(pl.selectors.nested() | pl.selectors.by_name("id", require_all=False)))
 
 
-def _read_mapped(reading: Reading, mapped: mmap.mmap) -> None:
+def _read_mapped(reading: Reading, mapped: mmap.mmap, pictures: list[bytes] | None) -> None:
     text: Bytes | None = np.frombuffer(mapped, np.uint8)
     try:
         if mapped[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -536,7 +537,7 @@ def _read_mapped(reading: Reading, mapped: mmap.mmap) -> None:
             recoded = bytes(mapped).decode("utf-16", "replace").encode() if short else b""
             text = np.frombuffer(recoded, np.uint8) if short else None
         if text is not None:
-            _read_text(Document(reading, text))
+            _read_text(Document(reading, text, pictures=pictures))
     finally:
         del text  # the map cannot be closed before
 
@@ -590,6 +591,8 @@ def _read_elements(document: Document, part: Elements, frame: pl.DataFrame | Non
     places = pl.DataFrame({"entry": numbers, "line": lines, "byte": part.starts})
     frame = pl.concat([frame, places], how="horizontal").filter(pl.col("present"))
     if part.key == "images":
+        if document.pictures is not None:
+            document.pictures.append(as_lines(document.text, part))
         _add_images(document, frame)
     else:
         _add_annotations(document, frame)
@@ -601,12 +604,18 @@ def _parse_fast(text: Bytes, part: Elements | Value | Broken) -> pl.DataFrame | 
         return None
     if not len(part.starts):
         return None
-    lines = as_lines(text, part)
-    try:
-        frame = pl.read_ndjson(io.BytesIO(lines), schema=dict(SCHEMAS[part.key]))
-    except (pl.exceptions.PolarsError, ValueError):
-        return None
-    return None if frame.height != len(part.starts) else frame.with_columns(present=pl.lit(True))
+    lines, schemas = as_lines(text, part), [dict(SCHEMAS[part.key])]
+    # Polygons that are parsed with the rest take half of the time; masks are objects, not lists.
+    if part.key == "annotations" and b'"counts"' not in lines:
+        schemas.insert(0, {**schemas[0], "segmentation": RINGS})
+    for schema in schemas:
+        try:
+            frame = pl.read_ndjson(io.BytesIO(lines), schema=schema)
+        except (pl.exceptions.PolarsError, ValueError):
+            continue
+        if frame.height == len(part.starts):
+            return frame.with_columns(present=pl.lit(True))
+    return None
 
 
 # ---- pictures ----

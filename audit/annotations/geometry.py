@@ -253,7 +253,15 @@ def number(value: Any) -> tuple[float | None, str | None]:
 
 
 def add_segmentations(reading: Reading, frame: pl.DataFrame) -> pl.DataFrame:
-    """Append the outlines of COCO entries; returns the extent of each: `entry`, `outline_x`, ..."""
+    """Append the outlines of COCO entries; returns the extent of each: `entry`, `outline_x`, ...
+
+    `segmentation` is JSON, or `RINGS` where all of the frame have polygons.
+    """
+    if frame.schema["segmentation"] == RINGS:
+        given = frame.filter(pl.col("segmentation").list.len() > 0)
+        return _add_polygons(
+            reading, given.select("entry", image_key="image_id", points="segmentation")
+        )
     given = frame.filter(
         pl.col("segmentation").is_not_null() & ~pl.col("segmentation").is_in(["[]", "null", "{}"])
     ).select("entry", "line", "segmentation", image_key="image_id")
@@ -261,22 +269,26 @@ def add_segmentations(reading: Reading, frame: pl.DataFrame) -> pl.DataFrame:
     masks = given.filter(pl.col("segmentation").str.starts_with("{"))
     for row in given.filter(~pl.col("segmentation").str.contains(r"^[\[{]")).iter_rows(named=True):
         reading.note("wrong-type", "`segmentation` is no outline", _place(row), row["image_key"])
-    return pl.concat([_add_polygons(reading, polygons), _add_masks(reading, masks)])
+    decoded = polygons.with_columns(points=_decoded(reading, polygons))
+    return pl.concat([_add_polygons(reading, decoded), _add_masks(reading, masks)])
 
 
 def _place(row: dict[str, Any]) -> str:
     return f"annotations[{row['entry']}], line {row['line']}"
 
 
-def _add_polygons(reading: Reading, polygons: pl.DataFrame) -> pl.DataFrame:
+def _decoded(reading: Reading, polygons: pl.DataFrame) -> pl.Series:
+    """Return the rings of polygons that are JSON."""
     try:
-        rings = polygons["segmentation"].str.json_decode(RINGS)
+        return polygons["segmentation"].str.json_decode(RINGS)
     except pl.exceptions.PolarsError:
         decoded = [_rings(row, reading) for row in polygons.iter_rows(named=True)]
-        rings = pl.Series(decoded, dtype=RINGS)
+        return pl.Series(decoded, dtype=RINGS)
+
+
+def _add_polygons(reading: Reading, polygons: pl.DataFrame) -> pl.DataFrame:
     exploded = (
-        polygons.select(_KEYS)
-        .with_columns(points=rings)
+        polygons.select(*_KEYS, "points")
         .explode("points")
         .filter(pl.col("points").is_not_null())
         .with_columns(part=pl.int_range(pl.len(), dtype=pl.Int32).over("entry"))

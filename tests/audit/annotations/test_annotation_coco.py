@@ -140,3 +140,26 @@ def test_the_fast_and_the_exact_parser_agree(tmp_path: Path) -> None:
     with annotated(coco_tree(tmp_path / "exact", document, 3)) as store:
         exact = store.rows("SELECT * EXCLUDE (byte) FROM boxes WHERE entry < 40 ORDER BY entry")
     assert fast == exact
+
+
+RING = [2, 3, 12, 3, 12, 11.5, 2, 11]
+OUTLINES = [[RING], [], None, [[]], [RING, [20, 20, 30, 20, 30, 30]], [[None, *RING]]]
+
+
+@pytest.mark.parametrize("beside", [[["1", 2, 3, 4, 5, 6]], RING,
+                                    {"size": [48, 64], "counts": [10, 5, 48 * 64 - 15]}])  # fmt: skip
+def test_polygons_are_the_same_whatever_lies_beside_them(tmp_path: Path, beside: object) -> None:
+    """Lists of lists are parsed with the rest, all others as JSON."""
+    document = coco(1, [(1, 2, 3, 10, 8)] * (len(OUTLINES) + 1))
+    for one, outline in zip(document["annotations"], [*OUTLINES, None], strict=True):
+        one["segmentation"] = outline
+    shapes = []
+    for name in ("plain", "mixed"):
+        with annotated(coco_tree(tmp_path / name, document)) as store:
+            sql = "FROM annotation_shapes WHERE entry < ? ORDER BY ALL"
+            shapes.append(store.query(f"SELECT * EXCLUDE file {sql}", [len(OUTLINES)]).rows())
+            held = store.scalar("SELECT count(*) FROM annotation_shapes WHERE entry = 6")
+        assert bool(held) == (name == "mixed")
+        document["annotations"][-1]["segmentation"] = beside
+    assert repr(shapes[0]) == repr(shapes[1])  # NaN is not equal to NaN
+    assert [row[2:5] for row in shapes[0]].count(("polygon", 0, 4)) >= 2
