@@ -10,6 +10,7 @@ what enters the loss function. Cost: some microseconds a call, in the steps that
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -158,8 +159,37 @@ def _into(waiting: list[int]) -> Callable[[Any], Any]:
     return lambda node: waiting.append(node.number) if isinstance(node, Node) else node
 
 
-def recording_mode(tape_of: Callable[[], Tape | None]) -> Any:
-    """A mode of torch that writes calls on the tape there is at the time."""
+class KeptStates:
+    """States that a script took from its model: read (copied, saved) by now, let go, or still held.
+
+    A state is known by the tensor of its first trained weight. unread: (weak reference to it, the
+    weight, place) by identity; any function of torch that is called on the tensor reads it.
+    """
+
+    def __init__(self) -> None:
+        self.unread: dict[int, tuple[Any, Any, str]] = {}
+        self.taken = 0
+
+    def take(self, module: Any, state: Mapping[str, Any], prefix: str, place: str) -> None:
+        """A state was asked for."""
+        for name, weight in module.named_parameters():
+            tensor = state.get(prefix + name)
+            if weight.requires_grad and tensor is not None and tensor is not weight:
+                self.taken += 1
+                self.unread[id(tensor)] = weakref.ref(tensor), weight, place
+                return
+
+    def live(self) -> list[str]:
+        """Places of states that are held, unread, and share their memory with the weights."""
+        rows = list(self.unread.values())
+        held = [
+            (tensor, weight, place) for ref, weight, place in rows if (tensor := ref()) is not None
+        ]
+        return [place for tensor, weight, place in held if tensor.data_ptr() == weight.data_ptr()]
+
+
+def recording_mode(tape_of: Callable[[], Tape | None], states: KeptStates | None = None) -> Any:
+    """A mode of torch that writes calls on the tape there is at the time; and reads of states."""
     from torch.overrides import TorchFunctionMode
 
     class Recording(TorchFunctionMode):
@@ -167,6 +197,8 @@ def recording_mode(tape_of: Callable[[], Tape | None]) -> Any:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             result = func(*args, **(kwargs or {}))
+            if states is not None and states.unread and args:
+                states.unread.pop(id(args[0]), None)
             tape = tape_of()
             if tape is not None:
                 tape.record(func, args, kwargs, result)

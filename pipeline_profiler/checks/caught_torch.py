@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
+import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -17,10 +19,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pipeline_profiler.checks.batches import FewBatches, batch_size, entering
+from pipeline_profiler.checks.batches import (
+    FewBatches,
+    batch_size,
+    entering,
+    inputs_and_targets,
+    main_tensor,
+)
 from pipeline_profiler.checks.caught_tape import (
     CaughtError,
     CaughtStep,
+    KeptStates,
     ModelCall,
     Tape,
     leaves,
@@ -98,6 +107,9 @@ class Caught:
     kept_bytes: int = 0
     loaded: bool = False  # a state was loaded into some module
     counter: tuple[int, int, int] | None = None  # of the schedule: value, epoch, evaluations
+    states: KeptStates = field(default_factory=KeptStates)
+    batch: Any = None  # the last of a loader
+    right: list[tuple[int, int]] = field(default_factory=list)  # (right, all) by evaluated batch
 
     # ---- hooks ----
 
@@ -109,7 +121,7 @@ class Caught:
             register_optimizer_step_pre_hook,
         )
 
-        self.mode = recording_mode(lambda: self.tape)
+        self.mode = recording_mode(lambda: self.tape, self.states)
         self.mode.__enter__()
         self._wrap(loading.DataLoader, "__init__", self._made_loader)
         self._wrap(loading.DataLoader, "__iter__", self._iter)
@@ -117,6 +129,8 @@ class Caught:
         self._wrap(loading._BaseDataLoaderIter, "__next__", self._next)
         self._wrap(torch.nn.Module, "__call__", self._call)
         self._wrap(torch.nn.Module, "load_state_dict", self._load)
+        self._wrap(torch.nn.Module, "state_dict", self._state)
+        self._wrap(torch.optim.lr_scheduler.ReduceLROnPlateau, "step", self._plateau)
         self._wrap(torch.autograd, "backward", self._backward)
         self._wrap(torch.optim.lr_scheduler.LRScheduler, "__init__", self._scheduler)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
@@ -146,6 +160,10 @@ class Caught:
     def end(self) -> None:
         """End the run, once."""
         if not self.ended:
+            live = self.states.live()
+            self.facts.weights_kept = self.states.taken, len(live)
+            if live:
+                self.facts.places["kept"] = live[0]
             self.unhook()
             torch = sys.modules["torch"]
             # the limit may be reached inside an evaluation, where the script wants no gradients
@@ -195,6 +213,7 @@ class Caught:
         seen.examples += batch_size([tensor for _, tensor in leaves(batch)])
         few = min(len(self.steps), len(self.judged)) < MOST_GIVEN
         self.current, self.tape, self.given = seen, None, _detached(batch) if few else None
+        self.batch = batch
         return batch
 
     # ---- the model ----
@@ -207,7 +226,11 @@ class Caught:
             return self._call_beside(plain, module, *args, **kwargs)
         if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
             self._evaluated(module, args, kwargs)
-            return self._inside(plain, module, args, kwargs)
+            out = self._inside(plain, module, args, kwargs)
+            if self.current is not None and self.current.kind == "eval":
+                self.right += _right_answers(out, self.batch)
+                self.batch = None
+            return out
         if id(module) not in self.first:
             inner = unwrapped(module)
             self.first[id(module)] = _copy_of(inner), inner
@@ -272,6 +295,8 @@ class Caught:
         facts.places.setdefault("backward", place)
         if self.last == "step" and self.optimizer is not None and _has_gradients(self.optimizer):
             facts.kept += 1
+        if self.last == "backward" and self.optimizer is not None:
+            facts.lost += not _has_gradients(self.optimizer)
         if self.current is not None and self.current.kind != "train":
             self.current.kind = "train"
         self.last = "backward"
@@ -311,6 +336,7 @@ class Caught:
         modes, facts = _moded(module), self.facts
         if not self.modes:
             self.modes, facts.modes = modes, len(modes)
+            facts.asleep = not module.training and bool(modes) and not any(modes.values())
         if facts.evaluations and facts.steps:
             facts.after_evaluation += 1
             gone = tuple(n for n, trains in self.modes.items() if trains and not modes.get(n, True))
@@ -334,6 +360,8 @@ class Caught:
             return
         facts, self.last = self.facts, "step"
         facts.steps += 1
+        if self.right:
+            self.right = []
         facts.rates.append(float(optimizer.param_groups[0]["lr"]))
         trained = [seen for seen in self.loaders.values() if seen.kind == "train"]
         facts.epochs = max((seen.iterations for seen in trained), default=0)
@@ -371,7 +399,46 @@ class Caught:
 
     def _load(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         self.loaded = True
-        return plain(module, *args, **kwargs)
+        result, given = plain(module, *args, **kwargs), kwargs.get("state_dict", args and args[0])
+        own = dict(itertools.chain(module.named_parameters(), module.named_buffers()))
+        missing = [name for name in getattr(result, "missing_keys", ()) if name in own]
+        tails = {
+            tail: given[name] for name in getattr(result, "unexpected_keys", ())
+            for tail in _tails(name) if hasattr(given[name], "shape")
+        }  # fmt: skip
+        moved = sum(
+            any(tail in tails and tails[tail].shape == own[name].shape for tail in _tails(name))
+            for name in missing
+        )
+        found = (len(own) - len(missing), len(own), moved)
+        before = self.facts.loaded
+        if own and (before is None or found[0] * before[1] < before[0] * found[1]):
+            self.facts.loaded = found
+            self.facts.places["loaded"] = user_place()
+        return result
+
+    def _state(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        state = plain(module, *args, **kwargs)
+        outer = not args and "destination" not in kwargs and self.facts.steps and self.steps
+        if (
+            outer
+            and is_own_code(sys._getframe(2).f_code.co_filename)
+            and unwrapped(module) is unwrapped(self.steps[0].call.module)
+        ):
+            self.states.take(module, state, kwargs.get("prefix", ""), user_place())
+        return state
+
+    def _plateau(self, plain: Any, schedule: Any, metrics: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            value = float(metrics)
+        except (TypeError, ValueError):
+            value = math.nan
+        if self.right and self.facts.plateau is None:
+            loader = self.current.loader if self.current is not None else None
+            told = any(math.isclose(value, v, rel_tol=1e-5) for v in _scores(self.right, loader))
+            self.facts.plateau = schedule.mode, value, told
+            self.facts.places["plateau"] = user_place()
+        return plain(schedule, metrics, *args, **kwargs)
 
     def _clip(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
         if self.last in ("backward", "step"):
@@ -469,6 +536,34 @@ def _moded(module: Any) -> dict[str, bool]:
         if any(kind in type(part).__name__ for kind in kinds)
         and getattr(part, "p", True) and getattr(part, "track_running_stats", True)
     }  # fmt: skip
+
+
+def _tails(name: str) -> tuple[str, ...]:
+    """A name, and without its first part: what `module.` or another prefix leaves of it."""
+    return (name, name.split(".", 1)[1]) if "." in name else (name,)
+
+
+def _right_answers(out: Any, batch: Any) -> list[tuple[int, int]]:
+    """(right answers, all) of a batch of classes; [] where outputs and labels have another form."""
+    scores, labels = main_tensor(out), None
+    if batch is not None:
+        labels = main_tensor(inputs_and_targets(batch)[1])
+    if scores is None or labels is None or scores.ndim != 2 or labels.shape != scores.shape[:1]:
+        return []
+    return [(int((scores.argmax(1) == labels.to(scores.device)).sum()), len(labels))]
+
+
+def _scores(right: list[tuple[int, int]], loader: Any) -> Iterator[float]:
+    """How a script may write its share of right answers, 0..1 or in per cent."""
+    hits, counts = zip(*right, strict=True)
+    means = sum(hit / count for hit, count in right)
+    sizes = [sum(counts)]
+    batches = [len(right)]
+    if loader is not None and hasattr(loader.dataset, "__len__"):  # its own length: it was cut
+        sizes.append(len(loader.dataset))
+        batches.append(-(-len(loader.dataset) // max(1, counts[0])))
+    for share in (*(sum(hits) / n for n in sizes), *(means / n for n in batches)):
+        yield from (share, 100 * share)
 
 
 def _has_gradients(optimizer: Any) -> bool:

@@ -66,9 +66,18 @@ def unclear(sentence: str, next_step: str = "", /, **evidence: Any) -> Answer:
     return Answer(Judgement.CANNOT_TELL, sentence, next=next_step, evidence=evidence)
 
 
+def absent(sentence: str, next_step: str = "", /, **evidence: Any) -> Answer:
+    """What the check is about is not there: no schedule, no masks, one process."""
+    return unclear(sentence, next_step, absent=True, **evidence)
+
+
 def wrong(sentence: str, causes: Sequence[str], next_step: str, /, **evidence: Any) -> Answer:
     """Something is wrong; `causes` from the likeliest on."""
     return Answer(Judgement.FAIL, sentence, tuple(causes), next_step, evidence)
+
+
+class AbsentError(ProfileError):
+    """What a check is about is not there, found where no answer can be returned."""
 
 
 Examples = Sequence[tuple[str, Callable[..., Any]]]  # name, and what the user's factory would be

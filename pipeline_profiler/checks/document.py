@@ -23,6 +23,7 @@ from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import parse_document
 
 WIDTH = 100
+MARKS = {Judgement.FAIL: "", Judgement.CANNOT_TELL: "?", Judgement.PASS: "ok"}
 # about the loader for evaluation beside the other
 OF_TWO = ("LOAD013", "LOAD018", "LOAD019", "LOAD020")
 FOUNDATION = "TRAIN003"  # a training that cannot learn one batch by heart
@@ -106,7 +107,10 @@ def checks_json(report: CheckReport, subject: str, grid: bytes | None = None) ->
 def headline(report: CheckReport, subject: str) -> str:
     """One sentence: what failed first, how many checks could tell, and what was not reached."""
     told, untold = len(report.results), _count(report, Judgement.CANNOT_TELL)
-    answered = f"{told - untold} of {told} checks answered, {untold} cannot tell"
+    nothing = sum(_is_absent(r) for r in report.results)
+    answered = f"{told - untold} of {told} checks answered, {untold - nothing} cannot tell"
+    if nothing:
+        answered += f", {nothing} have nothing here to judge"
     if report.unreached:
         answered += f"; not reached: {', '.join(report.unreached)}"
     if report.failed:
@@ -130,6 +134,13 @@ def _count(report: CheckReport, judgement: Judgement) -> int:
     return sum(r.answer.judgement is judgement for r in report.results)
 
 
+def _is_absent(result: CheckResult) -> bool:
+    """Whether there is nothing here that the check is about, so that it cannot tell."""
+    return result.answer.judgement is Judgement.CANNOT_TELL and bool(
+        result.answer.evidence.get("absent")
+    )
+
+
 def checks_text(report: CheckReport, subject: str, full: bool = False) -> str:
     """The report for a terminal; `full`: with the sentence of each check that did not fail."""
     first = _wrapped(headline(report, subject), 6)
@@ -149,8 +160,9 @@ def _lines(report: CheckReport, full: bool) -> Iterator[str]:
         yield f"\nUntil {FOUNDATION} passes, what passed below rests on sand."
     if report.failed:
         yield ""
-    for judgement, mark in ((Judgement.CANNOT_TELL, "?"), (Judgement.PASS, "ok")):
-        found = [r for r in report.results if r.answer.judgement is judgement]
+    marks = {id(r): "-" if _is_absent(r) else MARKS[r.answer.judgement] for r in report.results}
+    for mark in ("?", "-", "ok"):
+        found = [r for r in report.results if marks[id(r)] == mark]
         yield from _each(found, mark) if full else _codes(found, mark)
     if report.broken:
         broken = ", ".join(result.check.code for result in report.broken)

@@ -583,6 +583,23 @@ def files_of(dataset: Any) -> list[Path]:
     return []
 
 
+LEVELS, FEWEST_LEVELS = 256, 48
+OFF_GRID = 0.02  # of a step: float32 rounding of 256 levels is a thousandth
+
+
+def byte_step(values: Any) -> float:
+    """The distance of two levels where the values are those of a byte, scaled; else 0."""
+    found = np.unique(values[np.isfinite(values)].astype(np.float32)).astype(np.float64)
+    if not FEWEST_LEVELS <= len(found) <= LEVELS:
+        return 0.0
+    least, span = float(np.diff(found).min()), float(found[-1] - found[0])
+    count = round(span / least)
+    if count >= LEVELS:
+        return 0.0
+    places = (found - found[0]) / span * count
+    return span / count if float(np.abs(places - places.round()).max()) < OFF_GRID else 0.0
+
+
 # ---- pictures as the model gets them ----
 # 0..1 and 0..255 are shown by their own scale, anything else stretched over the range of the batch,
 # unless mean and deviation are given to undo a normalisation.

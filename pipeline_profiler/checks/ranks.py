@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import arrays_in, digest_of
+from pipeline_profiler.checks.check import AbsentError
 from pipeline_profiler.checks.lazy import dist, functional, nn, torch
 from pipeline_profiler.checks.loader_subject import (
     LoaderSubject,
@@ -86,6 +87,18 @@ def has_ranks(functions: Sequence[Callable[..., Any]]) -> bool:
     return any(rank_words(f) for f in functions) or bool(
         SPEAKS_OF_RANKS.search(source_of(functions))
     )
+
+
+def _of_one_process(what: str) -> ProfileError:
+    """Why there are no ranks of this: the program has none, or only its script speaks of them."""
+    script = ""
+    with contextlib.suppress(OSError, TypeError):
+        script = inspect.getsource(sys.modules["__main__"])
+    if SPEAKS_OF_RANKS.search(script):
+        return ProfileError(
+            f"Your script speaks of ranks, and its {what} was caught in one of them."
+        )
+    return AbsentError(f"Nothing of the {what} speaks of ranks: it is one of a single process.")
 
 
 def launches_itself(functions: Sequence[Callable[..., Any]]) -> bool:
@@ -326,7 +339,7 @@ def read_ranks(subject: LoaderSubject) -> list[RankReading]:
     if subject.evaluation:
         raise ProfileError("Ranks may evaluate alike: ask for the loader of the training.")
     if not has_ranks(factory):
-        raise ProfileError("Nothing of the loader speaks of ranks: it is one of a single process.")
+        raise _of_one_process("loader")
     if launches_itself(factory):
         raise ProfileError("A library is named that shards and seeds the loader by itself.")
     return ask_ranks(lambda rank: _read(subject, rank), subject.seed)
@@ -388,7 +401,7 @@ def step_ranks(subject: Any) -> list[RankSteps]:
     functions: Functions = subject.functions or {"make_training": subject.make}
     asked = list(functions.values())
     if not has_ranks(asked):
-        raise ProfileError("Nothing of the training speaks of ranks: it is one of one process.")
+        raise _of_one_process("training")
     if launches_itself(asked):
         raise ProfileError("A library is named that launches ranks by itself.")
     if WRAPS.search(source_of(asked)):

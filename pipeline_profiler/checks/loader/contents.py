@@ -450,9 +450,9 @@ class LabelsOfOthers(Check):
     ## How it decides
     Fails on evidence alone: where labels in another order are predicted beyond chance by 6
     deviations more than those as they come, which stay below 6; or where those for evaluation lie
-    beyond 6 and those as they come below 2.5, from as many pictures or twice as many. Labels that
-    this classifier cannot predict at all are "cannot tell": so are those of a hard task, and of a
-    random permutation.
+    beyond 6 and those as they come below 2.5, from pictures of the same classes, at most twice as
+    many. Labels that this classifier cannot predict at all are "cannot tell": so are those of a
+    hard task, and of a random permutation.
 
     ## What to do
     Look at `--grid`; shuffle pairs, never two lists; sort files and labels by one key.
@@ -486,7 +486,7 @@ class LabelsOfOthers(Check):
                 return self.failed(f"{said}, those {name} in {moved[1]:.0%}.", **numbers)
         if score > CHANCE:
             return passed(f"{said}: they belong to the pictures.", **numbers)
-        if len(sets) > 1 and sets[1] is not None:
+        if len(sets) > 1 and sets[1] is not None and set(sets[1][1]) == set(labels):
             theirs = _predicted(*sets[1][:2])
             if theirs[0] > SURE and len(sets[1][0]) <= 2 * len(rows):
                 beside = f"{theirs[1]:.0%} ({theirs[2]:.0%} by chance)"
@@ -519,7 +519,17 @@ class LabelsOfOthers(Check):
             "not to be learned",
             lambda: LabelsOfOthers._ordered(np.random.default_rng(0).permutation),
         ),
+        ("two classes of noise before the others", lambda: LabelsOfOthers._sorted()),
     )
+
+    @staticmethod
+    def _sorted() -> LoaderSubject:
+        """Stored by class, of which the first samples hold two that look alike."""
+        sets = [ToyImages(2 * BLOCK, seed=0), ToyImages(240, seed=1)]
+        first, rng = sets[0], np.random.default_rng(0)
+        first.pixels[:BLOCK] = rng.normal(0, 1, first.pixels[:BLOCK].shape)
+        first.labels[:BLOCK] = rng.integers(0, 2, BLOCK)
+        return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(sets[1]))
 
 
 def _as_text(count: int) -> NDArray[np.int64]:

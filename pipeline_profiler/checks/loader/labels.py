@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import as_array, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
 from pipeline_profiler.checks.loader_subject import LoaderSubject, dataset_layers
 from pipeline_profiler.checks.toys import ToyImages, toy_loader
 from pipeline_profiler.checks.user_code import users_code
@@ -258,6 +258,123 @@ def _box_counts(subject: LoaderSubject) -> list[int] | None:
     return found or None
 
 
+LEAST_EDGES, LEAST_MASKS, BETWEEN, FEW = 50, 8, 0.5, 0.2
+WIDEST, BLOCK, SEVERAL = 2, 4, 3  # pixels of a ramp; of a class's own place; values of ramps
+
+
+class MaskInterpolated(Check):
+    """Masks that were resized with interpolation, which invents classes along every edge.
+
+    ## What it does
+    Follows the rows and columns of the masks from one place of a class to the next, and counts
+    where classes whose numbers are not neighbours touch, and where one or two pixels of a number
+    between them lie at the edge.
+
+    ## Why is this bad
+    Halfway between class 0 and class 2 lies 1: bilinear resizing draws a rim of another class
+    around each object, and the model learns it.
+
+    ## How it decides
+    Fails where at least 50 such edges of 8 masks have a number between in half of the cases, and
+    the numbers between are three or more, or have places of their own of 4 by 4 pixels: a class
+    that is a thin border everywhere (trimaps) has none. Nearest-neighbour masks stay near 0.
+
+    ## What to do
+    Resize masks with nearest neighbour (`Image.NEAREST`, `InterpolationMode.NEAREST`).
+
+    ## Limits
+    Masks of whole numbers with three values or more. Classes 0 and 1 alone show nothing.
+    """
+
+    code = "LOAD023"
+    name = "mask-interpolated"
+    entering = True
+    causes = (
+        "the mask is resized with the picture's interpolation (bilinear by default)",
+        "masks are saved as JPEG",
+    )
+    next_step = "Resize masks with nearest neighbour, and save them without loss."
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        masks = [b.targets for b in subject.batches if b.targets is not None]
+        masks = [m[:, 0] if m.ndim == 4 and m.shape[1] == 1 else m for m in masks]
+        if not masks or any(m.ndim != 3 or m.dtype.kind not in "iuf" for m in masks):
+            return absent("Targets are no masks of one class for each place.")
+        if any(bool((m != np.round(m)).any()) for m in masks):
+            return unclear("The masks hold no whole numbers.")
+        whole = [m.astype(np.int64) for m in masks]
+        count = sum(map(len, whole))
+        touching, between, values = 0, 0, set[int]()
+        for mask in (view for m in whole for view in (m, m.swapaxes(1, 2))):
+            for width in range(WIDEST + 1):
+                edges, middle = _edges(mask, width)
+                touching += 0 if width else edges
+                between += edges if width else 0
+                values.update(np.unique(middle).tolist())
+        share = between / max(1, between + touching)
+        numbers = {"masks": count, "touching": touching, "between": between, "values": len(values)}
+        said = (
+            f"In {share:.0%} of {between + touching} edges between classes whose numbers are not "
+            f"neighbours, {WIDEST} pixels or fewer of a number between them lie at the edge"
+        )
+        if count < LEAST_MASKS or between + touching < LEAST_EDGES:
+            return unclear(
+                f"{count} masks have {between + touching} edges between classes whose numbers are "
+                "not neighbours: too few.",
+                **numbers,
+            )
+        if share > BETWEEN:
+            own = any(_has_place(m, value) for value in values for m in whole)
+            if own or len(values) >= SEVERAL:
+                return self.failed(f"{said}: masks are interpolated.", **numbers)
+        return (unclear if share > FEW else passed)(f"{said}.", **numbers)
+
+    @staticmethod
+    def _resized(how: str, border: bool = False) -> Any:
+        from PIL import Image
+
+        rng, (rows, cols) = np.random.default_rng(0), np.mgrid[:48, :48]
+        masks = []
+        for _ in range(32):
+            mask = np.zeros((48, 48), np.uint8)
+            for number in (1, 2):
+                top, left = rng.integers(12, 36, 2)
+                far = np.hypot(rows - top, cols - left)
+                mask[far < 9] = 1 if border else number
+                mask[far < 7.5] = 2 if border else number
+            small = Image.fromarray(mask).resize((32, 32), Image.Resampling[how])
+            masks.append(mask[:32, :32] if border else np.asarray(small))
+        pictures = np.zeros((32, 3, 8, 8), np.float32)
+        return list(zip(np.split(pictures, 4), np.split(np.array(masks), 4), strict=True))
+
+    PLANTED = (("bilinear", lambda: MaskInterpolated._resized("BILINEAR")),)
+    HEALTHY = (
+        ("nearest", lambda: MaskInterpolated._resized("NEAREST")),
+        ("a border of its own", lambda: MaskInterpolated._resized("NEAREST", True)),
+    )
+
+
+def _edges(mask: NDArray[Any], width: int) -> tuple[int, NDArray[Any]]:
+    """(edges along the last axis with `width` pixels between two places, the pixels' values)."""
+    span = width + 4
+    if mask.shape[2] < span:
+        return 0, mask[:0, :0, :0]
+    windows = np.lib.stride_tricks.sliding_window_view(mask, span, axis=2)
+    a, b, middle = windows[..., 1], windows[..., -2], windows[..., 2:-2]
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    flat = (windows[..., 0] == a) & (windows[..., -1] == b) & (high - low > 1)
+    found = flat & ((middle > low[..., None]) & (middle < high[..., None])).all(axis=-1)
+    return int(found.sum()), middle[found]
+
+
+def _has_place(masks: NDArray[Any], value: int) -> bool:
+    """Whether a class covers a square of its own somewhere."""
+    if min(masks.shape[1:]) < BLOCK:
+        return False
+    views = np.lib.stride_tricks.sliding_window_view(masks == value, (BLOCK, BLOCK), axis=(1, 2))
+    return bool(views.all(axis=(-1, -2)).any())
+
+
 # ---- masks and boxes ----
 
 TRIES, SAMPLES, LEAST = 8, 8, 3
@@ -306,7 +423,7 @@ class FlippedAlone(Check):
         dataset = subject.loader.dataset
         pairs = list(_pairs(subject, dataset))
         if not pairs:
-            return unclear("The targets are neither masks of the size of the pictures nor boxes.")
+            return absent("The targets are neither masks of the size of the pictures nor boxes.")
         wrong_pairs = [turn for turn, follows in pairs if turn and not follows]
         turned = [turn for turn, _ in pairs if turn]
         numbers = {"pairs": len(pairs), "turned": len(turned), "mask_left": len(wrong_pairs)}

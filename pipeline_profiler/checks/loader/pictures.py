@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import digest_of
 from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
-from pipeline_profiler.checks.loader_subject import LoaderSubject
+from pipeline_profiler.checks.loader_subject import LoaderSubject, byte_step
 from pipeline_profiler.checks.toys import ToyImages, toy_loader
 
 
@@ -463,8 +463,6 @@ def _marks(subject: LoaderSubject, count: int) -> tuple[str, list[str]]:
 
 
 SLACK = 0.05  # of the range 0..1, for resampling that overshoots
-LEVELS, FEWEST_LEVELS = 256, 48
-OFF_GRID = 0.02  # of a step: float32 rounding of 256 levels is a thousandth
 SKIPPED = (1, 2, 3, 4, 5)  # a picture of few levels may use each second one only
 SAME_STEP, SAME_PLACE = 0.005, 0.1  # of the deviation; of a level
 
@@ -525,7 +523,7 @@ class DeclaredScale(Check):
         )
         if low < -SLACK or high > 1 + SLACK or high - low < 0.5:
             return DeclaredScale.failed(f"{said}, and should fill 0 to 1.", **numbers)
-        steps = [_step_of(channel) for channel in channels]
+        steps = [byte_step(channel) for channel in channels]
         own = [1 / (255 * step) if step else 0.0 for step in steps]
         rows = list(zip(own, declared.deviation, pixels, strict=True))
         if all(own) and any(_unlike(*row) for row in rows):
@@ -566,19 +564,6 @@ class DeclaredScale(Check):
         ("as declared", lambda: DeclaredScale._declared(0.45)),
         ("as declared, bytes", lambda: DeclaredScale._declared(0.45, 0.22, True)),
     )
-
-
-def _step_of(values: Any) -> float:
-    """The distance of two levels where the values are those of a byte, scaled; else 0."""
-    found = np.unique(values[np.isfinite(values)].astype(np.float32)).astype(np.float64)
-    if not FEWEST_LEVELS <= len(found) <= LEVELS:
-        return 0.0
-    least, span = float(np.diff(found).min()), float(found[-1] - found[0])
-    count = round(span / least)
-    if count >= LEVELS:
-        return 0.0
-    places = (found - found[0]) / span * count
-    return span / count if float(np.abs(places - places.round()).max()) < OFF_GRID else 0.0
 
 
 def _unlike(own: float, declared: float, pixels: Any) -> bool:

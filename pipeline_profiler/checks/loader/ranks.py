@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.checks.rank_toys import ranked_images
@@ -197,7 +197,7 @@ def _factory_shards(subject: LoaderSubject) -> Answer:
     """The shards of two ranks, by parameters of the factory or by the environment."""
     named = rank_words(subject.make_loader)
     if not named and not _differs_by_rank(subject):
-        return unclear("Nothing in the loader depends on a rank: it is one of a single process.")
+        return absent("Nothing in the loader depends on a rank: it is one of a single process.")
     whole = shard_of(subject, 0, 1)
     again = shard_of(subject, 0, 1, seed=1)
     if len(whole.digests) >= MOST_READ:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import Array, as_array, batch_size, cut_batch, main_tensor
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
 from pipeline_profiler.checks.keras_subject import Examined
 from pipeline_profiler.checks.lazy import nn, torch
 from pipeline_profiler.checks.toys import toy_around, toy_language, toy_training
@@ -342,12 +342,12 @@ class SeesTheFuture(Check):
     def run(self, subject: TrainingSubject) -> Answer:
         inputs, targets = subject.batches[0][1], main_tensor(subject.batches[0][2])
         if not isinstance(inputs, torch.Tensor) or targets is None or inputs.shape != targets.shape:
-            return unclear("Inputs and targets are not rows of one shape.")
+            return absent("Inputs and targets are not rows of one shape.")
         if inputs.ndim < 2 or inputs.shape[1] < 4 or torch.is_floating_point(inputs):
-            return unclear("The inputs are no rows of four or more tokens.")
+            return absent("The inputs are no rows of four or more tokens.")
         next_ = float((inputs[:, 1:] == targets[:, :-1]).float().mean())
         if next_ < 0.9:
-            return unclear(
+            return absent(
                 f"Only {next_:.0%} of the targets are the next input: this is no "
                 "prediction of the next token."
             )

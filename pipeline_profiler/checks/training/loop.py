@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.toys import toy_training
 from pipeline_profiler.checks.training_subject import TrainingSubject
@@ -126,7 +126,7 @@ class EpochNotTold(_Loop):
 
     def judged(self, facts: LoopFacts) -> Answer:
         if not facts.told:
-            return unclear("No sampler of the training loader takes an epoch.")
+            return absent("No sampler of the training loader takes an epoch.")
         if len(facts.told) < 2:
             return unclear("The run did not reach a second epoch.")
         if facts.told[0] == facts.told[1]:
@@ -221,3 +221,151 @@ class GradientsKept(_Loop):
 
     PLANTED = (("never cleared", _seen(kept=5)),)
     HEALTHY = (("cleared", _seen()), ("gathered at first", _seen(kept=1)))
+
+
+class LoadedNothing(_Loop):
+    """Weights of a checkpoint that were not loaded: none of its names is the model's.
+
+    ## What it does
+    Sees, while your script runs, which weights `load_state_dict(..., strict=False)` left as they
+    were, and which of the checkpoint's it had no place for.
+
+    ## Why is this bad
+    With `strict=False` a prefix (`module.`, `model.`) is enough for nothing to be loaded, without
+    a word: the pretrained model starts at random.
+
+    ## How it decides
+    Fails where a load finds none of the model's weights, or where half of them or more stand in the
+    checkpoint with the same shape under a name that differs in its first part only. Exact. A new
+    head that is left out passes.
+
+    ## What to do
+    Rename the keys before they are loaded, and look at what `load_state_dict` returns.
+
+    ## Limits
+    Needs `check-training -- train.py`. Weights that are copied by code of your own are not seen.
+    """
+
+    code = "TRAIN042"
+    name = "checkpoint-not-loaded"
+    causes = (
+        "the checkpoint was saved from a wrapped model (`module.`), or from a part of this one",
+        "the checkpoint is of another model",
+    )
+    next_step = "Rename the keys, and look at missing_keys and unexpected_keys of load_state_dict."
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        if facts.loaded is None:
+            return absent("No state was loaded into a module.")
+        found, asked, moved = facts.loaded
+        if not found or 2 * moved >= asked:
+            names = f", {moved} stand there under another name" if moved else ""
+            return self.failed(
+                f"Of {asked} weights of the model, load_state_dict finds {found} in the checkpoint"
+                f"{names}: the others stay as they were drawn.",
+                place=facts.places.get("loaded", ""),
+            )
+        return passed(f"load_state_dict finds {found} of {asked} weights.", found=found)
+
+    PLANTED = (
+        ("a prefix", _seen(loaded=(0, 12, 10))),
+        ("another model", _seen(loaded=(0, 12, 0))),
+    )
+    HEALTHY = (("a new head", _seen(loaded=(10, 12, 0))), ("nothing to load", _seen()))
+
+
+class BestWeightsLive(_Loop):
+    """The best weights are kept as the live ones: each further step changes them.
+
+    ## What it does
+    Follows, while your script runs, what `model.state_dict()` returned between steps: whether it
+    is read (copied, saved), let go, or still held when the next epoch trains.
+
+    ## Why is this bad
+    `state_dict()` returns references. `best = model.state_dict()` is the last epoch's model at the
+    end, whichever epoch was best, and early stopping restores nothing.
+
+    ## How it decides
+    Fails where a state that was taken after a step is still held after a later one, shares its
+    memory with the model, and no function of torch has read it. Exact.
+
+    ## What to do
+    `best = copy.deepcopy(model.state_dict())`, or save it to a file.
+
+    ## Limits
+    Needs `check-training -- train.py`, and a second epoch. A state that is held but never used
+    is reported as well.
+    """
+
+    code = "TRAIN043"
+    name = "best-weights-live"
+    causes = ("best = model.state_dict() without copy.deepcopy",)
+    next_step = "Keep copy.deepcopy(model.state_dict()), or save the state to a file."
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        taken, live = facts.weights_kept
+        if live:
+            return self.failed(
+                f"The state that is kept of the model is its live weights, not a copy ({live} of "
+                f"{taken} states that were taken): each further step changes it.",
+                place=facts.places.get("kept", ""),
+            )
+        if not taken:
+            return absent("Your loop took no state of the model.")
+        if not facts.after_evaluation:
+            return unclear("The run did not reach a step after the state was taken.")
+        return passed(f"{taken} states of the model were copied, saved or let go.")
+
+    PLANTED = (("kept without a copy", _seen(weights_kept=(1, 1))),)
+    HEALTHY = (("saved", _seen(weights_kept=(2, 0))), ("never", _seen()))
+
+
+class PlateauTurned(_Loop):
+    """A schedule that waits for a score to stop falling.
+
+    ## What it does
+    Compares, while your script runs, what `ReduceLROnPlateau.step` is given with the share of right
+    answers in the evaluation before it.
+
+    ## Why is this bad
+    The default mode is 'min': each evaluation in which the accuracy does not fall counts as bad,
+    and the rate is reduced while the model learns.
+
+    ## How it decides
+    Fails where the value is the share of right answers (0..1 or in per cent, to five digits) and
+    the mode is 'min'. Exact.
+
+    ## What to do
+    `ReduceLROnPlateau(optimizer, mode='max')` for scores; 'min' for losses.
+
+    ## Limits
+    Needs `check-training -- train.py`, and outputs of one class for each example. Other scores are
+    "cannot tell".
+    """
+
+    code = "TRAIN044"
+    name = "plateau-turned"
+    causes = ("ReduceLROnPlateau has mode 'min' by default, and is given an accuracy",)
+    next_step = "Make the schedule with mode='max'."
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        if facts.plateau is None:
+            return absent("No schedule waits for a plateau of what was evaluated.")
+        mode, value, score = facts.plateau
+        if not score:
+            return unclear(
+                f"The schedule is given {value:.4g}, which is not the share of right answers."
+            )
+        if mode == "min":
+            return self.failed(
+                f"The schedule is given the share of right answers ({value:.4g}) in mode 'min': it "
+                "reduces the rate while the score rises.",
+                place=facts.places.get("plateau", ""),
+            )
+        return passed(f"The schedule is given the share of right answers, in mode '{mode}'.")
+
+    PLANTED = (("accuracy in mode min", _seen(plateau=("min", 0.8, True))),)
+    HEALTHY = (
+        ("accuracy in mode max", _seen(plateau=("max", 0.8, True))),
+        ("a loss", _seen(plateau=("min", 0.4, False))),
+    )

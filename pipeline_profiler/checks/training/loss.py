@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline_profiler.checks.batches import as_array, cut_batch, digest_of, main_tensor
 from pipeline_profiler.checks.chance import FAR
-from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import functional, nn, torch
 from pipeline_profiler.checks.loss_alone import Task, couples_outputs, couples_targets
@@ -813,15 +813,12 @@ class LossWants(Check):
             return unclear("What the targets ask for is not known by their shape.")
         if learned_by_loss(subject.settings):
             return unclear("The loss has parameters of its own, so what it asks for is learned.")
-        if task.kind == "classes":
-            labels = main_tensor(subject.batches[0][2])
-            low, high = int(labels.min()), int(labels.max())
-            if high >= task.classes and high != 255:
-                return _beyond(low, high, task.classes)
-            if low == high:
-                return unclear(
-                    f"All targets of the first batch are {low}: nothing tells them apart."
-                )
+        targets = main_tensor(subject.batches[0][2])
+        low, high = targets.min().item(), targets.max().item()
+        if task.kind == "classes" and high >= task.classes and high != 255:
+            return _beyond(int(low), int(high), task.classes)
+        if low == high:
+            return unclear(f"All targets of the first batch are {low}: nothing tells them apart.")
         least, best = subject.loss_alone.best_outputs
         zero = subject.loss_alone.uniform
         if not math.isfinite(least):
@@ -972,10 +969,10 @@ class PaddingCounted(Check):
     def run(self, subject: TrainingSubject) -> Answer:
         targets = main_tensor(subject.batches[0][2])
         if targets is None or targets.ndim != 2 or torch.is_floating_point(targets):
-            return unclear("The targets are no rows of whole numbers.")
+            return absent("The targets are no rows of whole numbers.")
         found = _padding(targets)
         if found is None:
-            return unclear("No value fills the ends of rows: there is no padding to see.")
+            return absent("No value fills the ends of rows: there is no padding to see.")
         value, places = found
         if not subject.takes_tensor or subject.task.kind != "classes":
             return unclear(

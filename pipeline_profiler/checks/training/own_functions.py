@@ -14,6 +14,7 @@ from pipeline_profiler.checks.batches import as_tensors, batch_size, cut_batch, 
 from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
+from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.toys import (
     ToyImages,
     toy_loader,
@@ -57,7 +58,7 @@ class WrongMode(Check):
     def run(self, subject: TrainingSubject) -> Answer:
         training = subject.fresh()
         if training.train_step is None and training.evaluate is None:
-            return unclear("There is neither train_step nor evaluate of yours to watch.")
+            return _modes_of_loop(subject.settings.loop)
         modal = [
             type(m).__name__
             for m in training.model.modules()
@@ -149,6 +150,38 @@ class WrongMode(Check):
     )
 
 
+def _modes_of_loop(loop: LoopFacts | None) -> Answer:
+    """The answer for a loop that was seen, or for functions of ours."""
+    if loop is None:
+        return unclear("There is neither train_step nor evaluate of yours to watch.")
+    if loop.asleep:
+        return wrong(
+            f"The first training step runs the model in eval mode ({loop.modes} modules that have "
+            "a mode do not train).",
+            ["model.eval() before the loop, and no model.train() in it"],
+            "Call model.train() at the head of each epoch.",
+            place=loop.places.get("model", ""),
+        )
+    if loop.steps and not loop.modes:
+        return passed("The model has no module that behaves differently by mode.")
+    if not loop.evaluations or loop.evaluated_in_train_mode or loop.unmoded:
+        return unclear("The modes of the evaluation are TRAIN037's.")
+    return passed("The first training step and the evaluation of your loop run in their modes.")
+
+
+def _gradients_of_loop(loop: LoopFacts | None) -> Answer:
+    """The answer for a loop that was seen, or for a step of ours."""
+    if loop is None:
+        return unclear("There is no train_step of yours: the step is ours, and it clears.")
+    if loop.steps < 4 or loop.kept or loop.lost:
+        return unclear(
+            f"In {loop.steps} steps of your loop, {loop.kept} began with gradients of an earlier "
+            f"one, and {loop.lost} times gradients were cleared unused (right where two optimizers "
+            "take turns): TRAIN040 judges them."
+        )
+    return passed(f"Each of {loop.steps} steps of your loop used its own gradients, once.")
+
+
 def _always_training(text: str, layer: str) -> Answer:
     return wrong(
         f"{text} although training=False.",
@@ -190,7 +223,7 @@ class StaleGradients(Check):
     def run(self, subject: TrainingSubject) -> Answer:
         training = subject.fresh()
         if training.train_step is None:
-            return unclear("There is no train_step of yours: the step is ours, and it clears.")
+            return _gradients_of_loop(subject.settings.loop)
         state = {"stale": 0, "steps": 0, "marked": 0, "lost": 0}
         parameters = [p for group in training.optimizer.param_groups for p in group["params"]]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import batch_size
-from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import functional, lr_scheduler, nn, torch
 from pipeline_profiler.checks.toys import (
@@ -405,7 +405,7 @@ class Schedule(Check):
         if training.schedule is None and training.train_step is not None:
             return _own_steps(subject, training)
         if training.schedule is None:
-            return unclear(f"There is no schedule; the learning rate is {rates[0]:g}.")
+            return absent(f"There is no schedule; the learning rate is {rates[0]:g}.")
         if "Plateau" in type(training.schedule).__name__:
             return unclear("The schedule follows a metric, so it cannot be stepped alone.")
         if not isinstance(training.schedule, lr_scheduler.LRScheduler):
@@ -426,7 +426,7 @@ class Schedule(Check):
             value = float(rate.numpy())
             if value == 0:
                 return wrong("The learning rate is 0.", ["learning_rate=0"], "Give one.")
-            return unclear(f"There is no schedule; the learning rate is {value:g}.")
+            return absent(f"There is no schedule; the learning rate is {value:g}.")
         with users_code("The schedule"):
             series = [float(rate(number)) for number in range(STEPS + 1)]
         numbers = {"first": series[0], "largest": max(series), "last": series[-1]}

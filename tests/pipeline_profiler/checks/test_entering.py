@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -100,15 +101,53 @@ def test_inputs_of_a_step_of_functions_are_seen() -> None:
     assert torch.equal(found[0][1], subject.given_batches[0][1] * 2)
 
 
-def alike() -> Any:
-    dataset = ToyImages()
-    dataset.labels[:] = 2
-    return toy_training(loader=toy_loader(dataset))
+def placed(target: Any, loss: Any, last: Any) -> TrainingSubject:
+    """Pictures with `target(pixels)`: masks, boxes or one label for all."""
+
+    class Placed(ToyImages):
+        def __getitem__(self, index: int) -> Any:
+            pixels, _ = super().__getitem__(index)
+            return pixels, target(pixels)
+
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU(), *last)
+    return TrainingSubject(lambda: toy_training(deepcopy(net), loss, loader=toy_loader(Placed())))
 
 
-@pytest.mark.parametrize("code", ["TRAIN003", "TRAIN018", "TRAIN020"])
-def test_targets_that_are_all_one_prove_nothing(code: str) -> None:
-    assert judged(code, TrainingSubject(alike)).answer.judgement is CANNOT_TELL
+def binary(outputs: Any, masks: Any) -> Any:
+    return torch.nn.functional.binary_cross_entropy_with_logits(outputs.squeeze(1), masks.float())
+
+
+def flat_boxes(outputs: Any, boxes: Any) -> Any:
+    return (outputs[:, None] - boxes).abs().mean()  # (B, 1, 4) and (B, 4)
+
+
+def bright(pixels: Any) -> Any:
+    return (pixels[0] > 0.5).astype(np.int64)
+
+
+ENTROPY, L1 = torch.nn.functional.cross_entropy, torch.nn.functional.smooth_l1_loss
+MASKS, ONE = [torch.nn.Conv2d(8, 3, 1)], [torch.nn.Conv2d(8, 1, 1)]
+BOXES = [torch.nn.Flatten(), torch.nn.Linear(8 * 8 * 8, 4)]
+PLACED = {
+    "masks of classes": (bright, ENTROPY, MASKS, (PASS, PASS)),
+    "masks of one logit": (bright, binary, ONE, (PASS, PASS)),
+    "boxes": (lambda x: x[0, 0, :4].copy(), L1, BOXES, (PASS, PASS)),
+    "boxes beside all others": (lambda x: x[0, 0, :4].copy(), flat_boxes, BOXES, (FAIL, None)),
+    "masks of classes, all zero": (lambda x: 0 * bright(x), ENTROPY, MASKS, 2 * (CANNOT_TELL,)),
+    "masks of one logit, all zero": (lambda x: 0 * bright(x), binary, ONE, 2 * (CANNOT_TELL,)),
+    "boxes that are all one": (lambda x: np.full(4, 0.5, "f4"), L1, BOXES, 2 * (CANNOT_TELL,)),
+    "one class": (lambda x: 1, ENTROPY, [*BOXES[:1], torch.nn.Linear(512, 4)], 3 * (CANNOT_TELL,)),
+}
+
+
+@pytest.mark.parametrize(("target", "loss", "last", "judgements"), PLACED.values(), ids=PLACED)
+def test_a_loss_pairs_masks_and_boxes_and_targets_that_are_one_prove_nothing(
+    target: Any, loss: Any, last: Any, judgements: tuple[Judgement | None, ...]
+) -> None:
+    subject = placed(target, loss, last)
+    for code, judgement in zip(("TRAIN018", "TRAIN020", "TRAIN003"), judgements, strict=False):
+        answer = judged(code, subject).answer
+        assert judgement in (None, answer.judgement), (code, answer.sentence)
 
 
 def seeded() -> Any:

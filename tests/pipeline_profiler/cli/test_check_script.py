@@ -101,7 +101,8 @@ def state(folder: Path) -> dict[str, str]:
     }
 
 
-LOOP = "LOAD002,TRAIN001,TRAIN006,TRAIN010,TRAIN014,TRAIN018,TRAIN037,TRAIN039,TRAIN040"
+LOOP = "LOAD002,TRAIN001,TRAIN006,TRAIN009,TRAIN010,TRAIN014,TRAIN016,TRAIN018,TRAIN037,TRAIN039"
+LOOP += ",TRAIN040,TRAIN043"
 
 
 def test_a_healthy_script_passes_and_nothing_on_disk_changes(folder: Path) -> None:
@@ -122,6 +123,13 @@ def test_a_healthy_script_passes_and_nothing_on_disk_changes(folder: Path) -> No
     compile(made.replace("import ...", "import *"), "made.py", "exec")
 
 
+PREFIX = """model.load_state_dict(
+    {f"module.{k}": v for k, v in model.state_dict().items()}, strict=False)
+optimizer = """
+PLATEAU = """
+    plateau = globals().get("plateau") or torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    plateau.step(100 * right / 128)
+"""
 DEFECTS = {
     "train() once": ("for epoch in range(args.epochs):\n    model.train()\n",
                      "for epoch in range(args.epochs):\n", "TRAIN037"),
@@ -130,6 +138,10 @@ DEFECTS = {
                      f"        optimizer.step()\n{CLIPPING}", "TRAIN039"),
     "gradients kept": ("        optimizer.zero_grad()\n", "", "TRAIN040"),
     "softmax twice": ("output = model(x)", "output = model(x).softmax(1)", "TRAIN010"),
+    "weights live": ('    torch.save(model.state_dict(), "output/best.pt")\n',
+                     "    best = model.state_dict()\n", "TRAIN043"),
+    "plateau turned": ('\n    wandb.log({"right": right})\n', PLATEAU, "TRAIN044"),
+    "not loaded": ("optimizer = ", PREFIX, "TRAIN042"),
     "no shuffle": ("shuffle=sampler is None", "shuffle=False", "LOAD002"),
     "epoch not told": (*SAMPLER, "TRAIN038"),
 }  # fmt: skip
@@ -138,8 +150,8 @@ DEFECTS = {
 @pytest.mark.parametrize(
     "planted",
     [
-        ("train() once", "clipped late", "softmax twice", "no shuffle"),
-        ("eval() never", "gradients kept", "epoch not told"),
+        ("train() once", "clipped late", "softmax twice", "no shuffle", "weights live"),
+        ("eval() never", "gradients kept", "epoch not told", "plateau turned", "not loaded"),
     ],
     ids=lambda names: names[0],
 )

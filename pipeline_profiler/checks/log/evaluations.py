@@ -1,0 +1,199 @@
+"""Evaluations in a log: what they cost, and whether those of a subset choose as all of them do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
+from pipeline_profiler.checks.log_subject import (
+    LogSubject,
+    Series,
+    Values,
+    better_is,
+    is_held_out,
+    name_words,
+    noise_of,
+    smoothed,
+)
+
+PARTS = ("subset", "sub", "small", "mini", "quick", "fast", "partial", "sample", "sampled")
+LEAST, LEAST_PAIRS = 8, 10
+TOLD, MUCH, DEAR = 3.0, 0.1, 0.5
+
+
+class SubsetChoosesOtherwise(Check):
+    """A subset that is evaluated in between, and chooses another checkpoint than all data do.
+
+    ## What it does
+    Takes a held-out metric that the log has twice, of a subset (`val_subset/acc`) and of the whole
+    set (`val/acc`), at the steps where both stand: how many pairs of checkpoints that the whole set
+    tells apart does the subset put the other way round, and how far behind the best is the one that
+    it chooses?
+
+    ## Why is this bad
+    Checkpoints, early stopping and sweeps follow the subset. Where it ranks otherwise, what is kept
+    is not what is best.
+
+    ## How it decides
+    Fails where the checkpoint that the subset likes best lies behind the whole set's best by more
+    than a tenth of the gain and by three deviations of the whole set's noise, both along its curve
+    without noise. Pairs count as told apart at three deviations. With fewer than 8 common steps,
+    or 10 such pairs, it cannot tell.
+
+    ## What to do
+    `audit subset plan` says how large the subset has to be for the difference that matters.
+
+    ## Limits
+    The two are found by their names: equal but for a word such as subset, small, mini or quick.
+    """
+
+    code = "LOG009"
+    name = "subset-chooses-otherwise"
+    causes = (
+        "the subset is too small for the differences between checkpoints",
+        "the subset is not drawn at random (the first files, one class, one source)",
+    )
+    next_step = "Plan a subset for the difference that matters: `audit subset plan RUN --help`."
+
+    def run(self, subject: LogSubject) -> Answer:
+        found = [pair for part in subject.series for pair in _twins(part, subject.series)]
+        if not found:
+            return absent("No held-out metric is logged of a subset and of the whole set.")
+        for part, whole in found:
+            steps, one, two = np.intersect1d(part.steps, whole.steps, return_indices=True)
+            sign = better_is(whole.name)
+            ours, theirs = sign * part.values[one], sign * whole.values[two]
+            finite = np.isfinite(ours) & np.isfinite(theirs)
+            steps, ours, theirs = steps[finite], ours[finite], theirs[finite]
+            if len(steps) < LEAST:
+                continue
+            return self._judged((part, whole), steps, ours, theirs)
+        return unclear(f"A subset and the whole set have fewer than {LEAST} steps in common.")
+
+    def _judged(
+        self, names: tuple[Series, Series], steps: Values, ours: Values, theirs: Values
+    ) -> Answer:
+        noise, curve = noise_of(theirs), smoothed(theirs, 0.3)
+        apart = theirs[:, None] - theirs[None, :]
+        told = apart > TOLD * np.sqrt(2) * noise
+        pairs, turned = int(told.sum()), int((told & (ours[:, None] < ours[None, :])).sum())
+        chosen, best = int(ours.argmax()), int(curve.argmax())
+        behind, gain = float(curve[best] - curve[chosen]), float(curve[best] - curve.min())
+        numbers: dict[str, Any] = {
+            "steps": len(steps), "pairs": pairs, "turned": turned, "behind": behind, "gain": gain,
+        }  # fmt: skip
+        part, whole = (series.title for series in names)
+        said = (
+            f"Of {pairs} pairs of checkpoints that {whole} tells apart, {part} puts {turned} the "
+            f"other way round; its best, step {steps[chosen]:g}, is {behind:.3g} behind step "
+            f"{steps[best]:g}"
+        )
+        if pairs < LEAST_PAIRS:
+            return unclear(f"{said}: too few pairs.", **numbers)
+        if behind > MUCH * gain and behind > TOLD * noise:
+            return self.failed(f"{said}, of a gain of {gain:.3g}.", **numbers)
+        return passed(f"{said}.", **numbers)
+
+    @staticmethod
+    def _made(noise: float, fall: float = 0.5) -> LogSubject:
+        """Thirty evaluations that rise and then fall; the subset's noise."""
+        rng, at = np.random.default_rng(0), np.arange(30.0)
+        curve = 0.5 + 0.3 * (1 - np.exp(-at / 5)) - fall * np.clip(at - 15, 0, None) / 15
+        whole, part = (curve + rng.normal(0, n, 30) for n in (0.002, noise))
+        named = (("val/acc", whole), ("val_subset/acc", part))
+        return LogSubject([Series(name, 100 * at, values) for name, values in named])
+
+    PLANTED = (("noise as large as the gain", lambda: SubsetChoosesOtherwise._made(0.5)),)
+    HEALTHY = (
+        ("a large subset", lambda: SubsetChoosesOtherwise._made(0.01)),
+        ("nothing to choose", lambda: SubsetChoosesOtherwise._made(0.3, 0.0)),
+    )
+
+
+def _twins(part: Series, series: list[Series]) -> list[tuple[Series, Series]]:
+    words = name_words(part.name)
+    if not words & set(PARTS) or not is_held_out(part.name) or not better_is(part.name):
+        return []
+
+    def rest(name: str) -> frozenset[str]:
+        return frozenset(w for w in name_words(name) if not any(p in w for p in PARTS))
+
+    return [
+        (part, other) for other in series
+        if other.log == part.log and not name_words(other.name) & set(PARTS)
+        and rest(other.name) and rest(other.name) == rest(part.name)
+    ]  # fmt: skip
+
+
+class EvaluationsAreDear(Check):
+    """Evaluations between the steps that take more time than the training.
+
+    ## What it does
+    Where rows have a clock, compares the time between two rows of the training with an evaluation
+    between them, and without one: the difference is what the evaluation took.
+
+    ## Why is this bad
+    The time of an accelerator goes into numbers that few look at, where a tenth of the examples, or
+    half as many evaluations, would tell the same.
+
+    ## How it decides
+    Fails where evaluations take half of the run or more. Else it says the share. At least three
+    evaluations, and eight gaps of the training without one, or it cannot tell.
+
+    ## What to do
+    Evaluate a subset in between (`audit subset plan` says how many examples), and all at the end.
+
+    ## Limits
+    Rows with a clock (`wall_time`, `timestamp`, event files), and training rows between
+    evaluations. What else happens there (a checkpoint, pictures for a tracker) counts too.
+    """
+
+    code = "LOG010"
+    name = "evaluations-are-dear"
+    causes = ("evaluations of the whole set, too often",)
+    next_step = "Evaluate a planned subset in between, the whole set at the end."
+
+    def run(self, subject: LogSubject) -> Answer:
+        clocked = [s for s in subject.series if s.seconds is not None and len(s.steps) > LEAST]
+        trained = [s for s in clocked if not is_held_out(s.name) and better_is(s.name)]
+        judged = [s for s in subject.series if is_held_out(s.name) and len(s.steps) > 2]
+        if not trained or not judged:
+            return absent("No training metric with a clock stands beside an evaluation.")
+        train = max(trained, key=lambda s: len(s.steps))
+        order = np.argsort(train.steps, kind="stable")
+        steps, clock = train.steps[order], np.asarray(train.seconds)[order]
+        at = np.unique(
+            np.concatenate([s.steps for s in judged if s.log == train.log] or [steps[:0]])
+        )
+        moved, took = np.diff(steps), np.diff(clock)
+        # an evaluation at a row's own step may be logged before or after it: look at both gaps
+        inside = np.searchsorted(at, steps[1:], "right") - np.searchsorted(at, steps[:-1], "left")
+        sound = (moved > 0) & (took >= 0)
+        without = sound & (inside == 0)
+        if without.sum() < LEAST or len(at) < LEAST // 2 - 1 or not (sound & (inside > 0)).any():
+            return unclear("Fewer than 8 gaps of the training have no evaluation inside.")
+        pace = float(np.median(took[without] / moved[without]))
+        extra = np.clip(took - pace * moved, 0, None)[sound & (inside > 0)].sum()
+        total = float(took[sound].sum())
+        share = float(extra) / total if total else 0.0
+        numbers = {"evaluations": len(at), "seconds": float(extra), "share": share}
+        said = (
+            f"{len(at)} evaluations take {share:.0%} of the run ({extra / len(at):.3g} s each, as "
+            f"much as {extra / len(at) / max(pace, 1e-12):.3g} steps)"
+        )
+        return (
+            self.failed(f"{said}.", **numbers) if share >= DEAR else passed(f"{said}.", **numbers)
+        )
+
+    @staticmethod
+    def _made(cost: float) -> LogSubject:
+        rng, at = np.random.default_rng(0), np.arange(400.0)
+        took = 1 + 0.05 * rng.random(400) + cost * (at % 20 == 1)
+        loss = np.exp(-at / 100) + 0.02 * rng.normal(size=400)
+        train = Series("train/loss", at, loss, np.cumsum(took))
+        return LogSubject([train, Series("val/loss", at[20::20], loss[20::20] + 0.1)])
+
+    PLANTED = (("forty steps' time, every twenty", lambda: EvaluationsAreDear._made(40.0)),)
+    HEALTHY = (("two steps' time", lambda: EvaluationsAreDear._made(2.0)),)
