@@ -33,6 +33,7 @@ from audit.annotations.sink import Reading, Sink, look_ahead
 from audit.errors import UsageError
 from audit.machine.compiled import compiled_on_first_call, plain_functions
 from audit.run.store import Store
+from preflight.files import read_regular, regular
 
 # ---- the outline of the document ----
 
@@ -487,7 +488,7 @@ def read_coco(reading: Reading) -> None:
     """Read one COCO file into the tables; what is wrong becomes rows of problems."""
     reading.form = "xywh px"
     try:
-        with open(reading.group.path(reading.group.names[0]), "rb") as file:
+        with open(reading.group.path(reading.group.names[0]), "rb", opener=regular) as file:
             if file.seek(0, io.SEEK_END) == 0:
                 reading.note("truncated", "the file is empty", "byte 0")
             else:
@@ -516,7 +517,7 @@ def read_coco_alone(store: Store, path: Path) -> pl.DataFrame:
         if row["kind"] in LEFT_UNREAD:
             place = f" ({row['place']})" if row["place"] else ""
             raise UsageError(f"{path} is no COCO file that can be used: {row['detail']}{place}.")
-    text = np.frombuffer(path.read_bytes(), np.uint8)
+    text = np.frombuffer(read_regular(path), np.uint8)
     rows = [
         pl.read_ndjson(io.BytesIO(as_lines(text, part)), infer_schema_length=None)
         for part in scan_document(text, LISTS)

@@ -24,6 +24,7 @@ from typing import Any
 from audit.errors import UsageError
 from audit.sources.formats import KINDS
 from audit.sources.tables import MARK, original_text
+from preflight.files import regular
 
 FORMATS = {
     "csv": "csv", "tsv": "csv", "txt": "csv", "lst": "csv",
@@ -133,7 +134,7 @@ def open_table(path: str) -> Table:
 
 def text_lines(path: str) -> Iterator[str]:
     """Yield the lines of a UTF-8 file; raises UsageError naming the first line that is not."""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         for number, raw in enumerate(file, 1):
             try:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -306,7 +307,9 @@ def _class_names(path: str) -> list[str]:
     """Return the class names of a file beside a list, [] without one."""
     for name in ("synsets.txt", "classes.txt", "labels.txt", "class_names.txt"):
         try:
-            with open(os.path.join(os.path.dirname(path), name), encoding="utf-8") as file:
+            with open(
+                os.path.join(os.path.dirname(path), name), encoding="utf-8", opener=regular
+            ) as file:
                 return [line.strip() for line in file if line.strip()]
         except (OSError, UnicodeDecodeError):
             continue
