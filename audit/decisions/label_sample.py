@@ -82,7 +82,7 @@ def write_drawn(frame: pl.DataFrame, path: Path) -> None:
     except FileExistsError:
         raise UsageError(f"{path} is there already: choose another name, or move it.") from None
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
 def estimate_wrong(run: Path, reviewed: Path) -> WrongShare:

@@ -17,6 +17,7 @@ import csv
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -253,7 +254,7 @@ def _record(line: str, path: str, number: int) -> dict[str, Any]:
 
 
 def _distinct(names: tuple[str, ...], path: str) -> tuple[str, ...]:
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, n in Counter(names).items() if n > 1)
     if twice:
         raise UsageError(f"{path}: the column {twice[0]!r} occurs twice in the header: rename one.")
     return names
