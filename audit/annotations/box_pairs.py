@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from audit.machine.compiled import compiled_on_first_call, plain_functions
 
 MOST_NEXT = 1000  # boxes that a box is compared with
-MOST_PAIRS = 32  # pairs that are kept of one box
+MOST_PAIRS = 16  # pairs that are kept of one box
 FEW = 20_000  # boxes times those of their picture up to which compiled code is not worth loading
 Integers = NDArray[np.int64]
 

@@ -15,7 +15,12 @@ from PIL import Image
 import audit
 from audit.checking.config import Config
 from audit.errors import UsageError
-from audit.sources.python_objects import describe_epochs, is_dataset, store_dataset
+from audit.sources.python_objects import (
+    describe_epochs,
+    is_dataset,
+    remove_unlisted,
+    store_dataset,
+)
 from tests.conftest import make_tree, picture
 
 PICTURES = [picture(seed, 40, 32) for seed in range(6)]
@@ -325,3 +330,15 @@ def test_names_that_this_program_gave_are_not_accused(tmp_path: Path) -> None:
     for dataset in ([f.read_bytes() for f in files], PICTURES[:3]):
         run = audit.scan(dataset, tmp_path / f"run{len(dataset[0])}")
         assert run.findings.filter(pl.col("code") == "FILE004").is_empty()
+
+
+def test_what_lies_behind_a_link_is_not_removed(tmp_path: Path) -> None:
+    manifest = store_dataset(PICTURES[:2], tmp_path / "run")
+    (tmp_path / "others").mkdir()
+    for folder in (tmp_path / "others", manifest.parent / "ab"):
+        folder.mkdir(exist_ok=True)
+        (folder / "old.png").write_bytes(b"x")
+    (manifest.parent / "link").symlink_to(tmp_path / "others")
+    remove_unlisted(manifest)
+    assert (tmp_path / "others/old.png").exists()
+    assert not (manifest.parent / "ab/old.png").exists()
