@@ -110,6 +110,8 @@ def _exhausted(error: BaseException) -> int:
         return number if number in EXHAUSTED else 0
     # databases and writers of tables have errors of their own, and quote the system's words
     text = str(error)
+    if text.startswith("database or disk is full"):  # SQLite
+        return errno.ENOSPC
     return next((known for known in EXHAUSTED if os.strerror(known) in text), 0)
 
 

@@ -35,6 +35,7 @@ from audit.errors import UsageError
 from audit.records import arrow_schema, arrow_table
 from audit.run.annotation_tables import ANNOTATION_TABLES
 from audit.run.store import Store
+from preflight.files import read_regular, regular
 
 Floats = NDArray[np.float64]
 ALPHA = 0.9  # share of the overlap in the similarity
@@ -44,6 +45,7 @@ HIGH = 0.95  # probability from which it speaks of overlooked and swapped object
 TEMPERATURE = 0.1  # of the soft minimum
 FOUND = 0.5  # overlap from which a prediction is of that object (Pascal VOC's protocol)
 COVERED = 0.5  # share of a prediction inside a crowd region from which it is of the crowd
+MOST_PREDICTED = 1000  # predictions of one picture that are compared, the surest
 LEAST = 1e-6  # the lowest score: 0 would make every picture with one equal
 _BOXES = """
     SELECT b.image_key, b.sample_id, b.entry, b.label, b.crowd,
@@ -81,10 +83,14 @@ def judge_boxes(store: Store, results: BoxResults) -> None:
     )
     doubts: list[dict[str, Any]] = []
     quality: list[dict[str, Any]] = []
-    n_boxes = 0
+    n_boxes = left_out = 0
     for (key,), predicted in results.frame.partition_by("image_key", as_dict=True).items():
         if key not in samples:
             continue
+        if predicted.height > MOST_PREDICTED:
+            left_out += predicted.height - MOST_PREDICTED
+            predicted = predicted.sort("score", descending=True, maintain_order=True)
+            predicted = predicted.head(MOST_PREDICTED)
         given = boxes.get((key,))
         picture = _without_crowds(given, predicted.filter(pl.col("score") >= LOW))
         n_boxes += len(picture.entries)
@@ -97,7 +103,7 @@ def judge_boxes(store: Store, results: BoxResults) -> None:
     facts = {
         "file": results.file, "predictions": results.total, "unknown": results.unknown,
         "confident": int((results.frame["score"] >= HIGH).sum()), "pictures": len(quality),
-        "boxes": n_boxes,
+        "boxes": n_boxes, "left_out": left_out,
     }  # fmt: skip
     _store(store, "prediction_facts", [{"key": k, "value": str(v)} for k, v in facts.items()])
 
@@ -153,9 +159,12 @@ def similarities(a: Floats, b: Floats) -> Floats:
 
 def judge_picture(picture: _Picture) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Return the doubts about one picture, and its scores by kind with its quality."""
-    same = np.array(
-        [[a == b for b in picture.predicted_labels] for a in picture.labels], bool
-    ).reshape(len(picture.labels), len(picture.predicted_labels))
+    codes = {label: code for code, label in enumerate((*picture.labels, *picture.predicted_labels))}
+    own, others = (
+        np.array([codes[label] for label in labels], np.int64)
+        for labels in (picture.labels, picture.predicted_labels)
+    )
+    same = own[:, None] == others[None, :]
     overlap = overlaps(picture.boxes, picture.predicted)
     alike = similarities(picture.boxes, picture.predicted)
     doubts = list(_contradicted(picture, same, overlap, alike))
@@ -273,7 +282,7 @@ def holds_boxes(path: Path) -> bool:
     Raises UsageError where it is neither.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular) as file:
             head = file.read(512)
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror or error}).") from None
@@ -325,7 +334,7 @@ def read_results(path: Path) -> pl.DataFrame:
         if path.stat().st_size > MOST_BYTES:
             raise UsageError(f"{path} is larger than {MOST_BYTES >> 30} GB: give the best 100 a "
                              "picture, as evaluation does.")  # fmt: skip
-        document = json.loads(path.read_bytes().decode("utf-8-sig"))
+        document = json.loads(read_regular(path).decode("utf-8-sig"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror or error}).") from None
     except (ValueError, RecursionError) as error:

@@ -14,6 +14,7 @@ import polars as pl
 from audit.annotations.discovery import LABEL, PICTURE, AnnotationGroup
 from audit.annotations.sink import Reading
 from audit.sources.tables import first_column, number_columns
+from preflight.files import refuse_special, regular
 
 
 def read_box_table(reading: Reading) -> None:
@@ -67,6 +68,7 @@ def read_csv_text(reading: Reading) -> pl.DataFrame | None:
     """Return a CSV file as texts, with `line`; names of columns in lower case. None: unreadable."""
     path = reading.group.path(reading.group.names[0])
     try:
+        refuse_special(path)
         frame = pl.read_csv(
             path, infer_schema=False, encoding="utf8-lossy", truncate_ragged_lines=True,
             raise_if_empty=False,
@@ -163,7 +165,7 @@ def read_open_images(reading: Reading) -> None:
 def _class_names(group: AnnotationGroup) -> dict[str, str]:
     """Return {machine id: name} of the file of class descriptions beside the boxes."""
     for name in group.descriptions:
-        with open(group.path(name), encoding="utf-8-sig", errors="replace") as file:
+        with open(group.path(name), encoding="utf-8-sig", errors="replace", opener=regular) as file:
             lines = file.read(64 << 20).splitlines()
         pairs = [line.split(",", 1) for line in lines if line.count(",")]
         named = {key.strip(): label.strip().strip('"') for key, label in pairs}

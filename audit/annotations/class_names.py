@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from audit.annotations.discovery import Tree
 from audit.annotations.sink import ProblemLog
+from preflight.files import regular
 
 MOST_BYTES = 4 << 20  # of one file
 MOST_NODES = 200_000  # lists, mappings and scalars; each alias counts all that it stands for
@@ -86,7 +87,7 @@ def _nearest_files(tree: Tree, folder: str) -> Iterator[tuple[str, bytes]]:
         if os.path.basename(path) == "labelmap.txt":
             continue
         try:
-            with open(os.path.join(tree.root, path), "rb") as file:
+            with open(os.path.join(tree.root, path), "rb", opener=regular) as file:
                 yield path, file.read(MOST_BYTES + 1)
         except OSError:
             continue

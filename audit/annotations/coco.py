@@ -33,6 +33,7 @@ from audit.annotations.sink import Reading, Sink, look_ahead
 from audit.errors import UsageError
 from audit.machine.compiled import compiled_on_first_call, plain_functions
 from audit.run.store import Store
+from preflight.files import read_regular, regular
 
 # ---- the outline of the document ----
 
@@ -492,7 +493,7 @@ def read_coco(reading: Reading, pictures: list[bytes] | None = None) -> None:
     """
     reading.form = "xywh px"
     try:
-        with open(reading.group.path(reading.group.names[0]), "rb") as file:
+        with open(reading.group.path(reading.group.names[0]), "rb", opener=regular) as file:
             if file.seek(0, io.SEEK_END) == 0:
                 reading.note("truncated", "the file is empty", "byte 0")
             else:

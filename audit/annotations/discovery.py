@@ -22,6 +22,7 @@ from audit.sources.listed_tree import ListedTree
 from audit.sources.manifest import ManifestReader
 from audit.sources.tables import first_column, number_columns
 from audit.sources.walk import Exclusion
+from preflight.files import regular
 
 SNIFFED = 20  # files of one folder that are opened to learn what the folder holds
 _COCO = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
@@ -330,7 +331,7 @@ def read_label_map(group: AnnotationGroup) -> list[list[str]]:
     above = group.folder.rstrip("/").rpartition("/")[0]
     path = os.path.join(group.root, above, "labelmap.txt")
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace", opener=regular) as file:
             lines = [line.partition("#")[0].strip() for line in file.read(1 << 20).splitlines()]
     except OSError:
         return []

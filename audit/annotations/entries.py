@@ -250,7 +250,7 @@ def attributes_of(text: str) -> Any:
     """Return attributes as they were: most are JSON, a plain text stands for itself."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

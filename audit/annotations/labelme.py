@@ -17,6 +17,7 @@ from audit.annotations.geometry import RING_ROW, add_rings, loads, number
 from audit.annotations.sink import Reading
 from audit.annotations.voc import Node, float_of, read_annotation_xml
 from audit.records import sample_id
+from preflight.files import regular
 
 Point = tuple[float, float]
 Found = tuple[dict[str, Any], list[dict[str, Any]]]  # a picture and its objects, as rows
@@ -111,7 +112,7 @@ def _xml_object(reading: Reading, entry: int, thing: Node, key: str) -> dict[str
 def _read_json(reading: Reading, name: str) -> Found | None:
     key = sample_id(name)
     try:
-        with open(reading.group.path(name), "rb") as file:
+        with open(reading.group.path(name), "rb", opener=regular) as file:
             raw = file.read(_MOST_BYTES + 1)
         document = loads(raw.removeprefix(b"\xef\xbb\xbf")) if len(raw) <= _MOST_BYTES else None
     except OSError as error:

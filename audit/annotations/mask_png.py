@@ -21,6 +21,7 @@ from audit.annotations.discovery import OBJECT_MASKS, AnnotationGroup, read_labe
 from audit.annotations.geometry import mask_shape
 from audit.annotations.sink import Reading
 from audit.records import sample_id
+from preflight.files import regular
 
 Indices = NDArray[np.uint8]
 Colours: TypeAlias = dict[tuple[int, int, int], int]
@@ -120,7 +121,7 @@ def _indices(reading: Reading, path: str, colours: Colours, key: str) -> Indices
     from PIL import Image
 
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             raw = file.read(1 << 30)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -36,6 +36,7 @@ from audit.run.store import Store
 from audit.sources.listed_tree import ListedTree
 from audit.sources.object_store import AT_ONCE
 from audit.sources.readings import ReadingError
+from preflight.files import inside
 
 if TYPE_CHECKING:
     from audit.sources import Source
@@ -171,10 +172,8 @@ def _needed(group: AnnotationGroup, listed: ListedTree) -> Iterator[str]:
 
 
 def _copy(listed: ListedTree, name: str, top: Path) -> None:
-    target = top / name
-    if ".." in target.parts:
-        return  # no name of a store leads outside
     try:
+        target = inside(top, name)
         content = listed.read(f"{listed.root}/{name}", MOST_BYTES)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)

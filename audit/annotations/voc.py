@@ -23,6 +23,7 @@ from audit.annotations.discovery import read_label_map
 from audit.annotations.geometry import RING_ROW, add_rings
 from audit.annotations.sink import Reading
 from audit.records import sample_id
+from preflight.files import regular
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _COORDINATE = re.compile(r"[xy]\d+$")
@@ -51,7 +52,7 @@ def read_annotation_xml(reading: Reading, name: str) -> Node | None:
     """Return the `annotation` of a file, None with a problem noted."""
     key = sample_id(name)
     try:
-        with open(reading.group.path(name), "rb") as file:
+        with open(reading.group.path(name), "rb", opener=regular) as file:
             node = parse_xml(file.read())
         if node.name == "annotation":
             return node
@@ -166,7 +167,7 @@ def parse_xml(raw: bytes) -> Node:
     if len(raw) > MOST_BYTES:
         raise XmlError(f"it is larger than {MOST_BYTES >> 20} MB", 1)
     top = Node("", 0)
-    stack, parser = [top], expat.ParserCreate()
+    stack, texts, parser = [top], [list[str]()], expat.ParserCreate()
 
     def begin(name: str, attributes: dict[str, str]) -> None:
         if len(stack) > 50:
@@ -174,12 +175,13 @@ def parse_xml(raw: bytes) -> Node:
         node = Node(name, parser.CurrentLineNumber, attributes=attributes)
         stack[-1].inside.append(node)
         stack.append(node)
+        texts.append([])
 
     def end(_: str) -> None:
-        stack.pop()
+        stack.pop().text = "".join(texts.pop())
 
     def text(data: str) -> None:
-        stack[-1].text += data
+        texts[-1].append(data)  # one long text comes in many pieces
 
     def declared(*_: object) -> None:
         raise XmlError("it declares entities", parser.CurrentLineNumber)

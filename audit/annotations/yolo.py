@@ -25,6 +25,7 @@ from audit.annotations.geometry import Numbers, add_rings
 from audit.annotations.keypoints import flip_names
 from audit.annotations.sink import ProblemLog, Reading, look_ahead
 from audit.records import sample_id
+from preflight.files import regular
 
 FILES = 10_000  # read together
 TOGETHER = 256  # files that one thread reads in a row
@@ -70,7 +71,7 @@ def _read_files(group: AnnotationGroup, start: int) -> list[bytes | OSError]:
 
     def read(name: str) -> bytes | OSError:
         try:
-            with open(folder + name, "rb", buffering=0) as file:
+            with open(folder + name, "rb", buffering=0, opener=regular) as file:
                 return file.read(min(os.fstat(file.fileno()).st_size, MOST_BYTES))
         except OSError as error:
             return error

@@ -46,6 +46,7 @@ from audit.checking.check import all_checks
 from audit.errors import UsageError
 from audit.picture.decode import Limits
 from audit.picture.hashing import COMPARABLE_HASHES, LIBRARY_HASHES
+from preflight.files import read_regular
 
 SCAN_KEYS = ("exclude", "embedder", "max_pixels", "max_bytes", "max_memory", "timeout_s")
 RELATE_RANGES = {"radius": (0, 20), "nearest": (1, 100), "rechecks": (0, 10_000_000)}
@@ -83,7 +84,7 @@ def load_config(path: Path | None) -> Config:
         return Config()
     chosen = path or Path("audit.toml")
     try:
-        document = tomllib.loads(chosen.read_text("utf-8"))
+        document = tomllib.loads(read_regular(chosen).decode())
     except FileNotFoundError:
         raise UsageError(f"{chosen} does not exist: check the path given to --config.") from None
     except UnicodeDecodeError:

@@ -32,6 +32,7 @@ _SQL = """
     WITH usable AS (
         SELECT b.* , i.pixel_hash, i.split FROM boxes b JOIN images i ON i.id = b.sample_id
         WHERE b.width > 0 AND b.height > 0 AND NOT crowd AND b.label IS NOT NULL
+        QUALIFY count(*) OVER (PARTITION BY b.sample_id, b.file) <= $max_boxes
     ), sides AS (
         SELECT sample_id, file, any_value(pixel_hash) AS pixel_hash, any_value(split) AS split,
             count(*) AS n FROM usable GROUP BY sample_id, file
@@ -96,7 +97,8 @@ class ConflictingAnnotations(BoxCheck):
 
     ## Limits
     Files that seldom agree serve different tasks, and are not compared. Near-duplicates that are
-    not equal in every pixel are left out.
+    not equal in every pixel are left out, and so are files with more than `max_boxes` boxes of one
+    picture, because all pairs of boxes are compared.
 
     ## References
     C. G. Northcutt et al., "Pervasive label errors in test sets", NeurIPS 2021.
@@ -110,16 +112,26 @@ class ConflictingAnnotations(BoxCheck):
     class Params:
         """min_agreement: share of common pictures on which two files agree, to be compared
         min_shared: smallest number of common pictures of two files
+        max_boxes: a picture with more boxes in one file is not compared there
         """
 
         min_agreement: float = 0.8
         min_shared: int = 5
+        max_boxes: int = 3000
 
     @staticmethod
     def cases() -> Iterator[Case]:
         yield Case("two files agree", [{}] * 8, tables=_twice(8))
         yield Case("files of two tasks", [{}], tables=_twice(1, moved=0))
         yield box_case("equal copies, equal boxes", {}, OTHER, images=[COPY, COPY])
+        yield box_case(
+            "more boxes than are compared",
+            {},
+            {"x": 400.0},
+            OTHER,
+            images=[COPY, COPY],
+            params={"max_boxes": 1},
+        )
         yield Case("one of eight differs", [{}] * 8, ["0003.jpg"], tables=_twice(8, moved=3))
         yield box_found(
             "equal copies, a box less",
@@ -164,7 +176,12 @@ class ConflictingAnnotations(BoxCheck):
             )
 
     counts = """
-        SELECT count(*) AS n FROM (SELECT sample_id FROM boxes WHERE sample_id IS NOT NULL
-            GROUP BY sample_id HAVING count(DISTINCT file) > 1)
+        SELECT count(*) FILTER (WHERE files > 1) AS n, count(*) FILTER (WHERE most > $max_boxes)
+            AS crowded FROM (SELECT count(*) AS files, max(n) AS most FROM (
+                SELECT sample_id, file, count(*) AS n FROM boxes WHERE sample_id IS NOT NULL
+                GROUP BY sample_id, file) GROUP BY sample_id)
     """
-    examined = "{n:,} pictures have boxes in several annotation files."
+    examined = (
+        "{n:,} pictures have boxes in several annotation files; {crowded:,} have more in one than "
+        "are compared."
+    )

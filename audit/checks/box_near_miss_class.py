@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from audit.checking.boxes import BoxCheck, box_case, box_found
 from audit.checking.cases import Case
+from audit.checking.check import asked
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
@@ -41,8 +42,8 @@ class NearMissClass(BoxCheck):
     Rename the class in its annotation files.
 
     ## Limits
-    Names that differ in a digit alone are taken for numbers of a series. The folders of a dataset
-    are compared by LABEL002.
+    Names that differ in a digit alone are taken for numbers of a series. One letter is compared in
+    files of up to `max_classes` classes. The folders of a dataset are compared by LABEL002.
 
     ## References
     V. I. Levenshtein, "Binary codes capable of correcting deletions, insertions and reversals",
@@ -55,9 +56,12 @@ class NearMissClass(BoxCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """max_share: boxes of the rarer class for one of the other, where one letter differs"""
+        """max_share: boxes of the rarer class for one of the other, where one letter differs
+        max_classes: of a file with more classes, only names that are equal otherwise are compared
+        """
 
         max_share: float = 0.05
+        max_classes: int = 1500
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -73,19 +77,36 @@ class NearMissClass(BoxCheck):
             *_label("racoon"),
             expect="dataset:boxes.json/raccoon|racoon",
         )
+        many = [*_label("cat", 3), *_label("Cat"), *_label("raccoon", 40), *_label("racoon")]
+        yield box_found(
+            "more classes than are compared by letters",
+            *many,
+            expect="dataset:boxes.json/Cat|cat",
+            params={"max_classes": 2},
+        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        sql = """
+        sql = r"""
             WITH used AS (
                 SELECT file, label, count(*) AS n FROM boxes
                 WHERE label IS NOT NULL AND sample_id IS NOT NULL GROUP BY file, label
+            ), sized AS (
+                SELECT *, count(*) OVER (PARTITION BY file) <= $max_classes AS few,
+                    regexp_replace(lower(label), '[\s_-]+', '', 'g') AS bare FROM used
+            ), pairs AS (
+                SELECT a.file, a.label AS rare, b.label AS common, a.n AS n_rare, b.n AS n_common
+                FROM sized a JOIN sized b ON a.file = b.file AND a.label <> b.label
+                    AND (a.n < b.n OR (a.n = b.n AND a.label < b.label))
+                WHERE a.few AND b.few AND damerau_levenshtein(lower(a.label), lower(b.label)) <= 3
+                UNION ALL
+                SELECT a.file, a.label, b.label, a.n, b.n FROM sized a JOIN (
+                    SELECT DISTINCT ON (file, bare) * FROM sized WHERE NOT few
+                    ORDER BY n DESC, label DESC
+                ) b ON a.file = b.file AND a.bare = b.bare AND a.label <> b.label
             )
-            SELECT a.file, a.label AS rare, b.label AS common, a.n AS n_rare, b.n AS n_common
-            FROM used a JOIN used b ON a.file = b.file AND a.label <> b.label
-                AND (a.n < b.n OR (a.n = b.n AND a.label < b.label))
-            WHERE damerau_levenshtein(lower(a.label), lower(b.label)) <= 3 ORDER BY 1, 2, 3
+            FROM pairs ORDER BY 1, 2, 3
         """
-        for file, rare, common, n, others in store.query(sql).iter_rows():
+        for file, rare, common, n, others in asked(store, sql, params).iter_rows():
             few = n <= params.max_share * others and _one_letter(rare, common)
             if few or _bare(rare) == _bare(common):
                 yield self.about_file(

@@ -1,6 +1,6 @@
 """BOX004, BOX006, BOX010: pairs of boxes that cover one object, or lie inside each other.
 
-The join is by picture, so its cost grows with the square of the boxes of one picture, not of all.
+Which pairs are close is found once for the three of them, by a sweep (`annotations/box_pairs.py`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import polars as pl
+
+from audit.annotations.box_pairs import MOST_NEXT, MOST_PAIRS, sweep
 from audit.checking.boxes import SOUND, BoxCheck, Row, box_case, box_found, box_text, px
 from audit.checking.cases import Case
-from audit.records import Severity
+from audit.records import Finding, Severity
+from audit.run.store import Store
 
 _WIDE = "(least(a.x + a.width, b.x + b.width) - greatest(a.x, b.x))"
 _HIGH = "(least(a.y + a.height, b.y + b.height) - greatest(a.y, b.y))"
@@ -22,22 +27,57 @@ _UNION = f"(a.width * a.height + b.width * b.height - {_BOTH})"
 PAIRS = f"""
     SELECT a.*, b.entry AS other_entry, b.category_key AS other_key, b.label AS other_label,
         {_BOTH} / {_UNION} AS iou
-    FROM boxes a JOIN boxes b ON a.sample_id = b.sample_id AND a.file = b.file
-        AND a.image_key = b.image_key AND a.entry > b.entry
-    WHERE a.width > 0 AND a.height > 0 AND b.width > 0 AND b.height > 0
-        AND NOT a.crowd AND NOT b.crowd AND {_WIDE} > 0 AND {_HIGH} > 0
-        AND {_BOTH} >= 0.5 * {_UNION}
+    FROM close_pairs c JOIN boxes a ON a.rowid = c.a JOIN boxes b ON b.rowid = c.b
+    WHERE {_BOTH} >= 0.5 * {_UNION}
 """
 # `a` lies inside `b`: `inside` is the share of a's area that b covers.
 NESTED = f"""
     SELECT a.*, b.entry AS other_entry, b.width AS other_width, b.height AS other_height,
         {_BOTH} / (a.width * a.height) AS inside, {_BOTH} / {_UNION} AS iou
-    FROM boxes a JOIN boxes b ON a.sample_id = b.sample_id AND a.file = b.file
-        AND a.image_key = b.image_key AND a.category_key = b.category_key AND a.entry <> b.entry
-    WHERE a.width > 0 AND a.height > 0 AND b.width > 0 AND b.height > 0
-        AND NOT a.crowd AND NOT b.crowd AND a.width * a.height < b.width * b.height
-        AND {_WIDE} > 0 AND {_HIGH} > 0 AND {_BOTH} >= 0.9 * a.width * a.height
+    FROM (SELECT a, b FROM close_pairs UNION ALL SELECT b, a FROM close_pairs) c
+    JOIN boxes a ON a.rowid = c.a JOIN boxes b ON b.rowid = c.b
+    WHERE a.category_key = b.category_key AND a.width * a.height < b.width * b.height
+        AND {_BOTH} >= 0.9 * a.width * a.height
 """
+
+
+_BOXES = """
+    SELECT rowid AS row, entry, category_key, x AS x0, y AS y0, x + width AS x1, y + height AS y1,
+        dense_rank() OVER (ORDER BY sample_id, file, image_key) AS picture
+    FROM boxes WHERE sample_id IS NOT NULL AND width > 0 AND height > 0 AND NOT crowd
+        AND isfinite(x) AND isfinite(y) AND isfinite(width) AND isfinite(height)
+    ORDER BY picture, y0, entry
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ClosePairs:
+    """Pairs of boxes by the `rowid` of their rows, `a` the later entry; each pair once.
+
+    `compared` boxes in all, `limited` of which were compared with `MOST_NEXT` others only, or have
+    more pairs than are kept.
+    """
+
+    pairs: pl.DataFrame
+    compared: int
+    limited: int
+
+
+def close_pairs(store: Store) -> ClosePairs:
+    """Return the pairs of one picture and file that overlap by half, or lie inside each other.
+
+    Overlap is intersection over union; inside: 0.9 of the smaller one, of one class.
+    """
+    frame = store.query(_BOXES)
+    corners = frame.select("x0", "y0", "x1", "y1").to_numpy().astype(np.float64)
+    lengths = frame["picture"].rle().struct.field("len").to_numpy().astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    codes = frame["category_key"].fill_null("").rank("dense").to_numpy().astype(np.int64)
+    first, second, limited = sweep(corners, offsets, codes)
+    rows, entries = (frame[name].to_numpy() for name in ("row", "entry"))
+    later = entries[first] > entries[second]
+    a, b = np.where(later, first, second), np.where(later, second, first)
+    return ClosePairs(pl.DataFrame({"a": rows[a], "b": rows[b]}), frame.height, limited)
 
 
 class _Pairs(BoxCheck):
@@ -45,6 +85,21 @@ class _Pairs(BoxCheck):
 
     judged = SOUND
     how = " against each other"
+
+    def worst(self, store: Store, params: Any, **more: Any) -> Iterator[Finding]:
+        """Yield one finding a picture, from the pairs that a sweep has found."""
+        with store.frame_as("close_pairs", store.share(close_pairs).pairs):
+            yield from list(super().worst(store, params, **more))
+
+    def completeness(self, store: Store, params: Any) -> str:
+        """Say how many boxes were compared, and of how many not with all others."""
+        said, found = super().completeness(store, params), store.share(close_pairs)
+        if not found.limited:
+            return said
+        return (
+            f"{said} {found.limited:,} boxes, which lie over many others, with the {MOST_NEXT:,} "
+            f"next ones at most, and {MOST_PAIRS} pairs of each are counted."
+        )
 
 
 class DuplicateBox(_Pairs):

@@ -74,6 +74,8 @@ class _Contradicted(BoxCheck):
         n, sure = store.query(f"{sql} WHERE kind = ?", [params.min_probability, self.kind]).row(0)
         unknown = int(facts.get("unknown", 0))
         left_out = f", {unknown:,} of pictures that are not listed left out" if unknown else ""
+        if beyond := int(facts.get("left_out", 0)):
+            left_out += f", {beyond:,} of crowded pictures, the least sure, left out"
         return (
             f"{int(facts['predictions']):,} predicted boxes of {int(facts['pictures']):,} pictures "
             f"compared{left_out}; {n:,} disagree in this way, {sure:,} of them with confidence."

@@ -25,6 +25,12 @@ EXTENSIONS: Mapping[str, str] = {
 }  # fmt: skip
 
 
+# An id is no name of a file where a manifest or this program gave it: `17`, `a.jpg#2`.
+OWN_EXTENSION = r"[^/]\.([^./]*)$"
+# What a Dataset object gave as encoded bytes lies under a name of this program's.
+NAMED_HERE = r"/pictures/[0-9a-f]{2}/[0-9a-f]{30}\.img$"
+
+
 class WrongExtension(Check):
     """Files whose extension does not belong to the format of their content.
 
@@ -79,6 +85,18 @@ class WrongExtension(Check):
         yield Case(
             "a row of a table has no name", [{"uri": "pack+parquet:///a#0", "extension": ""}]
         )
+        yield Case("an id is no name", [{"id": "17", "uri": "/d/a.jpg", "extension": ""}])
+        yield Case(
+            "a repeat's id",
+            [{"id": "a.jpg#2", "uri": "/d/a.jpg", "extension": "jpg#2"}],
+        )
+        stored = f"/runs/x/pictures/{'ab'}/{'0c' * 15}.img"
+        yield Case("bytes stored here", [{"id": "17", "uri": stored, "extension": ""}])
+        yield Case(
+            "a PNG named .jpg, by its number",
+            [{"id": "17", "uri": "/d/a.jpg", "extension": "", "format": "PNG"}, {}],
+            ["17"],
+        )
         yield Case("a PNG named .jpg", [{"id": "a.jpg", "format": "PNG"}, {}], ["a.jpg"])
         yield Case("no extension", [{"id": "photo", "extension": ""}, {}], ["photo"])
         yield Case("a web page's name", [{"id": "a.php", "extension": "php"}, {}], ["a.php"])
@@ -91,14 +109,17 @@ class WrongExtension(Check):
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         belongs = [f"{name}/{e}" for name, all_e in EXTENSIONS.items() for e in all_e.split()]
         sql = """
-            SELECT id, subject, format, extension
-            FROM images
-            WHERE status <> 'unreadable' AND format IN (SELECT unnest(?))
-                AND concat(format, '/', lower(extension)) NOT IN (SELECT unnest(?))
+            SELECT id, subject, format, CASE WHEN contains(uri, '://') THEN extension ELSE own END
+                AS extension
+            FROM (SELECT *, lower(regexp_extract(uri, $1, 1)) AS own FROM images)
+            WHERE status <> 'unreadable' AND format IN (SELECT unnest($2))
+                AND concat(format, '/', lower(extension)) NOT IN (SELECT unnest($3))
+                AND concat(format, '/', own) NOT IN (SELECT unnest($3))
                 AND NOT (extension = '' AND starts_with(uri, 'pack+'))
+                AND NOT regexp_matches(uri, $4)
             ORDER BY id
         """
-        wrong = store.query(sql, [list(EXTENSIONS), belongs])
+        wrong = store.query(sql, [OWN_EXTENSION, list(EXTENSIONS), belongs, NAMED_HERE])
         total = store.scalar("SELECT count(*) FROM images WHERE status <> 'unreadable'")
         for (name, extension), rows in wrong.group_by(["format", "extension"], maintain_order=True):
             kind = _describe(str(name), str(extension))

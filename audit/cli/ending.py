@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from preflight import terminal
 from preflight.ending import Ending, ExitCode
+from preflight.files import SpecialFileError
 from preflight.terminal import visible
 
 ENDING = Ending("audit", "Nothing that was published before has changed")
@@ -31,7 +32,9 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
     except MachineError as error:
         return ENDING.end(visible(str(error)), ExitCode.NO_RESULT)
     except AuditError as error:
-        return ENDING.end(visible(str(error)), ExitCode.USAGE)
+        # what the machine ran out of is its turn, whatever sentence it became on the way
+        code = ExitCode.NO_RESULT if find_machine_error(error) else ExitCode.USAGE
+        return ENDING.end(visible(str(error)), code)
     except KeyboardInterrupt:
         terminal.write_message("\nStopped.")
         return ExitCode.INTERRUPTED
@@ -97,7 +100,7 @@ def _of_the_machine(error: OSError) -> ExitCode:
     _trace(error)
     what = visible(error.strerror or str(error))
     place = f"{visible(os.fsdecode(error.filename))}: " if error.filename else ""
-    if error.errno in _MENDABLE:
+    if error.errno in _MENDABLE or isinstance(error, SpecialFileError):
         return ENDING.end(f"{place}{what}. Check this path and your rights to it.", ExitCode.USAGE)
     return ENDING.machine_failed(f"{place}{what}")
 

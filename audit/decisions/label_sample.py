@@ -28,6 +28,7 @@ from audit.run import generations
 from audit.run.generations import open_run
 from audit.sources.tables import neutralise
 from audit.statistics.intervals import clopper_pearson, effective_n, midp_limits
+from preflight.files import refuse_special
 
 DRAWN = ("id", "path", "label", "seed", "wrong")
 ANSWERS = {"1": True, "yes": True, "true": True, "0": False, "no": False, "false": False}
@@ -81,7 +82,7 @@ def write_drawn(frame: pl.DataFrame, path: Path) -> None:
     except FileExistsError:
         raise UsageError(f"{path} is there already: choose another name, or move it.") from None
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
 def estimate_wrong(run: Path, reviewed: Path) -> WrongShare:
@@ -156,6 +157,7 @@ def _drawn(every: pl.DataFrame, n: int, seed: int) -> pl.DataFrame:
 
 def _read(path: Path) -> pl.DataFrame:
     try:
+        refuse_special(path)
         rows = pl.read_csv(path, infer_schema=False)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UsageError(f"{path} cannot be read: {str(error).splitlines()[0]}.") from None

@@ -44,6 +44,7 @@ from audit.errors import DamagedError, LockedError, RunError, UsageError
 from audit.records import DECISIONS, TAGGING, Action, Severity
 from audit.run.digests import REPAIR as REMAKE
 from audit.run.digests import sync, write_synced
+from preflight.files import read_regular, refuse_special, regular
 
 LEDGER = "decisions.sqlite"
 REPAIR = "`audit verify RUN --repair` restores what can be, and says what cannot."
@@ -329,6 +330,7 @@ class Ledger:
     def _open(self, mode: str) -> Iterator[sqlite3.Connection]:
         address = f"{self.path.absolute().as_uri()}?mode={mode}"
         try:
+            refuse_special(self.path)
             with closing(
                 sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
             ) as con:
@@ -636,7 +638,7 @@ class LedgerCopy:
 
     def _ends(self) -> Iterator[bytes]:
         """Yield longer and longer ends of the file, at last all of it; lines may be long."""
-        with self.path.open("rb") as file:
+        with open(self.path, "rb", opener=regular) as file:
             size, length = file.seek(0, os.SEEK_END), BLOCK
             while True:
                 file.seek(max(0, size - length))
@@ -654,7 +656,7 @@ class LedgerCopy:
             return [None]
         if not self.path.exists():
             return []
-        return [parse_line(line) for line in self.path.read_bytes().split(b"\n")[:-1]]
+        return [parse_line(line) for line in read_regular(self.path).split(b"\n")[:-1]]
 
     def catch_up(self, con: sqlite3.Connection) -> None:
         """Add the rows of the ledger that it lacks; `con` keeps other writers out meanwhile."""

@@ -39,6 +39,7 @@ from audit.decisions.ledger import (
 from audit.errors import LockedError, RunError
 from audit.run.digests import sync
 from audit.run.healing import ABSENT, DAMAGED, SOUND, UNFINISHED, CheckedPart, set_aside
+from preflight.files import regular
 
 REPAIR = "`audit verify RUN --repair`"
 Key = tuple[str, int]  # table and id
@@ -158,7 +159,7 @@ def _read_version(con: sqlite3.Connection, path: Path, found: FoundLedger) -> No
 @contextmanager
 def _open_readable(path: Path, found: FoundLedger) -> Iterator[sqlite3.Connection]:
     """Open the ledger; where its header is damaged, a copy with the header that ledgers have."""
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular) as file:
         header = bytearray(file.read(100))
     made, _ = _template()
     wrong = [part for part in FIXED if header[part] != made[part]]

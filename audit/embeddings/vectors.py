@@ -27,6 +27,7 @@ from audit.neighbors.pair_cache import Fingerprints, key_codes
 from audit.picture.decode import Limits
 from audit.picture.signatures import is_comparable
 from audit.run.store import Store
+from preflight.files import read_regular, refuse_special
 
 if TYPE_CHECKING:
     from audit.embeddings.embedder import Embedder
@@ -347,11 +348,12 @@ def match_rows(path: Path, names: list[str], samples: pl.DataFrame) -> npt.NDArr
 def _read_npy(path: Path) -> tuple[list[str], Floats]:
     beside = path.with_suffix(".txt")
     try:
+        refuse_special(path)
         vectors = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as .npy: {error}.") from None
     try:
-        names = beside.read_text("utf-8").splitlines()
+        names = read_regular(beside).decode().splitlines()
     except (OSError, UnicodeDecodeError):
         raise UsageError(
             f"{path} says nothing of which picture a row is: write the paths into {beside}, one a "
@@ -394,6 +396,7 @@ def _read_frame(path: Path) -> pl.DataFrame:
     if kind not in (".parquet", ".csv"):
         raise UsageError(f"{path} is neither .parquet nor .csv: store the table as one of them.")
     try:
+        refuse_special(path)
         return pl.read_parquet(path) if kind == ".parquet" else pl.read_csv(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UsageError(f"{path} cannot be read: {str(error).splitlines()[0]}.") from None

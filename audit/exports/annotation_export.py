@@ -47,6 +47,7 @@ from audit.run import generations
 from audit.run.generations import Generation
 from audit.run.store import Store
 from audit.sources.paths import path_of
+from preflight.files import inside, read_regular, regular
 
 FORMS = ("coco", "yolo", "voc")
 
@@ -310,7 +311,7 @@ class _SmallFiles:
         name = self.work.store.scalar(sql, [file.file])
         if name is None:
             return False
-        lines = Path(folder, name).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_regular(Path(folder, name)).decode(errors="replace").splitlines()
         return {len(line.split()) for line in lines} <= {0, 5 + 3 * self.yolo.points}
 
     def _text(
@@ -461,19 +462,26 @@ def refuse_edited(path: Path, *known: str | None) -> None:
 def earlier_files(record: Path, schema: str) -> dict[str, str]:
     """Return what an earlier export into this folder wrote: {name: hash}."""
     try:
-        found = json.loads(record.read_text(encoding="utf-8"))
+        found = json.loads(read_regular(record))
         if found["schema"] != schema:
             return {}
         hashes = {str(name): str(digest) for name, digest in found["sha256"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
-    return {name: digest for name, digest in hashes.items() if plain_path(name) == name}
+    return {name: digest for name, digest in hashes.items() if _is_inside(record.parent, name)}
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    try:
+        return bool(inside(folder, name))
+    except ValueError:
+        return False
 
 
 def digest_of(path: Path) -> str:
     """Return the SHA-256 of a file."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}).") from None

@@ -40,6 +40,7 @@ from audit.picture.reading import read_bytes
 from audit.run.digests import file_digest, sync
 from audit.sources.paths import file_of, path_of, reading_place
 from audit.sources.tables import neutralise
+from preflight.files import leads_out, regular
 
 How = Literal["copy", "hardlink", "symlink"]
 HOWS: tuple[How, ...] = ("copy", "hardlink", "symlink")
@@ -278,7 +279,7 @@ def is_made(place: Path, content_hash: str) -> bool:
 def _copy(source: str, part: Path) -> str:
     """Copy a file with its times and sync it; returns the hash of what was copied."""
     digest = blake3.blake3()
-    with open(source, "rb") as reader, part.open("xb") as writer:
+    with open(source, "rb", opener=regular) as reader, part.open("xb") as writer:
         while piece := reader.read(_PIECE):
             digest.update(piece)
             writer.write(piece)
@@ -399,7 +400,7 @@ def _whole_lines(file: int) -> list[dict[str, Any]]:
         os.ftruncate(file, len(whole))
     try:
         return [json.loads(line) for line in whole.splitlines()]
-    except ValueError:
+    except (ValueError, RecursionError):
         return [{}]
 
 
@@ -457,7 +458,7 @@ def roll_back(folder: Path) -> RollbackResult:
         removed, kept = 0, []
         for target, content_hash in receipt.begun.items():
             place = folder / target
-            if _leads_out(place.parent, folder):
+            if leads_out(place.parent, folder):
                 kept.append(target)
                 continue
             part_of(place).unlink(missing_ok=True)
@@ -480,15 +481,9 @@ def roll_back(folder: Path) -> RollbackResult:
     return RollbackResult(folder, removed, tuple(kept))
 
 
-def _leads_out(parent: Path, folder: Path) -> bool:
-    """Say whether a folder on the way is a link."""
-    return any(p.is_symlink() for p in (parent, *parent.parents) if p.is_relative_to(folder)
-               and p != folder)  # fmt: skip
-
-
 def _remove_empty(folder: Path, targets: Iterable[str]) -> None:
     above = {parent for target in targets for parent in PurePosixPath(target).parents}
     for name in sorted(above - {PurePosixPath(".")}, key=lambda p: -len(p.parts)):
-        if not _leads_out(folder / name, folder):
+        if not leads_out(folder / name, folder):
             with contextlib.suppress(OSError):  # something else is in it
                 (folder / name).rmdir()

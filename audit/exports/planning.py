@@ -42,7 +42,8 @@ from audit.run.digests import file_digest
 from audit.run.store import Store
 from audit.sources.formats import extension_of_name
 from audit.sources.names import split_word
-from audit.sources.paths import LONGEST_NAME, inside, path_of, reading_place, uri_of
+from audit.sources.paths import path_of, reading_place, uri_of
+from preflight.files import LONGEST_NAME, inside, read_regular, regular
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
 _KNOWN = """
@@ -260,9 +261,14 @@ class DatasetPlan:
     def write(self, path: Path, *, replace: bool = False) -> None:
         """Write the document, whole or not at all; raises UsageError where a file is in the way."""
         there = path.exists() and (path.is_dir() or not replace)
-        if there and (path.is_dir() or PLAN_SCHEMA not in path.read_text(errors="replace")[:200]):
+        if there and (path.is_dir() or PLAN_SCHEMA not in _head(path)):
             raise UsageError(f"{path} exists and is no plan: choose another name.")
         write_whole(path, lambda part: part.write_text(self.document(), encoding="utf-8"))
+
+
+def _head(path: Path) -> str:
+    with open(path, errors="replace", opener=regular) as file:
+        return file.read(200)
 
 
 def _array(name: str, rows: tuple[Any, ...]) -> str:
@@ -273,7 +279,7 @@ def _array(name: str, rows: tuple[Any, ...]) -> str:
 def read_plan(path: Path) -> DatasetPlan:
     """Read a plan; raises UsageError for a file that is none."""
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = json.loads(read_regular(path))
         if given.pop("schema") != PLAN_SCHEMA:
             raise ValueError(f"its schema is not {PLAN_SCHEMA}")
         files = tuple(PlannedFile(**row) for row in given.pop("files"))
@@ -284,7 +290,7 @@ def read_plan(path: Path) -> DatasetPlan:
             refuse_strange(file.target)
             if not (isinstance(file.n_bytes, int) and isinstance(file.content_hash, str)):
                 raise ValueError(f"{file.target!r} has no size or no hash")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = getattr(error, "strerror", None) or error
         raise UsageError(
             f"{path} is no plan ({why}): write one with `audit export RUN --plan plan.json`."
@@ -376,7 +382,7 @@ def case_clash(targets: Iterable[str]) -> tuple[str, str] | None:
 
 def refuse_strange(target: object) -> None:
     """Raise ValueError for a target in a document that is no place of a file of the new folder."""
-    if inside(Path(), target).parts[0] == RECEIPT_FOLDER:
+    if inside(Path(), target, links=False).parts[0] == RECEIPT_FOLDER:
         raise ValueError(f"{target!r} is the receipt's place")
 
 

@@ -38,6 +38,7 @@ from audit.errors import UsageError
 from audit.exports.annotation_export import open_stage
 from audit.records import Action
 from audit.sources.paths import path_of
+from preflight.files import read_regular
 from preflight.terminal import visible
 
 UNDECIDED = "undecided"
@@ -231,7 +232,7 @@ def read_review(run: Path, path: Path, note: str = "", by: str | None = None) ->
     Raises UsageError for a file that is neither, or of another dataset.
     """
     try:
-        raw = path.read_bytes()
+        raw = read_regular(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror or error}).") from None
     if path.suffix.lower() == ".xml":

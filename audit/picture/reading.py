@@ -9,7 +9,6 @@ before the worker asks for them, while it has other pictures to measure.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,11 +18,7 @@ from audit.sources.object_store import AT_ONCE, SCHEME, is_object, read_object
 from audit.sources.packs.formats import is_fetched, read_packed
 from audit.sources.packs.members import is_distant, is_member, member_place
 from audit.sources.readings import ReadingError
-
-
-def _opener(path: str, flags: int) -> int:
-    # Opening a named pipe without a writer would wait forever.
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+from preflight.files import SpecialFileError, regular
 
 
 def read_bytes(place: str | bytes, limits: Limits, coming: Future[bytes] | None = None) -> bytes:
@@ -41,6 +36,8 @@ def read_bytes(place: str | bytes, limits: Limits, coming: Future[bytes] | None 
         raise DecodeError("missing", "the file does not exist") from None
     except PermissionError:
         raise DecodeError("permission", "the file may not be read by this user") from None
+    except (IsADirectoryError, SpecialFileError):
+        raise DecodeError("not-an-image", "it is a device or a folder, not a file") from None
     except OSError as error:
         raise_machine_error(error)
         raise DecodeError("io", f"the system could not read the file: {error.strerror}") from None
@@ -63,11 +60,8 @@ def _ask(place: str, limit: int) -> bytes:
 
 
 def _file_bytes(path: str | bytes, limits: Limits) -> bytes:
-    with open(path, "rb", buffering=0, opener=_opener) as file:
-        status = os.fstat(file.fileno())
-        size = status.st_size
-        if not stat.S_ISREG(status.st_mode):
-            raise DecodeError("not-an-image", "it is a device or a folder, not a file")
+    with open(path, "rb", buffering=0, opener=regular) as file:
+        size = os.fstat(file.fileno()).st_size
         if size > limits.max_bytes:
             raise DecodeError(
                 "bomb", f"the file has {size:,} bytes; max_bytes is {limits.max_bytes:,}"

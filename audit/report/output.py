@@ -13,6 +13,7 @@ from pathlib import Path
 from audit.errors import UsageError
 from audit.report.contents import SCHEMA, Report
 from audit.report.wording import TITLE
+from preflight.files import regular
 
 FORMATS = ("txt", "md", "html", "json", "sarif", "xml")
 MARKED = 4096  # bytes at the head of a report within which it says what it is
@@ -119,7 +120,7 @@ def _refuse_other_files(report: Report, path: Path) -> None:
 
 def _is_report(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular) as file:
             head = file.read(MARKED)
     except OSError:
         return False

@@ -19,6 +19,7 @@ import blake3
 from audit.errors import DamagedError
 from audit.run.store import Store
 from audit.run.tables import SCHEMA_VERSION
+from preflight.files import inside, read_regular, regular
 
 SEAL = "generation.json"
 OWN = "digest"
@@ -29,7 +30,7 @@ def file_digest(path: Path) -> str:
     """Return the BLAKE3-256 of a file's content, as hex; raises OSError."""
     # not by mmap: there a disk that cannot be read ends the process
     hasher = blake3.blake3()
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular) as file:
         while block := file.read(1 << 20):
             hasher.update(block)
     return str(hasher.hexdigest())
@@ -67,7 +68,7 @@ def read_document(path: Path) -> dict[str, Any]:
     OSError where it cannot be read.
     """
     try:
-        text = path.read_bytes().decode()
+        text = read_regular(path).decode()
         document = dict(json.loads(text))
         document.pop(OWN, None)
     except IsADirectoryError:
@@ -100,7 +101,13 @@ def read_seal(folder: Path) -> dict[str, str] | None:
     files = read_document(folder / SEAL).get("files")
     if not isinstance(files, dict):
         raise DamagedError(f"{folder / SEAL} is damaged (it lists no files)", REPAIR)
-    return {str(name): str(digest) for name, digest in files.items()}
+    try:
+        places = {name: inside(folder, name) for name in files}
+    except ValueError as error:
+        raise DamagedError(f"{folder / SEAL} is damaged ({error})", REPAIR) from None
+    if any(place.parent != folder for place in places.values()):
+        raise DamagedError(f"{folder / SEAL} is damaged (it names other folders)", REPAIR)
+    return {name: str(digest) for name, digest in files.items()}
 
 
 def write_seal(folder: Path, without: Collection[str] = ()) -> None:

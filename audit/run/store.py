@@ -264,7 +264,8 @@ class Store:
             relation = self._con.sql(sql, params=list(params) or None)
             if relation is None:
                 return pl.DataFrame()
-            frame = pl.from_arrow(relation.to_arrow_table())
+            table = relation.to_arrow_table()
+            frame = pl.from_arrow(table.rename_columns(_distinct(table.column_names)))
         assert isinstance(frame, pl.DataFrame)
         return frame
 
@@ -348,6 +349,24 @@ class Store:
 def identifier(name: str) -> str:
     """Return a name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return names of columns in which a repeat is `name_1`, `name_2`, ..., as DuckDB numbers them.
+
+    A frame, unlike a result, has each name once.
+    """
+    seen = dict.fromkeys(names, 0)
+    if len(seen) == len(names):
+        return list(names)
+    taken, found = set(names), list[str]()
+    for name in names:
+        free, seen[name] = name, seen[name] + 1
+        while seen[name] > 1 and (free := f"{name}_{seen[name] - 1}") in taken:
+            seen[name] += 1
+        taken.add(free)
+        found.append(free)
+    return found
 
 
 def _connect(path: Path, *, read_only: bool = False, **more: str) -> duckdb.DuckDBPyConnection:

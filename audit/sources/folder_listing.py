@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from audit.sources import names
 from audit.sources.formats import KINDS, extension_of_name, named_as_images
+from preflight.files import regular
 
 FOLDERS_LISTED = 20
 MOST_DISTANT_READS = 200
@@ -231,7 +232,7 @@ def beside_images(entries: FolderEntries) -> bool:
 def head_and_tail(path: str) -> str:
     """Return the first and the last 64 KiB of a text file, '' if it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             head = file.read(_HEAD_BYTES)
             rest = file.seek(0, os.SEEK_END) - _HEAD_BYTES
             file.seek(max(_HEAD_BYTES, rest))

@@ -14,6 +14,8 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from preflight.files import regular
+
 HEAD_BYTES = 32
 
 _IMAGE = """
@@ -119,16 +121,11 @@ def kind_of(name: str, folder: str) -> str:
     return kind if kind else sniff_kind(os.path.join(folder, name))
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    # Special files, of /proc for one, may wait for ever until somebody writes.
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
 def sniff_kind(path: str) -> str:
     """Return `image` or a reason, from the first 32 bytes of `path`."""
     try:
-        with open(path, "rb", buffering=0, opener=_open_at_once) as file:
-            head = file.read(HEAD_BYTES) or b""  # None: there may be more later
+        with open(path, "rb", buffering=0, opener=regular) as file:
+            head = file.read(HEAD_BYTES) or b""
     except OSError:
         return "unreadable, extension unknown"
     return "image" if looks_like_image(head) else "not an image"

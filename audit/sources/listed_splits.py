@@ -20,6 +20,7 @@ from typing import NamedTuple
 from audit.sources import names
 from audit.sources.folder_listing import FolderListing
 from audit.sources.formats import named_as_images
+from preflight.files import regular
 
 _FOLDERS = ("", "ImageSets", "ImageSets/Main", "ImageSets/Segmentation", "ImageSets/Layout",
             "splits", "lists", "annotations", "labels", "data")  # fmt: skip
@@ -132,7 +133,7 @@ def _lines(path: str) -> Iterator[str]:
     try:
         if os.path.getsize(path) > MOST_OF_LIST:
             return
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace", opener=regular) as file:
             for line in file:
                 text = line.strip()
                 if text and not text.startswith("#"):
@@ -144,7 +145,7 @@ def _lines(path: str) -> Iterator[str]:
 
 def _coco_names(path: str) -> Iterator[str]:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             rest = b""
             while chunk := file.read(CHUNK):
                 text, at = rest + chunk, 0

@@ -251,7 +251,7 @@ class PackedTree(ListedTree):
             return None
         try:
             found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         values = [found[k] for k in _LABEL_KEYS if k in found] if isinstance(found, dict) else []
         return str(values[0]) if values and isinstance(values[0], str | int) else None

@@ -17,6 +17,7 @@ import csv
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 from audit.errors import UsageError
 from audit.sources.formats import KINDS
 from audit.sources.tables import MARK, original_text
+from preflight.files import regular
 
 FORMATS = {
     "csv": "csv", "tsv": "csv", "txt": "csv", "lst": "csv",
@@ -133,7 +135,7 @@ def open_table(path: str) -> Table:
 
 def text_lines(path: str) -> Iterator[str]:
     """Yield the lines of a UTF-8 file; raises UsageError naming the first line that is not."""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         for number, raw in enumerate(file, 1):
             try:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -252,7 +254,7 @@ def _record(line: str, path: str, number: int) -> dict[str, Any]:
 
 
 def _distinct(names: tuple[str, ...], path: str) -> tuple[str, ...]:
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, n in Counter(names).items() if n > 1)
     if twice:
         raise UsageError(f"{path}: the column {twice[0]!r} occurs twice in the header: rename one.")
     return names
@@ -306,7 +308,9 @@ def _class_names(path: str) -> list[str]:
     """Return the class names of a file beside a list, [] without one."""
     for name in ("synsets.txt", "classes.txt", "labels.txt", "class_names.txt"):
         try:
-            with open(os.path.join(os.path.dirname(path), name), encoding="utf-8") as file:
+            with open(
+                os.path.join(os.path.dirname(path), name), encoding="utf-8", opener=regular
+            ) as file:
                 return [line.strip() for line in file if line.strip()]
         except (OSError, UnicodeDecodeError):
             continue

@@ -13,7 +13,6 @@ import os
 import re
 from array import array
 from collections.abc import Mapping
-from pathlib import Path
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from audit.sources.object_store import is_object
@@ -23,7 +22,6 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 _IN_MEMORY = re.compile(r"fetch\+memory://|pack\+\w+://memory%3A//")
 _FILE = "file://"
 _HASH_MASK = (1 << 64) - 1
-LONGEST_NAME = 255  # bytes, of the common file systems
 
 
 def uri_of(path: str) -> str:
@@ -83,27 +81,6 @@ def remap(path: str, roots: Mapping[str, str]) -> str:
         if path == bare or path.startswith(bare + "/"):
             return roots[old].rstrip("/") + path[len(bare) :]
     return path
-
-
-def inside(folder: Path, name: object) -> Path:
-    """Return the place below `folder` of a name that a document gives.
-
-    Raises ValueError for a name that leads elsewhere or is none: an absolute path, `..`, an empty
-    part, a NUL byte, what is too long or no text. It judges the name alone: a folder on the way may
-    still be a link.
-    """
-    parts = name.split("/") if isinstance(name, str) else []
-    if not parts or not all(map(_is_file_name, parts)):
-        raise ValueError(f"{name!r} is no path below a folder")
-    return folder.joinpath(*parts)
-
-
-def _is_file_name(part: str) -> bool:
-    try:
-        fits = len(os.fsencode(part)) <= LONGEST_NAME
-    except UnicodeEncodeError:
-        return False
-    return fits and "\0" not in part and part not in ("", ".", "..")
 
 
 class IdRegister:

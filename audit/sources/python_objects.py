@@ -6,8 +6,9 @@ value}; or several by the name of their split. A picture is a PIL image, an arra
 bytes, or the path of a file. Out: a manifest of one row an item, whose id is the index.
 
 Encoded bytes and paths stay what they are. Pixels are written as PNG, without loss, once for each
-content, so that a second scan reads what is new only. An item that raises is a file that says so,
-and no picture. Cost: one pass over the items, and the encoding of pixels (256 x 256: about 1 ms).
+content, so that a second scan reads what is new only. An item that raises, or that is no picture
+among others that are, is a file that says so, and no picture. Cost: one pass over the items, and
+the encoding of pixels (256 x 256: about 1 ms).
 
 Of a stream, a loader's epoch for one, a report says what was taken. A loader gives what comes after
 augmentation, in the order of its sampler. The number of a picture is therefore an index in the
@@ -27,7 +28,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from audit.errors import UsageError
+from audit.errors import UsageError, error_text, find_machine_error
 
 FOLDER = "pictures"
 GIVEN_AS_OBJECTS = "given-as-objects"  # the kind of the notes that say so
@@ -35,11 +36,16 @@ PICTURES = ("image", "img", "picture", "pixel_values", "x")
 LABELS = ("label", "labels", "class", "target", "y", "fine_label")
 CHANNELS = (1, 3, 4)
 TOLD = 1000  # items
+MOST_ODD = 8  # items without a picture at the start, after which nothing else is expected
 Label = str | int | Sequence[Any] | Callable[[Any], Any] | None
 Told = Callable[[int, int], None]
 
 
 Row = tuple[str, str, str | None, str | None]  # id, path, label, split
+
+
+class _NoPictureError(UsageError):
+    """One item is no picture."""
 
 
 def is_dataset(thing: object) -> bool:
@@ -64,8 +70,8 @@ def store_dataset(
 
     `label`: the column or position of the label, its values, or a function of the item (default:
     the second of a tuple, or a column that is called so); `told` is called with items done and all
-    (0: unknown). Raises UsageError for items without a picture, and for pixels that are not
-    pictures, such as normalised ones.
+    (0: unknown). Raises UsageError where the first items, or most, have no picture, or pixels that
+    are not pictures, such as normalised ones.
     """
     folder, new = run / FOLDER, not run.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +107,7 @@ def remove_unlisted(manifest: Path) -> None:
 
     listed = set(pl.read_parquet(manifest, columns=["path"])["path"])
     for path in manifest.parent.glob("*/*"):
-        if str(path.resolve()) not in listed:
+        if str(path.resolve()) not in listed and not path.parent.is_symlink():
             path.unlink(missing_ok=True)
 
 
@@ -115,16 +121,24 @@ def _store_part(
         raise UsageError(
             f"label has {len(given):,} values and the dataset {total:,} items: give one for each."
         )
+    first, odd, n = None, 0, 0
     for index, (item, error) in enumerate(_items(part)):
-        identity = str(index) if split is None else f"{split}/{index}"
+        identity, value, n = str(index) if split is None else f"{split}/{index}", None, index + 1
+        if not error:
+            try:
+                path = _stored_picture(item, index, folder, identity)
+                value = given[index] if given is not None else _label_of(item, label, index)
+            except _NoPictureError as no_picture:
+                error, first, odd = f"{no_picture}\n", first or no_picture, odd + 1
+                if odd == n == MOST_ODD:
+                    break
         if error:
-            path, value = _store(folder, error.encode(), ".txt"), None
-        else:
-            path = _stored_picture(_picture_of(item, index), folder, identity)
-            value = given[index] if given is not None else _label_of(item, label, index)
+            path = _store(folder, error.encode("utf-8", "replace"), ".txt")
         rows.append((identity, path, _label_text(value, names), split))
-        if (index + 1) % TOLD == 0:
-            told(index + 1, total)
+        if n % TOLD == 0:
+            told(n, total)
+    if first is not None and 2 * odd > n:
+        raise UsageError(str(first))
     told(len(rows), max(total, len(rows)))
 
 
@@ -140,7 +154,7 @@ def _items(part: Any) -> Iterator[tuple[Any, str]]:
     if batched:
         yield from ((item, "") for batch in take_all(part) for item in _unbatched(batch))
     elif hasattr(part, "__len__") and hasattr(part, "__getitem__"):
-        for index in range(len(part)):
+        for index in range(_length(part)):
             yield _asked(part, index)
     else:
         yield from ((item, "") for item in take_all(part))
@@ -215,7 +229,7 @@ def _picture_of(item: Any, index: int) -> Any:
         found = next((item[name] for name in PICTURES if name in item), None)
         if found is None:
             columns = ", ".join(map(str, islice(item, 8)))
-            raise UsageError(
+            raise _NoPictureError(
                 f"Item {index} has no picture among its columns ({columns}): name it image."
             )
         return found
@@ -267,14 +281,30 @@ def _label_text(value: Any, names: Sequence[str]) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _stored_picture(picture: Any, folder: Path, identity: str) -> str:
+def _stored_picture(item: Any, index: int, folder: Path, identity: str) -> str:
+    """Return the path of an item's picture, stored where it is none yet; raises _NoPictureError."""
+    picture = _picture_of(item, index)
     if isinstance(picture, Mapping):  # Hugging Face: bytes, or the path of a file
         picture = picture.get("bytes") or picture.get("path")
     if isinstance(picture, str | os.PathLike):
-        return os.path.abspath(os.path.expanduser(os.fspath(picture)))
+        path = os.path.abspath(os.path.expanduser(os.fspath(picture)))
+        if path.encode("utf-8", "replace").decode() != path:
+            raise _NoPictureError(f"Item {identity} is a path that is no text in UTF-8: {path!a}")
+        return path
     if isinstance(picture, bytes | bytearray | memoryview):
         return _store(folder, bytes(picture), ".img")
-    return _store(folder, encode_picture(picture, identity), ".png")
+    try:
+        content = encode_picture(picture, identity)
+    except UsageError as error:
+        raise _NoPictureError(str(error)) from error
+    except Exception as error:
+        if machine := find_machine_error(error):
+            raise machine from None
+        raise _NoPictureError(
+            f"Item {identity} is a {type(picture).__name__} that gives no picture: "
+            f"{error_text(error)}"
+        ) from error
+    return _store(folder, content, ".png")
 
 
 def _store(folder: Path, content: bytes, suffix: str) -> str:
@@ -380,16 +410,31 @@ def is_loader(part: Any) -> bool:
 def count_items(part: Any) -> int:
     """Return how many items a part has, 0 where it does not tell."""
     try:
-        return len(part.dataset if is_loader(part) else part)  # a loader's length is in batches
+        # a loader's length is in batches
+        return _length(part.dataset if is_loader(part) else part, told=False)
     except TypeError:
         return 0
 
 
+def _length(part: Any, *, told: bool = True) -> int:
+    """Return `len(part)`; raises UsageError for what the user's own code raises there."""
+    try:
+        return len(part)
+    except Exception as error:
+        if isinstance(error, TypeError) and not told:
+            raise  # it has none
+        raise UsageError(
+            f"The {type(part).__name__} raised {error_text(error)} when asked for its length: mend "
+            "its `__len__`."
+        ) from error
+
+
 def take_all(part: Any) -> Iterator[Any]:
     """Yield what a stream gives; where it raises, nothing more can come of it."""
-    iterator, n = iter(part), 0
+    iterator, n = None, 0
     while True:
         try:
+            iterator = iter(part) if iterator is None else iterator
             item = next(iterator)
         except StopIteration:
             return

@@ -26,6 +26,7 @@ from audit.sources.names import split_word
 from audit.sources.object_store import check_address, list_store
 from audit.sources.packed import PackedReader, find_packs, find_stored_packs
 from audit.sources.readings import Given, Note, ReadLog, SampleRows, in_rows
+from preflight.files import refuse_special
 from preflight.terminal import nearest_path
 
 if TYPE_CHECKING:
@@ -284,6 +285,10 @@ def _one(text: str, roots: Mapping[str, str]) -> Given:
             f"{sample_id(path)} does not exist: give a folder of images, a manifest (CSV, JSONL, "
             f"Parquet), an archive or shards, or several as name=PATH.{nearest_path(path)}"
         )
+    try:
+        refuse_special(path)
+    except OSError as error:
+        raise UsageError(f"{sample_id(path)} cannot be read: {error.strerror}.") from None
     return Given(path, name, roots=roots)
 
 

@@ -21,7 +21,7 @@ from email.message import Message
 from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import IO, Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from audit.sources.readings import ReadingError
 
@@ -221,12 +221,30 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str,
         headers: Any, newurl: str,
     ) -> urllib.request.Request | None:  # fmt: skip
-        host, before = urlsplit(newurl).hostname or "", urlsplit(req.full_url).hostname
+        goal, asked = urlsplit(newurl), urlsplit(req.full_url)
+        host, before = goal.hostname or "", asked.hostname
         if host != before and not _is_public(host):
             raise ReadingError(
                 "permission", f"{before} redirects into a private network, which is not followed"
             )
+        # another port of one host is another program, which the table does not name
+        if (
+            host == before
+            and _port(goal) != _port(asked)
+            and (_port(asked), _port(goal)) != (80, 443)
+        ):
+            raise ReadingError(
+                "permission", f"{before} redirects to another port, which is not followed"
+            )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _port(address: SplitResult) -> int | None:
+    """Return the port that an address means; raises ReadingError for one that is none."""
+    try:
+        return address.port or {"http": 80, "https": 443}.get(address.scheme)
+    except ValueError:
+        raise ReadingError("unsupported", "a redirect leads to no address") from None
 
 
 @cache

@@ -40,6 +40,7 @@ from audit.machine.compiled import compiled_on_first_call
 from audit.statistics.intervals import Floats, Ints, check_level
 from audit.subset.source import EligibleSet, select_eligible
 from audit.subset.strata import FIRST_UNITS, Strata, Units, evaluated_files, form_units, order_units
+from preflight.files import read_regular
 
 # ---- permanent random numbers ----
 
@@ -228,7 +229,7 @@ def planned_metric(path: Path) -> str:
 
 def _document(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(read_regular(path))
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: write a plan with `audit subset plan RUN ... --json > {path}`."

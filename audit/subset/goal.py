@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 from audit.errors import UsageError
 from audit.records import finite
 from audit.statistics.intervals import alpha_for_looks, check_level
+from preflight.files import regular
 
 Estimand = Literal["full-set", "generalisation"]
 ESTIMANDS: tuple[Estimand, Estimand] = ("full-set", "generalisation")
@@ -177,7 +178,10 @@ def session_throughput(path: Path) -> float:
 
 def _session(path: Path) -> dict[str, Any]:
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with (
+            open(path, "rb", opener=regular) as raw,
+            gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw as file,
+        ):
             text = file.read(LARGEST)  # a file of a megabyte may unpack to gigabytes
         document = json.loads(text)
     except (OSError, ValueError, EOFError, RecursionError, zlib.error) as error:

@@ -11,6 +11,7 @@ picture and class.
 
 from __future__ import annotations
 
+import io
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from audit.errors import UsageError
 from audit.statistics.intervals import Floats, Ints
 from audit.subset.objects import PICTURE, Places
 from audit.subset.precision import ObjectMetric, Part, leverage_of
+from preflight.files import read_regular
 
 VOID = 255
 MOST_PIXELS = 200_000_000
@@ -148,7 +150,7 @@ def read_mask(path: Path) -> Ints:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with Image.open(path, formats=("PNG",)) as image:
+            with Image.open(io.BytesIO(read_regular(path)), formats=("PNG",)) as image:
                 if image.mode in ("P", "L") and image.width * image.height <= MOST_PIXELS:
                     return np.asarray(image, np.int64)
                 said = f"has pixels of mode {image.mode}, not one number of a class (P, L)"

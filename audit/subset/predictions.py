@@ -27,6 +27,7 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
+from preflight.files import refuse_special
 
 IDS = ("sample_id", "id", "path", "file", "filename")
 LABELS = ("prediction", "predicted_label", "predicted", "pred")
@@ -44,6 +45,7 @@ SHOWN = 5
 
 def read_table(path: Path, what: str) -> pl.DataFrame:
     """Read CSV, Parquet, JSON lines or `.npz`, by the extension; `what` names it in the error."""
+    refuse_special(path)
     if not path.is_file():
         raise UsageError(f"{path} does not exist: give the {what} as a CSV or Parquet file.")
     if path.suffix.lower() == ".npz":

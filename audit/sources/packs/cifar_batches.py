@@ -20,6 +20,7 @@ from audit.sources.packs.members import (
     encode_member,
     kept_open,
 )
+from preflight.files import regular
 
 NAME = "cifar"
 NAMED = False
@@ -54,7 +55,7 @@ def recognises(path: str) -> bool:
     if not _PICKLED.match(name) and name not in ("train", "test"):
         return False
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             return file.read(1) == b"\x80"
     except OSError:
         return False
@@ -114,7 +115,7 @@ def _classes(path: str) -> list[str]:
             continue
     for name in ("batches.meta.txt", "fine_label_names.txt"):
         try:
-            with open(os.path.join(folder, name), encoding="utf-8") as file:
+            with open(os.path.join(folder, name), encoding="utf-8", opener=regular) as file:
                 return file.read().split()
         except (OSError, UnicodeDecodeError):
             continue
@@ -131,7 +132,7 @@ class _Arrays(pickle.Unpickler):
 
 
 def _unpickled(path: str) -> dict[str, Any]:
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         found = _Arrays(io.BytesIO(file.read()), encoding="bytes").load()
     if not isinstance(found, dict):
         raise ValueError("it holds no dictionary")

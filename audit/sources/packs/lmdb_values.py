@@ -19,6 +19,7 @@ from typing import IO
 from audit.sources.formats import HEAD_BYTES, KINDS, extension_of_name, looks_like_image
 from audit.sources.packs.members import DamagedPackError, PackMember, open_pack
 from audit.sources.packs.tar_shards import read_member as read_member  # a range as well
+from preflight.files import regular
 
 NAME = "lmdb"
 NAMED = True
@@ -73,7 +74,7 @@ def recognises(path: str) -> bool:
     if lower.endswith(".lmdb") or os.path.basename(lower) == "data.mdb":
         return True
     try:
-        with open(path if lower.endswith(".mdb") else os.devnull, "rb") as file:
+        with open(path if lower.endswith(".mdb") else os.devnull, "rb", opener=regular) as file:
             return file.read(20)[16:] == struct.pack("<I", _MAGIC)
     except OSError:
         return False

@@ -25,6 +25,7 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 from audit.errors import UsageError
 from audit.sources.object_store import open_object, read_object
 from audit.sources.readings import ReadingError
+from preflight.files import regular
 
 SCHEME = "pack+"
 
@@ -74,7 +75,7 @@ def read_range(path: str, start: int, size: int) -> bytes:
         if not size:
             return b""
         return read_object(path, size, start, size)
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=regular) as file:
         file.seek(start)
         data = file.read(size) or b""
         while len(data) < size and (more := file.read(size - len(data))):
@@ -91,7 +92,7 @@ def open_pack(path: str) -> IO[bytes]:
     if is_distant(path):
         opened: IO[bytes] = open_object(path)
         return opened
-    return open(path, "rb")
+    return open(path, "rb", opener=regular)
 
 
 def is_distant(path: str) -> bool:

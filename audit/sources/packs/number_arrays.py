@@ -22,6 +22,7 @@ from audit.sources.packs.members import (
     encode_member,
     kept_open,
 )
+from preflight.files import regular
 
 NAME = "arrays"
 NAMED = False
@@ -71,7 +72,10 @@ def open_arrays(path: str) -> Mapping[str, Any]:
         return {"": np.load(path, mmap_mode="r", allow_pickle=False)}
     if lower.endswith(".npz"):
         # opened here: NumPy leaves open what it cannot read
-        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
+        with (
+            open(path, "rb", opener=regular) as opened,
+            np.load(opened, allow_pickle=False) as file,
+        ):
             return {name: file[name] for name in file.files}
     try:
         import h5py  # type: ignore[import-untyped]

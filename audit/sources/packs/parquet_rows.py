@@ -171,7 +171,7 @@ def _class_names(schema: pa.Schema) -> list[str]:
         features = notes["info"]["features"]
         named = (_names_of(features[name]) for name in LABELS if name in features)
         return [str(name) for name in next(filter(None, named), [])]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
 
 

@@ -247,7 +247,10 @@ def test_a_receipt_that_names_other_places_removes_and_makes_nothing(
         assert tree_of(tmp_path) == before, line
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "audit-plan/1"}', "\0"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"schema": "audit-plan/1"}', "\0", '{"files": ' + "[" * 100_000],
+    ids=["empty", "list", "object", "bare", "NUL", "deep"],
+)  # fmt: skip
 def test_what_is_no_plan_is_a_sentence(text: str, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(text)
     with pytest.raises(UsageError, match="is no plan"):

@@ -31,6 +31,10 @@ def test_a_select_sees_both_databases(reviewed_run: Path) -> None:
             assert store.user_query(query).equals(plain.query(query))
         assert store.user_query("EXPLAIN SELECT 1").height == 1
         assert "images" in store.user_query("SHOW TABLES")["name"].to_list()
+        twice = store.user_query("SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a, 5 AS b, 6 AS b")
+        assert dict(zip(twice.columns, twice.row(0), strict=True)) == {
+            "a": 1, "a_2": 2, "a_1": 3, "a_3": 4, "b": 5, "b_1": 6
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,12 @@ from PIL import Image
 import audit
 from audit.checking.config import Config
 from audit.errors import UsageError
-from audit.sources.python_objects import describe_epochs, is_dataset, store_dataset
+from audit.sources.python_objects import (
+    describe_epochs,
+    is_dataset,
+    remove_unlisted,
+    store_dataset,
+)
 from tests.conftest import make_tree, picture
 
 PICTURES = [picture(seed, 40, 32) for seed in range(6)]
@@ -273,3 +278,67 @@ def test_a_second_scan_reads_what_is_new_and_forgets_what_is_gone(tmp_path: Path
     assert len(left) == 5
     assert left.items() <= kept.items()
     assert "Python object" in str(run.report())
+
+
+class Odd(MapStyle):
+    """One item that is no picture among those that are."""
+
+    def __init__(self, item: Any) -> None:
+        self.item = item
+
+    def __getitem__(self, index: int) -> Any:
+        return (self.item, 0) if index == 2 else super().__getitem__(index)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [np.zeros((5, 6, 7)), np.array([[{}]]), object(), None, PICTURES[0] / 127.5 - 1,
+     np.zeros((0, 4, 3), np.uint8), "\udcff.jpg"],
+    ids=["shape", "objects", "no array", "none", "normalised", "empty", "surrogate"],
+)  # fmt: skip
+def test_an_item_that_is_no_picture_is_one_file_and_the_rest_goes_on(
+    item: Any, tmp_path: Path
+) -> None:
+    run = audit.scan(Odd(item), tmp_path / "run")
+    found = run.images.sort("id")
+    assert found["status"].to_list() == ["ok", "ok", "unreadable", "ok", "ok", "ok"]
+    assert run.findings.filter(pl.col("code") == "FILE001").height == 1
+
+
+class NoLength(MapStyle):
+    def __len__(self) -> int:
+        raise RuntimeError("not counted yet")
+
+
+class NoIterator:
+    def __iter__(self) -> Iterator[Any]:
+        raise KeyError("first")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "words"), [(NoLength(), "__len__"), (NoIterator(), "KeyError")]
+)
+def test_what_the_users_own_code_raises_is_a_sentence(
+    dataset: Any, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        store_dataset(dataset, tmp_path / "run")
+
+
+def test_names_that_this_program_gave_are_not_accused(tmp_path: Path) -> None:
+    files = sorted(make_tree(tmp_path / "images").rglob("*.jpg"))[:3]
+    for dataset in ([f.read_bytes() for f in files], PICTURES[:3]):
+        run = audit.scan(dataset, tmp_path / f"run{len(dataset[0])}")
+        assert run.findings.filter(pl.col("code") == "FILE004").is_empty()
+
+
+def test_what_lies_behind_a_link_is_not_removed(tmp_path: Path) -> None:
+    manifest = store_dataset(PICTURES[:2], tmp_path / "run")
+    (tmp_path / "others").mkdir()
+    for folder in (tmp_path / "others", manifest.parent / "ab"):
+        folder.mkdir(exist_ok=True)
+        (folder / "old.png").write_bytes(b"x")
+    (manifest.parent / "link").symlink_to(tmp_path / "others")
+    remove_unlisted(manifest)
+    assert (tmp_path / "others/old.png").exists()
+    assert not (manifest.parent / "ab/old.png").exists()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import urllib.request
 from collections.abc import Iterator
+from email.message import Message
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import polars as pl
 import pytest
@@ -17,6 +21,7 @@ from audit.scanning.scanning import scan
 from audit.sources import open_source, web_answers
 from audit.sources.object_store import AT_ONCE
 from audit.sources.paths import reading_place
+from audit.sources.readings import ReadingError
 from audit.sources.web_answers import shown_address
 from tests.audit.sources.failing_host import BROKEN, DRIPPING, DROPS, FailingHost, serving
 from tests.audit.sources.packed_sets import content, pictures, write_folder, write_tar
@@ -238,3 +243,31 @@ def test_a_picture_that_was_gone_and_is_there_again_is_read_with_verify(
     assert [n for n, _ in states] == [2, 2, 3, 3]  # who asks a host that says so, only when told
     assert len(states[2][1] or ()) == 1
     assert states[3][1] == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "followed"),
+    [
+        ("http://127.0.0.1/a.jpg", "http://127.0.0.1/b.jpg", True),
+        ("http://127.0.0.1:81/a.jpg", "/b.jpg", True),
+        ("http://127.0.0.1/a.jpg", "https://127.0.0.1/a.jpg", True),
+        ("http://127.0.0.1:80/a.jpg", "http://127.0.0.1/b.jpg", True),
+        ("http://127.0.0.1/a.jpg", "http://127.0.0.1:8500/v1/kv", False),
+        ("https://127.0.0.1/a.jpg", "http://127.0.0.1/a.jpg", False),
+        ("http://127.0.0.1:81/a.jpg", "http://127.0.0.1/a.jpg", False),
+        ("http://127.0.0.1/a.jpg", "http://127.0.0.1:99999/a.jpg", False),
+    ],
+)
+def test_a_redirect_stays_on_its_port(before: str, after: str, followed: bool) -> None:
+    asked = urllib.request.Request(before)
+    goal = urljoin(before, after)
+
+    def redirect() -> object:
+        handler = web_answers._Redirects()
+        return handler.redirect_request(asked, io.BytesIO(), 302, "", Message(), goal)
+
+    if followed:
+        assert redirect() is not None
+    else:
+        with pytest.raises(ReadingError, match=r"port|no address"):
+            redirect()

@@ -1,0 +1,123 @@
+"""Pairs of boxes: the sweep finds those that all comparisons find, and its work is bounded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from audit.annotations import box_pairs, box_statistics
+from audit.annotations.box_pairs import MOST_PAIRS, sweep
+from audit.checking.boxes import boxed
+from audit.checking.cases import Case, case_store
+from audit.checks.box_overlap import DuplicateBox
+
+PLAIN = 10**12  # comparisons up to which nothing is compiled
+
+
+def some_boxes(n: int, seed: int, side: float) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    at, size = rng.random((n, 2)), side * rng.random((n, 2)) + 0.01
+    corners = np.concatenate([at, at + size], 1)
+    corners[: n // 3] = np.round(corners[: n // 3], 1)  # edges and boxes that are equal
+    corners = corners[(corners[:, 2:] > corners[:, :2]).all(1)]
+    return corners[np.argsort(corners[:, 1], kind="stable")]
+
+
+@pytest.mark.parametrize("side", [0.05, 0.3, 1.0])
+def test_a_sweep_finds_the_pairs_that_all_comparisons_find(side: float) -> None:
+    for seed in range(4):
+        corners = some_boxes(60, seed, side)
+        codes = np.random.default_rng(seed).integers(0, 2, len(corners))
+        first, second, limited = sweep(corners, np.array([0, len(corners)]), codes, PLAIN)
+        low = np.maximum(corners[:, None, :2], corners[None, :, :2])
+        high = np.minimum(corners[:, None, 2:], corners[None, :, 2:])
+        both = np.clip(high - low, 0, None).prod(2)
+        area = (corners[:, 2:] - corners[:, :2]).prod(1)
+        half = both >= 0.4999 * (area[:, None] + area[None] - both)
+        nested = both >= 0.8999 * np.minimum(area[:, None], area[None])
+        wanted = np.argwhere(np.triu(half | (nested & (codes[:, None] == codes[None])), 1))
+        assert limited == 0
+        assert sorted(map(list, zip(first, second, strict=True))) == wanted.tolist()
+
+
+def test_pairs_stay_within_their_picture() -> None:
+    corners = np.tile([0.0, 0.0, 1.0, 1.0], (4, 1))
+    first, second, _ = sweep(corners, np.array([0, 2, 4]), np.zeros(4, np.int64), PLAIN)
+    assert list(zip(first, second, strict=True)) == [(0, 1), (2, 3)]
+
+
+def lines_run(call: Callable[[], Any]) -> int:
+    """Return how many lines of the kernels, as plain Python, a call runs."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        if not frame.f_code.co_filename.endswith(("box_pairs.py", "box_statistics.py")):
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+SETS: dict[str, Callable[[int], np.ndarray]] = {
+    "in one place": lambda n: np.tile([0.1, 0.1, 0.5, 0.5], (n, 1)),
+    "side by side": lambda n: np.array([[i, 0.0, i + 0.9, 1.0] for i in range(n)]),
+    "one in another": lambda n: np.array([[i, i, 2.0 * n - i, 2.0 * n - i] for i in range(n)]),
+    "apart": lambda n: np.array([[0.0, i, 1.0, i + 0.9] for i in range(n)]),
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("what", ["pairs", "cover"])
+def test_ten_times_the_boxes_are_ten_times_the_work(
+    name: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"MOST_NEXT": 20, "MOST_PAIRS": 5, "MOST": 30}
+    for module in (box_pairs, box_statistics):
+        for function in module._PLAIN.values():
+            if hasattr(function, "__globals__"):
+                for key in limits.keys() & function.__globals__.keys():
+                    monkeypatch.setitem(function.__globals__, key, limits[key])
+    work = []
+    for n in (100, 1000):
+        corners, offsets = SETS[name](n), np.array([0, n])
+        codes = np.zeros(n, np.int64)
+        calls = {
+            "pairs": lambda c=corners, o=offsets, k=codes: sweep(c, o, k, PLAIN),
+            "cover": lambda c=corners, o=offsets: box_statistics.cover_and_overlap(c, o, PLAIN),
+        }
+        work.append(lines_run(calls[what]))
+    # the tree takes n log n: 1.7 times the levels here
+    assert work[1] < 12 * work[0] * (1.7 if what == "cover" else 1)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_tree_gives_the_area_that_the_sweep_gives(name: str) -> None:
+    plain = box_statistics._PLAIN
+    for boxes in (SETS[name](40), some_boxes(70, 3, 0.4)):
+        area = plain["_union"](boxes.copy(), np.empty(2 * len(boxes)))
+        assert plain["_union_by_tree"](boxes) == pytest.approx(area, rel=1e-12)
+
+
+def test_what_a_limit_left_out_is_said() -> None:
+    check, n = DuplicateBox(), MOST_PAIRS + 8
+    for boxes, said in (([{}] * n, f"{MOST_PAIRS} pairs of each"), ([{}] * 3, "against each")):
+        with case_store(Case("", [{}], tables=boxed(*boxes))) as store:
+            (finding,) = check.find(store, check.Params())
+            assert finding.subject.startswith("0000.jpg@")
+            assert said in check.completeness(store, check.Params())
+            assert ("pairs of each" in check.completeness(store, check.Params())) == (
+                len(boxes) == n
+            )

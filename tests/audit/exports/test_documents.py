@@ -1,0 +1,87 @@
+"""Documents that name places: whatever they say, nothing outside of their folder is touched."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import blake3
+import pytest
+
+from audit.errors import AuditError
+from audit.exports import annotation_export
+from audit.exports.application import roll_back
+from audit.exports.planning import PLAN_SCHEMA, read_plan
+from audit.run import digests, generations
+
+VICTIM = b"somebody's picture"
+BLAKE = blake3.blake3(VICTIM).hexdigest()
+
+
+def _plan(folder: Path, name: object) -> None:
+    file = {"source": "/x.jpg", "target": name, "content_hash": BLAKE, "n_bytes": len(VICTIM)}
+    head = {"run": "", "generation": "", "decisions": "", "roots": {}, "layout": "", "notes": []}
+    path = folder / "plan.json"
+    path.write_text(json.dumps({"schema": PLAN_SCHEMA, **head, "files": [file], "left_out": []}))
+    read_plan(path)
+
+
+def _receipt(folder: Path, name: object) -> None:
+    path = folder / ".preflight/receipt.jsonl"
+    path.parent.mkdir()
+    head = {"schema": "audit-receipt/1", "plan": "x", "how": "copy", "made_folder": False}
+    lines = [head, {"begun": [[name, BLAKE]]}, {"done": [[name, BLAKE]]}]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    roll_back(folder)
+
+
+def _exported(folder: Path, name: object) -> None:
+    digest = hashlib.sha256(VICTIM).hexdigest()
+    record = {"schema": annotation_export.SCHEMA, "sha256": {name: digest}}
+    (folder / annotation_export.RECORD).write_text(json.dumps(record))
+    (folder / "stage").mkdir()
+    annotation_export._move_to_place(folder / "stage", folder, {}, replace=True)
+
+
+def _seal(folder: Path, name: object) -> None:
+    digests.write_document(folder / digests.SEAL, {"schema": 1, "files": {name: BLAKE}})
+    for one in digests.read_seal(folder) or {}:
+        assert (folder / one).parent == folder
+
+
+def _current(folder: Path, name: object) -> None:
+    digests.write_document(
+        folder / "CURRENT", {"schema": 2, "generation": name, "findings": "findings-0001.duckdb"}
+    )
+    generations.read_pointer(folder)
+
+
+DOCUMENTS: dict[str, Callable[[Path, object], None]] = {
+    "plan": _plan, "receipt": _receipt, "record of an export": _exported, "seal": _seal,
+    "CURRENT": _current,
+}  # fmt: skip
+NAMES = (
+    "{outside}/victim.duckdb", "../victim.duckdb", "a/../../victim.duckdb", "link/victim.duckdb",
+    "a/../link/victim.duckdb", "//victim.duckdb", "victim\0.duckdb", "C:\\victim.duckdb",
+    "..\\victim.duckdb", "n" * 300 + ".duckdb", "a/" * 3000 + "victim.duckdb", "", ".", "..",
+    "\udcff\ud800",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: repr(name)[:25])
+@pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
+def test_nothing_outside_of_the_folder_is_touched(
+    document: Callable[[Path, object], None], name: str, tmp_path: Path
+) -> None:
+    folder, victim = tmp_path / "folder", tmp_path / "victim.duckdb"
+    folder.mkdir()
+    (folder / "a").mkdir()
+    (folder / "link").symlink_to(tmp_path)
+    victim.write_bytes(VICTIM)
+    with contextlib.suppress(AuditError):
+        document(folder, name.replace("{outside}", str(tmp_path)))
+    assert victim.read_bytes() == VICTIM
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "victim.duckdb"]
