@@ -2,6 +2,9 @@
 
     python benchmarks/subset_coverage.py shares [--quick]     10,000 repetitions, minutes
     python benchmarks/subset_coverage.py metrics [--quick]    1,000
+    python benchmarks/subset_coverage.py means ROWS [--tail "30 zipf"] [--draws 400]
+    python benchmarks/subset_coverage.py worst ROWS AGAIN [--piece 0 --pieces 1]
+    python benchmarks/subset_coverage.py examples [--draws 100]
     python benchmarks/subset_coverage.py others [--draws 2000]
 
 `shares`: each repetition makes a set F from a population (stratum sizes multinomial, answers
@@ -23,6 +26,12 @@ truth is that of the population: F1 and precision from its table of labels and a
 two normal scores. Passing: no cell below 94 % less three standard errors, and fewer than 5 % of
 intervals called rough. Row by row, so with fewer repetitions.
 
+`means`: accuracy, macro-recall and macro-F1 of four tails of classes, by three allocations, five
+accuracies and three kinds of mistakes, for the set that was drawn from and for its population;
+`worst`: the thirty cells that cover least, with 10,000 draws.
+
+`examples`: what plus or minus one point takes at 93 %, with and without a baseline, and prints.
+
 `others`: regression on an earlier checkpoint, means and quantiles of skewed numbers, calibration
 error, limits for looking at will. Each has cells where there is nothing to find (a baseline that
 says nothing or the opposite, a calibrated model) and cells where there is. Passing: the same mark,
@@ -32,9 +41,13 @@ a useless baseline widens nothing by more than 2 %.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -42,9 +55,18 @@ from bench import Document, hall, measures, timed, told
 from scipy.stats import betabinom, binom, norm
 
 from audit.statistics import intervals as stats
-from audit.subset import estimate, population, sizes
+from audit.subset import (
+    Baseline,
+    Goal,
+    draw_subset,
+    estimate,
+    make_plan,
+    population,
+    score_subset,
+    sizes,
+)
 from audit.subset import metrics as linearised
-from audit.subset.baseline import Known, fit_known
+from audit.subset.baseline import Known, baseline_plan, fit_known
 from audit.subset.compare import betting_limits
 from audit.subset.goal import ESTIMANDS
 from audit.subset.metrics import Design as Drawn
@@ -640,6 +662,197 @@ def metrics(quick: bool = False) -> tuple[Document, bool]:
     low = min(c["coverage"] for c in found)
     summary = {"repetitions": reps, "cells": len(found), "cell_low": low, "failures": failures}
     return summary, quick or not failures
+
+
+# ---- means over classes: every allocation, tail and accuracy ----
+
+ALLOCATIONS = ("proportional", "equal", "neyman")
+TAILS = {
+    "10 even": even(10), "10 zipf": zipf(10), "30 zipf": zipf(30),
+    "20, 100-fold": tuple(np.geomspace(1, 0.01, 20) / np.geomspace(1, 0.01, 20).sum()),
+}  # fmt: skip
+MISTAKES = ("any", "next", "rarest")
+MEANS = ("accuracy", "macro-recall", "macro-f1")
+SET_SIZE, WORST = 10_000, 30
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the grid; `mistakes`: which class a wrong answer names."""
+
+    tail: str
+    allocation: str
+    n: int
+    p: float
+    mistakes: str
+
+
+def mean_grid() -> list[Cell]:
+    return [
+        Cell(tail, allocation, n, p, mistakes)
+        for tail, shares_of in TAILS.items() for allocation in ALLOCATIONS for n in (100, 300)
+        for p in (0.6, 0.8, 0.9, 0.95, 0.98) for mistakes in MISTAKES
+        if n >= FIRST_UNITS * len(shares_of)
+    ]  # fmt: skip
+
+
+def answer_chances(shares: Array, p: float, mistakes: str) -> Array:
+    """Return the chance of each answer (column) to each class (row); rare classes are harder.
+
+    Mistakes name any class alike, a class beside it (7 of 10 the rarer one), or the rarest class.
+    """
+    K = shares.size
+    tilt, (low, high), at = np.linspace(0.6, -0.6, K), (-9.0, 9.0), np.arange(K)
+    for _ in range(60):
+        middle = (low + high) / 2
+        less = shares @ (1 / (1 + np.exp(-(middle + tilt)))) < p
+        low, high = (middle, high) if less else (low, middle)
+    right = 1 / (1 + np.exp(-(low + tilt)))
+    wrong = np.full((K, K), float(mistakes == "any"))
+    if mistakes == "next":
+        wrong[at, (at + 1) % K], wrong[at, (at - 1) % K] = 0.7, 0.3
+    elif mistakes == "rarest":
+        wrong[:, -1], wrong[-1, 0] = 1.0, 1.0
+    np.fill_diagonal(wrong, 0.0)
+    chances = wrong / wrong.sum(1, keepdims=True) * (1 - right)[:, None]
+    chances[at, at] = right
+    return np.asarray(chances)
+
+
+def mean_of_tables(metric: str, tables: Array) -> Array:
+    """Return a metric of tables of counts, (..., label, answer)."""
+    right, label = np.diagonal(tables, axis1=-2, axis2=-1), tables.sum(-1)
+    if metric == "accuracy":
+        return np.asarray(right.sum(-1) / label.sum(-1))
+    recall = metric == "macro-recall"
+    below, above = (label, right) if recall else (label + tables.sum(-2), 2 * right)
+    each = np.divide(above, below, out=np.zeros(above.shape), where=below > 0)
+    return np.asarray(each.sum(-1) / (below > 0).sum(-1))
+
+
+def mean_ratio(metric: str, table: Array, N: Array) -> estimate.Ratio:
+    """Return what the product makes of the rows of a table of drawn answers."""
+    K, n_h = len(table), table.sum(1)
+    label, said = (np.repeat(v.ravel(), table.ravel()) for v in np.indices((K, K)))
+    hit, ones = (label == said).astype(float), np.ones(label.size)
+    weight = (N / np.maximum(n_h, 1))[label]
+    drawn = Drawn(pl.DataFrame(), np.arange(label.size), label, N * 1.0, ones, weight)
+    if metric == "accuracy":
+        return drawn.ratio(hit, ones)
+    if metric == "macro-recall":
+        return linearised.macro_recall(label, hit, weight, K).ratio(drawn)
+    return linearised.macro_f1(label, said, hit, weight, K).ratio(drawn)
+
+
+def stacked(found: list[estimate.Ratio]) -> estimate.Ratio:
+    """Return many ratios as one, whose arrays have them along a first axis."""
+
+    def stack(one: Any, *others: Any) -> Any:
+        if isinstance(one, dict):
+            return {k: stack(*(o[k] for o in (one, *others))) for k in one}
+        if isinstance(one, estimate.Moments):
+            parts = vars(one)
+            return estimate.Moments(**{k: stack(*(vars(o)[k] for o in (one, *others)))
+                                       for k in parts})  # fmt: skip
+        return one if isinstance(one, bool) else np.stack((one, *others))
+
+    return estimate.Ratio(**{k: stack(*(vars(r)[k] for r in found)) for k in vars(found[0])})
+
+
+def mean_cell(cell: Cell, draws: int, seed: int, wanted: Iterable[str] = MEANS) -> Iterator[dict]:
+    """Yield the coverage of each metric: of the set that was drawn from, and of its population."""
+    rng, shares_of = np.random.default_rng(seed), np.array(TAILS[cell.tail])
+    chances = answer_chances(shares_of, cell.p, cell.mistakes)
+    scale = {"proportional": np.ones(shares_of.size), "equal": 1 / shares_of,
+             "neyman": model_scale(0.8 * chances.diagonal() + 0.1)}[cell.allocation]  # fmt: skip
+    N = rng.multinomial(SET_SIZE, shares_of, draws)
+    n_h = allocations(N, scale, cell.n)
+    tables = rng.multinomial(n_h, chances)
+    sets = tables + rng.multinomial(N - n_h, chances)
+    for metric in wanted:
+        r = stacked([mean_ratio(metric, t, N_h) for t, N_h in zip(tables, N, strict=True)])
+        true = float(mean_of_tables(metric, chances * shares_of[:, None]))
+        for estimand in ESTIMANDS:
+            target = mean_of_tables(metric, sets) if estimand == "full-set" else true
+            low, high, _ = estimate.proportion_interval(r, estimand, CONFIDENCE)
+            held = (low <= target) & (target <= high)
+            yield {"metric": metric, **asdict(cell), "estimand": estimand, "draws": draws,
+                   "coverage": float(held.mean()), "half_width": float((high - low).mean() / 2),
+                   "off": float((r.value - target).mean())}  # fmt: skip
+
+
+@measures(app)
+def means(rows: Path, tail: str = "", draws: int = 400) -> Document:
+    """Do intervals of means over classes hold? Cells go to `rows`, JSON lines; --tail: of one."""
+    cells = [(i, c) for i, c in enumerate(mean_grid()) if tail in ("", c.tail)]
+    with rows.open("a") as file:
+        for number, cell in cells:
+            for found in mean_cell(cell, draws, number):
+                print(json.dumps(found), file=file, flush=True)
+    return {"cells": len(cells), "draws": draws}
+
+
+@measures(app)
+def worst(
+    rows: Path, again: Path, draws: int = 10_000, piece: int = 0, pieces: int = 1
+) -> Document:
+    """Draw the cells of `rows` that cover least again, with more draws, into `again`."""
+    found = sorted(map(json.loads, rows.read_text().splitlines()), key=lambda c: c["coverage"])
+    keys = {(c["metric"], Cell(*(c[k] for k in Cell.__annotations__))): 0 for c in found}
+    chosen = list(keys)[:WORST][piece::pieces]
+    with again.open("a") as file:
+        for metric, cell in chosen:
+            for one in mean_cell(cell, draws, 10**6 + mean_grid().index(cell), [metric]):
+                print(json.dumps(one), file=file, flush=True)
+    return {"cells": len(chosen), "draws": draws}
+
+
+# ---- plus or minus one point, with and without a baseline ----
+
+
+def answers_of(label: Array, right: Array, rng: np.random.Generator) -> pl.DataFrame:
+    other = (label + rng.integers(1, STRATA, label.size)) % STRATA
+    said = np.where(right, label, other)
+    return pl.DataFrame({"sample_id": ids_of(label.size), "prediction": said.astype(str)})
+
+
+def ids_of(count: int) -> list[str]:
+    return [f"{i:06d}" for i in range(count)]
+
+
+@measures(app)
+def examples(draws: int = 100, half_width: float = 0.01) -> Document:
+    """How many examples for plus or minus one point at 93 %, and what they then print."""
+    rng, found = np.random.default_rng(SEED), []
+    for size in (10_000, 50_000):
+        label = rng.integers(0, STRATA, size)
+        frame = pl.DataFrame({"sample_id": ids_of(size), "label": label.astype(str)})
+        right = rng.uniform(size=size) < 0.93
+        old = answers_of(label, right, rng)
+        for share in (None, 0.08, 0.04, 0.02):
+            # right answers lost and gained in equal parts: the new model has 93 % too
+            lost = right & (rng.uniform(size=size) < (share or 0.05) / 2 / 0.93)
+            gained = ~right & (rng.uniform(size=size) < (share or 0.05) / 2 / 0.07)
+            new = answers_of(label, (right & ~lost) | gained, rng)
+            truth = float((right & ~lost | gained).mean())
+            for estimand in ESTIMANDS:
+                goal = Goal(half_width=half_width, estimand=estimand, discordant=share)
+                make = partial(make_plan, frame, predictions=[old])
+                plan = make(goal) if share is None else baseline_plan(frame, make, goal, old, [])
+                known = None if share is None else Baseline.of(frame, old)
+                printed = []
+                for seed in range(draws):
+                    rows = draw_subset(frame, plan.recipe, seed).rows
+                    model = score_subset(rows, [new], baseline=known).models[0]
+                    one = (model.with_baseline or model.metrics)[0].estimands[estimand]
+                    printed.append((one.high - one.low, one.low <= truth <= one.high))
+                width, held = np.mean(printed, axis=0)
+                # the set is one: only what is about it can be covered by many draws
+                found.append({"set": size, "estimand": estimand, "discordant": share,
+                              "n": plan.n, "planned": half_width, "printed": width / 2,
+                              "covered": held if estimand == "full-set" else None})  # fmt: skip
+                print(told(found[-1]), flush=True)
+    return {"draws": draws, "rows": found}
 
 
 # ---- what is no share ----

@@ -70,6 +70,23 @@ def test_a_wrong_interval_would_be_noticed(coverage):
     assert coverage.judge_coverage(cells, 10_000)
 
 
+def test_means_over_classes_hold_on_a_long_tail(coverage, tmp_path):
+    """Two cells that covered 76 and 79 %, and the command that draws the worst cells again."""
+    cells = [("20, 100-fold", "equal", 300, 0.9, "any"), ("30 zipf", "proportional", 100, 0.6,
+             "rarest")]  # fmt: skip
+    for cell in cells:
+        found = list(coverage.mean_cell(coverage.Cell(*cell), 150, 3))
+        assert {f["metric"] for f in found} == set(coverage.MEANS)
+        assert min(f["coverage"] for f in found) >= 0.9  # of 150 draws: 94 % less two errors
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f"{json.dumps(f)}\n" for f in found))
+    again = tmp_path / "again.jsonl"
+    assert (
+        ended("subset_coverage", "worst", str(rows), str(again), "--draws", "20")[0]["cells"] == 3
+    )
+    assert len(again.read_text().splitlines()) == 6
+
+
 def ended(name, *words):
     """The document and the output of a benchmark that ends with 0."""
     result = CliRunner().invoke(load(name).app, words)
