@@ -207,7 +207,14 @@ def draw_command(
         "metric_check": metric and asdict(metric), "planned": made and made.document(),
     }  # fmt: skip
     document = document_of("subset-draw/1", content)
-    print_result(as_json, lambda: document, lambda: draw_text(subset, metric, made, output.name))
+    then = f"audit subset score {output} --predictions MODEL.csv"
+    if unlabelled:
+        then = f"audit subset sheet {output} -o sheet.csv"
+    elif is_of_objects([metric_name]):
+        then += f" --from {place} --metric {metric_name}"
+    elif baseline is not None:
+        then += f" --from {place} --baseline {baseline}"
+    print_result(as_json, lambda: document, lambda: draw_text(subset, metric, made, then))
 
 
 def _check_plan_alone(options: PlanOptions, baseline: Path | None, save_plan: Path | None) -> None:

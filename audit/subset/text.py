@@ -136,18 +136,22 @@ def _design_lines(plan: Plan) -> Iterator[str]:
 
 
 def draw_text(
-    subset: Subset, metric: MetricCheck | None, plan: Plan | None = None, name: str = "SUBSET"
+    subset: Subset, metric: MetricCheck | None, plan: Plan | None = None, then: str = ""
 ) -> str:
-    """Return a draw for a reader: its plan if it was made here, size, notes, what it is worth."""
+    """Return a draw for a reader: its plan if it was made here, size, notes, what it is worth.
+
+    `then`: the command that comes next.
+    """
     lines = [
         f"Drew {subset.n_units} of {subset.population_units} units, {len(subset.rows)} files, in "
         f"{subset.rows['stratum'].n_unique()} strata, with seed {subset.rows['seed'][0]}.",
         *([] if plan is None else [f"\nThe plan: {plan_text(plan)}\n"]),
         *subset.notes,
-        f"Evaluate these files; then `audit subset score {name} --predictions MODEL.csv`.",
     ]
     if metric is not None:
         lines.append(metric.sentence)
+    if then:
+        lines.append(f"Next: `{then}`.")
     return "\n".join(lines)
 
 
@@ -160,7 +164,8 @@ def _answer_lines(score: Score) -> Iterator[str]:
     for model in score.models:
         best = (model.with_baseline or model.metrics)[0]
         on_set, on_new = (best.estimands[name] for name in MEANING)
-        yield f"{model.name}: {best.metric} {_answer(on_set, on_new)}"
+        known = " with the baseline" if model.with_baseline else ""
+        yield f"{model.name}: {best.metric}{known} {_answer(on_set, on_new)}"
     if score.comparison is not None:
         yield score.comparison.estimands["generalisation"].sentence
 

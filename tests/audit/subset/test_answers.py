@@ -91,6 +91,7 @@ def test_draw_plans_by_itself(folder, tmp_path) -> None:
     assert (tmp_path / "one.csv").read_text() == (tmp_path / "two.csv").read_text()
     assert (tmp_path / "saved.json").read_text() == plan.read_text()
     assert "with seed 0" in said.splitlines()[0]
+    assert f"`audit subset score {tmp_path / 'one.csv'} --predictions MODEL.csv`" in said
     assert "for accuracy, in points at 0.95" in said
     document = json.loads(call("draw", *source, *goal, "-o", tmp_path / "one.csv", "--json"))
     assert document["planned"] == json.loads(plan.read_text())
@@ -208,7 +209,8 @@ def test_a_plan_uses_the_baseline_and_says_so(folder, tmp_path) -> None:
     right = (new == label) != (said == label)
     assert 0.03 < right.mean() < 0.05
     frame.select("sample_id", prediction=pl.Series(new)).write_csv(tmp_path / "new.csv")
-    call("draw", "--from", tmp_path / "set.csv", "--n", document["n"], "-o", tmp_path / "s.csv")
+    said = call("draw", *words[1:], "--baseline", tmp_path / "old.csv", "-o", tmp_path / "s.csv")
+    assert f"--predictions MODEL.csv --from {tmp_path / 'set.csv'} --baseline " in said
     said = call("score", tmp_path / "s.csv", "--from", tmp_path / "set.csv", "--predictions",
                 tmp_path / "new.csv", "--baseline", tmp_path / "old.csv", "--json")  # fmt: skip
     scored = json.loads(said)["models"][0]["with_baseline"][0]
