@@ -47,7 +47,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -674,6 +673,7 @@ TAILS = {
 MISTAKES = ("any", "next", "rarest")
 MEANS = ("accuracy", "macro-recall", "macro-f1")
 SET_SIZE, WORST = 10_000, 30
+AVERAGED = ("coverage", "half_width", "off")
 
 
 @dataclass(frozen=True)
@@ -730,33 +730,99 @@ def mean_of_tables(metric: str, tables: Array) -> Array:
     return np.asarray(each.sum(-1) / (below > 0).sum(-1))
 
 
-def mean_ratio(metric: str, table: Array, N: Array) -> estimate.Ratio:
-    """Return what the product makes of the rows of a table of drawn answers."""
-    K, n_h = len(table), table.sum(1)
-    label, said = (np.repeat(v.ravel(), table.ravel()) for v in np.indices((K, K)))
-    hit, ones = (label == said).astype(float), np.ones(label.size)
-    weight = (N / np.maximum(n_h, 1))[label]
-    drawn = Drawn(pl.DataFrame(), np.arange(label.size), label, N * 1.0, ones, weight)
+def mean_ratio(metric: str, S: Array, N: Array) -> estimate.Ratio:
+    """Return what the product makes of the rows of tables S (draws, label, answer), all at once.
+
+    Rows of one cell are alike. `tests/audit/subset/test_benchmarks.py` compares both.
+    """
+    n, hit = S.sum(2), np.broadcast_to(np.eye(S.shape[1]), S.shape)
+    w = N / np.maximum(n, 1)
     if metric == "accuracy":
-        return drawn.ratio(hit, ones)
-    if metric == "macro-recall":
-        return linearised.macro_recall(label, hit, weight, K).ratio(drawn)
-    return linearised.macro_f1(label, said, hit, weight, K).ratio(drawn)
+        return estimate.weighted_ratio(moments_of(S, n, N, hit, np.ones(S.shape)))
+    value = mean_of_tables(metric, S * w[:, :, None])
+    make = recall_parts if metric == "macro-recall" else f1_parts
+    influence, share, reach, bias, unseen = make(S, n, w)
+    size = N.sum(1)
+    x = share * size[:, None, None]
+    y = influence * size[:, None, None] + value[:, None, None] * x
+    r = estimate.weighted_ratio(moments_of(S, n, N, y, x))
+    row, left = w[:, :, None] * share, (1 - n / N)[:, :, None]
+
+    def summed(values: Array) -> Array:
+        return np.asarray((S * values).sum((1, 2)))
+
+    def spread(against: Array) -> Array:
+        total, heaviest = summed(row * against), np.where(S > 0, row, 0).max((1, 2))
+        kish = total**2 / np.maximum(summed((row * against) ** 2), 1e-300)
+        typical = total / np.maximum(summed(against * (share > 0)), 1e-300)
+        return np.where(total > 0, kish * np.minimum(1, typical / heaviest), 0)
+
+    base = {"full-set": summed(row**2 * left), "generalisation": summed(row**2)}
+    return replace(
+        r, value=value, variance={e: v + bias**2 + unseen for e, v in r.variance.items()},
+        base_n={e: summed(row) ** 2 / v / reach for e, v in base.items()},
+        rare_units=np.minimum(spread(1 - hit), spread(hit)), grouped=np.zeros(len(S), bool),
+        fraction=n.sum(1) / size, curved=metric == "macro-f1",
+    )  # fmt: skip
 
 
-def stacked(found: list[estimate.Ratio]) -> estimate.Ratio:
-    """Return many ratios as one, whose arrays have them along a first axis."""
+def moments_of(S: Array, n: Array, N: Array, y: Array, x: Array) -> estimate.Moments:
+    at_least_one, less = np.maximum(n, 1), np.maximum(n - 1, 1)
+    mean_y, mean_x, x3, x4 = ((S * v).sum(2) / at_least_one for v in (y, x, x**3, x**4))
+    dy, dx = y - mean_y[:, :, None], x - mean_x[:, :, None]
+    yy, xx, xy = ((S * v).sum(2) / less for v in (dy * dy, dx * dx, dy * dx))
+    return estimate.Moments(n * 1.0, N * 1.0, mean_y, mean_x, yy, xx, xy, x3, x4)
 
-    def stack(one: Any, *others: Any) -> Any:
-        if isinstance(one, dict):
-            return {k: stack(*(o[k] for o in (one, *others))) for k in one}
-        if isinstance(one, estimate.Moments):
-            parts = vars(one)
-            return estimate.Moments(**{k: stack(*(vars(o)[k] for o in (one, *others)))
-                                       for k in parts})  # fmt: skip
-        return one if isinstance(one, bool) else np.stack((one, *others))
 
-    return estimate.Ratio(**{k: stack(*(vars(r)[k] for r in found)) for k in vars(found[0])})
+def recall_parts(S: Array, n: Array, w: Array) -> tuple[Array, ...]:
+    present, right = (n > 0).sum(1)[:, None], np.diagonal(S, axis1=1, axis2=2)
+    each = np.where(n > 0, 1 / np.maximum(n * w, 1e-300), 0) / present
+    share = np.broadcast_to(each[:, :, None], S.shape)
+    recall = (right / np.maximum(n, 1))[:, :, None]
+    none = np.zeros(len(S))
+    return share * (np.eye(S.shape[1]) - recall), share, none + 1, none, none
+
+
+def f1_parts(S: Array, n: Array, w: Array) -> tuple[Array, ...]:
+    """Return influence, share, reach, bias and the variance of rows not seen, as `macro_f1`."""
+    K, right = S.shape[1], np.diagonal(S, axis1=1, axis2=2)
+    L, T, said = n * w, right * w, (S * w[:, :, None]).sum(1)
+    total = L + said
+    some = total > 0
+    present = some.sum(1)[:, None]
+    each = np.where(some, 1 / np.maximum(total, 1e-300), 0.0) / present
+    f1 = 2 * T * each * present
+    lost_f1 = (each * f1)[:, None, :]
+    influence = 2 * each[:, :, None] * np.eye(K) - (each * f1)[:, :, None] - lost_f1
+    own, others = each * (2 - f1), np.maximum(present - 1, 1)
+    lost = np.where(some, f1, 0)[:, None, :] / (total[:, None, :] + w[:, :, None])
+    lost = lost / present[:, :, None]
+    itself = np.diagonal(lost, axis1=1, axis2=2)
+    into, square = ((v.sum(2) - o) / others for v, o in ((lost, itself), (lost**2, itself**2)))
+    loss = np.sqrt(own**2 + 2 * own * into + square)
+    every, whole = ((L * v).sum(1) for v in (own + into, loss))
+    share = np.broadcast_to((loss / whole[:, None])[:, :, None], S.shape)
+    # the curve
+    squared = np.where(n > 0, w**2 * np.maximum(1 - 1 / np.maximum(w, 1), 0), 0.0)
+    one, have = np.where(n > 0, w, 0.0), (n > 0).sum(1)
+    recall = (right / np.maximum(n, 1)).sum(1) / have
+    r = (right + recall[:, None]) / (n + 1)
+    of_T, W = squared * n * r * (1 - r), said - T
+    of_W = (S * squared[:, :, None]).sum(1) - right * squared
+    rate = (linearised.UNSEEN * (1 - recall) / np.maximum(have - 1, 1))[:, None]
+    more, unseen = (rate * (v.sum(1)[:, None] - v) for v in (one, squared))
+    plain = linearised.gap_of_f1(L, T, of_T, W, of_W)
+    wide = linearised.gap_of_f1(L, T, of_T, W + more, of_W + unseen)
+    fixed = np.where(L > 0, L + T, 1.0)
+    taken = 2 * T / (fixed * (fixed + unseen / np.maximum(more, 1e-300)))
+    bias = np.where(np.abs(plain) >= np.abs(wide), plain, wide) / have
+    return (
+        influence,
+        share,
+        np.maximum(whole**2 / every, 1),
+        bias,
+        (unseen * taken**2).sum(1) / have**2,
+    )
 
 
 def mean_cell(cell: Cell, draws: int, seed: int, wanted: Iterable[str] = MEANS) -> Iterator[dict]:
@@ -770,7 +836,7 @@ def mean_cell(cell: Cell, draws: int, seed: int, wanted: Iterable[str] = MEANS) 
     tables = rng.multinomial(n_h, chances)
     sets = tables + rng.multinomial(N - n_h, chances)
     for metric in wanted:
-        r = stacked([mean_ratio(metric, t, N_h) for t, N_h in zip(tables, N, strict=True)])
+        r = mean_ratio(metric, tables, N)
         true = float(mean_of_tables(metric, chances * shares_of[:, None]))
         for estimand in ESTIMANDS:
             target = mean_of_tables(metric, sets) if estimand == "full-set" else true
@@ -802,8 +868,15 @@ def worst(
     chosen = list(keys)[:WORST][piece::pieces]
     with again.open("a") as file:
         for metric, cell in chosen:
-            for one in mean_cell(cell, draws, 10**6 + mean_grid().index(cell), [metric]):
-                print(json.dumps(one), file=file, flush=True)
+            number, part = mean_grid().index(cell), min(draws, 1000)
+            parts = [
+                list(mean_cell(cell, part, 1000 * (number + 1) + k, [metric]))
+                for k in range(draws // part)
+            ]
+            for same in zip(*parts, strict=True):
+                means = {k: float(np.mean([c[k] for c in same])) for k in AVERAGED}
+                print(json.dumps(same[0] | {"draws": part * len(parts)} | means), file=file)
+            file.flush()
     return {"cells": len(chosen), "draws": draws}
 
 

@@ -386,20 +386,20 @@ def _curve_of_f1(
     one, square = (np.bincount(label, v, classes) / np.maximum(rows, 1) for v in (weight, squared))
     rate = UNSEEN * (1 - recall) / max(present - 1, 1)
     more, square = rate * (one.sum() - one), rate * (square.sum() - square)
-    gaps = [_gap_of_f1(L, T, of_T, W, of_W), _gap_of_f1(L, T, of_T, W + more, of_W + square)]
+    gaps = [gap_of_f1(L, T, of_T, W, of_W), gap_of_f1(L, T, of_T, W + more, of_W + square)]
     fixed = np.where(L > 0, L + T, 1.0)
     lost = 2 * T / (fixed * (fixed + square / np.maximum(more, 1e-300)))
-    return max(gaps, key=abs) / present, float((square * lost**2).sum()) / present**2
+    return float(max(gaps, key=abs)) / present, float((square * lost**2).sum()) / present**2
 
 
-def _gap_of_f1(L: Floats, T: Floats, of_T: Floats, W: Floats, of_W: Floats) -> float:
+def gap_of_f1(L: Floats, T: Floats, of_T: Floats, W: Floats, of_W: Floats) -> Floats:
     """Return how far the F1 of the classes lie off on average, summed, where T and W have these
     variances: for T the second-order term; for W, a few heavy rows that no expansion holds, the gap
     of the distribution on 0 and one other value."""
     fixed = np.where(L > 0, L + T, 1.0)
     D, step = fixed + W, np.divide(of_W, W, out=np.zeros(W.shape), where=W > 0)
     gap = 2 * T * of_W / (fixed * D * (D + step)) - 2 * (D - T) * of_T / D**3
-    return float(gap[L > 0].sum())
+    return np.asarray(np.where(L > 0, gap, 0.0).sum(-1))
 
 
 def _loss_of_a_mistake(
