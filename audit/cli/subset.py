@@ -108,7 +108,9 @@ def _planned(
         goal = options.goal(len(select_eligible(frame, options.set_options["deduplicated"]).files))
 
     def make(goal: Goal) -> Plan:
-        known = {} if tables or baseline is None else {"source": f"the baseline {baseline.name}"}
+        known: dict[str, Any] = {}
+        if baseline is not None and not tables:
+            known = {"source": f"the baseline {baseline.name}"}
         return make_plan(
             frame, goal, predictions=tables or earlier, merge_strata=options.merge_strata,
             label_noise=stated_noise(options.label_noise, frame), **options.set_options, **known,
@@ -176,7 +178,8 @@ def draw_command(
     from audit.subset.population import known_hits, with_confidence
     from audit.subset.text import draw_text
 
-    made, n = None, options.n
+    made: Plan | None = None
+    n = options.n
     if plan is not None:
         _check_plan_alone(options, baseline, save_plan)
         recipe, metric_name = load_recipe(plan), planned_metric(plan)
