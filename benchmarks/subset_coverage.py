@@ -2,6 +2,9 @@
 
     python benchmarks/subset_coverage.py shares [--quick]     10,000 repetitions, minutes
     python benchmarks/subset_coverage.py metrics [--quick]    1,000
+    python benchmarks/subset_coverage.py means ROWS [--tail "30 zipf"] [--draws 400]
+    python benchmarks/subset_coverage.py worst ROWS AGAIN [--piece 0 --pieces 1]
+    python benchmarks/subset_coverage.py examples [--draws 100]
     python benchmarks/subset_coverage.py others [--draws 2000]
 
 `shares`: each repetition makes a set F from a population (stratum sizes multinomial, answers
@@ -23,6 +26,12 @@ truth is that of the population: F1 and precision from its table of labels and a
 two normal scores. Passing: no cell below 94 % less three standard errors, and fewer than 5 % of
 intervals called rough. Row by row, so with fewer repetitions.
 
+`means`: accuracy, macro-recall and macro-F1 of four tails of classes, by three allocations, five
+accuracies and three kinds of mistakes, for the set that was drawn from and for its population;
+`worst`: the thirty cells that cover least, with 10,000 draws.
+
+`examples`: what plus or minus one point takes at 93 %, with and without a baseline, and prints.
+
 `others`: regression on an earlier checkpoint, means and quantiles of skewed numbers, calibration
 error, limits for looking at will. Each has cells where there is nothing to find (a baseline that
 says nothing or the opposite, a calibrated model) and cells where there is. Passing: the same mark,
@@ -32,9 +41,12 @@ a useless baseline widens nothing by more than 2 %.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -42,9 +54,18 @@ from bench import Document, hall, measures, timed, told
 from scipy.stats import betabinom, binom, norm
 
 from audit.statistics import intervals as stats
-from audit.subset import estimate, population, sizes
+from audit.subset import (
+    Baseline,
+    Goal,
+    draw_subset,
+    estimate,
+    make_plan,
+    population,
+    score_subset,
+    sizes,
+)
 from audit.subset import metrics as linearised
-from audit.subset.baseline import Known, fit_known
+from audit.subset.baseline import Known, baseline_plan, fit_known
 from audit.subset.compare import betting_limits
 from audit.subset.goal import ESTIMANDS
 from audit.subset.metrics import Design as Drawn
@@ -640,6 +661,271 @@ def metrics(quick: bool = False) -> tuple[Document, bool]:
     low = min(c["coverage"] for c in found)
     summary = {"repetitions": reps, "cells": len(found), "cell_low": low, "failures": failures}
     return summary, quick or not failures
+
+
+# ---- means over classes: every allocation, tail and accuracy ----
+
+ALLOCATIONS = ("proportional", "equal", "neyman")
+TAILS = {
+    "10 even": even(10), "10 zipf": zipf(10), "30 zipf": zipf(30),
+    "20, 100-fold": tuple(np.geomspace(1, 0.01, 20) / np.geomspace(1, 0.01, 20).sum()),
+}  # fmt: skip
+MISTAKES = ("any", "next", "rarest")
+MEANS = ("accuracy", "macro-recall", "macro-f1")
+SET_SIZE, WORST = 10_000, 30
+AVERAGED = ("coverage", "half_width", "off")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the grid; `mistakes`: which class a wrong answer names."""
+
+    tail: str
+    allocation: str
+    n: int
+    p: float
+    mistakes: str
+
+
+def mean_grid() -> list[Cell]:
+    return [
+        Cell(tail, allocation, n, p, mistakes)
+        for tail, shares_of in TAILS.items() for allocation in ALLOCATIONS for n in (100, 300)
+        for p in (0.6, 0.8, 0.9, 0.95, 0.98) for mistakes in MISTAKES
+        if n >= FIRST_UNITS * len(shares_of)
+    ]  # fmt: skip
+
+
+def answer_chances(shares: Array, p: float, mistakes: str) -> Array:
+    """Return the chance of each answer (column) to each class (row); rare classes are harder.
+
+    Mistakes name any class alike, a class beside it (7 of 10 the rarer one), or the rarest class.
+    """
+    K = shares.size
+    tilt, (low, high), at = np.linspace(0.6, -0.6, K), (-9.0, 9.0), np.arange(K)
+    for _ in range(60):
+        middle = (low + high) / 2
+        less = shares @ (1 / (1 + np.exp(-(middle + tilt)))) < p
+        low, high = (middle, high) if less else (low, middle)
+    right = 1 / (1 + np.exp(-(low + tilt)))
+    wrong = np.full((K, K), float(mistakes == "any"))
+    if mistakes == "next":
+        wrong[at, (at + 1) % K], wrong[at, (at - 1) % K] = 0.7, 0.3
+    elif mistakes == "rarest":
+        wrong[:, -1], wrong[-1, 0] = 1.0, 1.0
+    np.fill_diagonal(wrong, 0.0)
+    chances = wrong / wrong.sum(1, keepdims=True) * (1 - right)[:, None]
+    chances[at, at] = right
+    return np.asarray(chances)
+
+
+def mean_of_tables(metric: str, tables: Array) -> Array:
+    """Return a metric of tables of counts, (..., label, answer)."""
+    right, label = np.diagonal(tables, axis1=-2, axis2=-1), tables.sum(-1)
+    if metric == "accuracy":
+        return np.asarray(right.sum(-1) / label.sum(-1))
+    recall = metric == "macro-recall"
+    below, above = (label, right) if recall else (label + tables.sum(-2), 2 * right)
+    each = np.divide(above, below, out=np.zeros(above.shape), where=below > 0)
+    return np.asarray(each.sum(-1) / (below > 0).sum(-1))
+
+
+def mean_ratio(metric: str, S: Array, N: Array) -> estimate.Ratio:
+    """Return what the product makes of the rows of tables S (draws, label, answer), all at once.
+
+    Rows of one cell are alike. `tests/audit/subset/test_benchmarks.py` compares both.
+    """
+    n, hit = S.sum(2), np.broadcast_to(np.eye(S.shape[1]), S.shape)
+    w = N / np.maximum(n, 1)
+    if metric == "accuracy":
+        return estimate.weighted_ratio(moments_of(S, n, N, hit, np.ones(S.shape)))
+    value = mean_of_tables(metric, S * w[:, :, None])
+    make = recall_parts if metric == "macro-recall" else f1_parts
+    influence, share, reach, bias, unseen = make(S, n, w)
+    size = N.sum(1)
+    x = share * size[:, None, None]
+    y = influence * size[:, None, None] + value[:, None, None] * x
+    r = estimate.weighted_ratio(moments_of(S, n, N, y, x))
+    row, left = w[:, :, None] * share, (1 - n / N)[:, :, None]
+
+    def summed(values: Array) -> Array:
+        return np.asarray((S * values).sum((1, 2)))
+
+    def spread(against: Array) -> Array:
+        total, heaviest = summed(row * against), np.where(S > 0, row, 0).max((1, 2))
+        kish = total**2 / np.maximum(summed((row * against) ** 2), 1e-300)
+        typical = total / np.maximum(summed(against * (share > 0)), 1e-300)
+        return np.where(total > 0, kish * np.minimum(1, typical / heaviest), 0)
+
+    base = {"full-set": summed(row**2 * left), "generalisation": summed(row**2)}
+    return replace(
+        r, value=value, variance={e: v + bias**2 + unseen for e, v in r.variance.items()},
+        base_n={e: summed(row) ** 2 / v / reach for e, v in base.items()},
+        rare_units=np.minimum(spread(1 - hit), spread(hit)), grouped=np.zeros(len(S), bool),
+        fraction=n.sum(1) / size, curved=metric == "macro-f1",
+    )  # fmt: skip
+
+
+def moments_of(S: Array, n: Array, N: Array, y: Array, x: Array) -> estimate.Moments:
+    at_least_one, less = np.maximum(n, 1), np.maximum(n - 1, 1)
+    mean_y, mean_x, x3, x4 = ((S * v).sum(2) / at_least_one for v in (y, x, x**3, x**4))
+    dy, dx = y - mean_y[:, :, None], x - mean_x[:, :, None]
+    yy, xx, xy = ((S * v).sum(2) / less for v in (dy * dy, dx * dx, dy * dx))
+    return estimate.Moments(n * 1.0, N * 1.0, mean_y, mean_x, yy, xx, xy, x3, x4)
+
+
+def recall_parts(S: Array, n: Array, w: Array) -> tuple[Array, ...]:
+    present, right = (n > 0).sum(1)[:, None], np.diagonal(S, axis1=1, axis2=2)
+    each = np.where(n > 0, 1 / np.maximum(n * w, 1e-300), 0) / present
+    share = np.broadcast_to(each[:, :, None], S.shape)
+    recall = (right / np.maximum(n, 1))[:, :, None]
+    none = np.zeros(len(S))
+    return share * (np.eye(S.shape[1]) - recall), share, none + 1, none, none
+
+
+def f1_parts(S: Array, n: Array, w: Array) -> tuple[Array, ...]:
+    """Return influence, share, reach, bias and the variance of rows not seen, as `macro_f1`."""
+    K, right = S.shape[1], np.diagonal(S, axis1=1, axis2=2)
+    L, T, said = n * w, right * w, (S * w[:, :, None]).sum(1)
+    total = L + said
+    some = total > 0
+    present = some.sum(1)[:, None]
+    each = np.where(some, 1 / np.maximum(total, 1e-300), 0.0) / present
+    f1 = 2 * T * each * present
+    lost_f1 = (each * f1)[:, None, :]
+    influence = 2 * each[:, :, None] * np.eye(K) - (each * f1)[:, :, None] - lost_f1
+    own, others = each * (2 - f1), np.maximum(present - 1, 1)
+    lost = np.where(some, f1, 0)[:, None, :] / (total[:, None, :] + w[:, :, None])
+    lost = lost / present[:, :, None]
+    itself = np.diagonal(lost, axis1=1, axis2=2)
+    into, square = ((v.sum(2) - o) / others for v, o in ((lost, itself), (lost**2, itself**2)))
+    loss = np.sqrt(own**2 + 2 * own * into + square)
+    every, whole = ((L * v).sum(1) for v in (own + into, loss))
+    share = np.broadcast_to((loss / whole[:, None])[:, :, None], S.shape)
+    # the curve
+    squared = np.where(n > 0, w**2 * np.maximum(1 - 1 / np.maximum(w, 1), 0), 0.0)
+    one, have = np.where(n > 0, w, 0.0), (n > 0).sum(1)
+    recall = (right / np.maximum(n, 1)).sum(1) / have
+    r = (right + recall[:, None]) / (n + 1)
+    of_T, W = squared * n * r * (1 - r), said - T
+    of_W = (S * squared[:, :, None]).sum(1) - right * squared
+    rate = (linearised.UNSEEN * (1 - recall) / np.maximum(have - 1, 1))[:, None]
+    more, unseen = (rate * (v.sum(1)[:, None] - v) for v in (one, squared))
+    plain = linearised.gap_of_f1(L, T, of_T, W, of_W)
+    wide = linearised.gap_of_f1(L, T, of_T, W + more, of_W + unseen)
+    fixed = np.where(L > 0, L + T, 1.0)
+    taken = 2 * T / (fixed * (fixed + unseen / np.maximum(more, 1e-300)))
+    bias = np.where(np.abs(plain) >= np.abs(wide), plain, wide) / have
+    return (
+        influence,
+        share,
+        np.maximum(whole**2 / every, 1),
+        bias,
+        (unseen * taken**2).sum(1) / have**2,
+    )
+
+
+def mean_cell(cell: Cell, draws: int, seed: int, wanted: Iterable[str] = MEANS) -> Iterator[dict]:
+    """Yield the coverage of each metric: of the set that was drawn from, and of its population."""
+    rng, shares_of = np.random.default_rng(seed), np.array(TAILS[cell.tail])
+    chances = answer_chances(shares_of, cell.p, cell.mistakes)
+    scale = {"proportional": np.ones(shares_of.size), "equal": 1 / shares_of,
+             "neyman": model_scale(0.8 * chances.diagonal() + 0.1)}[cell.allocation]  # fmt: skip
+    N = rng.multinomial(SET_SIZE, shares_of, draws)
+    n_h = allocations(N, scale, cell.n)
+    tables = rng.multinomial(n_h, chances)
+    sets = tables + rng.multinomial(N - n_h, chances)
+    for metric in wanted:
+        r = mean_ratio(metric, tables, N)
+        true = float(mean_of_tables(metric, chances * shares_of[:, None]))
+        for estimand in ESTIMANDS:
+            target = mean_of_tables(metric, sets) if estimand == "full-set" else true
+            low, high, _ = estimate.proportion_interval(r, estimand, CONFIDENCE)
+            held = (low <= target) & (target <= high)
+            yield {"metric": metric, **asdict(cell), "estimand": estimand, "draws": draws,
+                   "coverage": float(held.mean()), "half_width": float((high - low).mean() / 2),
+                   "off": float((r.value - target).mean())}  # fmt: skip
+
+
+@measures(app)
+def means(rows: Path, tail: str = "", draws: int = 400) -> Document:
+    """Do intervals of means over classes hold? Cells go to `rows`, JSON lines; --tail: of one."""
+    cells = [(i, c) for i, c in enumerate(mean_grid()) if tail in ("", c.tail)]
+    with rows.open("a") as file:
+        for number, cell in cells:
+            for found in mean_cell(cell, draws, number):
+                print(json.dumps(found), file=file, flush=True)
+    return {"cells": len(cells), "draws": draws}
+
+
+@measures(app)
+def worst(
+    rows: Path, again: Path, draws: int = 10_000, piece: int = 0, pieces: int = 1
+) -> Document:
+    """Draw the cells of `rows` that cover least again, with more draws, into `again`."""
+    found = sorted(map(json.loads, rows.read_text().splitlines()), key=lambda c: c["coverage"])
+    keys = {(c["metric"], Cell(*(c[k] for k in Cell.__annotations__))): 0 for c in found}
+    chosen = list(keys)[:WORST][piece::pieces]
+    with again.open("a") as file:
+        for metric, cell in chosen:
+            number, part = mean_grid().index(cell), min(draws, 1000)
+            parts = [
+                list(mean_cell(cell, part, 1000 * (number + 1) + k, [metric]))
+                for k in range(draws // part)
+            ]
+            for same in zip(*parts, strict=True):
+                means = {k: float(np.mean([c[k] for c in same])) for k in AVERAGED}
+                print(json.dumps(same[0] | {"draws": part * len(parts)} | means), file=file)
+            file.flush()
+    return {"cells": len(chosen), "draws": draws}
+
+
+# ---- plus or minus one point, with and without a baseline ----
+
+
+def answers_of(label: Array, right: Array, rng: np.random.Generator) -> pl.DataFrame:
+    other = (label + rng.integers(1, STRATA, label.size)) % STRATA
+    said = np.where(right, label, other)
+    return pl.DataFrame({"sample_id": ids_of(label.size), "prediction": said.astype(str)})
+
+
+def ids_of(count: int) -> list[str]:
+    return [f"{i:06d}" for i in range(count)]
+
+
+@measures(app)
+def examples(draws: int = 100, half_width: float = 0.01) -> Document:
+    """How many examples for plus or minus one point at 93 %, and what they then print."""
+    rng, found = np.random.default_rng(SEED), []
+    for size in (10_000, 50_000):
+        label = rng.integers(0, STRATA, size)
+        frame = pl.DataFrame({"sample_id": ids_of(size), "label": label.astype(str)})
+        right = rng.uniform(size=size) < 0.93
+        old = answers_of(label, right, rng)
+        for share in (None, 0.08, 0.04, 0.02):
+            # right answers lost and gained in equal parts: the new model has 93 % too
+            lost = right & (rng.uniform(size=size) < (share or 0.05) / 2 / 0.93)
+            gained = ~right & (rng.uniform(size=size) < (share or 0.05) / 2 / 0.07)
+            new = answers_of(label, (right & ~lost) | gained, rng)
+            truth = float((right & ~lost | gained).mean())
+            for estimand in ESTIMANDS:
+                goal = Goal(half_width=half_width, estimand=estimand, discordant=share)
+                make = partial(make_plan, frame, predictions=[old])
+                plan = make(goal) if share is None else baseline_plan(frame, make, goal, old, [])
+                known = None if share is None else Baseline.of(frame, old)
+                printed = []
+                for seed in range(draws):
+                    rows = draw_subset(frame, plan.recipe, seed).rows
+                    model = score_subset(rows, [new], baseline=known).models[0]
+                    one = (model.with_baseline or model.metrics)[0].estimands[estimand]
+                    printed.append((one.high - one.low, one.low <= truth <= one.high))
+                width, held = np.mean(printed, axis=0)
+                # the set is one: only what is about it can be covered by many draws
+                found.append({"set": size, "estimand": estimand, "discordant": share,
+                              "n": plan.n, "planned": half_width, "printed": width / 2,
+                              "covered": held if estimand == "full-set" else None})  # fmt: skip
+                print(told(found[-1]), flush=True)
+    return {"draws": draws, "rows": found}
 
 
 # ---- what is no share ----

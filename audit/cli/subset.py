@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -50,7 +50,8 @@ RunArgument = Annotated[
 ]
 SubsetArgument = Annotated[Path, typer.Argument(help="Drawn subset (CSV or Parquet).")]
 ScoredArgument = Annotated[
-    Path, typer.Argument(help="Drawn subset (CSV or Parquet), or a run: the full set.")
+    Path | None,
+    typer.Argument(help="Drawn subset (CSV or Parquet), or a run; without it, all of --from."),
 ]
 BaselineOption = Annotated[
     Path | None,
@@ -59,7 +60,10 @@ BaselineOption = Annotated[
 JsonOption = Annotated[bool, option("--json", "Print one JSON document on stdout.")]
 
 ScoredSetOption = Annotated[
-    Path | None, option("--from", "Set the subset was drawn from: for objects, and --baseline.")
+    Path | None,
+    option(
+        "--from", "Set the subset was drawn from; all of it is scored where no subset is named."
+    ),
 ]
 ScoredPlanOption = Annotated[
     Path | None, option("--plan", "Its plan, for --baseline, if it has strata or groups.")
@@ -78,43 +82,48 @@ def plan_command(
     as_json: JsonOption = False,
 ) -> None:
     """Say how many examples to evaluate for a target, and what they give."""
-    from audit.subset import make_plan, read_predictions
-    from audit.subset.baseline import baseline_plan
-    from audit.subset.source import select_eligible
-
-    if is_of_objects([options.metric]):
-        plan = _objects_plan(options, named_set(run, source), baseline)
-        _finish_plan(plan, output, as_json)
-        return
-    goal = options.goal()  # a wrong goal is refused before the run is read
-    frame = read_set(named_set(run, source), options.split, options.by, options.group, unlabelled)
-    tables = read_models(options.predictions)
-    if options.deviation is not None:
-        goal = options.goal(len(select_eligible(frame, options.set_options["deduplicated"]).files))
-
-    def make(goal: Goal) -> Plan:
-        return make_plan(
-            frame, goal, predictions=tables, merge_strata=options.merge_strata,
-            label_noise=stated_noise(options.label_noise, frame), **options.set_options,
-        )  # fmt: skip
-
-    if baseline is None:
-        plan = make(goal)
-    else:
-        plan = baseline_plan(frame, make, goal, read_predictions(baseline), tables)
-    _finish_plan(plan, output, as_json)
-
-
-def _finish_plan(plan: Plan, output: Path | None, as_json: bool) -> None:
     from audit.subset.text import plan_text
 
+    plan, _ = _planned(options, named_set(run, source), unlabelled, baseline)
     if output is not None:
         plan.save(output)
     print_result(as_json, plan.document, lambda: plan_text(plan))
 
 
-def _objects_plan(options: PlanOptions, source: Path, baseline: Path | None) -> Plan:
-    """Return the plan for a metric of objects, which no stated share can size."""
+def _planned(
+    options: PlanOptions, place: Path, unlabelled: bool, baseline: Path | None
+) -> tuple[Plan, pl.DataFrame]:
+    """Return the plan for the options, and the frame of the set."""
+    from audit.subset import make_plan
+    from audit.subset.baseline import baseline_plan
+    from audit.subset.source import select_eligible
+
+    if is_of_objects([options.metric]):
+        return _objects_plan(options, place, baseline)
+    goal = options.goal()  # a wrong goal is refused before the run is read
+    frame = read_set(place, options.split, options.by, options.group, unlabelled)
+    tables = read_models(options.predictions)
+    earlier = read_models([baseline] if baseline else None)
+    if options.deviation is not None:
+        goal = options.goal(len(select_eligible(frame, options.set_options["deduplicated"]).files))
+
+    def make(goal: Goal) -> Plan:
+        known: dict[str, Any] = {}
+        if baseline is not None and not tables:
+            known = {"source": f"the baseline {baseline.name}"}
+        return make_plan(
+            frame, goal, predictions=tables or earlier, merge_strata=options.merge_strata,
+            label_noise=stated_noise(options.label_noise, frame), **options.set_options, **known,
+        )  # fmt: skip
+
+    plan = baseline_plan(frame, make, goal, earlier[0], tables) if earlier else make(goal)
+    return plan, frame
+
+
+def _objects_plan(
+    options: PlanOptions, source: Path, baseline: Path | None
+) -> tuple[Plan, pl.DataFrame]:
+    """Return the plan for a metric of objects, which no stated share can size, and the frame."""
     from audit.subset.detect import read_objects
     from audit.subset.plan_objects import make_objects_plan
 
@@ -130,32 +139,38 @@ def _objects_plan(options: PlanOptions, source: Path, baseline: Path | None) -> 
     by_class = len(by) < len(options.by or ())
     extra = [*by, *([options.group] if options.group else [])]
     objects, frame = read_objects(source, _part(options.split), extra, by_class=by_class)
-    return make_objects_plan(
+    plan = make_objects_plan(
         objects, frame, options.metric, goal, options.predictions or (),
         merge_strata=options.merge_strata,
         **options.set_options | {"by": by, "by_label": by_class},
     )  # fmt: skip
+    return plan, frame
 
 
 @app.command("draw")
+@takes_options
 def draw_command(
-    plan: Annotated[Path, option("--plan", "Plan, as written by `audit subset plan --json`.")],
-    seed: Annotated[int, option("--seed", "Any integer; the same seed draws the same rows.")],
+    options: PlanOptions,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="subset.parquet or subset.csv to write.")
     ],
     run: RunArgument = None,
     source: FromOption = None,
+    plan: Annotated[
+        Path | None, option("--plan", "Plan, as `audit subset plan --output` wrote it, or a goal.")
+    ] = None,
+    seed: Annotated[int, option("--seed", "Any integer; the same seed draws the same rows.")] = 0,
     unlabelled: UnlabelledOption = False,
-    split: SplitOption = "test",
-    n: Annotated[int | None, option("--n", "Units to draw (default: the plan's).")] = None,
+    baseline: BaselineOption = None,
+    save_plan: Annotated[
+        Path | None, option("--save-plan", "Also write the plan that was made as JSON here.")
+    ] = None,
     fresh_from: Annotated[
         Path | None, option("--fresh-from", "Earlier subset whose units are left out.")
     ] = None,
-    predictions: PredictionsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw the planned examples: nested, repeatable, with weights."""
+    """Plan and draw, or draw the examples of a plan: nested, repeatable, with weights."""
     from audit.subset import draw_subset, load_recipe, metric_check
     from audit.subset.detect import read_objects
     from audit.subset.draw import planned_metric
@@ -163,16 +178,24 @@ def draw_command(
     from audit.subset.population import known_hits, with_confidence
     from audit.subset.text import draw_text
 
-    recipe = load_recipe(plan)
+    made: Plan | None = None
+    n = options.n
+    if plan is not None:
+        _check_plan_alone(options, baseline, save_plan)
+        recipe, metric_name = load_recipe(plan), planned_metric(plan)
     check_suffix(output)
     place = named_set(run, source)
-    if is_of_objects([planned_metric(plan)]):
+    if plan is None:
+        made, frame = _planned(options, place, unlabelled, baseline)
+        recipe, metric_name, n = made.recipe, made.metric, None
+        if save_plan is not None:
+            made.save(save_plan)
+    elif is_of_objects([metric_name]):
         extra = [*recipe.strata.by, *([recipe.group] if recipe.group else [])]
-        _, frame = read_objects(place, _part(split), extra, by_class=recipe.strata.label)
-        predictions = None
+        _, frame = read_objects(place, _part(options.split), extra, by_class=recipe.strata.label)
     else:
-        frame = read_set(place, split, recipe.strata.by, recipe.group, unlabelled)
-    tables = read_models(predictions)
+        frame = read_set(place, options.split, recipe.strata.by, recipe.group, unlabelled)
+    tables = read_models(None if is_of_objects([metric_name]) else options.predictions)
     frame = with_confidence(frame, tables, recipe.strata.by)
     earlier = None if fresh_from is None else _read_file(fresh_from, "earlier subset")
     subset = draw_subset(frame, recipe, seed, n=n, fresh_from=earlier)
@@ -184,19 +207,38 @@ def draw_command(
     content = {
         "output": str(output), "n": subset.n_units, "files": len(subset.rows),
         "units": subset.population_units, "seed": seed, "plan": recipe.hash, "notes": subset.notes,
-        "metric_check": metric and asdict(metric),
+        "metric_check": metric and asdict(metric), "planned": made and made.document(),
     }  # fmt: skip
     document = document_of("subset-draw/1", content)
-    print_result(as_json, lambda: document, lambda: draw_text(subset, metric))
+    then = f"audit subset score {output} --predictions MODEL.csv"
+    if unlabelled:
+        then = f"audit subset sheet {output} -o sheet.csv"
+    elif is_of_objects([metric_name]):
+        then += f" --from {place} --metric {metric_name}"
+    elif baseline is not None:
+        then += f" --from {place} --baseline {baseline}"
+    print_result(as_json, lambda: document, lambda: draw_text(subset, metric, made, then))
+
+
+def _check_plan_alone(options: PlanOptions, baseline: Path | None, save_plan: Path | None) -> None:
+    """Raise UsageError for options that a plan has settled: only its size may be overruled."""
+    settled = replace(options, split="test", n=None, predictions=None)
+    given = [f.name for f in fields(settled) if getattr(settled, f.name) != f.default]
+    given += [n for n, v in (("baseline", baseline), ("save_plan", save_plan)) if v is not None]
+    if given:
+        raise UsageError(
+            f"--{given[0].replace('_', '-')} is a matter of the plan, and --plan names one: leave "
+            "out either."
+        )
 
 
 @app.command("score")
 def score_command(
-    subset: ScoredArgument,
     predictions: Annotated[
         list[Path],
         option("--predictions", "Table, or COCO results, of a model; twice to compare two."),
     ],
+    subset: ScoredArgument = None,
     metric: Annotated[
         list[str] | None, option("--metric", "Repeatable; two models are compared on the first.")
     ] = None,
@@ -223,9 +265,14 @@ def score_command(
     unlabelled: UnlabelledOption = False,
     split: SplitOption = "test",
     group: GroupOption = None,
+    by_class: Annotated[bool, option("--by-class", "Also list the classes.")] = False,
+    slices: Annotated[
+        list[str] | None,
+        option("--slice", "Column of the run or list: right answers by its values; repeatable."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate metrics from a subset, with intervals; compare two models."""
+    """Estimate metrics from a subset or a whole set, with intervals; compare two models."""
     from audit.subset import (
         Baseline,
         detect,
@@ -238,6 +285,8 @@ def score_command(
     from audit.subset.labelling import with_sheet
     from audit.subset.text import score_text
 
+    if slices and (anytime or is_of_objects(metric or ())):
+        raise UsageError("--slice is for scores of pictures: leave out --anytime, give no metric.")
     if anytime and ((metric or ["accuracy"]) != ["accuracy"] or (looks or 1) != 1 or baseline):
         raise UsageError(
             "--anytime is for accuracy, of one model or one fixed pair, at any number of looks: "
@@ -259,9 +308,9 @@ def score_command(
             rows, objects, predictions, metrics=metric or (), confidence=confidence, looks=looks,
             names=model_names(predictions), baseline=earlier,
         )  # fmt: skip
-        print_result(as_json, found.document, lambda: score_text(found))
+        print_result(as_json, found.document, lambda: score_text(found, by_class=by_class))
         return
-    rows = read_rows(subset, split, group)
+    rows = read_rows(subset, source, split, group, ("score", "--predictions", predictions[0]))
     if labels is not None:
         rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name)
     known = None
@@ -280,19 +329,38 @@ def score_command(
         rows, read_models(predictions), metrics=metric or ["accuracy"], confidence=confidence,
         missing=missing, unknown=unknown, looks=looks, label_noise=label_noise,
         names=model_names(predictions),
-        baseline=known,
+        baseline=known, slices=_sliced_by(slices, rows, subset, source, split),
     )  # fmt: skip
-    print_result(as_json, score.document, lambda: score_text(score))
+    print_result(as_json, score.document, lambda: score_text(score, by_class=by_class))
+
+
+def _sliced_by(
+    names: list[str] | None,
+    rows: pl.DataFrame,
+    subset: Path | None,
+    source: Path | None,
+    split: str,
+) -> pl.DataFrame | None:
+    """Return the columns of the set, or of the rows themselves, that a score is sliced by."""
+    from audit.subset.slices import slice_columns
+
+    if not names:
+        return None
+    whole = subset if subset is not None and subset.is_dir() else source
+    if whole is None or set(names) <= set(rows.columns):
+        return slice_columns(rows, None, names)
+    return slice_columns(rows, read_set(whole, split, names, None), names)
 
 
 def _drawn_objects(
-    subset: Path, source: Path | None, split: str, group: str | None, recipe: Recipe
+    subset: Path | None, source: Path | None, split: str, group: str | None, recipe: Recipe
 ) -> tuple[pl.DataFrame, Objects, pl.DataFrame]:
     """Return the rows of a subset (or of a whole run, COCO file or folder of masks), the objects of
     the set that it was drawn from, and the frame of that set."""
     from audit.subset import census
     from audit.subset.detect import read_objects
 
+    subset = subset or named_set(None, source)
     whole = subset.is_dir() or subset.suffix.lower() == ".json"
     if not whole and source is None:
         raise UsageError(
@@ -309,13 +377,13 @@ def _drawn_objects(
 
 @app.command("measure")
 def measure_command(
-    subset: ScoredArgument,
     values: Annotated[
         Path, option("--values", "CSV, Parquet, JSON lines or .npz: an id and numbers a row.")
     ],
     number: Annotated[
         str, option("--number", "Column to measure; `brier` and `ece` come from probabilities.")
     ],
+    subset: ScoredArgument = None,
     quantile: Annotated[
         list[float] | None, option("--quantile", "Quantile besides the mean; repeatable.")
     ] = None,
@@ -336,7 +404,8 @@ def measure_command(
         whole = whole_set(*read_drawn_from(source, plan, split))
         known = (whole, _read_file(baseline, "baseline"))
     found = measure_subset(
-        read_rows(subset, split, group), _read_file(values, "values"), number,
+        read_rows(subset, source, split, group, ("measure", "--values", values)),
+        _read_file(values, "values"), number,
         quantiles=tuple(quantile or ()), confidence=confidence, baseline=known, name=values.name,
     )  # fmt: skip
     print_result(as_json, found.document, lambda: measures_text(found))
@@ -452,7 +521,7 @@ def print_result(as_json: bool, document: Callable[[], Any], text: Callable[[], 
 def named_set(run: Path | None, source: Path | None) -> Path:
     """Return where the set is; raises UsageError unless it is named once."""
     if (run is None) == (source is None):
-        raise UsageError("Name the set once: a run directory, or --from a list of examples.")
+        raise UsageError("Name the set once: a run or drawn subset, or --from a list of examples.")
     return run or source or Path()
 
 
@@ -502,13 +571,33 @@ def read_models(paths: Sequence[Path] | None) -> list[pl.DataFrame]:
     return [read_predictions(path) for path in paths or ()]
 
 
-def read_rows(subset: Path, split: str, group: str | None) -> pl.DataFrame:
-    """Return the rows of a drawn subset, or of a whole run."""
-    from audit.subset import census
+def read_rows(
+    subset: Path | None,
+    source: Path | None,
+    split: str,
+    group: str | None,
+    command: tuple[str, str, Path],
+) -> pl.DataFrame:
+    """Return the rows of a drawn subset, or all those of a run or list.
 
-    if subset.is_dir():
-        return census(read_set(subset, split, None, group), group=group).rows
-    return _read_file(subset, "subset")
+    `command`: what was called, and its file of answers, for the sentence that says how to score all
+    of a list which was given in place of a subset.
+    """
+    from audit.subset import census
+    from audit.subset.draw import COLUMNS
+
+    if subset is None or subset.is_dir():
+        whole = subset or named_set(None, source)
+        return census(read_set(whole, split, None, group), group=group).rows
+    rows = _read_file(subset, "subset")
+    if not set(rows.columns) & set(COLUMNS[3:-1]):
+        verb, name, answers = command
+        raise UsageError(
+            f"{subset} has no column of a draw ({', '.join(COLUMNS[3:7])}, ...). All of a list: "
+            f"`audit subset {verb} --from {subset} {name} {answers}`. A part of it: `audit subset "
+            "draw` first."
+        )
+    return rows
 
 
 def write_rows(rows: pl.DataFrame, output: Path) -> None:

@@ -254,7 +254,8 @@ class Baseline:
         known = "expects" if self._unlabelled else "has"
         how = (
             f"regression on {self.name}, which {known} {100 * old:.2f} % on all of the set; "
-            f"{100 * min(fit.remaining, 1.0):.0f} % of the variance is left"
+            f"R-squared {1 - min(fit.remaining, 1.0):.2f}: {100 * min(fit.remaining, 1.0):.0f} % "
+            "of the variance is left"
         )
         return MetricScore(metric, estimates, how)
 
@@ -325,17 +326,27 @@ def baseline_plan(
     table: pl.DataFrame,
     pilots: Sequence[pl.DataFrame],
 ) -> Plan:
-    """Return the plan for a set on which a baseline is known, from a pilot or a stated share."""
+    """Return the plan for a set on which a baseline is known, from a pilot or a stated share.
+
+    `make` plans from what is known of the models: the pilots, or else the baseline itself.
+    """
     if goal.half_width is None:
         raise UsageError("--baseline sizes a --half-width: give one, such as 0.01.")
     plain = make(goal)
     baseline = Baseline.of(frame, table, plain.recipe, "the baseline")
     if pilots:
         left = variance_left(baseline, pilots[0], goal.metric, "predictions 1")
-        source = "as the given predictions show, it"
+        source = "from the predictions given"
     elif goal.discordant is not None:
-        share = goal.planning_value or float(baseline.whole.accuracy.value)
-        left, source = variance_left_of(share, goal.discordant), "at this discordant share it"
+        share, source = goal.planning_value, "from the discordant share and p, as stated"
+        if share is None:
+            top, counts = _terms(baseline.whole, baseline.whole.design, *parse_metric(goal.metric))
+            share = float(baseline.whole.design.ratio(top * counts, counts).value)
+            source = (
+                f"from the discordant share as stated and the baseline's {goal.metric}, "
+                f"{100 * share:.2f} %"
+            )
+        left = variance_left_of(share, goal.discordant)
     else:
         raise UsageError(
             "How far the next model will differ from the baseline is not known: give --predictions "
@@ -343,11 +354,15 @@ def baseline_plan(
         )
     N, n0 = plain.n_units, plain.n
     floor = min(2 * len(plain.strata), N)
-    plan = make(replace(goal, half_width=None, n=max(left.units_for(n0, N), floor, 2)))
+    needed, perfect = (
+        max(one.units_for(n0, N), floor, 2) for one in (left, replace(left, share=0.0))
+    )
+    plan = make(replace(goal, half_width=None, n=needed))
     plan.reasons.append(
         f"With the baseline {plan.n} units give plus or minus {100 * goal.half_width:.3g} points, "
-        f"where a plain subset takes {n0}: {source} leaves {100 * left.share:.0f} % of the "
-        "variance. Score it with --baseline; the figures above are without it."
+        f"where a plain subset takes {n0}: its R-squared is {1 - left.share:.2f} ({source}). A "
+        f"perfect baseline would need {perfect}. Score it with --baseline; the figures above are "
+        "without it."
     )
     return plan
 

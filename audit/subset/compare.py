@@ -25,7 +25,7 @@ plain random order: one stratum of single files. Cost: rows times `GRID`, a seco
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -33,7 +33,7 @@ import polars as pl
 from scipy.stats import norm
 
 from audit.errors import UsageError
-from audit.statistics.intervals import Floats, mcnemar, paired_difference, z_value
+from audit.statistics.intervals import Floats, mcnemar, paired_difference
 from audit.subset.draw import planned_level
 from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom, difference_interval
 from audit.subset.goal import ESTIMANDS, Documented, Estimand
@@ -349,15 +349,18 @@ LARGEST_BET = 0.75
 
 @dataclass(frozen=True)
 class AnytimeInterval:
-    """The share or difference so far, limits that hold at every size, and a fixed-size half-width.
+    """The share or difference so far, limits that hold at every size, and those of a fixed size.
 
-    `fixed` is what a subset of this size, scored once, would have: the price of looking at will.
+    `fixed_low`, `fixed_high`: the limits of a subset of this size that is scored once, `fixed`
+    their half-width: the price of looking at will.
     """
 
     value: float
     low: float
     high: float
     fixed: float
+    fixed_low: float
+    fixed_high: float
 
 
 @dataclass(frozen=True)
@@ -396,15 +399,19 @@ def score_anytime(
     pair = len(hits) == 2
     # A difference lies in [-1, 1]: it is bet on as (1 + difference) / 2.
     x = (hits[1] - hits[0] + 1) / 2 if pair else hits[0]
-    N = int(design.population[0])
+    N, ones = int(design.population[0]), np.ones(x.size)
+    once: Mapping[Estimand, Difference | MetricEstimate] = (
+        compare_right(Pairing(design, names, "accuracy", confidence), *hits, ones).estimands
+        if pair
+        else estimate_share(design, x, ones, confidence)
+    )
     found: dict[Estimand, AnytimeInterval] = {}
-    for estimand in ESTIMANDS:
+    for estimand, one in once.items():
         low, high = betting_limits(x, confidence, N if estimand == "full-set" else None)
-        left = 1 - x.size / N if estimand == "full-set" else 1.0
-        fixed = z_value(confidence) * math.sqrt(float(x.var()) * left / x.size)
         numbers = (float(x.mean()), low, high)
         value, low, high = (2 * v - 1 for v in numbers) if pair else numbers
-        found[estimand] = AnytimeInterval(value, low, high, fixed * (2 if pair else 1))
+        half = (one.high - one.low) / 2
+        found[estimand] = AnytimeInterval(value, low, high, half, one.low, one.high)
     what = f"{names[1]} minus {names[0]}" if pair else f"accuracy of {names[0]}"
     return Anytime(what, x.size, N, found, [
         "These limits hold at every size of this draw at once, for this model or pair alone: grow "
@@ -461,7 +468,7 @@ def anytime_text(found: Anytime) -> str:
     for estimand, one in found.estimands.items():
         lines.append(
             f"  {found.what}, {estimand}: {100 * one.value:.2f} ({100 * one.low:.2f} to "
-            f"{100 * one.high:.2f}) points; scored once at this size it would be "
-            f"{100 * one.value:.2f} give or take {100 * one.fixed:.2f}"
+            f"{100 * one.high:.2f}) points; scored once at this size: "
+            f"{100 * one.fixed_low:.2f} to {100 * one.fixed_high:.2f}"
         )
     return "\n".join([*lines, *found.notes])

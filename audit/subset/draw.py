@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from audit.errors import UsageError
 from audit.machine.compiled import compiled_on_first_call
 from audit.statistics.intervals import Floats, Ints, check_level
+from audit.subset.predictions import SET_CLASSES
 from audit.subset.source import EligibleSet, select_eligible
 from audit.subset.strata import FIRST_UNITS, Strata, Units, evaluated_files, form_units, order_units
 from preflight.files import read_regular
@@ -269,7 +270,8 @@ COLUMNS = (
     "sample_id", "path", "label", "stratum", "unit_id", "unit_size", "n_h", "N_h",
     "inclusion_probability", "weight", "rank", "seed", "plan_hash", "suspected_mislabel",
 )  # fmt: skip
-# What was planned for, where the plan says it: `score` keeps to it.
+# What was planned for, where the plan says it: `score` keeps to it. The classes of the set, which
+# a prediction may name though no drawn row has them, are in the row of rank 1 alone.
 PLANNED = ("planned_confidence", "planned_looks")
 # The n_h smallest numbers lie below n_h/N_h plus this many standard deviations, nearly always.
 SLACK_DEVIATIONS = 6.0
@@ -277,7 +279,7 @@ SLACK_DEVIATIONS = 6.0
 
 @dataclass(frozen=True)
 class Subset:
-    """A drawn subset: `rows` with the columns `COLUMNS` and `PLANNED`, and `notes` on the draw."""
+    """A drawn subset: `rows` (`COLUMNS`, `PLANNED`, `SET_CLASSES`), and `notes` on the draw."""
 
     rows: pl.DataFrame
     n_units: int
@@ -460,11 +462,15 @@ def _rows(
         plan_hash=pl.lit(recipe.hash),
         planned_confidence=pl.lit(recipe.confidence, pl.Float64),
         planned_looks=pl.lit(recipe.looks, pl.Int64),
-    ).select(_kept(recipe.confidence is not None)).sort("rank", "sample_id")  # fmt: skip
+    ).with_columns(_classes(eligible)).select(
+        *COLUMNS, *(PLANNED if recipe.confidence is not None else ()), SET_CLASSES
+    ).sort("rank", "sample_id")  # fmt: skip
 
 
-def _kept(planned: bool) -> tuple[str, ...]:
-    return (*COLUMNS, *PLANNED) if planned else COLUMNS
+def _classes(eligible: EligibleSet) -> pl.Expr:
+    names = eligible.files["label"].cast(pl.String).unique().sort().to_list()
+    told = pl.lit(json.dumps(names, ensure_ascii=False))
+    return pl.when(pl.col("rank") == 1).then(told).alias(SET_CLASSES)
 
 
 def planned_level(
@@ -512,4 +518,4 @@ def first_units(rows: pl.DataFrame, n: int) -> pl.DataFrame:
             f"The first {n} units give fewer than two to {lost + few} strata: use more, or plan "
             "with fewer strata."
         )
-    return weighted.select(_kept(PLANNED[0] in rows.columns))
+    return weighted.select(rows.columns)

@@ -95,7 +95,7 @@ class Ratio:
     `base_n` is the effective size that the design has for a constant share (the fall-back where all
     observed answers agree), `within` the variance of an unlimited set, `fraction` the sampling
     fraction, `rare_units` the units among which the rarer answer is spread, `grouped` whether units
-    hold several files, `moments` what it was computed from.
+    hold several files, `moments` what it was computed from, `curved` whether it is no mean of rows.
     """
 
     value: Floats
@@ -106,6 +106,7 @@ class Ratio:
     rare_units: Floats
     grouped: NDArray[np.bool_]
     moments: Moments
+    curved: bool = False
 
 
 def weighted_ratio(m: Moments) -> Ratio:
@@ -311,6 +312,8 @@ def guarded_size(
         prior_units = np.where(r.grouped, PRIOR_GROUPS, PRIOR_UNITS)
         steadied = r.rare_units * variance + prior_units * by_design
         steadied = steadied / (r.rare_units + prior_units)
+        if r.curved:  # a row's effect is not bounded by its weight, as the design's value takes it
+            steadied = np.maximum(steadied, r.variance[estimand])
         n = np.where((answer_variance > 0) & (steadied > 0), answer_variance / steadied, base)
     # Wilson's limits use the normal quantile. Korn and Graubard shrink n by the squared ratio of
     # Student quantiles instead, which widens the interval and keeps it inside [0, 1].

@@ -42,6 +42,7 @@ from audit.subset.population import (
     Domain,
     Figures,
     Population,
+    Prior,
     effective_files,
     expected_degrees,
     expected_half_width,
@@ -157,18 +158,19 @@ def make_plan(
     predictions: Sequence[pl.DataFrame] = (),
     label_noise: float | NoiseRate | None = None,
     by_label: bool = True,
+    source: str = Prior.source,
 ) -> Plan:
     """Return the plan that meets `goal` on the eligible rows of `frame` (`audit.subset.source`).
 
     `by`: columns that form strata with the label; `group`: column of units that are taken whole;
     `allocation`: proportional, neyman (needs predictions) or equal; `merge_strata`: join the
     smallest strata where n is below two per stratum instead of refusing; `predictions`: tables of
-    one or two earlier models, for planning values; `label_noise`: rate of wrong labels; `by_label`
-    False: the label forms no strata.
+    one or two earlier models, for planning values, and `source` what they are called;
+    `label_noise`: rate of wrong labels; `by_label` False: the label forms no strata.
     """
     population = read_population(
         frame, goal, by=by, group=group, deduplicated=deduplicated, predictions=predictions,
-        by_label=by_label, label_noise=label_noise,
+        by_label=by_label, label_noise=label_noise, source=source,
     )  # fmt: skip
     kind = choose_allocation(population, allocation)
     limit = budget_units(population)

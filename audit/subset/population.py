@@ -66,6 +66,7 @@ class Prior:
     labels: np.ndarray | None = None
     first: Floats | None = None
     second: Floats | None = None
+    source: str = "the first predictions"
     predictions_differ: float | None = None
     both_wrong_differ: float | None = None
 
@@ -98,7 +99,7 @@ class Prior:
         # Without the pseudo-examples a small stratum that is all right would get S_h = 0: no units.
         p = (hits + PSEUDO_EXAMPLES * self.accuracy) / (files + PSEUDO_EXAMPLES)
         return p, (
-            f"Planning values p per stratum from the first predictions ({known.sum()} files, "
+            f"Planning values p per stratum from {self.source} ({known.sum()} files, "
             f"accuracy {self.accuracy:.3f}), each stratum drawn towards the whole by two examples."
         )
 
@@ -112,7 +113,7 @@ class Prior:
             known = ~np.isnan(self.first)
             rho = intraclass_correlation(self.first[known], units.unit_of_file[known])
             if not np.isnan(rho):
-                return rho, f"Within-group correlation rho = {rho:.3f} (from the predictions)."
+                return rho, f"Within-group correlation rho = {rho:.3f} (from {self.source})."
         return 1.0, (
             "Within-group correlation rho = 1 (the worst case: files of a group are all right or "
             "all wrong); --rho or --predictions replace it."
@@ -147,7 +148,10 @@ def marked_noise(files: pl.DataFrame) -> NoiseRate:
 
 
 def read_prior(
-    files: pl.DataFrame, tables: Sequence[pl.DataFrame], wants_confidence: bool
+    files: pl.DataFrame,
+    tables: Sequence[pl.DataFrame],
+    wants_confidence: bool,
+    source: str = Prior.source,
 ) -> tuple[pl.DataFrame, Prior, list[str]]:
     """Return F (with a `confidence` column if it is stratified on), the prior, and notes.
 
@@ -181,14 +185,14 @@ def read_prior(
             )
         files = files.with_columns(confidence=aligned[0]["confidence"])
     if len(answers) == 1:
-        return files, Prior(labels, answers[0]), notes
+        return files, Prior(labels, answers[0], source=source), notes
     first, second = answers
     known = ~np.isnan(first) & ~np.isnan(second)
     said = [table["prediction"] for table in aligned]
     differ = (said[0] != said[1]).fill_null(False).to_numpy()
     both = differ & (first == 0) & (second == 0)
     shares = float(differ[known].mean()), float(both[known].mean())
-    return files, Prior(labels, first, second, *shares), notes
+    return files, Prior(labels, first, second, source, *shares), notes
 
 
 def expected_answers(files: pl.DataFrame, matched: Matched, name: str) -> Floats:
@@ -658,11 +662,12 @@ def read_population(
     predictions: Sequence[pl.DataFrame] = (),
     by_label: bool = True,
     label_noise: float | NoiseRate | None = None,
+    source: str = Prior.source,
 ) -> Population:
     """Return the eligible set of `frame` under a goal; options as in `audit.subset.make_plan`."""
     goal.check()
     eligible = select_eligible(frame, deduplicated, [*by, *([group] if group else [])])
-    files, prior, reasons = read_prior(eligible.files, predictions, CONFIDENCE_COLUMN in by)
+    files, prior, reasons = read_prior(eligible.files, predictions, CONFIDENCE_COLUMN in by, source)
     if deduplicated:
         reasons.append(
             "Deduplicated: every distinct picture counts once, so the target is the metric over "

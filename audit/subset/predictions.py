@@ -17,6 +17,7 @@ is the class with the largest one, and the confidence is that probability.
 from __future__ import annotations
 
 import difflib
+import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ Unknown = Literal["refuse", "wrong", "refuse-similar"]
 the set's but for case and blanks (a plan's earlier model may know more classes than the set)."""
 # The class of every example of a set whose classes are not known yet.
 UNLABELLED = "(unlabelled)"
+SET_CLASSES = "set_classes"
+"""Column of drawn rows: where the rank is 1 the classes of the set, a JSON list; else null."""
 SHOWN = 5
 
 
@@ -233,17 +236,29 @@ def match(
             f"{name}: {absent} of {len(rows)} examples have no prediction, such as {example!r}. "
             "Predict them, or choose --missing wrong or --missing drop."
         )
-    _check_classes(rows["label"], table["prediction"], name, unknown_class)
+    _check_classes(classes_of(rows), table["prediction"], name, unknown_class)
     hit = (rows["label"] == table["prediction"]).cast(pl.Float64)
     hit = hit.fill_null(0.0 if missing == "wrong" else float("nan"))
     return Matched(table, hit.to_numpy(), absent, unknown[:SHOWN].to_list(), len(unknown))
 
 
-def _check_classes(labels: pl.Series, predicted: pl.Series, name: str, rule: Unknown) -> None:
+def classes_of(rows: pl.DataFrame) -> list[str]:
+    """Return the classes of the set that rows were drawn from; of the rows where none are told."""
+    labels = rows["label"].unique().drop_nulls().cast(pl.String)
+    told = rows[SET_CLASSES].drop_nulls().to_list() if SET_CLASSES in rows.columns else []
+    try:
+        return sorted({*labels, *(str(one) for text in told for one in json.loads(text))})
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UsageError(
+            f"The subset is damaged: {SET_CLASSES} is not a list of classes. Use the file that "
+            "`draw` wrote."
+        ) from error
+
+
+def _check_classes(known: list[str], predicted: pl.Series, name: str, rule: Unknown) -> None:
     """Refuse classes that the set does not have: misspelt, they would all count as wrong."""
-    if (labels == UNLABELLED).all():
+    if known == [UNLABELLED]:
         return
-    known = labels.unique().drop_nulls().sort().to_list()
     counts = predicted.drop_nulls().value_counts()
     other = counts.filter(~pl.col("prediction").is_in(known))
     other = other.sort("count", "prediction", descending=[True, False])
@@ -265,7 +280,7 @@ def _check_classes(labels: pl.Series, predicted: pl.Series, name: str, rule: Unk
     more = f" and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
     examples = other.filter(pl.col("prediction").is_in(refused))["count"].sum()
     raise UsageError(
-        f"{name}: {examples} predictions name a class that these examples do not have: {shown}"
+        f"{name}: {examples} predictions name a class that the set does not have: {shown}"
         f"{more}. Use the set's names, or --unknown wrong where these are wrong answers."
     )
 

@@ -8,7 +8,7 @@ mislabels. Nothing here assumes equal weights or independent files unless the ro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,8 +33,10 @@ from audit.subset.predictions import (
     Matched,
     Missing,
     Unknown,
+    classes_of,
     match,
 )
+from audit.subset.slices import Slices, score_slices
 
 SCHEMA = "subset-score/1"
 UserMetric = Callable[[np.ndarray, np.ndarray, Floats], float]
@@ -72,6 +74,7 @@ class ModelScore:
     notes: list[str]
     with_baseline: list[MetricScore] = field(default_factory=list)
     objects: list[ObjectClass] = field(default_factory=list)
+    slices: Slices | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Score:
         """Return the score as plain data under `subset-score/1`."""
         content = asdict(self)
         for model in content["models"]:
-            for name in ("with_baseline", "objects"):
+            for name in ("with_baseline", "objects", "slices"):
                 if not model[name]:
                     del model[name]
         return document_of(SCHEMA, content)
@@ -110,6 +113,7 @@ def score_subset(
     names: Sequence[str] = ("A", "B"),
     user_metrics: dict[str, UserMetric] | None = None,
     baseline: Baseline | None = None,
+    slices: pl.DataFrame | None = None,
 ) -> Score:
     """Score one or two models' predictions on drawn `rows` (or on a census of the full set).
 
@@ -118,7 +122,8 @@ def score_subset(
     weights). `confidence`, `looks`: as planned, else 0.95, 1. `missing`: what to do with examples
     without a prediction; `unknown`: with predicted classes that the rows do not have. `baseline`:
     an earlier model known on all of F, which narrows the intervals of accuracy, recall,
-    specificity and macro-recall.
+    specificity and macro-recall. `slices`: columns of the rows (`audit.subset.slices`), to tell
+    right answers by their values.
     """
     if not 1 <= len(predictions) <= 2:
         raise UsageError(f"{len(predictions)} prediction files were given: score takes one or two.")
@@ -144,12 +149,24 @@ def score_subset(
     ]
     for model, one in zip(models, matched, strict=True):
         model.notes[:0] = one.notes(model.name, missing)
+    if slices is not None:
+        models = [
+            replace(model, slices=score_slices(outcome, slices, level))
+            for model, outcome in zip(models, outcomes, strict=True)
+        ]
+    notes = notes_of(design, looks)
+    undrawn = len(classes_of(design.rows)) - design.rows["label"].n_unique()
+    if undrawn and set(metrics) & set(LINEARISED):
+        notes.append(
+            f"{undrawn} of the {len(classes_of(design.rows))} classes have no example here: a mean "
+            "over classes is over the others."
+        )
     pairing = Pairing(design, names, metrics[0], level)
     comparison = _comparison(outcomes, pairing, label_noise) if len(outcomes) == 2 else None
     suspected = int(design.rows["suspected_mislabel"].sum())
     return Score(
         len(design.rows), design.n_units, int(design.population.sum()), suspected, confidence,
-        models, comparison, notes_of(design, looks),
+        models, comparison, notes,
     )  # fmt: skip
 
 
@@ -235,10 +252,14 @@ def _comparison(outcomes: list[Outcome], pairing: Pairing, label_noise: float | 
 
 def notes_of(design: Design, looks: int) -> list[str]:
     """Return what holds for every score of a subset."""
+    again = (
+        "other data."
+        if design.complete
+        else "a fresh draw (`audit subset draw RUN --plan PLAN --seed OTHER --fresh-from SUBSET`)."
+    )
     notes = [
-        "If models were or will be chosen by their scores on this same subset, no correction makes "
-        "the winner's score honest: confirm it once on a fresh draw (`audit subset draw RUN --plan "
-        "PLAN --seed OTHER --fresh-from SUBSET`)."
+        "If models were or will be chosen by their scores on these same examples, no correction "
+        f"makes the winner's score honest: confirm it once on {again}"
     ]
     if looks > 1:
         notes.append(f"Intervals share the error rate among {looks} comparisons fixed in advance.")

@@ -14,6 +14,7 @@ from audit.subset.plan import Curve, Plan
 from audit.subset.population import Figures
 from audit.subset.precision import parse_object_metric
 from audit.subset.score import ClassScore, ModelScore, ObjectClass, Score
+from audit.subset.slices import slices_lines
 
 SHOWN_EXCLUDED = 20
 SHOWN_ROWS = 40
@@ -134,37 +135,70 @@ def _design_lines(plan: Plan) -> Iterator[str]:
         )
 
 
-def draw_text(subset: Subset, metric: MetricCheck | None) -> str:
-    """Return a draw for a reader: size, notes, what it is equivalent to."""
+def draw_text(
+    subset: Subset, metric: MetricCheck | None, plan: Plan | None = None, then: str = ""
+) -> str:
+    """Return a draw for a reader: its plan if it was made here, size, notes, what it is worth.
+
+    `then`: the command that comes next.
+    """
     lines = [
         f"Drew {subset.n_units} of {subset.population_units} units, {len(subset.rows)} files, in "
-        f"{subset.rows['stratum'].n_unique()} strata.",
+        f"{subset.rows['stratum'].n_unique()} strata, with seed {subset.rows['seed'][0]}.",
+        *([] if plan is None else [f"\nThe plan: {plan_text(plan)}\n"]),
         *subset.notes,
     ]
     if metric is not None:
         lines.append(metric.sentence)
+    if then:
+        lines.append(f"Next: `{then}`.")
     return "\n".join(lines)
 
 
-def score_text(score: Score) -> str:
-    """Return the score for a reader."""
-    return "\n".join(_score_lines(score))
+def score_text(score: Score, by_class: bool = False) -> str:
+    """Return the score for a reader: the answer first; `by_class`: the classes too."""
+    return "\n".join([*_answer_lines(score), *_score_lines(score, by_class)])
 
 
-def _score_lines(score: Score) -> Iterator[str]:
+def _answer_lines(score: Score) -> Iterator[str]:
+    for model in score.models:
+        best = (model.with_baseline or model.metrics)[0]
+        on_set, on_new = (best.estimands[name] for name in MEANING)
+        known = " with the baseline" if model.with_baseline else ""
+        yield f"{model.name}: {best.metric}{known} {_answer(on_set, on_new)}"
+    if score.comparison is not None:
+        yield score.comparison.estimands["generalisation"].sentence
+
+
+def _answer(on_set: MetricEstimate, on_new: MetricEstimate) -> str:
+    if math.isnan(on_set.value):
+        return "unknown: nothing to go by in this subset"
+    known = "known: all of it was scored" if on_set.known else _percents(on_set)
+    rough = "; rough, see below" if on_new.caution else ""
+    return (
+        f"{100 * on_new.value:.2f} %: {_percents(on_new)} on new data of the same kind, on this "
+        f"set {known}{rough}"
+    )
+
+
+def _percents(interval: MetricEstimate) -> str:
+    return f"{100 * interval.low:.2f} to {100 * interval.high:.2f}"
+
+
+def _score_lines(score: Score, by_class: bool) -> Iterator[str]:
     yield (
         f"{score.n_files} files in {score.n_units} units drawn from {score.population_units}; "
         f"intervals at {score.confidence:.4g}."
     )
     for model in score.models:
-        yield from _model_lines(model, score.suspected)
+        yield from _model_lines(model, score.suspected, by_class)
     if score.comparison is not None:
         yield from _comparison_lines(score.comparison)
     yield ""
     yield from score.notes
 
 
-def _model_lines(model: ModelScore, suspected: int) -> Iterator[str]:
+def _model_lines(model: ModelScore, suspected: int, by_class: bool) -> Iterator[str]:
     yield f"\n{model.name}:"
     for metric in model.metrics:
         yield from _metric_lines(metric, "")
@@ -173,9 +207,12 @@ def _model_lines(model: ModelScore, suspected: int) -> Iterator[str]:
         yield f"    ({metric.method})"
     for metric in model.without_suspected:
         yield from _metric_lines(metric, f" without {suspected} suspected mislabels")
-    yield from (f"  {c.label}: {_class_recall(c)}" for c in model.classes[:SHOWN_ROWS])
-    yield from _more(len(model.classes), "classes")
-    yield from _object_lines(model)
+    if by_class:
+        yield from (f"  {c.label}: {_class_recall(c)}" for c in model.classes[:SHOWN_ROWS])
+        yield from _more(len(model.classes), "classes")
+        yield from _object_lines(model)
+    if model.slices is not None:
+        yield from slices_lines(model.slices)
     yield from (f"  {note}" for note in model.notes)
 
 
@@ -219,7 +256,7 @@ def _limits(interval: MetricEstimate, metric: str) -> str:
         return "nothing to go by in this subset"
     if interval.known:
         return f"{100 * interval.value:.2f} % (known: the whole set was scored)"
-    limits = f"{100 * interval.value:.2f} % ({100 * interval.low:.2f} to {100 * interval.high:.2f})"
+    limits = f"{100 * interval.value:.2f} % ({_percents(interval)})"
     if parse_object_metric(metric) is not None:  # no share of examples: a size has no meaning
         return limits
     return f"{limits}, equivalent to {interval.effective_n:.0f} independent examples"

@@ -7,9 +7,13 @@ import json
 import sys
 
 import numpy as np
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from audit.subset.estimate import proportion_interval
+from audit.subset.goal import ESTIMANDS
+from audit.subset.metrics import Design, macro_f1, macro_recall
 from audit.subset.strata import allocate
 from tests.conftest import ROOT
 
@@ -68,6 +72,53 @@ def test_a_wrong_interval_would_be_noticed(coverage):
     for c in cells:
         c["coverage"] -= 0.08
     assert coverage.judge_coverage(cells, 10_000)
+
+
+def of_rows(metric, design, label, said):
+    hit, classes = (said == label).astype(float), design.population.size
+    if metric == "accuracy":
+        return design.ratio(hit, np.ones(hit.size))
+    if metric == "macro-recall":
+        return macro_recall(label, hit, design.weight, classes).ratio(design)
+    return macro_f1(label, said, hit, design.weight, classes).ratio(design)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "macro-recall", "macro-f1"])
+def test_tables_of_answers_score_as_their_rows_do(coverage, metric):
+    """All draws at once is the product, draw by draw."""
+    rng, K = np.random.default_rng(2), 6
+    N = np.tile(np.array([4000, 900, 300, 90, 40, 12]), (30, 1))
+    n = np.array([20, 12, 9, 6, 3, 2])
+    chances = coverage.answer_chances(N[0] / N[0].sum(), 0.8, "any")
+    tables = rng.multinomial(np.tile(n, (30, 1)), chances)
+    many = coverage.mean_ratio(metric, tables, N)
+    label, weight = np.repeat(np.arange(K), n), np.repeat(N[0] / n, n)
+    ones = np.ones(label.size)
+    design = Design(pl.DataFrame(), np.arange(label.size), label, N[0] * 1.0, ones, weight)
+    for place, table in enumerate(tables):
+        said = np.repeat(np.tile(np.arange(K), K), table.ravel())
+        one = of_rows(metric, design, label, said)
+        for estimand in ESTIMANDS:
+            alone = proportion_interval(one, estimand)
+            together = [v[place] for v in proportion_interval(many, estimand)]
+            assert together == pytest.approx([float(v) for v in alone], rel=1e-9)
+
+
+def test_means_over_classes_hold_on_a_long_tail(coverage, tmp_path):
+    """Two cells that covered 76 and 79 %, and the command that draws the worst cells again."""
+    cells = [("20, 100-fold", "equal", 300, 0.9, "any"), ("30 zipf", "proportional", 100, 0.6,
+             "rarest")]  # fmt: skip
+    for cell in cells:
+        found = list(coverage.mean_cell(coverage.Cell(*cell), 150, 3))
+        assert {f["metric"] for f in found} == set(coverage.MEANS)
+        assert min(f["coverage"] for f in found) >= 0.9  # of 150 draws: 94 % less two errors
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f"{json.dumps(f)}\n" for f in found))
+    again = tmp_path / "again.jsonl"
+    assert (
+        ended("subset_coverage", "worst", str(rows), str(again), "--draws", "20")[0]["cells"] == 3
+    )
+    assert len(again.read_text().splitlines()) == 6
 
 
 def ended(name, *words):

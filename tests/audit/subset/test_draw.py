@@ -16,6 +16,7 @@ from audit.errors import UsageError
 from audit.subset import Goal, census, draw_subset, first_units, make_plan
 from audit.subset import draw as numbers
 from audit.subset.draw import COLUMNS, PLANNED
+from audit.subset.predictions import SET_CLASSES
 from tests.audit.subset.frames import made_set, predicted
 
 KINDS = st.sampled_from(["files", "duplicates", "groups", "strata", "neyman"])
@@ -77,7 +78,7 @@ def test_new_data_change_the_subset_in_proportion(seed):
 def test_rows_carry_their_design(kind, data):
     frame, recipe = case(kind, data)
     rows = draw_subset(frame, recipe, 3).rows
-    assert tuple(rows.columns) == (*COLUMNS, *PLANNED)
+    assert tuple(rows.columns) == (*COLUMNS, *PLANNED, SET_CLASSES)
     held = rows.group_by("stratum").agg(
         pl.col("unit_id").n_unique().alias("drawn"), pl.col("n_h", "N_h").first()
     )

@@ -145,6 +145,34 @@ def test_macro_f1_under_unequal_weights_is_covered() -> None:
     assert min(held.values()) >= 70, held  # 95 % of 80 is 76; below 70 has a chance of 0.5 %
 
 
+@pytest.mark.parametrize(
+    ("sizes", "n_h", "right"),
+    [
+        ([4000, 400, 40, 40], [30, 30, 30, 30], 0.9),  # a heavy row called a small class: too high
+        ([400] * 12, [3] * 12, 0.6),  # three rows of a class: too low
+    ],
+)
+def test_macro_f1_of_samples_is_off_by_what_it_says(sizes, n_h, right) -> None:
+    random, K = np.random.default_rng(3), len(sizes)
+    design, N = drawn(sizes, n_h), np.array(sizes, float)
+    called = N * right + (N.sum() - N) * (1 - right) / (K - 1)
+    true, found, held = float((2 * N * right / (N + called)).mean()), [], 0
+    for _ in range(250):
+        hit = (random.uniform(size=design.stratum.size) < right).astype(float)
+        wrong = (design.stratum + random.integers(1, K, hit.size)) % K
+        said = np.where(hit > 0, design.stratum, wrong)
+        f1_of = metrics.macro_f1(design.stratum, said, hit, design.weight, K)
+        found.append((f1_of.value - true, f1_of.curve[0]))
+        limits = estimate_linear(design, f1_of, 0.95)["generalisation"]
+        held += limits.low <= true <= limits.high
+    off, told = np.mean(found, axis=0)
+    assert abs(off) > 0.01
+    assert 0.6 < told / off < 1.7
+    assert held >= 226  # 95 % of 250 is 237; below 226 has a chance of 0.1 %
+    whole = metrics.macro_f1(design.stratum, said, hit, np.ones(hit.size), K)
+    assert whole.curve == (0.0, 0.0)  # where all is drawn, nothing is off
+
+
 @pytest.mark.parametrize(("gain", "loss"), [(0.02, 0.02), (0.05, 0.01)])
 def test_differences_under_unequal_weights_are_covered(gain: float, loss: float) -> None:
     # rows of the large stratum weigh 20 times as much; without a guard 67 to 92 % were covered

@@ -284,7 +284,7 @@ def test_the_document_and_the_text(frame):
     )
     document = json.loads(json.dumps(found.document(), allow_nan=False))
     assert document["schema"] == "subset-score/1"
-    text = score_text(found)
+    text = score_text(found, by_class=True)
     assert "fresh draw" in text
     assert "3 comparisons fixed in advance" in text
     assert "right; one more right answer moves recall by" in text
