@@ -209,7 +209,7 @@ def test_pictures_are_found_seen_closely_and_compared(visitor: Visitor) -> None:
     page = visitor.page
     visitor.open("?run=looked")
     # the worst of each of the first three things, as far as they are about files
-    page.locator("[class*=st-key-worst] .gallery .card img").nth(3).wait_for()
+    page.locator("[class*=st-key-worst] .gallery .card img").nth(5).wait_for()
     visitor.open("explore?run=looked&view=Map&colour=label")
     canvas = page.locator(".scatter canvas")
     canvas.wait_for()
@@ -233,7 +233,7 @@ def test_pictures_are_found_seen_closely_and_compared(visitor: Visitor) -> None:
     peek.wait_for()
     assert peek.get_attribute("src").startswith("data:image/jpeg")
     page.mouse.move(5, 5)
-    search = page.get_by_label("File name")
+    search = page.get_by_label("File name", exact=True)
     search.fill("2924")
     search.press("Enter")
     visitor.says("1 file")
