@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from audit.ui import duplicates, explore, findings, labels, ledger, overview, start, subset
+from audit.ui import changes, duplicates, explore, findings, labels, ledger, overview, start, subset
 from audit.ui.frame import draw_frame, draw_sidebar
 from audit.ui.html import icon, write_style
 from audit.ui.link import follow
-from audit.ui.opened import guarded, sizes_of
+from audit.ui.opened import guarded, known_runs, sizes_of
 from pipeline_profiler.ui import checks, profiles, runs
 
 
@@ -31,6 +31,7 @@ def all_pages() -> dict[str, tuple[str, Callable[[], None], str, str]]:
         "duplicates": ("Dataset", duplicates.page, "Duplicates", "filter_none"),
         "labels": ("Dataset", labels.page, "Labels", "label"),
         "explore": ("Dataset", explore.page, "Explore", "grid_view"),
+        "changes": ("Dataset", changes.page, "Changes", "difference"),
         "decisions": ("Dataset", ledger.page, "Decisions", "history"),
         "subset": ("Evaluation", subset.page, "Subset designer", "tune"),
         "profiles": ("Training", lambda: profiles.page(sizes_of), "Profiles", "speed"),
@@ -45,13 +46,14 @@ def draw_app() -> None:
     st.set_page_config(page_title="dataset-preflight", page_icon=icon(), layout="wide")
     write_style()
     listed = all_pages()
+    first = "overview" if known_runs() else "start"  # without a run: what this is, and a scan
     pages = {
         name: st.Page(
             guarded(page),
             title=title,
             icon=f":material/{symbol}:",
             url_path=name,
-            default=name == "overview",
+            default=name == first,
         )
         for name, (_, page, title, symbol) in listed.items()
     }
@@ -60,7 +62,7 @@ def draw_app() -> None:
         sections.setdefault(section, []).append(pages[name])
     chosen = st.navigation(sections)
     follow(pages)
-    name = chosen.url_path or "overview"
+    name = chosen.url_path or first
     draw_frame(name, listed[name][2])
     draw_sidebar()
     chosen.run()

@@ -68,7 +68,9 @@ def drawing(width: float, height: float, title: str, shapes: Sequence[Markup]) -
 def figure(height: float, title: str, shapes: Sequence[Markup]) -> Markup:
     """Return shapes, as wide as a chart, below their title."""
     drawn = drawing(WIDTH, height, title, shapes)
-    return _markup("<figure><figcaption>{}</figcaption>{}</figure>").format(title, drawn)
+    return _markup('<figure tabindex="0"><figcaption>{}</figcaption>{}</figure>').format(
+        title, drawn
+    )
 
 
 # ---- charts of a column's width ----

@@ -33,7 +33,7 @@ from audit.annotations.sink import Reading, Sink, look_ahead
 from audit.errors import UsageError
 from audit.machine.compiled import compiled_on_first_call, plain_functions
 from audit.run.store import Store
-from preflight.files import read_regular, regular
+from preflight.files import regular
 
 # ---- the outline of the document ----
 

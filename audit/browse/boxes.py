@@ -296,7 +296,8 @@ def _pictures_where(filters: BoxFilter) -> Where:
 
 
 COLOURS = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (213, 94, 0),
-           (204, 121, 167))  # fmt: skip
+           (204, 121, 167), (0, 114, 178), (153, 153, 51), (160, 50, 100), (68, 170, 153),
+           (120, 94, 240), (221, 204, 119))  # fmt: skip
 GREY = (150, 150, 150)
 THICK = 2  # px, a line of a chosen box
 FAR = 20_000.0  # px: beyond it nothing is seen, and the drawing library overflows

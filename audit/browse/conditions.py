@@ -16,7 +16,7 @@ from typing import Any
 from audit.errors import UsageError
 from audit.picture.features import MEASURED
 from audit.report.wording import number_text
-from audit.run.annotation_tables import BOX_STATISTICS_TABLES
+from audit.run.annotation_tables import ANNOTATION_TABLES, BOX_STATISTICS_TABLES
 from audit.run.store import Store, identifier
 from audit.run.tables import OTHER_TABLES, SAMPLES
 
@@ -31,8 +31,20 @@ DERIVED = {
 DOCS = {c.name: c.doc for c in (*SAMPLES, *MEASURED, *BOX_STATISTICS_TABLES["box_images"])}
 DOCS |= DERIVED
 METADATA = "manifest"
-MAP = "map"
-MAP_DOCS = {c.name: c.doc for c in OTHER_TABLES["embedding_map"] if c.name != "sample_id"}
+# Scores that a run may hold beside its images, by the first part of their names: table, short name.
+SCORES = {
+    "map": ("embedding_map", "e"),
+    "label": ("label_scores", "l"),
+    "boxes": ("box_quality", "b"),
+    "nearest": ("(SELECT sample_id, similarity FROM vector_neighbours WHERE position = 0)", "v"),
+}
+PREFIXES = {METADATA, *SCORES}
+SCORE_COLUMNS = {
+    "map": OTHER_TABLES["embedding_map"],
+    "label": OTHER_TABLES["label_scores"],
+    "boxes": ANNOTATION_TABLES["box_quality"],
+    "nearest": [c for c in OTHER_TABLES["vector_neighbours"] if c.name == "similarity"],
+}
 OF_SAMPLES = {c.name for c in SAMPLES}
 OF_FEATURES = {c.name for c in MEASURED} | {"id"}
 FEW = 1000  # distinct texts up to which a column is offered as a choice
@@ -75,14 +87,20 @@ def list_columns(store: Store) -> Mapping[str, ColumnOf]:
             found[key] = ColumnOf(
                 key, _kind(name, kind), f"m.{identifier(name)}", doc, kind == "VARCHAR"
             )
-    if store.scalar("SELECT EXISTS (FROM embedding_map)"):
-        for name, doc in MAP_DOCS.items():
-            found[f"{MAP}.{name}"] = ColumnOf(f"{MAP}.{name}", Kind.NUMBER, f"e.{name}", doc)
+    for prefix, (table, short) in SCORES.items():
+        if store.scalar(f"SELECT EXISTS (FROM {table})"):
+            for column in SCORE_COLUMNS[prefix]:
+                if column.name != "sample_id":
+                    name = f"{prefix}.{column.name}"
+                    found[name] = ColumnOf(
+                        name, _kind(column.name, column.type), f"{short}.{column.name}", column.doc,
+                        column.type == "VARCHAR",
+                    )  # fmt: skip
     return found
 
 
 def source_of(store: Store, names: Iterable[str] = ()) -> str:
-    """Return the FROM clause, as `i` (and `m`, `e`), that holds the named columns and `id`.
+    """Return the FROM clause, as `i` (and others, joined), that holds the named columns and `id`.
 
     Where one table has them all, it is read alone: joining a million rows takes ten times as long
     as reading one column of them.
@@ -90,13 +108,12 @@ def source_of(store: Store, names: Iterable[str] = ()) -> str:
     wanted = set(names)
     joined = [
         f"LEFT JOIN {table} {short} ON {short}.sample_id = i.id"
-        for prefix, table, short in ((METADATA, "metadata", "m"), (MAP, "embedding_map", "e"))
+        for prefix, (table, short) in {METADATA: ("metadata", "m"), **SCORES}.items()
         if any(name.startswith(f"{prefix}.") for name in wanted)
     ]
-    if joined:
-        return f"images i {' '.join(joined)}"
     sources = {"samples": "samples i", "features": "(SELECT *, sample_id AS id FROM features) i"}
-    return sources.get(table_of(wanted), "images i")
+    plain = {name for name in wanted if "." not in name or name.split(".")[0] not in PREFIXES}
+    return " ".join([sources.get(table_of(plain), "images i"), *joined])
 
 
 def table_of(names: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from audit.browse.boxes import box_choices
 from audit.browse.conditions import (
     Between,
     Condition,
@@ -162,6 +163,17 @@ def rows_inside(rows: pl.DataFrame, polygon: Sequence[tuple[float, float]]) -> t
 
 MOST, FEWEST = 25, 15
 ALL_FILES, NO_LABEL = "all files", "(no label)"
+
+
+def class_order(store: Store) -> list[str]:
+    """Return all classes in the order of their colours, the same on every page: those of objects
+    first, as the page of boxes has them, then those of pictures, each the most frequent first.
+    """
+    of_pictures = store.query(
+        "SELECT label FROM samples WHERE label IS NOT NULL GROUP BY label "
+        "ORDER BY count(*) DESC, label"
+    )["label"]
+    return list(dict.fromkeys([*box_choices(store).labels, *of_pictures]))
 
 
 def label_table(data: Dataset) -> pl.DataFrame:

@@ -182,11 +182,13 @@ class PictureDifference:
     """Two pictures and their difference as JPEGs of one size, or the reason why there is none.
 
     `mean` is the mean absolute difference where both reach, in grey levels (0..255); `covered` the
-    share of the first picture that the second covers; `said` how the second was laid down.
+    share of the first picture that the second covers; `laid` the second as it lies over the first,
+    and `said` how it was laid down.
     """
 
     first: bytes = b""
     second: bytes = b""
+    laid: bytes = b""
     difference: bytes = b""
     mean: float = 0.0
     covered: float = 0.0
@@ -194,14 +196,18 @@ class PictureDifference:
     error: str = ""
 
 
-def view(card: Card, boxes: Sequence[Box] = (), longest: int = LONGEST) -> Thumbnail:
-    """Return the picture of a sample with its boxes, or the reason why there is none."""
+def view(
+    card: Card, boxes: Sequence[Box] = (), longest: int = LONGEST, names: Sequence[str] = ()
+) -> Thumbnail:
+    """Return the picture of a sample with its boxes, or the reason why there is none; `names` as
+    for `draw_boxes`.
+    """
     preview, said = preview_sample(card, longest)
     if preview.pixels is None:
         return Thumbnail(error=said)
     small = preview.pixels
     if boxes:
-        small = draw_boxes(small, small.shape[1] / preview.width, boxes)
+        small = draw_boxes(small, small.shape[1] / preview.width, boxes, names)
     return Thumbnail(jpeg(small, 88), note=said)
 
 
@@ -225,7 +231,7 @@ def _compare(a: Pixels, b: Pixels) -> PictureDifference:
     shown[~covered] = (shown[~covered] // 2) + 60
     mean = float(gap[covered].mean()) if covered.any() else 255.0
     return PictureDifference(
-        jpeg(a, 90), jpeg(b, 90), jpeg(shown, 90), mean, float(covered.mean()), way
+        jpeg(a, 90), jpeg(b, 90), jpeg(laid, 90), jpeg(shown, 90), mean, float(covered.mean()), way
     )
 
 

@@ -13,6 +13,7 @@ from audit.report import wording
 from audit.report.boxes import SPLITS, render_boxes
 from audit.report.contents import SCHEMA, Dataset, Member, Report
 from audit.report.file_card import FileCard
+from audit.report.screen import the_rest
 from audit.report.thumbnails import ReportThumbnails, thumbnails_of
 from preflight.pages import render_page
 from preflight.terminal import visible
@@ -32,6 +33,14 @@ LETTERS = 26  # of a class name
 def to_html(report: Report, pictures: ReportThumbnails = NO_PICTURES) -> str:
     """Return the whole page; `pictures` come from `make_thumbnails`."""
     data, made = report.dataset, len(pictures.by_id)
+    first = [code for thing in report.first for code in thing.codes]
+    found = sorted(
+        (check for check in report.checks if check.counts.total),
+        key=lambda c: (
+            first.index(c.code) if c.code in first else len(first),
+            -c.counts.error, -c.counts.warning, c.code,
+        ),
+    )  # fmt: skip
     examined = list(report.completeness)
     if made < pictures.wanted:
         examined.append(f"{made:,} of {pictures.wanted:,} pictures of the examples drawn.")
@@ -54,6 +63,8 @@ def to_html(report: Report, pictures: ReportThumbnails = NO_PICTURES) -> str:
         drawn=class_bars(data),
         hidden_splits=len(data.by_split()) - SPLITS,
         boxes=render_boxes(report.boxes),
+        found=found,
+        rest=[*the_rest(report)],
         pictures=pictures.by_id,
         tiny=TINY,
         from_markdown=from_markdown,

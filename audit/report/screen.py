@@ -42,7 +42,7 @@ def to_screen(report: Report, width: int = 100, color: bool = False, ends: str =
         for number, thing in enumerate(report.first, 1):
             lines += _thing(report, thing, number, width)
     lines.append(Text(""))
-    lines += [_hanging(label, said, width) for label, said in _rest(report, ends) if said]
+    lines += [_hanging(label, said, width) for label, said in the_rest(report, ends) if said]
     lines += [heading("Next"), *_next(report)]
     return rendered(Group(*lines), width, color)
 
@@ -143,7 +143,8 @@ def _hanging(label: str, said: str, width: int) -> Text:
     return Text("\n".join(lines))
 
 
-def _rest(report: Report, ends: str) -> Iterator[tuple[str, str]]:
+def the_rest(report: Report, ends: str = "") -> Iterator[tuple[str, str]]:
+    """Yield what follows the first things, each with its label; the text is "" where nothing is."""
     run = shlex.quote(report.run)
     shown = {code for thing in report.first for code in thing.codes}
     rest = [check for check in report.checks if check.code not in shown and check.counts.total]

@@ -3,7 +3,7 @@
 The files may have gone, changed or be hostile since the scan: they are opened in a worker process
 (`audit.picture.preview`), and a file that crashed a decoder, hung it or was a bomb in the scan is
 not opened again. What gives no picture gives a sentence. Making a thumbnail costs one decode (1 to
-20 ms); one of 160 px has about 5 kB. `audit.browse.pictures` keeps those of the app.
+20 ms); one of 160 px has about 4 kB. `audit.browse.pictures` keeps those of the app.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from audit.report.contents import Example, Member, Report
 from audit.sources.paths import reading_place
 
 LONGEST = 160  # px
-QUALITY = 78
+QUALITY = 62
 LIMIT = 200  # thumbnails a page
 CHANGED = "changed since the scan"
 
@@ -139,7 +139,6 @@ def damage_note(sample: Pictured) -> str:
 
 def jpeg(pixels: Pixels, quality: int = QUALITY) -> bytes:
     """Return RGB pixels as a JPEG, b"" where they cannot be encoded."""
-    done, encoded = cv2.imencode(
-        ".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality]
-    )
+    how = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_OPTIMIZE, 1]  # 8 % smaller
+    done, encoded = cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), how)
     return encoded.tobytes() if done else b""

@@ -18,6 +18,7 @@ import polars as pl
 import streamlit as st
 
 from audit.browse import distributions
+from audit.browse.boxes import COLOURS
 from audit.browse.conditions import (
     Between,
     ColumnOf,
@@ -28,6 +29,7 @@ from audit.browse.conditions import (
     to_link,
     without,
 )
+from audit.report.thumbnails import Thumbnail
 from audit.report.wording import number_text
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
@@ -53,10 +55,10 @@ def show_strip(run: Opened, one: ColumnOf, conditions: Sequence[Condition]) -> N
     key = f"strip {one.name} {link.get('where')}"
     if one.kind is Kind.NUMBER:
         brushed = partial(_brushed, one.name, conditions)
-        show_selectable(_numbers(bars), key, brushed)
+        show_selectable(_numbers(bars), key, brushed, f"Files by {one.name}")
     else:
         clicked = partial(_clicked, one.name, conditions, bars["value"].to_list())
-        show_selectable(_choices(bars), key, clicked)
+        show_selectable(_choices(bars), key, clicked, f"Files by {one.name}")
 
 
 def show_extremes(run: Opened, one: ColumnOf, where: str) -> None:
@@ -83,15 +85,19 @@ def _inside(bars: pl.DataFrame, mine: Condition | None) -> pl.Expr:
 # ---- what was drawn ----
 
 
-def show_selectable(chart: alt.Chart, key: str, act: Callable[[Mapping[str, Any]], None]) -> None:
-    """Show a chart; `act` gets what is selected on it by the name of the selection."""
+def show_selectable(
+    chart: alt.Chart, key: str, act: Callable[[Mapping[str, Any]], None], said: str = ""
+) -> None:
+    """Show a chart; `act` gets what is selected on it by the name of the selection; `said` names it
+    for those who do not see it.
+    """
 
     def selected() -> None:
         chosen = st.session_state[key].get("selection")
         if isinstance(chosen, Mapping):
             act(chosen)
 
-    st.altair_chart(chart, width="stretch", key=key, on_select=selected)
+    st.altair_chart(chart, width="stretch", key=key, on_select=selected, alt=said or None)
 
 
 def range_of(chosen: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -184,11 +190,28 @@ def _choices(bars: pl.DataFrame) -> alt.Chart:
     return clickable(_bars(bars, "pointer", x, "value"))
 
 
+# ---- two pictures in one place ----
+
+
+def show_viewer(key: str, images: Sequence[tuple[str, bytes]], height: int) -> None:
+    """Show a JPEG that can be zoomed and panned, or two of one view with a slider between them."""
+    component("viewer")(
+        key=key,
+        data={
+            "height": height,
+            "images": [
+                {"name": visible(name), "src": Thumbnail(data).data_uri} for name, data in images
+            ],
+        },
+    )
+
+
 # ---- the scatter ----
 
 
-COLOURS = 8
+MOST = 11  # values with a colour of their own
 REST = "(others)"
+GREY = "rgb(122, 127, 135)"
 Polygon = Sequence[tuple[float, float]]
 
 
@@ -199,9 +222,14 @@ def show_scatter(
     y: str,
     on_lasso: Callable[[list[tuple[float, float]]], None],
     lasso: Polygon = (),
+    order: Sequence[str] = (),
 ) -> None:
-    """Draw `rows` (x, y, colour); `on_lasso` gets the corners drawn, none to let go of them."""
-    names = rows["colour"].value_counts(sort=True)["colour"].head(COLOURS - 1).to_list()
+    """Draw `rows` (x, y, colour); `on_lasso` gets the corners drawn, none to let go of them.
+
+    `order` has the values of the whole run: a value keeps its colour whatever is filtered.
+    """
+    names = rows["colour"].value_counts(sort=True)["colour"].head(MOST).to_list()
+    places = {name: place for place, name in enumerate(order)}
     known = {name: number for number, name in enumerate(names)}
     more = rows["colour"].n_unique() > len(names)
     codes = rows["colour"].replace_strict(known, default=len(names), return_dtype=pl.Int32)
@@ -220,6 +248,10 @@ def show_scatter(
             "xName": visible(x),
             "yName": visible(y),
             "names": [visible(n) for n in (*names, *([REST] if more else []))],
+            "palette": [
+                *(f"rgb{COLOURS[places.get(n, k) % len(COLOURS)]}" for k, n in enumerate(names)),
+                GREY,
+            ],
             "lasso": [list(corner) for corner in lasso],
         },
         on_lasso_change=drawn,

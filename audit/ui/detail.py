@@ -14,7 +14,8 @@ from functools import partial
 import polars as pl
 import streamlit as st
 
-from audit.browse.boxes import load_boxes
+from audit.browse.boxes import COLOURS, load_boxes
+from audit.browse.distributions import class_order
 from audit.browse.images import cards
 from audit.browse.pictures import LONGEST, view
 from audit.records import Action
@@ -22,15 +23,15 @@ from audit.report.file_card import FileCard, make_file_card
 from audit.report.wording import ON_DISK, as_sentence, counted, number_text
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
+from audit.ui.charts import show_viewer
 from audit.ui.deciding import decide_selected, label_picture, undo
 from audit.ui.gallery import BESIDE
 from audit.ui.opened import Opened, answering, cached, open_chosen_run, safely, show_said
 from audit.ui.queue import show_picture_queue
-from preflight.terminal import visible
 
 KEYED = 9  # classes that have a digit
 ZOOMED = "image is zoomed"
-ZOOM_LONGEST, ZOOM_HEIGHT = 2400, 620  # px
+ZOOM_LONGEST, ZOOM_HEIGHT, HEIGHT = 2400, 620, 400  # px
 
 
 def dialogue() -> None:
@@ -78,22 +79,25 @@ def _picture(run: Opened, sample: str, zoomed: bool) -> None:
     with run.store() as store:
         found = cards(store, [sample])
         drawn = load_boxes(store, [sample]).get(sample, ())
+    names = run.ask(class_order) if drawn else []
     if not found:
         html.empty("This run has no such sample.")
         return
-    shown = view(found[0], drawn, ZOOM_LONGEST if zoomed else LONGEST)
-    if shown.data and zoomed:
-        with st.container(height=ZOOM_HEIGHT):
-            st.image(shown.data, width=ZOOM_LONGEST, alt=visible(sample))
-    elif shown.data:
-        st.image(shown.data, width="stretch", alt=visible(sample))
+    shown = view(found[0], drawn, ZOOM_LONGEST if zoomed else LONGEST, names)
+    if shown.data:
+        show_viewer("picture", [(sample, shown.data)], ZOOM_HEIGHT if zoomed else HEIGHT)
     else:
         html.empty("No picture", shown.error)
     if shown.note:
         html.paragraph(shown.note, "quiet small")
     if drawn:
-        names = ", ".join(sorted({visible(box.label) or "(no label)" for box in drawn}))
-        html.paragraph(f"{counted(len(drawn), 'box')} drawn: {names}", "quiet small")
+        there = {box.label for box in drawn}
+        chips = [
+            html.chip(name, f"box{names.index(name) % len(COLOURS)}")
+            for name in names if name in there
+        ]  # fmt: skip
+        said = html.tag("span", f"{counted(len(drawn), 'box')}: ", "quiet small")
+        html.write_html(said, *chips)
 
 
 def _facts(run: Opened, card: FileCard) -> None:

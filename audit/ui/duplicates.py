@@ -23,6 +23,7 @@ from audit.report.pair_card import PairCard, evidence_lines, show_pair
 from audit.report.wording import counted, number_text, size_text
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
+from audit.ui.charts import show_viewer
 from audit.ui.deciding import (
     button,
     choose_rule,
@@ -92,13 +93,12 @@ def _for_all(run: Opened) -> None:
     """Draw the rule for all groups of the chosen kind, which each decision changes: not with it."""
     with run.store() as store:
         counts = browse.facet(store, FindingFilter(codes=CODES, status="open"), "code")
-    code = (
-        link.get("code")
-        if link.get("code") in CODES
-        else next((c for c in CODES if c in counts), "")
-    )
-    if code:
-        rule_for_all(run, code)
+    if link.get("code") in CODES:
+        rule_for_all(run, link.get("code"))
+    elif counts:
+        html.paragraph(
+            "A rule for all groups: choose the kind that it is for above.", "quiet small"
+        )
 
 
 def _filters(run: Opened) -> None:
@@ -277,6 +277,10 @@ def _compare(run: Opened, current: OpenedFinding) -> None:
         with side:
             st.image(data, width="stretch", alt=title)
             html.paragraph(title, "quiet small")
+    html.paragraph(
+        "Second laid over first: a slider between them, or one after the other.", "quiet small"
+    )
+    show_viewer("two copies", [("First", shown.first), ("Second, laid over it", shown.laid)], 420)
     html.write_html(html.value_table(_evidence(shown, _pair(run.key, first, second, run))))
 
 
@@ -334,7 +338,11 @@ def show_overlap(run: Opened) -> None:
     )
     left, right = st.columns([3, 2], gap="large")
     with left:
-        st.altair_chart(heat_of_splits(matrix), width="stretch")
+        st.altair_chart(
+            heat_of_splits(matrix),
+            width="stretch",
+            alt="Share of files that a split has in common with another",
+        )
     with right:
         _rows(matrix)
     said = [c.completeness for c in run.report().checks if c.code == "SPLIT001"]

@@ -42,7 +42,7 @@ from audit.ui.charts import put_conditions, show_extremes, show_scatter, show_st
 from audit.ui.deciding import NOTE, button, decide_selected, page_buttons
 from audit.ui.detail import dialogue
 from audit.ui.frame import make_fragment, page_changed
-from audit.ui.gallery import default_lines, show_gallery
+from audit.ui.gallery import component, default_lines, show_gallery
 from audit.ui.opened import Opened, answering, cached, open_chosen_run, safely
 from audit.ui.queue import show_selected_queue
 from preflight.terminal import visible
@@ -184,11 +184,12 @@ def _scatter(
         else f"all {found.total:,}"
     )
     html.paragraph(
-        f"Drawn: {said} files that have both numbers. Drag to select, double click or Esc "
-        "to let go.",
+        f"Drawn: {said} files that have both numbers. Drag selects, double click or Esc lets go; "
+        "the wheel zooms, Shift and drag moves; a point shows its picture.",
         "quiet small",
     )
-    show_scatter("scatter", found.rows, x, y, _lassoed, ring)
+    show_scatter("scatter", found.rows, x, y, _lassoed, ring, _order(run, known[colour]))
+    _peek(run, x, y, colour)
     if not ring:
         return None
     ids = run.ask(distributions.ids_inside, x, y, tuple(ring), where)
@@ -198,6 +199,42 @@ def _scatter(
         "strong",
     )
     return Among(ids)
+
+
+@make_fragment
+def _peek(run: Opened, x: str, y: str, colour: str) -> None:
+    """Answer which picture a point is: alone, so that nothing else is drawn or sent again."""
+    where = link.get("where")
+    found = run.ask(distributions.scatter_points, x, y, colour, from_link(where)).rows
+
+    def asked() -> None:
+        page_changed()
+
+    place = st.session_state.get("peek", {}).get("asked")
+    shown = None
+    if isinstance(place, int) and 0 <= place < found.height:
+        with run.store() as store:
+            (card,) = images.cards(store, [found["id"][place]])
+        (small,) = run.thumbnails().many([card])
+        lines = [card.id, *default_lines(card)[:1], small.error]
+        shown = {
+            "place": place,
+            "title": visible(card.id),
+            "image": small.data_uri,
+            "lines": [visible(line) for line in lines if line],
+        }
+    component("peek")(
+        key="peek",
+        data={"of": f"{run.key} {x} {y} {colour} {where}", "shown": shown},
+        on_asked_change=asked,
+    )
+
+
+def _order(run: Opened, one: ColumnOf) -> Sequence[str]:
+    """Return the values of a column in the order of their colours."""
+    if one.name == "label":
+        return run.ask(distributions.class_order)
+    return [v for v in run.ask(browse_conditions.choices, one) if v is not None]
 
 
 def _first(names: list[str], wanted: str) -> list[str]:
@@ -335,7 +372,7 @@ def conditions_bar(
 ) -> None:
     """Draw the filters and write what they say to the link."""
     st.header("Filters")
-    named = dict.fromkeys([*(n for n in ("split", "label") if n in known), *used(conditions)])
+    named = dict.fromkeys([*(n for n in ("id", "split", "label") if n in known), *used(conditions)])
     extra = st.session_state.setdefault("filter columns", [])
     shown = list(dict.fromkeys([*named, *(n for n in extra if n in known)]))
     by_column = {c.column: c for c in conditions if not hasattr(c, "ids")}
@@ -412,7 +449,7 @@ def _filter(
     else:
         written = now.text if isinstance(now, Contains) else ""
         st.text_input(
-            html.label(one.name),
+            "File name" if one.name == "id" else html.label(one.name),
             help=_doc(one),
             placeholder="part of the text",
             **link.bound(

@@ -14,6 +14,7 @@ import streamlit as st
 
 from audit.browse import findings as browse
 from audit.browse.boxes import load_boxes
+from audit.browse.distributions import class_order
 from audit.browse.findings import FindingFilter, OpenedFinding, Rows
 from audit.browse.images import Card
 from audit.browse.pictures import with_boxes
@@ -349,8 +350,9 @@ def _drawn(run: Opened, members: Sequence[Card]) -> list[Thumbnail]:
     thumbs = run.thumbnails().many(members)
     with run.store() as store:
         boxes = load_boxes(store, [card.id for card in members])
+    names = run.ask(class_order) if boxes else []
     return [
-        with_boxes(thumb, card, boxes.get(card.id, ()))
+        with_boxes(thumb, card, boxes.get(card.id, ()), names)
         for thumb, card in zip(thumbs, members, strict=True)
     ]
 

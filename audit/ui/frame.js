@@ -12,7 +12,27 @@ function typing(event) {
   return at.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(at.tagName);
 }
 
+// Dialogues lie outside of the element that has the theme's scheme of colours.
+function follow() {
+  const app = document.querySelector(".stApp");
+  if (app) document.documentElement.style.colorScheme = getComputedStyle(app).colorScheme;
+}
+
+// What Streamlit and Vega leave without a role or a name, for those who do not see it.
+function name() {
+  for (const brush of document.querySelectorAll('[class*="brush_brush"]:not([aria-hidden])')) brush.setAttribute("aria-hidden", "true");
+  document.querySelector('ul[data-testid="stSidebarNavItems"]')?.setAttribute("role", "group"); // of lists
+  for (const item of document.querySelectorAll('[data-testid="stSidebarNavItems"] li')) {
+    const list = item.parentElement;
+    if (!["UL", "OL"].includes(list.tagName)) list.setAttribute("role", "list");
+  }
+}
+
 if (!globalThis.preflightFrame) {
+  let due = 0;
+  new MutationObserver(() => { due ||= setTimeout(() => { due = 0; name(); follow(); }, 100); }).observe(document.body, { childList: true, subtree: true, attributes: true, attributeFilter: ["class"] });
+  name();
+  follow();
   addEventListener("keydown", (event) => {
     const { box } = globalThis.preflightFrame;
     if (event.key !== "?" || typing(event) || !box || !box.isConnected) return;

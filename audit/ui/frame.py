@@ -27,6 +27,7 @@ from audit.ui.opened import (
     safely,
     show_said,
 )
+from audit.ui.saved import show_views
 from audit.ui.start import going_on
 from preflight.terminal import visible
 
@@ -73,6 +74,7 @@ def draw_sidebar() -> None:
     with st.sidebar:
         for part in (_runs, _ledger, going_on):
             safely(part)
+        safely(show_views)
 
 
 def _runs() -> None:
@@ -80,6 +82,7 @@ def _runs() -> None:
     now = run_name()
     if not names:
         return
+    none: dict[str, Any] = {"index": None, "placeholder": "choose a run"}
     st.session_state["run choice"] = now
     st.selectbox(
         "Run",
@@ -87,6 +90,7 @@ def _runs() -> None:
         key="run choice",
         format_func=visible,
         on_change=lambda: choose_run(st.session_state["run choice"]),
+        **({} if now else none),
     )
 
 

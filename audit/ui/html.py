@@ -16,22 +16,26 @@ import numpy as np
 import streamlit as st
 from PIL import Image
 
+from audit.browse.boxes import COLOURS
 from preflight.terminal import visible
 
 HERE = Path(__file__).parent
+ABOUT = (
+    "dataset-preflight finds what is wrong with an image dataset (damaged files, copies, leaks "
+    "between splits, wrong labels, faulty boxes), lets you decide about it by key, and writes a "
+    "cleaned dataset. Your files are only read."
+)
 # Every ASCII punctuation mark may be escaped in Markdown: colours, formulas and icons go with them.
 MARKDOWN = re.compile(r"[!-/:-@\[-`{-~]")
 
 
 def write_style() -> None:
-    """Write the page's few own styles, after the theme that is in force."""
-    _write_style("page.css")
-    if st.context.theme.type == "dark":
-        _write_style("dark.css")
-
-
-def _write_style(name: str) -> None:
-    st.html(f"\n<style>\n{(HERE / name).read_text('utf-8')}</style>\n")
+    """Write the page's few own styles; those of a theme follow it without being drawn again."""
+    dots = "".join(
+        f"  .ap .chip.box{place}::before {{ background: rgb{colour}; }}\n"
+        for place, colour in enumerate(COLOURS)
+    )
+    st.html(f"\n<style>\n{(HERE / 'page.css').read_text('utf-8')}{dots}</style>\n")
 
 
 def icon() -> Image.Image:
@@ -75,6 +79,16 @@ def value_table(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
     items = rows.items() if isinstance(rows, Mapping) else rows
     body = "".join(f"<tr>{tag('td', k)}{tag('td', v)}</tr>" for k, v in items)
     return f"<table>{body}</table>"
+
+
+def write_links(links: Mapping[str, str]) -> None:
+    """Write links to pages of this app, by what they are called."""
+    if links:
+        shown = (
+            f'<p><a href="{escape(where)}" target="_self">{escape(visible(name))}</a></p>'
+            for name, where in links.items()
+        )
+        write_html(*shown)
 
 
 def empty(sentence: str, fix: str = "") -> None:

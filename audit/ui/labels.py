@@ -103,7 +103,7 @@ def _classes(data: Dataset, table: pl.DataFrame) -> None:
 
     left, right = st.columns([3, 2], gap="large")
     with left:
-        show_selectable(clickable(bars), "class bars", explore)
+        show_selectable(clickable(bars), "class bars", explore, "Files by class and split")
         if said:
             html.paragraph(said, "quiet small")
     with right:
@@ -188,17 +188,29 @@ def _statistics(run: Opened, stats: BoxStatistics) -> None:
     left, middle, right = st.columns(3, gap="large")
     with left:
         html.paragraph("Boxes in a picture: pictures, as a share of the split", "quiet small")
-        st.altair_chart(_shares(stats, "counts", "boxes in a picture"), width="stretch")
+        st.altair_chart(
+            _shares(stats, "counts", "boxes in a picture"),
+            width="stretch",
+            alt="Boxes in a picture by split",
+        )
     with middle:
         html.paragraph("log2 of width / height: 0 square, 1 twice as wide as tall", "quiet small")
-        st.altair_chart(_shares(stats, "ratios", "log2 of width / height"), width="stretch")
+        st.altair_chart(
+            _shares(stats, "ratios", "log2 of width / height"),
+            width="stretch",
+            alt="Width to height of boxes by split",
+        )
     with right:
         html.paragraph("Greatest IoU with another box; below 0: touches none", "quiet small")
-        st.altair_chart(_shares(stats, "overlaps", "greatest IoU"), width="stretch")
+        st.altair_chart(
+            _shares(stats, "overlaps", "greatest IoU"),
+            width="stretch",
+            alt="Greatest overlap with another box by split",
+        )
     places, table = st.columns([1, 2], gap="large")
     with places:
         html.paragraph("Where the centres of boxes lie", "quiet small")
-        st.altair_chart(_map(stats), width="stretch")
+        st.altair_chart(_map(stats), width="stretch", alt="Where the centres of boxes lie")
     with table:
         html.paragraph("By class and split; effective: near-duplicates counted once", "quiet small")
         st.dataframe(visible_frame(_table(stats)), hide_index=True, width="stretch", height=300)

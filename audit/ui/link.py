@@ -57,6 +57,11 @@ def _view() -> dict[str, str]:
     return {name: str(v) for name, v in st.query_params.items() if name not in ("run", "image")}
 
 
+def page_and_values() -> tuple[str, dict[str, str]]:
+    """Return the page that the link is of, and what it says but for the run."""
+    return str(st.session_state.get(PAGE, "")), _view()
+
+
 def _note_view() -> None:
     if page := st.session_state.get(PAGE):
         st.session_state.setdefault(VIEWS, {})[page] = _view()

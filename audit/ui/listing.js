@@ -40,6 +40,7 @@ export default function (component) {
   const head = make("tr");
   for (const column of data.columns) {
     const th = make("th", "k-" + (column.kind || "text"), column.label);
+    if (!column.label) th.setAttribute("aria-label", column.key);
     if (column.width) th.style.width = column.width;
     head.append(th);
   }

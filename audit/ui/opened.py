@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -38,6 +38,10 @@ WORST = 8
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the packages
 OURS = ("audit", "pipeline_profiler", "app.py", "preflight_app.py")
 LOG = logging.getLogger("dataset-preflight.app")
+
+
+class NoRunError(RunError):
+    """A page has no run to show."""
 
 
 @dataclass
@@ -93,7 +97,8 @@ class Opened:
 
 def known_runs() -> dict[str, Path]:
     """Return the runs that may be opened, by name."""
-    given = [Path(word) for word in sys.argv[1:] if not word.startswith("-")]
+    words = [Path(word) for word in sys.argv[1:] if not word.startswith("-")]
+    given = [path for path in words if not path.is_file()]  # a file is a profiler session
     chosen: list[Path] = st.session_state.setdefault("chosen runs", [])
     below = sorted(p.parent for p in Path("runs").glob("*/CURRENT"))
     found: dict[str, Path] = {}
@@ -112,12 +117,15 @@ def add_run(path: Path) -> str:
 
 
 def run_name() -> str | None:
-    """Return the name of the chosen run: the link's, else this session's, else the first."""
+    """Return the name of the chosen run: the link's, else this session's, else the first.
+
+    None where the link names a run that is not known: no other is shown in its place.
+    """
     names = list(known_runs())
-    for name in (link.get("run"), st.session_state.get("run")):
-        if name in names:
-            return str(name)
-    return names[0] if names else None
+    if asked := link.get("run"):
+        return asked if asked in names else None
+    now = st.session_state.get("run")
+    return str(now) if now in names else names[0] if names else None
 
 
 def choose_run(name: str) -> None:
@@ -129,15 +137,15 @@ def choose_run(name: str) -> None:
 
 
 def open_chosen_run() -> Opened:
-    """Return the chosen run; raises RunError where there is none, or it is gone or damaged."""
+    """Return the chosen run; raises NoRunError where there is none, or it is gone or damaged."""
     asked, name = link.get("run"), run_name()
-    if asked and asked not in known_runs():
-        html.notice(
+    if name is None and asked:
+        raise NoRunError(
             f"This link is about a run called {asked!r}, which this app was not started with: "
-            f"start it with `audit app {asked}`."
+            f"start it with `audit app {asked}`, or choose another run."
         )
     if name is None:
-        raise RunError(
+        raise NoRunError(
             "There is no run yet: choose a folder on the page Start, or run "
             "`audit scan FOLDER --out runs/NAME`."
         )
@@ -152,11 +160,13 @@ def open_chosen_run() -> Opened:
         )
     except (OSError, RunError) as error:
         if not run.exists():
-            raise RunError(
+            raise NoRunError(
                 f"The run {run} is gone: it was moved or deleted while the app was open. Choose "
                 "another run, or scan again on the page Start."
             ) from None
-        raise error if isinstance(error, RunError) else RunError(f"{run}: {error}.") from None
+        raise NoRunError(
+            str(error) if isinstance(error, RunError) else f"{run}: {error}."
+        ) from None
 
 
 def _key(generation: generations.Generation) -> str:
@@ -210,9 +220,22 @@ def guarded(page: Callable[P, None]) -> Callable[P, None]:
     @wraps(page)
     def shown(*args: P.args, **kwargs: P.kwargs) -> None:
         show_said()
-        safely(page, *args, **kwargs)
+        safely(_or_a_way_out, partial(page, *args, **kwargs))
 
     return shown
+
+
+def _or_a_way_out(page: Callable[[], None]) -> None:
+    """Draw a page; without a run: what this app is, why nothing is shown, and where to begin."""
+    try:
+        page()
+    except NoRunError as error:
+        st.title("No run is open")
+        html.paragraph(html.ABOUT)
+        html.notice(str(error), "error")
+        if st.button("Scan a folder, or open a run", type="primary", key="way out"):
+            link.go("start")
+            st.rerun()
 
 
 def safely(draw: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:

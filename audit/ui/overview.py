@@ -11,16 +11,25 @@ import polars as pl
 import streamlit as st
 
 from audit.browse.conditions import OneOf
+from audit.browse.findings import open_finding
+from audit.browse.images import Card, cards
+from audit.browse.images import page as page_of
 from audit.browse.overview import FindingTally, count_files_left, count_progress, first_steps
 from audit.report import PICTURED, Report, collect_report, render
 from audit.report.contents import CheckSummary, FirstThing
 from audit.report.wording import bytes_text, counted, failures, number_text
+from audit.run.store import Store
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.charts import clickable, clicked_place, explore_where, show_selectable
+from audit.ui.detail import dialogue
+from audit.ui.duplicates import CODES as COPIES
+from audit.ui.gallery import show_gallery
 from audit.ui.listing import ListColumn, ListRow, show_listing
-from audit.ui.opened import Opened, open_chosen_run
+from audit.ui.opened import Opened, cached, open_chosen_run
 
+PICTURED_FIRST, EXAMPLES = 3, 4  # of the first things; of a class
+FIGURE = 150  # px, so that two stand side by side on a phone
 COLUMNS = (
     ListColumn("severity", "Severity", "severity", "5.8rem"),
     ListColumn("code", "Code", "code", "5.6rem"),
@@ -35,9 +44,7 @@ def page() -> None:
     """Show the page."""
     run = open_chosen_run()
     report = run.report()
-    with run.store() as store:
-        by_code, by_severity = count_progress(store, "code"), count_progress(store, "severity")
-        steps, files = first_steps(store), count_files_left(store)
+    by_code, by_severity, steps, files = _left(run.key, run.ledger.revision, run)
     head, more = st.columns([4, 1], vertical_alignment="bottom")
     with head:
         _head(report)
@@ -55,13 +62,32 @@ def page() -> None:
     _decided(list(by_code.values()), len(report.checks))
     for cost in report.costs:  # what changes a reported number most
         html.paragraph(cost.message)
-    _first(steps)
+    _first(run, steps)
     left, right = st.columns([2, 1], gap="large")
     with left:
         _health(report, by_code)
     with right:
         _contents(report)
     _examined(report)
+    dialogue()
+
+
+Tallies = Mapping[str, FindingTally]
+
+
+@cached
+def _left(
+    key: str, revision: str, _run: Opened
+) -> tuple[Tallies, Tallies, tuple[FirstThing, ...], int]:
+    """Return what is left by code and by severity, what to do first, and the files concerned.
+
+    Half a second of 100,000 findings: asked once for each state of the ledger.
+    """
+    with _run.store() as store:
+        return (
+            count_progress(store, "code"), count_progress(store, "severity"), first_steps(store),
+            count_files_left(store),
+        )  # fmt: skip
 
 
 def _page(run: Opened) -> bytes:
@@ -100,13 +126,24 @@ def _figures(report: Report, by_severity: Mapping[str, FindingTally], files: int
         ("Open warnings", f"{warnings.open:,}", f"of {warnings.total:,}"),
         ("Files with either", f"{files:,}", None),
     )
-    for column, (label, value, more) in zip(st.columns(len(shown)), shown, strict=True):
-        column.metric(
-            label, value, more, delta_color="off", delta_arrow="off", border=True, height="stretch"
-        )
+    with st.container(horizontal=True):
+        for label, value, more in shown:
+            st.metric(
+                label, value, more, delta_color="off", delta_arrow="off", border=True,
+                width=FIGURE, height="stretch",
+            )  # fmt: skip
 
 
-def _first(things: Sequence[FirstThing]) -> None:
+def _worst(store: Store, thing: FirstThing) -> Sequence[Card]:
+    """Return the pictures of the worst finding; of one about a class, the first of that class."""
+    if thing.example:
+        return cards(store, thing.example)
+    found = open_finding(store, thing.fingerprint)
+    name = found.finding.evidence.get("class") if found else None
+    return page_of(store, [OneOf("label", (str(name),))], size=EXAMPLES).cards if name else ()
+
+
+def _first(run: Opened, things: Sequence[FirstThing]) -> None:
     st.header(
         "Do these first",
         help="Ordered by what they cost a training and an evaluation, times how sure they are: "
@@ -114,7 +151,7 @@ def _first(things: Sequence[FirstThing]) -> None:
     )
     if not things:
         html.empty("No errors or warnings are open.", "Findings still lists what was decided.")
-    for thing in things:
+    for place, thing in enumerate(things):
         with st.container(border=True):
             said, act = st.columns([5, 1], vertical_alignment="center")
             with said:
@@ -125,8 +162,12 @@ def _first(things: Sequence[FirstThing]) -> None:
                 )
             code = thing.codes[0]
             if act.button("Look and decide", key=f"step {code}", icon=":material/arrow_forward:"):
-                link.go("findings", run=link.get("run"), code=code, finding=thing.fingerprint)
+                # where it can be settled: of copies one stays, which that page decides
+                page = "duplicates" if code in COPIES else "findings"
+                link.go(page, run=link.get("run"), code=code, finding=thing.fingerprint)
                 st.rerun()
+            if place < PICTURED_FIRST and (worst := run.ask(_worst, thing)):
+                show_gallery(run, f"worst {code}", worst, width=150)
 
 
 def _health(report: Report, by_code: Mapping[str, FindingTally]) -> None:
@@ -204,7 +245,9 @@ def _split_bars(rows: list[tuple[str, int]], splits: Sequence[str | None]) -> No
         if place is not None:
             explore_where(OneOf("split", (splits[place],)))
 
-    show_selectable(clickable(bars.properties(height=alt.Step(38))), "split bars", explore)
+    show_selectable(
+        clickable(bars.properties(height=alt.Step(38))), "split bars", explore, "Files by split"
+    )
 
 
 def _examined(report: Report) -> None:

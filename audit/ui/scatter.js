@@ -1,5 +1,4 @@
 // Points on a canvas with axes, a legend and a lasso. Texts go through textContent or fillText.
-const PALETTE = ["#3b6fb6", "#c2762b", "#3f8f5f", "#8a5fb0", "#b3475e", "#7a7f87", "#2a8c9c", "#a08a1d"];
 const PAD = { left: 62, right: 12, top: 10, bottom: 40 };
 
 const ticks = (low, high, n) => {
@@ -19,7 +18,8 @@ export default function (component) {
   const canvas = document.createElement("canvas");
   const legend = document.createElement("div");
   legend.className = "legend";
-  canvas.setAttribute("aria-label", `${data.xs.length} points, ${data.xName} by ${data.yName}; drag to select`);
+  canvas.setAttribute("aria-label", `${data.xs.length} points, ${data.xName} by ${data.yName}; drag to select, wheel zooms, Shift and drag pans`);
+  canvas.setAttribute("role", "img");
   canvas.tabIndex = 0;
   root.append(canvas, legend);
   const style = getComputedStyle(root);
@@ -40,8 +40,11 @@ export default function (component) {
     const gap = (high - low) * 0.03;
     return [low - gap, high + gap];
   };
-  const [x0, x1] = range(data.xs);
-  const [y0, y1] = range(data.ys);
+  const whole = [...range(data.xs), ...range(data.ys)];
+  // What is zoomed into stays while the same axes are drawn again.
+  const axes = `${data.xName} ${data.yName}`;
+  if (root.axes !== axes) { root.axes = axes; root.view = whole; }
+  let [x0, x1, y0, y1] = root.view;
   const px = (v) => PAD.left + ((v - x0) / (x1 - x0)) * (width - PAD.left - PAD.right);
   const py = (v) => height - PAD.bottom - ((v - y0) / (y1 - y0)) * (height - PAD.top - PAD.bottom);
   const vx = (p) => x0 + ((p - PAD.left) / (width - PAD.left - PAD.right)) * (x1 - x0);
@@ -71,12 +74,16 @@ export default function (component) {
     ctx.save(); ctx.translate(13, (height - PAD.bottom) / 2); ctx.rotate(-Math.PI / 2); ctx.fillText(data.yName, 0, 0); ctx.restore();
     const radius = data.xs.length > 5000 ? 1.6 : data.xs.length > 800 ? 2.4 : 3.6;
     ctx.globalAlpha = data.xs.length > 5000 ? 0.45 : 0.75;
+    ctx.save();
+    ctx.beginPath(); ctx.rect(PAD.left, PAD.top, width - PAD.left - PAD.right, height - PAD.top - PAD.bottom); ctx.clip();
     for (let i = 0; i < data.xs.length; i++) {
+      if (data.xs[i] < x0 || data.xs[i] > x1 || data.ys[i] < y0 || data.ys[i] > y1) continue;
       const k = data.colours[i];
       if (hidden.has(k)) continue;
-      ctx.fillStyle = PALETTE[k % PALETTE.length];
+      ctx.fillStyle = data.palette[k];
       ctx.beginPath(); ctx.arc(px(data.xs[i]), py(data.ys[i]), radius, 0, 6.2832); ctx.fill();
     }
+    ctx.restore();
     ctx.globalAlpha = 1;
     const ring = path.length ? path : (data.lasso || []).map(([a, b]) => [px(a), py(b)]);
     if (ring.length > 1) {
@@ -86,15 +93,56 @@ export default function (component) {
     }
   };
   const at = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
-  let drawing = false;
-  canvas.onpointerdown = (event) => { drawing = true; path = [at(event)]; canvas.setPointerCapture(event.pointerId); };
+  const look = (view) => { [x0, x1, y0, y1] = root.view = view; canvas.dataset.zoom = ((whole[1] - whole[0]) / (x1 - x0)).toFixed(2); draw(); };
+  const zoom = (by, a = (x0 + x1) / 2, b = (y0 + y1) / 2) => {
+    if ((x1 - x0) * by > whole[1] - whole[0]) look(whole);
+    else look([a + (x0 - a) * by, a + (x1 - a) * by, b + (y0 - b) * by, b + (y1 - b) * by]);
+  };
+  canvas.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    const [a, b] = at(event);
+    zoom(event.deltaY < 0 ? 0.8 : 1.25, vx(a), vy(b));
+  }, { passive: false });
+  const nearest = (a, b) => {
+    let best = -1, least = 8 * 8; // px
+    for (let i = 0; i < data.xs.length; i++) {
+      if (hidden.has(data.colours[i])) continue;
+      const gap = (px(data.xs[i]) - a) ** 2 + (py(data.ys[i]) - b) ** 2;
+      if (gap < least) { least = gap; best = i; }
+    }
+    return best;
+  };
+  let drawing = false, panned = null, resting = 0;
+  canvas.onpointerdown = (event) => {
+    globalThis.preflightPeek?.away();
+    canvas.setPointerCapture(event.pointerId);
+    if (event.shiftKey) { panned = at(event); return; }
+    drawing = true;
+    path = [at(event)];
+  };
+  canvas.onpointerleave = () => { clearTimeout(resting); globalThis.preflightPeek?.away(); };
   canvas.onpointermove = (event) => {
-    if (!drawing) return;
+    if (panned) {
+      const now = at(event), dx = vx(panned[0]) - vx(now[0]), dy = vy(panned[1]) - vy(now[1]);
+      panned = now;
+      look([x0 + dx, x1 + dx, y0 + dy, y1 + dy]);
+      return;
+    }
+    if (!drawing) {
+      clearTimeout(resting);
+      resting = setTimeout(() => {
+        const found = nearest(...at(event));
+        if (found >= 0) globalThis.preflightPeek?.ask(found, event.clientX, event.clientY);
+        else globalThis.preflightPeek?.away();
+      }, 80);
+      return;
+    }
     const [a, b] = at(event);
     const [c, d] = path[path.length - 1];
     if (Math.hypot(a - c, b - d) > 4) { path.push([a, b]); draw(); }
   };
   canvas.onpointerup = () => {
+    if (panned) { panned = null; return; }
     drawing = false;
     if (path.length < 5) { path = []; draw(); return; }
     const every = Math.max(1, Math.ceil(path.length / 32));
@@ -108,12 +156,20 @@ export default function (component) {
     item.type = "button";
     const dot = document.createElement("span");
     dot.className = "dot";
-    dot.style.background = PALETTE[k % PALETTE.length];
+    dot.style.background = data.palette[k];
     const text = document.createElement("span");
     text.textContent = name;
     item.append(dot, text);
     item.onclick = () => { if (hidden.has(k)) hidden.delete(k); else hidden.add(k); item.classList.toggle("off", hidden.has(k)); draw(); };
     legend.append(item);
   });
-  draw();
+  for (const [text, act] of [["Zoom in", () => zoom(0.8)], ["Zoom out", () => zoom(1.25)], ["Whole", () => look(whole)]]) {
+    const item = document.createElement("button");
+    item.type = "button";
+    item.className = "zoom";
+    item.textContent = text;
+    item.onclick = act;
+    legend.append(item);
+  }
+  look(root.view);
 }

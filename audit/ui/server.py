@@ -154,6 +154,23 @@ def own_hosts(address: str, port: int) -> list[str]:
     return names + (["127.0.0.1", "localhost", "[::1]"] if port == 80 else [])
 
 
+def shown_host(address: str) -> str:
+    """Return the host of the link: this machine's name where the app answers on all addresses."""
+    name = socket.gethostname() if address in ANY else address
+    return f"[{name}]" if ":" in name else name
+
+
+def in_clear(address: str, port: int) -> str:
+    """Return what is said where other machines may come; "" where none may."""
+    if own_hosts(address, port):
+        return ""
+    return (
+        "Link, pictures and decisions travel in clear: whoever listens on the way can read them "
+        f"and decide. Not so without --address: ssh -L {port}:127.0.0.1:{port} "
+        f"{shown_host(address)}, and the link on 127.0.0.1.\n"
+    )
+
+
 def serve_guarded(settings: dict[str, Any], words: Sequence[str], token: str) -> None:
     """Serve until a signal comes."""
     import streamlit as st
@@ -166,7 +183,7 @@ def serve_guarded(settings: dict[str, Any], words: Sequence[str], token: str) ->
     address = settings["address"]
     listening = bound_socket(address, settings["port"])
     port = listening.getsockname()[1]
-    host = "127.0.0.1" if address in ANY else f"[{address}]" if ":" in address else address
+    host = shown_host(address)
     link = f"http://{host}:{port}/?{PARAMETER}={token}"
     bootstrap.load_config_options({**settings["options"], "server.port": port})
 
@@ -174,6 +191,7 @@ def serve_guarded(settings: dict[str, Any], words: Sequence[str], token: str) ->
     async def announcing(_: Any) -> AsyncIterator[None]:
         sys.stdout.write(
             f"The app is at {link}\nWhoever has this link can decide. Ctrl-C ends it.\n"
+            + in_clear(address, port)
         )
         sys.stdout.flush()
         with _opened(link) if settings["browser"] else contextlib.nullcontext():

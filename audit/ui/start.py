@@ -18,12 +18,18 @@ from audit.ui.work import Job, start_job
 from preflight.terminal import visible
 
 SOURCE, OUT = "folder to scan", "run to write"
-OTHER = "run to open"
+OTHER, HERE = "run to open", "folder here"
+OFFERED = 12
 
 
 def page() -> None:
     """Show the page."""
     st.title("Start")
+    if not known_runs():
+        html.paragraph(html.ABOUT)
+        html.paragraph(
+            "There is no run here yet: name a folder of images below, and scan it.", "strong"
+        )
     show_work()
     busy = is_busy()
     left, right = st.columns(2, gap="large")
@@ -46,22 +52,23 @@ def _scan(busy: bool) -> None:
         "again after any change: only what changed is read.",
         "quiet small",
     )
-    here = [str(p) for p in sorted(Path.cwd().iterdir()) if p.is_dir() and p.name[0] != "."]
-    source = st.selectbox(
-        "Folder or manifest",
-        here,
-        index=None,
-        accept_new_options=True,
-        key=SOURCE,
-        placeholder="choose, or type a path",
-        format_func=visible,
-    )
+    here = [p.name for p in sorted(Path.cwd().iterdir()) if p.is_dir() and p.name[0] != "."]
+    # A text, not a choice: what is typed into a choice is gone when the hand goes on with Tab.
+    source = st.text_input("Folder or manifest", key=SOURCE, placeholder="path").strip()
+    if here:
+        st.pills(
+            "Folders here",
+            here[:OFFERED],
+            key=HERE,
+            format_func=html.label,
+            on_change=_take_folder,
+        )
     name = Path(source).expanduser().name if source else "NAME"
     st.text_input("Run directory", key=OUT, placeholder=visible(f"runs/{name}"))
     st.button(
         "Scan",
         type="primary",
-        disabled=busy or not source,
+        disabled=busy,
         on_click=answering(_start_scan),
         icon=":material/play_arrow:",
     )
@@ -69,9 +76,17 @@ def _scan(busy: bool) -> None:
         html.paragraph("One job at a time: wait for the one above, or cancel it.", "quiet small")
 
 
+def _take_folder() -> None:
+    if chosen := st.session_state[HERE]:
+        st.session_state[SOURCE] = str(Path.cwd() / chosen)
+
+
 def _start_scan() -> None:
     source = Path(st.session_state[SOURCE]).expanduser()
     out = Path(st.session_state[OUT].strip() or str(Path("runs") / source.name)).expanduser()
+    if not st.session_state[SOURCE].strip():
+        say("Name a folder or a manifest first.", "error")
+        return
     # Said here at once: the worker would say so after its start, some seconds later.
     if not source.exists():
         say(f"There is nothing at {source}: choose a folder or a manifest that exists.", "error")

@@ -4,25 +4,32 @@ A model's predictions are shown beside the truth: its wrong answers as a table a
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import altair as alt
 import polars as pl
 import streamlit as st
 
 from audit.browse import subsets
-from audit.browse.images import cards
+from audit.browse.conditions import Between, Condition, OneOf
+from audit.browse.distributions import extent
+from audit.browse.images import Card, cards
 from audit.browse.subsets import Disagreements, find_disagreements
 from audit.errors import AuditError, UsageError
 from audit.report.wording import counted
 from audit.sources.tables import visible_frame
+from audit.statistics.slices import NONE, find_slices, slice_rows
 from audit.subset import Curve, Goal, Plan, Subset, census, draw_subset, make_curve, make_plan
 from audit.subset.predictions import read_predictions
 from audit.subset.source import frame_from_run
 from audit.ui import html, link
+from audit.ui.charts import explore_where
 from audit.ui.detail import dialogue
 from audit.ui.gallery import show_gallery
 from audit.ui.opened import Opened, answering, cached, open_chosen_run
@@ -31,6 +38,7 @@ TARGETS = ("Half-width", "Difference", "Budget")
 METRICS = ("accuracy", "macro-recall", "recall", "specificity")
 ALL = "all files"
 DRAWN = "drawn subset"
+FIGURE = 170  # px
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ def _controls(run: Opened) -> Wish | None:
     frame = _frame(run.key, split, run)
     metric = _metric(frame)
     target = link.switch("Target", "target", TARGETS)
-    goal = _goal(metric, target, frame)
+    goal = _goal(run, metric, target, split, frame)
     properties = [c for c in frame.columns if frame[c].dtype.is_numeric()]
     by = link.choose("Strata besides the class", "by", properties, any_="none")
     groups = ["group"] if frame["group"].null_count() < frame.height else []
@@ -86,12 +94,35 @@ def _metric(frame: pl.DataFrame) -> str:
     return metric
 
 
-def _goal(metric: str, target: str, frame: pl.DataFrame) -> Goal:
+@cached
+def _within_reach(
+    key: str, metric: str, split: str, points: float, detects: bool, _run: Opened
+) -> float:
+    """Return a half-width or a detectable difference in points, or the next half point that all
+    files of the split reach.
+    """
+    frame = _frame(_run.key, split, _run)
+    for _ in range(3):
+        share = points / 100
+        wish = Goal(metric, detect=share) if detects else Goal(metric, half_width=share)
+        plan = make_plan(frame, wish, merge_strata=True)
+        reached = [100 * u.reached for u in plan.unreachable if math.isfinite(u.reached)]
+        if not reached:
+            break
+        points = max(math.ceil(2 * max(reached)) / 2, points + 0.5)
+    return points
+
+
+def _goal(run: Opened, metric: str, target: str, split: str, frame: pl.DataFrame) -> Goal:
     half_width = detect = n = None
     if target == TARGETS[0]:
-        half_width = link.slide("Half-width of the interval, points", "half", 0.5, 20.0, 5.0, 0.5)
+        first = _within_reach(run.key, metric, split, 5.0, False, run)
+        most = max(20.0, first)
+        half_width = link.slide("Half-width of the interval, points", "half", 0.5, most, first, 0.5)
     elif target == TARGETS[1]:
-        detect = link.slide("Smallest difference to detect, points", "diff", 0.5, 30.0, 10.0, 0.5)
+        first = _within_reach(run.key, metric, split, 10.0, True, run)
+        most = max(30.0, first)
+        detect = link.slide("Smallest difference to detect, points", "diff", 0.5, most, first, 0.5)
     else:
         n = link.slide(
             "Examples to evaluate", "n", 2, max(frame.height, 3), max(frame.height // 2, 2), 1
@@ -165,14 +196,14 @@ def _planned(key: str, wish: Wish, _run: Opened) -> tuple[Plan, Curve]:
 def _headline(plan: Plan) -> None:
     unit = "groups" if plan.recipe.group else "examples"
     html.write_html(html.tag("p", f"{plan.n:,} of {plan.n_units:,} {unit}", "strong"))
-    columns = st.columns(4)
     shown: list[tuple[str, str]] = []
     for name, figures in plan.estimands.items():
         about = subsets.MEANING[name]
         shown.append((f"Half-width, {about}", f"± {_points(figures.half_width)}"))
         shown.append((f"Detects, {about}", _points(figures.detectable_difference)))
-    for column, (label, value) in zip(columns, shown, strict=False):
-        column.metric(html.label(label), value, border=True)
+    with st.container(horizontal=True):
+        for label, value in shown:
+            st.metric(html.label(label), value, border=True, width=FIGURE)
     html.paragraph(subsets.EXPLAINED, "quiet small")
 
 
@@ -206,7 +237,8 @@ def _curve(plan: Plan, curve: Curve) -> None:
         )
     )
     here = alt.Chart(pl.DataFrame({"n": [plan.n]})).mark_rule(strokeDash=[5, 4]).encode(x="n:Q")
-    st.altair_chart(alt.layer(lines, here).properties(height=280), width="stretch")
+    chart = alt.layer(lines, here).properties(height=280)
+    st.altair_chart(chart, width="stretch", alt=f"{shown} by examples evaluated")
     html.paragraph(f"The dashed line is this plan: {plan.n:,}.", "quiet small")
 
 
@@ -288,6 +320,7 @@ def _downloads(run: Opened, subset: Subset) -> None:
 
 FILE = "predictions file"  # of the session: a link of somebody else never names a file to read
 SHOWN = 24
+SLICES, SLICE_SHOWN, COMPARED = 10, 6, 6
 
 
 def draw_disagreements(run: Opened, rows: pl.DataFrame, about: str) -> None:
@@ -309,7 +342,10 @@ def draw_disagreements(run: Opened, rows: pl.DataFrame, about: str) -> None:
         return
     _summary(found, about)
     if not found.table.is_empty():
+        _slices(run, path.name, found)
+        st.header("Wrong answers, the surest first")
         _pictures(run, found.table.head(SHOWN))
+        _beside_training(run, found.table.head(COMPARED))
         st.dataframe(visible_frame(found.table), hide_index=True, width="stretch", height=280)
 
 
@@ -323,6 +359,82 @@ def _summary(found: Disagreements, about: str) -> None:
     )
     for note in found.notes:
         html.paragraph(note, "small")
+
+
+def _slices(run: Opened, name: str, found: Disagreements) -> None:
+    """Show the slices in which the model is wrong significantly more often."""
+    st.header(
+        "Where it is wrong more often",
+        help="Values of every property and cluster, the ends of every number: all tests together "
+        "hold the share of false slices below 1 % (Benjamini and Hochberg).",
+    )
+    answered = found.answered
+    with run.store() as store:
+        columns = subsets.slice_columns(store, answered["sample_id"].to_list())
+    weights = answered["weight"].to_numpy() if answered["weight"].n_unique() > 1 else None
+    slices = find_slices(answered["wrong"].to_numpy(), columns, weights)
+    if slices.is_empty():
+        html.paragraph(
+            f"Nowhere: no property of {columns.width:,} holds more wrong answers than chance "
+            "would put there.",
+        )
+        return
+    wrong = set(found.table["sample_id"])
+    for place, one in enumerate(slices.head(SLICES).iter_rows(named=True)):
+        inside = answered.filter(pl.Series(slice_rows(columns, one)))["sample_id"]
+        with st.container(border=True):
+            said, act = st.columns([5, 1], vertical_alignment="center")
+            with said:
+                html.paragraph(
+                    f"{one['column']}: {one['value']}. {one['wrong']:,} of "
+                    f"{counted(one['n'], 'answer')} wrong, {one['share']:.0%} "
+                    f"({one['low']:.0%} to {one['high']:.0%}); elsewhere {one['elsewhere']:.0%}.",
+                    "strong",
+                )
+                html.paragraph(f"q = {one['q']:.2g}", "quiet small")
+            if one["column"] != subsets.CLUSTER and act.button(
+                "Explore", key=f"slice {place}", icon=":material/arrow_forward:"
+            ):
+                explore_where(_condition(run, one))
+                st.rerun()
+            with run.store() as store:
+                shown = cards(store, [i for i in inside if i in wrong][:SLICE_SHOWN])
+            show_gallery(run, f"slice pictures {place}", shown, width=120)
+
+
+def _condition(run: Opened, one: dict[str, Any]) -> Condition:
+    """Return the filter of a slice."""
+    if one["at_least"] is not None or one["at_most"] is not None:
+        whole = run.ask(extent, one["column"])
+        ends = (one["at_least"], whole.low), (one["at_most"], whole.high)
+        low, high = (float(first if first is not None else rest or 0) for first, rest in ends)
+        return Between(one["column"], low, high)
+    return OneOf(one["column"], (None if one["value"] == NONE else one["value"],))
+
+
+def _beside_training(run: Opened, worst: pl.DataFrame) -> None:
+    """Show the first wrong answers, each beside the training pictures that look like it."""
+    with run.store() as store:
+        near = subsets.nearest_training(store, worst["sample_id"].to_list())
+        shown = cards(store, [*worst["sample_id"], *near["id"]])
+    if near.is_empty():
+        return
+    st.header("Beside the training pictures most like them")
+    by_id = {card.id: card for card in shown}
+    for place, row in enumerate(worst.iter_rows(named=True)):
+        beside = near.filter(pl.col("sample_id") == row["sample_id"])
+        if beside.is_empty():
+            continue
+        lines = {row["sample_id"]: _lines(row)} | {
+            r["id"]: [f"trained as {r['label'] or 'no label'}", f"likeness {r['similarity']:.2f}"]
+            for r in beside.iter_rows(named=True)
+        }
+        of = [by_id[name] for name in lines if name in by_id]
+        show_gallery(run, f"beside {place}", of, lines=partial(_line_of, lines), width=150)
+
+
+def _line_of(lines: Mapping[str, Sequence[str]], card: Card) -> Sequence[str]:
+    return lines[card.id]
 
 
 def _pictures(run: Opened, worst: pl.DataFrame) -> None:

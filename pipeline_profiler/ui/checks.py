@@ -98,7 +98,7 @@ def _dynamics(made: SavedChecks) -> None:
     st.header("Predictions on one batch, step by step")
     write_text(answer.sentence)
     for name, title in (("change", "change of the predictions"), ("loss", "loss of the batch")):
-        st.altair_chart(_line(frame, name, title), width="stretch")
+        st.altair_chart(_line(frame, name, title), width="stretch", alt=title)
 
 
 def _line(frame: pl.DataFrame, name: str, title: str) -> alt.Chart:

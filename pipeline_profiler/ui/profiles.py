@@ -150,7 +150,7 @@ def _verdict(session: Session) -> None:
         write_text(frames.next_text(session))
     parts = frames.step_parts(session)
     if not parts.is_empty():
-        st.altair_chart(_step_chart(parts), width="stretch")
+        st.altair_chart(_step_chart(parts), width="stretch", alt="Where the time of a step goes")
 
 
 def _step_chart(parts: pl.DataFrame) -> alt.LayerChart:
@@ -180,7 +180,11 @@ def _causes(session: Session) -> None:
         return
     drawn = found.drop_nulls(["share", "low", "high"])
     if not drawn.is_empty():
-        st.altair_chart(_dots(drawn), width="stretch")
+        st.altair_chart(
+            _dots(drawn),
+            width="stretch",
+            alt="Share of the step that each cause costs, with its interval",
+        )
     write_text("Causes overlap: shares do not add up. The first is the one to fix.")
     for row in found.iter_rows(named=True):
         with st.container(border=True):
@@ -214,7 +218,7 @@ def _time(session: Session) -> None:
         if measured.is_empty():
             write_text("No arm was measured.")
         else:
-            st.altair_chart(_arm_chart(measured), width="stretch")
+            st.altair_chart(_arm_chart(measured), width="stretch", alt="Period of the step by arm")
         _sections(session, ("Arms",))
     with right:
         st.header("Loading time of a batch, by stage")
@@ -223,13 +227,13 @@ def _time(session: Session) -> None:
             write_text("This loader tells nothing of its stages.")
         else:
             chart = _bars(made, "stage", "part", "ms a batch", 36, apart=False)
-            st.altair_chart(chart, width="stretch")
+            st.altair_chart(chart, width="stretch", alt="Loading time by stage")
         _sections(session, ("Stages",))
     predicted = frames.prediction(session)
     if not predicted.is_empty():
         st.header("Predicted beside measured")
         chart = _bars(predicted, "setting", "kind", STEP_PERIOD, 20, apart=True)
-        st.altair_chart(chart, width="stretch")
+        st.altair_chart(chart, width="stretch", alt="Predicted and measured")
 
 
 def _arm_chart(measured: pl.DataFrame) -> alt.LayerChart:
@@ -279,7 +283,11 @@ def _time_line(session: Session) -> None:
     if not charts:
         write_text("No stall, and the loader does not tell how many batches were ready.")
         return
-    st.altair_chart(alt.vconcat(*charts).resolve_scale(x="shared"), width="stretch")
+    st.altair_chart(
+        alt.vconcat(*charts).resolve_scale(x="shared"),
+        width="stretch",
+        alt="Stalls and batches ready over time",
+    )
     if not drawn.depth.height:
         write_text("Ready batches: n/a, this loader runs in the training process.")
     if not drawn.stalls.height:
@@ -357,7 +365,7 @@ def _compare(name: str, session: Session) -> None:
         for s, n in ((before, other), (session, name))
     ]
     chart = _bars(pl.concat(both), "arm", "session", STEP_PERIOD, 18, apart=True)
-    st.altair_chart(chart, width="stretch")
+    st.altair_chart(chart, width="stretch", alt="Period of the step by arm, A and B")
 
 
 def _compared_with() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import polars as pl
 import streamlit as st
 
+from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.runs.row import RunRow, default_file
 from pipeline_profiler.runs.table_file import Filter, best_figure, read_row, read_rows
 from pipeline_profiler.ui.texts import drawing, write_pairs, write_text
@@ -23,8 +26,10 @@ DETAILS = (
 def page() -> None:
     """Show the page."""
     st.title("Runs")
-    path = default_file(os.environ)
-    rows = read_rows(path) if path is not None else []
+    tables = tables_of_runs()
+    path = st.selectbox("Table", list(tables), format_func=str) if len(tables) > 1 else None
+    path = path or next(iter(tables), None)
+    rows = tables[path] if path is not None else []
     if not rows:
         write_text("No run is recorded yet.", strong=True)
         write_text(
@@ -43,6 +48,27 @@ def page() -> None:
     if kept and path is not None:
         number = st.selectbox("Run", [row.id for row in kept], key="run number")
         _one(read_row(path, int(number)))
+
+
+def tables_of_runs() -> dict[Path, list[RunRow]]:
+    """Return the tables of runs that have rows: the one that commands write to, and any
+    `runs.sqlite` here, in ./runs and in or beside what the app was started with.
+    """
+    given = [Path(word) for word in sys.argv[1:] if not word.startswith("-")]
+    folders = [Path(), Path("runs"), *(folder for one in given for folder in (one, one.parent))]
+    usual = default_file(os.environ)
+    places = [*([usual] if usual else []), *(folder / "runs.sqlite" for folder in folders)]
+    found: dict[Path, list[RunRow]] = {}
+    for place in dict.fromkeys(place.absolute() for place in places if place.is_file()):
+        try:
+            rows = read_rows(place)
+        except ProfileError:
+            if usual is not None and place == usual.absolute():
+                raise
+            continue  # a file of that name that is no table of runs
+        if rows:
+            found[place] = rows
+    return found
 
 
 def _chosen(word: str | None) -> str:

@@ -49,6 +49,18 @@ def axe_script() -> str:
     return Path(found.origin).with_name("axe.min.js").read_text("utf-8")
 
 
+def serious(page: Any) -> list[str]:
+    """What axe-core calls critical or serious on a page: rule and element."""
+    if not page.evaluate("Boolean(window.axe)"):
+        page.evaluate(axe_script())
+    found = page.evaluate(
+        "axe.run(document, {resultTypes: ['violations'], iframes: false})"
+        ".then((r) => r.violations.filter((v) => ['critical', 'serious'].includes(v.impact))"
+        ".flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)}`)))"
+    )
+    return [str(one) for one in found]
+
+
 def without_chromium() -> NoReturn:
     """Skip; on a build server that is a failure."""
     reason = "no Chromium: python -m playwright install chromium"
@@ -136,21 +148,8 @@ class Visitor:
         self.rest()
 
     def barriers(self) -> list[str]:
-        """What axe-core calls critical or serious on this page: rule and element.
-
-        Streamlit's own list of pages is no list by its rules, and Vega's brush has no name: neither
-        is ours to mend.
-        """
-        if not self.page.evaluate("Boolean(window.axe)"):
-            self.page.evaluate(axe_script())
-        found = self.page.evaluate(
-            "axe.run({include: [document], exclude: [['.brush_brush'], ['.brush_brush_bg']]},"
-            " {resultTypes: ['violations'], iframes: false,"
-            " rules: {list: {enabled: false}, listitem: {enabled: false}}})"
-            ".then((r) => r.violations.filter((v) => ['critical', 'serious'].includes(v.impact))"
-            ".flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)}`)))"
-        )
-        return [str(one) for one in found]
+        """What axe-core calls critical or serious on this page: rule and element."""
+        return serious(self.page)
 
     def turn_to(self, title: str) -> None:
         """Open a page through the navigation."""

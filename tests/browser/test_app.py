@@ -21,28 +21,51 @@ from tests.browser.conftest import LABEL, NAME, Served
 pytestmark = pytest.mark.slow
 
 PAGES = (
-    "Overview", "Findings", "Duplicates", "Labels", "Explore", "Decisions", "Subset designer",
+    "Overview", "Findings", "Duplicates", "Labels", "Explore", "Changes", "Decisions",
+    "Subset designer",
     "Profiles", "Checks", "Runs", "Start",
 )  # fmt: skip
 ERROR = ".notice.error"
+ZOOMED = """(where) => [...document.querySelectorAll('*')]
+  .flatMap((e) => [...(e.shadowRoot?.querySelectorAll(where) ?? [])])
+  .some((e) => Number(e.dataset.zoom) > 1)"""
+FLICKER = """(wanted) => [...document.querySelectorAll('*')]
+  .flatMap((e) => [...(e.shadowRoot?.querySelectorAll('.viewer .stage img:nth-child(2)') ?? [])])
+  .some((e) => (e.style.visibility || 'visible') === wanted)"""
+WIDTHS = (1440, 1024, 720, 400)  # 720: 1440 px at 200 %
+CUT = """() => [...document.querySelectorAll('h1, h2, h3, [data-testid=stMetricLabel] *')]
+  .filter((e) => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflow !== 'visible')
+  .map((e) => e.innerText)"""
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1920, "dark")])
-def test_every_page_opens_without_a_complaint(visitor: Visitor, width: int, theme: str) -> None:
+def test_every_page_opens_without_a_complaint_at_each_width_in_each_theme(
+    visitor: Visitor,
+) -> None:
     from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
     page, frames = visitor.page, list[bytes]()
     page.on("websocket", lambda ws: ws.on("framereceived", lambda data: frames.append(data)))
-    page.set_viewport_size({"width": width, "height": 900})
-    page.emulate_media(color_scheme=theme)
     visitor.open("?run=looked")
+    page.add_style_tag(content="*, *::before { transition: none !important; }")  # at once
     for title in (*PAGES, "Explore"):  # one of them again: what the browser has may be sent short
         visitor.turn_to(title)
         assert visitor.texts(ERROR) == [], title
         assert page.get_by_test_id("stException").count() == 0, title
-        wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
-        assert not wide, f"{title} is wider than {width} px"
-        assert visitor.barriers() == [], title
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
+            assert not wide, f"{title} is wider than {width} px"
+            # the bar that brings the sidebar back lies over what is above it
+            if width <= 720:
+                page.get_by_test_id("stExpandSidebarButton").wait_for()
+                head = page.get_by_role("heading", level=1).first.bounding_box()
+                bar = page.get_by_test_id("stHeader").bounding_box()
+                assert head["y"] >= bar["y"] + bar["height"], (title, width)
+            assert page.evaluate(CUT) == [], (title, width)
+            for theme in ("light", "dark"):
+                page.emulate_media(color_scheme=theme)
+                assert visitor.barriers() == [], (title, width, theme)
+        page.set_viewport_size({"width": 1440, "height": 900})
     # A message that refers to one that the browser has dropped would end the connection, after
     # clicks in quick succession, with "Cached ForwardMsg MISS".
     messages = [ForwardMsg.FromString(frame) for frame in frames]
@@ -180,6 +203,82 @@ def test_a_lasso_fills_the_grid(visitor: Visitor) -> None:
     held = visitor.page.get_by_text("The lasso holds").inner_text()
     assert int(re.findall(r"holds ([\d,]+)", held)[0]) > 200
     assert "lasso=" in visitor.page.url
+
+
+def test_pictures_are_found_seen_closely_and_compared(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.open("?run=looked")
+    # the worst of each of the first three things, as far as they are about files
+    page.locator("[class*=st-key-worst] .gallery .card img").nth(5).wait_for()
+    visitor.open("explore?run=looked&view=Map&colour=label")
+    canvas = page.locator(".scatter canvas")
+    canvas.wait_for()
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert float(canvas.get_attribute("data-zoom")) == 1
+    page.mouse.wheel(0, -300)
+    page.wait_for_function(ZOOMED, arg=".scatter canvas")
+    page.get_by_role("button", name="Whole").click()
+    # over the points, until one is asked for
+    box, peek = canvas.bounding_box(), page.locator(".peek figure img")
+    for place in range(20, 80):
+        across, down = 20 + (place * 17) % 70, 10 + (place * 7) % 70
+        page.mouse.move(
+            box["x"] + box["width"] * across / 100, box["y"] + box["height"] * down / 100
+        )
+        page.wait_for_timeout(120)
+        if page.locator(".peek").evaluate("(e) => e.wanted != null"):
+            break
+    peek.wait_for()
+    assert peek.get_attribute("src").startswith("data:image/jpeg")
+    page.mouse.move(5, 5)
+    search = page.get_by_label("File name", exact=True)
+    search.fill("2924")
+    search.press("Enter")
+    visitor.says("1 file")
+    page.locator(".gallery .card").last.click()
+    stage = page.get_by_role("dialog").locator(".viewer .stage")
+    stage.locator("img").wait_for()
+    stage.hover()
+    page.mouse.wheel(0, -300)
+    page.wait_for_function(ZOOMED, arg=".viewer .stage")
+    assert visitor.barriers() == []
+    visitor.open("duplicates?run=looked&code=DUP003")
+    page.locator(".viewer .stage img").nth(1).wait_for()
+    second = page.locator(".viewer .stage img").nth(1)
+    page.locator(".viewer input[type=range]").fill("0")
+    hidden = second.evaluate("(e) => parseFloat(e.style.clipPath.split(' ').at(-1))")
+    assert hidden >= second.bounding_box()["width"] - 1
+    page.locator(".viewer").get_by_role("button", name="Flicker").click()
+    for state in ("hidden", "visible"):
+        page.wait_for_function(FLICKER, arg=state)
+    page.locator(".viewer").get_by_role("button", name="Stop").click()
+
+
+def test_a_view_is_saved_by_name_and_two_scans_stand_side_by_side(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.open("explore?run=looked&sort=label.error_chance&order=descending")
+    visitor.says("label.error_chance 0.93")
+    page.get_by_text("Views", exact=True).click()
+    page.get_by_label("Name for what is shown").fill("doubtful <b>labels</b>")
+    page.get_by_label("Name for what is shown").press("Tab")
+    visitor.rest()
+    page.get_by_role("button", name="Save this view").click()
+    visitor.says("Saved: the view")
+    visitor.open("?run=looked")
+    page.get_by_text("Views (1)").click()
+    page.get_by_role("link", name="doubtful <b>labels</b>").click()
+    visitor.says("label.error_chance 0.93")
+    visitor.open("changes?run=looked&earlier=nasty")
+    visitor.says("Fixed since")
+    for title in ("Fixed since", "New"):
+        page.get_by_role("heading", name=title, exact=True).wait_for()
+    assert page.locator(".listing").count() == 2
+    page.locator(".gallery .card").first.wait_for()
+    assert visitor.barriers() == []
+    page.locator(".listing").last.locator("tbody tr").first.click()
+    page.get_by_role("heading", level=1, name="Findings", exact=True).wait_for()
 
 
 def test_a_subset_is_planned_drawn_and_downloaded(visitor: Visitor, tmp_path: Path) -> None:

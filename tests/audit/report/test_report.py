@@ -268,7 +268,7 @@ def test_a_clean_run_says_so(tmp_path: Path) -> None:
     report = collect_report(tmp_path / "run")
     assert "Nothing found by 3 checks." in to_text(report)
     assert "Nothing found by 3 checks." in to_markdown(report)
-    assert "Worst examples" not in to_html(report)
+    assert "<h2>Findings" not in to_html(report)
     assert json.loads("".join(to_json(report)))["findings"] == []
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from audit.ui.guard import NO_LINK, OTHERS
+from audit.ui.server import in_clear, shown_host
 from tests.browser.app import wait_for
 from tests.conftest import ROOT
 
@@ -173,6 +174,14 @@ def test_plain_streamlit_says_what_audit_app_adds(tmp_path: Path) -> None:
     done = python(tmp_path, ROOT, "-c", code)
     assert done.stderr.count("\n") == 1
     assert "audit app" in done.stderr
+
+
+def test_a_link_for_other_machines_has_a_name_and_says_that_it_travels_in_clear() -> None:
+    assert shown_host("0.0.0.0") == socket.gethostname()
+    assert shown_host("::1") == "[::1]"
+    assert "in clear" in in_clear("0.0.0.0", 8501)
+    assert f"ssh -L 8501:127.0.0.1:8501 {socket.gethostname()}," in in_clear("0.0.0.0", 8501)
+    assert in_clear("127.0.0.1", 8501) == ""
 
 
 def test_a_taken_port_is_one_sentence(served: Served, tmp_path: Path) -> None:

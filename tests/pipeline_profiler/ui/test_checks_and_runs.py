@@ -109,5 +109,13 @@ def test_runs_are_a_table_with_all_of_one_run_below(
     assert "Uncommitted changes" in "".join(h.value for h in at.header)
     at.text_input(key="word").set_value("nowhere</b> [x](http://y) ").run()
     assert "\x1b" not in runs_frame([RunRow("t", "run", note=BAD)])["note"][0]
+    # One that lies in the run of the app, or beside it, is found too.
+    monkeypatch.setenv("PIPELINE_PROFILER_RUNS", "off")
+    for place in (tmp_path / "run", tmp_path / "beside"):
+        place.mkdir()
+        append_row(place / "runs.sqlite", RunRow("2026-01-02T03:04:05Z", "run", note=place.name))
+        assert place.name in str(opened(monkeypatch, "runs", place).dataframe[0].value)
+    assert opened(monkeypatch, "runs", tmp_path / "run" / "x.json").dataframe
+    monkeypatch.setenv("PIPELINE_PROFILER_RUNS", str(table))
     table.write_text("no table")
     assert "no table of runs" in text(opened(monkeypatch, "runs"))

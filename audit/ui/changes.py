@@ -1,0 +1,126 @@
+"""Changes: two scans side by side, what `audit diff` says: findings fixed and new, files, classes.
+
+The later one is the chosen run; the earlier any other that this app knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import streamlit as st
+
+from audit.browse.images import cards
+from audit.compare.diff import FIXED, NEW, PERSISTING, UNCHECKED, RunDiff, compare_runs
+from audit.decisions.ledger import Ledger
+from audit.report.wording import counted
+from audit.run import generations
+from audit.sources.tables import visible_frame
+from audit.ui import html, link
+from audit.ui.detail import dialogue
+from audit.ui.gallery import show_gallery
+from audit.ui.listing import ListColumn, ListRow, show_listing
+from audit.ui.opened import Opened, cached, known_runs, open_chosen_run
+
+COLUMNS = (
+    ListColumn("severity", "", "dot", "1.4rem"),
+    ListColumn("code", "Code", "code", "5.6rem"),
+    ListColumn("about", "About"),
+    ListColumn("why", "Why", "text", "11rem"),
+)
+LISTED, PICTURED = 200, 12  # findings of a side, files of a kind of change
+WORDS = {NEW: "new", FIXED: "fixed", PERSISTING: "persisting", UNCHECKED: "not comparable"}
+
+
+def page() -> None:
+    """Show the page."""
+    run = open_chosen_run()
+    st.title("Changes")
+    others = [name for name in known_runs() if name != run.name]
+    if not others:
+        html.empty(
+            "There is no other scan to compare with.",
+            "Scan the dataset again into another run directory, or open an earlier run on the "
+            "page Start; or start the app with both: audit app EARLIER LATER.",
+        )
+        return
+    earlier = link.choose("Earlier scan", "earlier", others, any_=None)
+    before = known_runs()[earlier]
+    found = _compared(_state(before), _state(run.run), before, run.run)
+    with st.container(horizontal=True):
+        for change, n in found.counts().items():
+            st.metric(f"Findings {WORDS[change]}", f"{n:,}", border=True, width=170)
+        st.metric("Files changed", f"{len(found.files):,}", border=True, width=170)
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.header("Fixed since")
+        _side(found, FIXED, f"of {earlier}")
+    with right:
+        st.header("New")
+        _side(found, NEW, f"of {run.name}")
+    _files(run, found)
+    if len(found.objects):
+        st.header("Objects by class")
+        st.dataframe(visible_frame(found.objects), hide_index=True, width="stretch")
+    dialogue()
+
+
+def _state(run: Path) -> str:
+    """Return what names a run and all that was decided about it."""
+    return f"{generations.require(run).findings}{Ledger(run).revision()}"
+
+
+@cached
+def _compared(before: str, after: str, _before: Path, _after: Path) -> RunDiff:
+    return compare_runs(_before, _after)
+
+
+def _side(found: RunDiff, change: str, of: str) -> None:
+    rows = found.findings.filter(pl.col("change") == change)
+    html.paragraph(f"{counted(len(rows), 'finding')} {of}", "quiet small")
+    if rows.is_empty():
+        html.empty("None.")
+        return
+    lines = [
+        ListRow(
+            row["fingerprint"],
+            {
+                "severity": row["severity"],
+                "code": row["code"],
+                "about": f"{', '.join(row['ids'][:2])}: {row['message']}".removeprefix(": "),
+                "why": row["why"] or "",
+            },
+            settled=row["status"] not in (None, "open"),
+        )
+        for row in rows.head(LISTED).iter_rows(named=True)
+    ]
+
+    def opened(fingerprint: str) -> None:
+        # a fixed one is no finding of the chosen run any more: only what is new can be opened
+        if change == NEW:
+            link.go("findings", run=link.get("run"), finding=fingerprint, status="all")
+
+    show_listing(f"findings {change}", COLUMNS, lines, opened)
+    if len(rows) > LISTED:
+        html.paragraph(f"The first {LISTED:,} of {len(rows):,}.", "quiet small")
+
+
+def _files(run: Opened, found: RunDiff) -> None:
+    st.header("Files")
+    counts = dict(found.files.group_by("change").len().sort("change").iter_rows())
+    if not counts:
+        html.paragraph("The same files, with the same contents, classes and splits.")
+        return
+    kind = link.choose(
+        "Change", "change", list(counts), any_=None, shown=lambda c: f"{c} ({counts[c]:,})"
+    )
+    rows = found.files.filter(pl.col("change") == kind)
+    _pictures(run, rows["after"].drop_nulls().head(PICTURED).to_list())
+    st.dataframe(visible_frame(rows), hide_index=True, width="stretch", height=280)
+
+
+def _pictures(run: Opened, ids: Sequence[str]) -> None:
+    if ids:
+        with run.store() as store:
+            shown = cards(store, ids)
+        show_gallery(run, "changed files", shown, marks=run.ledger.by_sample, width=150)
