@@ -156,7 +156,7 @@ def nearest_training(store: Store, ids: Sequence[str], most: int = 3) -> pl.Data
     return store.query(NEAREST, [list(ids), most])
 
 
-def slice_columns(store: Store, ids: Sequence[str]) -> pl.DataFrame:
+def columns_of_pictures(store: Store, ids: Sequence[str]) -> pl.DataFrame:
     """Return a row for each id, in this order: what slices are looked for in.
 
     Class, group, every measured number and choice, the manifest's columns, and the cluster of the

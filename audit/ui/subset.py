@@ -370,7 +370,7 @@ def _slices(run: Opened, name: str, found: Disagreements) -> None:
     )
     answered = found.answered
     with run.store() as store:
-        columns = subsets.slice_columns(store, answered["sample_id"].to_list())
+        columns = subsets.columns_of_pictures(store, answered["sample_id"].to_list())
     weights = answered["weight"].to_numpy() if answered["weight"].n_unique() > 1 else None
     slices = find_slices(answered["wrong"].to_numpy(), columns, weights)
     if slices.is_empty():
