@@ -109,7 +109,8 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
     share = replace(share, low=least.low)
     # each half of it: what the loader does once, at its begin, costs a training nothing
     halves = [half.mean() - others for half in np.array_split(wait, 2)]
-    if share.low < COLD_SHARE or min(halves) < TIMES_LONGER * again:
+    least_half = max(TIMES_LONGER * again, float(wait.mean()) / 4)
+    if share.low < COLD_SHARE or min(halves) < least_half:
         return None
     place = e.labels.first_place
     kept = ", or a file system of the network kept the files"

@@ -610,7 +610,7 @@ def test_first_use_has_its_line_and_the_same_steps_later() -> None:
 
 
 def half(j: int) -> float:
-    return 60.0 if j < 60 else 5.0
+    return 400.0 if j < 55 else 5.0
 
 
 @pytest.mark.parametrize(

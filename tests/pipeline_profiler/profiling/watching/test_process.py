@@ -15,8 +15,8 @@ from pipeline_profiler.profiling.watching.loop import Looks, Loop
 from pipeline_profiler.profiling.watching.process import WatchedProcess, live_text
 
 
-def begin(process: WatchedProcess, key: str) -> Loop:
-    loop = process.loop_of(key, Source((), {"kind": "torch", "workers": 1, "batch_size": 4}))
+def begin(process: WatchedProcess, key: str, workers: int = 1) -> Loop:
+    loop = process.loop_of(key, Source((), {"kind": "torch", "workers": workers, "batch_size": 4}))
     now = time.perf_counter_ns()
     process.open(loop, now, now)
     return loop
@@ -128,10 +128,11 @@ def test_loops_that_train_one_after_the_other_are_judged_apart(
     assert [one.runs[0].totals["trained_steps"] for one in found] == [25] * sessions
 
 
+@pytest.mark.parametrize("workers", [0, 1])  # without any, most steps take the shortest way
 def test_parts_of_short_steps_are_timed_now_and_then_and_told_of_all(
-    process: WatchedProcess,
+    process: WatchedProcess, workers: int
 ) -> None:
-    loop, timed = begin(process, "a"), 0
+    loop, timed = begin(process, "a", workers), 0
     for _ in range(400):
         process.ask(loop, after(0), None, trains=True)
         if process.looking:
@@ -140,9 +141,12 @@ def test_parts_of_short_steps_are_timed_now_and_then_and_told_of_all(
             process.train("backward", now, now + 100_000)
         else:
             process.trains()
+    short = {len(step) for step in loop.recorder.held}
     end(process, loop)
     run = process.session().runs[0]
     assert loop.trained == 400
+    assert Window.of(run).steps.batch.tolist() == list(range(400))
+    assert (4 in short) == (not workers)
     assert 0 < timed == run.totals["looked_steps"]
     assert step_phases(run)["backward"] == pytest.approx(400 * 0.0001)
     process.rank = 1  # ranks are compared part by part, in every step
