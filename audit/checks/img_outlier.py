@@ -50,7 +50,7 @@ PROPERTIES: Mapping[str, tuple[str, str]] = {
     "bytes_per_pixel": ("n_bytes / pixels", "ln(greatest(n_bytes, 1) / pixels)"),
 }
 LEAST_NOISE = 0.008  # two grey levels: below that nobody sees it
-LOUD, LOUDER, MOST_LOUD = 0.075, 1.25, 8
+LOUD, LOUDER, MOST_LOUD = 0.07, 1.25, 8
 """Noise in the smoothest patch of a large picture that no texture has (of 1,000 photographs one has
 it, which was taken from a screen), how much more than all others that is, and how many at most."""
 MEASURABLE = """
@@ -87,7 +87,7 @@ class StatisticalOutlier(Check):
     up to 3 images can be outliers together; a value that images of several other classes have is
     not odd. Noise is no kind of subject: up to 8 images that are noisier than all others are
     reported together, whatever their classes, if chance makes such a gap in half of `max_false` of
-    the datasets; or if, at full size, they have more than 19 grey levels of it in their smoothest
+    the datasets; or if, at full size, they have more than 18 grey levels of it in their smoothest
     patch, a quarter more than all others.
 
     ## Why is this bad
@@ -107,7 +107,7 @@ class StatisticalOutlier(Check):
     group are left out (IMG005 and IMG006 compare sizes and shapes). Modes with less than a tenth of
     a class of 50 may be reported as outliers. If even the logarithms have heavy tails (Student's t
     with 3 degrees of freedom) and classes are small, false findings can reach 30 times the rate.
-    Noise of large photographs under 19 grey levels is seen at a reduced size, where much of it is
+    Noise of large photographs under 18 grey levels is seen at a reduced size, where much of it is
     averaged away.
     Flat, dark, washed-out, damaged and transparent pictures are left out: other checks report them.
 
@@ -184,7 +184,7 @@ class StatisticalOutlier(Check):
         yield Case("large pictures of texture, and none of noise", grass)
         yield Case("hundreds are as noisy: they are made so",
              [{**row, "noise_floor": 0.09} for row in _varied(230)])  # fmt: skip
-        yield Case("three large pictures of noise", [*grass, *(
+        yield Case("three large pictures of noise", [{"noise_floor": None}, *grass, *(
              {**middle, "id": f"{i}.jpg", "noise_floor": 0.1} for i in "xyz")],
              ["x.jpg", "y.jpg", "z.jpg"])  # fmt: skip
         yield Case(
@@ -215,7 +215,7 @@ class StatisticalOutlier(Check):
             odd[place] = {}
             yield self._noisy(frame, place, noisy, chance)
         loud = _loudest(frame["noise_floor"].drop_nulls().to_numpy())
-        for place in frame["noise_floor"].arg_sort(descending=True)[:loud]:
+        for place in frame["noise_floor"].arg_sort(descending=True, nulls_last=True)[:loud]:
             if place not in odd:
                 yield self._loud(frame, place, loud)
 
