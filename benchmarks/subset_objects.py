@@ -2,6 +2,7 @@
 
     python benchmarks/subset_objects.py worlds [--draws 300] [--size 100 ...]
     python benchmarks/subset_objects.py trained [--draws 300]
+    python benchmarks/subset_objects.py segmented [--draws 300]
     python benchmarks/subset_objects.py speed
 
 Each cell draws subsets of n pictures from a set of 5,000, scores two models on each with the
@@ -18,8 +19,9 @@ found, placed and scored by how easy its object is, wrong ones come by the pictu
 by Zipf's law (80 of them, the rarest in about 40 pictures); scenes of 20 alike pictures; good and
 bad models.
 `trained`: three checkpoints of a small network on drawn shapes of eight classes, trained here in
-about three minutes. `speed`: matching and AP beside pycocotools, where it is installed, on a set
-of the size of COCO's val.
+about three minutes. `segmented`: mean IoU of two rounds of the U-Net of `predicted_labels.py` on
+5,000 of its drawn pictures. `speed`: matching and AP beside pycocotools, where it is installed, on
+a set of the size of COCO's val.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from bench import Document, hall, measures, timed, told
 
 from audit.subset.baseline import Known, fit_known
 from audit.subset.compare import Pairing
-from audit.subset.detect import compare_objects, linear_of, told_classes
+from audit.subset.detect import Answers, Evaluated, compare_objects, linear_of, told_classes
+from audit.subset.masks import MaskEvaluation, Overlaps
 from audit.subset.matching import AREAS, MOST, THRESHOLDS, Boxes, Matches, match_boxes
 from audit.subset.metrics import (
     Design,
@@ -131,7 +134,7 @@ def design(unit: Array, population: int) -> Design:
 
 
 def regressed(
-    metric: ObjectMetric, drawn: Design, told_of: list[int], new: Linearised, whole: Evaluation,
+    metric: ObjectMetric, drawn: Design, told_of: list[int], new: Linearised, whole: Evaluated,
     taken: Array,
 ) -> MetricEstimate:  # fmt: skip
     """Return the estimate with the other model known on the whole set of one stratum."""
@@ -143,15 +146,23 @@ def regressed(
     return estimate_ratio(drawn, fit.ratio, float(fit.ratio.value), 0.95)["full-set"]
 
 
-def cell(name: str, models: list[Matches], scene: int, n: int, draws: int) -> Document:
+def evaluate(answers: Answers, weight: Array, unit: Array) -> Evaluated:
+    """Return the weighted answers on drawn pictures."""
+    kind = MaskEvaluation if isinstance(answers, Overlaps) else Evaluation
+    return kind(answers, weight, unit)  # type: ignore[arg-type]
+
+
+def cell(
+    name: str, models: list[Answers], scene: int, n: int, draws: int, of: str = "map"
+) -> Document:
     """Return how often the intervals of subsets of n pictures hold."""
-    rng, metric = np.random.default_rng(SEED + n), parse_object_metric("map")
+    rng, metric = np.random.default_rng(SEED + n), parse_object_metric(of)
     assert metric is not None
     pictures = models[0].pictures
     units = pictures // scene
     ones = np.ones(pictures)
     classes = range(len(models[0].classes))
-    whole = [Evaluation(m, ones, np.arange(pictures)) for m in models]
+    whole = [evaluate(m, ones, np.arange(pictures)) for m in models]
     true = [[part and part.value for part in (w.part(metric, c) for c in classes)] for w in whole]
     rows: list[tuple[float, ...]] = []
     singles: list[bool] = []
@@ -160,12 +171,12 @@ def cell(name: str, models: list[Matches], scene: int, n: int, draws: int) -> Do
         taken = (picked[:, None] * scene + np.arange(scene)).ravel()
         unit = np.repeat(np.arange(picked.size), scene)
         drawn = design(unit, units)
-        seen = [Evaluation(m.among(taken), drawn.weight, unit) for m in models]
+        seen = [evaluate(m.among(taken), drawn.weight, unit) for m in models]
         told_of = told_classes(metric, seen[0], drawn, models[0])
         linear = [linear_of(mean_part([s.part(metric, c) for c in told_of]), drawn) for s in seen]
         wanted = [float(np.mean([t[c] for c in told_of])) for t in true]
         one = [estimate_linear(drawn, each, 0.95) for each in linear]
-        gap = compare_objects(Pairing(drawn, ("A", "B"), "map", 0.95), *linear)
+        gap = compare_objects(Pairing(drawn, ("A", "B"), of, 0.95), *linear)
         both = gap.estimands["full-set"]
         a, b = (e["full-set"] for e in one)
         known = regressed(metric, drawn, told_of, linear[1], whole[0], taken)
@@ -182,7 +193,7 @@ def cell(name: str, models: list[Matches], scene: int, n: int, draws: int) -> Do
     # a plan means over 8 draws of the earlier model
     planned = facts[:8, 7].mean() / mean[3]
     found = {
-        "world": name, "n": n, "map": mean[0], "classes": mean[1], "coverage": mean[2],
+        "world": name, "n": n, of: mean[0], "classes": mean[1], "coverage": mean[2],
         "half_width": 100 * mean[3], "error": 100 * facts[:, 4].std(), "bias": 100 * mean[4],
         "difference": mean[5], "its_half_width": 100 * mean[6], "rarest_class": np.mean(singles),
         "baseline": mean[9], "left": mean[10], "planned": planned, "rough": mean[8],
@@ -344,6 +355,39 @@ def trained(draws: int = 300, size: list[int] | None = None) -> tuple[Document, 
         title = f"{names[first]} and {names[second]}"
         cells += [cell(title, pair, 1, n, draws) for n in size or SIZES]
     return judge(cells, draws)
+
+
+@measures(app)
+def segmented(draws: int = 300, size: list[int] | None = None) -> tuple[Document, bool]:
+    """Do intervals of a mean IoU hold on the masks of a trained network?"""
+    from predicted_labels import KINDS, class_map, draw_pictures, predict, train
+
+    rng = np.random.default_rng(SEED)
+    pictures, things = draw_pictures(500, rng)
+    tests = []
+    for _ in range(PICTURES // 500):
+        drawn, own = draw_pictures(500, rng)
+        tests.append((drawn.astype(np.float16), np.stack(list(map(class_map, own)))))
+    models: dict[str, Answers] = {}
+
+    def kept(number: int, net: object) -> None:
+        if number < 6 or number % 3:
+            return
+        tables = []
+        for drawn, wanted in tests:
+            said = predict(net, drawn.astype(np.float32)).argmax(1)
+            for own, mask in zip(wanted, said, strict=True):
+                pair = own.astype(np.int64) * (KINDS + 1) + mask
+                tables.append(np.bincount(pair.ravel(), minlength=(KINDS + 1) ** 2))
+        table = np.array(tables, float).reshape(-1, KINDS + 1, KINDS + 1)
+        both, truth = np.diagonal(table, axis1=1, axis2=2), table.sum(2)
+        names = tuple(map(str, range(KINDS + 1)))
+        models[f"round {number}"] = Overlaps(names, both, truth + table.sum(1) - both, truth)
+
+    train(pictures, np.stack([class_map(own) for own in things]), 9, kept)
+    pair = list(models.values())
+    sizes = size or SIZES
+    return judge([cell(" and ".join(models), pair, 1, n, draws, "miou") for n in sizes], draws)
 
 
 # ---- beside pycocotools ----

@@ -68,7 +68,7 @@ class _Contradicted(BoxCheck):
 
     def completeness(self, store: Store, params: Any) -> str:
         facts = dict(store.query("SELECT key, value FROM prediction_facts").iter_rows())
-        if not facts:
+        if "predictions" not in facts:
             return "0 predicted boxes were given (`audit scan --predictions`)."
         sql = "SELECT count(*), count(*) FILTER (WHERE probability >= ?) FROM box_doubts"
         n, sure = store.query(f"{sql} WHERE kind = ?", [params.min_probability, self.kind]).row(0)

@@ -129,10 +129,10 @@ def _objects_plan(
 
     stated = ("p", "discordant", "rho", "deviation", "label_noise")
     given = [name for name in stated if getattr(options, name) is not None]
-    if given or baseline is not None:
+    if given:
         raise UsageError(
-            f"--{(given or ['baseline'])[0].replace('_', '-')} is for metrics of pictures: one of "
-            "objects is planned from --predictions, detections of an earlier model or a pilot."
+            f"--{given[0].replace('_', '-')} is for metrics of pictures: one of objects is planned "
+            "from --predictions, detections of an earlier model or a pilot."
         )
     goal = replace(options, metric="accuracy").goal()
     by = [c for c in options.by or () if c != "rarest_class"]
@@ -141,7 +141,7 @@ def _objects_plan(
     objects, frame = read_objects(source, _part(options.split), extra, by_class=by_class)
     plan = make_objects_plan(
         objects, frame, options.metric, goal, options.predictions or (),
-        merge_strata=options.merge_strata,
+        baseline, merge_strata=options.merge_strata,
         **options.set_options | {"by": by, "by_label": by_class},
     )  # fmt: skip
     return plan, frame

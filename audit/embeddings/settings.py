@@ -25,7 +25,7 @@ class VectorOptions:
 
     `embeddings` and `predictions`: files of the user's own, by path (`audit.embeddings.vectors`).
     `embedder`: a model that gives the vectors. Without them: the built-in vectors, and the
-    classifier that they teach. `boxes`: what a detector predicts
+    classifier that they teach. `boxes`: what a detector predicts, boxes or masks
     (`audit.annotations.box_doubts`).
     """
 
@@ -42,7 +42,8 @@ class VectorOptions:
             )
         for name, option in _FILES.items():
             path = getattr(self, name)
-            if path is not None and not path.is_file():
+            masks = option == "predictions" and path is not None and path.is_dir()
+            if path is not None and not path.is_file() and not masks:
                 raise UsageError(f"{path} is no file: check the path given to --{option}.")
 
     def identity(self) -> dict[str, str | int]:
@@ -58,9 +59,14 @@ class VectorOptions:
 
 
 def file_identity(path: Path) -> str:
-    """Return the place, size and time of a file, as text."""
+    """Return the place, size and time of a file, or of the newest of a folder's, as text."""
     try:
         status = path.stat()
+        if path.is_dir():
+            all_of_it = [one.stat() for one in path.rglob("*.png")]
+            size = sum(one.st_size for one in all_of_it)
+            newest = max((one.st_mtime_ns for one in all_of_it), default=0)
+            return f"{path.resolve()} {len(all_of_it)} {size} {newest}"
     except OSError:
         return str(path)
     return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"

@@ -140,12 +140,29 @@ ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("swapped", "DOUBLE", "soft minimum of the scores of this kind; 1: no doubt"),
         Column("quality", "DOUBLE", "geometric mean of the three, 0..1; low: look first"),
     ),
+    "mask_doubts": (
+        Column("kind", "VARCHAR", "missing | not there | class | outline"),
+        _SAMPLE, _FILE, _IMAGE_KEY,
+        Column("entry", "BIGINT", "the annotation in doubt; null for a missing object"),
+        Column("chance", "DOUBLE", "that the annotation is wrong, 0..1; rows from 0.05 on"),
+        Column("gain", "DOUBLE", "how much better wrong masks explain it, log likelihood"),
+        Column("doubt", "DOUBLE", "how much the model contradicts it, 0..1: look at high ones"),
+        Column("distance", "DOUBLE", "mean distance of the two outlines, px"),
+        Column("wrong", "DOUBLE", "pixels that differ, over those of the object"),
+        Column("label", "VARCHAR", "class of the annotation; null for a missing object"),
+        Column("predicted_label", "VARCHAR", "class that most of its pixels have by the model"),
+        *(
+            Column(side, "DOUBLE", "box around the object, px in the frame of the file")
+            for side in ("x", "y", "width", "height")
+        ),
+    ),
     "prediction_facts": (
-        Column("key", "VARCHAR", "file | predictions | unknown | confident | pictures | boxes"),
-        Column("value", "VARCHAR", "the fact: text, or a number; no row without box predictions"),
+        Column("key", "VARCHAR", "file | predictions | unknown | confident | pictures | boxes | "
+               "mask_pictures | mask_objects | mask_odd"),
+        Column("value", "VARCHAR", "the fact: text, or a number; no row without such predictions"),
     ),
 }  # fmt: skip
-DERIVED = ("boxes", "box_doubts", "box_quality", "prediction_facts")
+DERIVED = ("boxes", "box_doubts", "box_quality", "mask_doubts", "prediction_facts")
 """Tables made from the others and from what a scan was given: never copied from before."""
 
 # ---- statistics of boxes: small, made once a scan, so that every page reads them fast ----

@@ -251,6 +251,6 @@ LABELS_VIEW = (
     "UNION ALL SELECT sample_id, label, n, kind FROM object_labels"
 )
 VIEWS = (IMAGES_VIEW, PICTURES_VIEW, PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
-ADDED_TABLES = ("label_columns", "several_labels", "object_labels", "several_scores")
+ADDED_TABLES = ("label_columns", "several_labels", "object_labels", "several_scores", "mask_doubts")
 ADDED_VIEWS = (PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
 """What runs of the same schema that were made earlier lack: empty for whoever reads one."""

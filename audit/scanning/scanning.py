@@ -307,6 +307,7 @@ class _Scan:
         from audit.embeddings.box_fits import relate_box_fits
         from audit.embeddings.class_marks import relate_marks
         from audit.embeddings.label_tables import find_vectors, relate_labels
+        from audit.embeddings.mask_errors import relate_masks
         from audit.embeddings.vectors import Opening
 
         config, vectors = self.config, self.request.vectors
@@ -324,6 +325,8 @@ class _Scan:
         self.clock.lap("labels")
         measure_boxes(store)
         relate_box_fits(store, self.run)
+        if self.predicted is not None:
+            relate_masks(store, self.predicted.masks)
         self.clock.lap("boxes")
         facts = _facts(self.request.source) | {
             "related_as": _related_as(config, vectors),

@@ -303,9 +303,14 @@ class KnownModel:
         cls, frame: pl.DataFrame, objects: Objects, path: Path, recipe: Recipe = PLAIN
     ) -> KnownModel:
         """Return the baseline; `recipe` is that of the plan that the subset was drawn by."""
-        design = whole_set(frame, recipe)
-        place = objects.places(design.rows["sample_id"].to_list())
-        return cls(path.stem, Drawn(design, objects, place), objects.match(path, []))
+        return cls.on(frame, objects, path.stem, objects.match(path, []), recipe)
+
+    @classmethod
+    def on(
+        cls, frame: pl.DataFrame, objects: Objects, name: str, answers: Answers, recipe: Recipe
+    ) -> KnownModel:
+        """Return the baseline whose answers are read already."""
+        return cls(name, Drawn.of(whole_set(frame, recipe).rows, objects), answers)
 
     def score(
         self,

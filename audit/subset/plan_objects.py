@@ -27,6 +27,7 @@ from audit.subset.detect import (
     LEAST,
     Answers,
     Drawn,
+    KnownModel,
     Objects,
     compare_objects,
     drawn_part,
@@ -57,7 +58,10 @@ KNOWN_FROM = 0.5
 
 @dataclass(frozen=True)
 class Pilot:
-    """Detections of one or two models for some pictures of a set of `population` pictures."""
+    """Detections of one or two models for some pictures of a set of `population` pictures.
+
+    `known`: name and answers of an earlier model on all pictures, which subsets are scored with.
+    """
 
     objects: Objects
     frame: pl.DataFrame
@@ -65,6 +69,7 @@ class Pilot:
     metric: ObjectMetric
     goal: Goal
     population: int
+    known: tuple[str, Answers] | None = None
 
     def widths(self, recipe: Recipe, n: int) -> dict[Estimand, tuple[float, float, float]]:
         """Return for n units the mean printed half-width, that of a difference, and the effective
@@ -72,6 +77,9 @@ class Pilot:
         there = len(self.frame) if recipe.group is None else self.frame[recipe.group].n_unique()
         size = min(n, there if len(self.frame) == self.population else max(there // 2, 2))
         found: dict[Estimand, list[tuple[float, float, float]]] = {e: [] for e in ESTIMANDS}
+        baseline = None
+        if self.known is not None:
+            baseline = KnownModel.on(self.frame, self.objects, *self.known, recipe)
         for seed in range(1 if size == there else DRAWS):
             drawn = self.draw(recipe, size, seed)
             evaluations = [drawn.evaluate(m) for m in self.matches]
@@ -80,12 +88,18 @@ class Pilot:
             known = [linear_of(part, drawn.design) for part in parts if part is not None]
             if len(known) < len(parts):
                 continue
-            estimates = estimate_linear(drawn.design, known[0], self.goal.level)
-            pairing = Pairing(drawn.design, ("A", "B"), self.metric.name, self.goal.level)
+            level = self.goal.level
+            plain = estimates = estimate_linear(drawn.design, known[0], level)
+            if baseline is not None:
+                estimates = baseline.score(
+                    self.metric, evaluations[0], drawn, self.matches[0], level
+                ).estimands
+            pairing = Pairing(drawn.design, ("A", "B"), self.metric.name, level)
             pair = compare_objects(pairing, *known).estimands if len(known) == 2 else None
             for e in ESTIMANDS:
                 own = (estimates[e].high - estimates[e].low) / 2
-                gap = math.sqrt(2) * own if pair is None else (pair[e].high - pair[e].low) / 2
+                two = (pair or plain)[e]
+                gap = (two.high - two.low) / 2 * (1 if pair else math.sqrt(2))
                 found[e].append((own, gap, estimates[e].effective_n))
         widen = math.sqrt(size / n)
         return {
@@ -114,17 +128,21 @@ def make_objects_plan(
     metric: str,
     goal: Goal,
     results: Sequence[Path],
+    baseline: Path | None = None,
     **options: Any,
 ) -> Plan:
     """Return the plan that meets `goal` for a metric of objects.
 
     `frame`: the pictures, of `ObjectSet.frame`; `results`: detections of one or two models, for all
-    pictures or for a pilot of them; `options` as of `make_plan`.
+    pictures or for a pilot of them; `baseline`: those of an earlier model for all pictures, known
+    when subsets are scored; `options` as of `make_plan`.
     """
     wanted = object_metric(metric, objects)
     files = select_eligible(frame, options.get("deduplicated", False)).files
     eligible = frame.filter(pl.col("sample_id").is_in(files["sample_id"].implode()))
     pilot, notes = _pilot(objects, eligible, wanted, goal, results)
+    if baseline is not None:
+        pilot, notes = _with_baseline(pilot, goal, baseline, notes)
 
     def make(n: int) -> Plan:
         return make_plan(frame, replace(goal, half_width=None, detect=None, seconds=None,
@@ -195,6 +213,25 @@ def _pilot(
             "(related models differ less: give two files of detections)."
         )
     return Pilot(objects, frame, matches, metric, goal, population), notes
+
+
+def _with_baseline(
+    pilot: Pilot | None, goal: Goal, path: Path, notes: list[str]
+) -> tuple[Pilot, list[str]]:
+    """Return the pilot with an earlier model known on all pictures."""
+    if goal.half_width is None:
+        raise UsageError("--baseline sizes a --half-width: give one, such as 0.01.")
+    if pilot is None or len(pilot.frame) < pilot.population:
+        raise UsageError(
+            "How far the next model will differ from the baseline is not known: give --predictions "
+            "of a model that differs as much, with detections on half of the pictures at least."
+        )
+    known = pilot.objects.match(path, notes)
+    notes.append(
+        f"Widths are those of scores with --baseline {path.name}, known on all pictures; the model "
+        "to come is taken to differ from it as the first of --predictions does."
+    )
+    return replace(pilot, known=(path.stem, known)), notes
 
 
 def _pilot_needs(objects: Objects) -> str:

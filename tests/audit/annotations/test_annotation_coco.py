@@ -146,10 +146,10 @@ RING = [2, 3, 12, 3, 12, 11.5, 2, 11]
 OUTLINES = [[RING], [], None, [[]], [RING, [20, 20, 30, 20, 30, 30]], [[None, *RING]]]
 
 
-RUNS = {"size": [48, 64], "counts": [10, 5, 48 * 64 - 15]}
+MASK = {"size": [48, 64], "counts": [10, 5, 48 * 64 - 15]}
 
 
-@pytest.mark.parametrize("beside", [[["1", 2, 3, 4, 5, 6]], RING, RUNS])
+@pytest.mark.parametrize("beside", [[["1", 2, 3, 4, 5, 6]], RING, MASK])
 def test_polygons_are_the_same_whatever_lies_beside_them(tmp_path: Path, beside: object) -> None:
     """Lists of lists are parsed with the rest, all others as JSON."""
     document = coco(1, [(1, 2, 3, 10, 8)] * (len(OUTLINES) + 1))

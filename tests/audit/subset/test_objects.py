@@ -304,6 +304,9 @@ def test_a_pilot_stands_for_the_set(files):
 ERRORS = [
     (["plan", "--from", "GT", "--metric", "map", "--half-width", 0.02],
      "Nothing is known of how map varies"),
+    (["plan", "--from", "GT", "--metric", "map", "--half-width", 0.02, "--predictions", "PILOT",
+      "--baseline", "OLD"], "How far the next model will differ"),
+    (["plan", "--from", "GT", "--metric", "map", "--n", 20, "--baseline", "OLD"], "a --half-width"),
     (["plan", "--from", "GT", "--metric", "map", "--half-width", 0.02, "--predictions", "TINY"],
      "The pilot has 50 pictures"),
     (["plan", "--from", "GT", "--metric", "map:dog", "--n", 20], "no class 'dog' of objects"),
@@ -320,7 +323,7 @@ ERRORS = [
 
 @pytest.mark.parametrize(("words", "sentence"), ERRORS)
 def test_errors_are_one_sentence(files, words, sentence):
-    names = {name.upper(): files / f"{name}.json" for name in ("gt", "old", "tiny")}
+    names = {name.upper(): files / f"{name}.json" for name in ("gt", "old", "tiny", "pilot")}
     error = call(*[names.get(word, word) for word in words], code=2)
     assert sentence in error
     assert error.count("\n") == 1
@@ -495,6 +498,24 @@ def test_an_earlier_model_narrows_the_interval(files):
     exact = whole["models"][0]["metrics"][0]["estimands"]["full-set"]["value"]
     found = same["models"][0]["with_baseline"][0]["estimands"]["full-set"]
     assert found["value"] == pytest.approx(exact, abs=0.01)
+
+
+@pytest.mark.slow
+def test_an_earlier_model_needs_fewer_pictures(files):
+    truth, old, new, subset = (files / n for n in ("gt.json", "old.json", "new.json", "less.csv"))
+    words = ["--metric", "map", "--half-width", 0.03, "--estimand", "full-set"]
+    plain = planned(files, *words, "--predictions", new, name="plain")
+    plan = planned(files, *words, "--predictions", new, "--baseline", old, name="less")
+    assert plan["n"] < 0.9 * plain["n"]
+    width = plan["estimands"]["full-set"]["half_width"]
+    assert width == pytest.approx(0.03, rel=0.1)
+    assert any("known on all pictures" in reason for reason in plan["reasons"])
+    call("draw", "--from", truth, "--plan", files / "less.json", "--seed", 1, "-o", subset)
+    score = json.loads(call("score", subset, "--from", truth, "--plan", files / "less.json",
+                            "--metric", "map", "--predictions", new, "--baseline", old,
+                            "--json"))  # fmt: skip
+    found = score["models"][0]["with_baseline"][0]["estimands"]["full-set"]
+    assert (found["high"] - found["low"]) / 2 == pytest.approx(width, rel=0.25)
 
 
 @pytest.fixture(scope="module")
