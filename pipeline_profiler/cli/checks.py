@@ -424,12 +424,18 @@ def _finish(
     if args.output:
         blob = (checks_json(report, name, grid) + "\n").encode()
         say(f"saved: {write_report(lambda: blob, args.output, args.replace)}")
+    # of a log, the row has what its best checkpoint came to
+    evidence = (result.answer.evidence for result in report.results)
+    best = next((told for told in evidence if {"metric", "best"} <= told.keys()), None)
+    metric = (
+        ("failed checks", len(report.failed)) if best is None else (best["metric"], best["best"])
+    )
     args.outcome = RunOutcome(
         verdict_word(report),
         headline(report, name),
         len(report.results),
-        "failed checks",
-        float(len(report.failed)),
+        metric[0],
+        float(metric[1]),
         args.output or "",
     )
     if "aside" in args:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +12,19 @@ import pytest
 
 from tests.conftest import DISK
 
+TRAINERS = Path(os.environ.get("PREFLIGHT_TRAINERS", Path(sys.prefix) / "trainers_packages"))
+
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """An empty folder, on a disk."""
     with tempfile.TemporaryDirectory(dir=DISK, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def trainers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning, transformers and accelerate can be imported; in CI they must be there."""
+    if not TRAINERS.is_dir() and not os.environ.get("CI"):
+        pytest.skip("needs `make test`, which installs the frameworks beside the environment")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(TRAINERS)])

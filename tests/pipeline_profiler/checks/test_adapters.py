@@ -74,8 +74,7 @@ def adapters() -> dict[str, str]:
 
 
 @pytest.fixture(params=PARTS)
-def library(request: pytest.FixtureRequest) -> Iterator[str]:
-    pytest.importorskip(request.param)
+def library(request: pytest.FixtureRequest, trainers: None) -> Iterator[str]:
     yield request.param
     sys.modules.pop("my_project", None)
 

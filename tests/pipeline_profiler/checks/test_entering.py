@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from pipeline_profiler.checks.caught_tape import KeptStates, recording_mode  # noqa: E402
 from pipeline_profiler.checks.check import Judgement  # noqa: E402
 from pipeline_profiler.checks.loader_subject import LoaderSubject  # noqa: E402
 from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_training  # noqa: E402
@@ -148,6 +150,28 @@ def test_a_loss_pairs_masks_and_boxes_and_targets_that_are_one_prove_nothing(
     for code, judgement in zip(("TRAIN018", "TRAIN020", "TRAIN003"), judgements, strict=False):
         answer = judged(code, subject).answer
         assert judgement in (None, answer.judgement), (code, answer.sentence)
+
+
+READS = {
+    "held": (lambda s: s, 1),
+    "a shallow copy": (lambda s: dict(s), 1),
+    "let go": (lambda s: None, 0),
+    "saved": (lambda s: (s, torch.save({"model": s}, io.BytesIO())), 0),
+    "copied": (lambda s: (s, deepcopy(s)), 0),
+    "cloned": (lambda s: (s, {name: value.clone() for name, value in s.items()}), 0),
+}
+
+
+@pytest.mark.parametrize(("use", "live"), READS.values(), ids=READS)
+def test_a_state_that_was_read_is_no_live_one(use: Any, live: int) -> None:
+    net, states = torch.nn.Linear(3, 2), KeptStates()
+    taken = net.state_dict()
+    states.take(net, taken, "", "train.py:9")
+    with recording_mode(lambda: None, states):
+        kept = use(taken)
+    del taken
+    assert states.live() == ["train.py:9"] * live
+    del kept
 
 
 def seeded() -> Any:

@@ -68,6 +68,17 @@ def test_checks_add_rows_that_can_be_chosen_sorted_and_noted(
     assert "failed checks 1" in out
 
 
+def test_the_row_of_a_log_has_its_best_evaluation(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    losses = [1 / (i + 1) for i in range(20)] + [0.5]
+    rows = "".join(f"{i},{loss}\n" for i, loss in enumerate(losses))
+    (table.parent / "held.csv").write_text(f"step,val_loss\n{rows}")
+    assert command_line(["check-log", "held.csv", "--only", "LOG005"]) == 0
+    (row,) = listed(capsys)
+    assert (row["metric"], row["value"]) == ("val_loss", 0.05)
+
+
 def test_a_table_that_cannot_be_written_costs_a_sentence_and_nothing_else(
     table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

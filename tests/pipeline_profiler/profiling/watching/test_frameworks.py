@@ -8,7 +8,11 @@ import pytest
 from pipeline_profiler import Recorder
 
 STEPS, EPOCHS = 4, 2
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("trainers"),
+]
 
 
 def rows() -> list[dict[str, Any]]:
@@ -18,7 +22,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def test_accelerate_prepares_the_loader_first(tmp_path: Path) -> None:
-    accelerate = pytest.importorskip("accelerate")
+    import accelerate  # type: ignore[import-not-found]
     import torch
     from torch.utils.data import DataLoader
 
@@ -36,7 +40,7 @@ def test_accelerate_prepares_the_loader_first(tmp_path: Path) -> None:
 
 
 def test_lightning_takes_the_watched_loader(tmp_path: Path) -> None:
-    lightning = pytest.importorskip("lightning")
+    import lightning  # type: ignore[import-not-found]
     import torch
     from torch.utils.data import DataLoader
 
@@ -60,9 +64,8 @@ def test_lightning_takes_the_watched_loader(tmp_path: Path) -> None:
 
 
 def test_the_trainer_asks_its_own_method_for_the_loader(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
     import torch
+    import transformers  # type: ignore[import-not-found]
 
     rec = Recorder(save_to=tmp_path / "profile.json")
 
