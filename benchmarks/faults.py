@@ -349,6 +349,55 @@ def deleted_folder(scene: Scene) -> bool:
     return under_limit(scene, f"cd {gone} && rmdir {gone} &&")
 
 
+WRITING = (
+    "decide RUN NAME --as drop", "undo RUN --anyone", "recheck RUN", "export RUN --out DISK/tables",
+    "export RUN --manifest DISK/kept.parquet", "export RUN --plan DISK/plan.json",
+    "report RUN -o DISK/report.html", "report RUN -o DISK/report.json",
+)  # fmt: skip
+
+
+def writers_without_room(scene: Scene) -> bool:
+    """Let every command that writes meet a full disk; each says that the machine has failed."""
+    kept, name = scene.run, next(p for p in sorted(scene.data.rglob("*.jpg"))).name
+    with small_disk(scene.folder / "disk", 32768) as disk:
+        shutil.copytree(kept, disk / "run")
+        with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+            while filler.write(bytes(4096)):
+                pass
+        places = {"RUN": disk / "run", "NAME": name, "DISK": disk}
+        codes = [
+            scene.audit(*(_placed(word, places) for word in line.split())).code for line in WRITING
+        ]
+    return codes == [4] * len(WRITING)
+
+
+def _placed(word: str, places: dict[str, Any]) -> str:
+    first, _, rest = word.partition("/")
+    return "/".join([str(places.get(first, first)), *([rest] if rest else [])])
+
+
+def other_user(scene: Scene, rights: str) -> bool:
+    """Let another user read and write a run that he may only read, or not even that."""
+    if os.geteuid() != 0:
+        raise NotPossibleError("needs root")
+    run = Path(shutil.copytree(scene.run, scene.folder / "theirs"))
+    subprocess.run(["chmod", "-R", rights, str(run)], check=True)
+    for folder in (scene.folder, scene.folder.parent):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    become = 'set -- setpriv --reuid=65534 --regid=65534 --clear-groups "$@";'
+    codes = [
+        scene.end(scene.start(*words, prefix=become, env={"HOME": "/nonexistent"})).code
+        for words in (
+            ("report", run), ("log", run), ("verify", run), ("recheck", run),
+            ("decide", run, "x", "--as", "keep"), ("scan", scene.data, "--out", run),
+        )
+    ]  # fmt: skip
+    return codes[3:] == [2, 2, 2] and all(code in (0, 1, 2, 4) for code in codes)
+
+
+fault("every command that writes meets a full disk", writers_without_room)
+fault("another user may read the run only", other_user, "a+rX,go-w")
+fault("another user may not read the run", other_user, "go-rwx")
 fault("the run's folder is on a read-only disk", read_only_run)
 fault("the folder where the user stands is deleted", deleted_folder)
 
@@ -439,6 +488,17 @@ def current_folder(scene: Scene) -> bool:
     return True
 
 
+def special(scene: Scene, find: Callable[[Scene], Path]) -> bool:
+    """Put a pipe, which waits for whoever writes to it, in the place of a file of the run."""
+    path = find(scene)
+    path.unlink()
+    os.mkfifo(path)
+    scene.audit("report", scene.run)
+    scene.audit("verify", scene.run)
+    scene.audit("verify", scene.run, "--repair")
+    return True
+
+
 def generation_removed(scene: Scene) -> bool:
     shutil.rmtree(generation(scene))
     scene.audit("report", scene.run)
@@ -455,6 +515,13 @@ def building_is(scene: Scene, name: str, content: bytes) -> bool:
 
 for _name, _content in CURRENTS.items():
     fault(f"CURRENT is {_name}", current_is, _content)
+for _name, _find in (
+    ("CURRENT", lambda scene: scene.run / "CURRENT"),
+    ("measurements.duckdb", measurements_file),
+    ("the findings file", findings_file),
+    ("a file of signatures", signature_part),
+):
+    fault(f"{_name} is a pipe", special, _find)
 fault("CURRENT is removed", current_is, None)
 fault("CURRENT is a folder", current_folder)
 fault("the folder of the generation is removed", generation_removed)

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit.run.digests import write_synced
+from preflight.files import read_regular
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +88,7 @@ class VectorParts:
 def list_vector_parts(run: Path) -> list[tuple[Path, bool]]:
     """Return the parts of all models, and whether each holds what its name says."""
     paths = sorted((run / VECTORS).glob("*/*.parquet"))
-    return [(path, _digest(path.read_bytes()) == path.stem) for path in paths]
+    return [(p, p.is_file() and _digest(read_regular(p)) == p.stem) for p in paths]
 
 
 def _digest(content: pa.Buffer | bytes) -> str:
@@ -105,7 +106,7 @@ def _read_part(path: Path) -> pa.Table | None:
     import pyarrow.parquet as pq
 
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
         if _digest(content) != path.stem:
             return None
         with pq.ParquetFile(pa.BufferReader(content)) as file:

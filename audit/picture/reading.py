@@ -36,8 +36,8 @@ def read_bytes(place: str | bytes, limits: Limits, coming: Future[bytes] | None 
         raise DecodeError("missing", "the file does not exist") from None
     except PermissionError:
         raise DecodeError("permission", "the file may not be read by this user") from None
-    except (IsADirectoryError, SpecialFileError):
-        raise DecodeError("not-an-image", "it is a device or a folder, not a file") from None
+    except SpecialFileError:
+        raise DecodeError("not-an-image", "it is a device, not a file") from None
     except OSError as error:
         raise_machine_error(error)
         raise DecodeError("io", f"the system could not read the file: {error.strerror}") from None

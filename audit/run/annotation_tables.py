@@ -240,6 +240,6 @@ BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "box_pairs": (
         Column("label", "VARCHAR", "a class"),
         Column("other", "VARCHAR", "another, later in the alphabet"),
-        Column("pictures", "BIGINT", "pictures with boxes of both"),
+        Column("pictures", "BIGINT", "pictures with boxes of both, of those of up to 300 classes"),
     ),
 }  # fmt: skip

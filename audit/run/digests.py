@@ -19,7 +19,7 @@ import blake3
 from audit.errors import DamagedError
 from audit.run.store import Store
 from audit.run.tables import SCHEMA_VERSION
-from preflight.files import inside, read_regular, regular
+from preflight.files import SpecialFileError, inside, read_regular, regular
 
 SEAL = "generation.json"
 OWN = "digest"
@@ -73,6 +73,8 @@ def read_document(path: Path) -> dict[str, Any]:
         document.pop(OWN, None)
     except IsADirectoryError:
         raise DamagedError(f"{path} is damaged (it is a folder)", REPAIR) from None
+    except SpecialFileError as error:
+        raise DamagedError(f"{path} is damaged ({error.strerror})", REPAIR) from None
     except (ValueError, TypeError, RecursionError):
         raise DamagedError(f"{path} is damaged (it is no document of a run)", REPAIR) from None
     if text != document_text(document):

@@ -29,6 +29,7 @@ from audit.run.tables import (
     VIEWS,
 )
 from preflight.cores import usable_cores
+from preflight.files import refuse_special
 
 if TYPE_CHECKING:
     import polars as pl
@@ -76,10 +77,12 @@ class Store:
         """Open `path` for reading; raises RunError if it is absent, DamagedError if damaged."""
         if not path.exists():
             raise DamagedError(f"{path} is missing", AGAIN)
+        _refuse_special(path)
         return cls(_connect(path, read_only=True), tracer)
 
     def attach(self, path: Path, name: str) -> None:
         """Make another database readable as `name.table`."""
+        _refuse_special(path)
         quoted = str(path).replace("'", "''")
         sql = f"ATTACH '{quoted}' AS {identifier(name)} (READ_ONLY)"
         if self._tracer:
@@ -349,6 +352,14 @@ class Store:
 def identifier(name: str) -> str:
     """Return a name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _refuse_special(path: Path) -> None:
+    """Raise DamagedError for a pipe or a device, which DuckDB would wait for."""
+    try:
+        refuse_special(path)
+    except OSError as error:
+        raise DamagedError(f"{path} is damaged ({error.strerror})", AGAIN) from None
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -32,6 +32,7 @@ from audit.run import generations
 from audit.run.healing import ABSENT, DAMAGED, SCAN, SOUND, CheckedPart, set_aside
 from audit.run.reuse import PREVIOUS, UNSIGNED
 from audit.run.store import Store
+from preflight.files import read_regular
 
 if TYPE_CHECKING:
     import polars as pl
@@ -150,7 +151,7 @@ def _read(path: Path, columns: list[str] | None = None) -> pa.Table | None:
     import pyarrow.parquet as pq
 
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
         # pages have no checksums: a flipped byte would be another signature
         if _digest(content) != path.stem:
             return None

@@ -5,17 +5,32 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import blake3
 import pytest
 
+from audit.annotations.box_doubts import holds_boxes, read_results
+from audit.checking.config import load_config
+from audit.decisions.label_sample import _read
+from audit.decisions.ledger import LEDGER, Entry, Ledger
+from audit.embeddings.vectors import _read_frame, _read_npy
 from audit.errors import AuditError
 from audit.exports import annotation_export
 from audit.exports.application import roll_back
 from audit.exports.planning import PLAN_SCHEMA, read_plan
+from audit.exports.review_tasks import read_review
+from audit.records import Action
 from audit.run import digests, generations
+from audit.run.store import Store
+from audit.sources import open_source
+from audit.subset.draw import load_recipe
+from audit.subset.goal import session_throughput
+from audit.subset.predictions import read_table
+from preflight.files import SpecialFileError
 
 VICTIM = b"somebody's picture"
 BLAKE = blake3.blake3(VICTIM).hexdigest()
@@ -85,3 +100,52 @@ def test_nothing_outside_of_the_folder_is_touched(
         document(folder, name.replace("{outside}", str(tmp_path)))
     assert victim.read_bytes() == VICTIM
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "victim.duckdb"]
+
+
+def _ledger(path: Path) -> None:
+    (path.parent / LEDGER).symlink_to(path)
+    Ledger(path.parent).record([Entry("sample", "x", None, Action.KEEP)])
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "x.json": read_plan,
+    "x.jsonl": lambda path: open_source([str(path)]),
+    "x.csv": lambda path: open_source([str(path)]),
+    "x.parquet": lambda path: open_source([str(path)]),
+    "x.tar": lambda path: open_source([str(path)]),
+    "x.toml": load_config,
+    "boxes.json": read_results,
+    "boxes.csv": holds_boxes,
+    "plan.json": load_recipe,
+    "set.csv": lambda path: read_table(path, "set"),
+    "set.parquet": lambda path: read_table(path, "set"),
+    "set.npz": lambda path: read_table(path, "set"),
+    "session.json": session_throughput,
+    "session.json.gz": session_throughput,
+    "vectors.npy": _read_npy,
+    "vectors.csv": _read_frame,
+    "reviewed.csv": _read,
+    "answers.json": lambda path: read_review(path.parent, path),
+    "CURRENT": digests.read_document,
+    "x.duckdb": Store.open,
+    "decisions": _ledger,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_is_refused_at_once(
+    name: str, make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    def hangs(*_: object) -> None:
+        raise TimeoutError
+
+    make(tmp_path / name)
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(30)
+    try:
+        with pytest.raises((AuditError, SpecialFileError)):
+            READERS[name](tmp_path / name)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
