@@ -401,7 +401,9 @@ def score_anytime(
     x = (hits[1] - hits[0] + 1) / 2 if pair else hits[0]
     N, ones = int(design.population[0]), np.ones(x.size)
     once: Mapping[Estimand, Difference | MetricEstimate] = (
-        compare_right(Pairing(design, names, "accuracy", confidence), *hits, ones).estimands
+        compare_right(
+            Pairing(design, names, "accuracy", confidence), hits[0], hits[1], ones
+        ).estimands
         if pair
         else estimate_share(design, x, ones, confidence)
     )

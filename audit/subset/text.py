@@ -163,7 +163,7 @@ def score_text(score: Score, by_class: bool = False) -> str:
 def _answer_lines(score: Score) -> Iterator[str]:
     for model in score.models:
         best = (model.with_baseline or model.metrics)[0]
-        on_set, on_new = (best.estimands[name] for name in MEANING)
+        on_set, on_new = best.estimands["full-set"], best.estimands["generalisation"]
         known = " with the baseline" if model.with_baseline else ""
         yield f"{model.name}: {best.metric}{known} {_answer(on_set, on_new)}"
     if score.comparison is not None:
