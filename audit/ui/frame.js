@@ -30,7 +30,7 @@ function name() {
 
 if (!globalThis.preflightFrame) {
   let due = 0;
-  new MutationObserver(() => { due ||= setTimeout(() => { due = 0; name(); follow(); }, 100); }).observe(document.body, { childList: true, subtree: true, attributes: true, attributeFilter: ["class"] });
+  new MutationObserver(() => { due ||= requestAnimationFrame(() => { due = 0; name(); follow(); }); }).observe(document.body, { childList: true, subtree: true, attributes: true, attributeFilter: ["class"] });
   name();
   follow();
   addEventListener("keydown", (event) => {

@@ -129,11 +129,13 @@ def run_name() -> str | None:
 
 
 def choose_run(name: str) -> None:
-    """Turn to another run, at its first view."""
+    """Turn to another run, at its first view; from the page Start to its Overview."""
     st.session_state["run"] = name
     st.query_params.clear()
     link.forget_views()
     link.put(run=name)
+    if link.page_and_values()[0] == "start":
+        link.go("overview", run=name)
 
 
 def open_chosen_run() -> Opened:

@@ -148,8 +148,15 @@ class Visitor:
         self.rest()
 
     def barriers(self) -> list[str]:
-        """What axe-core calls critical or serious on this page: rule and element."""
-        return serious(self.page)
+        """What axe-core calls critical or serious on this page: rule and element.
+
+        Asked again where something is found: charts are drawn, and colours turn, after the page.
+        """
+        for _ in range(8):
+            if not (found := serious(self.page)):
+                break
+            self.page.wait_for_timeout(300)
+        return found
 
     def turn_to(self, title: str) -> None:
         """Open a page through the navigation."""

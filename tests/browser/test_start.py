@@ -40,6 +40,8 @@ def test_an_empty_folder_and_a_damaged_run_lead_to_a_scan(profile: Any, tmp_path
         tab.rest()
         assert field.input_value() == str(tmp_path / "pets")
         tab.page.get_by_role("button", name="Scan", exact=True).click()
+        tab.says("4 files read")
+        tab.page.get_by_role("button", name="Open this run").click()
         tab.page.get_by_role("heading", level=1, name="Overview", exact=True).wait_for()
         assert (tmp_path / "empty" / "runs" / "pets" / "CURRENT").is_file()
         tab.page.close()
