@@ -20,7 +20,7 @@ Take = Callable[["queue.Queue[Any]"], Any]
 
 def train(process: WatchedProcess, take: Take) -> None:
     """Batches come through a queue, each 10 ms after the training has begun to wait for it."""
-    handed: queue.Queue[Any] = queue.Queue(2)
+    handed, other = queue.Queue[Any](2), queue.Queue[Any]()  # from which no training takes
 
     def load(iterator: object) -> int:
         while not handed.not_empty._waiters:  # type: ignore[attr-defined]
@@ -35,7 +35,7 @@ def train(process: WatchedProcess, take: Take) -> None:
         queues.hook_queues(process, loop, lambda: True)
         for number in range(STEPS):
             handed.put(process.ask(loop, load, None, trains=True))
-            queue.Queue().put(number)  # type: ignore[var-annotated]  # that no training asks for
+            other.put(number)
 
     thread = threading.Thread(target=draw)
     thread.start()
