@@ -19,7 +19,9 @@ review list is, what it holds and what it said it would. --beside: cleanlab on t
 (`pip install cleanlab scikit-learn`).
 
 `few`: of 2 to 8 classes of drawn digits or of cifar10-mini, 100 to 900 pictures, no label is wrong,
-or 2 % (3 at least) are, of any class alike. Counted are sets with a report, and what is reported.
+or a --share (2 %; 3 labels at least) are, of any class alike, or --hard: by difficulty. Counted are
+sets with a report, and what is reported. --beside: cleanlab's Datalab on the same vectors
+(`pip install "cleanlab[datalab]"`).
 """
 
 from __future__ import annotations
@@ -166,8 +168,8 @@ def reported(found: Any, labels: np.ndarray) -> np.ndarray:
     doubted = np.bincount(labels, found.error_chance > 0.5) / np.maximum(np.bincount(labels), 1)
     likelier = (found.suggested_probability > found.probability) & (doubted[labels] <= 0.5)
     rows = np.flatnonzero(likelier & (found.gain >= SuspectLabel.Params.min_gain))
-    rows = rows[np.argsort(-found.error_chance[rows], kind="stable")]
-    chance = found.error_chance[rows]
+    rows = rows[np.argsort(-found.surely[rows], kind="stable")]
+    chance = found.surely[rows]
     of_those_before = np.cumsum(chance) / np.arange(1, len(rows) + 1)
     sure = chance >= SuspectLabel.Params.min_chance
     out = np.zeros(len(labels), np.bool_)
@@ -275,21 +277,35 @@ def noise(
     return document
 
 
+def datalab(vectors: np.ndarray, given: np.ndarray) -> np.ndarray:
+    """Return which labels cleanlab's Datalab calls wrong, by features alone."""
+    from cleanlab import Datalab
+
+    lab = Datalab({"label": given.tolist()}, label_name="label", verbosity=0)
+    lab.find_issues(features=vectors, issue_types={"label": {}})
+    return np.asarray(lab.get_issues("label")["is_label_issue"].to_numpy(), np.bool_)
+
+
 @measures(app)
 def few(
     cache: Annotated[Path, typer.Argument()] = CACHE,
     sets: int = 50,
     first: int = 0,
     data: Path | None = None,
+    share: float = 0.02,
+    names: str = "digits,cifar",
+    hard: bool = False,
+    beside: bool = False,
 ) -> Document:
     """Are a few wrong labels reported, and none where none is wrong?"""
     document: Document = {}
-    for name in ("digits", "cifar"):
+    for name in names.split(","):
         chosen = pool(cache, data, name)
         n = chosen["views"].shape[1]
         label = chosen["label"] if len(chosen["label"]) else np.arange(n) % 10
-        for share in (0.0, 0.02):
+        for wanted in (0.0, share):
             row = {"sets": 0, "with_report": 0, "wrong": 0, "reported": 0, "right": 0}
+            row |= {"datalab": 0, "datalab_right": 0} if beside else {}
             for number in range(first, first + sets):
                 rng = np.random.default_rng([number, 7])
                 k = int(rng.integers(2, 9))
@@ -297,9 +313,12 @@ def few(
                 rows = rng.permutation(np.flatnonzero(np.isin(label, classes)))
                 rows = rows[: int(rng.integers(100, 900))]
                 true = np.searchsorted(classes, label[rows])
-                bad = rng.permutation(len(rows))[: max(3, round(share * len(rows)))]
+                bad = rng.permutation(len(rows))[: max(3, round(wanted * len(rows)))]
                 given = true.copy()
-                if share:
+                if wanted and hard:
+                    p = np.load(cache / "unseen.npy")[rows][:, classes]
+                    given = by_difficulty(true, p / p.sum(1, keepdims=True), wanted, number)
+                elif wanted:
                     given[bad] = (true[bad] + rng.integers(1, k, len(bad))) % k
                 found = judge(chosen["views"][:, rows], given, np.arange(len(rows)))
                 flagged, wrong = reported(found, given), given != true
@@ -308,8 +327,13 @@ def few(
                 row["wrong"] += int(wrong.sum())
                 row["reported"] += int(flagged.sum())
                 row["right"] += int(wrong[flagged].sum())
-            document[f"{name} {share:.0%}"] = row
-            print(f"{name} {share:.0%}: {row}", flush=True)
+                if beside:
+                    view = chosen["views"][0, rows]
+                    issues = datalab(view / (view.std(0) + 1e-6), given)
+                    row["datalab"] += int(issues.sum())
+                    row["datalab_right"] += int(wrong[issues].sum())
+            document[f"{name} {wanted:.0%}"] = row
+            print(f"{name} {wanted:.0%}: {row}", flush=True)
     return document
 
 

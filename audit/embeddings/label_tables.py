@@ -200,6 +200,7 @@ def _score_rows(known: Labelled, judged: JudgedLabels) -> pl.DataFrame:
             "probability": judged.probability,
             "suggested_probability": judged.suggested_probability,
             "error_chance": judged.error_chance,
+            "sure_chance": judged.surely,
             "neighbours": judged.neighbours.astype(np.int32),
             "neighbours_given": judged.votes[:, 0].astype(np.int32),
             "neighbours_suggested": judged.votes[:, 1].astype(np.int32),

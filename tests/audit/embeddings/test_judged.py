@@ -36,7 +36,7 @@ def judged(
 
 
 def reported(found: JudgedLabels) -> int:
-    return int((found.error_chance >= MIN_CHANCE).sum()) if found.gain >= MIN_GAIN else 0
+    return int((found.surely >= MIN_CHANCE).sum()) if found.gain >= MIN_GAIN else 0
 
 
 @pytest.mark.parametrize("columns", [20, 90])  # fewer and more than rows
@@ -104,7 +104,7 @@ def test_a_few_errors_among_classes_that_lie_apart_are_found() -> None:
     wrong = np.arange(500) < 6
     given = np.where(wrong, (labels + 1) % 5, labels)
     found = judged(points, given)
-    flagged = found.error_chance >= 0.5
+    flagged = found.surely >= 0.5
     assert found.gain > MIN_GAIN
     assert flagged[wrong].sum() >= 5
     assert not flagged[~wrong].any()
@@ -159,6 +159,12 @@ def test_labels_without_any_meaning_are_not_called_wrong() -> None:
     assert reported(judged(points, shuffled)) == 0
 
 
+def kept(found: JudgedLabels) -> float:
+    """Share of the chances of doubtful labels that is kept where somebody is accused."""
+    doubtful = found.error_chance > 0.3
+    return float((found.surely[doubtful] / found.error_chance[doubtful]).mean())
+
+
 @pytest.mark.parametrize("share", [0.05, 0.2])
 def test_planted_errors_are_found_and_counted(share: float) -> None:
     points, labels = clouds(4, 1000, 4, 4.0)
@@ -166,8 +172,13 @@ def test_planted_errors_are_found_and_counted(share: float) -> None:
     wrong = rng.random(1000) < share
     given = np.where(wrong, (labels + rng.integers(1, 4, 1000)) % 4, labels)
     found = judged(points, given)
-    flagged = found.error_chance >= MIN_CHANCE
+    flagged = found.surely >= MIN_CHANCE
     assert found.gain > MIN_GAIN
+    assert flagged[wrong].mean() > 0.5
+    # of fewer labels the share of wrong ones is less known, and fewer are accused
+    fewer = judged(points[:250], given[:250])
+    assert kept(fewer) < kept(found) - 0.02 < 1
+    assert (found.surely <= found.error_chance + 1e-12).all()
     assert wrong[flagged].mean() > 0.8
     assert abs(found.forecast(1000).wrong - wrong.sum()) < 0.25 * wrong.sum()
     # what is promised of the list is what it holds
