@@ -146,7 +146,8 @@ def _own(
     """Return the map of objects, and class, entry and label of each; small ones lie on top."""
     own = np.zeros(size[::-1], np.int64)
     masks: list[tuple[Mask, bool, int, str]] = []
-    for _, rows in given.group_by("entry", maintain_order=True) if given is not None else ():
+    entries = [] if given is None else given.partition_by("entry", maintain_order=True)
+    for rows in entries:
         row = rows.row(0, named=True)
         if row["kind"] == "mask":
             wide, high = int(row["mask_width"]), int(row["mask_height"])
@@ -169,9 +170,7 @@ def _own(
     return own, kinds, [entry for _, _, entry, _ in objects], [label for *_, label in objects]
 
 
-def _said(
-    results: MaskResults, key: str, width: int, height: int
-) -> tuple[Ints, Floats] | None:  # fmt: skip
+def _said(results: MaskResults, key: str, width: int, height: int) -> tuple[Ints, Floats] | None:
     """Return the predicted class of each pixel, from 1, and its probability."""
     given = results.pictures[key]
     if isinstance(given, Path):
