@@ -10,6 +10,7 @@ predicted mask has another size is left out and counted.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,7 @@ TOGETHER = 500
 LOW = 0.5
 """Score below which an instance only makes background less sure."""
 PNG_VOID = 255
+MOST_PIXELS = 200_000_000
 Instance = tuple[int, float, str]  # class, score, segmentation as JSON
 _PICTURES = """
     SELECT a.image_key, min_by(a.sample_id, a.entry) AS sample_id,
@@ -205,10 +207,12 @@ def read_png(path: Path) -> NDArray[np.uint8]:
     from PIL import Image
 
     try:
-        with Image.open(path, formats=("PNG",)) as image:
-            if image.mode in ("P", "L"):
-                return np.asarray(image, np.uint8)
-            said = f"has pixels of mode {image.mode}, not one number of a class (P, L)"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(path, formats=("PNG",)) as image:
+                if image.mode in ("P", "L") and image.width * image.height <= MOST_PIXELS:
+                    return np.asarray(image, np.uint8)
+                said = f"has pixels of mode {image.mode}, not one number of a class (P, L)"
     except (OSError, ValueError, SyntaxError) as error:
         said = f"cannot be read as PNG ({str(error)[:80]})"
     raise UsageError(f"{path} {said}.")
