@@ -11,7 +11,8 @@ same set undamaged.
 
 `several`: made probabilities of classes of unlike difficulty. `masks`: a U-Net of eight channels,
 trained here in under a minute on 400 other pictures with the same damage; drawn pictures of 128 px
-with one to four shapes of six classes, each with colours of its own. --kept keeps it for more runs.
+with one to four shapes of six classes, each with colours of its own. It is kept in --kept for
+further runs.
 """
 
 from __future__ import annotations

@@ -340,11 +340,11 @@ def load_results(store: Store, path: Path) -> BoxResults:
     )
 
 
-def _masks(file: str, frame: pl.DataFrame, classes: Iterable[str]) -> MaskResults | None:
+def _masks(file: str, frame: pl.DataFrame, names: Iterable[str]) -> MaskResults | None:
     """Return the predictions that have an outline; pictures without one show nothing."""
     if frame["segmentation"].null_count() == frame.height:
         return None
-    classes = tuple(classes)
+    classes = tuple(names)
     place = {label: number for number, label in enumerate(classes)}
     pictures: dict[str, Path | list[Instance]] = {}
     for key, label, score, text in frame.select(

@@ -9,7 +9,9 @@ predicted mask has another size is left out and counted.
 
 from __future__ import annotations
 
+import io
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,12 +34,14 @@ from audit.annotations.mask_overlaps import (
 )
 from audit.errors import UsageError
 from audit.run.store import Store
+from preflight.files import read_regular
 
 TOGETHER = 500
 """Pictures whose objects are read together."""
 LOW = 0.5
 """Score below which an instance only makes background less sure."""
 PNG_VOID = 255
+MOST_PIXELS = 200_000_000
 Instance = tuple[int, float, str]  # class, score, segmentation as JSON
 _PICTURES = """
     SELECT a.image_key, min_by(a.sample_id, a.entry) AS sample_id,
@@ -146,7 +150,8 @@ def _own(
     """Return the map of objects, and class, entry and label of each; small ones lie on top."""
     own = np.zeros(size[::-1], np.int64)
     masks: list[tuple[Mask, bool, int, str]] = []
-    for _, rows in given.group_by("entry", maintain_order=True) if given is not None else ():
+    entries = [] if given is None else given.partition_by("entry", maintain_order=True)
+    for rows in entries:
         row = rows.row(0, named=True)
         if row["kind"] == "mask":
             wide, high = int(row["mask_width"]), int(row["mask_height"])
@@ -169,9 +174,7 @@ def _own(
     return own, kinds, [entry for _, _, entry, _ in objects], [label for *_, label in objects]
 
 
-def _said(
-    results: MaskResults, key: str, width: int, height: int
-) -> tuple[Ints, Floats] | None:  # fmt: skip
+def _said(results: MaskResults, key: str, width: int, height: int) -> tuple[Ints, Floats] | None:
     """Return the predicted class of each pixel, from 1, and its probability."""
     given = results.pictures[key]
     if isinstance(given, Path):
@@ -206,10 +209,12 @@ def read_png(path: Path) -> NDArray[np.uint8]:
     from PIL import Image
 
     try:
-        with Image.open(path, formats=("PNG",)) as image:
-            if image.mode in ("P", "L"):
-                return np.asarray(image, np.uint8)
-            said = f"has pixels of mode {image.mode}, not one number of a class (P, L)"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(read_regular(path)), formats=("PNG",)) as image:
+                if image.mode in ("P", "L") and image.width * image.height <= MOST_PIXELS:
+                    return np.asarray(image, np.uint8)
+                said = f"has pixels of mode {image.mode}, not one number of a class (P, L)"
     except (OSError, ValueError, SyntaxError) as error:
         said = f"cannot be read as PNG ({str(error)[:80]})"
     raise UsageError(f"{path} {said}.")

@@ -11,22 +11,19 @@ picture and class.
 
 from __future__ import annotations
 
-import io
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from audit.annotations.mask_doubts import read_png
 from audit.errors import UsageError
 from audit.statistics.intervals import Floats, Ints
 from audit.subset.objects import PICTURE, Places
 from audit.subset.precision import ObjectMetric, Part, leverage_of
-from preflight.files import read_regular
 
 VOID = 255
-MOST_PIXELS = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -133,7 +130,10 @@ class MaskSet(Places):
         for i, name in enumerate(self.ids):
             predicted = path / f"{name}.png"
             if predicted.is_file():
-                own, said = read_mask(self.folder / f"{name}.png"), read_mask(predicted)
+                own, said = (
+                    read_png(file).astype(np.int64)
+                    for file in (self.folder / f"{name}.png", predicted)
+                )
                 both[i], either[i], truth[i] = shared_pixels(own, said, predicted)
         if np.isnan(both).all():
             raise UsageError(
@@ -141,22 +141,6 @@ class MaskSet(Places):
                 f"as {self.ids[0]}.png."
             )
         return Overlaps(self.classes, both, either, truth)
-
-
-def read_mask(path: Path) -> Ints:
-    """Return the numbers of a mask, (height, width); raises UsageError for what is none."""
-    from PIL import Image
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(read_regular(path)), formats=("PNG",)) as image:
-                if image.mode in ("P", "L") and image.width * image.height <= MOST_PIXELS:
-                    return np.asarray(image, np.int64)
-                said = f"has pixels of mode {image.mode}, not one number of a class (P, L)"
-    except (OSError, ValueError, SyntaxError) as error:
-        said = f"cannot be read as PNG ({str(error)[:80]})"
-    raise UsageError(f"{path} {said}.")
 
 
 def shared_pixels(own: Ints, said: Ints, name: Path) -> tuple[Floats, Floats, Floats]:
