@@ -180,7 +180,9 @@ class FilesBeside(Check):
                 pixels = np.asarray(Image.open(f"{folder.name}/{index}.png"), np.float32) / 255
                 pixels = pixels[:, ::-1, list(order)].transpose(2, 0, 1)
                 for step in steps:
-                    mean, deviation = (np.float32(n)[:, None, None] for n in NUMBERS[step])
+                    mean, deviation = (
+                        np.array(n, np.float32)[:, None, None] for n in NUMBERS[step]
+                    )
                     pixels = (pixels - mean) / deviation
                 return np.ascontiguousarray(pixels), 0
 
