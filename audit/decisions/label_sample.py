@@ -160,7 +160,8 @@ def _read(path: Path) -> pl.DataFrame:
         refuse_special(path)
         rows = pl.read_csv(path, infer_schema=False)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise UsageError(f"{path} cannot be read: {str(error).splitlines()[0]}.") from None
+        said = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise UsageError(f"{path} cannot be read: {said}.") from None
     missing = [name for name in ("id", "seed", "wrong") if name not in rows.columns]
     if missing or not len(rows):
         raise UsageError(

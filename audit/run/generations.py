@@ -30,6 +30,7 @@ from audit.errors import DamagedError, RunError
 from audit.run import digests
 from audit.run.store import AGAIN, Store, Tracer
 from audit.run.tables import SCHEMA_VERSION
+from preflight.files import refuse_special
 from preflight.terminal import nearest_path
 
 MEASUREMENTS = "measurements.duckdb"
@@ -139,6 +140,7 @@ def list_findings(folder: Path) -> list[Path]:
 def require(run: Path) -> Generation:
     """Return the published generation for reading; raises RunError that says how to make one."""
     if not run.is_dir():
+        refuse_special(run)
         raise RunError(
             f"There is no run at {run}: make one with `audit scan SOURCE --out {run}`."
             f"{nearest_path(run)}"
