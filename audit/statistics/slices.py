@@ -178,7 +178,7 @@ def _distinct(
         mine, rest = (
             _effective(*(np.array([s[r].sum()]) for s in sums)) for r in (inside, outside)
         )
-        if not kept or (mine[1][0] >= LEAST / 2 and _p(*mine, *rest)[0] <= level):
+        if not kept or (mine[1][0] >= LEAST / 2 and _p(*mine, *rest)[0] <= level / len(found)):
             kept.append(place)
             free &= ~rows
     return found[kept].select(SCHEMA.names()).cast(SCHEMA)
