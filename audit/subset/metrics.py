@@ -373,15 +373,17 @@ def _curve_of_f1(
     """
     # of a set that was drawn from: what is drawn whole is known
     squared = weight**2 * np.maximum(1 - 1 / np.maximum(weight, 1.0), 0.0)
-    L, rows = (np.bincount(label, v, classes) * 1.0 for v in (weight, np.sign(weight)))
-    T, right = (np.bincount(label, v * hit, classes) * 1.0 for v in (weight, np.sign(weight)))
+    L, rows = (np.bincount(label, v, classes).astype(float) for v in (weight, np.sign(weight)))
+    T, right = (
+        np.bincount(label, v * hit, classes).astype(float) for v in (weight, np.sign(weight))
+    )
     present = max(int((L > 0).sum()), 1)
     recall = float(np.divide(T, L, out=np.zeros(classes), where=L > 0).sum() / present)
     r = (right + recall) / (rows + 1)
     of_T = np.bincount(label, squared, classes) * r * (1 - r)
     wrong = predicted != label
     W, of_W = (
-        np.bincount(predicted[wrong], v[wrong], classes + 1)[:classes] * 1.0
+        np.bincount(predicted[wrong], v[wrong], classes + 1)[:classes].astype(float)
         for v in (weight, squared)
     )
     one, square = (np.bincount(label, v, classes) / np.maximum(rows, 1) for v in (weight, squared))
