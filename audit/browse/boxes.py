@@ -209,17 +209,21 @@ class BoxChoices:
     codes: tuple[str, ...]
 
 
-def box_choices(store: Store) -> BoxChoices:
-    """Return what the filters offer."""
+def box_labels(store: Store) -> tuple[str, ...]:
+    """Return the classes of boxes, the most frequent first."""
     labels = store.query(
         "SELECT label FROM box_classes GROUP BY label ORDER BY sum(boxes) DESC, label"
     )["label"].to_list()
+    return tuple(UNLISTED if label is None else label for label in labels)
+
+
+def box_choices(store: Store) -> BoxChoices:
+    """Return what the filters offer."""
     splits = store.query(
         f"SELECT DISTINCT split FROM {_index(store)} WHERE split IS NOT NULL ORDER BY split"
     )["split"].to_list()
     codes = store.query(f"SELECT DISTINCT unnest(codes) AS code FROM {INDEX} ORDER BY code")
-    named = tuple(UNLISTED if label is None else label for label in labels)
-    return BoxChoices(named, tuple(splits), tuple(codes["code"].to_list()))
+    return BoxChoices(box_labels(store), tuple(splits), tuple(codes["code"].to_list()))
 
 
 def annotated_page(

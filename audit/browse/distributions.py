@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from audit.browse.boxes import box_choices
+from audit.browse.boxes import box_labels
 from audit.browse.conditions import (
     Between,
     Condition,
@@ -173,7 +173,7 @@ def class_order(store: Store) -> list[str]:
         "SELECT label FROM samples WHERE label IS NOT NULL GROUP BY label "
         "ORDER BY count(*) DESC, label"
     )["label"]
-    return list(dict.fromkeys([*box_choices(store).labels, *of_pictures]))
+    return list(dict.fromkeys([*box_labels(store), *of_pictures]))
 
 
 def label_table(data: Dataset) -> pl.DataFrame:
