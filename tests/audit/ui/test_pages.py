@@ -117,7 +117,7 @@ def test_undo_says_that_there_is_nothing_to_take_back(
     monkeypatch.setattr(sys, "argv", ["app.py", str(scanned)])
     at = AppTest.from_string("from audit.ui.frame import draw_sidebar\ndraw_sidebar()").run()
     at.button[[b.label for b in at.button].index("Undo")].click().run()
-    assert [t.value for t in at.toast] == ["There is no decision to take back."]
+    assert at.session_state["said"] == ("There is no decision to take back.", "good")
 
 
 def test_a_false_positive_is_waived(show: Show, run: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_cell_without_overlap_has_no_colour() -> None:
 
 
 def test_labels_show_conflicts_and_counts(show: Show, scanned: Path) -> None:
-    at = show("labels", scanned)
+    at = show("labels", scanned, view="Classes")
     table = at.dataframe[0].value
     assert int(table.drop(columns="class").to_numpy().sum()) == 24
     assert "with 2 labels" in text(at)
