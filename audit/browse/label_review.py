@@ -137,7 +137,7 @@ def rank_of(store: Store, sample: str) -> int | None:
     return None if found is None else int(found)
 
 
-def doubt_of(store: Store, sample: str) -> str:
+def label_doubt(store: Store, sample: str) -> str:
     """Return what the ranked list says of a picture's label, "" where it is not in doubt."""
     rank = rank_of(store, sample)
     if rank is None:

@@ -111,7 +111,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class DecidedBatch:
     """What was recorded together: its verbs, how many samples and findings, and the first few
     samples (findings, where it names no sample); `at` is ISO 8601 in UTC.
     """
@@ -231,7 +231,7 @@ class Ledger:
         rows = self._read(f"{LOGGED} ORDER BY d.id DESC LIMIT ?", [-1 if limit is None else limit])
         return [self._decision(row) for row in rows]
 
-    def batches(self, by: str, limit: int) -> list[Batch]:
+    def batches(self, by: str, limit: int) -> list[DecidedBatch]:
         """Return the latest batches of a person that are not undone, newest first."""
         sql = (
             "SELECT batch, min(d.at), group_concat(DISTINCT d.verb), sum(d.kind = 'sample'), "
@@ -244,7 +244,9 @@ class Ledger:
             kind = "sample" if samples else "finding"
             subjects = [str(s) for (s,) in self._read(named, [batch, kind, NAMED_SUBJECTS])]
             said = tuple(sorted(str(verbs).split(",")))
-            found.append(Batch(str(batch), str(at), said, samples, findings, tuple(subjects)))
+            found.append(
+                DecidedBatch(str(batch), str(at), said, samples, findings, tuple(subjects))
+            )
         return found
 
     def has_news(self, revision: str, by: str) -> bool:

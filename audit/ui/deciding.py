@@ -22,7 +22,7 @@ from audit.browse.images import cards
 from audit.browse.people import REVIEWER, VIEWER, Person
 from audit.decisions import decisions, keeper_rules
 from audit.decisions.decisions import COPIES, is_of_box, sample_entries
-from audit.decisions.ledger import Batch, Decision, Ledger, whoami
+from audit.decisions.ledger import DecidedBatch, Decision, Ledger, whoami
 from audit.errors import UsageError
 from audit.records import TAGGING, Action
 from audit.report.wording import counted
@@ -240,7 +240,7 @@ def finish(
 
 
 @answering
-def undo(opened: Opened, batch: Batch | None = None) -> None:
+def undo(opened: Opened, batch: DecidedBatch | None = None) -> None:
     """Take back a batch that this person decided (default: the last that holds), name what it was
     about and what comes before it, and open its finding again.
     """
@@ -265,7 +265,7 @@ def undo(opened: Opened, batch: Batch | None = None) -> None:
     say(f"Taken back: {verbs} of {about(done)}{_named(opened, done)}.{more}")
 
 
-def describe(opened: Opened, one: Batch) -> str:
+def describe(opened: Opened, one: DecidedBatch) -> str:
     """Return a batch in words: `drop of 5 samples: a.jpg, b.jpg, c.jpg and 2 more`."""
     parts = [counted(one.findings, "finding")] * bool(one.findings)
     parts += [counted(one.samples, "sample")] * bool(one.samples)

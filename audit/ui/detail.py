@@ -16,7 +16,7 @@ import streamlit as st
 
 from audit.browse.boxes import load_boxes
 from audit.browse.images import cards
-from audit.browse.label_review import doubt_of
+from audit.browse.label_review import label_doubt
 from audit.browse.pictures import LONGEST, view
 from audit.records import Action
 from audit.report.file_card import FileCard, make_file_card
@@ -176,7 +176,7 @@ def _zoom() -> None:
 
 def _findings(run: Opened, card: FileCard) -> None:
     with run.store() as store:
-        doubt = doubt_of(store, card.sample.id)
+        doubt = label_doubt(store, card.sample.id)
     if doubt:
         html.notice(doubt)
     if not card.findings and not card.twins and not doubt:

@@ -16,7 +16,7 @@ import streamlit as st
 from audit.browse import findings as browse
 from audit.browse.findings import FindingFilter
 from audit.decisions.box_fixes import describe_open_faults, fix_open_faults, open_faults
-from audit.decisions.ledger import Batch, Ledger
+from audit.decisions.ledger import DecidedBatch, Ledger
 from audit.errors import AuditError
 from audit.exports.export import TABLE_FORMS, Exported, export_as
 from audit.report.wording import counted
@@ -101,7 +101,7 @@ def _own(run: Opened) -> None:
             button("Take back", f"take back {one.batch}", partial(undo, run, one))
 
 
-def _clock(one: Batch) -> str:
+def _clock(one: DecidedBatch) -> str:
     return one.at[:16].replace("T", " ")
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from audit.browse.label_review import (
     count_suspects,
-    doubt_of,
+    label_doubt,
     load_suspects,
     rank_of,
     update_forecast,
@@ -64,10 +64,12 @@ def test_a_review_from_the_top(tmp_path: Path) -> None:
         assert (top.id, top.suggested, top.samples) == (first["id"], seen, (first["id"],))
         assert [list(top.given), list(top.suggested_near)] == [first["given"], first["suggested"]]
         assert rank_of(store, top.id) == 1
-        said = doubt_of(store, top.id)
+        said = label_doubt(store, top.id)
         assert said.startswith(f"Labelled {top.label}; {seen} fits better. Probability that it is")
         assert said.endswith("Number 1 of 240 labels to review.")
-        assert doubt_of(store, load_suspects(store, 240, 1)[0].id) == doubt_of(store, "x") == ""
+        assert (
+            label_doubt(store, load_suspects(store, 240, 1)[0].id) == label_doubt(store, "x") == ""
+        )
     assert review.listed is not None
     assert review.every is not None
     assert review.every.low <= wrong.sum() <= review.every.high

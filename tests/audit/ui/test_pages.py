@@ -256,10 +256,9 @@ def test_a_damaged_link_is_one_sentence(
 
 
 def test_the_keys_belong_to_the_picture_in_front(show: Show, run: Path) -> None:
-    behind = {"findings": "next", "duplicates": "next group"}
-    for page, key in behind.items():
+    for page in ("findings", "duplicates"):
         at = show(page, run, code="DUP003")
-        assert at.button(key=key).proto.shortcut
+        assert [b.proto.shortcut for b in at.button if b.label == "Next page"] == ["pagedown"]
         at = show(page, run, code="DUP003", image="train/cat/dark.jpg")
         keys = {b.key: b.proto.shortcut for b in at.button if b.proto.shortcut}
         assert all(name.startswith("image ") for name in keys), keys
