@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cv2
@@ -33,7 +33,8 @@ class Box:
     """A box in px of the shown picture: top left corner and size.
 
     `rings` are outlines x, y, x, y, ...; `keypoints` x, y, visibility, ...; `small`, `medium` or
-    `large` is its size class by COCO's bounds, "" without area.
+    `large` is its size class by COCO's bounds, "" without area. `file` and `entry` say where it was
+    read.
     """
 
     label: str
@@ -44,6 +45,8 @@ class Box:
     size: str = ""
     rings: tuple[Points, ...] = ()
     keypoints: Points = ()
+    file: str = field(default="", compare=False)
+    entry: int = field(default=-1, compare=False)
 
 
 SIZE = (
@@ -90,10 +93,39 @@ def load_boxes(store: Store, samples: Sequence[str]) -> dict[str, tuple[Box, ...
         found.setdefault(row["sample_id"], []).append(
             Box(
                 row["label"], row["x"], row["y"], row["width"], row["height"], row["size"],
-                tuple(numbers), sum(keypoints, ()),
+                tuple(numbers), sum(keypoints, ()), row["file"], row["entry"],
             )
         )  # fmt: skip
     return {sample: tuple(boxes) for sample, boxes in found.items()}
+
+
+def box_of_finding(evidence: Mapping[str, Any]) -> Callable[[Box], bool] | None:
+    """Return what tells the box that a finding is about; None where it is about no box."""
+    place = (evidence.get("file"), evidence.get("entry"))
+    return None if None in place else lambda box: (box.file, box.entry) == place
+
+
+def boxes_after(boxes: Sequence[Box], fixes: Sequence[Mapping[str, Any]]) -> tuple[Box, ...] | None:
+    """Return the boxes of a picture as fixes of the ledger leave them.
+
+    None where a fix is about no box of these, or where it was decided in another unit or frame.
+    """
+    left = {(box.file, box.entry): box for box in boxes}
+    for fix in fixes:
+        place = (fix["file"], fix.get("entry", -1))
+        box, before, after = left.get(place), fix["before"], fix["after"]
+        if box is None:
+            return None
+        if fix["what"] == "class":
+            left[place] = replace(box, label=after)
+        elif not np.allclose(before, (box.x, box.y, box.width, box.height), atol=0.5):
+            return None
+        elif after is None:
+            del left[place]
+        else:
+            x, y, wide, high = after
+            left[place] = replace(box, x=x, y=y, width=wide, height=high, rings=())
+    return tuple(left.values())
 
 
 def _shapes(

@@ -8,8 +8,10 @@ in it, so that a list can show them as one line. 100,000 findings take about 0.5
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from audit.browse.conditions import Where, all_of
 from audit.browse.images import Card, cards
@@ -278,6 +280,15 @@ def open_finding(store: Store, fingerprint: str) -> OpenedFinding | None:
     finding = ReportedFinding.from_row(row, ids, fold=row["fold"])
     members, n_folded = tuple(cards(store, ids)), max(row["n_folded"], 1)
     return OpenedFinding(finding, row["place"], row["status"], row["subject"], members, n_folded)
+
+
+def evidence_of(store: Store, fingerprints: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the evidence of findings."""
+    found = store.query(
+        "SELECT fingerprint, evidence FROM findings WHERE fingerprint IN (SELECT unnest(?))",
+        [list(fingerprints)],
+    )
+    return {fingerprint: json.loads(text or "{}") for fingerprint, text in found.iter_rows()}
 
 
 def first_samples(store: Store, fingerprints: Sequence[str], most: int) -> tuple[list[str], int]:

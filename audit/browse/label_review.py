@@ -5,6 +5,9 @@ updates the forecast: the chances of all labels are shifted on the scale of log 
 the decisions most probable (calibration in the large: Cox 1958, Biometrika 45), under a normal
 prior as wide as the interval of the scan. That the list is reviewed from its top does no harm,
 because each decision is held against the chance of its own label.
+
+Pages of the app ask for some ranks at a time (`load_suspects`), from an index of the pictures that
+is made once a generation, in the memory of this process.
 """
 
 from __future__ import annotations
@@ -64,6 +67,96 @@ class LabelReview:
     wrong: int
     listed: WrongCount | None
     every: WrongCount | None
+
+
+INDEX = "memory.main.label_index"
+EMPTY = """(SELECT NULL :: BIGINT AS rank, NULL :: VARCHAR AS id, NULL :: VARCHAR AS label,
+    NULL :: VARCHAR AS suggested_label, NULL :: DOUBLE AS error_chance,
+    NULL :: VARCHAR[] AS samples WHERE false)"""
+DOUBTED, FIRST_RANKS = 0.5, 10  # the chance, or the rank, from which a picture's own page says so
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A label by rank: 1 is the most doubtful. `chance` of being wrong, 0..1, None where the scan
+    could not tell; `samples`: the picture and its copies; `given` and `suggested_near`: ids of the
+    nearest pictures of either class.
+    """
+
+    rank: int
+    id: str
+    label: str
+    suggested: str | None
+    chance: float | None
+    samples: tuple[str, ...]
+    given: tuple[str, ...] = ()
+    suggested_near: tuple[str, ...] = ()
+
+    def said(self) -> str:
+        """Return what is to be seen, in words."""
+        better = f"; {self.suggested} fits better" if self.suggested else ""
+        sure = (
+            "" if self.chance is None else f". It is wrong with a probability of {self.chance:.0%}"
+        )
+        return f"Labelled {self.label}{better}{sure}."
+
+
+def count_suspects(store: Store) -> int:
+    """Return how many labels are ranked; 0 where none was judged."""
+    return int(store.scalar(f"SELECT count(*) FROM {_index(store)}") or 0)
+
+
+def load_suspects(store: Store, first: int, n: int) -> list[Suspect]:
+    """Return `n` labels by rank, from the one with rank `first` on."""
+    rows = store.rows(
+        f"SELECT rank, id, label, suggested_label, error_chance, samples FROM {_index(store)} "
+        "WHERE rank BETWEEN ? AND ? ORDER BY rank",
+        [first, first + n - 1],
+    )
+    near: dict[tuple[str, str], list[str]] = {}
+    if rows and store.columns("label_neighbours"):
+        sql = (
+            "SELECT sample_id, side, list(neighbour_id ORDER BY position) AS ids "
+            "FROM label_neighbours WHERE sample_id IN (SELECT unnest(?)) GROUP BY ALL"
+        )
+        found = store.query(sql, [[row["id"] for row in rows]])
+        near = {(name, side): ids for name, side, ids in found.iter_rows()}
+    return [
+        Suspect(
+            *row.values(),
+            *(tuple(near.get((row["id"], side), ())) for side in ("given", "suggested")),
+        )
+        for row in ({**row, "samples": tuple(row["samples"])} for row in rows)
+    ]
+
+
+def rank_of(store: Store, sample: str) -> int | None:
+    """Return the rank of the label of a picture, or of a copy of it; None where it has none."""
+    sql = f"SELECT rank FROM {_index(store)} WHERE list_contains(samples, ?)"
+    found = store.scalar(sql, [sample])
+    return None if found is None else int(found)
+
+
+def label_doubt(store: Store, sample: str) -> str:
+    """Return what the ranked list says of a picture's label, "" where it is not in doubt."""
+    rank = rank_of(store, sample)
+    if rank is None:
+        return ""
+    (one,) = load_suspects(store, rank, 1)
+    total = count_suspects(store)
+    doubted = (one.chance or 0.0) >= DOUBTED or rank <= FIRST_RANKS
+    return f"{one.said()} Number {rank:,} of {total:,} labels to review." if doubted else ""
+
+
+def _index(store: Store) -> str:
+    if not store.columns("label_scores"):  # no label was judged
+        return EMPTY
+    if not store.scalar(
+        "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'memory' "
+        "AND table_name = 'label_index'"
+    ):
+        store.execute(f"CREATE TABLE {INDEX} AS {_RANKED}")
+    return INDEX
 
 
 def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:

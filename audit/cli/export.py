@@ -36,6 +36,10 @@ def export_command(
         list[str] | None,
         typer.Option("--annotations", help="Annotation file to write (coco, yolo, voc); globs."),
     ] = None,
+    code: Annotated[
+        list[str] | None,
+        typer.Option("--code", help="Findings whose pictures are tasks to review: BOX, DUP003."),
+    ] = None,
     manifest: Annotated[
         Path | None, typer.Option("--manifest", help="The kept set: x.csv, .parquet or .txt.")
     ] = None,
@@ -82,10 +86,12 @@ def export_command(
     if bool(out) == bool(targets):
         raise UsageError("Say what to write: --out FOLDER for all, or --manifest FILE, --pairs ...")
     if out is not None:
-        _export_folder(run, out, format, annotations or (), replace)
+        _export_folder(run, out, format, annotations or (), code or (), replace)
         return
     if annotations:
         raise UsageError("--annotations goes with --format coco, yolo or voc.")
+    if code:
+        raise UsageError("--code goes with --format label-studio or cvat.")
     if format not in ("csv", "parquet"):
         raise UsageError(f"--format {format} writes a folder: name it with --out FOLDER.")
     result = exports.export_files(run, targets, replace=replace)
@@ -93,12 +99,14 @@ def export_command(
 
 
 def _export_folder(
-    run: Path, out: Path, form: ExportFormat, annotations: Sequence[str], replace: bool
-) -> None:
+    run: Path, out: Path, form: ExportFormat, annotations: Sequence[str], codes: Sequence[str],
+    replace: bool,
+) -> None:  # fmt: skip
     from audit.exports.export import export_as
     from audit.exports.review_tasks import TOOLS
 
-    made = export_as(run, out, form, annotations=annotations, replace=replace)
+    named = [one.upper() for one in codes]
+    made = export_as(run, out, form, annotations=annotations, codes=named, replace=replace)
     print_lines([*_file_lines(made.files), *made.said])
     if form in TOOLS:
         write_note(f"`audit decide {quoted(run)} --from FILE` reads what people change there.")

@@ -122,11 +122,15 @@ def serve_app(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open a browser window.")
     ] = True,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Let everybody look on, and nobody decide.")
+    ] = False,
 ) -> None:
     """Look at runs and profiles in the browser, and decide."""
     from audit.ui.server import serve
 
-    serve([str(path) for path in runs or ()], address, port, browser=browser)
+    words = [str(path) for path in runs or ()]
+    serve(words, address, port, browser=browser, read_only=read_only)
 
 
 @app.command()

@@ -30,7 +30,7 @@ from audit.annotations.entries import (
     prepare_pictures,
 )
 from audit.annotations.geometry import clip_box, clip_ring, ring_area
-from audit.decisions.ledger import Entry, Ledger
+from audit.decisions.ledger import Decision, Entry, Ledger
 from audit.decisions.waivers import (
     apply_decisions,
     load_findings,
@@ -106,6 +106,64 @@ def propose_fixes(
             _propose(row, look, json.loads(params.get(row["code"]) or "{}"), name)
             for row in findings.iter_rows(named=True)
         ]
+
+
+def open_faults(run: Path) -> dict[str, int]:
+    """Return how many findings have a mechanical fix and are not settled, by code."""
+    settled = apply_decisions(run).settled
+    with open_for_deciding(run) as store:
+        store.create_from("settled", settled)
+        found = store.query(
+            "SELECT code, count(*) FROM judged.main.findings f ANTI JOIN settled USING "
+            "(fingerprint) WHERE list_contains(?, code) GROUP BY code ORDER BY code",
+            [list(FIXABLE)],
+        )
+    return dict(found.iter_rows())
+
+
+def describe_open_faults(run: Path) -> str:
+    """Return the faults that an export of annotations repeats, in words; "" for none."""
+    faults = open_faults(run)
+    if not faults:
+        return ""
+    n, codes = sum(faults.values()), ", ".join(f"{code} {k:,}" for code, k in faults.items())
+    return (
+        f"{n:,} open mechanical {'fault goes' if n == 1 else 'faults go'} along ({codes}): "
+        "`audit decide RUN --code CODE --as fix` fixes them."
+    )
+
+
+def fix_open_faults(run: Path, note: str = "", by: str | None = None) -> list[Decision]:
+    """Decide to fix every open fault that has a fix, as one batch; BOX003 needs a name."""
+    with open_for_deciding(run) as store:
+        store.create_from("settled", apply_decisions(run).settled)
+        found = store.query(
+            "SELECT fingerprint FROM judged.main.findings f ANTI JOIN settled USING (fingerprint) "
+            "WHERE list_contains(?, code) ORDER BY f.rowid",
+            [[code for code in FIXABLE if code != "BOX003"]],
+        )["fingerprint"].to_list()
+    proposed = propose_fixes(run, found) if found else []
+    return Ledger(run).record(fix_entries(run, proposed, None, note, by))
+
+
+def propose_removal(run: Path, fingerprint: str) -> ProposedFix:
+    """Return the removal of the box that a finding is about; its picture and other boxes stay."""
+    decided = apply_decisions(run)
+    with open_for_deciding(run) as store:
+        row = load_findings(store, [fingerprint]).row(0, named=True)
+        store.create_from("decided", decided.effective)
+        prepare_pictures(store)
+        evidence, found = json.loads(row["evidence"]), list[Fix]()
+        for sample in row["ids"] or ():
+            for file, picture, objects in _Look(store, [sample]).of(sample):
+                found += [
+                    _about("drop", picture, thing, None)
+                    for thing in objects
+                    if thing.box is not None
+                    and (file.file, thing.entry) == (evidence.get("file"), evidence.get("entry"))
+                ]
+    reason = "" if found else "it is about no box of its own, or its picture was dropped"
+    return ProposedFix(fingerprint, row["code"], found, reason)
 
 
 @dataclass(slots=True)

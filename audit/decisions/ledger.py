@@ -49,6 +49,7 @@ from preflight.files import read_regular, refuse_special, regular
 LEDGER = "decisions.sqlite"
 REPAIR = "`audit verify RUN --repair` restores what can be, and says what cannot."
 BUSY_S = 30.0  # s that a writer waits for others
+NAMED_SUBJECTS = 3  # subjects by which a batch is named
 VERBS = {verb.value for verb in (*DECISIONS, *TAGGING)}
 TAGS = pl.Schema(
     {
@@ -110,6 +111,20 @@ class Decision:
     evidence: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DecidedBatch:
+    """What was recorded together: its verbs, how many samples and findings, and the first few
+    samples (findings, where it names no sample); `at` is ISO 8601 in UTC.
+    """
+
+    batch: str
+    at: str
+    verbs: tuple[str, ...]
+    samples: int
+    findings: int
+    subjects: tuple[str, ...]
+
+
 def _now() -> datetime:
     return datetime.now(UTC)
 
@@ -165,21 +180,23 @@ class Ledger:
                 raise self._nothing_to_undo(con, who, anyone)
             return self._take_back(con, who, [batch for (batch,) in batches])
 
-    def undo_batch(self, batch: str, at: str) -> list[Decision]:
-        """Take back one batch, named by what `record` returned; newest first.
+    def undo_batch(self, batch: str, at: str, by: str | None = None) -> list[Decision]:
+        """Take back one batch of `by` (default: yours), named by what `record` returned; newest
+        first.
 
-        Returns nothing where it was taken back already, or where another has its number since: a
-        run that was deleted and scanned again begins anew.
+        Returns nothing where it was taken back already or is somebody else's, or where another has
+        its number since: a run that was deleted and scanned again begins anew.
         """
         if not self.path.exists():
             return []
+        who = _text(by or whoami())
         with self._writing() as con:
             found = con.execute(
                 "SELECT 1 FROM decisions d LEFT JOIN undos u USING (batch) "
-                "WHERE u.batch IS NULL AND batch = ? AND d.at = ? LIMIT 1",
-                [int(batch), at],
+                "WHERE u.batch IS NULL AND batch = ? AND d.at = ? AND d.by = ? LIMIT 1",
+                [int(batch), at, who],
             ).fetchone()
-            return self._take_back(con, _text(whoami()), [int(batch)]) if found else []
+            return self._take_back(con, who, [int(batch)]) if found else []
 
     def _take_back(
         self, con: sqlite3.Connection, who: str, batches: Sequence[int]
@@ -214,6 +231,33 @@ class Ledger:
         """Return the decisions, undone ones too, newest first."""
         rows = self._read(f"{LOGGED} ORDER BY d.id DESC LIMIT ?", [-1 if limit is None else limit])
         return [self._decision(row) for row in rows]
+
+    def batches(self, by: str, limit: int) -> list[DecidedBatch]:
+        """Return the latest batches of a person that are not undone, newest first."""
+        sql = (
+            "SELECT batch, min(d.at), group_concat(DISTINCT d.verb), sum(d.kind = 'sample'), "
+            "sum(d.kind = 'finding') FROM decisions d LEFT JOIN undos u USING (batch) "
+            "WHERE u.batch IS NULL AND d.by = ? GROUP BY batch ORDER BY batch DESC LIMIT ?"
+        )
+        named = "SELECT subject FROM decisions WHERE batch = ? AND kind = ? ORDER BY id LIMIT ?"
+        found = []
+        for batch, at, verbs, samples, findings in self._read(sql, [_text(by), limit]):
+            kind = "sample" if samples else "finding"
+            subjects = [str(s) for (s,) in self._read(named, [batch, kind, NAMED_SUBJECTS])]
+            said = tuple(sorted(str(verbs).split(",")))
+            found.append(
+                DecidedBatch(str(batch), str(at), said, samples, findings, tuple(subjects))
+            )
+        return found
+
+    def has_news(self, revision: str, by: str) -> bool:
+        """Say whether somebody other than `by` decided or took back after a revision."""
+        decided, undone = (int(part) for part in revision.split("/"))
+        sql = (
+            "SELECT EXISTS (SELECT 1 FROM decisions WHERE id > ? AND by <> ?) "
+            "OR EXISTS (SELECT 1 FROM undos WHERE id > ? AND by <> ?)"
+        )
+        return self._read(sql, [decided, _text(by), undone, _text(by)]) == [(1,)]
 
     def revision(self) -> str:
         """Return a text that changes with every decision and every undo: a cache key."""

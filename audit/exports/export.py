@@ -26,6 +26,7 @@ from urllib.parse import quote
 
 import polars as pl
 
+from audit.decisions.box_fixes import describe_open_faults
 from audit.decisions.decisions import SEPARATOR, tagged_samples
 from audit.decisions.ledger import Ledger
 from audit.decisions.waivers import Applied, apply_decisions, open_for_deciding
@@ -323,17 +324,21 @@ class Exported:
 
 
 def export_as(
-    run: Path, out: Path, form: str, *, annotations: Sequence[str] = (), replace: bool = False
-) -> Exported:
+    run: Path, out: Path, form: str, *, annotations: Sequence[str] = (),
+    codes: Sequence[str] = (), replace: bool = False,
+) -> Exported:  # fmt: skip
     """Write a run into the folder `out` as csv, parquet, coco, yolo, voc, label-studio or cvat.
 
-    `annotations`: files of them (coco, yolo, voc), or globs; default: all. Raises UsageError for a
+    `annotations`: files of them (coco, yolo, voc), or globs; default: all. `codes`: the findings
+    whose pictures a label tool gets; default: all, and what was decided. Raises UsageError for a
     form that cannot hold this run, and where a file is in the way.
     """
+    if codes and form not in TOOLS:
+        raise UsageError("--code goes with --format label-studio or cvat.")
     if annotations and form not in FORMS:
         raise UsageError("--annotations goes with --format coco, yolo or voc.")
     if form in TOOLS:
-        return Exported(export_review(run, out, form, replace=replace), ())
+        return Exported(export_review(run, out, form, codes, replace=replace), ())
     if form in FORMS:
         result = export_annotations(run, out, form, annotations, replace=replace)
         said = [
@@ -342,6 +347,8 @@ def export_as(
         ]
         if result.removed:
             said.append(f"{counted(result.removed, 'file')} of an earlier export taken away.")
+        if faults := describe_open_faults(run):
+            said.append(faults)
         files = {out / name: n for name, n in result.files.items()}
         return Exported(files, [*said, *result.lost, *result.stale])
     tables = export_tables(run, out, form, replace=replace)

@@ -49,7 +49,7 @@ TASKS = """
         SELECT m.sample_id, list(f.fingerprint ORDER BY f.fingerprint) AS prints,
             list(f.code || ': ' || f.message ORDER BY f.code, f.fingerprint) AS said
         FROM judged.main.findings f JOIN judged.main.finding_samples m USING (fingerprint)
-        ANTI JOIN settled s ON s.fingerprint = f.fingerprint GROUP BY m.sample_id
+        ANTI JOIN settled s ON s.fingerprint = f.fingerprint {which} GROUP BY m.sample_id
     )
     SELECT i.id, i.uri, i.content_hash, i.width, i.height,
         coalesce(d.label, i.label) AS label, coalesce(d.dropped, false) AS dropped, d.verb,
@@ -114,17 +114,27 @@ class Review:
     ignored: Mapping[str, int]
 
 
-def list_tasks(run: Path, samples: Sequence[str] | None = None) -> list[ReviewTask]:
-    """Return the pictures with an open finding or a decision, by id; or these `samples`."""
+def list_tasks(
+    run: Path, samples: Sequence[str] | None = None, codes: Sequence[str] = ()
+) -> list[ReviewTask]:
+    """Return the pictures with an open finding or a decision, by id; or these `samples`.
+
+    `codes`, or beginnings of them, choose the findings, and only their pictures: default all.
+    """
     applied = apply_decisions(run)
     with open_for_deciding(run) as store:
         store.create_from("decided", applied.effective)
         store.create_from("settled", applied.settled)
         where = "AND (found.prints IS NOT NULL OR d.id IS NOT NULL)"
+        which = ""
+        if codes:
+            store.create_from("chosen", pl.DataFrame({"code": codes}, {"code": pl.String}))
+            which = "WHERE EXISTS (SELECT 1 FROM chosen c WHERE starts_with(f.code, c.code))"
+            where = "AND found.prints IS NOT NULL"
         if samples is not None:
             store.create_from("asked", pl.DataFrame({"id": samples}, {"id": pl.String}))
             where = "AND i.id IN (SELECT id FROM asked)"
-        rows = store.query(TASKS.format(where=where))
+        rows = store.query(TASKS.format(where=where, which=which))
     return [ReviewTask(*row) for row in rows.iter_rows()]
 
 
@@ -197,17 +207,19 @@ def _group(
 TOOLS = ("label-studio", "cvat")
 
 
-def export_review(run: Path, out: Path, tool: str, *, replace: bool = False) -> dict[Path, int]:
+def export_review(
+    run: Path, out: Path, tool: str, codes: Sequence[str] = (), *, replace: bool = False
+) -> dict[Path, int]:
     """Write open findings and decisions for a tool into a folder; returns tasks by file.
 
-    Raises UsageError where there is nothing to look at, and where a file is in the way.
+    `codes` choose as in `list_tasks`. Raises UsageError where there is nothing to look at, and
+    where a file is in the way.
     """
     with open_stage(run, out, tool, replace=replace) as stage:
-        tasks, classes = list_tasks(run), decided_classes(run)
+        tasks, classes = list_tasks(run, codes=codes), decided_classes(run)
         if not tasks:
-            raise UsageError(
-                f"{run} has no finding and no decision about a picture: nothing to show."
-            )
+            what = f"open finding of {', '.join(codes)}" if codes else "finding and no decision"
+            raise UsageError(f"{run} has no {what} about a picture: nothing to show.")
         if tool == "cvat":
             # as CVAT's raw constructor takes it
             label = {"name": TAG, "type": "tag", "attributes": _attributes(classes)}

@@ -1,9 +1,9 @@
 """Deciding in place: buttons with keys, what a decision says back, and undo.
 
 Keys work wherever no text is being typed. Each writes to the ledger in a callback, before the page
-is drawn again, so a decision is stored by the time it shows. Each tab remembers the batches that it
-recorded: the ledger knows a login name only, which all who use one app share, and nobody's key may
-take back what another decided.
+is drawn again, so a decision is stored by the time it shows. The ledger keeps the name of the
+person whose browser sent it (`me`), and undo takes back what that person decided, never what
+another did. Who looks on may do neither: what records asks for a reviewer first.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ import streamlit as st
 from audit.browse.decided import LedgerSummary
 from audit.browse.findings import first_samples, open_finding, twins_of
 from audit.browse.images import cards
+from audit.browse.people import REVIEWER, VIEWER, Person
 from audit.decisions import decisions, keeper_rules
 from audit.decisions.decisions import COPIES, is_of_box, sample_entries
-from audit.decisions.ledger import Decision, Ledger
+from audit.decisions.ledger import DecidedBatch, Decision, Ledger, whoami
 from audit.errors import UsageError
 from audit.records import TAGGING, Action
 from audit.report.wording import counted
 from audit.ui import html, link
+from audit.ui.guard import serving
 from audit.ui.opened import Opened, answering, cached, open_chosen_run, say
 from preflight.terminal import visible
 
@@ -40,17 +42,18 @@ DONE = {
     Action.UNTAG: "Untagged",
 }
 NOTE = "note of the decision"
-MADE = "batches recorded by this tab"
+OWN = "revision of the ledger by this tab"
+OPENED = "findings that were open when this tab recorded a batch"
 NAMED = 3  # samples named in a sentence
 Place = tuple[Any, ...] | None  # what a function that turns pages gets
 NOT_HERE = (
-    "Nothing that was decided in this tab is left to take back. What others decided, or you in "
-    "another tab or before a reload, stays: the page Decisions lists it, and `audit undo` takes it "
-    "back."
+    "Nothing that you decided is left to take back. What others decided stays: the page Decisions "
+    "lists it."
 )
+LOOKING = "You look on: decisions need a reviewer's link, which whoever started the app has."
 BOX_STAYS = (
-    "This finding is about one box, so D records nothing here: to drop the picture with all of its "
-    "boxes, open it and drop it there."
+    "This finding is about one box. D asks whether the whole picture is meant, so it records "
+    "nothing at once; R removes the box alone."
 )
 ELSEWHERE = (
     "This was decided meanwhile, by an earlier key, in another tab or by another person, so "
@@ -77,25 +80,33 @@ def about(done: Sequence[Decision]) -> str:
     return " and ".join(parts) or "nothing"
 
 
+def me() -> Person:
+    """Return whose browser this page is of; the login name where the app has no links."""
+    guard = serving()
+    if guard is None:
+        return Person(whoami(), REVIEWER)
+    return guard.person(st.context.cookies) or Person("", VIEWER)
+
+
+def reviewer() -> str:
+    """Return the name of a person who may decide; raises UsageError for one who looks on."""
+    person = me()
+    if not person.may_decide:
+        raise UsageError(LOOKING)
+    return person.name
+
+
 def record_here(run: Path, record: Callable[..., list[Decision]], *args: Any) -> list[Decision]:
-    """Let `record(run, *args)` decide, as one of this tab's decisions: `undo` takes it back, and
-    opens its finding again.
+    """Let `record(run, *args, by=NAME)` decide for the person of this page.
+
+    Raises UsageError for one who looks on.
     """
-    # Fetched first: Streamlit may begin the script anew at any call of its own, and between the
-    # ledger and this list there is none.
-    mine, finding = _made_here(run), link.get("finding")
-    done = record(run, *args)
+    name, finding = reviewer(), link.get("finding")
+    opened: dict[tuple[str, str], str] = st.session_state.setdefault(OPENED, {})
+    done = record(run, *args, by=name)
     if done:
-        mine.append((done[0].batch, done[0].at, finding))
+        opened[done[0].batch, done[0].at] = finding
     return done
-
-
-def _made_here(run: Path) -> list[tuple[str, str, str]]:
-    """Return what this tab recorded about a run: batch, time and open finding, oldest first."""
-    made: list[tuple[str, str, str]] = st.session_state.setdefault(MADE, {}).setdefault(
-        str(run), []
-    )
-    return made
 
 
 def decide_finding(
@@ -115,11 +126,9 @@ def decide_finding(
     Raises UsageError where somebody else decided about it after the page was drawn, and for a drop
     of a picture for one of its boxes.
     """
+    now = refuse_settled(opened, () if samples else [fingerprint])
     if verb is Action.DROP:
         _refuse_of_box(opened, fingerprint)
-    now = open_chosen_run().ledger
-    if not samples and fingerprint in now.settled - opened.ledger.settled:
-        raise UsageError(ELSEWHERE)
     _refuse_changed(opened, now, samples)
     remark = note()
     # False positive applies to the finding as a whole, whatever is selected of it.
@@ -137,7 +146,7 @@ def decide_selected(
     opened: Opened, ids: Sequence[str], verb: Action, value: str | None = None
 ) -> None:
     """Decide samples; raises UsageError where somebody else did after the page was drawn."""
-    _refuse_changed(opened, open_chosen_run().ledger, ids)
+    _refuse_changed(opened, refuse_settled(opened, ()), ids)
     done = record_here(opened.run, decisions.decide_samples, ids, verb, value, note())
     finish(done, verb, value, None)
 
@@ -172,15 +181,24 @@ def decide_keeper(
     keeper = chosen[0]
     if now.ledger.by_sample.get(keeper) == Action.DROP.value:
         raise UsageError(f"{keeper} was dropped, so it cannot be the copy that stays.")
-    stays = sample_entries(opened.run, [keeper], Action.KEEP, note=note())
     why = note() or f"{keeper} stays, chosen by hand"
     others = [i for i in ids if i != keeper and now.ledger.by_sample.get(i) != Action.DROP.value]
-    goes = sample_entries(opened.run, others, Action.DROP, note=why) if others else []
-    record_here(opened.run, lambda run: Ledger(run).record(stays + goes))
-    say(f"{keeper.rsplit('/', 1)[-1]} stays, {counted(len(goes), 'copy')} dropped. "
+
+    def record(run: Path, by: str) -> list[Decision]:
+        stays = sample_entries(run, [keeper], Action.KEEP, None, note(), by)
+        goes = sample_entries(run, others, Action.DROP, None, why, by) if others else []
+        return Ledger(run).record(stays + goes)
+
+    record_here(opened.run, record)
+    say(f"{keeper.rsplit('/', 1)[-1]} stays, {counted(len(others), 'copy')} dropped. "
         "U takes it back.")  # fmt: skip
     st.session_state[NOTE] = ""
     then()
+
+
+def is_own(opened: Opened, revision: str) -> bool:
+    """Say whether the ledger is as the latest decision of this tab left it."""
+    return bool(st.session_state.get(OWN) == (str(opened.run), revision))
 
 
 def _refuse_of_box(opened: Opened, fingerprint: str) -> None:
@@ -188,6 +206,20 @@ def _refuse_of_box(opened: Opened, fingerprint: str) -> None:
         found = open_finding(store, fingerprint)
     if found is not None and found.finding.n_samples and is_of_box(found.finding.code):
         raise UsageError(BOX_STAYS)
+
+
+def refuse_settled(opened: Opened, fingerprints: Sequence[str]) -> LedgerSummary:
+    """Return the ledger as it is now, as the page knows it where only this tab decided since.
+
+    Raises UsageError where somebody else settled one of these findings after the page was drawn.
+    """
+    revision = Ledger(opened.run).revision()  # to sum the ledger up takes a hundred times as long
+    if revision == opened.ledger.revision or is_own(opened, revision):
+        return opened.ledger
+    now = open_chosen_run().ledger
+    if set(fingerprints) & (now.settled - opened.ledger.settled):
+        raise UsageError(ELSEWHERE)
+    return now
 
 
 def _refuse_changed(opened: Opened, now: LedgerSummary, ids: Sequence[str]) -> None:
@@ -208,22 +240,40 @@ def finish(
 
 
 @answering
-def undo(opened: Opened) -> None:
-    """Take back the latest batch of this tab that still holds, and open its finding again."""
-    ledger, mine = Ledger(opened.run), _made_here(opened.run)
+def undo(opened: Opened, batch: DecidedBatch | None = None) -> None:
+    """Take back a batch that this person decided (default: the last that holds), name what it was
+    about and what comes before it, and open its finding again.
+    """
+    ledger, name = Ledger(opened.run), reviewer()
     done: list[Decision] = []
-    while mine and not done:
-        batch, at, finding = mine[-1]
-        done = ledger.undo_batch(batch, at)
-        mine.pop()
+    mine = [batch] if batch else ledger.batches(name, 2)
+    for one in mine:  # another tab of the same person may have taken back the first
+        done = done or ledger.undo_batch(one.batch, one.at, name)
     if not done:
         decided = not all(d.undone for d in ledger.log())
         say(*((NOT_HERE, "") if decided else ("There is no decision to take back.", "good")))
         return
     if "finding" in st.query_params:
-        link.put(finding=finding)
+        there = st.session_state.get(OPENED, {})
+        found = next((d.subject for d in done if d.kind == "finding"), None)
+        link.put(finding=there.get((done[0].batch, done[0].at), found))
+    if "suspect" in st.query_params:
+        link.put(suspect=next((d.subject for d in done if d.kind == "sample"), None))
     verbs = ", ".join(sorted({d.verb.value for d in done}))
-    say(f"Taken back: {verbs} of {about(done)}{_named(opened, done)}.")
+    before = [one for one in ledger.batches(name, 2) if int(one.batch) < int(done[0].batch)]
+    more = f" Before it: {describe(opened, before[0])}." if before and not batch else ""
+    say(f"Taken back: {verbs} of {about(done)}{_named(opened, done)}.{more}")
+
+
+def describe(opened: Opened, one: DecidedBatch) -> str:
+    """Return a batch in words: `drop of 5 samples: a.jpg, b.jpg, c.jpg and 2 more`."""
+    parts = [counted(one.findings, "finding")] * bool(one.findings)
+    parts += [counted(one.samples, "sample")] * bool(one.samples)
+    ids, n = list(one.subjects), one.samples
+    if not one.samples:
+        with opened.store() as store:
+            ids, n = first_samples(store, ids, NAMED)
+    return f"{', '.join(one.verbs)} of {' and '.join(parts)}{_some(ids, n)}"
 
 
 def _named(opened: Opened, done: Sequence[Decision]) -> str:
@@ -233,6 +283,11 @@ def _named(opened: Opened, done: Sequence[Decision]) -> str:
     if not ids:
         with opened.store() as store:
             ids, n = first_samples(store, [d.subject for d in done], NAMED)
+    return _some(ids, n)
+
+
+def _some(ids: Sequence[str], n: int) -> str:
+    """Return the first of `n` names, in words."""
     more = f" and {n - NAMED:,} more" if n > NAMED else ""
     return f": {', '.join(ids[:NAMED])}{more}" if ids else ""
 
@@ -257,6 +312,14 @@ def button(
         help=help_,
         type="primary" if primary else "secondary",
     )
+
+
+def drawn_late() -> None:
+    """Refuse a click on a button of the queue that reached the server: the queue takes the others.
+
+    Raises UsageError.
+    """
+    raise UsageError("The page was not drawn yet, so nothing was recorded: press it again.")
 
 
 def page_buttons(turn: Callable[..., None], before: Place, after: Place) -> None:

@@ -17,6 +17,7 @@ import streamlit as st
 from audit.browse.boxes import COLOURS, load_boxes
 from audit.browse.distributions import class_order
 from audit.browse.images import cards
+from audit.browse.label_review import label_doubt
 from audit.browse.pictures import LONGEST, view
 from audit.records import Action
 from audit.report.file_card import FileCard, make_file_card
@@ -54,20 +55,21 @@ def _image() -> None:
     classes = _keys(run, sample)
     show_said()  # below the buttons, which stay where they are
     ahead = st.container()
-    picture, facts = st.columns([12, 1] if zoomed else [3, 2], gap="medium")
-    with picture:
-        _picture(run, sample, zoomed)
+    with st.container(key="of picture"):
+        picture, facts = st.columns([12, 1] if zoomed else [3, 2], gap="medium")
+        with picture:
+            _picture(run, sample, zoomed)
+        if not zoomed:
+            with facts:
+                _facts(run, card)
+        findings, measured = st.tabs(["Findings and copies", "Everything measured"])
+        with findings:
+            _findings(run, card)
+        with measured:
+            rows = visible_frame(_measured(card))
+            st.dataframe(rows, hide_index=True, width="stretch", height=360)
     with ahead:  # after the picture: what a key is about is what is shown
         show_picture_queue(run, sample, classes)
-    if not zoomed:
-        with facts:
-            _facts(run, card)
-    findings, measured = st.tabs(["Findings and copies", "Everything measured"])
-    with findings:
-        _findings(card)
-    with measured:
-        rows = visible_frame(_measured(card))
-        st.dataframe(rows, hide_index=True, width="stretch", height=360)
 
 
 @cached
@@ -142,9 +144,7 @@ def _keys(run: Opened, sample: str) -> list[str]:
 
 def _class_keys(run: Opened, sample: str, then: str) -> list[str]:
     """Draw a button for each of the largest classes, in the order of their names."""
-    counted_by = run.report().dataset.by_class()
-    most = sorted((c for c in counted_by if c), key=lambda c: -counted_by[c])[:KEYED]
-    largest = sorted(most)
+    largest = largest_classes(run)
     with st.container(horizontal=True):
         for digit, name in enumerate(largest, 1):
             st.button(
@@ -155,6 +155,12 @@ def _class_keys(run: Opened, sample: str, then: str) -> list[str]:
                 shortcut=str(digit),
             )
     return largest
+
+
+def largest_classes(run: Opened) -> list[str]:
+    """Return the classes that have a digit: the largest, by name."""
+    counted_by = run.report().dataset.by_class()
+    return sorted(sorted((c for c in counted_by if c), key=lambda c: -counted_by[c])[:KEYED])
 
 
 def _label(run: Opened, sample: str, name: str, then: str) -> None:
@@ -172,8 +178,12 @@ def _zoom() -> None:
     st.session_state[ZOOMED] = not st.session_state.get(ZOOMED)
 
 
-def _findings(card: FileCard) -> None:
-    if not card.findings and not card.twins:
+def _findings(run: Opened, card: FileCard) -> None:
+    with run.store() as store:
+        doubt = label_doubt(store, card.sample.id)
+    if doubt:
+        html.notice(doubt)
+    if not card.findings and not card.twins and not doubt:
         html.empty("No check has anything to say about this file.")
     for found in card.findings:
         html.write_html(

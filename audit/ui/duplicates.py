@@ -12,6 +12,7 @@ from functools import partial
 import altair as alt
 import polars as pl
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from audit.browse import findings as browse
 from audit.browse.findings import FindingFilter, OpenedFinding
@@ -178,10 +179,21 @@ def _open(fingerprint: str) -> None:
 def group(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None:
     """Draw the open group; `filters` is the list that Next goes on in."""
     found = current.finding
-    write_head(current)
     proposal = proposed(run, found.code, (found.fingerprint,))
     picked = selected(current)
-    _group_bar(run, filters, current, proposal, picked)
+    strip = _group_bar(run, filters, current, proposal, picked)
+    with st.container(key="of finding"):  # which the queue hides while it is ahead
+        write_head(current)
+        _below(run, current, proposal, picked)
+    with strip:  # last: what it says is open is drawn by then
+        then = partial(step_from, run, filters)
+        show_queue(run, filters, current, picked, then, rule_of_link())
+
+
+def _below(
+    run: Opened, current: OpenedFinding, proposal: pl.DataFrame | None, picked: list[str]
+) -> None:
+    found = current.finding
     show_gallery(
         run,
         "group members",
@@ -218,7 +230,8 @@ def _group_bar(
     current: OpenedFinding,
     proposal: pl.DataFrame | None,
     picked: list[str],
-) -> None:
+) -> DeltaGenerator:
+    """Draw the buttons; returns the place of the queue, which is below them."""
     fingerprint = current.finding.fingerprint
     then = partial(step, run, filters, current.place)
     go = partial(go_on, run, filters, current.place)
@@ -243,9 +256,9 @@ def _group_bar(
             "waive group",
             lambda: decide_finding(run, fingerprint, Action.FALSE_POSITIVE, then=then, once=True),
         )
-        button("Previous", "previous group", partial(go, back=True), shortcut="P")
-        button("Next", "next group", go, shortcut="N", primary=True)
-    show_queue(run, filters, current, picked, partial(step_from, run, filters), rule_of_link())
+        button("Previous `P`", "previous group", partial(go, back=True))
+        button("Next `N`", "next group", go, primary=True)
+    return st.container()
 
 
 # ---- two of a group ----

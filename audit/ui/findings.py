@@ -1,7 +1,7 @@
 """Findings: a filtered list beside the one that is open, with its evidence, pictures and page.
 
-Keys: N next, P previous, K keep, D drop, F false positive, U take back. A decision opens the next
-finding of the list.
+Keys: N next, P previous, K keep, D drop, F false positive, U take back; of a box also X fix and R
+remove it. A decision opens the next finding of the list.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from audit.browse import findings as browse
 from audit.browse.boxes import load_boxes
@@ -20,18 +21,26 @@ from audit.browse.images import Card
 from audit.browse.pictures import with_boxes
 from audit.checking.check import all_checks
 from audit.checking.check import page as check_page
+from audit.decisions.box_fixes import FIXABLE, describe_fix
 from audit.decisions.decisions import COPIES, is_of_box
 from audit.records import Action, Severity
 from audit.report.thumbnails import Thumbnail
 from audit.report.wording import counted, number_text
 from audit.ui import html, link
-from audit.ui.deciding import BOX_STAYS, NOTE, button, decide_finding, page_buttons
+from audit.ui.deciding import NOTE, button, decide_finding, drawn_late, page_buttons
 from audit.ui.detail import dialogue
 from audit.ui.frame import make_fragment, page_changed
 from audit.ui.gallery import show_gallery
 from audit.ui.listing import ListColumn, finding_row, list_of_link, show_listing
 from audit.ui.opened import Opened, open_chosen_run
-from audit.ui.queue import show_queue, value_key, why_stays
+from audit.ui.queue import (
+    FIXED,
+    draw_members,
+    proposed_fixes,
+    show_queue,
+    value_key,
+    why_stays,
+)
 from preflight.terminal import visible
 
 STATUSES = ("open", "decided", "waived")
@@ -204,15 +213,22 @@ def write_head(current: OpenedFinding, *more: str) -> None:
 
 def finding(run: Opened, filters: FindingFilter, current: OpenedFinding) -> None:
     """Show a finding: what, why, the pictures, the decision and the check's page."""
+    picked = selected(current)
+    strip = _decision_bar(run, filters, current, picked)
+    with st.container(key="of finding"):  # which the queue hides while it is ahead
+        _below(run, filters, current, picked)
+    with strip:  # last: what it says is open is drawn by then
+        show_queue(run, filters, current, picked, partial(step_from, run, filters))
+
+
+def _below(run: Opened, filters: FindingFilter, current: OpenedFinding, picked: list[str]) -> None:
     found = current.finding
     write_head(current, html.tag("span", f"  suggested: {found.action}", "quiet small"))
     if filters.folded and current.n_folded > 1:
-        said = f"One of {current.n_folded:,} findings of this kind; a decision is about this one."
+        n = current.n_folded
+        said = f"One of {n:,} findings of this kind; a decision is about this one."
         html.paragraph(said, "quiet small")
-        label = f"List all {current.n_folded:,}"
-        st.button(label, key="unfold", on_click=_unfold, args=(found.fold,))
-    picked = selected(current)
-    _decision_bar(run, filters, current, picked)
+        st.button(f"List all {n:,}", key="unfold", on_click=_unfold, args=(found.fold,))
     _pictures(run, current, picked)
     with st.expander("Evidence", expanded=True):
         evidence = {k: number_text(v) for k, v in found.evidence.items()}
@@ -237,8 +253,11 @@ def selected(current: OpenedFinding) -> list[str]:
 
 def _decision_bar(
     run: Opened, filters: FindingFilter, current: OpenedFinding, picked: list[str]
-) -> None:
-    """Draw the buttons; their names say how many samples they are about."""
+) -> DeltaGenerator:
+    """Draw the buttons; their names say how many samples they are about.
+
+    Returns the place of the queue, which is below them.
+    """
     fingerprint = current.finding.fingerprint
     n = len(picked) or current.finding.n_samples
     what = f"{counted(len(picked), 'selected')}" if picked else f"all {n:,}" if n > 1 else ""
@@ -247,24 +266,28 @@ def _decision_bar(
         then = partial(step, run, filters, current.place)
         return lambda: decide_finding(run, fingerprint, verb, value, samples=picked, then=then)
 
-    go = partial(go_on, run, filters, current.place)
+    found, go = current.finding, partial(go_on, run, filters, current.place)
+    boxed = found.n_samples > 0 and is_of_box(found.code)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         # Their keys and clicks are the queue's: Streamlit makes one of several presses.
         button(f"Keep {what} `K`", "keep", act(Action.KEEP))
-        if picked or not why_stays(current.finding.code, current.finding.n_samples):
+        if boxed:
+            button("Fix `X`", "fix", drawn_late, disabled=found.code not in FIXABLE)
+            button("Remove this box `R`", "remove box", drawn_late)
+            button("Drop the picture `D`", "drop", drawn_late)
+        elif picked or not why_stays(found.code, found.n_samples):
             button(f"Drop {what} `D`", "drop", act(Action.DROP))
         button("False positive `F`", "waive", act(Action.FALSE_POSITIVE))
-        button("Previous", "previous", partial(go, back=True), shortcut="P")
-        button("Next", "next", go, shortcut="N", primary=True)
-    show_queue(run, filters, current, picked, partial(step_from, run, filters))
-    if current.finding.code.startswith(COPIES) and not picked:
+        button("Previous `P`", "previous", partial(go, back=True))
+        button("Next `N`", "next", go, primary=True)
+    strip = st.container()
+    if found.code.startswith(COPIES) and not picked:
         html.paragraph(
             "Of copies one stays: select those to drop, or use the page Duplicates.", "quiet small"
         )
-    elif current.finding.n_samples and is_of_box(current.finding.code):
-        html.paragraph(BOX_STAYS, "quiet small")
     with st.expander("Relabel, move, note"):
-        _values(run, act, disabled=current.finding.n_samples == 0)
+        _values(run, act, disabled=found.n_samples == 0)
+    return strip
 
 
 def _values(
@@ -323,38 +346,47 @@ def go_on(run: Opened, filters: FindingFilter, place: int, *, back: bool = False
 
 
 def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
-    found = current.finding
-    if not current.members:
+    found, members = current.finding, current.members
+    if not members:
         about = "the whole dataset" if not found.n_samples else "samples that are no longer listed"
         html.paragraph(f"This finding is about {about}.", "quiet")
         return
-    several = len(current.members) > 1
-    if found.n_samples > len(current.members):
-        html.paragraph(
-            f"The first {len(current.members):,} of {found.n_samples:,} files", "quiet small"
+    if found.n_samples > len(members):
+        html.paragraph(f"The first {len(members):,} of {found.n_samples:,} files", "quiet small")
+    drawn = draw_members(run, [found], {found.fingerprint: members}, groups=False)
+    (shown, images), fixed = drawn, None
+    if shown[found.fingerprint][0][1]:  # of a box: as it is, and as a fix leaves it
+        first, *after = (images[name] for name, _ in shown[found.fingerprint])
+        thumbnails, fixed = [first, *(images[card.id] for card in members[1:])], after
+    else:
+        thumbnails = _with_all_boxes(run, members, images)
+    left, right = st.columns(2) if fixed else (st.container(), None)
+    with left:
+        show_gallery(
+            run,
+            "finding pictures",
+            members,
+            thumbnails=thumbnails,
+            marks=run.ledger.by_sample,
+            on_pick=pick if len(members) > 1 else None,
+            picked=picked,
+            width=260 if len(members) <= 4 else 170,
         )
-    show_gallery(
-        run,
-        "finding pictures",
-        current.members,
-        thumbnails=_drawn(run, current.members),
-        marks=run.ledger.by_sample,
-        on_pick=pick if several else None,
-        picked=picked,
-        width=260 if len(current.members) <= 4 else 170,
-    )
+    if fixed and right:
+        fixes = proposed_fixes(run, [found.fingerprint])[found.fingerprint]
+        with right:
+            st.image(fixed[0].data, width=260, alt=FIXED)
+            html.paragraph("; ".join(map(describe_fix, fixes)), "small")
 
 
-def _drawn(run: Opened, members: Sequence[Card]) -> list[Thumbnail]:
+def _with_all_boxes(
+    run: Opened, members: Sequence[Card], images: Mapping[str, Thumbnail]
+) -> list[Thumbnail]:
     """Return the thumbnails, with boxes and outlines where annotations were read."""
-    thumbs = run.thumbnails().many(members)
     with run.store() as store:
         boxes = load_boxes(store, [card.id for card in members])
     names = run.ask(class_order) if boxes else []
-    return [
-        with_boxes(thumb, card, boxes.get(card.id, ()), names)
-        for thumb, card in zip(thumbs, members, strict=True)
-    ]
+    return [with_boxes(images[card.id], card, boxes.get(card.id, ()), names) for card in members]
 
 
 def pick(ids: list[str]) -> None:

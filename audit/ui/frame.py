@@ -8,16 +8,13 @@ it is out of date. What fails in a fragment is one sentence in its place; the re
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import streamlit as st
 
-from audit.errors import AuditError
-from audit.report.wording import counted
-from audit.ui import html, link
-from audit.ui.deciding import page_key, undo
+from audit.ui import link
 from audit.ui.gallery import component
+from audit.ui.ledger import show_decided
 from audit.ui.opened import (
     Opened,
     choose_run,
@@ -31,7 +28,7 @@ from audit.ui.saved import show_views
 from audit.ui.start import going_on
 from preflight.terminal import visible
 
-EVERYWHERE = (("U", "take back the latest decision of this tab"), ("?", "this list; Esc closes it"))
+EVERYWHERE = (("U", "take back your latest decision"), ("?", "this list; Esc closes it"))
 IMAGE = (
     ("Left, Right", "picture open: the one beside it"),
     ("K, D, Z", "picture open: keep, drop, zoom"),
@@ -72,7 +69,7 @@ def draw_frame(page: str, title: str) -> None:
 def draw_sidebar() -> None:
     """Draw the sidebar; what fails in a part of it is a sentence in its place."""
     with st.sidebar:
-        for part in (_runs, _ledger, going_on):
+        for part in (_runs, show_decided, going_on):
             safely(part)
         safely(show_views)
 
@@ -92,47 +89,6 @@ def _runs() -> None:
         on_change=lambda: choose_run(st.session_state["run choice"]),
         **({} if now else none),
     )
-
-
-def _nothing_to_undo() -> None:
-    st.toast("There is no decision to take back.")
-
-
-def _ledger() -> None:
-    try:
-        if run_name() is None:
-            return
-        run = open_chosen_run()
-    except (AuditError, OSError):
-        return  # the page says what is wrong
-    summary = run.ledger
-    last = summary.last
-    st.button(
-        "Undo",
-        key="undo",
-        shortcut=page_key("U"),
-        on_click=partial(undo, run) if last else _nothing_to_undo,
-        help="Takes back what was decided in this tab, the latest first.",
-        icon=":material/undo:",
-        width="stretch",
-    )
-    if last is None:
-        html.paragraph("Nothing decided yet.", "quiet small")
-        return
-    about = "" if last.kind == "finding" else f" of {last.subject.rsplit('/', 1)[-1]}"
-    html.paragraph(
-        f"{counted(summary.n_effective, 'sample')} decided, "
-        f"{counted(len(summary.settled), 'finding')} settled. Last: {last.verb.value}{about}.",
-        "quiet small",
-    )
-    if summary.stale.height:
-        html.paragraph(
-            f"{counted(summary.stale.height, 'decision')} no longer apply: see Decisions.",
-            "quiet small",
-        )
-    if st.button("Decisions and export", icon=":material/history:", width="stretch"):
-        link.go("decisions", run=link.get("run"))
-        st.rerun()
 
 
 # ---- fragments ----

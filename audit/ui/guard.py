@@ -1,28 +1,33 @@
-"""Who may use the app: whoever has its link, and no other page or program of this machine.
+"""Who may use the app: whoever has a link to it, and no other page or program of this machine.
 
 A server on 127.0.0.1 answers every user and every browser tab of the machine, and the app can
-decide about a dataset and start a scan. So `audit app` makes a secret, prints it once in a link,
-and this layer around the whole server lets nothing pass without it: pages, websocket, pictures,
-uploads. The first visit trades the link's token for a cookie that scripts cannot read and other
-sites cannot use, and the token leaves the address, where a screenshot or a log would keep it.
+decide about a dataset and start a scan. So `audit app` makes two links, one to decide and one to
+look on, and this layer around the whole server lets nothing pass without one: pages, websocket,
+pictures, uploads. The first visit trades the link's token for one of the browser (`audit.browse.
+people`), in a cookie that scripts cannot read and other sites cannot use, and the token leaves the
+address, where a screenshot or a log would keep it. A browser that nobody has named gets a page that
+asks for a name before any other; a second cookie remembers it for the next link. A person who is
+withdrawn is put out at the next message: every one of an open websocket is checked.
 
 Also checked: the name the browser asked for (a foreign name that leads here is an attack called DNS
 rebinding) and the origin of the page that asks. The answers forbid being framed, and loading
 anything from elsewhere. What this cannot keep out: programs that run as the same user, which can
 read the run itself; and cookies know no ports, so another server of this machine that you visit
-under the same name is sent the cookie. Plain ASGI: nothing is imported but the standard library.
+under the same name is sent the cookie. Plain ASGI: no web framework is imported.
 """
 
 from __future__ import annotations
 
-import hmac
 import re
-import secrets
 import sys
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from dataclasses import replace
 from html import escape
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from audit.browse.people import LONGEST, VIEWER, People, Person
+from audit.errors import AuditError
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -31,6 +36,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PARAMETER = "token"
 OPEN = ("/_stcore/health",)  # says that the server is up, and nothing else
+NAMING = "/who"  # the page that asks for a name
+REMEMBERED = "audit-app-name"  # the cookie with the name, of all apps under this host
+REMEMBERED_S = 365 * 24 * 3600
+MOST_BYTES = 4096  # of a form
 POLICY = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; frame-ancestors 'none'; "
     "object-src 'none'; base-uri 'self'; form-action 'self'"
@@ -40,6 +49,7 @@ NO_LINK = (
     "terminal, or start it again.\n"
 )
 OTHERS = "This app does not answer other sites.\n"
+NO_NAME = "Say your name first: open the app in a browser.\n"
 _COOKIE = re.compile(r"(?:^|;)\s*([^=;\s]+)=([^;]*)")
 # Of this process: Streamlit runs the script again and again, and a module only once.
 _served: list[Guard] = []
@@ -56,19 +66,32 @@ def mention_the_link() -> None:
         )
 
 
-class Guard:
-    """An ASGI layer: passes on what carries the cookie, answers the rest itself.
+def serving() -> Guard | None:
+    """Return the guard of this process, None where the app is served without one."""
+    return _served[-1] if _served else None
 
-    `hosts` are the names (with port) under which the app may be asked for; empty: any.
+
+class Guard:
+    """An ASGI layer: passes on what carries the cookie of a person, answers the rest itself.
+
+    `hosts` are the names (with port) under which the app may be asked for; empty: any. `suggested`
+    is the name that stands in the field for one; with `read_only` everybody looks on.
     """
 
-    def __init__(self, app: App, token: str, port: int, hosts: Collection[str] = ()) -> None:
-        self._app = app
-        self._token = token
+    def __init__(
+        self, app: App, people: People, port: int, hosts: Collection[str] = (),
+        suggested: str = "", *, read_only: bool = False,
+    ) -> None:  # fmt: skip
+        self._app, self._people, self._suggested = app, people, suggested
         self._cookie = f"audit-app-{port}"
-        self._secret = secrets.token_urlsafe(32)
         self._hosts = frozenset(host.lower() for host in hosts)
+        self._read_only = read_only
         _served.append(self)
+
+    def person(self, cookies: Mapping[str, str]) -> Person | None:
+        """Return who sent these cookies, None where it is nobody that may look on."""
+        found = self._people.identify(cookies.get(self._cookie, ""))
+        return replace(found, role=VIEWER) if found and self._read_only else found
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request or connection."""
@@ -76,14 +99,26 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        cookies: dict[str, str] = dict(_COOKIE.findall(headers.get(b"cookie", "")))
+        asks = scope["type"] == "http" and scope.get("method") in ("GET", "HEAD")
         if not self._is_own(scope, headers):
             await _refuse(scope, send, OTHERS)
-        elif scope["path"] in OPEN or self._has_cookie(headers):
+        elif scope["path"] in OPEN:
             await self._app(scope, receive, _with_policy(send))
-        elif scope["type"] == "http" and self._has_token(scope):
-            await self._exchange(scope, headers, send)
-        else:
+        elif asks and (token := self._admitted(scope, cookies)):
+            await self._exchange(scope, headers, send, token)
+        elif (person := self.person(cookies)) is None:
             await _refuse(scope, send, NO_LINK)
+        elif scope["type"] == "http" and scope["path"] == NAMING:
+            await self._name(scope, receive, send, cookies, person)
+        elif person.name and scope["type"] == "websocket":
+            await self._app(scope, *self._watched(receive, send, cookies))
+        elif person.name:
+            await self._app(scope, receive, _with_policy(send))
+        elif asks and "text/html" in headers.get(b"accept", ""):
+            await self._ask(send, _without_token(scope))
+        else:
+            await _refuse(scope, send, NO_NAME)
 
     def _is_own(self, scope: Scope, headers: MutableMapping[bytes, str]) -> bool:
         """Say whether the app is asked for by its own name, and by a page of its own if by one."""
@@ -94,35 +129,112 @@ class Guard:
             return bool(scope["type"] == "http")
         return origin.lower() in (f"http://{host}", f"https://{host}")
 
-    def _has_cookie(self, headers: MutableMapping[bytes, str]) -> bool:
-        cookies: dict[str, str] = dict(_COOKIE.findall(headers.get(b"cookie", "")))
-        found = cookies.get(self._cookie, "")
-        return hmac.compare_digest(found.encode("latin-1"), self._secret.encode())
-
-    def _has_token(self, scope: Scope) -> bool:
+    def _admitted(self, scope: Scope, cookies: Mapping[str, str]) -> str | None:
+        """Return a new token of a browser where the address has one of a link."""
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        return hmac.compare_digest(query.get(PARAMETER, "").encode(), self._token.encode())
+        if PARAMETER not in query:
+            return None
+        own, before = cookies.get(self._cookie, ""), unquote(cookies.get(REMEMBERED, ""))
+        known = self._people.identify(own)
+        return self._people.admit(query[PARAMETER], known.name if known else before, own)
 
     async def _exchange(
-        self, scope: Scope, headers: MutableMapping[bytes, str], send: Send
+        self, scope: Scope, headers: MutableMapping[bytes, str], send: Send, token: str
     ) -> None:
         """Give the cookie, and turn to the same address without the token.
 
         By a redirect where a person opened the link, which keeps the token out of the history; by a
         page where another page did, whose redirect a browser would follow without the new cookie.
         """
-        words = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        rest = urlencode([(name, value) for name, value in words if name != PARAMETER])
-        # One slash only: an address that begins with two names another server.
-        path = "/" + quote(scope["path"].lstrip("/\\"), safe="/")
-        place = path + (f"?{rest}" if rest else "")
-        given = f"{self._cookie}={self._secret}; Path=/; HttpOnly; SameSite=Strict"
+        place = _without_token(scope)
+        given = f"{self._cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
         cookie = (b"set-cookie", given.encode())
         if headers.get(b"sec-fetch-site") in ("cross-site", "same-site"):
             page = f'<meta http-equiv="refresh" content="0;url={escape(place)}">'
             await _answer(send, 200, page, cookie, kind="text/html")
         else:
             await _answer(send, 303, "", (b"location", place.encode()), cookie)
+
+    async def _name(
+        self, scope: Scope, receive: Receive, send: Send, cookies: Mapping[str, str],
+        person: Person,
+    ) -> None:  # fmt: skip
+        """Ask for a name, or take the one that was sent."""
+        if scope["method"] != "POST":
+            await self._ask(send, "/", name=person.name)
+            return
+        sent = dict(parse_qsl((await _body(receive)).decode("utf-8", "replace")))
+        name, to = sent.get("name", ""), _local(sent.get("to", "/"))
+        try:
+            self._people.rename(cookies[self._cookie], name)
+        except AuditError as error:
+            await self._ask(send, to, name=name, said=str(error))
+            return
+        kept = quote(" ".join(name.split()))
+        cookie = f"{REMEMBERED}={kept}; Path=/; HttpOnly; SameSite=Strict; Max-Age={REMEMBERED_S}"
+        await _answer(send, 303, "", (b"location", to.encode()), (b"set-cookie", cookie.encode()))
+
+    async def _ask(self, send: Send, to: str, *, name: str = "", said: str = "") -> None:
+        shown = {"to": to, "name": name or self._suggested, "said": said, "longest": LONGEST}
+        page = ASKED.format(**{key: escape(str(value)) for key, value in shown.items()})
+        await _answer(send, 200, page, kind="text/html")
+
+    def _watched(
+        self, receive: Receive, send: Send, cookies: Mapping[str, str]
+    ) -> tuple[Receive, Send]:
+        """Return what receives and sends messages of a person until the person is withdrawn."""
+        ended: list[bool] = []
+
+        async def receiving() -> MutableMapping[str, Any]:
+            message = await receive()
+            if message["type"] == "websocket.receive" and self.person(cookies) is None:
+                ended.append(True)
+                await send({"type": "websocket.close", "code": 1008})
+                return {"type": "websocket.disconnect", "code": 1008}
+            return message
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            if not ended:  # what the app had still to say goes nowhere
+                await send(message)
+
+        return receiving, sending
+
+
+ASKED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Your name</title>
+<meta name="viewport" content="width=device-width">
+<style>body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 30rem; margin: 15vh auto;
+  padding: 0 1rem; color-scheme: light dark }}
+  input, button {{ font: inherit; padding: .4rem .6rem }}
+  h1 {{ font-size: 1.4rem }} [role=alert]:empty {{ display: none }}</style>
+<main><h1>Who are you?</h1>
+<p>Each decision is kept with the name of who made it, and undo takes back your own only.</p>
+<p role="alert">{said}</p>
+<form method="post" action="/who"><input type="hidden" name="to" value="{to}">
+<label>Your name <input name="name" value="{name}" maxlength="{longest}" required autofocus
+  autocomplete="nickname"></label> <button>Go on</button></form></main></html>
+"""
+
+
+def _without_token(scope: Scope) -> str:
+    """Return the path and query that were asked for, without a link's token."""
+    words = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    rest = urlencode([(name, value) for name, value in words if name != PARAMETER])
+    return _local(quote(scope["path"], safe="/\\")) + (f"?{rest}" if rest else "")
+
+
+def _local(place: str) -> str:
+    """Return a place of this server: an address that begins with two slashes names another one."""
+    return "/" + "".join(place.splitlines()).lstrip("/\\")
+
+
+async def _body(receive: Receive) -> bytes:
+    """Return what a form sent, cut where no form of ours is as long."""
+    body, more = b"", True
+    while more and len(body) < MOST_BYTES:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return body[:MOST_BYTES]
 
 
 def _with_policy(send: Send) -> Send:

@@ -1,8 +1,13 @@
-"""Labels: how the classes fill the splits, what is said of them; boxes on their pictures."""
+"""Labels: those that are probably wrong, the most doubtful first; how the classes fill the splits,
+what is said of them; boxes on their pictures.
+
+Keys of the first view: K the label is right, R relabel as suggested, 1 to 9 relabel to that class,
+N next, P previous, U take back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -15,18 +20,23 @@ from audit.browse import findings as browse
 from audit.browse.boxes import COLOURS, AnnotatedPage, AnnotatedPicture, BoxChoices, BoxFilter
 from audit.browse.distributions import bar_conditions, class_by_split, label_table, shown_classes
 from audit.browse.findings import FindingFilter
+from audit.browse.images import Card, cards
+from audit.browse.label_review import Suspect, count_suspects, load_suspects, rank_of
 from audit.browse.pictures import with_boxes
 from audit.report.boxes import box_sentences
 from audit.report.contents import Dataset
 from audit.report.wording import ICONS, counted
+from audit.run.store import Store
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.charts import clickable, clicked_place, explore_where, show_selectable
-from audit.ui.deciding import page_buttons
-from audit.ui.detail import dialogue
+from audit.ui.deciding import button, drawn_late, page_buttons
+from audit.ui.detail import dialogue, largest_classes
+from audit.ui.frame import make_fragment, page_changed
 from audit.ui.gallery import show_gallery
 from audit.ui.listing import ListColumn, finding_row, show_listing
 from audit.ui.opened import Opened, open_chosen_run
+from audit.ui.queue import BEHIND, SUSPECTS, show_label_queue
 from preflight.terminal import visible
 
 FAMILIES = ("LABEL", "BOX", "DIST")
@@ -36,21 +46,25 @@ COLUMNS = (
     ListColumn("about", "What was found"),
     ListColumn("status", "", "chip", "5.4rem"),
 )
-VIEWS = ("Classes", "Boxes")
+SUSPECTS_VIEW, CLASSES, BOXES = "Suspects", "Classes", "Boxes"
+OTHER = "class to relabel a suspect to"
 SHOWN = 60
 GALLERY = 12
+RANKS_AT_ONCE = 256
 
 
 def page() -> None:
     """Show the page."""
     run = open_chosen_run()
     st.title("Labels")
-    annotated = run.report().boxes is not None
     # A link may ask for boxes that this run has not: it gets the sentence that says so.
-    if (annotated or link.get("view") == VIEWS[1]) and link.switch("View", "view", VIEWS) != VIEWS[
-        0
-    ]:
-        draw_boxes_view(run)
+    boxed = run.report().boxes is not None or link.get("view") == BOXES
+    with run.store() as store:
+        judged = bool(count_suspects(store))
+    views = [SUSPECTS_VIEW] * judged + [CLASSES] + [BOXES] * boxed
+    view = link.switch("View", "view", views) if len(views) > 1 else CLASSES
+    if view != CLASSES:
+        _suspects(run) if view == SUSPECTS_VIEW else draw_boxes_view(run)
         dialogue()
         return
     data = run.report().dataset
@@ -65,6 +79,72 @@ def page() -> None:
     _findings(run)
     _conflicts(run)
     dialogue()
+
+
+# ---- labels that are probably wrong ----
+
+
+@make_fragment
+def _suspects(run: Opened) -> None:
+    with run.store() as store:
+        total = count_suspects(store)
+        asked = rank_of(store, link.get("suspect")) if link.get("suspect") else None
+        first = asked or _next_rank(run, store, 1, total) or 1
+        (current,) = load_suspects(store, first, 1)
+        ranked = load_suspects(store, max(first - BEHIND, 1), BEHIND + SUSPECTS + GALLERY)
+    left = [one for one in ranked if one.id == current.id or not _is_decided(run, one)]
+    at = left.index(current)
+    reviewed = sum(one.id in run.ledger.by_sample for one in ranked)
+    html.paragraph(
+        f"{counted(total, 'label')} ranked, the most doubtful first. This is number {first:,}; "
+        f"{reviewed} of the {len(ranked)} around it are decided.",
+        "quiet small",
+    )
+    classes = largest_classes(run)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        button("It is right `K`", "suspect keep", drawn_late)
+        button(
+            "Relabel as suggested `R`", "suspect relabel", drawn_late,
+            disabled=not current.suggested,
+        )  # fmt: skip
+        button("Previous `P`", "suspect previous", drawn_late)
+        button("Next `N`", "suspect next", drawn_late, primary=True)
+        other = st.selectbox(
+            "Another class", [c for c in run.report().dataset.by_class() if c], index=None,
+            key=OTHER, accept_new_options=True, on_change=page_changed,
+            placeholder="choose or type", format_func=visible,
+        )  # fmt: skip
+        button("Relabel to it", "suspect other", drawn_late, disabled=not other)
+    show_label_queue(run, left, current.id, classes, other or "")
+    _ranked(run, left[at:])
+
+
+def _is_decided(run: Opened, one: Suspect) -> bool:
+    return any(name in run.ledger.by_sample for name in one.samples)
+
+
+def _next_rank(run: Opened, store: Store, first: int, total: int) -> int | None:
+    """Return the first rank from `first` on that nothing was decided about."""
+    while first <= total:
+        for one in load_suspects(store, first, RANKS_AT_ONCE):
+            if not _is_decided(run, one):
+                return one.rank
+        first += RANKS_AT_ONCE
+    return None
+
+
+def _ranked(run: Opened, suspects: Sequence[Suspect]) -> None:
+    st.header("The next in the list")
+    by_id = {one.id: one for one in suspects}
+    with run.store() as store:
+        shown = cards(store, list(by_id))
+
+    def lines(card: Card) -> list[str]:
+        one = by_id[card.id]
+        chance = "" if one.chance is None else f": wrong {one.chance:.0%}"
+        return [f"{one.rank:,}{chance}", f"{one.label} → {one.suggested or 'no suggestion'}"]
+
+    show_gallery(run, "ranked labels", shown, lines=lines, marks=run.ledger.by_sample, width=150)
 
 
 def _classes(data: Dataset, table: pl.DataFrame) -> None:

@@ -1,4 +1,9 @@
-"""Decisions: the log of the ledger, what no longer applies, and the export of the kept set."""
+"""Decisions: the log of the ledger, one's own to take back, what no longer applies, the export.
+
+In the sidebar of every page stand who this is, what was decided, and Undo. That part looks at the
+ledger each second: what others decided draws the whole page anew, what one decided oneself this
+part alone, as the page follows by itself.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,18 @@ from pathlib import Path
 import polars as pl
 import streamlit as st
 
+from audit.browse import findings as browse
+from audit.browse.findings import FindingFilter
+from audit.decisions.box_fixes import describe_open_faults, fix_open_faults, open_faults
+from audit.decisions.ledger import DecidedBatch, Ledger
+from audit.errors import AuditError
 from audit.exports.export import TABLE_FORMS, Exported, export_as
 from audit.report.wording import counted
 from audit.sources.tables import visible_frame
-from audit.ui import html
-from audit.ui.deciding import button
-from audit.ui.opened import Opened, open_chosen_run, say
+from audit.ui import html, link
+from audit.ui.deciding import button, describe, me, page_key, record_here, reviewer, undo
+from audit.ui.guard import NAMING, serving
+from audit.ui.opened import Opened, open_chosen_run, run_name, safely, say
 from audit.ui.start import begin, is_busy, show_work
 from audit.ui.work import start_job
 from preflight.terminal import visible
@@ -22,6 +33,8 @@ OUT = "folder of the export"
 FORMAT = "format of the export"
 WRITTEN = "written by the export"
 MOST = 12  # files in a list
+OWN = 20  # batches of one's own that are offered to be taken back
+SEEN = "revision of the ledger when the whole page was drawn"
 FORMS = {
     "csv": "Tables, CSV",
     "parquet": "Tables, Parquet",
@@ -39,12 +52,18 @@ FOLDER = (
     "manifest; annotations go along into the folder of its plan, beside it."
 )
 ANNOTATIONS = "The annotations of the kept pictures, with the fixes that were decided."
-TASKS = "Every picture with an open finding or a decision; `audit decide --from` reads the answers."
+TASKS = (
+    "The pictures of the findings chosen; where none is, every picture with an open finding or a "
+    "decision. `audit decide --from` reads the answers."
+)
+CHOSEN = "findings whose pictures are exported"
+TOOLS = ("label-studio", "cvat")
+ANNOTATED = ("coco", "yolo", "voc")
 MEANING = {
     "copy": FOLDER,
     "hardlink": FOLDER,
-    **dict.fromkeys(("coco", "yolo", "voc"), ANNOTATIONS),
-    **dict.fromkeys(("label-studio", "cvat"), TASKS),
+    **dict.fromkeys(ANNOTATED, ANNOTATIONS),
+    **dict.fromkeys(TOOLS, TASKS),
     "tables": "The manifest of the kept set (relabels and moves applied), the quarantine list with "
     "reasons, lists of file names, duplicate pairs and per-sample scores.",
 }
@@ -61,10 +80,29 @@ def page() -> None:
     )
     log, out = st.columns([3, 2], gap="large")
     with log:
+        _own(run)
         _log(run)
         _stale(run)
     with out:
         _export(run)
+
+
+def _own(run: Opened) -> None:
+    person = me()
+    mine = Ledger(run.run).batches(person.name, OWN) if person.may_decide else []
+    if not mine:
+        return
+    st.header("Yours to take back")
+    for one in mine:
+        left, right = st.columns([5, 1], vertical_alignment="center")
+        with left:
+            html.paragraph(f"{_clock(one)}: {describe(run, one)}", "small")
+        with right:
+            button("Take back", f"take back {one.batch}", partial(undo, run, one))
+
+
+def _clock(one: DecidedBatch) -> str:
+    return one.at[:16].replace("T", " ")
 
 
 def _log(run: Opened) -> None:
@@ -120,6 +158,11 @@ def _export(run: Opened) -> None:
     st.selectbox("What to write", list(FORMS), key=FORMAT, format_func=FORMS.__getitem__)
     form = str(st.session_state[FORMAT])
     html.paragraph(MEANING.get(form, MEANING["tables"]), "quiet small")
+    if form in TOOLS:
+        _choose_findings(run)
+    if form in ANNOTATED and (faults := describe_open_faults(run.run)):
+        html.notice(faults)
+        button("Fix them first", "fix faults", partial(_fix_faults, run))
     st.text_input("Folder to write", key=OUT, placeholder=visible(str(_default(run, form))))
     act = partial(_make, run, form) if form in FOLDERS else partial(_write, run, form)
     button("Export", "export", act, primary=True, disabled=form in FOLDERS and is_busy())
@@ -129,6 +172,25 @@ def _export(run: Opened) -> None:
     written: tuple[str, Exported] | None = st.session_state.get(WRITTEN)
     if written is not None and written[0] == form:
         _show_written(written[1])
+
+
+def _choose_findings(run: Opened) -> None:
+    with run.store() as store:
+        counts = browse.facet(store, FindingFilter(status=browse.OPEN), "code")
+    names = {check.code: check.name for check in run.report().checks}
+    st.multiselect(
+        "Findings",
+        list(counts),
+        key=CHOSEN,
+        format_func=lambda c: f"{c} {visible(names.get(c, ''))} ({counts[c]:,} open)",
+    )
+
+
+def _fix_faults(run: Opened) -> None:
+    done = record_here(run.run, lambda path, by: fix_open_faults(path, by=by))
+    left = open_faults(run.run)
+    rest = f" {sum(left.values()):,} are left to judge: see Findings." if left else ""
+    say(f"Marked to be fixed: {counted(len(done), 'finding')}. U takes it back.{rest}")
 
 
 def _show_written(made: Exported) -> None:
@@ -149,11 +211,80 @@ def _folder(run: Opened, form: str) -> Path:
 
 
 def _write(run: Opened, form: str) -> None:
+    reviewer()
     out = _folder(run, form)
-    st.session_state[WRITTEN] = (form, export_as(run.run, out, form))
+    codes = st.session_state.get(CHOSEN, []) if form in TOOLS else []
+    st.session_state[WRITTEN] = (form, export_as(run.run, out, form, codes=codes))
     say(f"Exported to {out}.")
 
 
 def _make(run: Opened, form: str) -> None:
+    reviewer()
     out = _folder(run, form)
     begin(start_job(f"Folder of {run.name}", "apply", run.run, [str(out), form], makes=out))
+
+
+# ---- in the sidebar of every page ----
+
+
+def show_decided() -> None:
+    """Draw who this is, Undo, and what was decided, which follows the ledger."""
+    person = me()
+    if serving() is not None:
+        html.write_html(
+            html.tag("span", person.name, "strong"),
+            html.tag("span", f" {'decides' if person.may_decide else 'looks on'} ", "quiet small"),
+            f'<a class="small" href="{NAMING}" target="_self">Change the name</a>',
+        )
+    try:
+        if run_name() is None:
+            return
+        run = open_chosen_run()
+    except (AuditError, OSError):
+        return  # the page says what is wrong
+    if person.may_decide:
+        st.button(
+            "Undo",
+            key="undo",
+            shortcut=page_key("U"),
+            on_click=partial(undo, run),
+            help="Takes back what you decided, the latest first.",
+            icon=":material/undo:",
+            width="stretch",
+        )
+    st.session_state[SEEN] = run.ledger.revision
+    _follow(run)
+    if st.button("Decisions and export", icon=":material/history:", width="stretch"):
+        link.go("decisions", run=link.get("run"))
+        st.rerun()
+
+
+@st.fragment(run_every="1s")
+def _follow(run: Opened) -> None:
+    safely(_summary, run)
+
+
+def _summary(run: Opened) -> None:
+    now, seen = open_chosen_run(), st.session_state.get(SEEN, run.ledger.revision)
+    if now.run == run.run and now.ledger.revision != seen:
+        news = Ledger(now.run).has_news(seen, me().name)
+        st.session_state[SEEN] = now.ledger.revision
+        if news:
+            st.rerun()
+    summary = now.ledger
+    last = summary.last
+    if last is None:
+        html.paragraph("Nothing decided yet.", "quiet small")
+        return
+    what = "" if last.kind == "finding" else f" of {last.subject.rsplit('/', 1)[-1]}"
+    html.paragraph(
+        f"{counted(summary.n_effective, 'sample')} decided, "
+        f"{counted(len(summary.settled), 'finding')} settled. "
+        f"Last: {last.verb.value}{what}, by {last.by}.",
+        "quiet small",
+    )
+    if summary.stale.height:
+        html.paragraph(
+            f"{counted(summary.stale.height, 'decision')} no longer apply: see Decisions.",
+            "quiet small",
+        )

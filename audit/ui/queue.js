@@ -1,17 +1,21 @@
 // Decisions by key and by button, queued in this tab until the ledger has them. Texts go through
 // textContent.
 //
-// A press is about what is in front: the finding that the strip shows, the picture of the dialogue,
-// or the selected cards. The strip shows what comes next at once: the server may be slower than the
-// person. The queue lies in sessionStorage, so a reload sends it again; each entry has an id of its
-// own, by which the server records it once.
-const AGAIN_MS = 1000;
-const HELD = 200; // pictures that the server is told of
+// A press is about what is in front: the finding or picture that the strip shows, the picture of the
+// dialogue, or the selected cards. The strip goes on at once and shows what comes next in large, as
+// the server may be slower than the person: what the server has drawn of another one is hidden then,
+// so that the next key is always about the one picture there is. The queue lies in sessionStorage,
+// so a reload sends it again; each entry has an id of its own, by which the server records it once.
+const TICK_MS = 250;
+const AGAIN_MS = 3000; // until a message that nothing answered is sent again
+const HELD = 400; // pictures that the server is told of
 const IDLE_MS = 1500; // after the last answer, until what stands beside the finding is drawn anew
-const FRONTS = ["picture", "findings", "selected"]; // the first of them on the page has the keys
+const FRONTS = ["picture", "findings", "labels", "selected"]; // the first of them on the page has the keys
 const MOVES = { before: -1, after: 1 };
+const DRAWN = { findings: "st-key-of-finding", picture: "st-key-of-picture" }; // by the server
+const END = "\u0000end"; // where the next one is not known here
 const KEPT_BY_WIDGETS = '[role="tablist"], [role="grid"], [role="radiogroup"], [role="slider"]';
-const queue = { pending: [], run: null, fronts: {}, drawn: 0, again: 0, idle: 0, images: new Map() };
+const queue = { pending: [], run: null, fronts: {}, drawn: 0, again: 0, idle: 0, sent: null, missed: 0, images: new Map() };
 let count = Date.now(); // grows over reloads too
 
 const make = (tag, cls, text) => {
@@ -22,6 +26,7 @@ const make = (tag, cls, text) => {
 };
 const place = () => `dataset-preflight queue ${queue.run}`;
 const live = () => FRONTS.map((kind) => queue.fronts[kind]).filter((front) => front?.root.isConnected);
+const decides = (line) => queue.pending.some((entry) => entry.finding === line.id);
 
 // The page has no keys behind a dialogue, nor while the picture that was asked for is on its way.
 function inFront() {
@@ -36,37 +41,65 @@ function inFront() {
 // it is not known yet.
 function shown({ data, want }) {
   if (data.kind === "selected") return data.picked.length ? { id: data.open } : undefined;
-  if (data.kind === "picture") return data.lines.find((line) => line.id === (want || data.open));
-  const line = data.lines.find((one) => !queue.pending.some((entry) => entry.finding === one.id));
+  if (want === END) return undefined;
+  const at = data.lines.findIndex((line) => line.id === (want || data.open));
+  if (data.kind !== "findings") return data.lines[at];
+  const line = data.lines.slice(Math.max(at, 0)).find((one) => !decides(one));
   const saved = new Set(queue.pending.flatMap((entry) => entry.members || []));
   return line?.members.some((name) => saved.has(name)) ? undefined : line;
 }
 
+function hide(kinds) {
+  let style = document.getElementById("preflight-ahead");
+  if (!style) {
+    style = make("style");
+    style.id = "preflight-ahead";
+    document.head.append(style);
+  }
+  const rules = kinds.map((kind) => `[class*="${DRAWN[kind]}"] { display: none; }`).join("\n");
+  if (style.textContent !== rules) style.textContent = rules;
+}
+
 function draw(front, said) {
   const { root, data } = front;
-  const { pending } = queue;
+  const { pending, missed } = queue;
   const line = shown(front);
   root.replaceChildren();
-  // The open one is drawn below with its pictures: the strip shows only what is ahead of the page.
-  const ahead = line && line.id !== data.open;
-  for (const [at, name] of ahead ? line.images.entries() : []) {
-    const frame = make("figure");
-    const image = make("img");
-    image.src = queue.images.get(name) || "";
-    image.alt = line.title;
-    frame.append(image);
-    if (line.digits) frame.append(make("figcaption", "", `${at + 1}`));
-    root.append(frame);
-  }
+  front.ahead = data.kind === "labels" || (data.kind !== "selected" && line?.id !== data.open);
+  hide(live().filter((one) => one.ahead && DRAWN[one.data.kind]).map((one) => one.data.kind));
   const what = make("div", "what");
-  if (!line && data.kind === "findings") what.append(make("div", "title", "The next ones are on their way."));
-  if (ahead) what.append(make("div", "title", line.title));
-  if (line) what.append(make("div", "", said || data.hint));
-  const saving = make("div", "saving", pending.length ? `saving ${pending.length}` : "");
-  saving.setAttribute("role", "status");
-  root.append(what, saving);
-  root.hidden = data.kind !== "findings" && !ahead && !said && !pending.length;
+  if (!line && data.kind !== "selected") what.append(make("div", "title", "The next ones are on their way."));
+  if (front.ahead && line) what.append(make("div", "title", line.title), make("div", "", line.text));
+  const asks = line && front.asked === line.id ? "Drop the whole picture, with all of its boxes? D again drops it." : "";
+  if (line || said) what.append(make("div", "hint", said || asks || line.hint || data.hint));
+  const waits = missed ? `${missed} ${missed === 1 ? "key" : "keys"} not taken` : "";
+  const saving = [pending.length ? `saving ${pending.length}` : "", waits].filter(Boolean).join(", ");
+  const state = make("div", "saving", saving);
+  state.setAttribute("role", "status");
+  root.append(what, state);
+  if (front.ahead && line) {
+    const pictures = make("div", "pictures");
+    for (const [at, [name, caption]] of line.images.entries()) {
+      const frame = make("figure", (line.small ? at : line.images.length > 3) ? "small" : "");
+      const image = make("img");
+      image.src = queue.images.get(name) || "";
+      image.alt = caption ? `${line.title}: ${caption}` : line.title;
+      frame.append(image);
+      const text = line.digits ? `${at + 1}` : caption;
+      if (text) frame.append(make("figcaption", "", text));
+      pictures.append(frame);
+    }
+    root.append(pictures);
+  }
+  root.hidden = data.kind !== "findings" && !front.ahead && !said && !pending.length && !missed;
   root.dataset[data.kind === "findings" ? "finding" : data.kind] = line ? line.id : "";
+}
+
+// A key that nothing could be done with is counted until one is taken, and seen.
+function miss(front, why) {
+  queue.missed += 1;
+  draw(front, why);
+  front.root.animate([{ backgroundColor: "#e6a23c88" }, { backgroundColor: "transparent" }], 600);
 }
 
 function keep() {
@@ -83,20 +116,25 @@ function restore() {
   }
 }
 
+const waits = () => queue.pending.length || live().some((front) => (front.want && front.want !== END) || front.data.more);
+
 // Entries go in the order of the presses, so that an undo is about what was decided before it. What
 // is decided of a finding goes with the findings, where they are on the page: it turns to the next.
+// One message is on its way at a time: each is answered before the page begins the next drawing.
 function send() {
+  if (queue.sent && performance.now() - queue.sent.at < AGAIN_MS) return;
   const here = live();
   const findings = here.find((front) => front.data.kind === "findings");
   const takes = (front, entry) => !entry.finding || !findings || front === findings;
   const [first] = queue.pending;
-  const sender = here.find((front) => (first ? takes(front, first) : front.want));
+  const sender = here.find((front) => (first ? takes(front, first) : front.want || front.data.more));
   if (!sender) return;
   const end = queue.pending.findIndex((entry) => !takes(sender, entry));
   const entries = queue.pending.slice(0, end < 0 ? undefined : end);
   const have = [...queue.images.keys()].slice(-HELD);
   // Counted, as a state that is sent again unchanged would tell the server nothing.
-  sender.set("queue", { count: ++count, run: queue.run, entries, have, at: sender.want || "" });
+  queue.sent = { count: ++count, at: performance.now() };
+  sender.set("queue", { count, run: queue.run, entries, have, at: sender.want === END ? "" : sender.want || "" });
 }
 
 function typing(event) {
@@ -106,11 +144,14 @@ function typing(event) {
 }
 
 function refusal(data, line, verb, digit, named) {
+  if (verb === "label" && !line.suggestion && !digit && data.kind === "labels") return "Nothing is suggested here.";
   if (data.kind !== "findings" || verb === "undo") return "";
   if (named && line.id !== data.open) {
     return "That button is about the finding that is being saved: press it when the next one is drawn.";
   }
   if (verb === "drop" && line.stays) return line.stays;
+  if ((verb === "fix" || verb === "remove-box") && !line.box) return "This finding is about no box.";
+  if (verb === "fix" && !line.fixes) return "This box has no fix that follows from its error: R removes it.";
   if (verb === "keeper" && line.left < 2) return "Nothing is left to choose here: N goes on.";
   if (verb === "keeper" && digit > line.digits) {
     return line.digits ? `This group has the digits 1 to ${line.digits}.` : "This group is not shown whole: use the rule (K).";
@@ -118,52 +159,82 @@ function refusal(data, line, verb, digit, named) {
   return "";
 }
 
-// The card beside the one that is shown, at once: the server is told where this tab stands.
+// The one beside what is shown, at once: the server is told where this tab stands.
 function move(front, step) {
-  const { lines, open } = front.data;
-  const next = lines[lines.findIndex((line) => line.id === (front.want || open)) + step];
-  if (next) front.want = next.id;
+  const { lines } = front.data;
+  let at = lines.indexOf(shown(front));
+  if (at < 0) return false;
+  do at += step;
+  while (lines[at] && decides(lines[at]));
+  if (lines[at]) front.want = lines[at].id;
+  return Boolean(lines[at]);
 }
 
 function press(front, verb, { digit = 0, value = "", button = false }) {
   const { data } = front;
   const line = shown(front);
   const named = button && verb !== "false-positive" && (value || data.picked.length > 0);
+  const asked = front.asked;
+  front.asked = "";
   if (verb in MOVES) {
-    move(front, MOVES[verb]);
+    if (!move(front, MOVES[verb]) && data.kind !== "picture") {
+      if (verb === "after" && !(line && data.ends)) return miss(front, "The next ones are on their way.");
+      return draw(front, verb === "after" ? "This is the last one of the list." : "This is the first one here.");
+    }
+  } else if (data.forbids) {
+    return miss(front, data.forbids);
   } else if (line || verb === "undo") {
     const refused = refusal(data, line, verb, digit, named);
-    if (refused) {
-      draw(front, refused);
-      return;
+    if (refused) return draw(front, refused);
+    if (verb === "drop" && line?.box) {
+      if (asked !== line.id) {
+        front.asked = line.id;
+        return draw(front);
+      }
+      verb = "drop-picture";
     }
     const id = crypto.randomUUID ? crypto.randomUUID() : `${Date.now()} ${Math.random()}`;
     const entry = { id, verb, value, finding: "", samples: [], rule: data.rule, members: line?.members };
+    const turns = data.kind === "labels" || verb === "label";
     if (verb !== "undo" && data.kind === "findings") {
       entry.finding = line.id;
       if (verb === "keeper") entry.samples = [line.members[digit - 1]];
       else if (verb !== "rule" && line.id === data.open) entry.samples = data.picked;
     } else if (verb !== "undo") {
-      entry.samples = data.kind === "picture" ? [line.id] : data.picked;
+      entry.samples = data.kind === "selected" ? data.picked : [line.id];
       entry.members = entry.samples;
-      if (verb === "label") entry.value = value || data.classes[digit - 1];
+      if (verb === "label") entry.value = value || (digit ? data.classes[digit - 1] : line.suggestion);
       const before = queue.pending.at(-1);
       const again = ["verb", "value", "samples"].every((name) => `${before?.[name]}` === `${entry[name]}`);
-      if (again || entry.value === undefined) return; // it is being saved already; a digit of no class
-      if (verb === "label") move(front, 1);
+      if (again) return undefined; // it is being saved already
+      if (entry.value === undefined) return miss(front, "No class has this digit.");
     }
+    if (verb !== "undo" && (turns || data.kind === "findings") && !move(front, 1)) {
+      if (data.kind !== "picture") front.want = END;
+    }
+    queue.missed = 0;
     queue.pending.push(entry);
     keep();
+  } else {
+    return miss(front, "The next ones are on their way.");
   }
   live().forEach((one) => draw(one));
-  send();
+  return send();
 }
 
 function pressed(event) {
   const front = inFront();
-  if (!front || event.ctrlKey || event.metaKey || event.altKey || typing(event)) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || typing(event)) return;
   const digit = /^[1-9]$/.test(event.key) ? Number(event.key) : 0;
-  const verb = front.data.keys[digit ? "digit" : event.key.toLowerCase()];
+  const named = ({ data }) => data.keys[digit ? "digit" : event.key.toLowerCase()];
+  if (!front) {
+    // A picture was opened, which has the keys once it is drawn.
+    const behind = live()[0];
+    const coming = behind?.data.held && !document.querySelector('[data-testid="stDialog"]');
+    if (coming && named(behind) && !event.repeat) miss(behind, "The picture is on its way.");
+    return;
+  }
+  const verb = named(front);
   // Arrows turn the tabs and move in the tables of the dialogue too.
   if (!verb || (verb in MOVES && event.composedPath()[0].closest?.(KEPT_BY_WIDGETS))) return;
   event.preventDefault();
@@ -200,28 +271,29 @@ export default function (component) {
   const first = queue.run !== data.run;
   if (first) {
     queue.run = data.run; // which names the place that is restored
-    Object.assign(queue, { pending: restore(), images: new Map() });
+    Object.assign(queue, { pending: restore(), images: new Map(), sent: null, missed: 0 });
   }
   const root = parentElement.querySelector(".queue");
   const last = queue.fronts[data.kind];
-  // A dialogue that was closed has let go of where it stood.
-  const stands = last?.root.isConnected && last.want !== data.open;
-  const want = stands && data.lines.some((line) => line.id === last.want) ? last.want : "";
-  queue.fronts[data.kind] = { data, root, want, set: setStateValue, drawn: ++queue.drawn };
-  for (const [name, image] of Object.entries(data.images)) queue.images.set(name, image);
+  if (queue.sent && data.heard === queue.sent.count) queue.sent = null;
   const before = queue.pending.length;
   queue.pending = queue.pending.filter((entry) => !data.answered.includes(entry.id));
+  // A dialogue that was closed has let go of where it stood; what was refused or taken back is open.
+  const stands = last?.root.isConnected && last.want !== data.open && !data.stays;
+  // What follows the last of the lines that were here, the server opens once it has recorded that.
+  const want = stands && last.want === END && queue.pending.length ? END : stands && data.lines.some((line) => line.id === last.want) ? last.want : "";
+  queue.fronts[data.kind] = { data, root, want, asked: last?.asked, set: setStateValue, drawn: ++queue.drawn };
+  for (const [name, image] of Object.entries(data.images)) queue.images.set(name, image);
   if (first || before !== queue.pending.length) keep();
   live().forEach((front) => draw(front));
   if (data.kind === "findings") {
     clearTimeout(queue.idle);
-    if (!queue.pending.length && data.answered.length && data.beside) {
+    if (!queue.pending.length && data.beside) {
       queue.idle = setTimeout(() => queue.pending.length || setTriggerValue("idle", ++count), IDLE_MS);
     }
   }
   // What the server was sent while it drew the whole page anew, it has thrown away.
-  const waits = () => queue.pending.length || live().some((front) => front.want);
   clearInterval(queue.again);
-  queue.again = setInterval(() => waits() && send(), AGAIN_MS);
+  queue.again = setInterval(() => waits() && send(), TICK_MS);
   if (waits()) send();
 }

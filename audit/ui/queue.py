@@ -1,13 +1,17 @@
 """Decisions by key and by button: queued in the browser, recorded once each.
 
 A person types faster than a page is drawn, and Streamlit makes one of several presses of a button.
-So the keys and buttons of a page belong to a component in front of it: of Findings and Duplicates a
-strip that holds the next findings, of an open picture and of selected cards queues of their own. A
-press is about what is shown there, and shows as `saving` at once; the strip goes on to the next
-finding. The list and the open finding alone are drawn again, and what stands beside
-them once no key was pressed for a while. What is sent is the whole queue, each entry with an id; an
-id that was answered is not recorded again, whatever a reload or another run of the script sends. A
-refused entry opens its finding again, with the reason at the top of the page.
+So the keys and buttons of a page belong to a component in front of it: of Findings, Duplicates and
+Labels a strip that holds the next findings or pictures, of an open picture and of selected cards
+queues of their own. A press is about what is shown there, and shows as `saving` at once; the strip
+goes on to the next one, with its pictures in large, while what the page has drawn of an earlier one
+is hidden: there is one picture, and the next key decides it. A key that cannot be taken is counted.
+
+The list and the open finding alone are drawn again, and what stands beside them once no key was
+pressed for a while. One message is on its way at a time, with the whole queue, each entry with an
+id; an id that was answered is not recorded again, whatever a reload or another run of the script
+sends. A refused entry opens its finding again, with the reason at the top of the page. At first the
+pictures of a few findings are sent, and those of the rest made beside that, for the next message.
 """
 
 from __future__ import annotations
@@ -15,55 +19,83 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import RLock
+from threading import RLock, Thread
 from typing import Any
 
 import streamlit as st
 
 from audit.browse import findings as browse
+from audit.browse.boxes import Box, box_of_finding, boxes_after, load_boxes
 from audit.browse.findings import FindingFilter, OpenedFinding
 from audit.browse.images import Card, cards
+from audit.browse.label_review import Suspect
+from audit.browse.pictures import with_boxes
+from audit.decisions import box_fixes, decisions
+from audit.decisions.box_fixes import FIXABLE
 from audit.decisions.decisions import COPIES, is_of_box
-from audit.decisions.ledger import Ledger
+from audit.decisions.ledger import Decision, Ledger
 from audit.errors import UsageError
 from audit.records import Action
 from audit.report.contents import ReportedFinding
+from audit.report.thumbnails import Thumbnail
 from audit.ui import link
 from audit.ui.deciding import (
-    BOX_STAYS,
+    LOOKING,
+    OWN,
     decide_by_rule,
     decide_finding,
     decide_keeper,
     decide_selected,
+    finish,
+    is_own,
     label_picture,
+    me,
+    note,
+    record_here,
+    refuse_settled,
     undo,
 )
 from audit.ui.frame import page_changed
 from audit.ui.gallery import BESIDE as CARDS_BESIDE
 from audit.ui.gallery import component
-from audit.ui.opened import Opened, answering, open_chosen_run
+from audit.ui.opened import Opened, answering, cached
 from preflight.terminal import visible
 
-ANSWERED, OWN = "answered decisions by key", "revision of the ledger by this tab"
+ANSWERED = "answered decisions by key"
 BESIDE = "page beside the decisions by key is older"
-AHEAD = 8  # findings whose pictures the browser holds
+HEARD, STAYS = "count of the message that was heard", "a refusal or an undo says where to go"
+AHEAD, BEHIND = 30, 2  # findings whose pictures the browser holds
+FIRST = 6  # of them, at first
+BESIDE_PICTURE = 8  # pictures after the open one
 DIGITS = 9
 KEPT = 4096  # ids remembered for a run
 VALUED = (Action.RELABEL, Action.MOVE)
 ON_PICTURES = {verb.value: verb for verb in (Action.KEEP, Action.DROP, *VALUED)}
 VERBS = {**ON_PICTURES, Action.FALSE_POSITIVE.value: Action.FALSE_POSITIVE}
 KEEPER, RULE, UNDO, LABEL = "keeper", "rule", "undo", "label"
-FINDING_KEYS = {"k": "keep", "d": "drop", "f": "false-positive", "u": UNDO}
-GROUP_KEYS = {"k": RULE, "a": RULE, "d": "drop", "f": "false-positive", "u": UNDO, "digit": KEEPER}
+FIX, REMOVE, PICTURE = "fix", "remove-box", "drop-picture"  # of a finding about a box
+FIXED = "as X fixes it"
+TURNS = {"n": "after", "p": "before"}
+FINDING_KEYS = {
+    "k": "keep", "d": "drop", "f": "false-positive", "x": FIX, "r": REMOVE, "u": UNDO, **TURNS,
+}  # fmt: skip
+GROUP_KEYS = {
+    "k": RULE, "a": RULE, "d": "drop", "f": "false-positive", "u": UNDO, "digit": KEEPER, **TURNS,
+}  # fmt: skip
 # The keys that Streamlit knows the buttons by.
-FINDING_BUTTONS = {"keep": "keep", "drop": "drop", "waive": "false-positive", "undo": UNDO}
+FINDING_BUTTONS = {
+    "keep": "keep", "drop": "drop", "waive": "false-positive", "fix": FIX, "remove box": REMOVE,
+    "undo": UNDO, "previous": "before", "next": "after",
+}  # fmt: skip
 GROUP_BUTTONS = {
-    "apply rule": RULE,
-    "drop selected": "drop",
-    "waive group": "false-positive",
-    "undo": UNDO,
-}
+    "apply rule": RULE, "drop selected": "drop", "waive group": "false-positive", "undo": UNDO,
+    "previous group": "before", "next group": "after",
+}  # fmt: skip
 FINDING_HINT = "K keeps, D drops, F: false positive, U takes back"
+BOX_HINT = (
+    "K keeps the box, X fixes it as shown, R removes this box, D drops the whole picture, "
+    "F: false positive, U takes back"
+)
 GROUP_HINT = (
     "1 to 9: that copy stays and the others go; K: the rule chooses; D drops the selected; "
     "F: false positive; U takes back"
@@ -115,7 +147,7 @@ def mount_queue(
     run: Opened,
     kind: str,
     data: Mapping[str, Any],
-    images: Mapping[str, str],
+    images: Mapping[str, Thumbnail],
     then: Then | None,
     after: Callable[[Mapping[str, Any]], None],
 ) -> None:
@@ -129,12 +161,14 @@ def mount_queue(
     def changed() -> None:
         sent = sent_about(run.name, st.session_state[key].get("queue"))
         entries = queued_in(sent)
-        record_queue(run, entries, then)
+        stays = record_queue(run, entries, then)
         st.session_state[ANSWERED] = [entry.id for entry in entries]
-        after(sent)
+        st.session_state[HEARD] = sent.get("count")
+        if not stays:
+            after(sent)
+        st.session_state[STAYS] = stays
 
-    sent = sent_about(run.name, (st.session_state.get(key) or {}).get("queue"))
-    have = _texts(sent.get("have"))
+    looks_on, have = not me().may_decide, had(run, kind)
     component("queue")(
         key=key,
         data={
@@ -145,14 +179,23 @@ def mount_queue(
             "open": "",
             "hint": "",
             "rule": ["", ""],
-            "images": {name: shown for name, shown in images.items() if name not in have},
+            "images": {name: shown.data_uri for name, shown in images.items() if name not in have},
             "answered": st.session_state.get(ANSWERED, []),
+            "heard": st.session_state.get(HEARD),
+            "stays": bool(st.session_state.pop(STAYS, False)),
             "held": bool(link.get("image") or link.get("act")),
             **data,
+            **({"forbids": LOOKING} if looks_on else {}),
         },
         on_queue_change=changed,
         on_idle_change=lambda: st.session_state.pop(BESIDE, None),
     )
+
+
+def had(run: Opened, kind: str) -> frozenset[str]:
+    """Return the names of the pictures that the browser has, as its front said last."""
+    sent = sent_about(run.name, (st.session_state.get(f"decisions {kind}") or {}).get("queue"))
+    return frozenset(_texts(sent.get("have")))
 
 
 def show_queue(
@@ -169,13 +212,17 @@ def show_queue(
     names the copy that stays, K lets the rule choose.
     """
 
-    def after(_: Mapping[str, Any]) -> None:
-        st.session_state[BESIDE] = True
+    def after(sent: Mapping[str, Any]) -> None:
+        st.session_state[BESIDE] = st.session_state.get(BESIDE) or bool(sent.get("entries"))
         page_changed()
+        # The browser has gone on by itself: it says where it stands.
+        if sent.get("at") in shown:
+            link.put(finding=sent["at"])
 
     buttons = FINDING_BUTTONS if rule is None else GROUP_BUTTONS
     values = {f"do {verb}": [verb, st.session_state.get(value_key(verb)) or ""] for verb in VALUED}
-    lines, images = _lines(run, filters, current, picked, groups=rule is not None)
+    lines, images, more, ends = _lines(run, filters, current, picked, groups=rule is not None)
+    shown = {line["id"] for line in lines}
     data = {
         "lines": lines,
         "keys": FINDING_KEYS if rule is None else GROUP_KEYS,
@@ -184,6 +231,8 @@ def show_queue(
         "rule": list(rule or ("", "")),
         "open": current.finding.fingerprint,
         "picked": list(picked),
+        "more": more,
+        "ends": ends,
         "beside": bool(st.session_state.get(BESIDE)),
     }
     mount_queue(run, "findings", data, images, then, after)
@@ -195,7 +244,6 @@ def show_queue(
 # fast as they are typed: its strip shows the thumbnail of the one that a press is about, wherever
 # the server is by then. What is decided names that picture.
 
-BEHIND = 2  # pictures before the open one
 PICTURE_KEYS = {
     "k": "keep",
     "d": "drop",
@@ -217,19 +265,19 @@ def show_picture_queue(run: Opened, sample: str, classes: Sequence[str]) -> None
     """Draw the queue of the open picture; `classes` have digits, and label the picture."""
     beside = st.session_state.get(CARDS_BESIDE, [])
     at = beside.index(sample) if sample in beside else 0
-    near = beside[max(at - BEHIND, 0) : at + 1 + AHEAD] if sample in beside else [sample]
+    near = beside[max(at - BEHIND, 0) : at + 1 + BESIDE_PICTURE] if sample in beside else [sample]
     with run.store() as store:
         found = cards(store, near)
     thumbs = run.thumbnails().many(found)
     labels = {f"class {digit}": [LABEL, name] for digit, name in enumerate(classes, 1)}
     data = {
         "open": sample,
-        "lines": [{"id": c.id, "title": visible(c.id), "images": [c.id]} for c in found],
+        "lines": [{"id": c.id, "title": visible(c.id), "images": [(c.id, "")]} for c in found],
         "keys": PICTURE_KEYS | ({"digit": LABEL} if classes else {}),
         "buttons": {key: [verb, ""] for key, verb in PICTURE_BUTTONS.items()} | labels,
         "classes": list(classes),
     }
-    images = {card.id: thumb.data_uri for card, thumb in zip(found, thumbs, strict=True)}
+    images = {card.id: thumb for card, thumb in zip(found, thumbs, strict=True)}
 
     def turned(sent: Mapping[str, Any]) -> None:
         # A dialogue that was closed meanwhile stays closed.
@@ -249,6 +297,75 @@ def show_selected_queue(run: Opened, picked: Sequence[str]) -> None:
     mount_queue(run, "selected", data, {}, None, lambda _: None)
 
 
+# ---- labels to review ----
+
+LABEL_KEYS = {
+    "k": "keep", "r": LABEL, "u": UNDO, "digit": LABEL, "arrowleft": "before",
+    "arrowright": "after", **TURNS,
+}  # fmt: skip
+LABEL_BUTTONS = {
+    "suspect keep": "keep", "suspect relabel": LABEL, "suspect previous": "before",
+    "suspect next": "after", "undo": UNDO,
+}  # fmt: skip
+SUSPECTS = 12  # labels whose pictures the browser holds: each has up to seven
+
+
+def show_label_queue(
+    run: Opened, suspects: Sequence[Suspect], current: str, classes: Sequence[str], other: str
+) -> None:
+    """Draw the label in question in large, with the nearest pictures of both classes.
+
+    `suspects` are those beside it, in their order; `classes` have digits; `other` is the class that
+    was chosen for the button beside.
+    """
+    at = next(n for n, one in enumerate(suspects) if one.id == current)
+    more = len(suspects) > at + 1 + FIRST and not had(run, "labels")
+    shown = suspects[: at + 1 + (FIRST if more else SUSPECTS)]
+    wanted = {name for one in shown for name in (one.id, *one.given, *one.suggested_near)}
+    with run.store() as store:
+        found = cards(store, sorted(wanted))
+    thumbs = dict(zip((c.id for c in found), run.thumbnails().many(found), strict=True))
+    marks = run.ledger.by_sample
+
+    def line(one: Suspect) -> dict[str, Any]:
+        near = [(name, one.label) for name in one.given]
+        near += [(name, one.suggested or "") for name in one.suggested_near]
+        decided = f" Decided: {marks[one.id]}." if one.id in marks else ""
+        return {
+            "id": one.id,
+            "title": visible(f"{one.rank:,}. {one.id}"),
+            "text": visible(one.said() + decided),
+            "suggestion": one.suggested or "",
+            "images": [(one.id, ""), *((n, visible(c)) for n, c in near if n in thumbs)],
+            "small": True,
+        }
+
+    digits = ", ".join(f"{n} {visible(name)}" for n, name in enumerate(classes, 1))
+    data = {
+        "open": current,
+        "lines": [line(one) for one in shown],
+        "keys": LABEL_KEYS,
+        "buttons": {key: [verb, ""] for key, verb in LABEL_BUTTONS.items()}
+        | {"suspect other": [LABEL, other]},
+        "classes": list(classes),
+        "more": more,
+        "ends": len(shown) == len(suspects),
+        "hint": "K: the label is right, R: relabel as suggested, N: next, P: previous, "
+        f"U takes back; relabel to {digits}",
+    }
+
+    def turned(sent: Mapping[str, Any]) -> None:
+        page_changed()
+        names = [one.id for one in suspects]
+        decided = [entry.samples[0] for entry in queued_in(sent) if entry.samples]
+        if sent.get("at") in names:
+            link.put(suspect=sent["at"])
+        elif decided and decided[-1] in names[:-1]:  # the browser knew none after it
+            link.put(suspect=names[names.index(decided[-1]) + 1])
+
+    mount_queue(run, "labels", data, thumbs, None, turned)
+
+
 # ---- what is sent ----
 
 
@@ -264,24 +381,84 @@ def _lines(
     picked: Sequence[str],
     *,
     groups: bool,
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return the open finding and those that follow it, and the pictures of those that follow."""
-    most = DIGITS if groups else 1
+) -> tuple[list[dict[str, Any]], dict[str, Thumbnail], bool, bool]:
+    """Return the open finding and those beside it in the list, their pictures by name, whether the
+    browser is to ask for more of them, and whether the list ends with them.
+    """
+    n, here = DIGITS if groups else 1, current.finding
     with run.store() as store:
-        rows = browse.page(store, filters, start=current.place + 1, size=AHEAD).rows
-        members = browse.members_of(store, [row.fingerprint for row in rows], most)
-    pictured = list({card.id: card for cards in members.values() for card in cards}.values())
-    thumbs = run.thumbnails().many(pictured)
-    images = {c.id: t.data_uri for c, t in zip(pictured, thumbs, strict=True)}
-    here = current.finding
-    lines = [_line(here, copies_left(run, current.members) if groups else [], groups=groups)]
+        behind = browse.page(store, filters, start=current.place, back=True, size=BEHIND).rows
+        ahead = browse.page(store, filters, start=current.place + 1, size=AHEAD).rows
+        members = browse.members_of(store, [row.fingerprint for row in (*behind, *ahead)], n)
+    more = len(ahead) > FIRST and not had(run, "findings")
+    ends = len(ahead) < AHEAD and not more
+    if more:  # the rest are made meanwhile
+        later = [card for row in ahead[FIRST:] for card in members[row.fingerprint]]
+        Thread(target=run.thumbnails().many, args=(later,), daemon=True).start()
+        ahead = ahead[:FIRST]
+    found: list[ReportedFinding | browse.Row] = [*behind, here, *ahead]
+    members = {row.fingerprint: members.get(row.fingerprint, []) for row in found}
+    members[here.fingerprint] = list(current.members[:n])
+    shown, images = draw_members(run, found, members, groups=groups)
+    lines = []
+    for row in found:
+        left = copies_left(run, members[row.fingerprint]) if groups else []
+        first = None if row is here else getattr(row, "first", None)
+        lines.append(_line(row, left, shown[row.fingerprint], first, groups=groups))
     if picked:
-        lines[0]["stays"] = ""
-    for row in rows:
-        shown = members[row.fingerprint]
-        left = copies_left(run, shown) if groups else [card.id for card in shown]
-        lines.append(_line(row, left, row.first, groups=groups))
-    return lines, images
+        lines[len(behind)]["stays"] = ""
+    return lines, images, more, ends
+
+
+def draw_members(
+    run: Opened,
+    found: Sequence[ReportedFinding | browse.Row],
+    members: Mapping[str, Sequence[Card]],
+    *,
+    groups: bool,
+) -> tuple[dict[str, list[tuple[str, str]]], dict[str, Thumbnail]]:
+    """Return the pictures of findings: by fingerprint their names with captions, and by name what
+    is shown. Of a finding about a box: the picture with that box marked, and as a fix leaves it.
+    """
+    unique = {card.id: card for some in members.values() for card in some}
+    images = dict(zip(unique, run.thumbnails().many(list(unique.values())), strict=True))
+    shown = {one: [(card.id, "") for card in some] for one, some in members.items()}
+    about = [row.fingerprint for row in found if is_of_box(row.code) and members[row.fingerprint]]
+    if groups or not about:
+        return shown, images
+    with run.store() as store:
+        evidence = browse.evidence_of(store, about)
+        boxes = load_boxes(store, [members[one][0].id for one in about])
+    fixes = proposed_fixes(run, [row.fingerprint for row in found if row.code in FIXABLE])
+    for one in about:
+        card, marked = members[one][0], box_of_finding(evidence[one])
+        drawn = boxes.get(card.id, ())
+        before, after = f"{one} before", f"{one} after"
+        images[before] = with_boxes(images[card.id], card, drawn, (), marked)
+        shown[one] = [(before, "as it is")]
+        left = boxes_after(drawn, fixes.get(one, ()))
+        if one in fixes and left is not None:
+            images[after] = _fixed(images[card.id], card, drawn, left)
+            shown[one].append((after, FIXED))
+    return shown, images
+
+
+def _fixed(thumb: Thumbnail, card: Card, drawn: Sequence[Box], left: Sequence[Box]) -> Thumbnail:
+    """Return the picture with the boxes that a fix leaves: those that it changed are marked."""
+    return with_boxes(thumb, card, left, (), lambda box: box not in drawn)
+
+
+def proposed_fixes(run: Opened, found: Sequence[str]) -> dict[str, Sequence[box_fixes.Fix]]:
+    """Return what a fix would change of each finding, of those with a fix only."""
+    return _proposed_fixes(run.key, run.ledger.revision, tuple(found), run) if found else {}
+
+
+@cached
+def _proposed_fixes(
+    key: str, revision: str, found: tuple[str, ...], _run: Opened
+) -> dict[str, Sequence[box_fixes.Fix]]:
+    proposed = box_fixes.propose_fixes(_run.run, found)
+    return {one.fingerprint: one.fixes for one in proposed if one.fixes}
 
 
 def copies_left(run: Opened, cards: Sequence[Card]) -> list[str]:
@@ -292,35 +469,40 @@ def copies_left(run: Opened, cards: Sequence[Card]) -> list[str]:
 
 def _line(
     found: ReportedFinding | browse.Row,
-    members: list[str],
+    left: list[str],
+    shown: Sequence[tuple[str, str]],
     first: str | None = None,
     *,
     groups: bool,
 ) -> dict[str, Any]:
+    """Return a finding as the strip shows it; `left` are the copies that the digits choose from."""
     whole = groups and found.n_samples <= browse.MEMBERS
+    boxed = found.n_samples > 0 and is_of_box(found.code)
     return {
         "id": found.fingerprint,
-        "title": visible(f"{found.code} {first or ''}: {found.message}"),
+        "title": visible(f"{found.code} {found.name} {first or ''}".strip()),
+        "text": visible(found.message),
         "stays": COPIES_STAY if groups else why_stays(found.code, found.n_samples),
-        "images": members[: DIGITS if groups else 1],
-        "members": members[:DIGITS] if groups else [],
-        "left": len(members),
+        "images": [(name, caption) for name, caption in shown if not left or name in left],
+        "members": left[:DIGITS],
+        "left": len(left),
+        "box": boxed,
+        "fixes": any(caption == FIXED for _, caption in shown),
+        **({"hint": BOX_HINT} if boxed else {}),
         # Never by a digit where members are left out of sight, or one alone is left.
-        "digits": min(len(members), DIGITS) if whole and len(members) > 1 else 0,
+        "digits": min(len(left), DIGITS) if whole and len(left) > 1 else 0,
     }
 
 
 def why_stays(code: str, n_samples: int) -> str:
     """Return why a finding's samples may not be dropped by it, whole; nothing where they may."""
-    if n_samples > 0 and is_of_box(code):
-        return BOX_STAYS
     return COPIES_STAY if n_samples == 0 or code.startswith(COPIES) else ""
 
 
 def queued_in(value: object) -> list[QueuedDecision]:
     """Return what the browser sent, without what is no decision: it is not trusted."""
     entries = value.get("entries") if isinstance(value, Mapping) else None
-    known = (*VERBS, KEEPER, RULE, UNDO, LABEL)
+    known = (*VERBS, KEEPER, RULE, UNDO, LABEL, FIX, REMOVE, PICTURE)
     found = []
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, Mapping) and entry.get("verb") in known:
@@ -344,20 +526,22 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(v for v in value if isinstance(v, str)) if isinstance(value, list) else ()
 
 
-def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | None) -> None:
+def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | None) -> bool:
     """Record what was not answered yet, in order; a refusal is said and opens its finding.
+
+    Returns whether one was refused or taken back, so that the page is to stay where that led.
 
     Streamlit may begin the script anew at any call of its own, in the middle of an entry: what was
     not recorded by then is not answered, so it is sent again; after what was, the page goes on
     then.
     """
-    known, ledger = answered_of(run.run), Ledger(run.run)
+    known, ledger, stays = answered_of(run.run), Ledger(run.run), False
     with known.lock:
         for entry in entries:
             if entry.id in known.recorded:
                 continue
             before = ledger.revision()
-            own = before == run.ledger.revision or _own(run, before)
+            own = before == run.ledger.revision or is_own(run, before)
             try:
                 answering(lambda entry=entry: _record(run, entry, then))()
             except BaseException:
@@ -367,9 +551,12 @@ def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | No
             finally:
                 if own:
                     st.session_state[OWN] = (str(run.run), ledger.revision())
-            known.add(entry.id, recorded=ledger.revision() != before)
+            recorded = ledger.revision() != before
+            known.add(entry.id, recorded=recorded)
+            stays = stays or not recorded or entry.verb == UNDO
         if then is not None:
             _go_on(known, entries, then)
+    return stays
 
 
 def _go_on(known: Answered, entries: Sequence[QueuedDecision], then: Then) -> None:
@@ -383,11 +570,6 @@ def _go_on(known: Answered, entries: Sequence[QueuedDecision], then: Then) -> No
         stands = entry.finding and link.get("finding") in ("", entry.finding)
         if stands and known.recorded.get(entry.id):
             then(entry.finding)
-
-
-def _own(run: Opened, revision: str) -> bool:
-    """Say whether the ledger is as the latest decision of this tab left it."""
-    return bool(st.session_state.get(OWN) == (str(run.run), revision))
 
 
 def _record(run: Opened, entry: QueuedDecision, then: Then | None) -> None:
@@ -404,7 +586,9 @@ def _record(run: Opened, entry: QueuedDecision, then: Then | None) -> None:
         if then is not None:
             then(entry.finding)
 
-    if entry.verb == KEEPER:
+    if entry.verb in (FIX, REMOVE, PICTURE):
+        _decide_box(run, entry, go_on)
+    elif entry.verb == KEEPER:
         decide_keeper(run, entry.finding, entry.samples, go_on)
     elif entry.verb == RULE:
         decide_by_rule(run, entry.finding, entry.rule, go_on)
@@ -414,15 +598,37 @@ def _record(run: Opened, entry: QueuedDecision, then: Then | None) -> None:
         decide_finding(run, entry.finding, verb, to, samples=entry.samples, then=go_on, once=once)
 
 
+def _decide_box(run: Opened, entry: QueuedDecision, then: Callable[[], None]) -> None:
+    """Fix what a finding is about, remove its box, or drop its picture, which was asked for."""
+    refuse_settled(run, [entry.finding])
+
+    def record(path: Path, by: str) -> list[Decision]:
+        if entry.verb == PICTURE:
+            with run.store() as store:
+                ids = [c.id for c in browse.members_of(store, [entry.finding])[entry.finding]]
+            drops = decisions.named_entries(
+                path, [entry.finding], ids, Action.DROP, None, note(), by
+            )
+            return Ledger(path).record(drops)
+        if entry.verb == REMOVE:
+            proposed = [box_fixes.propose_removal(path, entry.finding)]
+        else:
+            proposed = box_fixes.propose_fixes(path, [entry.finding])
+        if not proposed[0].fixes:
+            raise UsageError(f"Nothing was recorded: {proposed[0].reason}.")
+        return Ledger(path).record(box_fixes.fix_entries(path, proposed, None, note(), by))
+
+    done = record_here(run.run, record)
+    finish(done, Action.DROP if entry.verb == PICTURE else Action.FIX, None, then)
+
+
 def _decide_pictures(run: Opened, entry: QueuedDecision) -> None:
     """Decide the pictures that were shown; raises UsageError where somebody else did meanwhile."""
     if not entry.samples:
         raise UsageError("No picture was selected, so nothing was recorded.")
-    # What this tab decided itself is no news to the person who typed it.
-    known = open_chosen_run() if _own(run, Ledger(run.run).revision()) else run
     if entry.verb == LABEL:
-        label_picture(known, entry.samples[0], entry.value)
+        label_picture(run, entry.samples[0], entry.value)
     elif entry.verb in ON_PICTURES:
-        decide_selected(known, entry.samples, ON_PICTURES[entry.verb], entry.value or None)
+        decide_selected(run, entry.samples, ON_PICTURES[entry.verb], entry.value or None)
     else:
         raise UsageError("This is decided about a finding, not about a picture.")

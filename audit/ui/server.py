@@ -5,9 +5,9 @@
 The script, `preflight_app.py`, lies beside the packages, in a checkout and wherever they are
 installed. It serves this machine alone (127.0.0.1), reports nothing to anybody, watches no files,
 and never shows a traceback to a visitor. SETTINGS is a JSON object: address, port (null: the first
-free one from 8501 on), browser, options of Streamlit. The token comes in the environment, where
-other users cannot read it as they can read a command line, and is taken out of it, so that what is
-started from here does not inherit it. Streamlit is imported by the server alone."""
+free one from 8501 on), browser, read_only, options of Streamlit. The links are made here: their
+tokens are in no command line and no environment, which others could read. People are those of the
+first run, beside its ledger. Streamlit is imported by the server alone."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ import errno
 import importlib.util
 import json
 import os
-import secrets
 import socket
 import sys
 import tempfile
 import webbrowser
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from audit.browse.people import REVIEWER, VIEWER, People
+from audit.decisions.ledger import whoami
 from audit.errors import MissingExtraError, RunError
 from audit.ui.guard import PARAMETER, Guard
 
@@ -33,7 +34,6 @@ from audit.ui.guard import PARAMETER, Guard
 
 
 SCRIPT = "preflight_app"  # a module, beside the packages
-TOKEN = "AUDIT_APP_TOKEN"  # the environment variable, not the token
 LIGHT = {
     "primaryColor": "#0b5c8a", "backgroundColor": "#fbfbfa", "secondaryBackgroundColor": "#ffffff",
     "textColor": "#1c1e21", "borderColor": "#dfe2e6",
@@ -84,6 +84,7 @@ def command(
     port: int | None = None,
     *,
     browser: bool = True,
+    read_only: bool = False,
 ) -> list[str]:
     """Return the command that serves the app to the holder of the link.
 
@@ -92,7 +93,7 @@ def command(
     _check(words)
     # Without a terminal's own browser window: the server opens one with the link.
     chosen = {
-        "address": address, "port": port, "browser": browser,
+        "address": address, "port": port, "browser": browser, "read_only": read_only,
         "options": options(address, browser=False),
     }  # fmt: skip
     return [sys.executable, "-m", "audit.ui.server", json.dumps(chosen), "--", *words]
@@ -115,10 +116,11 @@ def serve(
     port: int | None = None,
     *,
     browser: bool = True,
+    read_only: bool = False,
 ) -> None:
     """Become the server: this process is replaced, so that Ctrl-C and signals reach it."""
-    line = command(words, address, port, browser=browser)
-    os.execve(line[0], line, {**os.environ, TOKEN: secrets.token_urlsafe(32)})
+    line = command(words, address, port, browser=browser, read_only=read_only)
+    os.execv(line[0], line)
 
 
 # ---- the server ----
@@ -171,7 +173,7 @@ def in_clear(address: str, port: int) -> str:
     )
 
 
-def serve_guarded(settings: dict[str, Any], words: Sequence[str], token: str) -> None:
+def serve_guarded(settings: dict[str, Any], words: Sequence[str]) -> None:
     """Serve until a signal comes."""
     import streamlit as st
     import uvicorn
@@ -180,30 +182,55 @@ def serve_guarded(settings: dict[str, Any], words: Sequence[str], token: str) ->
 
     # The app reads what it was started for where `streamlit run` leaves it.
     sys.argv = [str(script()), *words]
-    address = settings["address"]
+    address, read_only = settings["address"], settings["read_only"]
     listening = bound_socket(address, settings["port"])
     port = listening.getsockname()[1]
-    host = shown_host(address)
-    link = f"http://{host}:{port}/?{PARAMETER}={token}"
     bootstrap.load_config_options({**settings["options"], "server.port": port})
+    roles = (VIEWER,) if read_only else (REVIEWER, VIEWER)
+    with _people_of(words) as people, people.serving(*roles) as tokens:
+        links = [_link(address, port, token) for token in tokens]
 
-    @contextlib.asynccontextmanager
-    async def announcing(_: Any) -> AsyncIterator[None]:
-        sys.stdout.write(
-            f"The app is at {link}\nWhoever has this link can decide. Ctrl-C ends it.\n"
-            + in_clear(address, port)
-        )
-        sys.stdout.flush()
-        with _opened(link) if settings["browser"] else contextlib.nullcontext():
-            yield
+        @contextlib.asynccontextmanager
+        async def announcing(_: Any) -> AsyncIterator[None]:
+            sys.stdout.write(_announced(links) + in_clear(address, port))
+            sys.stdout.flush()
+            with _opened(links[0]) if settings["browser"] else contextlib.nullcontext():
+                yield
 
-    guard = Middleware(Guard, token=token, port=port, hosts=own_hosts(address, port))
-    app = st.App(script(), middleware=[guard], lifespan=announcing)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=2,
-        ws_max_size=200_000_000, server_header=False,
-    )  # fmt: skip
-    uvicorn.Server(config).run(sockets=[listening])
+        own = own_hosts(address, port)
+        guard = Middleware(
+            Guard, people=people, port=port, hosts=own, read_only=read_only,
+            suggested=whoami() if own else "",
+        )  # fmt: skip
+        app = st.App(script(), middleware=[guard], lifespan=announcing)
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, timeout_graceful_shutdown=2,
+            ws_max_size=200_000_000, server_header=False,
+        )  # fmt: skip
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _link(address: str, port: int, token: str) -> str:
+    return f"http://{shown_host(address)}:{port}/?{PARAMETER}={token}"
+
+
+def _announced(links: Sequence[str]) -> str:
+    """Return what is printed: the link to decide, where there is one, and the link to look on."""
+    *deciding, looking = links
+    first = [f"The app is at {link}\nWhoever has this link can decide.\n" for link in deciding]
+    to_look = f"To look on, without deciding: {looking}\nCtrl-C ends it.\n"
+    return "".join(first) + to_look
+
+
+@contextlib.contextmanager
+def _people_of(words: Sequence[str]) -> Iterator[People]:
+    """Yield the people of the first run; of this server alone where no run keeps them."""
+    for word in words:
+        if (Path(word) / "CURRENT").is_file() and os.access(word, os.W_OK):
+            yield People(Path(word))
+            return
+    with tempfile.TemporaryDirectory(prefix="audit-app-") as folder:
+        yield People(Path(folder))
 
 
 @contextlib.contextmanager
@@ -224,7 +251,7 @@ def run_server(arguments: Sequence[str]) -> int:
     """Serve; returns the exit code."""
     settings, _, *words = arguments
     try:
-        serve_guarded(json.loads(settings), words, os.environ.pop(TOKEN))
+        serve_guarded(json.loads(settings), words)
     except OSError as error:
         sys.stderr.write(f"audit: the app cannot be served there: {error.strerror or error}. ")
         sys.stderr.write("Choose another --port or --address.\n")

@@ -13,6 +13,7 @@ import streamlit as st
 
 from audit.report.wording import counted
 from audit.ui import html
+from audit.ui.deciding import reviewer
 from audit.ui.opened import add_run, answering, choose_run, known_runs, run_name, safely, say
 from audit.ui.work import Job, start_job
 from preflight.terminal import visible
@@ -82,6 +83,7 @@ def _take_folder() -> None:
 
 
 def _start_scan() -> None:
+    reviewer()
     source = Path(st.session_state[SOURCE]).expanduser()
     out = Path(st.session_state[OUT].strip() or str(Path("runs") / source.name)).expanduser()
     if not st.session_state[SOURCE].strip():
@@ -111,6 +113,7 @@ def _recheck(busy: bool) -> None:
 
 
 def _start_recheck(run: Path | None) -> None:
+    reviewer()
     if run is not None:
         begin(start_job(f"Re-check of {run.name}", "recheck", run))
 
@@ -122,6 +125,7 @@ def _open() -> None:
 
 
 def _open_other() -> None:
+    reviewer()
     path = Path(st.session_state[OTHER].strip()).expanduser()
     if not (path / "CURRENT").is_file():
         say(f"There is no run at {path}: make one with a scan.", "error")
@@ -189,7 +193,12 @@ def _whole(job: Job) -> None:
         html.paragraph(f"{job.what} → {job.target}", "strong")
         st.progress(job.stage.share)
         html.paragraph(_progress_text(job))
-        st.button("Cancel", on_click=answering(job.cancel), icon=":material/stop:")
+        st.button("Cancel", on_click=answering(partial(_cancel, job)), icon=":material/stop:")
+
+
+def _cancel(job: Job) -> None:
+    reviewer()
+    job.cancel()
 
 
 def _progress_text(job: Job) -> str:

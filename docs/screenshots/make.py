@@ -10,7 +10,7 @@ and at most 1200 high.
 from __future__ import annotations
 
 import getpass
-import os
+import re
 import shlex
 import shutil
 import socket
@@ -28,11 +28,11 @@ from PIL import Image
 from audit.decisions import keeper_rules
 from audit.scanning import scanning
 from audit.sources import open_source
-from audit.ui.server import TOKEN, command
+from audit.ui.guard import NAMING
+from audit.ui.server import command
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = Path(__file__).resolve().parent
-SECRET = "pictures"
 WIDTH, TALLEST = 1440, 1200
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 RESTING = '[data-testid="stApp"][data-test-script-state="notRunning"]'
@@ -44,7 +44,7 @@ PAGES = {
     "findings-dark": ("findings?code=DUP003", "dark", "", ".gallery .card img"),
     "duplicates": ("duplicates?code=DUP003", "light", "", "text=Compare two"),
     "overlap": ("duplicates?view=Overlap+of+splits", "light", "", CHART),
-    "labels": ("labels", "light", "", CHART),
+    "labels": ("labels", "light", "", ".queue .pictures img"),
     "explore": ("explore?show=sharpness&sort=sharpness", "light", "", ".gallery .card img"),
     "explore-scatter": ("explore?view=Scatter", "light", "", ".scatter canvas"),
     "image": ("explore?image=train%2Ffish%2F2664.jpg", "light", "", "[role=dialog] img"),
@@ -75,17 +75,19 @@ def main() -> None:
         run = _decided_run(Path(folder) / "sample_data")
         port = _free_port()
         line = command([str(run), *_sessions()], port=port, browser=False)
-        env = {**os.environ, TOKEN: SECRET}
-        server = subprocess.Popen(line, cwd=folder, env=env, stdout=subprocess.DEVNULL)
+        log = Path(folder) / "app.log"
+        with log.open("w") as said:
+            server = subprocess.Popen(line, cwd=folder, stdout=said)
         try:
             _wait_for(server, port)
+            entrance = re.findall(r"http://\S+token=\S+", log.read_text())[0]
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(
                     executable_path=shutil.which("chromium"), args=list(FLAGS)
                 )
                 for name in sys.argv[1:] or (*PAGES, *FILES):
                     if name in PAGES:
-                        _photograph(browser, f"http://127.0.0.1:{port}", name)
+                        _photograph(browser, entrance, name)
                     else:
                         _photograph_file(browser, name, run)
                 browser.close()
@@ -105,10 +107,12 @@ def _sessions() -> list[str]:
     return [str(path) for path in sorted((ROOT / "sample_data" / "sessions").glob("*.json*"))]
 
 
-def _photograph(browser: Any, address: str, name: str) -> None:
+def _photograph(browser: Any, entrance: str, name: str) -> None:
     link, theme, tab, there = PAGES[name]
+    address = entrance.partition("/?")[0]
     context = browser.new_context(viewport={"width": WIDTH, "height": 900}, color_scheme=theme)
-    context.request.get(f"{address}/?token={SECRET}")  # traded for the cookie of this browser
+    context.request.get(entrance)  # traded for the cookie of this browser, which says a name
+    context.request.post(f"{address}{NAMING}", form={"name": getpass.getuser(), "to": "/none"})
     page = context.new_page()
     page.set_default_timeout(90_000)
     page.goto(f"{address}/{link}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -18,11 +19,12 @@ from typing import Any, NoReturn
 
 import pytest
 
-from audit.ui.server import TOKEN, command
+from audit.ui.guard import NAMING
+from audit.ui.server import command
 from tests.conftest import ROOT
 
 PATIENCE_MS = 60_000
-SECRET = "secret"
+REVIEWER, VIEWER = 0, 1  # links, in the order in which they are printed
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -70,21 +72,20 @@ def without_chromium() -> NoReturn:
 
 
 @contextmanager
-def served(folder: Path, *words: Path) -> Iterator[str]:
-    """The address of the app, as `audit app` serves it in `folder` for these runs and sessions."""
+def served(folder: Path, *words: Path) -> Iterator[list[str]]:
+    """The links that `audit app` prints, which serves these runs and sessions in `folder`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     line = command([str(w) for w in words], port=port, browser=False)
-    settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), TOKEN: SECRET}
-    address = f"http://127.0.0.1:{port}"
+    settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     with (folder / "app.log").open("w") as file:
         process = subprocess.Popen(
             line, cwd=folder, stdout=file, stderr=file, env={**os.environ, **settings}
         )
         try:
-            wait_for(f"{address}/_stcore/health", process)
-            yield address
+            wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
+            yield re.findall(r"http://\S+token=\S+", (folder / "app.log").read_text())
         finally:
             process.terminate()
             process.wait()
@@ -108,15 +109,18 @@ class Visitor:
     """A tab of the browser at the app; `errors` is what its console and network complained of."""
 
     page: Any
-    address: str
+    link: str
+    name: str = "Ada"
     errors: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
+    address: str = ""
     leaves: bool = False  # whether the question of a page that is left is answered with yes
 
     def __post_init__(self) -> None:
-        # As the link does: the token is traded for the cookie of this browser.
-        request = self.page.context.request
-        request.get(f"{self.address}/?token={SECRET}", max_retries=3)  # a kept connection may end
+        # As a person does: the token is traded for the cookie of this browser, which says a name.
+        request, self.address = self.page.context.request, self.link.partition("/?")[0]
+        request.get(self.link, max_retries=3)  # a kept connection may end
+        request.post(f"{self.address}{NAMING}", form={"name": self.name, "to": "/none"})
         self.page.set_default_timeout(PATIENCE_MS)
         self.page.on("pageerror", lambda e: self.errors.append(str(e)))
         self.page.on("console", self._console)
@@ -211,6 +215,17 @@ class Visitor:
         gone = "".join(f':not([data-finding="{name}"])' for name in ("", *before))
         self.page.locator(f".queue{gone}").wait_for()
         return str(self.page.locator(".queue[data-finding]").first.get_attribute("data-finding"))
+
+    def next_label(self) -> None:
+        """Wait until the label in front is none that is being saved."""
+        self.waits_for(
+            "!preflightQueue.pending.some((entry) => entry.samples.includes("
+            "preflightQueue.fronts.labels.root.dataset.labels))"
+        )
+
+    def waits_for(self, condition: str) -> None:
+        """Wait for what JavaScript says."""
+        self.page.wait_for_function(f"() => {condition}")
 
     def says(self, words: str) -> None:
         """Wait until the words are on the page; the page is told where they never are."""

@@ -15,7 +15,7 @@ from audit.decisions.decisions import decide_samples
 from audit.records import Action
 from audit.scanning import scanning
 from audit.sources import open_source
-from tests.browser.app import FLAGS, Visitor, chromium, served, without_chromium
+from tests.browser.app import FLAGS, REVIEWER, Visitor, chromium, served, without_chromium
 from tests.browser.recorded import session
 from tests.conftest import picture
 
@@ -23,7 +23,7 @@ from tests.conftest import picture
 NAME = "<img src=x onerror=alert(1)>**bold** [x](javascript:alert(1)) $x^2$ :red[y].jpg"
 LABEL = "<b>cat _em_ `x`"
 NOTE = "<script>alert(1)</script> **note**"
-RUNS = ("looked", "decided", "walked", "typed", "grouped", "clicked")
+RUNS = ("looked", "decided", "walked", "typed", "grouped", "clicked", "shared")
 
 
 @pytest.fixture(scope="session")
@@ -52,9 +52,9 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @dataclass(frozen=True)
 class Served:
-    """The app at `address`, started in `folder`; `runs` by name are copies of one scan."""
+    """The app with its links, started in `folder`; `runs` by name are copies of one scan."""
 
-    address: str
+    links: list[str]
     folder: Path
     runs: dict[str, Path]
 
@@ -86,8 +86,8 @@ def app(
     folder = tmp_path_factory.mktemp("app")
     runs = {name: Path(shutil.copytree(sample_data_run, folder / name)) for name in RUNS}
     runs["nasty"] = nasty_run(folder)
-    with served(folder, *runs.values(), *sessions) as address:
-        yield Served(address, folder, runs)
+    with served(folder, *runs.values(), *sessions) as links:
+        yield Served(links, folder, runs)
     assert "Traceback" not in (folder / "app.log").read_text()
 
 
@@ -102,7 +102,7 @@ def profile(browser: Any) -> Iterator[Any]:
 @pytest.fixture
 def visitor(profile: Any, app: Served) -> Iterator[Visitor]:
     """A tab at the app; at the end nothing may have complained or asked another server."""
-    tab = Visitor(profile.new_page(), app.address)
+    tab = Visitor(profile.new_page(), app.links[REVIEWER])
     yield tab
     tab.page.close()
     assert tab.errors == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.app import PATIENCE_MS, SECRET
+from tests.browser.app import PATIENCE_MS, REVIEWER, VIEWER
 from tests.browser.conftest import Served
 
 pytestmark = pytest.mark.slow
@@ -24,42 +24,68 @@ def tab(browser: Any) -> Iterator[Any]:
     context.close()
 
 
-def test_the_link_opens_the_app_and_its_token_leaves_the_address(tab: Any, app: Served) -> None:
-    tab.goto(f"{app.address}/explore?run=looked&token={SECRET}")
+def enter(tab: Any, link: str, name: str) -> None:
+    """Open a link as a person does who was never here: a name is asked for first."""
+    tab.goto(link)
+    tab.get_by_role("heading", name="Who are you?").wait_for()
+    tab.get_by_label("Your name").fill(name)
+    tab.get_by_role("button", name="Go on").click()
+
+
+def test_the_link_asks_for_a_name_once_and_its_token_leaves_the_address(
+    tab: Any, app: Served
+) -> None:
+    link = app.links[REVIEWER]
+    token = link.partition("token=")[2]
+    enter(tab, link.replace("/?", "/explore?run=looked&"), "Grace")
     tab.get_by_role("heading", level=1, name="Explore", exact=True).wait_for()
-    assert SECRET not in tab.url
+    assert token not in tab.url
+    assert "run=looked" in tab.url
+    side = tab.get_by_test_id("stSidebar")
+    side.get_by_text("Grace", exact=True).wait_for()
     tab.locator('[data-testid="stVegaLiteChart"] .marks:visible').first.wait_for()
     tab.reload()
     tab.get_by_role("heading", level=1, name="Explore", exact=True).wait_for()
-    (cookie,) = [c for c in tab.context.cookies() if c["name"].startswith("audit-app-")]
-    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    ours = [c for c in tab.context.cookies() if c["name"].startswith("audit-app-")]
+    assert {(c["httpOnly"], c["sameSite"]) for c in ours} == {(True, "Strict")}
+    # changed, refused where it is another's, and remembered by the next link
+    side.get_by_role("link", name="Change the name").click()
+    tab.get_by_label("Your name").fill("ada")  # as the other tests are called
+    tab.get_by_role("button", name="Go on").click()
+    tab.get_by_role("alert").get_by_text("called ada already").wait_for()
+    tab.get_by_label("Your name").fill("Grace H")
+    tab.get_by_role("button", name="Go on").click()
+    side.get_by_text("Grace H", exact=True).wait_for()
+    tab.goto(app.links[VIEWER])
+    side.get_by_text("Grace H", exact=True).wait_for()
+    side.get_by_text("looks on").wait_for()
 
 
 def test_the_file_that_opens_a_browser_leads_into_the_app(
     tab: Any, app: Served, tmp_path: Path
 ) -> None:
     """Its redirect comes from another origin, whose cookies are not those of the app."""
-    page = tmp_path / "open.html"
-    link = f"{app.address}/?token={SECRET}"
+    page, link = tmp_path / "open.html", app.links[REVIEWER]
     page.write_text(f'<meta http-equiv="refresh" content="0;url={link}">')
-    tab.goto(page.as_uri())
-    tab.get_by_role("heading", level=1).first.wait_for()
-    assert SECRET not in tab.url
+    enter(tab, page.as_uri(), "Opened")
+    tab.get_by_test_id("stSidebar").get_by_text("Opened", exact=True).wait_for()
+    assert "token" not in tab.url
 
 
 def test_another_page_cannot_frame_or_ask_it(tab: Any, app: Served, tmp_path: Path) -> None:
-    tab.goto(f"{app.address}/?token={SECRET}")
+    enter(tab, app.links[REVIEWER], "Framed")
+    address = app.links[REVIEWER].partition("/?")[0]
     other = tab.context.new_page()
     foreign = tmp_path / "foreign.html"
-    foreign.write_text(f"<iframe src='{app.address}/'></iframe>")
+    foreign.write_text(f"<iframe src='{address}/'></iframe>")
     other.goto(foreign.as_uri())
     opened = other.evaluate(
         """address => new Promise(done => {
             const one = new WebSocket(address.replace('http', 'ws') + '/_stcore/stream');
             one.onopen = () => done('open'); one.onerror = () => done('refused');
         })""",
-        app.address,
+        address,
     )
     assert opened == "refused"
-    framed = [f for f in other.frames if f.url.startswith(app.address)]
+    framed = [f for f in other.frames if f.url.startswith(address)]
     assert not any("stApp" in frame.content() for frame in framed)

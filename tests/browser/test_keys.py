@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from audit.browse.label_review import review_labels
 from audit.decisions.ledger import Decision, Ledger
 from audit.records import Action
-from audit.ui.queue import AHEAD
-from tests.browser.app import Visitor
+from audit.ui.queue import FIRST
+from tests.browser.app import REVIEWER, VIEWER, Visitor
 from tests.browser.conftest import Served
 
 pytestmark = pytest.mark.slow
-FAST_MS = 100
+FAST_MS, KEYS = 100, 20
+WATCH = """() => {
+    const seen = (node) => Boolean(node && node.getClientRects().length);
+    globalThis.watch = () => {
+        const strip = preflightQueue.fronts.findings.root;
+        return {
+            finding: strip.dataset.finding,
+            own: seen(document.querySelector('.st-key-of-finding')),
+            title: strip.querySelector('.title')?.textContent ?? '',
+            pictures: [...strip.querySelectorAll('img')].filter((image) => image.src).length,
+        };
+    };
+    globalThis.watched = [];
+    addEventListener('keydown', () => watched.push(watch()), true);
+}"""
 
 
 def test_keys_typed_fast_are_all_recorded_and_survive_a_reload(
@@ -24,27 +41,36 @@ def test_keys_typed_fast_are_all_recorded_and_survive_a_reload(
     strip = page.locator(".queue[data-finding]").first
     strip.wait_for()
     strip.evaluate("(node) => { node.isOfBefore = true; }")
-    shown = []
-    for _ in range(4):
-        shown.append(strip.get_attribute("data-finding"))
+    visitor.waits_for("preflightQueue.fronts.findings.data.lines.length > 15")
+    # Before each key and after it: what the strip says that the key decides, and what is seen.
+    page.evaluate(WATCH)
+    for _ in range(KEYS):
         page.keyboard.press("f")
         assert "saving" in strip.inner_text()
         page.wait_for_timeout(FAST_MS)
     visitor.saved()
     # Drawn in the place where it was: while it is taken away, no key is heard.
     assert strip.evaluate("(node) => Boolean(node.isOfBefore)")
-    assert [d.subject for d in _since(run, 0)] == shown
-    assert len(set(shown)) == 4
+    seen = page.evaluate("watched")
+    assert [d.subject for d in _since(run, 0)] == [before["finding"] for before in seen]
+    assert len({before["finding"] for before in seen}) == KEYS
+    for before, after in zip(seen, [*seen[1:], page.evaluate("watch()")], strict=True):
+        assert after["finding"] != before["finding"]  # the next one is there before the next key
+    for one in seen:  # one heading and picture: the page's own, or the strip's
+        assert one["own"] != bool(one["title"])
+        assert one["own"] or one["pictures"]
+    page.wait_for_function("() => watch().own")  # the page follows, and is about the same
+    assert "not taken" not in strip.inner_text()
     # Left while it is saved: the browser asks, and what was typed is sent again, once.
     visitor.leaves = True
-    fifth = strip.get_attribute("data-finding")
+    last = strip.get_attribute("data-finding")
     page.evaluate("preflightQueue.fronts.findings.set = () => {}")  # it never reaches the server
     page.keyboard.press("f")
     page.reload()
     visitor.rest()
     strip.wait_for()
     visitor.saved()
-    assert [d.subject for d in _since(run, 0)] == [*shown, fifth]
+    assert [d.subject for d in _since(run, KEYS)] == [last]
 
 
 def test_keys_act_on_the_picture_in_front_and_not_behind_it(visitor: Visitor, app: Served) -> None:
@@ -71,14 +97,14 @@ def test_groups_are_decided_by_one_digit_each(visitor: Visitor, app: Served) -> 
     before = len(Ledger(run).log())
     visitor.open("duplicates?run=grouped")
     shown: list[str] = []
-    for _ in range(AHEAD + 4):  # more than the browser holds at a time
+    for _ in range(FIRST + 6):  # more than the browser holds at first
         shown.append(visitor.next_in_strip(shown))
         page.keyboard.press("1")
     visitor.saved()
     done = _since(run, before)
     kept = {d.subject for d in done if d.verb is Action.KEEP}
     dropped = {d.subject for d in done if d.verb is Action.DROP}
-    assert len({d.batch for d in done}) == len(set(shown)) == AHEAD + 4
+    assert len({d.batch for d in done}) == len(set(shown)) == FIRST + 6
     assert kept
     assert dropped
     assert not kept & dropped
@@ -86,16 +112,91 @@ def test_groups_are_decided_by_one_digit_each(visitor: Visitor, app: Served) -> 
     visitor.says(f"{len(kept | dropped)} samples decided")
 
 
-def test_a_key_drops_no_picture_for_one_of_its_boxes(visitor: Visitor, app: Served) -> None:
-    run = app.runs["looked"]
+def test_boxes_and_labels_are_decided_by_key(visitor: Visitor, app: Served) -> None:
+    run, page = app.runs["grouped"], visitor.page
     before = len(Ledger(run).log())
-    visitor.open("findings?run=looked&code=BOX002")
-    visitor.page.locator(".queue[data-finding]").wait_for()
-    strip = visitor.page.locator(".queue[data-finding] .what")
-    visitor.page.keyboard.press("d")
-    strip.get_by_text("about one box, so D records nothing here").wait_for()
+    visitor.open("findings?run=grouped&code=BOX002")
+    strip = page.locator(".queue[data-finding]").first
+    strip.get_by_text("X fixes it as shown").wait_for()
+    page.get_by_text("-> dropped").wait_for()  # below the picture as the fix leaves it
+    page.keyboard.press("d")
+    strip.get_by_text("D again drops it").wait_for()
+    page.keyboard.press("x")
     visitor.saved()
-    assert len(Ledger(run).log()) == before
+    visitor.open("findings?run=grouped&code=BOX004")
+    strip.wait_for()
+    page.keyboard.press("r")
+    visitor.saved()
+    visitor.open("findings?run=grouped&code=BOX001")
+    strip.wait_for()
+    page.keyboard.press("d")
+    page.keyboard.press("d")
+    visitor.saved()
+    done = _since(run, before)
+    assert [(d.verb, d.kind) for d in done] == [
+        (Action.FIX, "finding"), (Action.FIX, "finding"), (Action.DROP, "finding"),
+        (Action.DROP, "sample"),
+    ]  # fmt: skip
+    visitor.open("labels?run=grouped")
+    front = page.locator(".queue[data-labels]")
+    front.get_by_text("fits better").wait_for()
+    assert front.locator("figure").count() > 4  # nearest pictures of both classes
+    typed = []
+    for key in ("r", "k", "n", "1", "r"):
+        typed.append((key, front.get_attribute("data-labels"), _suggested(front)))
+        page.keyboard.press(key)
+    visitor.saved()
+    labelled = _since(run, before + len(done))
+    assert [d.subject for d in labelled] == [name for key, name, _ in typed if key != "n"]
+    assert (labelled[0].verb, labelled[0].value) == (Action.RELABEL, typed[0][2])
+    assert labelled[1].verb is Action.KEEP
+    assert (labelled[3].verb, labelled[3].value) == (Action.RELABEL, typed[4][2])
+    page.get_by_role("heading", name="The next in the list").wait_for()
+
+
+def _suggested(front: Any) -> str:
+    found = re.search(r"; (\S+) fits better", front.inner_text())
+    assert found
+    return found[1]
+
+
+def test_two_people_decide_at_once_and_each_takes_back_their_own(
+    browser: Any, visitor: Visitor, app: Served
+) -> None:
+    run, each = app.runs["shared"], 24
+    there, looking = browser.new_context(), browser.new_context()
+    bob = Visitor(there.new_page(), app.links[REVIEWER], "Bob")
+    eve = Visitor(looking.new_page(), app.links[VIEWER], "Eve")
+    suspects = review_labels(run, 61).rows["id"].to_list()
+    visitor.open(f"labels?run=shared&suspect={suspects[0]}")
+    bob.open(f"labels?run=shared&suspect={suspects[60]}")
+    eve.open("labels?run=shared")
+    for tab in (visitor, bob):
+        tab.waits_for("preflightQueue.fronts.labels.data.lines.length > 8")
+    for _ in range(each):
+        for tab in (visitor, bob):
+            tab.next_label()
+            tab.page.keyboard.press("k")
+    for tab in (visitor, bob):
+        tab.saved()
+    made = Counter((d.by, d.verb) for d in Ledger(run).log())
+    assert made == {("Ada", Action.KEEP): each, ("Bob", Action.KEEP): each}
+    assert len({d.subject for d in Ledger(run).log()}) == 2 * each
+    eve.says(f"{2 * each} samples decided")  # by itself
+    eve.page.keyboard.press("k")
+    eve.says("You look on")
+    bob.press("u", "Taken back")
+    eve.says(f"{2 * each - 1} samples decided")
+    for _ in range(each + 1):
+        visitor.page.keyboard.press("u")
+    visitor.saved()
+    visitor.says("Nothing that you decided is left")
+    left = [d.by for d in Ledger(run).log() if not d.undone]
+    assert left == ["Bob"] * (each - 1)
+    assert len(Ledger(run).log()) == 2 * each
+    for context, other in ((there, bob), (looking, eve)):
+        assert other.errors == []
+        context.close()
 
 
 def test_a_page_is_one_entry_keeps_its_filters_and_lists_its_keys(visitor: Visitor) -> None:

@@ -10,10 +10,17 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from audit.browse.label_review import update_forecast
+from audit.browse.label_review import (
+    count_suspects,
+    label_doubt,
+    load_suspects,
+    rank_of,
+    update_forecast,
+)
 from audit.checks.label_suspect import LABELS
 from audit.errors import UsageError
 from audit.interface import Run
+from audit.run.generations import open_run
 from audit.scanning.options import ScanOptions
 from tests.conftest import picture
 
@@ -48,6 +55,21 @@ def test_a_review_from_the_top(tmp_path: Path) -> None:
     assert all(x.startswith(first["label"]) for x in first["given"])
     assert all(x.startswith(seen) for x in first["suggested"])
     assert first["decided"] is None
+    # the same, as a page asks for it by rank
+    with open_run(run.path) as store:
+        assert count_suspects(store) == 240
+        shown_ranks = load_suspects(store, 10, 5)
+        assert [one.rank for one in shown_ranks] == [10, 11, 12, 13, 14]
+        (top,) = load_suspects(store, 1, 1)
+        assert (top.id, top.suggested, top.samples) == (first["id"], seen, (first["id"],))
+        assert [list(top.given), list(top.suggested_near)] == [first["given"], first["suggested"]]
+        assert rank_of(store, top.id) == 1
+        said = label_doubt(store, top.id)
+        assert said.startswith(f"Labelled {top.label}; {seen} fits better. Probability that it is")
+        assert said.endswith("Number 1 of 240 labels to review.")
+        assert (
+            label_doubt(store, load_suspects(store, 240, 1)[0].id) == label_doubt(store, "x") == ""
+        )
     assert review.listed is not None
     assert review.every is not None
     assert review.every.low <= wrong.sum() <= review.every.high

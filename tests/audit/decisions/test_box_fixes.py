@@ -11,12 +11,20 @@ import pytest
 
 import audit
 from audit.annotations.geometry import clip_box, clip_ring, ring_area
-from audit.decisions.box_fixes import FIXABLE, ProposedFix
+from audit.decisions.box_fixes import (
+    FIXABLE,
+    ProposedFix,
+    describe_open_faults,
+    fix_open_faults,
+    open_faults,
+    propose_removal,
+)
 from audit.decisions.decisions import decide_findings, decide_samples, plan_fixes
 from audit.decisions.ledger import Entry, Ledger
 from audit.decisions.waivers import apply_decisions
 from audit.errors import DamagedError, UsageError
 from audit.exports.annotation_export import export_annotations
+from audit.exports.export import export_as
 from audit.records import Action
 from audit.report import collect_report
 from audit.subset.source import frame_from_run
@@ -110,6 +118,28 @@ def test_fixes_are_shown_applied_counted_and_undone(run: Path, root: Path, tmp_p
     assert codes(root) >= set(FIXABLE)
     # the box wholly outside, and the two that are not equal
     assert codes(tmp_path / "b") & set(FIXABLE) == {"BOX001", "BOX004"}
+
+
+def test_open_faults_are_told_by_an_export_and_fixed_as_one_batch(
+    run: Path, tmp_path: Path
+) -> None:
+    faults = {code: len(found) for code in FIXABLE if (found := findings(run, code))}
+    assert open_faults(run) == faults
+    said = f"{sum(faults.values())} open mechanical faults go along (BOX001 {faults['BOX001']}, "
+    assert any(line.startswith(said) for line in export_as(run, tmp_path / "a", "coco").said)
+    removals = [line for f in findings(run, "BOX004") for line in propose_removal(run, f).lines()]
+    assert len(removals) == faults["BOX004"]
+    assert any(line.endswith("(5, 6, 20, 10) -> dropped") for line in removals)
+    assert not propose_removal(run, next(iter(findings(run, "BOX005")))).fixes
+    done = fix_open_faults(run, by="anna")
+    assert {(d.batch, d.by, d.verb) for d in done} == {(done[0].batch, "anna", Action.FIX)}
+    left = open_faults(run)
+    assert "BOX002" not in left
+    assert left["BOX003"] == faults["BOX003"]  # its class is for a person to say
+    assert describe_open_faults(run)
+    assert fix_open_faults(run) == []
+    decide_findings(run, list(left), Action.KEEP)
+    assert describe_open_faults(run) == ""
 
 
 def test_a_fix_of_what_changed_since_is_stale(root: Path, tmp_path: Path) -> None:

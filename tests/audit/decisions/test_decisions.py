@@ -88,10 +88,31 @@ def test_one_batch_is_taken_back_by_its_number_and_time(tmp_path: Path) -> None:
     assert not ledger.path.exists(), "nothing is made for nothing"
     first = ledger.record([sample("a", Action.DROP), sample("b", Action.DROP)])[0]
     ledger.record([sample("a", Action.KEEP)])
-    assert ledger.undo_batch(first.batch, "2020-01-01T00:00:00+00:00") == []
-    assert [d.subject for d in ledger.undo_batch(first.batch, first.at)] == ["b", "a"]
-    assert ledger.undo_batch(first.batch, first.at) == []
+    assert ledger.undo_batch(first.batch, "2020-01-01T00:00:00+00:00", "anna") == []
+    assert [d.subject for d in ledger.undo_batch(first.batch, first.at, "anna")] == ["b", "a"]
+    assert ledger.undo_batch(first.batch, first.at, "anna") == []
     assert [d.undone for d in ledger.log()] == [False, True, True]
+
+
+def test_batches_are_listed_for_their_person_and_others_are_news_to_them(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    assert ledger.batches("anna", 9) == []
+    ledger.record([sample(name, Action.DROP, by="anna") for name in "abcde"])
+    before = ledger.revision()
+    ledger.record([sample("a", Action.KEEP, by="anna")])
+    assert not ledger.has_news(before, "anna")
+    ledger.record([sample("f", Action.KEEP, by="ben")])
+    assert ledger.has_news(before, "anna")
+    last, first = ledger.batches("anna", 9)
+    assert (last.verbs, last.samples, last.findings, last.subjects) == (("keep",), 1, 0, ("a",))
+    assert (first.samples, first.subjects) == (5, ("a", "b", "c"))
+    assert ledger.undo_batch(first.batch, first.at, "ben") == [], "it is anna's"
+    assert len(ledger.undo_batch(first.batch, first.at, "anna")) == 5
+    assert [one.batch for one in ledger.batches("anna", 9)] == [last.batch]
+    before = ledger.revision()
+    ledger.undo(1, "ben")
+    assert ledger.has_news(before, "anna")
+    assert not ledger.has_news(before, "ben")
 
 
 def test_the_file_refuses_to_be_rewritten(tmp_path: Path) -> None:

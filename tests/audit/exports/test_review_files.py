@@ -12,7 +12,7 @@ import pytest
 import audit
 from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
-from audit.exports.review_tasks import export_review, read_review
+from audit.exports.review_tasks import export_review, list_tasks, read_review
 from tests.audit.conftest import Command
 
 DARK, COPY, DOG = "train/cat/copy.jpg", "train/cat/0.jpg", "train/dog/wrong.jpg"
@@ -85,6 +85,25 @@ def test_what_people_changed_comes_back_once(own: audit.Run, tool: str, tmp_path
     export_review(own.path, tmp_path / "out", tool, replace=True)
     source = {"cvat": "annotations.xml", "label-studio": "tasks.json"}[tool]
     assert read_review(own.path, tmp_path / "out" / source).entries == []
+
+
+def test_tasks_hold_the_pictures_of_the_findings_chosen(
+    own: audit.Run, tmp_path: Path, command: Command
+) -> None:
+    every = {task.id: task for task in list_tasks(own.path)}
+    copies = list_tasks(own.path, codes=["DUP001"])
+    assert {DARK, COPY} <= {task.id for task in copies} < every.keys()
+    assert all(said.startswith("DUP001: ") for task in copies for said in task.said)
+    assert len(list_tasks(own.path, codes=["DUP", "IMG"])) > len(copies)
+    called = command("export", own.path, "--out", tmp_path / "o", "--format", "cvat",
+                     "--code", "dup001")  # fmt: skip
+    assert called[0] == 0
+    names = [i.get("name") for i in ET.parse(tmp_path / "o/annotations.xml").iter("image")]
+    assert names == [task.id for task in copies]
+    with pytest.raises(UsageError, match="no open finding of BOX about a picture"):
+        export_review(own.path, tmp_path / "p", "cvat", ["BOX"])
+    called = command("export", own.path, "--out", tmp_path / "q", "--code", "DUP001")
+    assert called[0] == 2
 
 
 @pytest.mark.parametrize("tool", TOOLS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from audit.browse.people import REVIEWER, VIEWER, Person
 from audit.decisions import decisions
-from audit.decisions.ledger import Entry, Ledger
+from audit.decisions.ledger import Entry, Ledger, whoami
 from audit.records import Action
 from audit.ui import deciding, link, opened, queue
 from audit.ui.queue import queued_in, sent_about, why_stays
@@ -217,17 +219,22 @@ Tab = Callable[..., tuple[str, str]]
 Tabs = Callable[..., Tab]
 
 
+ADA, BOB = Person("Ada", REVIEWER), Person("Bob", REVIEWER)
+
+
 @pytest.fixture
 def tab(monkeypatch: pytest.MonkeyPatch, run: Path) -> Tabs:
-    """Open a browser tab: `press(verb, finding, samples)` says what is said after it."""
+    """Open a tab of somebody's browser: `press(verb, finding, samples)` says what is said then."""
 
-    def new(of: Path = run) -> Tab:
+    def new(of: Path = run, person: Person = ADA) -> Tab:
         monkeypatch.setattr(sys, "argv", ["app.py", str(of)])
         at = AppTest.from_string(TAB, default_timeout=PATIENCE_S)
         numbers = itertools.count()
 
         def press(verb: str, finding: str = "", *samples: str) -> tuple[str, str]:
             at.session_state["presses"] = [(f"{id(at)} {next(numbers)}", verb, finding, samples)]
+            served = SimpleNamespace(person=lambda cookies: person)
+            monkeypatch.setattr(deciding, "serving", lambda: served)
             at.run()
             assert not at.exception
             told: tuple[str, str] = at.session_state["told"]
@@ -242,35 +249,58 @@ def _undone(run: Path) -> list[bool]:
     return [d.undone for d in reversed(Ledger(run).log())]
 
 
-def test_a_tab_takes_back_nothing_that_another_decided(tab: Tabs, run: Path) -> None:
-    mine, other = tab(), tab()
-    mine("drop", "", PICTURE)
-    said, kind = other("undo")
-    assert said.startswith("Nothing that was decided in this tab is left to take back.")
+def test_undo_is_of_ones_own_decisions_in_whichever_tab(tab: Tabs, run: Path) -> None:
+    ada, bob, other = tab(), tab(person=BOB), tab()
+    ada("drop", "", PICTURE)
+    said, kind = bob("undo")
+    assert said.startswith("Nothing that you decided is left to take back.")
     assert kind == ""
-    assert _undone(run) == [False]
-    other("keep", "", "train/cat/0.jpg")
+    bob("keep", "", "train/cat/0.jpg")
     decisions.decide_samples(run, ["train/cat/1.jpg"], Action.KEEP)  # by a command
-    assert mine("undo") == (f"Taken back: drop of 1 sample: {PICTURE}.", "good")
-    assert mine("undo")[1] == ""
-    assert _undone(run) == [True, False, False]
-    other("undo")
-    assert _undone(run) == [True, True, False]
+    other("keep", "", "train/cat/2.jpg")
+    assert [d.by for d in reversed(Ledger(run).log())] == ["Ada", "Bob", whoami(), "Ada"]
+    before = f"Before it: drop of 1 sample: {PICTURE}."
+    said, kind = ada("undo")
+    assert (said, kind) == (f"Taken back: keep of 1 sample: train/cat/2.jpg. {before}", "good")
+    assert other("undo") == (f"Taken back: drop of 1 sample: {PICTURE}.", "good")
+    assert ada("undo")[1] == ""
+    assert _undone(run) == [True, False, False, True]
+    bob("undo")
+    assert _undone(run) == [True, True, False, True]
 
 
-def test_a_tab_takes_back_its_batches_whole_and_the_latest_first(tab: Tabs, run: Path) -> None:
+def test_who_looks_on_decides_nothing(tab: Tabs, run: Path) -> None:
+    decisions.decide_samples(run, [PICTURE], Action.KEEP, by="Eve")
+    for eve in (Person("Eve", VIEWER), Person("", REVIEWER)):
+        press = tab(person=eve)
+        for verb, finding, samples in (
+            ("keep", "", [PICTURE]), ("false-positive", next(iter(findings(run, "IMG001"))), []),
+            ("undo", "", []),
+        ):  # fmt: skip
+            assert press(verb, finding, *samples) == (deciding.LOOKING, "error")
+    assert _undone(run) == [False]
+
+
+def test_batches_are_taken_back_whole_the_latest_first_or_each_by_its_button(
+    monkeypatch: pytest.MonkeyPatch, tab: Tabs, run: Path
+) -> None:
     press = tab()
     five = [f"train/dog/{n}.jpg" for n in range(4)] + [PICTURE]
     press("relabel", "", PICTURE)
     press("keep", "", *five)
     press("drop", "", PICTURE)
-    Ledger(run).undo()  # by a command: what is taken back is passed over
-    said, _ = press("undo")
+    Ledger(run).undo(by="Ada")  # by a command: what is taken back is passed over
+    decisions.decide_samples(run, ["train/cat/0.jpg"], Action.KEEP, by="Bob")
+    at = shown(monkeypatch, "ledger", run)
     named = "train/dog/0.jpg, train/dog/1.jpg, train/dog/2.jpg and 2 more"
-    assert said == f"Taken back: keep of 5 samples: {named}."
-    assert _undone(run) == [False] + [True] * 6
-    assert press("undo")[0] == f"Taken back: relabel of 1 sample: {PICTURE}."
-    assert press("undo")[0] == "There is no decision to take back."
+    assert f"keep of 5 samples: {named}" in text(at)
+    mine = [button for button in at.button if button.label == "Take back"]
+    assert len(mine) == 2  # and none for what another decided
+    mine[1].click().run()
+    assert f"Taken back: relabel of 1 sample: {PICTURE}." in text(at)
+    assert _undone(run) == [True] + [False] * 5 + [True, False]
+    assert press("undo")[0] == f"Taken back: keep of 5 samples: {named}."
+    assert press("undo")[1] == ""
 
 
 def test_what_a_finding_was_waived_with_is_named(tab: Tabs, run: Path) -> None:
@@ -305,7 +335,7 @@ def test_a_run_that_was_made_again_keeps_its_decisions(tab: Tabs, run: Path) -> 
     for path in run.glob("decisions*"):
         path.unlink()
     later = datetime(2030, 1, 1, tzinfo=UTC)
-    entry = Entry("sample", PICTURE, None, Action.KEEP)
+    entry = Entry("sample", PICTURE, None, Action.KEEP, by="Bob")
     Ledger(run, lambda: later).record([entry])
     assert press("undo")[1] == ""
     assert _undone(run) == [False]
@@ -323,13 +353,28 @@ def test_no_picture_is_dropped_by_a_finding_about_a_box(
     for picked in ((), (picture,)):
         assert press("drop", found, *picked) == (deciding.BOX_STAYS, "error")
     assert not Ledger(run).log()
-    at = shown(monkeypatch, "findings", run, code="BOX002")
-    assert "drop" not in [button.key for button in at.button]
-    assert deciding.BOX_STAYS in text(at)
-    assert why_stays("BOX002", 1) == deciding.BOX_STAYS  # which D says at once, in the browser
+    for code in ("BOX005", "BOX002"):
+        at = shown(monkeypatch, "findings", run, code=code)
+        keys = [button.key for button in at.button]
+        assert ("remove box" in keys) == (code == "BOX002"), "which the queue takes"
+    (strip,) = [c for c in at.get("bidi_component") if '"kind": "findings"' in c.proto.json]
+    line = json.loads(strip.proto.json)["lines"][0]
+    assert (line["box"], line["fixes"]) == (True, True)
+    assert [caption for _, caption in line["images"]] == ["as it is", queue.FIXED]
+    press("remove-box", found)
+    (removed,) = Ledger(run).log()
+    (fix,) = json.loads(removed.evidence or "")["fixes"]
+    assert (removed.verb, fix["what"], fix["entry"], fix["after"]) == (Action.FIX, "drop", 0, None)
+    press("undo")
+    press("fix", found)
+    assert [d.verb for d in Ledger(run).log()] == [Action.FIX] * 2
+    press("undo")
+    press("drop-picture", found)
+    assert [(d.verb, d.kind) for d in Ledger(run).log()[:2]] == [
+        (Action.DROP, "sample"), (Action.DROP, "finding"),
+    ]  # fmt: skip
     press("drop", size)
-    press("drop", "", picture)
-    assert [d.verb for d in Ledger(run).log()] == [Action.DROP] * 3
+    assert press("remove-box", next(iter(findings(run, "BOX005"))))[1] == "error"
 
 
 def test_what_was_sent_about_another_run_is_left() -> None:

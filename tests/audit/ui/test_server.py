@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import os
 import re
 import signal
@@ -13,16 +14,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
-from audit.ui.guard import NO_LINK, OTHERS
+from audit.ui.guard import NAMING, NO_LINK, NO_NAME, OTHERS
 from audit.ui.server import in_clear, shown_host
 from tests.browser.app import wait_for
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 60.0
+NUMBERS = itertools.count()
 ROUTES = [
     ("GET", "/"), ("GET", "/findings"), ("GET", "/_stcore/host-config"), ("GET", "/media/x.png"),
     ("PUT", "/_stcore/upload_file/a/b"), ("POST", "/_stcore/upload_file/a/b"),
@@ -39,10 +42,13 @@ class Served:
     token: str
     said: str
 
-    def ask(self, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    def ask(
+        self, method: str, path: str, form: dict[str, str] | None = None, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
         """Ask once; returns status, headers (lower case) and body."""
         line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
-        line.request(method, path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+        given = {k.replace("_", "-"): v for k, v in headers.items()}
+        line.request(method, path, urlencode(form) if form else None, given)
         answer = line.getresponse()
         got = {name.lower(): value for name, value in answer.getheaders()}
         body = b"" if answer.status == 101 else answer.read()
@@ -63,10 +69,17 @@ class Served:
         """The origin of its own pages."""
         return f"http://127.0.0.1:{self.port}"
 
-    def cookie(self) -> str:
-        """Trade the token for the cookie, as a browser sends it."""
+    def cookie(self, name: str = "") -> str:
+        """Trade the token for the cookie, as a browser sends it, which says a name of its own."""
         _, headers, _ = self.ask("GET", f"/?token={self.token}")
-        return headers["set-cookie"].split(";")[0]
+        cookie = headers["set-cookie"].split(";")[0]
+        named = self.say(cookie, name or f"Visitor {next(NUMBERS)}")
+        assert named[0] == 303
+        return cookie
+
+    def say(self, cookie: str, name: str, to: str = "/") -> tuple[int, dict[str, str], bytes]:
+        """Say a name."""
+        return self.ask("POST", NAMING, {"name": name, "to": to}, Cookie=cookie, Origin=self.origin)
 
 
 def python(folder: Path, library: Path, *line: str) -> subprocess.CompletedProcess[str]:
@@ -143,8 +156,25 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(served: Served) -> No
     given = headers["set-cookie"]
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(given.split("; "))
     assert served.token not in given
-    status, headers, body = served.ask("GET", headers["location"], Cookie=given.split(";")[0])
+    cookie, place = given.split(";")[0], headers["location"]
+    # before a name is said there is one page
+    status, headers, body = served.ask("GET", place, Cookie=cookie, Accept="text/html")
+    assert (status, b"Who are you?" in body) == (200, True)
+    assert b'value="/findings?code=DUP001&amp;q=a+b"' in body
+    assert served.ask("GET", "/static/js/x.js", Cookie=cookie)[2].decode() == NO_NAME
+    assert served.connect(Cookie=cookie) == 403
+    for name, to, lands in (
+        ("Ada <b>", "//evil.example/", "/evil.example/"),
+        ("Ada", place, place),
+    ):
+        status, headers, _ = served.say(cookie, name, to)
+        assert (status, headers["location"]) == (303, lands)
+    assert {"HttpOnly", "SameSite=Strict"} <= set(headers["set-cookie"].split("; "))
+    status, headers, body = served.say(served.cookie(), "ADA")
+    assert (status, b"called ADA already" in body) == (200, True)
+    status, headers, body = served.ask("GET", place, Cookie=cookie)
     assert status == 200
+    assert b"Who are you?" not in body
     assert b"<html" in body.lower()
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
     assert headers["referrer-policy"] == "no-referrer"
