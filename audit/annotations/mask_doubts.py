@@ -95,8 +95,9 @@ def segment(value: Any) -> tuple[tuple[int, int, int, int] | None, Any] | None:
         if isinstance(counts, list):
             numbers = [number(v)[0] for v in counts]
             runs = np.array([-1 if v is None else v for v in numbers], float).astype(np.int64)
-        whole = isinstance(size, list) and len(size) == 2
-        if runs is None or (runs < 0).any() or not whole or int(runs.sum()) != size[0] * size[1]:
+        if not isinstance(size, list) or len(size) != 2 or runs is None or (runs < 0).any():
+            return None
+        if int(runs.sum()) != size[0] * size[1]:
             return None
         box = run_extent(runs, int(size[0]))[1:]
         found = None if np.isnan(box).any() else tuple(int(v) for v in box)

@@ -132,10 +132,8 @@ def _spilt(own: Ints, kinds: Ints, said: Ints, n: int) -> tuple[Floats, list[tup
 def _edges(numbers: Ints) -> Mask:
     """Return the pixels beside which another number lies, or the end of the picture."""
     framed = np.pad(numbers, 1, constant_values=VOID - 1)
-    return (
-        (framed[:-2, 1:-1] != numbers) | (framed[2:, 1:-1] != numbers)
-        | (framed[1:-1, :-2] != numbers) | (framed[1:-1, 2:] != numbers)
-    )  # fmt: skip
+    beside = framed[:-2, 1:-1], framed[2:, 1:-1], framed[1:-1, :-2], framed[1:-1, 2:]
+    return np.asarray(np.any([one != numbers for one in beside], 0))
 
 
 def _facts(region: Mask, sure: Floats) -> tuple[int, int, float]:
