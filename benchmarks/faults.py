@@ -406,7 +406,7 @@ fault("the folder where the user stands is deleted", deleted_folder)
 
 
 def generation(scene: Scene) -> Path:
-    return scene.run / json.loads((scene.run / "CURRENT").read_text())["generation"]
+    return scene.run / str(json.loads((scene.run / "CURRENT").read_text())["generation"])
 
 
 def overwrite(path: Path, rng: random.Random, how: str) -> bool:
@@ -443,7 +443,7 @@ def measurements_file(scene: Scene) -> Path:
 
 
 def findings_file(scene: Scene) -> Path:
-    return generation(scene) / json.loads((scene.run / "CURRENT").read_text())["findings"]
+    return generation(scene) / str(json.loads((scene.run / "CURRENT").read_text())["findings"])
 
 
 def signature_part(scene: Scene) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -94,11 +95,11 @@ def test_ten_times_the_boxes_are_ten_times_the_work(
     for n in (100, 1000):
         corners, offsets = SETS[name](n), np.array([0, n])
         codes = np.zeros(n, np.int64)
-        calls = {
-            "pairs": lambda c=corners, o=offsets, k=codes: sweep(c, o, k, PLAIN),
-            "cover": lambda c=corners, o=offsets: box_statistics.cover_and_overlap(c, o, PLAIN),
-        }
-        work.append(lines_run(calls[what]))
+        if what == "pairs":
+            work.append(lines_run(partial(sweep, corners, offsets, codes, PLAIN)))
+        else:
+            cover = box_statistics.cover_and_overlap
+            work.append(lines_run(partial(cover, corners, offsets, PLAIN)))
     # the tree takes n log n: 1.7 times the levels here
     assert work[1] < 12 * work[0] * (1.7 if what == "cover" else 1)
 
@@ -113,11 +114,11 @@ def test_the_tree_gives_the_area_that_the_sweep_gives(name: str) -> None:
 
 def test_what_a_limit_left_out_is_said() -> None:
     check, n = DuplicateBox(), MOST_PAIRS + 8
-    for boxes, said in (([{}] * n, f"{MOST_PAIRS} pairs of each"), ([{}] * 3, "against each")):
+    many: list[dict[str, object]] = [{}] * n
+    for boxes, said in ((many, f"{MOST_PAIRS} pairs of each"), (many[:3], "against each")):
         with case_store(Case("", [{}], tables=boxed(*boxes))) as store:
             (finding,) = check.find(store, check.Params())
-            assert finding.subject.startswith("0000.jpg@")
-            assert said in check.completeness(store, check.Params())
-            assert ("pairs of each" in check.completeness(store, check.Params())) == (
-                len(boxes) == n
-            )
+            words = check.completeness(store, check.Params())
+        assert finding.subject.startswith("0000.jpg@")
+        assert said in words
+        assert ("pairs of each" in words) == (len(boxes) == n)
