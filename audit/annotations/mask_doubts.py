@@ -27,7 +27,7 @@ from audit.annotations.mask_overlaps import (
     Floats,
     Ints,
     Mask,
-    Things,
+    MaskParts,
     compare_maps,
     fill_rings,
     fill_runs,
@@ -74,14 +74,14 @@ class MaskResults:
     numbers: Mapping[int, int] = field(default_factory=dict)
 
 
-class Compared(NamedTuple):
+class MasksCompared(NamedTuple):
     """One picture: its keys, the objects' entries and labels, and what was found of them."""
 
     image_key: str
     sample_id: str
     entries: list[int]
     labels: list[str]
-    things: Things
+    things: MaskParts
 
 
 def segment(value: Any) -> tuple[tuple[int, int, int, int] | None, Any] | None:
@@ -97,6 +97,7 @@ def segment(value: Any) -> tuple[tuple[int, int, int, int] | None, Any] | None:
             runs = np.array([-1 if v is None else v for v in numbers], float).astype(np.int64)
         if not isinstance(size, list) or len(size) != 2 or runs is None or (runs < 0).any():
             return None
+        size = list[Any](size)
         if int(runs.sum()) != size[0] * size[1]:
             return None
         box = run_extent(runs, int(size[0]))[1:]
@@ -117,7 +118,7 @@ def segment(value: Any) -> tuple[tuple[int, int, int, int] | None, Any] | None:
     return tuple(int(v) for v in box), made  # type: ignore[return-value]
 
 
-def compare_masks(store: Store, results: MaskResults) -> Iterator[Compared | None]:
+def compare_masks(store: Store, results: MaskResults) -> Iterator[MasksCompared | None]:
     """Yield what each predicted picture shows, None for one whose mask has another size."""
     place = {label: number for number, label in enumerate(results.classes)}
     keys = list(results.pictures)
@@ -135,7 +136,7 @@ def compare_masks(store: Store, results: MaskResults) -> Iterator[Compared | Non
             own, kinds, entries, labels = _own(given, size, place)
             predicted, sure = said
             things = compare_maps(own, kinds, predicted, sure, len(place))
-            yield Compared(key, sample, entries, labels, things)
+            yield MasksCompared(key, sample, entries, labels, things)
 
 
 def _size(given: pl.DataFrame | None, width: Any, height: Any) -> tuple[int, int] | None:

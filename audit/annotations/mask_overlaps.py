@@ -133,7 +133,7 @@ def _edges(numbers: Ints) -> Mask:
     """Return the pixels beside which another number lies, or the end of the picture."""
     framed = np.pad(numbers, 1, constant_values=VOID - 1)
     beside = framed[:-2, 1:-1], framed[2:, 1:-1], framed[1:-1, :-2], framed[1:-1, 2:]
-    return np.asarray(np.any([one != numbers for one in beside], 0))
+    return np.asarray(np.any([one != numbers for one in beside], 0), bool)
 
 
 def _facts(region: Mask, sure: Floats) -> tuple[int, int, float]:

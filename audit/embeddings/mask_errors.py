@@ -26,7 +26,7 @@ import numpy.typing as npt
 import polars as pl
 
 from audit.annotations.mask_doubts import MaskResults, compare_masks
-from audit.annotations.mask_overlaps import Things
+from audit.annotations.mask_overlaps import MaskParts
 from audit.embeddings.label_noise import minimise
 from audit.run.store import Store
 
@@ -58,7 +58,7 @@ STORED = 0.05
 """Chance from which a row is stored."""
 
 
-def judge_things(things: Sequence[Things], classes: int) -> pl.DataFrame:
+def judge_things(things: Sequence[MaskParts], classes: int) -> pl.DataFrame:
     """Return a row for each thing of the pictures: what may be wrong with it, and the chance.
 
     Columns: `picture`, `place` (its number there), `kind` ('missing', 'not there', 'class' or
