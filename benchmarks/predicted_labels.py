@@ -28,7 +28,7 @@ from bench import Document, hall, measures, timed, told
 
 app = hall(__doc__)
 Array = np.ndarray
-MaskParts = list[tuple[int, Array]]  # of one picture: class from 1, mask
+Things = list[tuple[int, Array]]  # of one picture: class from 1, mask
 SIDE, KINDS, RATE = 128, 6, 0.05
 
 
@@ -128,15 +128,15 @@ def reported(said: Array, wrong: Array, chance: Array) -> Document:
 MASK_WAYS = ("wrong pixels", "wrong class", "shifted", "swapped", "missing")
 
 
-def draw_pictures(count: int, rng: np.random.Generator) -> tuple[Array, list[MaskParts]]:
+def draw_pictures(count: int, rng: np.random.Generator) -> tuple[Array, list[Things]]:
     """Return pictures (n, 3, 128, 128), and the class and mask of what each shows."""
     y, x = np.mgrid[0:SIDE, 0:SIDE] + 0.5
     pictures = np.empty((count, 3, SIDE, SIDE), np.float32)
-    things = list[MaskParts]()
+    things = list[Things]()
     for picture in pictures:
         blocks = np.kron(rng.normal(0, 0.15, (3, 8, 8)), np.ones((1, 16, 16)))
         picture[:] = rng.uniform(0.2, 0.8, (3, 1, 1)) + blocks
-        own: MaskParts = []
+        own: Things = []
         for _ in range(rng.integers(1, 5)):
             kind, (w, h), turn = (
                 int(rng.integers(KINDS)),
@@ -172,8 +172,8 @@ def moved(mask: Array, far: float, turn: float) -> Array:
 
 
 def damage_masks(
-    things: list[MaskParts], rng: np.random.Generator, rate: float = RATE
-) -> tuple[list[MaskParts], Array]:
+    things: list[Things], rng: np.random.Generator, rate: float = RATE
+) -> tuple[list[Things], Array]:
     """Return the objects with some damaged, and the way of each picture (-1: several)."""
     given, way = copy.copy(things), np.zeros(len(things), np.int64)
     for i, own in enumerate(things):
@@ -213,7 +213,7 @@ def damage_masks(
     return given, way
 
 
-def class_map(own: MaskParts) -> Array:
+def class_map(own: Things) -> Array:
     """Return the class of each pixel, 0 for background."""
     found = np.zeros((SIDE, SIDE), np.uint8)
     for c, mask in own:
@@ -307,7 +307,7 @@ def instances(p: Array) -> tuple[Array, Array]:
     return said, sure
 
 
-def judge_masks(given: list[MaskParts], said: Array, sure: Array) -> pl.DataFrame:
+def judge_masks(given: list[Things], said: Array, sure: Array) -> pl.DataFrame:
     """Return what the product says of each object, without a scan."""
     from audit.annotations.mask_overlaps import compare_maps
     from audit.embeddings.mask_errors import judge_things

@@ -28,7 +28,7 @@ TOUCHED = 0.5
 """Share of a region's pixels on background from which it is no part of an annotated object."""
 
 
-class Things(NamedTuple):
+class MaskParts(NamedTuple):
     """What was compared in one picture: its objects, then regions that are not annotated.
 
     `entry` (n,): number of the object, -1 of a region; `kind`: its class, -1 of a region; `area`
@@ -75,7 +75,7 @@ def fill_rings(rings: Sequence[Floats], width: int, height: int) -> Mask:
     return inside
 
 
-def compare_maps(own: Ints, kinds: Ints, said: Ints, sure: Floats, classes: int) -> Things:
+def compare_maps(own: Ints, kinds: Ints, said: Ints, sure: Floats, classes: int) -> MaskParts:
     """Compare the maps (height, width) of one picture.
 
     `own`: 1 + the number of the object of a pixel, 0 for background, or `VOID`; `kinds`: class of
@@ -99,7 +99,7 @@ def compare_maps(own: Ints, kinds: Ints, said: Ints, sure: Floats, classes: int)
     new = np.array([(a, o) for _, a, o, _ in found], np.int64).reshape(-1, 2)
     boxes = [_box(own == i + 1) for i in range(n)] + [_box(region) for region, *_ in found]
     none = np.full(len(regions), -1)
-    return Things(
+    return MaskParts(
         np.concatenate([np.arange(n), none]), np.concatenate([kinds, none]),
         np.concatenate([area, new[:, 0]]), np.concatenate([outline, new[:, 1]]),
         np.concatenate([missed, new[:, 0]]), np.concatenate([spilt, np.zeros(len(regions))]),
