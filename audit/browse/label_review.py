@@ -95,9 +95,7 @@ class Suspect:
     def said(self) -> str:
         """Return what is to be seen, in words."""
         better = f"; {self.suggested} fits better" if self.suggested else ""
-        sure = (
-            "" if self.chance is None else f". It is wrong with a probability of {self.chance:.0%}"
-        )
+        sure = "" if self.chance is None else f". Probability that it is wrong: {self.chance:.0%}"
         return f"Labelled {self.label}{better}{sure}."
 
 

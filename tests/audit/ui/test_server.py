@@ -62,7 +62,7 @@ class Served:
             "Sec_WebSocket_Key": "dGhlIHNhbXBsZSBub25jZQ==", "Origin": self.origin,
         }  # fmt: skip
         given = {k: v for k, v in {**shake, **headers}.items() if v}
-        return self.ask("GET", "/_stcore/stream", **given)[0]
+        return self.ask("GET", "/_stcore/stream", None, **given)[0]
 
     @property
     def origin(self) -> str:
