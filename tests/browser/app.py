@@ -211,9 +211,9 @@ class Visitor:
         return str(self.page.locator(".queue[data-finding]").first.get_attribute("data-finding"))
 
     def next_label(self) -> None:
-        """Wait until the label in front is none that is being saved."""
+        """Wait until there is a label in front that is not being saved."""
         self.waits_for(
-            "!preflightQueue.pending.some((entry) => entry.samples.includes("
+            "preflightQueue.fronts.labels.root.dataset.labels && !preflightQueue.pending.some((entry) => entry.samples.includes("
             "preflightQueue.fronts.labels.root.dataset.labels))"
         )
 
