@@ -212,10 +212,9 @@ class Visitor:
 
     def next_label(self) -> None:
         """Wait until there is a label in front that is not being saved."""
-        self.waits_for(
-            "preflightQueue.fronts.labels.root.dataset.labels && !preflightQueue.pending.some((entry) => entry.samples.includes("
-            "preflightQueue.fronts.labels.root.dataset.labels))"
-        )
+        there = "preflightQueue.fronts.labels.root.dataset.labels"
+        saving = f"preflightQueue.pending.some((entry) => entry.samples.includes({there}))"
+        self.waits_for(f"{there} && !{saving}")
 
     def waits_for(self, condition: str) -> None:
         """Wait for what JavaScript says."""
