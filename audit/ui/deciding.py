@@ -43,6 +43,7 @@ DONE = {
 }
 NOTE = "note of the decision"
 OWN = "revision of the ledger by this tab"
+PRESSED = "when this tab sent keys last, monotonic"
 OPENED = "findings that were open when this tab recorded a batch"
 NAMED = 3  # samples named in a sentence
 Place = tuple[Any, ...] | None  # what a function that turns pages gets

@@ -7,6 +7,7 @@ part alone, as the page follows by itself.
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from audit.exports.export import TABLE_FORMS, Exported, export_as
 from audit.report.wording import counted
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
-from audit.ui.deciding import button, describe, me, page_key, record_here, reviewer, undo
+from audit.ui.deciding import PRESSED, button, describe, me, page_key, record_here, reviewer, undo
 from audit.ui.guard import NAMING, serving
 from audit.ui.opened import Opened, open_chosen_run, run_name, safely, say
 from audit.ui.start import begin, is_busy, show_work
@@ -34,6 +35,7 @@ FORMAT = "format of the export"
 WRITTEN = "written by the export"
 MOST = 12  # files in a list
 OWN = 20  # batches of one's own that are offered to be taken back
+RESTS_S = 1.0  # after the last message of keys
 SEEN = "revision of the ledger when the whole page was drawn"
 FORMS = {
     "csv": "Tables, CSV",
@@ -266,7 +268,9 @@ def _follow(run: Opened) -> None:
 
 def _summary(run: Opened) -> None:
     now, seen = open_chosen_run(), st.session_state.get(SEEN, run.ledger.revision)
-    if now.run == run.run and now.ledger.revision != seen:
+    # Not in the middle of one's own keys: the whole page takes longer to draw than a key does.
+    rests = time.monotonic() - st.session_state.get(PRESSED, -RESTS_S) >= RESTS_S
+    if now.run == run.run and now.ledger.revision != seen and rests:
         news = Ledger(now.run).has_news(seen, me().name)
         st.session_state[SEEN] = now.ledger.revision
         if news:

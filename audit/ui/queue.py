@@ -16,6 +16,7 @@ pictures of a few findings are sent, and those of the rest made beside that, for
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,7 @@ from audit.ui import link
 from audit.ui.deciding import (
     LOOKING,
     OWN,
+    PRESSED,
     decide_by_rule,
     decide_finding,
     decide_keeper,
@@ -164,6 +166,7 @@ def mount_queue(
         stays = record_queue(run, entries, then)
         st.session_state[ANSWERED] = [entry.id for entry in entries]
         st.session_state[HEARD] = sent.get("count")
+        st.session_state[PRESSED] = time.monotonic()
         if not stays:
             after(sent)
         st.session_state[STAYS] = stays

@@ -217,11 +217,10 @@ class Visitor:
         return str(self.page.locator(".queue[data-finding]").first.get_attribute("data-finding"))
 
     def next_label(self) -> None:
-        """Wait until the label in front is none that is being saved."""
-        self.waits_for(
-            "!preflightQueue.pending.some((entry) => entry.samples.includes("
-            "preflightQueue.fronts.labels.root.dataset.labels))"
-        )
+        """Wait until there is a label in front that is not being saved."""
+        there = "preflightQueue.fronts.labels.root.dataset.labels"
+        saving = f"preflightQueue.pending.some((entry) => entry.samples.includes({there}))"
+        self.waits_for(f"{there} && !{saving}")
 
     def waits_for(self, condition: str) -> None:
         """Wait for what JavaScript says."""
