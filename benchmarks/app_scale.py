@@ -206,14 +206,15 @@ def visit(run: Path, repeats: int, boxes: bool) -> dict[str, object]:
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        served(Path(folder), run.resolve()) as address,
+        served(Path(folder), run.resolve()) as links,
         sync_playwright() as playwright,
     ):
         path = chromium(playwright)
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         tab = browser.new_page(viewport={"width": 1440, "height": 900})
-        times = _use(Visitor(tab, address).page, address, repeats, boxes)
-        return {"seconds": times, "peak_memory_mb": _peak_mb(address.rpartition(":")[2])}
+        visitor = Visitor(tab, links[0])
+        times = _use(visitor.page, visitor.address, repeats, boxes)
+        return {"seconds": times, "peak_memory_mb": _peak_mb(visitor.address.rpartition(":")[2])}
 
 
 def _use(tab: Any, address: str, repeats: int, boxes: bool) -> dict[str, dict[str, object]]:

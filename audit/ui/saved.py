@@ -8,6 +8,7 @@ import streamlit as st
 
 from audit.browse import views
 from audit.ui import html, link
+from audit.ui.deciding import reviewer
 from audit.ui.opened import answering, known_runs, run_name, say
 from preflight.terminal import visible
 
@@ -32,6 +33,7 @@ def show_views() -> None:
 
 
 def _save_view(run: Path) -> None:
+    reviewer()
     page, values = link.page_and_values()
     views.save_view(run, st.session_state[NEW_VIEW], page, values)
     say(f"Saved: the view {' '.join(st.session_state[NEW_VIEW].split())} is in the sidebar.")
@@ -39,5 +41,6 @@ def _save_view(run: Path) -> None:
 
 
 def _remove_view(run: Path) -> None:
+    reviewer()
     if chosen := st.session_state.get(OLD_VIEW):
         views.remove_view(run, chosen)

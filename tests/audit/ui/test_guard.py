@@ -67,7 +67,8 @@ def test_a_fragment_that_fails_leaves_its_page(
     monkeypatch: pytest.MonkeyPatch, scanned: Path, page: str, part: str
 ) -> None:
     monkeypatch.setattr(part, broken)
-    at = shown(monkeypatch, page, scanned)
+    code = {"code": "DUP001"} if page == "duplicates" else {}
+    at = shown(monkeypatch, page, scanned, **code)
     assert f"failed with KeyError at audit/ui/{page}.py:" in text(at)
     assert at.title[0].value == page.capitalize()
     assert len(at.selectbox) > 2, "the filters are there"
