@@ -48,6 +48,7 @@ PAGES = {
     "explore": ("explore?show=sharpness&sort=sharpness", "light", "", ".gallery .card img"),
     "explore-scatter": ("explore?view=Scatter", "light", "", ".scatter canvas"),
     "image": ("explore?image=train%2Ffish%2F2664.jpg", "light", "", "[role=dialog] img"),
+    "changes": ("changes?earlier=earlier", "light", "", "text=Fixed since"),
     "decisions": ("decisions", "light", "", "text=Latest decisions"),
     "subset": ("subset?half=15.0", "light", "", CHART),
     "profiles": ("profiles?session=torch-input-bound", "light", "", CHART),
@@ -73,8 +74,11 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         run = _decided_run(Path(folder) / "sample_data")
+        earlier = Path(shutil.copytree(run, Path(folder) / "earlier"))
+        source = open_source([str(ROOT / "sample_data")], exclude=["train/fish/*"])
+        scanning.scan(source, earlier, jobs=1)
         port = _free_port()
-        line = command([str(run), *_sessions()], port=port, browser=False)
+        line = command([str(run), str(earlier), *_sessions()], port=port, browser=False)
         log = Path(folder) / "app.log"
         with log.open("w") as said:
             server = subprocess.Popen(line, cwd=folder, stdout=said)
