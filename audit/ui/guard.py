@@ -249,7 +249,7 @@ def _with_policy(send: Send) -> Send:
 _SAFETY = (
     (b"content-security-policy", POLICY.encode()),
     (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
+    (b"referrer-policy", b"same-origin"),  # without one a browser posts the name as of nowhere
     (b"x-content-type-options", b"nosniff"),
 )
 

@@ -286,7 +286,7 @@ def test_classes_that_few_pictures_can_tell_of(files):
     call("draw", "--from", truth, "--plan", files / "few.json", "--seed", 2, "-o",
          files / "few.csv")  # fmt: skip
     text = call("score", files / "few.csv", "--from", truth, "--metric", "map",
-                "--predictions", old)  # fmt: skip
+                "--predictions", old, "--by-class")  # fmt: skip
     assert "of 6 classes: this draw can hardly hold pictures of the others (" in text
     assert "cannot tell" in text
 

@@ -177,7 +177,7 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(served: Served) -> No
     assert b"Who are you?" not in body
     assert b"<html" in body.lower()
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "/\\evil.example", "///evil.example/a"])
