@@ -52,7 +52,7 @@ from audit.ui.frame import make_fragment, page_changed
 from audit.ui.gallery import place, show_gallery
 from audit.ui.listing import ListColumn, ListRow, finding_row, list_of_link, show_listing
 from audit.ui.opened import Opened, cached, open_chosen_run
-from audit.ui.queue import DIGITS, copies_left, show_queue
+from audit.ui.queue import DIGITS, copies_left, show_queue, show_settled
 from preflight.terminal import visible
 
 VIEWS = ("Groups", "Overlap of splits")
@@ -82,6 +82,7 @@ def _body(run: Opened) -> None:
     current = listed.current
     if current is None:
         _nothing(filters)
+        show_settled(run)
         return
     left, right = st.columns([4, 9], gap="medium")
     with left:

@@ -38,6 +38,7 @@ from audit.ui.queue import (
     draw_members,
     proposed_fixes,
     show_queue,
+    show_settled,
     value_key,
     why_stays,
 )
@@ -69,6 +70,7 @@ def _body(run: Opened) -> None:
     listed = list_of_link(run, filters, "finding")
     if listed.current is None:
         _nothing(run)
+        show_settled(run)
         return
     left, right = st.columns([5, 8], gap="medium")
     with left:

@@ -9,13 +9,14 @@
 const TICK_MS = 250;
 const AGAIN_MS = 3000; // until a message that nothing answered is sent again
 const HELD = 400; // pictures that the server is told of
+const CLICK_MS = 3000; // after a click, for what it opens to be drawn: another message would end that
 const IDLE_MS = 1500; // after the last answer, until what stands beside the finding is drawn anew
 const FRONTS = ["picture", "findings", "labels", "selected"]; // the first of them on the page has the keys
 const MOVES = { before: -1, after: 1 };
 const DRAWN = { findings: "st-key-of-finding", picture: "st-key-of-picture" }; // by the server
 const END = "\u0000end"; // where the next one is not known here
 const KEPT_BY_WIDGETS = '[role="tablist"], [role="grid"], [role="radiogroup"], [role="slider"]';
-const queue = { pending: [], run: null, fronts: {}, drawn: 0, again: 0, idle: 0, sent: null, missed: 0, images: new Map() };
+const queue = { pending: [], run: null, fronts: {}, drawn: 0, again: 0, idle: 0, sent: null, missed: 0, clickedAt: -CLICK_MS, images: new Map() };
 let count = Date.now(); // grows over reloads too
 
 const make = (tag, cls, text) => {
@@ -65,10 +66,10 @@ function draw(front, said) {
   const { pending, missed } = queue;
   const line = shown(front);
   root.replaceChildren();
-  front.ahead = data.kind === "labels" || (data.kind !== "selected" && line?.id !== data.open);
+  front.ahead = data.kind === "labels" || (data.lines.length > 0 && line?.id !== data.open);
   hide(live().filter((one) => one.ahead && DRAWN[one.data.kind]).map((one) => one.data.kind));
   const what = make("div", "what");
-  if (!line && data.kind !== "selected") what.append(make("div", "title", "The next ones are on their way."));
+  if (!line && data.lines.length) what.append(make("div", "title", "The next ones are on their way."));
   if (front.ahead && line) what.append(make("div", "title", line.title), make("div", "", line.text));
   const asks = line && front.asked === line.id ? "Drop the whole picture, with all of its boxes? D again drops it." : "";
   if (line || said) what.append(make("div", "hint", said || asks || line.hint || data.hint));
@@ -91,7 +92,7 @@ function draw(front, said) {
     }
     root.append(pictures);
   }
-  root.hidden = data.kind !== "findings" && !front.ahead && !said && !pending.length && !missed;
+  root.hidden = (data.kind !== "findings" || !data.lines.length) && !front.ahead && !said && !pending.length && !missed;
   root.dataset[data.kind === "findings" ? "finding" : data.kind] = line ? line.id : "";
 }
 
@@ -116,7 +117,13 @@ function restore() {
   }
 }
 
-const waits = () => queue.pending.length || live().some((front) => (front.want && front.want !== END) || front.data.more);
+// What is only fetched ahead waits while somebody opens a picture, which a new drawing would close.
+function asksMore(front) {
+  const open = document.querySelector('[data-testid="stDialog"]');
+  return front.data.more && !open && performance.now() - queue.clickedAt > CLICK_MS;
+}
+
+const waits = () => queue.pending.length || live().some((front) => (front.want && front.want !== END) || asksMore(front));
 
 // Entries go in the order of the presses, so that an undo is about what was decided before it. What
 // is decided of a finding goes with the findings, where they are on the page: it turns to the next.
@@ -127,7 +134,7 @@ function send() {
   const findings = here.find((front) => front.data.kind === "findings");
   const takes = (front, entry) => !entry.finding || !findings || front === findings;
   const [first] = queue.pending;
-  const sender = here.find((front) => (first ? takes(front, first) : front.want || front.data.more));
+  const sender = here.find((front) => (first ? takes(front, first) : front.want || asksMore(front)));
   if (!sender) return;
   const end = queue.pending.findIndex((entry) => !takes(sender, entry));
   const entries = queue.pending.slice(0, end < 0 ? undefined : end);
@@ -244,15 +251,17 @@ function pressed(event) {
 }
 
 function clicked(event) {
+  queue.clickedAt = performance.now();
   const front = inFront();
   const button = event.target.closest?.("button");
   if (!front || !button || button.disabled) return;
   const marked = (key) => button.closest(`.st-key-${key.replace(/[^\w-]/g, "-")}`);
   const key = Object.keys(front.data.buttons).find(marked);
   if (!key) return;
+  const [verb, value] = front.data.buttons[key];
+  if (key.startsWith("do ") && !value) return; // just chosen: the server's own button knows it
   event.preventDefault();
   event.stopImmediatePropagation();
-  const [verb, value] = front.data.buttons[key];
   press(front, verb, { value, button: true });
 }
 

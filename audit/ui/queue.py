@@ -241,6 +241,12 @@ def show_queue(
     mount_queue(run, "findings", data, images, then, after)
 
 
+def show_settled(run: Opened) -> None:
+    """Draw the queue of a page with no finding left: what was sent is answered, U takes back."""
+    data = {"keys": {"u": UNDO}, "buttons": {"undo": [UNDO, ""]}, "ends": True}
+    mount_queue(run, "findings", data, {}, None, lambda sent: page_changed())
+
+
 # ---- the open picture, and selected cards ----
 
 # The dialogue of a picture holds the pictures beside it, so that arrows turn and digits label as
