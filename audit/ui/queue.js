@@ -9,14 +9,14 @@
 const TICK_MS = 250;
 const AGAIN_MS = 3000; // until a message that nothing answered is sent again
 const HELD = 400; // pictures that the server is told of
-const CLICK_MS = 3000; // after a click, for what it opens to be drawn: another message would end that
+const REST_MS = 2000; // without the pointer: a click is lost while the server draws something else
 const IDLE_MS = 1500; // after the last answer, until what stands beside the finding is drawn anew
 const FRONTS = ["picture", "findings", "labels", "selected"]; // the first of them on the page has the keys
 const MOVES = { before: -1, after: 1 };
 const DRAWN = { findings: "st-key-of-finding", picture: "st-key-of-picture" }; // by the server
 const END = "\u0000end"; // where the next one is not known here
 const KEPT_BY_WIDGETS = '[role="tablist"], [role="grid"], [role="radiogroup"], [role="slider"]';
-const queue = { pending: [], run: null, fronts: {}, drawn: 0, again: 0, idle: 0, sent: null, missed: 0, clickedAt: -CLICK_MS, images: new Map() };
+const queue = { pending: [], run: null, fronts: {}, drawn: 0, again: 0, idle: 0, sent: null, missed: 0, typed: false, pointedAt: 0, images: new Map() };
 let count = Date.now(); // grows over reloads too
 
 const make = (tag, cls, text) => {
@@ -74,6 +74,56 @@ function draw(front, said) {
   const asks = line && front.asked === line.id ? "Drop the whole picture, with all of its boxes? D again drops it." : "";
   if (line || said) what.append(make("div", "hint", said || asks || line.hint || data.hint));
   const waits = missed ? `${missed} ${missed === 1 ? "key" : "keys"} not taken` : "";
+  const saving = [pending.length ? `saving ${pending.length}` : "", waits].filter(Boolean).join(", ");
+  const state = make("div", "saving", saving);
+  state.setAttribute("role", "status");
+  root.append(what, state);
+  if (front.ahead && line) {
+    const pictures = make("div", "pictures");
+    for (const [at, [name, caption]] of line.images.entries()) {
+      const frame = make("figure", (line.small ? at : line.images.length > 3) ? "small" : "");
+      const image = make("img");
+      image.src = queue.images.get(name) || "";
+      image.alt = caption ? `${line.title}: ${caption}` : line.title;
+      frame.append(image);
+      const text = line.digits ? `${at + 1}` : caption;
+      if (text) frame.append(make("figcaption", "", text));
+      pictures.append(frame);
+    }
+    root.append(pictures);
+  }
+  root.hidden = (data.kind !== "findings" || !data.lines.length) && !front.ahead && !said && !pending.length && !missed;
+  root.dataset[data.kind === "findings" ? "finding" : data.kind] = line ? line.id : "";
+}
+
+// A key that nothing could be done with is counted until one is taken, and seen.
+function miss(front, why) {
+  queue.missed += 1;
+  draw(front, why);
+  front.root.animate([{ backgroundColor: "#e6a23c88" }, { backgroundColor: "transparent" }], 600);
+}
+
+function keep() {
+  if (queue.pending.length) sessionStorage.setItem(place(), JSON.stringify(queue.pending));
+  else sessionStorage.removeItem(place());
+}
+
+function restore() {
+  try {
+    const stored = JSON.parse(sessionStorage.getItem(place()) || "[]");
+    return Array.isArray(stored) ? stored : [];
+  } catch {
+    return [];
+  }
+}
+
+// What is only fetched ahead is for who types: it waits while somebody points, or looks at a picture.
+function asksMore(front) {
+  const rests = performance.now() - Math.max(queue.pointedAt, front.at) > REST_MS;
+  return front.data.more && (queue.typed || rests) && !document.querySelector('[data-testid="stDialog"]');
+}
+
+const waits = missed ? `${missed} ${missed === 1 ? "key" : "keys"} not taken` : "";
   const saving = [pending.length ? `saving ${pending.length}` : "", waits].filter(Boolean).join(", ");
   const state = make("div", "saving", saving);
   state.setAttribute("role", "status");
@@ -247,11 +297,11 @@ function pressed(event) {
   event.preventDefault();
   event.stopImmediatePropagation();
   // A key held down is one decision.
+  queue.typed = true;
   if (!event.repeat || verb in MOVES) press(front, verb, { digit });
 }
 
 function clicked(event) {
-  queue.clickedAt = performance.now();
   const front = inFront();
   const button = event.target.closest?.("button");
   if (!front || !button || button.disabled) return;
@@ -267,6 +317,9 @@ function clicked(event) {
 
 if (!globalThis.preflightQueue) {
   addEventListener("keydown", (event) => globalThis.preflightQueue.pressed(event), true);
+  const point = () => Object.assign(globalThis.preflightQueue, { pointedAt: performance.now(), typed: false });
+  addEventListener("pointermove", point, true);
+  addEventListener("pointerdown", point, true);
   addEventListener("click", (event) => globalThis.preflightQueue.clicked(event), true);
   addEventListener("beforeunload", (event) => {
     if (globalThis.preflightQueue.pending.length) event.preventDefault();
@@ -291,7 +344,7 @@ export default function (component) {
   const stands = last?.root.isConnected && last.want !== data.open && !data.stays;
   // What follows the last of the lines that were here, the server opens once it has recorded that.
   const want = stands && last.want === END && queue.pending.length ? END : stands && data.lines.some((line) => line.id === last.want) ? last.want : "";
-  queue.fronts[data.kind] = { data, root, want, asked: last?.asked, set: setStateValue, drawn: ++queue.drawn };
+  queue.fronts[data.kind] = { data, root, want, asked: last?.asked, set: setStateValue, drawn: ++queue.drawn, at: performance.now() };
   for (const [name, image] of Object.entries(data.images)) queue.images.set(name, image);
   if (first || before !== queue.pending.length) keep();
   live().forEach((front) => draw(front));
