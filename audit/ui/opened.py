@@ -281,8 +281,8 @@ def show_said(*, once: bool = True) -> None:
     message = st.session_state.get("said")
     if once:
         st.session_state.pop("said", None)
-    # In a place of its own: what is below keeps its place on the page, and with it stays mounted. It
-    # is emptied at once, where the children of a container stay until a drawing ends undisturbed.
+    # In a place of its own: what is below keeps its place on the page, and with it stays mounted.
+    # It is emptied at once; children of a container stay until a drawing ends undisturbed.
     place = st.empty()
     if message is not None:
         with place:
