@@ -59,7 +59,7 @@ LINES = """
     subset plan RUN --split all --half-width .3 --baseline X.parquet
     subset draw RUN --seed 1 --plan X.json -o NEW.csv
     subset draw --seed 1 --from X.csv --plan PLAN -o NEW.csv
-    subset draw RUN --seed 1 --plan PLAN --fresh-from X.csv -o NEW.csv
+    subset draw RUN --split all --plan PLAN --fresh-from X.csv -o NEW.csv
     subset score X.csv --predictions ANSWERS | subset score X.parquet --predictions ANSWERS
     subset score DRAWN --predictions X.csv | subset score DRAWN --predictions X.json
     subset score DRAWN --predictions ANSWERS --labels X.csv
@@ -122,7 +122,7 @@ def prepare(folder: Path) -> Scene:
         f"scan {data} --out {run} --fail-on never --jobs 1",
         f"decide {run} train/cat/0.jpg --as drop",
         f"subset plan {run} --split all --estimand full-set --half-width .3 --output {plan}",
-        f"subset draw {run} --plan {plan} -o {drawn} --seed 1",
+        f"subset draw {run} --plan {plan} --split all -o {drawn} --seed 1",
     ):
         done = warm_audit(*line.split())
         assert done.returncode == 0, (line, done.stderr)
