@@ -25,6 +25,7 @@ from PIL import Image, ImageCms
 
 from audit.machine.compiled import compiled_on_first_call
 
+MOST_FRAMES = (1 << 31) - 1  # what the column holds; a PNG may say one more
 ORIENTATION, EXIF_IFD, TIME, MAKE, MODEL, SERIAL = 0x0112, 0x8769, 0x9003, 0x010F, 0x0110, 0xA431
 DEEP = {"1": 1, "I": 32, "F": 32, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N": 16}
 # Sampling factors (horizontal, vertical) of luma over chroma.
@@ -56,7 +57,7 @@ def header_columns(image: Image.Image, data: bytes) -> dict[str, Any]:
 
 def _frames(image: Image.Image) -> int:
     try:
-        return int(getattr(image, "n_frames", 1))
+        return min(int(getattr(image, "n_frames", 1)), MOST_FRAMES)
     except Exception:  # noqa: BLE001 - a broken second frame does not break the first
         return 1
 

@@ -56,7 +56,10 @@ class PackedReader:
         """
         path = given.path
         self.root, self.name, self._given, self._log = path, given.name, given, ReadLog()
-        self._packs = [_pack(one, path, objects) for one in packs]
+        forms = {one: format_of(one) for one in packs}
+        known = next(form for form in forms.values() if form is not None)
+        # what is chosen without a format cannot be opened: it is listed, and noted, as the others
+        self._packs = [_pack(one, form or known, path, objects) for one, form in forms.items()]
         self._form = _only_format(path, self._packs)
         self.tree_reader: FolderReader | None = None
         """What reads archives as folders; None for rows."""
@@ -150,9 +153,7 @@ def find_stored_packs(url: str, objects: Objects) -> list[str]:
     return choose_packs([f"{url}/{name}" if name else url for name in sorted(objects)])
 
 
-def _pack(path: str, root: str, objects: Objects) -> Pack:
-    form = format_of(path)
-    assert form is not None
+def _pack(path: str, form: PackFormat, root: str, objects: Objects) -> Pack:
     if objects:
         _, changed, tag = object_times(objects[path.removeprefix(root).lstrip("/")])
         return Pack(path, form, changed, tag)

@@ -11,9 +11,11 @@ from typing import Protocol, cast
 
 from audit.sources.formats import KINDS, extension_of_name
 from audit.sources.packs.members import PackMember, member_place
+from audit.sources.packs.parquet_rows import is_unreadable
 from audit.sources.readings import ReadingError
 
 FOLDERS_DEEP = 3
+_TABLES = ("parquet", "urls")
 
 
 class PackFormat(Protocol):
@@ -81,8 +83,13 @@ def packs_below(folder: str) -> list[str]:
 def choose_packs(paths: Sequence[str]) -> list[str]:
     """Return the packs among some files; tables of addresses only where nothing else is a pack.
 
-    img2dataset leaves such a table beside each shard that it filled.
+    img2dataset leaves such a table beside each shard that it filled. A table that cannot be opened
+    is taken for a pack where the others are tables of pictures or of addresses: a lost shard.
     """
     forms = {path: form for path in paths if (form := format_of(path)) is not None}
     filled = [path for path, form in forms.items() if not is_fetched(form.NAME)]
-    return filled or list(forms)
+    chosen = filled or list(forms)
+    if not chosen or any(forms[path].NAME not in _TABLES for path in chosen):
+        return chosen
+    taken = {*chosen, *(path for path in paths if path not in forms and is_unreadable(path))}
+    return [path for path in paths if path in taken]

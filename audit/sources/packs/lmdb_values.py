@@ -187,6 +187,9 @@ def _values(database: _Database) -> Iterator[_Value]:
             if flags & _BRANCH:
                 inside.append((low | high << 16 | kind << 32, prefix))
                 continue
+            if not n_key:  # LMDB stores no empty key: the node was overwritten
+                database.behind_end += 1
+                continue
             start = number * database.page_bytes + at + _NODE.size + n_key
             data = page[at + _NODE.size + n_key :]
             if kind & _REPEATED:

@@ -45,6 +45,19 @@ def recognises(path: str) -> bool:
         return False
 
 
+def is_unreadable(path: str) -> bool:
+    """Return whether a file is called a table and cannot be opened as one: nobody knows of what."""
+    if not path.lower().endswith((".parquet", ".pq")):
+        return False
+    import pyarrow as pa
+
+    try:
+        open_parquet(path)
+    except (*NO_TABLE, pa.ArrowException):
+        return True
+    return False
+
+
 def list_members(path: str) -> Iterator[PackMember]:
     """Yield the rows in order; a null picture is a member of no bytes."""
     import pyarrow as pa

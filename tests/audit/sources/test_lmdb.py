@@ -91,6 +91,17 @@ def test_a_database_that_is_cut_says_so_and_the_rest_is_read(tmp_path: Path) -> 
         content(read(source)[3])
 
 
+def test_entries_that_were_zeroed_are_counted_as_damaged(tmp_path: Path) -> None:
+    path = write_lmdb(tmp_path / "a.lmdb", {f"{i:02}": DATA[i] for i in range(12)})
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-2048] + bytes(2048))  # the nodes of the first keys are the last
+    source = open_source([str(path)])
+    found = [s.id for s in read(source)]
+    assert 0 < len(found) < 12
+    assert set(found) <= {f"{i:02}" for i in range(12)}
+    assert f"0 of its pages and {12 - len(found)} of its values are damaged" in damage(source)[0]
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [

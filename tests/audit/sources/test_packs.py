@@ -129,6 +129,16 @@ def test_rows_of_parquet(tmp_path: Path, names: list[str] | None) -> None:
     assert source.metadata["weight"].to_list() == list(range(12))
 
 
+@pytest.mark.parametrize("keep", [slice(-100), slice(0), slice(9)], ids=["cut", "empty", "head"])
+def test_a_table_among_tables_that_cannot_be_opened_is_said(tmp_path: Path, keep: slice) -> None:
+    whole = write_parquet(tmp_path / "train-0001.parquet", FILES).read_bytes()
+    (tmp_path / "train-0000.parquet").write_bytes(whole[keep])
+    source = open_source([str(tmp_path)])
+    assert len(read(source)) == len(FILES)
+    (said,) = damage(source)
+    assert said.startswith("train-0000.parquet: row group 0 cannot be read")
+
+
 def test_records_of_tfrecord(tmp_path: Path) -> None:
     source = open_source([str(write_tfrecord(tmp_path / "a.tfrecord", FILES))])
     found = read(source)
