@@ -123,56 +123,6 @@ function asksMore(front) {
   return front.data.more && (queue.typed || rests) && !document.querySelector('[data-testid="stDialog"]');
 }
 
-const waits = missed ? `${missed} ${missed === 1 ? "key" : "keys"} not taken` : "";
-  const saving = [pending.length ? `saving ${pending.length}` : "", waits].filter(Boolean).join(", ");
-  const state = make("div", "saving", saving);
-  state.setAttribute("role", "status");
-  root.append(what, state);
-  if (front.ahead && line) {
-    const pictures = make("div", "pictures");
-    for (const [at, [name, caption]] of line.images.entries()) {
-      const frame = make("figure", (line.small ? at : line.images.length > 3) ? "small" : "");
-      const image = make("img");
-      image.src = queue.images.get(name) || "";
-      image.alt = caption ? `${line.title}: ${caption}` : line.title;
-      frame.append(image);
-      const text = line.digits ? `${at + 1}` : caption;
-      if (text) frame.append(make("figcaption", "", text));
-      pictures.append(frame);
-    }
-    root.append(pictures);
-  }
-  root.hidden = (data.kind !== "findings" || !data.lines.length) && !front.ahead && !said && !pending.length && !missed;
-  root.dataset[data.kind === "findings" ? "finding" : data.kind] = line ? line.id : "";
-}
-
-// A key that nothing could be done with is counted until one is taken, and seen.
-function miss(front, why) {
-  queue.missed += 1;
-  draw(front, why);
-  front.root.animate([{ backgroundColor: "#e6a23c88" }, { backgroundColor: "transparent" }], 600);
-}
-
-function keep() {
-  if (queue.pending.length) sessionStorage.setItem(place(), JSON.stringify(queue.pending));
-  else sessionStorage.removeItem(place());
-}
-
-function restore() {
-  try {
-    const stored = JSON.parse(sessionStorage.getItem(place()) || "[]");
-    return Array.isArray(stored) ? stored : [];
-  } catch {
-    return [];
-  }
-}
-
-// What is only fetched ahead waits while somebody opens a picture, which a new drawing would close.
-function asksMore(front) {
-  const open = document.querySelector('[data-testid="stDialog"]');
-  return front.data.more && !open && performance.now() - queue.clickedAt > CLICK_MS;
-}
-
 const waits = () => queue.pending.length || live().some((front) => (front.want && front.want !== END) || asksMore(front));
 
 // Entries go in the order of the presses, so that an undo is about what was decided before it. What
