@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.app import PATIENCE_MS, REVIEWER, VIEWER
+from tests.browser.app import PATIENCE_MS, REVIEWER, VIEWER, Visitor
 from tests.browser.conftest import Served
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def enter(tab: Any, link: str, name: str) -> None:
 
 
 def test_the_link_asks_for_a_name_once_and_its_token_leaves_the_address(
-    tab: Any, app: Served
+    tab: Any, app: Served, visitor: Visitor
 ) -> None:
     link = app.links[REVIEWER]
     token = link.partition("token=")[2]
@@ -50,9 +50,9 @@ def test_the_link_asks_for_a_name_once_and_its_token_leaves_the_address(
     assert {(c["httpOnly"], c["sameSite"]) for c in ours} == {(True, "Strict")}
     # changed, refused where it is another's, and remembered by the next link
     side.get_by_role("link", name="Change the name").click()
-    tab.get_by_label("Your name").fill("ada")  # as the other tests are called
+    tab.get_by_label("Your name").fill(visitor.name.lower())
     tab.get_by_role("button", name="Go on").click()
-    tab.get_by_role("alert").get_by_text("called ada already").wait_for()
+    tab.get_by_role("alert").get_by_text(f"called {visitor.name.lower()} already").wait_for()
     tab.get_by_label("Your name").fill("Grace H")
     tab.get_by_role("button", name="Go on").click()
     side.get_by_text("Grace H", exact=True).wait_for()
