@@ -43,6 +43,16 @@ def sweep(
 
 
 @compiled_on_first_call
+def area_in_common(corners: NDArray[np.float64], i: int, j: int) -> float:
+    """Return the area that two boxes have in common, 0 without one."""
+    wide = min(corners[i, 2], corners[j, 2]) - max(corners[i, 0], corners[j, 0])
+    if wide <= 0:
+        return 0.0
+    tall = min(corners[i, 3], corners[j, 3]) - max(corners[i, 1], corners[j, 1])
+    return float(wide * tall) if tall > 0 else 0.0
+
+
+@compiled_on_first_call
 def _fill_pairs(
     corners: NDArray[np.float64], offsets: Integers, codes: Integers, counts: Integers,
     found: Integers,
@@ -54,22 +64,18 @@ def _fill_pairs(
     n, limited, writing = 0, 0, len(found) > 0
     for p in range(len(offsets) - 1):
         for i in range(offsets[p], offsets[p + 1]):
-            x0, y0, x1, y1 = corners[i, 0], corners[i, 1], corners[i, 2], corners[i, 3]
-            area, own = (x1 - x0) * (y1 - y0), 0
+            y1, own = corners[i, 3], 0
+            area = (corners[i, 2] - corners[i, 0]) * (y1 - corners[i, 1])
             for j in range(i + 1, offsets[p + 1]):
                 if corners[j, 1] >= y1:
                     break
                 if j - i > MOST_NEXT or own == MOST_PAIRS:
                     limited += 1
                     break
-                wide = min(x1, corners[j, 2]) - max(x0, corners[j, 0])
-                if wide <= 0:
-                    continue
-                tall = min(y1, corners[j, 3]) - max(y0, corners[j, 1])
-                if tall <= 0:
+                both = area_in_common(corners, i, j)
+                if both <= 0:
                     continue
                 other = (corners[j, 2] - corners[j, 0]) * (corners[j, 3] - corners[j, 1])
-                both = wide * tall
                 half = both >= 0.4999 * (area + other - both)
                 if half or (codes[i] == codes[j] and both >= 0.8999 * min(area, other)):
                     if writing:

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from audit.annotations.box_pairs import MOST_NEXT
+from audit.annotations.box_pairs import MOST_NEXT, area_in_common
 from audit.machine.compiled import compiled_on_first_call, plain_functions
 from audit.run.annotation_tables import BOX_STATISTICS_TABLES
 from audit.run.store import Store
@@ -213,14 +213,11 @@ def _fill_overlap(boxes: Numbers, overlap: Numbers, touching: NDArray[np.bool_])
             if j - i > MOST_NEXT:
                 touching[:] = True  # none may count as alone that was not compared
                 break
-            wide = min(x1, boxes[j, 2]) - max(x0, boxes[j, 0])
-            if wide <= 0:
-                continue
-            tall = min(y1, boxes[j, 3]) - max(y0, boxes[j, 1])
-            if tall <= 0:
+            both = area_in_common(boxes, i, j)
+            if both <= 0:
                 continue
             other = (boxes[j, 2] - boxes[j, 0]) * (boxes[j, 3] - boxes[j, 1])
-            iou = wide * tall / ((x1 - x0) * (y1 - y0) + other - wide * tall)
+            iou = both / ((x1 - x0) * (y1 - y0) + other - both)
             overlap[i], overlap[j] = max(overlap[i], iou), max(overlap[j], iou)
             touching[i] = touching[j] = True
 
