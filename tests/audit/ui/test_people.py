@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import stat
 from collections.abc import MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,8 @@ def test_who_is_withdrawn_is_put_out_at_the_next_message(
                (b"origin", b"http://a:1")]  # fmt: skip
     scope = {"type": "websocket", "path": "/_stcore/stream", "headers": headers}
     guard = Guard(app, people, 1)
-    asyncio.run(guard(scope, receive, send))
+    with ThreadPoolExecutor(1) as thread:  # a browser of another test keeps this thread's loop
+        thread.submit(asyncio.run, guard(scope, receive, send)).result()
     assert [message["type"] for message in sent] == ["websocket.send", "websocket.close"]
     assert Guard(app, people, 1, read_only=True).person({}) is None
     other = people.admit(people.invite("Ada", REVIEWER))
