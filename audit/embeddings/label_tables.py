@@ -269,28 +269,31 @@ def _store_neighbours(
     store.append("vector_neighbours", frame)
 
 
-def _both_sides(known: Labelled, judged: JudgedLabels, points: Compared) -> pl.DataFrame:
+def _both_sides(
+    known: Labelled, judged: JudgedLabels, points: Compared
+) -> pl.DataFrame | list[dict[str, Any]]:
     """Return the nearest of the given and of the suggested class of the first labels to review."""
-    rows, library = np.flatnonzero(known.labels >= 0), points.references(REFERENCES)
-    first, library = judged.order()[:COMPARED_FIRST], library[known.labels[library] >= 0]
-    found = []
-    for start in range(0, len(first), 64):
-        part = first[start : start + 64]
-        here = rows[part]
-        cosines = points.directions[here] @ points.directions[library].T / points.scale
-        cosines[known.groups[here][:, None] == known.groups[library]] = -np.inf
-        sides = {"given": known.labels[here], "suggested": judged.suggested[part]}
-        for side, classes in sides.items():
-            alike = np.where(classes[:, None] == known.labels[library], cosines, -np.inf)
+    library, first = points.references(REFERENCES), judged.order()[:COMPARED_FIRST]
+    library = library[np.argsort(known.labels[library], kind="stable")]
+    here, found = np.flatnonzero(known.labels >= 0)[first], []
+    sides = {"given": known.labels[here], "suggested": judged.suggested[first]}
+    for side, classes in sides.items():
+        for number in np.unique(classes):
+            rows = here[classes == number]
+            others = library[slice(*np.searchsorted(known.labels[library], (number, number + 1)))]
+            if not len(others):  # no picture of a rare class need be among those compared with
+                continue
+            alike = points.directions[rows] @ points.directions[others].T / points.scale
+            alike[known.groups[rows][:, None] == known.groups[others]] = -np.inf
             of, place, column = _greatest(alike, OF_EACH)
             found.append(pl.DataFrame({
-                "sample_id": known.rows["id"].gather(here[of]),
+                "sample_id": known.rows["id"].gather(rows[of]),
                 "side": np.full(len(of), side),
                 "position": place.astype(np.int32),
-                "neighbour_id": known.rows["id"].gather(library[column]),
+                "neighbour_id": known.rows["id"].gather(others[column]),
                 "similarity": alike[of, column].astype(np.float64),
             }))  # fmt: skip
-    return pl.concat(found)
+    return pl.concat(found) if found else []
 
 
 def _greatest(values: Floats, k: int) -> tuple[Ints, Ints, Ints]:

@@ -76,8 +76,29 @@ def test_own_vectors_show_what_is_wrong(animals: Path, tmp_path: Path) -> None:
     with open_run(tmp_path / "run") as store:
         near = store.rows("SELECT * FROM vector_neighbours WHERE sample_id = 'cat/00.png'")
         places = store.scalar("SELECT count(*) FROM embedding_map")
+        sides = store.rows(
+            "SELECT side, string_agg(DISTINCT split_part(neighbour_id, '/', 1)) AS classes, "
+            "count(*) AS n, min(similarity) AS least FROM label_neighbours "
+            "WHERE sample_id = 'cat/00.png' GROUP BY side ORDER BY side"
+        )
     assert [row["neighbour_id"].split("/")[0] for row in near].count("dog") >= 4
     assert places == 92
+    given, suggested = sides
+    assert (given["classes"], given["n"]) == ("cat", 3)
+    assert (suggested["classes"], suggested["n"]) == ("dog", 3)
+    assert suggested["least"] > given["least"]
+
+
+def test_a_label_none_of_whose_class_is_among_the_references(
+    animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(label_tables, "REFERENCES", 1)
+    path = own_vectors(tmp_path / "v.parquet", animals, ())
+    scanned(animals, tmp_path / "run", VectorOptions(embeddings=path))
+    with open_run(tmp_path / "run") as store:
+        shown = store.rows("SELECT DISTINCT split_part(neighbour_id, '/', 1) AS label "
+                           "FROM label_neighbours")  # fmt: skip
+    assert len(shown) == 1
 
 
 def test_other_vectors_are_related_again_without_measuring(animals: Path, tmp_path: Path) -> None:
