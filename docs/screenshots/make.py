@@ -10,6 +10,7 @@ and at most 1200 high.
 from __future__ import annotations
 
 import getpass
+import os
 import re
 import shlex
 import shutil
@@ -20,6 +21,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +67,12 @@ FILES = {
     "report": "audit report {run} -o {page}",
     "profile": "pipeline-profiler report {session} -o {page}",
 }
+LOADER = "sample_data/loader.py:make_loader"
 SESSION = "torch-input-bound.json.gz"
+SHORTEN = """root => {
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(root, "");
+}"""  # where the checkout lies is nobody's business
 
 
 def main() -> None:
@@ -78,7 +85,9 @@ def main() -> None:
         source = open_source([str(ROOT / "sample_data")], exclude=["train/fish/*"])
         scanning.scan(source, earlier, jobs=1)
         port = _free_port()
-        line = command([str(run), str(earlier), *_sessions()], port=port, browser=False)
+        os.environ["PIPELINE_PROFILER_RUNS"] = str(Path(folder) / "runs.sqlite")
+        checked = _measured(Path(folder))
+        line = command([str(run), str(earlier), checked, *_sessions()], port=port, browser=False)
         log = Path(folder) / "app.log"
         with log.open("w") as said:
             server = subprocess.Popen(line, cwd=folder, stdout=said)
@@ -89,9 +98,11 @@ def main() -> None:
                 browser = playwright.chromium.launch(
                     executable_path=shutil.which("chromium"), args=list(FLAGS)
                 )
+                # one browser for all pages: a name is one person's
+                person = _admitted(browser, entrance)
                 for name in sys.argv[1:] or (*PAGES, *FILES):
                     if name in PAGES:
-                        _photograph(browser, entrance, name)
+                        _photograph(person, entrance.partition("/?")[0], name, (str(ROOT), folder))
                     else:
                         _photograph_file(browser, name, run)
                 browser.close()
@@ -107,17 +118,33 @@ def _decided_run(run: Path) -> Path:
     return run
 
 
+def _measured(folder: Path) -> str:
+    """Measure and check the sample's loader, for the pages of checks and runs."""
+    study = Path(shutil.copytree(ROOT / "sample_data", folder / "study" / "sample_data")).parent
+    for words in (f"run {LOADER} --quick --emulate-step-ms 4 -o profile.json",
+                  f"check-loader {LOADER} --quick -o check-loader.json"):  # fmt: skip
+        line = [Path(sys.executable).parent / "pipeline-profiler", *shlex.split(words)]
+        subprocess.run(line, cwd=study, stdout=subprocess.DEVNULL, check=False)
+    return str(study / "check-loader.json")
+
+
 def _sessions() -> list[str]:
     return [str(path) for path in sorted((ROOT / "sample_data" / "sessions").glob("*.json*"))]
 
 
-def _photograph(browser: Any, entrance: str, name: str) -> None:
-    link, theme, tab, there = PAGES[name]
-    address = entrance.partition("/?")[0]
-    context = browser.new_context(viewport={"width": WIDTH, "height": 900}, color_scheme=theme)
+def _admitted(browser: Any, entrance: str) -> Any:
+    context = browser.new_context(viewport={"width": WIDTH, "height": 900})
     context.request.get(entrance)  # traded for the cookie of this browser, which says a name
-    context.request.post(f"{address}{NAMING}", form={"name": getpass.getuser(), "to": "/none"})
-    page = context.new_page()
+    naming = f"{entrance.partition('/?')[0]}{NAMING}"
+    answer = context.request.post(naming, form={"name": getpass.getuser(), "to": "/none"})
+    assert answer.status != 403, answer.text()
+    return context
+
+
+def _photograph(person: Any, address: str, name: str, hidden: Sequence[str]) -> None:
+    link, theme, tab, there = PAGES[name]
+    page = person.new_page()
+    page.emulate_media(color_scheme=theme)
     page.set_default_timeout(90_000)
     page.goto(f"{address}/{link}")
     page.get_by_role("heading", level=1).first.wait_for()
@@ -129,9 +156,11 @@ def _photograph(browser: Any, entrance: str, name: str) -> None:
     page.set_viewport_size({"width": WIDTH, "height": max(700, min(tall, TALLEST))})
     page.locator(there).first.wait_for()
     page.wait_for_timeout(1500)  # charts are drawn again for the new size
+    for root in hidden:
+        page.evaluate(SHORTEN, f"{root}/")
     title = page.get_by_role("heading", level=1).first.inner_text()
     _save(page.screenshot(), HERE / f"{name}.png", title)
-    context.close()
+    page.close()
 
 
 def _photograph_file(browser: Any, name: str, run: Path) -> None:
