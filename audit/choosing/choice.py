@@ -53,7 +53,7 @@ from audit.subset.predictions import (
 from audit.subset.source import frame_from_run
 from audit.subset.strata import Strata, cut_points, stratum_names
 
-CLASS = "class"
+CLASS, HELD = "class", "held"
 SCHEMA = "audit-select/1"
 By = Literal["coverage", "uncertainty", "rare"]
 RECALL = CellParams().recall
@@ -65,8 +65,10 @@ LISTED = 12  # classes in a text
 
 
 UNITS = """
-    SELECT i.id AS sample_id, i.pixel_hash, coalesce(g.representative, i.pixel_hash) AS unit
+    SELECT i.id AS sample_id, i.pixel_hash, coalesce(g.representative, i.pixel_hash) AS unit, held
     FROM images i LEFT JOIN groups g ON g.pixel_hash = i.pixel_hash
+    LEFT JOIN (SELECT sample_id, list(DISTINCT label ORDER BY label) AS held FROM labels
+        WHERE trim(label) <> '' GROUP BY sample_id) l ON l.sample_id = i.id
     WHERE i.pixel_hash IS NOT NULL
 """
 
@@ -74,7 +76,8 @@ UNITS = """
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """`free` and `known`: one row a unit, the columns of a subset's frame with `pixel_hash`,
-    `unit` and `class` (its label, else the predicted one); `left_out`: files by reason.
+    `unit` and `held`, its classes: the label or, without one, those of its several labels and of
+    its objects, else the predicted one (`class`: these in words); `left_out`: files by reason.
     """
 
     free: pl.DataFrame
@@ -101,14 +104,19 @@ def find_candidates(run: Path, wanted: Wanted) -> Candidates:
     frame = _with_decisions(run, frame_from_run(run, wanted.split))
     with open_run(run) as store:
         frame = frame.join(store.query(UNITS), on="sample_id", how="left", maintain_order="left")
-    frame = frame.with_columns(pl.col("label").alias(CLASS))
+    own = pl.coalesce(_listed(pl.col("label")), HELD)
+    frame = frame.with_columns(own.alias(HELD), own.is_not_null().alias("labelled"))
     if wanted.predictions is not None:
         predicted = read_answers(wanted.predictions)
         answers = match(frame, predicted, wanted.predictions.name, "drop", "refuse-similar").table
         frame = pl.concat(
             [frame, answers.select(pl.exclude(*frame.columns, "key"))], how="horizontal"
-        ).with_columns(pl.coalesce("label", "prediction").alias(CLASS))
-    return _divide(frame, wanted)
+        ).with_columns(pl.coalesce(HELD, _listed(pl.col("prediction"))).alias(HELD))
+    return _divide(frame.with_columns(pl.col(HELD).list.join("; ").alias(CLASS)), wanted)
+
+
+def _listed(name: pl.Expr) -> pl.Expr:
+    return pl.when(name.is_not_null()).then(pl.concat_list(name))
 
 
 def read_answers(path: Path) -> pl.DataFrame:
@@ -138,7 +146,7 @@ def _with_decisions(run: Path, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _divide(frame: pl.DataFrame, wanted: Wanted) -> Candidates:
-    known = pl.col("label").is_not_null() if wanted.unlabelled else pl.lit(value=False)
+    known = pl.col("labelled") if wanted.unlabelled else pl.lit(value=False)
     if wanted.chosen is not None:
         known = known | _is_listed(frame, wanted.chosen, "earlier choice")
     listed = pl.lit(value=True)
@@ -352,29 +360,32 @@ def _by_doubt(free: pl.DataFrame, n: int, doubt: Doubt) -> Picked:
 
 
 def _by_rarity(free: pl.DataFrame, known: pl.DataFrame, n: int, cells: Sequence[str]) -> Picked:
-    has_class = bool(free[CLASS].is_not_null().any())
+    has_class = bool(free[HELD].is_not_null().any())
     if not has_class and not cells:
         raise UsageError(
             "--by rare needs to know what is rare: no candidate has a class. Give --predictions, "
             "or a column with --cell."
         )
-    both = pl.concat([free, known], how="vertical").with_columns(pl.col(CLASS).alias("label"))
+    both = pl.concat([free, known], how="vertical").with_row_index("place")
+    both = both.explode(HELD, empty_as_null=True).with_columns(pl.col(HELD).alias("label"))
     strata = Strata(by=tuple(cells), edges=cut_points(both, cells), label=has_class)
-    names = stratum_names(both, strata).cast(pl.String).fill_null("(none)").to_list()
-    counts = Counter(names[len(free) :])
-    may = np.flatnonzero(free[CLASS].is_not_null().to_numpy() | (not has_class))
-    rows = may[fill_rarest([names[place] for place in may], counts, n)]
+    names = stratum_names(both, strata).cast(pl.String).fill_null("(none)")
+    held = both.select("place", names.alias("cell")).group_by("place", maintain_order=True).all()
+    of_each = held["cell"].to_list()
+    counts = Counter(cell for of_one in of_each[len(free) :] for cell in of_one)
+    may = np.flatnonzero(free[HELD].is_not_null().to_numpy() | (not has_class))
+    rows = may[fill_rarest([of_each[place] for place in may], counts, n)]
     score, words = [], []
     if len(may) < len(free):
         words.append(f"{len(free) - len(may):,} candidates have no class and were passed over.")
     for row in rows:
-        counts[names[row]] += 1
-        score.append(float(counts[names[row]]))
-    least = min(counts[names[row]] for row in rows)
+        counts.update(of_each[row])
+        score.append(float(min(counts[cell] for cell in of_each[row])))
+    filled = {cell for row in rows for cell in of_each[row]}
     words.append(
-        f"{len({names[row] for row in rows}):,} cells of "
-        f"{len({names[place] for place in may}):,} got pictures, "
-        f"the smallest first; each of these has {least:,} or more now. Score: place in its cell."
+        f"{len(filled):,} cells of {len({c for place in may for c in of_each[place]}):,} got "
+        f"pictures, the smallest first; each of these has {min(counts[c] for c in filled):,} or "
+        "more now. Score: place in its cell."
     )
     return Picked(rows, np.array(score), tuple(words))
 
@@ -387,7 +398,8 @@ def _classes(found: Candidates, chosen: pl.DataFrame) -> pl.DataFrame:
     parts = [("before", found.known), ("free", found.free), ("chosen", chosen)]
     table = pl.DataFrame(schema={CLASS: pl.String})
     for name, part in parts:
-        counts = part.drop_nulls(CLASS).group_by(CLASS).agg(pl.len().cast(pl.Int64).alias(name))
+        each = part.select(pl.col(HELD).alias(CLASS)).drop_nulls().explode(CLASS)
+        counts = each.group_by(CLASS).agg(pl.len().cast(pl.Int64).alias(name))
         table = table.join(counts, on=CLASS, how="full", coalesce=True)
     table = table.with_columns(pl.col("before", "free", "chosen").fill_null(0)).sort(CLASS)
     share = len(chosen) / len(found.free)
@@ -460,22 +472,32 @@ def _entropy(values: Numbers) -> Numbers:
     return total
 
 
-def fill_rarest(cells: list[str], known: Mapping[str, int], n: int) -> npt.NDArray[np.int64]:
-    """Return `n` places in `cells`, each of the cell that has fewest by then, in order of place.
+def fill_rarest(
+    cells: Sequence[Sequence[str]], known: Mapping[str, int], n: int
+) -> npt.NDArray[np.int64]:
+    """Return `n` places in `cells`, each of a cell that has fewest by then, in order of place.
 
-    `known`: how many each cell has already. A cell without a candidate left is passed over.
+    A place lies in one cell or in several, and counts in each. `known`: how many each cell has
+    already. A cell without a candidate left is passed over.
     """
     waiting: dict[str, list[int]] = {}
     for place in reversed(range(len(cells))):  # the first place is the last of its list
-        waiting.setdefault(cells[place], []).append(place)
-    heap = [(known.get(cell, 0), cell) for cell in waiting]
+        for cell in cells[place]:
+            waiting.setdefault(cell, []).append(place)
+    counts = Counter(known)
+    heap = [(counts[cell], cell) for cell in waiting]
     heapq.heapify(heap)
-    chosen: list[int] = []
+    chosen: dict[int, None] = {}
     while heap and len(chosen) < n:
         count, cell = heap[0]
-        chosen.append(waiting[cell].pop())
-        if waiting[cell]:
-            heapq.heapreplace(heap, (count + 1, cell))
-        else:
+        places = waiting[cell]
+        while places and places[-1] in chosen:
+            places.pop()
+        if not places:
             heapq.heappop(heap)
-    return np.array(chosen, np.int64)
+        elif count < counts[cell]:  # a picture taken for another cell counts in this one too
+            heapq.heapreplace(heap, (counts[cell], cell))
+        else:
+            chosen[places[-1]] = None
+            counts.update(cells[places.pop()])
+    return np.array(list(chosen), np.int64)

@@ -124,6 +124,32 @@ def test_vectors_that_are_gone_are_a_sentence(found: audit.Run) -> None:
         kept.rename(vectors)
 
 
+def test_rare_classes_of_objects_first(tmp_path: Path) -> None:
+    held = ["car", "car", "car", "car bus", "car", "bus tram", ""]
+    names = [f"{number}.png" for number in range(len(held))]
+    for number, name in enumerate(names):
+        Image.fromarray(picture(number, 48, 48)).save(tmp_path / name)
+    classes = [{"id": n, "name": name} for n, name in enumerate(("car", "bus", "tram"), 1)]
+    of = {one["name"]: one["id"] for one in classes}
+    boxes = [(n, of[name]) for n, objects in enumerate(held) for name in objects.split()]
+    document = {
+        "images": [{"id": n, "file_name": name, "width": 48, "height": 48}
+                   for n, name in enumerate(names)],
+        "categories": classes,
+        "annotations": [{"id": at, "image_id": n, "category_id": c, "bbox": [4 * at, 4, 9, 9]}
+                        for at, (n, c) in enumerate(boxes)],
+    }  # fmt: skip
+    (tmp_path / "boxes.json").write_text(json.dumps(document))
+    scan_tree(tmp_path, tmp_path / "run")
+    found = audit.open(tmp_path / "run")
+    chosen = found.select(2, "rare")
+    bought = {row["class"]: (row["free"], row["chosen"]) for row in chosen.classes.to_dicts()}
+    assert bought == {"bus": (2, 1), "car": (5, 1), "tram": (1, 1)}, "two pictures show all three"
+    assert sorted(chosen.rows["class"].to_list()) == ["bus; tram", "car"]
+    known = found.select(1, "coverage", unlabelled=True)
+    assert (known.candidates, known.known) == (1, 6), "what has objects is known"
+
+
 @pytest.mark.slow
 def test_the_command_writes_a_list_that_scan_and_plan_read(
     found: audit.Run, tmp_path: Path

@@ -33,3 +33,10 @@ def test_the_smallest_cell_comes_first() -> None:
     taken = [cells[i] for i in fill_rarest(cells, {"a": 4, "c": 1}, 7)]
     assert "".join(taken) == "bbcccac"
     assert len(fill_rarest(cells, {}, 99)) == 16
+    # a picture counts in each of its cells: the two that hold b count for a
+    assert fill_rarest([["a"], ["a", "b"], ["b", "a"], ["a"], ["c"]], {}, 4).tolist() == [
+        0,
+        1,
+        4,
+        2,
+    ]
