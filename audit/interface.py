@@ -76,6 +76,7 @@ def scan_dataset(
     exclude: Sequence[str] = (),
     roots: Mapping[str, str] | None = None,
     label_separator: str | None = None,
+    one_hot: str | None = None,
     checks: Sequence[str] | None = None,
     embeddings: Place | None = None,
     embedder: str | None = None,
@@ -106,7 +107,7 @@ def scan_dataset(
         layout=layout, exclude=exclude, roots=roots, checks=checks, embeddings=embeddings,
         embedder=embedder, predictions=predictions, config=config, own=own, jobs=jobs,
         executor=executor, address=address, parts=parts, lock=lock, verify=verify,
-        label_separator=label_separator,
+        label_separator=label_separator, one_hot=one_hot,
     )  # fmt: skip
     place = None if run is None else Path(run)
     with _shown(progress) as call:

@@ -65,6 +65,7 @@ def scan_command(
     label_separator: Annotated[
         str | None, scan_option("label_separator", "--label-separator")
     ] = None,
+    one_hot: Annotated[str | None, scan_option("one_hot", "--one-hot")] = None,
     embeddings: Annotated[Path | None, scan_option("embeddings")] = None,
     embedder: Annotated[str | None, scan_option("embedder")] = None,
     predictions: Annotated[Path | None, scan_option("predictions")] = None,
@@ -102,7 +103,7 @@ def scan_command(
         layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
         checks=_words(checks), embeddings=embeddings, embedder=embedder, predictions=predictions,
         config=config, own=own or (), jobs=jobs, executor=executor, address=address, parts=parts,
-        lock=lock, verify=verify, label_separator=label_separator,
+        lock=lock, verify=verify, label_separator=label_separator, one_hot=one_hot,
     )  # fmt: skip
     request = options.prepare(source, out)
     expected = parse_expectations(request.config.expect)

@@ -33,6 +33,7 @@ class ScanOptions:
     exclude: Glob of files to leave out; repeatable.
     roots: OLD=NEW: read a manifest's paths elsewhere.
     label_separator: What stands between the labels of a cell, such as ; (default: seen).
+    one_hot: Columns of a manifest that are classes, 0 or 1 in each row: A,B or A..D.
     checks: Codes, prefixes or names, comma-separated: DUP,IMG003.
     embeddings: Own vectors by path (.npy, .parquet), to judge labels.
     embedder: Model for vectors: file.py:make, model.onnx, lite0 (extra), or auto.
@@ -51,6 +52,7 @@ class ScanOptions:
     exclude: Sequence[str] = ()
     roots: Mapping[str, str] | None = None
     label_separator: str | None = None
+    one_hot: str | None = None
     checks: Sequence[str] | str | None = None
     embeddings: Place | None = None
     embedder: str | None = None
@@ -92,6 +94,7 @@ class ScanOptions:
             roots=self.roots or {},
             ignore=[run or RUNS],
             label_separator=self.label_separator,
+            one_hot=self.one_hot,
         )
         place = run or RUNS / source.name
         _refuse_around(place, source.roots.values())

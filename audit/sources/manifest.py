@@ -55,6 +55,9 @@ class ManifestReader:
         self._base = self.root.rstrip("/") + "/"
         self._table: Table = open_table(path)
         self._used = _columns(self._table)
+        self._classes = classes_of(given.one_hot, self._table) if given.one_hot else {}
+        if self._classes:
+            self._used.pop("label", None)
         lowered = [column.strip().lower() for column in self._table.columns]
         self._box = number_columns(lowered)
         self._box_places = [lowered.index(c) for c in self._box[1]] if self._box else []
@@ -109,6 +112,8 @@ class ManifestReader:
         )
         extra = [columns[i] for i in self._extra()]
         more = f"; metadata: {', '.join(extra)}" if extra else ""
+        if self._classes:
+            more = f", label from {len(self._classes)} columns of 0 and 1{more}"
         if self._box:
             more += f"; boxes: {', '.join(self._box[1])}"
         return Layout("manifest", f"{self._table.format.upper()} table with {used}{more}")
@@ -146,7 +151,9 @@ class ManifestReader:
         return typed_frame(rows, columns, from_text=from_text, exact=exact)
 
     def _extra(self) -> list[int]:
-        used = {*self._used.values(), self._table.mark, *self._box_places}
+        used = {
+            *self._used.values(), *self._classes.values(), self._table.mark, *self._box_places
+        }  # fmt: skip
         return [i for i in range(len(self._table.columns)) if i not in used]
 
     # ---- rows ----
@@ -165,14 +172,15 @@ class ManifestReader:
         Of a picture with several boxes the first row alone, unless `every_row`.
         """
         exclusion, log = exclusion or Exclusion(self._given.exclude), log or ReadLog()
-        ids, used = paths.IdRegister(), self._used
+        ids, used, classes = paths.IdRegister(), self._used, self._classes
         places = {role: place for place, role in enumerate(used)}
-        n_used, i_path, i_id = len(used), places["path"], places.get("id", -1)
+        i_path, i_id = places["path"], places.get("id", -1)
+        first_class, n_used = len(used), len(used) + len(classes)
         i_label, i_split = places.get("label", -1), places.get("split", -1)
         i_group = places.get("group", -1)
         text = _as_it_is if self._table.mark >= 0 else as_text
         listed = set[str]()
-        for number, values in self._table.rows([*used.values(), *extra]):
+        for number, values in self._table.rows([*used.values(), *classes.values(), *extra]):
             path = self._path(values[i_path], number)
             identity, uri = self._locate(path)
             if exclusion and exclusion.matches(identity, os.path.basename(path)):
@@ -189,6 +197,8 @@ class ManifestReader:
             label = (
                 text(values[i_label]) if i_label >= 0 and (every_row or not self._several) else None
             )
+            if classes:
+                label = self._marked(values[first_class:n_used], number)
             split = text(values[i_split]) if i_split >= 0 else None
             group = text(values[i_group]) if i_group >= 0 else None
             unique = identity if self._several else ids.take(identity)
@@ -200,6 +210,18 @@ class ManifestReader:
             split = split or self._given.split
             sample = Sample(unique, stored, self.name, split, label, group, *sizes)
             yield number, values[n_used:], identity, sample
+
+    def _marked(self, values: Sequence[Any], number: int) -> str | None:
+        """Return the classes that are 1 in a row: a name, or a list of names."""
+        cells = [(as_text(value) or "").lower() for value in values]
+        for name, cell in zip(self._classes, cells, strict=True):
+            if cell not in YES | NO:
+                raise UsageError(
+                    f"{self._table.where(number)}: column {name!r} holds {cell!r}, but --one-hot "
+                    "takes columns of 0 and 1 (-1 and nothing mean no)."
+                )
+        names = [n for n, cell in zip(self._classes, cells, strict=True) if cell in YES]
+        return names[0] if len(names) == 1 else json.dumps(names) if names else None
 
     def _path(self, value: Any, number: int) -> str:
         # Blanks at the ends of a file name are rare but real, so only an all-blank path is empty.
@@ -294,6 +316,25 @@ def _columns(table: Table) -> dict[str, int]:
             "a header."
         )
     return used
+
+
+YES, NO = frozenset({"1", "1.0", "true"}), frozenset({"0", "0.0", "-1", "-1.0", "false", ""})
+
+
+def classes_of(told: str, table: Table) -> dict[str, int]:
+    """Return the columns that `told` names, `A,B` or `A..D` for all between, with their numbers."""
+    columns, found = list(table.columns), dict[str, int]()
+    for part in told.split(","):
+        ends = [end.strip() for end in (part.split("..", 1) if part not in columns else [part])]
+        for end in ends:
+            if end not in columns:
+                shown = ", ".join(repr(column) for column in columns[:12])
+                raise UsageError(
+                    f"{table.path} has no column {end!r} for --one-hot (its columns: {shown})."
+                )
+        first, last = columns.index(ends[0]), columns.index(ends[-1])
+        found |= {columns[place]: place for place in range(first, last + 1)}
+    return found
 
 
 def _as_it_is(value: str | None) -> str | None:

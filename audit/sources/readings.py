@@ -23,7 +23,7 @@ class Given:
 
     `split` is a fixed split for all of it (`train=DIR`), over those of its folders if `split_wins`;
     `exclude` are globs; `ignore` are folders that are no part of the dataset; `roots` maps old
-    prefixes of paths to new ones.
+    prefixes of paths to new ones; `one_hot` says which columns of a manifest are classes.
     """
 
     path: str
@@ -34,6 +34,7 @@ class Given:
     exclude: Sequence[str] = ()
     ignore: Sequence[Path] = ()
     roots: Mapping[str, str] = field(default_factory=dict)
+    one_hot: str = ""
 
 
 # ---- what a reader met ----

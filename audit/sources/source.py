@@ -209,12 +209,14 @@ def open_source(
     roots: Mapping[str, str] | None = None,
     ignore: Sequence[Path] = (),
     label_separator: str | None = None,
+    one_hot: str | None = None,
 ) -> Source:
     """Return the source for a folder, a manifest, or several `name=PATH`.
 
     `layout` overrules inference; `exclude` are globs on the path below the root or the bare name;
     `roots` maps old path prefixes to new ones; `ignore` are folders that are not part of the
-    dataset, such as the run being written; `label_separator` stands between the labels of a cell.
+    dataset, such as the run being written; `label_separator` stands between the labels of a cell,
+    `one_hot` names the columns of a manifest that are classes.
     Raises UsageError with the fix.
     """
     parsed = _parse(specs, roots or {})
@@ -224,6 +226,8 @@ def open_source(
         split = _split_name(spec.name, word, parsed) if len(parsed) > 1 or word else None
         wins = word is not None
         given = replace(spec, split=split, split_wins=wins, layout=layout, exclude=tuple(exclude))
+        if one_hot:
+            given = replace(given, one_hot=one_hot)
         if paths.is_remote(spec.path):
             readers.append(_stored(given))
         elif layout != "manifest" and (packs := find_packs(spec.path)):
@@ -237,6 +241,8 @@ def open_source(
             raise UsageError(f"{spec.path} is a file, so --layout can only be manifest{known}.")
         else:
             readers.append(ManifestReader(given))
+    if one_hot and not any(isinstance(reader, ManifestReader) for reader in readers):
+        raise UsageError("--one-hot names columns of a manifest, and no source is one.")
     source = Source(_dataset_name(parsed), readers)
     source.label_separator = label_separator or None
     return source

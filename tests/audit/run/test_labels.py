@@ -12,6 +12,7 @@ from audit.checking.cases import Case, case_store
 from audit.checking.objects import object_case, object_table
 from audit.compare import diff
 from audit.compare.drift import find_drift
+from audit.errors import UsageError
 from audit.picture.features import FEATURE_ROW
 from audit.report.file_card import card_text, make_file_card
 from audit.run.store import Store
@@ -74,6 +75,40 @@ def test_what_is_not_sure_stays_one_class_unless_told(tmp_path: Path) -> None:
     rows, _, said = listed(tmp_path, text, label_separator=";")
     assert ("2.jpg", "dog", "column") in rows
     assert said == ["split at ';', as told"]
+
+
+HOT = "path,cat,dog,owl\n0.jpg,1,0,0\n1.jpg,1.0,1,-1\n2.jpg,,0,0\n3.jpg,0,true,1\n"
+
+
+@pytest.mark.parametrize("told", ["cat..owl", "cat, dog,owl"])
+def test_columns_of_0_and_1_are_classes_where_told(tmp_path: Path, told: str) -> None:
+    rows, pictures, said = listed(tmp_path, HOT, one_hot=told)
+    own = [("0.jpg", "cat"), ("1.jpg", "cat"), ("1.jpg", "dog"), ("3.jpg", "dog"), ("3.jpg", "owl")]
+    assert rows == [(*row, "column") for row in own]
+    assert ("2.jpg", None) in pictures
+    assert said == ["lists"]
+    rows, *_ = listed(tmp_path, HOT)
+    assert not rows  # else they are metadata
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "why"),
+    [
+        (HOT, "cat,cow", "no column 'cow'"),
+        (HOT.replace("-1", "0.7"), "cat..owl", r"line 3: column 'owl' holds '0.7'"),
+        (None, "cat..owl", "no source is one"),
+    ],
+)
+def test_columns_that_are_no_classes_are_refused(
+    tmp_path: Path, text: str | None, told: str, why: str
+) -> None:
+    if text is None:
+        picture_folder = coco_tree(tmp_path / "set", coco(1), 1)
+        with pytest.raises(UsageError, match=why):
+            open_source([str(picture_folder)], one_hot=told)
+        return
+    with pytest.raises(UsageError, match=why):
+        listed(tmp_path, text, one_hot=told)
 
 
 def test_a_run_that_was_made_before_shows_the_tables_empty(tmp_path: Path) -> None:
