@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+ONE_HOT = "columns of 0 and 1"
+"""How labels were read where each class is a column: a row without any was labelled as well."""
+
 
 class Severity(StrEnum):
     """How bad a finding is: an error breaks training or evaluation, a warning may."""

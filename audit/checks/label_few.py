@@ -10,7 +10,7 @@ import polars as pl
 
 from audit.checking.cases import Case
 from audit.checking.check import Check, NoParams, QueryCheck
-from audit.records import Action, Finding, Severity
+from audit.records import ONE_HOT, Action, Finding, Severity
 from audit.run.store import Store
 
 
@@ -50,6 +50,8 @@ class MissingLabel(Check):
         yield Case("an empty dataset", [])
         yield Case("several labels are labels", [{}, {"label": None}], tables={"several_labels":
              [{"sample_id": "0001.jpg", "label": x} for x in ("cat", "dog")]})  # fmt: skip
+        yield Case("columns of 0 and 1 say no to each class", [{}, {"label": None}],
+             tables={"label_columns": [{"source": "", "reading": ONE_HOT}]})  # fmt: skip
         yield Case("absent and blank", [{}, {"id": "a", "label": None}, {"id": "b", "label": "  "}],
              ["a", "b"])  # fmt: skip
         yield Case("a test split without labels",
@@ -61,15 +63,17 @@ class MissingLabel(Check):
         sql = """
             WITH marked AS (
                 SELECT i.id, i.split, i.subject,
-                    trim(coalesce(i.label, '')) = '' AND l.sample_id IS NULL AS bare
+                    trim(coalesce(i.label, '')) = '' AND l.sample_id IS NULL
+                        AND c.source IS NULL AS bare
                 FROM images i LEFT JOIN (SELECT DISTINCT sample_id FROM several_labels) l
                     ON l.sample_id = i.id
+                LEFT JOIN label_columns c ON c.source = i.source AND c.reading = $1
             )
             SELECT split, count(*) AS n, list(id ORDER BY id) FILTER (WHERE bare) AS ids,
                 list(subject ORDER BY id) FILTER (WHERE bare) AS subjects
             FROM marked GROUP BY split ORDER BY split NULLS FIRST
         """
-        splits = store.rows(sql)
+        splits = store.rows(sql, [ONE_HOT])
         total = sum(row["n"] for row in splits)
         if total and all(len(row["ids"] or ()) == row["n"] for row in splits):
             yield self.finding(

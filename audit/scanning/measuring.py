@@ -124,12 +124,12 @@ def _settle_labels(store: Store, source: Source) -> None:
     import polars as pl
 
     readings = []
-    for name in source.label_columns:
+    for name, told in source.label_columns.items():
         cells = "FROM samples WHERE source = ? AND label IS NOT NULL"
         found = read_lists(
             store.query(f"SELECT DISTINCT label {cells}", [name])["label"], source.label_separator
         )
-        readings.append({"source": name, "reading": found.reading})
+        readings.append({"source": name, "reading": told or found.reading})
         if not found.lists:
             continue
         own_samples(store)

@@ -67,6 +67,11 @@ class ManifestReader:
         self._several = bool(self._box) and self._lists_again()
 
     @property
+    def one_hot(self) -> bool:
+        """Whether classes are columns, so that a row without any was labelled as well."""
+        return bool(self._classes)
+
+    @property
     def box_columns(self) -> tuple[str, ...]:
         """The four columns of a box, in lower case; none where there are no such."""
         return self._box[1] if self._box else ()

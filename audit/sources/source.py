@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from audit.errors import AuditError, UsageError, error_place, error_text, error_trace
-from audit.records import FailedPart, Layout, Sample, SkippedFiles, sample_id
+from audit.records import ONE_HOT, FailedPart, Layout, Sample, SkippedFiles, sample_id
 from audit.sources import paths
 from audit.sources.folder import FolderReader
 from audit.sources.layout import layout_names
@@ -165,9 +165,12 @@ class Source:
         return [reader for reader in found if isinstance(reader, FolderReader)]
 
     @property
-    def label_columns(self) -> list[str]:
-        """Names of the roots whose labels come from a column, not from folders."""
-        return [r.name for r in self._readers if not isinstance(_rows_of(r), FolderReader)]
+    def label_columns(self) -> dict[str, str]:
+        """Names of the roots whose labels come from a column, not from folders: how it is read
+        where the user said it, else empty.
+        """
+        readers = [r for r in self._readers if not isinstance(_rows_of(r), FolderReader)]
+        return {r.name: ONE_HOT if getattr(r, "one_hot", False) else "" for r in readers}
 
     @property
     def box_tables(self) -> list[ManifestReader]:

@@ -86,7 +86,7 @@ def test_columns_of_0_and_1_are_classes_where_told(tmp_path: Path, told: str) ->
     own = [("0.jpg", "cat"), ("1.jpg", "cat"), ("1.jpg", "dog"), ("3.jpg", "dog"), ("3.jpg", "owl")]
     assert rows == [(*row, "column") for row in own]
     assert ("2.jpg", None) in pictures
-    assert said == ["lists"]
+    assert said == ["columns of 0 and 1"]
     rows, *_ = listed(tmp_path, HOT)
     assert not rows  # else they are metadata
 
