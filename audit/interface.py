@@ -25,6 +25,7 @@ import polars as pl
 from audit.checking.check import select_checks
 from audit.checking.config import Config
 from audit.compare.diff import RunDiff, compare_runs
+from audit.compare.history import read_history
 from audit.decisions import decisions
 from audit.decisions.decisions import tagged_samples
 from audit.decisions.ledger import Decision, Ledger
@@ -272,6 +273,13 @@ class Run:
         """Every decision, newest first; undone ones are marked."""
         rows = [{name: getattr(d, name) for name in _DECISION} for d in Ledger(self.path).log()]
         return pl.DataFrame(rows, schema=_DECISION)
+
+    @property
+    def history(self) -> pl.DataFrame:
+        """What each scan and re-check found, oldest first: at (UTC), files, findings by severity
+        (error, warning, info), how many came and how many went.
+        """
+        return pl.DataFrame([moment.row() for moment in read_history(self.path)])
 
     @property
     def tags(self) -> pl.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from audit.compare.diff import RunDiff
     from audit.compare.expectations import JudgedExpectation
+    from audit.compare.history import Moment
 
 WORDS = {True: "met", False: "NOT MET", None: "CANNOT TELL"}
 SHOWN = 10  # of each kind, without --all
@@ -66,6 +68,60 @@ def diff_command(
         write_diff(diff, everything)
     if fails(diff, fail_on):
         raise typer.Exit(ExitCode.FINDINGS)
+
+
+def history_command(
+    run: RunArgument,
+    what: Annotated[
+        str | None, typer.Argument(help="A code or a fingerprint: with which scan it came.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what each scan and re-check of a run found, what came with it and what went."""
+    from audit.compare.history import SCHEMA, arrival, read_history
+    from audit.run import generations
+
+    generations.require(run)
+    history = read_history(run)
+    if what is not None and not as_json:
+        found = arrival(history, what)
+        if found is None:
+            print_lines([f"No scan since the history begins brought {what}."])
+            return
+        moment, samples = found
+        more = " and more" if moment.came.get(what, 1) > len(samples) else ""
+        print_lines(
+            [
+                f"{moment.came.get(what, 1):,} {what} came with the scan of {moment.at}:",
+                *(f"  {sample}{more if sample == samples[-1] else ''}" for sample in samples),
+            ]
+        )
+        return
+    document = {"schema": SCHEMA, "run": str(run), "moments": [asdict(one) for one in history]}
+    print_answer(as_json, lambda: json.dumps(document), lambda: _history_lines(history))
+
+
+def _history_lines(history: Sequence[Moment]) -> Iterator[str]:
+    if not history:
+        yield "This run has no history yet: the next scan that changes it begins one."
+        return
+    yield (
+        f"{'published, UTC':<20}{'files':>11}{'errors':>9}{'warnings':>10}{'info':>8}{'came':>8}"
+        f"{'went':>8}"
+    )
+    for moment in history:
+        row = moment.row()
+        first = moment is history[0]
+        yield (
+            f"{row['at'][:19].replace('T', ' '):<20}{row['files']:>11,}{row['error']:>9,}"
+            f"{row['warning']:>10,}{row['info']:>8,}"
+            + (f"{'':>16}" if first else f"{row['came']:>8,}{row['went']:>8,}")
+        )
+    for moment in [one for one in history if one.came or one.went][-1:]:
+        for word, counts in (("Came", moment.came), ("Went", moment.went)):
+            if counts:
+                codes = ", ".join(f"{code} {n:,}" for code, n in counts.items())
+                yield f"{word} with that of {moment.at[:19].replace('T', ' ')}: {codes}."
 
 
 def fails(diff: RunDiff, fail_on: FailOn) -> bool:

@@ -39,6 +39,7 @@ GROUPS = {
     },
     "Compare and keep": {
         "diff": "what changed from one audit to the next",
+        "history": "what each scan of a run found, what came with it and what went",
         "drift": "how a run's pictures differ from those of another",
         "expect": "whether a run is what audit.toml expects",
         "recheck": "run the checks again with other thresholds, reading no image",

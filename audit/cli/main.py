@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.compare import diff_command, drift_command, expect_command
+from audit.cli.compare import diff_command, drift_command, expect_command, history_command
 from audit.cli.ending import exit_code_of
 from audit.cli.export import apply_command, export_command
 from audit.cli.help import ABOUT, Command, Commands, say_next, show_all_options
@@ -98,7 +98,8 @@ def overlap(
 for name, command in (
     ("decide", decide_command), ("undo", undo_command), ("log", log_command),
     ("export", export_command), ("verify", verify_command),
-    ("diff", diff_command), ("expect", expect_command), ("drift", drift_command),
+    ("diff", diff_command), ("drift", drift_command), ("expect", expect_command),
+    ("history", history_command),
     ("labels", labels_command), ("needs", needs_command), ("apply", apply_command),
     ("select", select_command),
 ):  # fmt: skip

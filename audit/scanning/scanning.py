@@ -26,6 +26,7 @@ from audit.checking.check import all_checks
 from audit.checking.config import Config
 from audit.checking.own import OwnCode, failed_columns, in_order, load_own
 from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
+from audit.compare.history import note_history
 from audit.embeddings.settings import VectorOptions
 from audit.errors import UsageError
 from audit.machine.executors import Executor, Processes
@@ -372,7 +373,8 @@ class _Scan:
     def publish(self) -> None:
         """Make what was built the current generation; remove what nodes of a cluster left."""
         if self.unchanged is None:
-            generations.publish(self.run, FIRST_FINDINGS)
+            before = generations.current(self.run) if self.previous is not None else None
+            note_history(self.run, before, generations.publish(self.run, FIRST_FINDINGS))
         if self.place is not None:
             self.place.remove()
 
@@ -435,7 +437,8 @@ class _Judge:
         name = generations.next_findings(generation)
         built = generation.path / f"{name}.building"
         self.write(generation.measurements, built)
-        generations.publish_findings(run, generation, built, name)
+        published = generations.publish_findings(run, generation, built, name)
+        note_history(run, generation, published)
 
 
 def _measure_recall(store: Store, run: Path, config: Config) -> None:

@@ -1,4 +1,4 @@
-"""Changes: two scans side by side, what `audit diff` says: findings fixed and new, files, classes.
+"""Changes: the scans of a run over time, and two runs side by side, what `audit diff` says.
 
 The later one is the chosen run; the earlier any other that this app knows."""
 
@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import altair as alt
 import polars as pl
 import streamlit as st
 
 from audit.browse.images import cards
 from audit.compare.diff import FIXED, NEW, PERSISTING, UNCHECKED, RunDiff, compare_runs
+from audit.compare.history import Moment, read_history
 from audit.decisions.ledger import Ledger
 from audit.report.wording import counted
 from audit.run import generations
@@ -36,6 +38,7 @@ def page() -> None:
     """Show the page."""
     run = open_chosen_run()
     st.title("Changes")
+    _history(read_history(run.run))
     others = [name for name in known_runs() if name != run.name]
     if not others:
         html.empty(
@@ -63,6 +66,31 @@ def page() -> None:
         st.header("Objects by class")
         st.dataframe(visible_frame(found.objects), hide_index=True, width="stretch")
     dialogue()
+
+
+def _history(moments: Sequence[Moment]) -> None:
+    """Draw what each scan of the run found; one alone is no history."""
+    if len(moments) < 2:
+        return
+    st.header("History of this run")
+    rows = pl.DataFrame([moment.row() for moment in moments])
+    names = {"error": "errors", "warning": "warnings", "info": "info"}
+    found = rows.rename(names).unpivot(list(names.values()), index=["at", "came", "went"])
+    chart = alt.Chart(found).mark_line(point=True).encode(
+        alt.X("at:T", title=None),
+        alt.Y("value:Q", title="findings"),
+        alt.Color("variable:N", title=None, sort=list(names.values())),
+        tooltip=["at:T", "variable:N", "value:Q", "came:Q", "went:Q"],
+    ).properties(height=180)  # fmt: skip
+    st.altair_chart(chart, width="stretch", alt="Findings of each scan by severity")
+    for moment in [one for one in moments if one.came or one.went][-1:]:
+        said = [
+            f"{word} {', '.join(f'{code} {n:,}' for code, n in counts.items())}"
+            for word, counts in (("came", moment.came), ("went", moment.went))
+            if counts
+        ]
+        html.paragraph(f"With the scan of {moment.at[:16].replace('T', ' ')} UTC "
+                       f"{'; '.join(said)}.", "quiet small")  # fmt: skip
 
 
 def _state(run: Path) -> str:

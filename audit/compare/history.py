@@ -1,0 +1,118 @@
+"""The history of a run: what each scan and re-check found, a line each in RUN/history.jsonl.
+
+Generations are pruned, this stays: counts by check, class and split, which findings came and which
+went, some kB a scan. A finding is the same where its fingerprint is. Whoever publishes a run notes
+it, under the run's lock; a line that is damaged is passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from audit.errors import AuditError
+from audit.run.generations import Generation, open_generation
+from preflight.files import read_regular
+
+HISTORY = "history.jsonl"
+SCHEMA = "audit-history/1"
+MOST_NAMED, MOST_CLASSES = 50, 200
+"""Findings that came, and classes, that a line names; all of them are counted."""
+_FILES = "SELECT coalesce({0}, ''), count(*) FROM samples GROUP BY ALL ORDER BY count(*) DESC, 1"
+_CAME = """
+    SELECT f.code, f.fingerprint, f.severity, (SELECT min_by(sample_id, position)
+        FROM finding_samples m WHERE m.fingerprint = f.fingerprint) AS sample
+    FROM findings f {0}
+    ORDER BY position(f.severity IN 'error warning info'), f.code, f.fingerprint
+"""
+_NEW = "WHERE f.fingerprint NOT IN (SELECT fingerprint FROM earlier.findings)"
+_WENT = """
+    SELECT code, count(*) FROM earlier.findings
+    WHERE fingerprint NOT IN (SELECT fingerprint FROM findings) GROUP BY code ORDER BY code
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A run as one scan or re-check left it.
+
+    `at`: when it was published, UTC; `generation`: what was published; `files`, and these by
+    `splits` and `classes` ('' without one); findings by `severities` and by `codes`. `came` and
+    `went`: by code, the findings that the moment before had not and that this one has no more;
+    `named`: code, fingerprint, severity and first sample of those that came, the worst first.
+    """
+
+    at: str
+    generation: str
+    files: int
+    splits: Mapping[str, int] = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)
+    severities: Mapping[str, int] = field(default_factory=dict)
+    codes: Mapping[str, int] = field(default_factory=dict)
+    came: Mapping[str, int] = field(default_factory=dict)
+    went: Mapping[str, int] = field(default_factory=dict)
+    named: Sequence[Sequence[str | None]] = ()
+
+    def row(self) -> dict[str, Any]:
+        """Return the counts for a table."""
+        found = {name: self.severities.get(name, 0) for name in ("error", "warning", "info")}
+        came, went = sum(self.came.values()), sum(self.went.values())
+        return {"at": self.at, "files": self.files, **found, "came": came, "went": went}
+
+
+def note_history(run: Path, before: Generation | None, published: Generation) -> None:
+    """Add what was published to the history; that of a run which cannot be written stays short."""
+    with contextlib.suppress(OSError, AuditError):
+        line = json.dumps(asdict(_look(before, published)), ensure_ascii=False)
+        with (run / HISTORY).open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
+def _look(before: Generation | None, published: Generation) -> Moment:
+    with open_generation(published) as store:
+        known = before is not None and before.findings.exists()
+        if known:
+            assert before is not None
+            store.attach(before.findings, "earlier")
+        came = store.query(_CAME.format(_NEW if known else ""))
+        codes = store.query("SELECT code, count(*) FROM findings GROUP BY code ORDER BY code")
+        severities = store.query("SELECT severity, count(*) FROM findings GROUP BY severity")
+        classes = store.query(_FILES.format("label"))
+        return Moment(
+            datetime.now(UTC).isoformat(timespec="seconds"),
+            published.name,
+            int(store.scalar("SELECT count(*) FROM samples")),
+            dict(store.query(_FILES.format("split")).iter_rows()),
+            dict(classes.head(MOST_CLASSES).iter_rows()),
+            dict(severities.iter_rows()),
+            dict(codes.iter_rows()),
+            dict(came.group_by("code", maintain_order=True).len().iter_rows()) if known else {},
+            dict(store.query(_WENT).iter_rows()) if known else {},
+            came.head(MOST_NAMED).rows() if known else (),
+        )
+
+
+def read_history(run: Path) -> list[Moment]:
+    """Return the moments of a run, oldest first; [] of one that was made by an earlier version."""
+    path, found = run / HISTORY, []
+    names = {f.name for f in fields(Moment)}
+    for line in read_regular(path).split(b"\n") if path.exists() else ():
+        with contextlib.suppress(ValueError, TypeError):
+            found.append(Moment(**{k: v for k, v in json.loads(line).items() if k in names}))
+    return found
+
+
+def arrival(history: Sequence[Moment], what: str) -> tuple[Moment, Sequence[str]] | None:
+    """Return the last moment at which findings of a code, or one by its fingerprint, came, and the
+    samples named then; None where no moment tells.
+    """
+    for moment in reversed(history):
+        named = [str(s) for code, mark, _, s in moment.named if what in (code, mark) and s]
+        if what in moment.came or named:
+            return moment, list(dict.fromkeys(named))
+    return None
