@@ -55,7 +55,7 @@ class ManifestReader:
         self._base = self.root.rstrip("/") + "/"
         self._table: Table = open_table(path)
         self._used = _columns(self._table)
-        self._classes = classes_of(given.one_hot, self._table) if given.one_hot else {}
+        self._classes = class_columns(given.one_hot, self._table) if given.one_hot else {}
         if self._classes:
             self._used.pop("label", None)
         lowered = [column.strip().lower() for column in self._table.columns]
@@ -326,7 +326,7 @@ def _columns(table: Table) -> dict[str, int]:
 YES, NO = frozenset({"1", "1.0", "true"}), frozenset({"0", "0.0", "-1", "-1.0", "false", ""})
 
 
-def classes_of(told: str, table: Table) -> dict[str, int]:
+def class_columns(told: str, table: Table) -> dict[str, int]:
     """Return the columns that `told` names, `A,B` or `A..D` for all between, with their numbers."""
     columns, found = list(table.columns), dict[str, int]()
     for part in told.split(","):
