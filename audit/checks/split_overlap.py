@@ -24,6 +24,7 @@ KINDS = {
     "pixels": "the same pixels in different files",
     "near": "near-duplicates",
 }
+DOUBT = " Different pictures of this dataset come nearly as close: look."
 
 
 class SplitOverlap(Check):
@@ -121,7 +122,7 @@ class SplitOverlap(Check):
             f"group:{row['name']}",
             f"One picture is in {len(set(row['splits']))} splits ({splits}): {KINDS[kind]}{changed}"
             + (f", with different labels ({labels})." if conflict else ".")
-            + ("" if sure else " Different pictures of this dataset come nearly as close: look."),
+            + DOUBT * (not sure),
             evidence,
             tuple(row["ids"]),
             action=Action.REVIEW
