@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from audit.checking.cases import NEAR, NEAR_GROUP, PICTURES, Case
-from audit.checking.check import Check, tally
-from audit.checks.split_overlap import DOUBT, SURE
+from audit.checking.check import DOUBT, SURE, Check, tally
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 
