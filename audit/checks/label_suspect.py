@@ -52,7 +52,8 @@ class SuspectLabel(QueryCheck):
     explain the doubts better than classes that overlap (by `min_gain` in log likelihood), nor
     unless the predictions agree with these labels better than with labels dealt at random (by 3
     standard deviations). And how many labels are wrong is known roughly: a few hundred tell 2 %
-    hardly from 8 %. The chance is the one that holds if as few are wrong as may be (99 % limit).
+    hardly from 8 %. The chance is the one that holds if as few are wrong as may be (99 % limit;
+    from 3,000 labels on a limit that comes nearer to what is found).
 
     Two signs count without that: labels deep in another class with hardly any on the way there
     (the tail of a class has eight on the way for each that is so far out); and, where nine labels
