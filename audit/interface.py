@@ -16,6 +16,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -459,7 +460,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         report = self._report(worst=4)
-        return to_fragment(report, make_thumbnails(report, limit=32))
+        return to_fragment(report, make_thumbnails(replace(report, needs=None), limit=32))
 
 
 _FINDING = re.compile(f"{decisions.FINGERPRINT.pattern}|{decisions.CODE.pattern}")

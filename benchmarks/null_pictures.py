@@ -887,7 +887,12 @@ WHOLE = (
 
 
 # Pictures of CIFAR-10 that show what another does: its own leaks, which a search is right to find.
-TWINS = ("train/automobile/1077.jpg",)  # the car of 0742, squashed to half of its height
+TWINS = (
+    "train/automobile/1077.jpg",  # the car of 0742, squashed to half of its height
+    "train/automobile/4654.jpg",  # the same car, a part of it
+    "test/deer/0858.jpg",  # four fifths of train/deer/2455
+    "train/ship/2518.jpg",  # train/ship/1408
+)
 
 
 # What is planted: name: (kinds, what becomes of a picture, share of the class; 0: of 3 pictures).

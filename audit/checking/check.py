@@ -154,6 +154,16 @@ def asked(store: Store, sql: str, params: Any, **more: Any) -> pl.DataFrame:
     return store.query(numbered, [list(v) if isinstance(v, tuple) else v for v in values])
 
 
+SURE = """
+    SELECT coalesce(max(value::DOUBLE) FILTER (WHERE key = 'threshold')
+        + ? * max(value::DOUBLE) FILTER (WHERE key = 'threshold_error'), -1e9)
+    FROM relate_facts WHERE key IN ('threshold', 'threshold_error')
+"""
+"""SQL of the score from which a near-duplicate is sure, so many standard errors above the least."""
+DOUBT = " Different pictures of this dataset come nearly as close: look."
+"""What a finding says that rests on others alone."""
+
+
 def tally(values: Sequence[str]) -> str:
     """Return how often each value occurs, in words: `cat 2, dog 1`; the empty one is `(none)`."""
     counts = sorted(Counter(values).items())

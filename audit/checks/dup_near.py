@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from audit.checking.cases import NEAR, NEAR_GROUP, PICTURES, Case
-from audit.checking.check import Check, NoParams, tally
+from audit.checking.check import DOUBT, SURE, Check, tally
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 
@@ -24,7 +25,9 @@ class NearDuplicate(Check):
     Reads the groups that the scan verified: candidates come from perceptual hashes and a dense
     descriptor; each pair is aligned (shift, scale, small rotation, mirror, crop) and scored, and
     every member of a group is verified against its representative. Reports, split by split, each
-    group with at least two different pictures. Different labels within a group are an error.
+    group with at least two different pictures. Different labels within a group are an error, if
+    the pictures that have them score `sure_errors` standard errors above the threshold, or were
+    compared at full resolution.
 
     ## Why is this bad
     Copies count several times: in training they get more weight than intended, in a test set they
@@ -52,6 +55,12 @@ class NearDuplicate(Check):
     name = "near-duplicate"
     severity = Severity.WARNING
 
+    @dataclass(frozen=True)
+    class Params:
+        """sure_errors: standard errors above the threshold from which a near-duplicate is sure"""
+
+        sure_errors: float = 2.0
+
     @staticmethod
     def cases() -> Iterator[Case]:
         yield Case("different pictures", [{}, {}])
@@ -67,13 +76,14 @@ class NearDuplicate(Check):
              [{"pixel_hash": B}, {"pixel_hash": C}, {"pixel_hash": A, "split": "test"}],
              ["group:aaaaaaaaaaaaaaaa/split:train"], tables=THREE)  # fmt: skip
 
-    def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
-        sql = """
+    def find(self, store: Store, params: Params) -> Iterator[Finding]:
+        sql = f"""
             WITH named AS (SELECT pixel_hash, min(id) AS id FROM pictures GROUP BY pixel_hash),
             links AS (
                 SELECT g.representative, g.pixel_hash, CASE WHEN g.position > 0 THEN g.score END
                     AS score, p.similarity, p.distance, p.transformation, x.id AS first,
-                    y.id AS second
+                    y.id AS second, g.position = 0 OR g.score >= ({SURE})
+                        OR coalesce(p.verified_full_size, FALSE) AS sure
                 FROM groups g
                 LEFT JOIN pairs p ON g.position > 0 AND p.a = least(g.representative, g.pixel_hash)
                     AND p.b = greatest(g.representative, g.pixel_hash)
@@ -81,14 +91,16 @@ class NearDuplicate(Check):
             )
             SELECT l.representative, split, list(id ORDER BY id) AS ids,
                 list(coalesce(label, '') ORDER BY id) AS labels,
+                count(DISTINCT nullif(label, '')) FILTER (sure) AS sure_labels,
                 count(DISTINCT pixel_hash) AS pictures, min(score) AS score,
                 -- One member of a group gives the evidence: the one with the lowest score.
                 first(l ORDER BY score NULLS LAST, pixel_hash, id) AS weakest
             FROM pictures i JOIN links l USING (pixel_hash) GROUP BY l.representative, split
             HAVING count(DISTINCT pixel_hash) > 1 ORDER BY min(id)
         """
-        for row in store.rows(sql):
+        for row in store.rows(sql, [params.sure_errors]):
             conflict = len({label for label in row["labels"] if label}) > 1
+            sure = row["sure_labels"] > 1
             weakest, transformation = row["weakest"], row["weakest"]["transformation"]
             place = "" if row["split"] is None else f" of {row['split']}"
             changed = f" ({transformation})" if transformation else ""
@@ -107,14 +119,15 @@ class NearDuplicate(Check):
                 f"group:{row['representative'][:16]}{split}",
                 f"{members:,} files{place} with {row['pictures']:,} different pictures show the "
                 f"same thing; the lowest log odds of a pair are {row['score']:+.1f}{changed}"
-                + (f", and the labels differ ({labels})." if conflict else "."),
+                + (f", and the labels differ ({labels})." if conflict else ".")
+                + DOUBT * (conflict and not sure),
                 evidence,
                 row["ids"],
                 action=Action.REVIEW if conflict else Action.DROP,
-                severity=Severity.ERROR if conflict else self.severity,
+                severity=Severity.ERROR if sure else self.severity,
             )
 
-    def completeness(self, store: Store, params: NoParams) -> str:
+    def completeness(self, store: Store, params: Params) -> str:
         related = dict(store.query("SELECT key, value FROM relate_facts").iter_rows())
         sentences = [*json.loads(related.get("completeness", "[]"))]
         sentences += json.loads(related.get("calibration", "[]"))

@@ -99,10 +99,10 @@ class Bright(_ShowsNothing):
     """Images whose darkest parts are still bright.
 
     ## What it does
-    Reports an image if the 1st percentile of its luma is above `min_p1` and the 99th above
-    `min_p99`. A product on a white background or a page of text has dark parts and is not reported,
-    nor is something pale before a plain sky, where nothing is white; a completely washed-out
-    picture is.
+    Reports an image if the 1st percentile of its luma is above `min_p1`, the 99th above `min_p99`
+    and its saturation below `max_saturation`. A product on a white background or a page of text has
+    dark parts and is not reported, nor is something pale before a plain sky, where nothing is
+    white, nor bright colours: too much light washes them out.
 
     ## Why is this bad
     Overexposure destroys details that the label depends on. A wrong conversion (a range of 0..1
@@ -126,16 +126,20 @@ class Bright(_ShowsNothing):
 
     code = "IMG002"
     name = "bright-image"
-    features = ("brightness_p1", "brightness_p99", "brightness", "contrast", "transparent")
+    features = (
+        "brightness_p1", "brightness_p99", "brightness", "contrast", "saturation", "transparent",
+    )  # fmt: skip
 
     @dataclass(frozen=True)
     class Params:
         """min_p1: reported above this 1st percentile of luma, 0..1
         min_p99: and above this 99th percentile: too much light makes something white, 0..1
+        max_saturation: and below this mean saturation: too much light takes colour away, 0..1
         """
 
         min_p1: float = 0.7
         min_p99: float = 0.9
+        max_saturation: float = 0.15
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -150,18 +154,18 @@ class Bright(_ShowsNothing):
             "a pale van before a pale sky",
             [{"brightness_p1": 0.74, "brightness_p99": 0.86, "contrast": 0.03}],
         )
-        yield Case(
-            "washed out", [{"id": "a.jpg", "brightness_p1": 0.86, "contrast": 0.03}], ["a.jpg"]
-        )
+        washed = {"brightness_p1": 0.86, "contrast": 0.03, "saturation": 0.1}
+        yield Case("yellow and cyan", [{**washed, "saturation": 0.17}])
+        yield Case("washed out", [{**washed, "id": "a.jpg"}], ["a.jpg"])
         yield Case(
             "bright in most of the dataset is still bright",
-            [{"id": i, "brightness_p1": 0.8, "contrast": 0.02} for i in "abc"] + [{}],
+            [{**washed, "id": i, "brightness_p1": 0.8} for i in "abc"] + [{}],
             ["a", "b", "c"],
         )
 
     where = """
         brightness_p1 > $min_p1 AND brightness_p99 > $min_p99 AND transparent < 0.5
-        AND contrast BETWEEN 0.004 AND 1.01 - brightness_p1
+        AND saturation < $max_saturation AND contrast BETWEEN 0.004 AND 1.01 - brightness_p1
     """
     message = (
         "99 % of this image's pixels are brighter than {brightness_p1:.0%} of full scale (a "

@@ -42,19 +42,23 @@ class SuspectLabel(QueryCheck):
     """Pictures that look like another class than the one they are filed under.
 
     ## What it does
-    Every scan gives each picture a vector (built in, or the user's own) and predicts its class from
-    the others, with its near-duplicates and the frames beside it left out, and from the labels of
-    its nearest neighbours, in which what belongs together has one vote. A label is reported when
-    the chance that it is wrong is at least `min_chance`, or when of all that are at least as
-    doubtful no more than `max_false` are expected to be right. That chance comes from models in
-    which a share of all labels follows the look of the picture less than the others, taken at its
-    lower 99 % limit: a few hundred labels tell 2 % wrong hardly from 8 %; and only if such a share
-    explains the labels better than classes that overlap do, by `min_gain` in log likelihood, and if
-    the predictions agree with labels better, by 3 standard deviations, than they would with labels
-    dealt anew. The same is asked of labels that lie deep in another class with hardly any on the
-    way there: a tail of the class would have eight on the way for each that is so far out. And,
-    where the classifier names nine labels of ten, of pictures that it and neighbours find as
-    typical of another class as its own: more than a steady tail would send there.
+    Every scan predicts the class of each picture from the others, by their vectors and without its
+    near-duplicates and the frames beside it, and from the labels of its nearest neighbours, of
+    which what belongs together has one vote. A label is reported when the chance that it is wrong
+    is at least `min_chance`, or when of all that are at least as doubtful no more than `max_false`
+    are expected to be right.
+
+    Classes that look alike make labels doubtful too. So nothing is reported unless wrong labels
+    explain the doubts better than classes that overlap (by `min_gain` in log likelihood), nor
+    unless the predictions agree with these labels better than with labels dealt at random (by 3
+    standard deviations). And how many labels are wrong is known roughly: a few hundred tell 2 %
+    hardly from 8 %. The chance is the one that holds if as few are wrong as may be (99 % limit;
+    from 3,000 labels on a limit that comes nearer to what is found).
+
+    Two signs count without that: labels deep in another class with hardly any on the way there
+    (the tail of a class has eight on the way for each that is so far out); and, where nine labels
+    of ten are predicted, pictures that classifier and neighbours find as typical of another class
+    as its own, if there are more of them than a steady tail sends there.
 
     ## Why is this bad
     A model learns wrong labels by heart, and a wrong label in a test set counts a right answer as

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from audit.checking.cases import NEAR, NEAR_GROUP, NEAR_PAIR, PICTURES, Case
-from audit.checking.check import Check, tally
+from audit.checking.check import DOUBT, SURE, Check, tally
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 from audit.statistics.intervals import wilson
@@ -121,7 +121,7 @@ class SplitOverlap(Check):
             f"group:{row['name']}",
             f"One picture is in {len(set(row['splits']))} splits ({splits}): {KINDS[kind]}{changed}"
             + (f", with different labels ({labels})." if conflict else ".")
-            + ("" if sure else " Different pictures of this dataset come nearly as close: look."),
+            + DOUBT * (not sure),
             evidence,
             tuple(row["ids"]),
             action=Action.REVIEW
@@ -171,11 +171,6 @@ def _leak(store: Store, split: str, n: int, others: Sequence[str]) -> str:
 COMPARABLE = (
     "SELECT * FROM pictures WHERE split IS NOT NULL AND pixel_hash IS NOT NULL AND NOT blank"
 )
-SURE = """
-    SELECT coalesce(max(value::DOUBLE) FILTER (WHERE key = 'threshold')
-        + ? * max(value::DOUBLE) FILTER (WHERE key = 'threshold_error'), -1e9)
-    FROM relate_facts WHERE key IN ('threshold', 'threshold_error')
-"""
 GROUPS_ACROSS = f"""
     WITH comparable AS ({COMPARABLE}), bound AS (SELECT ({SURE}) AS sure),
     spread AS (SELECT unit FROM comparable GROUP BY unit HAVING count(DISTINCT split) > 1),

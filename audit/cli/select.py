@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -134,19 +135,21 @@ def needs_command(
             run, workers, LIMITS, margin=margin, most=pictures,
             advance=lambda done, total: bar(Progress("open", done, total)),
         )  # fmt: skip
+    with suppress(OSError):  # a run that may only be read has it on the screen alone
+        found.keep()
     print_answer(as_json, found.document, lambda: needs_lines(found))
 
 
 def needs_lines(found: PictureNeeds) -> list[str]:
     """Return what was found as lines for a terminal."""
     if found.reason:
-        return [f"What the pictures need cannot be told: {found.reason}."]
+        return [found.sentence]
     lines = [
         f"{found.pictures:,} pictures of {found.classes:,} classes, {found.independent:,} of them "
         f"independent; a cheap classifier on their vectors names {found.accuracy:.1%} rightly "
         f"(largest class: {found.largest_class:.1%}).",
         "",
-        _verdict(found),
+        found.sentence,
         "",
     ]
     return [
@@ -165,19 +168,3 @@ def _row(version: Version) -> str:
         f"  {version.name:<30} {version.accuracy:6.1%}   loss {100 * version.loss:5.1f} "
         f"({100 * version.loss_low:.1f} to {100 * version.loss_high:.1f})   {version.verdict}"
     )
-
-
-def _verdict(found: PictureNeeds) -> str:
-    if found.smallest == found.base:
-        return f"Nothing smaller than {found.base} px is shown to lose nothing."
-    saved = found.pixels / found.smallest**2
-    sentence = (
-        f"Pictures may be reduced to {found.smallest} px: {saved:,.0f} times fewer pixels than the "
-        f"{found.pixels:,} of the median picture."
-    )
-    if found.decoded > 1:
-        sentence += (
-            f" A loader that decodes JPEGs scaled (Pillow's draft) makes {found.decoded} times "
-            "fewer pixels before it resizes."
-        )
-    return sentence

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,9 @@ from audit.errors import UsageError
 from audit.machine.executors import Executor, Failure
 from audit.picture.decode import Limits
 from audit.picture.preview import SquareJob, SquareMaker
-from audit.run.generations import open_run
+from audit.report.contents import KEPT_NEEDS
+from audit.run.digests import write_document
+from audit.run.generations import open_run, require
 from audit.sources.paths import reading_place
 from audit.statistics.intervals import paired_difference, wilson
 
@@ -112,10 +115,35 @@ class PictureNeeds:
     versions: Sequence[Version] = ()
     varying: Sequence[Varying] = ()
 
+    @property
+    def sentence(self) -> str:
+        """How small the pictures may become, or why it cannot be told."""
+        if self.reason:
+            return f"What the pictures need cannot be told: {self.reason}."
+        if self.smallest == self.base:
+            return f"Nothing smaller than {self.base} px is shown to lose nothing."
+        saved = self.pixels / self.smallest**2
+        scaled = (
+            f" A loader that decodes JPEGs scaled (Pillow's draft) makes {self.decoded} times "
+            "fewer pixels before it resizes."
+        )
+        return (
+            f"Pictures may be reduced to {self.smallest} px: {saved:,.0f} times fewer pixels than "
+            f"the {self.pixels:,} of the median picture." + scaled * (self.decoded > 1)
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as a document."""
+        return {"schema": SCHEMA, **asdict(self), "run": str(self.run), "sentence": self.sentence}
+
     def document(self) -> str:
         """Return it as one JSON document."""
-        facts = {"schema": SCHEMA, **asdict(self), "run": str(self.run)}
-        return json.dumps(facts, ensure_ascii=False, indent=1)
+        return json.dumps(self.facts(), ensure_ascii=False, indent=1)
+
+    def keep(self) -> None:
+        """Leave it in the run for its report; raises OSError where the run takes no file."""
+        scanned = {"of": require(self.run).path.name}
+        write_document(self.run / KEPT_NEEDS, self.facts() | scanned)
 
 
 def find_needs(

@@ -35,6 +35,9 @@ LEAST_WEIGHT = 0.1
 SURELY = 2.33
 """Standard errors by which the share of wrong labels may be smaller than found where somebody is
 accused: 99 % on one side. A few hundred labels tell 2 % hardly from 8 %."""
+MANY = 3000
+"""Labels from which on fewer standard errors do, in proportion: a model that is fitted to fewer
+believes too much of itself and finds shares several times too large, which their number mends."""
 LISTED_SHARE = 0.5
 """Share of a review list that is expected to be wrong."""
 LONGEST = 1.5
@@ -216,7 +219,7 @@ def _conclude(
     p, chances, weights = _average(overlap, laws, witnesses, unusual, labels)
     gains = np.array([law.gain for law in laws] or [0.0])
     gain = max(hump.gain, float(gains.max()))
-    surely = weights @ _with_least_share(chances, gains)
+    surely = weights @ with_least_share(chances, gains)
     if hump.gain >= SURE_GAIN and agreed >= LEAST_AGREED:
         chances = np.where(hump.beyond, np.maximum(chances, hump.chance), chances)
         surely = np.where(hump.beyond, np.maximum(surely, hump.chance), surely)
@@ -241,7 +244,7 @@ def _conclude(
     )
 
 
-def _with_least_share(
+def with_least_share(
     chances: npt.NDArray[np.float64], gains: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """Return chances (l, n) of being wrong where the share of each law is at its lower limit.
@@ -249,7 +252,8 @@ def _with_least_share(
     Of a normal likelihood the share found is z = sqrt(2 gain) standard errors from 0; the odds that
     a label is wrong grow with the share.
     """
-    least = np.maximum(1 - SURELY / np.sqrt(2 * np.maximum(gains, 1e-9)), 0)[:, None]
+    errors = SURELY * min(1.0, MANY / chances.shape[1])
+    least = np.maximum(1 - errors / np.sqrt(2 * np.maximum(gains, 1e-9)), 0)[:, None]
     odds = least * chances / np.maximum(1 - chances, 1e-12)
     return np.asarray(odds / (1 + odds))
 

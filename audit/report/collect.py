@@ -21,10 +21,12 @@ from audit.checking.label_facts import read_label_facts
 from audit.decisions.box_fixes import count_fixes
 from audit.decisions.label_sample import reviewed_rates
 from audit.decisions.waivers import Applied, apply_decisions
+from audit.errors import DamagedError
 from audit.machine.stopwatch import Lap, Stopwatch
 from audit.records import Action, FailedPart, Layout, Severity, SkippedFiles
 from audit.report.contents import (
     FINDING_COLUMNS,
+    KEPT_NEEDS,
     LISTED,
     LOCATED,
     CheckSummary,
@@ -34,6 +36,7 @@ from audit.report.contents import (
     Example,
     Fold,
     Member,
+    Needs,
     Report,
     ReportedFinding,
     Spread,
@@ -43,9 +46,16 @@ from audit.report.cost import measure_costs
 from audit.report.do_first import SAME_FAULTS, mark_same_faults, rank_first
 from audit.report.folding import FOLDS, fold_findings
 from audit.run import generations
+from audit.run.digests import read_document
 from audit.run.store import Store
 from audit.sources.python_objects import GIVEN_AS_OBJECTS
 
+NEEDED = 12  # classes of which a report shows what varies most
+# the columns of a `Member`
+MEMBER = """
+    SELECT s.id, coalesce(s.uri, ''), s.split, s.label, f.status, f.error_kind, f.error,
+        f.content_hash
+"""
 PICTURED = 12  # examples of each code in a report to look at; a scan prints fewer
 NOTES = 20  # notes of the source kept in a report; the rest is counted
 # Every query of findings reads this view, so that a waived one is silent everywhere.
@@ -110,6 +120,7 @@ def collect_report(
         failed = tuple(FailedPart(**row) for row in store.rows(FAILED))
         wrong, labels = _wrong_labels(store), read_label_facts(store)
         skipped = store.rows("FROM judged.skipped_checks ORDER BY code")
+        needs = _needs(store, run, generation)
     ran = {check.code for check in checks} | {part.code for part in failed}
     ran |= {row["code"] for row in skipped}
     not_run = tuple(f"{c.code} {c.name}" for c in all_checks().values() if c.code not in ran)
@@ -142,7 +153,41 @@ def collect_report(
         first=first,
         wrong_labels=wrong,
         labels=labels,
+        needs=needs,
     )
+
+
+def _needs(store: Store, run: Path, generation: generations.Generation) -> Needs | None:
+    """Return the answer of `audit needs` that the run keeps; none where it was scanned since."""
+    sql = f"{MEMBER} FROM samples s LEFT JOIN features f ON f.sample_id = s.id WHERE s.id IN (?, ?)"
+    try:
+        kept = read_document(run / KEPT_NEEDS)
+        if kept["of"] != generation.path.name:
+            return None
+        varying = sorted(kept["varying"], key=lambda one: -one["ratio"])
+        ends = []
+        for one in varying[:NEEDED]:
+            found = {
+                row[0]: Member(*row)
+                for row in store.query(sql, [one["low"], one["high"]]).iter_rows()
+            }
+            much = f"{one['ratio']:.2f} times as much as in all pictures"
+            said = f"{one['label']}: {one['what']}, {much}"
+            ends.append((said, tuple(found[end] for end in (one["low"], one["high"]))))
+        rows = tuple(
+            (
+                v["name"],
+                f"{v['accuracy']:.1%}",
+                "{:.1f} ({:.1f} to {:.1f})".format(
+                    *(100 * v[part] for part in ("loss", "loss_low", "loss_high"))
+                ),
+                v["verdict"],
+            )
+            for v in (*kept["sizes"], *kept["versions"])
+        )
+        return Needs(str(kept["sentence"]), rows, tuple(ends), len(varying) - len(ends))
+    except (OSError, DamagedError, LookupError, TypeError, ValueError):
+        return None
 
 
 MANY_WRONG = 0.1
@@ -478,9 +523,8 @@ def _folds(
 
 
 def _members(store: Store, fingerprints: Sequence[str]) -> dict[str, list[Member]]:
-    sql = """
-        SELECT m.fingerprint, m.sample_id, coalesce(s.uri, ''), s.split, s.label, f.status,
-            f.error_kind, f.error, f.content_hash
+    sql = f"""
+        {MEMBER.replace("s.id", "m.sample_id")}, m.fingerprint
         FROM judged.finding_samples m
         LEFT JOIN samples s ON s.id = m.sample_id LEFT JOIN features f ON f.sample_id = m.sample_id
         WHERE m.position < ? AND m.fingerprint IN (SELECT unnest(?))
@@ -488,6 +532,6 @@ def _members(store: Store, fingerprints: Sequence[str]) -> dict[str, list[Member
     """
     members: dict[str, list[Member]] = {}
     if fingerprints:
-        for fingerprint, *row in store.query(sql, [MEMBERS, list(fingerprints)]).iter_rows():
+        for *row, fingerprint in store.query(sql, [MEMBERS, list(fingerprints)]).iter_rows():
             members.setdefault(fingerprint, []).append(Member(*row))
     return members

@@ -21,6 +21,7 @@ from audit.run.generations import Generation
 from preflight.terminal import visible
 
 SCHEMA = "audit-report/1"
+KEPT_NEEDS = "needs.json"  # in a run: the answer of `audit needs`
 LISTED = 1000  # files of a fold that a page names
 LOCATED = 101  # samples of a finding whose files are named: one, and a hundred related
 FINDING_COLUMNS = (
@@ -255,6 +256,21 @@ class WrongLabels:
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What `audit needs` found in this generation of the run.
+
+    `rows` (version, accuracy, loss, its limits, verdict) are words; `ends` say of a class what
+    varies most inside it, with the samples at both ends, the most varying class first; `more`
+    classes are left out.
+    """
+
+    sentence: str
+    rows: tuple[tuple[str, str, str, str], ...]
+    ends: tuple[tuple[str, tuple[Member, ...]], ...]
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExpectationOutcome:
     """Whether something that is expected of the dataset is so (None: cannot be told), and why."""
 
@@ -273,7 +289,7 @@ class Report:
     source readers that raised: what they would have found is unknown. `boxes` is None without
     annotations. `costs` are what the findings cost each evaluation split, `first` what to do first.
     `wrong_labels`: how many labels are wrong, None where that is few or cannot be told;
-    `labels`: by which vectors they were judged.
+    `labels`: by which vectors they were judged; `needs`: None where `audit needs` was never asked.
     `counts` have each fault once: `CheckSummary.repeats` counts those that another check says too.
     `expected` is filled by whoever has expectations.
     """
@@ -298,6 +314,7 @@ class Report:
     first: tuple[FirstThing, ...] = ()
     wrong_labels: WrongLabels | None = None
     labels: LabelFacts | None = None
+    needs: Needs | None = None
 
     @property
     def summary(self) -> dict[str, int]:

@@ -71,12 +71,16 @@ class ReportThumbnails:
 
 
 def make_thumbnails(report: Report, limit: int = LIMIT) -> ReportThumbnails:
-    """Return thumbnails of the first `limit` pictures, the worst example of every code first."""
+    """Return thumbnails of the first `limit` pictures, the worst example of every code first.
+
+    Those that show what varies in a class come beside them.
+    """
     members = list(dict.fromkeys(_by_rank(report)))
-    shown = members[:limit]
+    ends = [member for _, two in (report.needs.ends if report.needs else ()) for member in two]
+    shown = [*dict.fromkeys([*members[:limit], *ends])]
     thumbnails = thumbnails_of(shown)
     by_id = {member.id: small for member, small in zip(shown, thumbnails, strict=True)}
-    return ReportThumbnails(by_id, len(members))
+    return ReportThumbnails(by_id, len({*members, *ends}))
 
 
 def _by_rank(report: Report) -> Iterator[Member]:

@@ -1,10 +1,11 @@
-"""SPLIT001: when a near-duplicate across splits is an error, and when it is a warning."""
+"""SPLIT001, DUP003: when a near-duplicate is an error, and when it is a warning."""
 
 from __future__ import annotations
 
 import pytest
 
 from audit.checking.cases import NEAR_GROUP, NEAR_PAIR, PICTURES, Case, case_store
+from audit.checks.dup_near import NearDuplicate
 from audit.checks.split_overlap import SplitOverlap
 from audit.records import Action, Severity
 
@@ -38,3 +39,30 @@ def test_an_error_is_sure(
     for one in found:
         doubt = "come nearly as close" in one.message
         assert doubt == (one.severity is Severity.WARNING) == (one.action is Action.REVIEW)
+
+
+@pytest.mark.parametrize(
+    ("score", "checked", "labels", "worst"),
+    [
+        (7.0, False, ("cat", "dog", "cat"), Severity.WARNING),
+        (7.0, True, ("cat", "dog", "cat"), Severity.ERROR),
+        (9.3, False, ("cat", "dog", "cat"), Severity.ERROR),
+        (9.3, False, ("cat", "cat", "cat"), Severity.WARNING),
+        (7.0, False, ("cat", "cat", "dog"), Severity.ERROR),  # the third is A again
+    ],
+)
+def test_labels_that_differ_surely(
+    score: float, checked: bool, labels: tuple[str, ...], worst: Severity
+) -> None:
+    hashes = (A, B, A)
+    pair = {**NEAR_PAIR, "score": score, "verified_full_size": checked}
+    group = [NEAR_GROUP[0], {**NEAR_GROUP[1], "score": score}]
+    case = Case(
+        "", [{"pixel_hash": h, "label": label} for h, label in zip(hashes, labels, strict=True)],
+        tables={"pairs": [pair], "groups": group, "relate_facts": FACTS},
+    )  # fmt: skip
+    with case_store(case) as store:
+        (found,) = NearDuplicate().find(store, NearDuplicate.Params())
+    assert found.severity is worst
+    doubt = worst is Severity.WARNING and len(set(labels)) > 1
+    assert ("come nearly as close" in found.message) == doubt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,9 @@ from audit.compare.needs import (
     find_varying,
     judge_pictures,
 )
+from audit.report.collect import collect_report
+from audit.report.html_page import to_html
+from audit.report.thumbnails import make_thumbnails
 from tests.audit.run.scanned import scan_tree
 
 pytestmark = pytest.mark.slow
@@ -172,5 +176,21 @@ def test_the_command(tmp_path: Path) -> None:
     said = json.loads(result.stdout)
     assert (said["schema"], said["base"], said["classes"]) == ("audit-needs/1", 32, 2)
     assert [v["size"] for v in said["sizes"]] == [32, 16, 8]
+    report = collect_report(run)
+    page = to_html(report, made := make_thumbnails(report))
+    assert said["sentence"] in unescape(page)
+    assert "light equalised" in page
+    for one in said["varying"]:
+        assert f"{one['label']}: {one['what']}" in page
+        assert made.by_id[one["low"]].data_uri in page
+        assert made.by_id[one["high"]].data_uri in page
+    kept = run / "needs.json"
+    for text in (kept.read_text().replace("px", "cm"), "[]", "{}"):
+        kept.write_text(text)
+        assert collect_report(run).needs is None
     few = CliRunner().invoke(app, ["needs", str(run), "--jobs", "1", "--pictures", "100"])
     assert "cannot be told: 100 pictures in classes" in " ".join(few.output.split())
+    assert "cannot be told: 100 pictures" in str(collect_report(run).needs)
+    (tmp_path / "shots" / "class 0" / "0.png").unlink()  # the run is another one
+    scan_tree(tmp_path / "shots", run, checks=("FILE",))
+    assert collect_report(run).needs is None

@@ -11,6 +11,7 @@ from audit.embeddings.judged import (
     agreement,
     judge_probabilities,
     judge_vectors,
+    with_least_share,
 )
 from audit.embeddings.nearest import Nearest, nearest_rows, vote_shares
 from audit.embeddings.ridge import decompose, left_out_scores
@@ -163,6 +164,16 @@ def kept(found: JudgedLabels) -> float:
     """Share of the chances of doubtful labels that is kept where somebody is accused."""
     doubtful = found.error_chance > 0.3
     return float((found.surely[doubtful] / found.error_chance[doubtful]).mean())
+
+
+def test_of_many_labels_the_share_is_believed() -> None:
+    few, some, many = (
+        with_least_share(np.full((1, n), 0.7), np.array([8.0]))[0, 0] for n in (500, 3000, 12000)
+    )
+    # z = 4: a factor of 1 - 2.33 / 4, and of four times as many labels of 1 - 2.33 / 16
+    odds = 0.7 / 0.3
+    assert few == some == pytest.approx(0.4175 * odds / (1 + 0.4175 * odds), abs=1e-9)
+    assert many == pytest.approx(0.854375 * odds / (1 + 0.854375 * odds), abs=1e-9)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2])
