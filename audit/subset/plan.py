@@ -97,7 +97,10 @@ class Unreachable:
 
 @dataclass(frozen=True)
 class Plan:
-    """A planned subset; see the fields' names, and `reasons` for every automatic choice."""
+    """A planned subset; see the fields' names, and `reasons` for every automatic choice.
+
+    `split`: what a command read the set from, `all` for every file; None where it was not said.
+    """
 
     recipe: Recipe
     metric: str
@@ -117,6 +120,7 @@ class Plan:
     design: dict[str, float]
     assumptions: dict[str, float]
     reasons: list[str] = field(default_factory=list)
+    split: str | None = None
 
     @property
     def n(self) -> int:
