@@ -284,12 +284,10 @@ def _samples(store: Store, current: pl.DataFrame) -> tuple[pl.DataFrame, pl.Data
         .sort("id")
     )
     # A subject that was decided again with its present content needs no reminder of the old.
-    redecided = effective.select("id", pl.col("decision").alias("later"))
-    stale = resolved.filter(pl.col("sample_id").is_null()).join(
-        redecided, left_on="subject", right_on="id", how="left"
-    )
-    stale = stale.filter((pl.col("later") > pl.col("decision")).fill_null(False).not_())
-    return effective, stale.select(STALE.names())
+    ids, decisions = effective["id"], effective["decision"]
+    later = pl.col("subject").replace_strict(ids, decisions, default=0, return_dtype=pl.Int64)
+    lost = pl.col("sample_id").is_null() & (later <= pl.col("decision"))
+    return effective, resolved.select(*STALE.names(), "sample_id").filter(lost).drop("sample_id")
 
 
 def _without_keeper(store: Store, resolved: pl.DataFrame) -> pl.DataFrame:
