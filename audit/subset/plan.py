@@ -135,6 +135,8 @@ class Plan:
     def document(self) -> dict[str, Any]:
         """Return the plan as plain data under `subset-plan/1`; NaN becomes null."""
         content = asdict(self) | {"recipe": self.recipe.content()}
+        if self.split is None:
+            del content["split"]
         estimands = {
             DOCUMENT_NAMES[name]: {"estimand": name, **figures}
             for name, figures in content.pop("estimands").items()
