@@ -27,7 +27,7 @@ from pathlib import Path
 
 import polars as pl
 from bench import ROOT, Document, hall, measures, shard_of
-from faults import Struck, conclude
+from faults import Struck, conclude, with_share
 
 sys.path.insert(0, str(ROOT))
 from tests.audit.reviewed import reviewed_dataset
@@ -187,6 +187,7 @@ documents has changed.
 @measures(app)
 def strike(only: str = "", shard: str = "0/1", docs: Path | None = None) -> tuple[Document, bool]:
     """Try every thing in every place; ends with 1 where one did not hold."""
+    totals = Counter(tries=0, failed=0, altered=0)
 
     def struck(folder: Path) -> Iterator[Struck]:
         scene = prepare(folder)
@@ -197,14 +198,15 @@ def strike(only: str = "", shard: str = "0/1", docs: Path | None = None) -> tupl
                 code, said = attempt(scene, line, THINGS[name], folder / "work")
                 codes[code] += 1
                 wrong += [f"{line}: {said}"] if said else []
-            if scene.state() != before:
-                wrong.append("something else has changed")
+            n, failed, altered = codes.total(), len(wrong), scene.state() != before
+            totals.update(tries=n, failed=failed, altered=altered)
+            wrong += ["something else has changed"] * altered
             shown = ", ".join(map(str, sorted(codes)))
-            n = codes.total()
-            yield name, [n, n - len(wrong), shown], not wrong, wrong
+            yield name, [n, n - failed, shown], not wrong, wrong
 
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
-        return conclude(struck(Path(name)), docs, HEAD.format(n=len(lines())))
+        ended = conclude(struck(Path(name)), docs, HEAD.format(n=len(lines())))
+        return with_share(ended, totals)
 
 
 if __name__ == "__main__":

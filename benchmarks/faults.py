@@ -7,9 +7,9 @@ files of the run are damaged, two writers meet, the dataset changes under a scan
 at random points, and proves that it happened: a kill that came after the end does not count. Then
 the same scan runs again without a fault. Survived means that its index, findings and decisions
 equal those of an undisturbed run row for row, and that no command on the way ended with a
-traceback. Where a fault needs root (a small disk of its own), it is left out without it. About 20 s
-a fault. `faulty` is what some faults start: a scan or recheck that kills itself at one of its
-events, in a process of its own.
+traceback. The last line has the number of tries and the share that failed. Where a fault needs
+root (a small disk of its own), it is left out without it. About 20 s a fault. `faulty` is what some
+faults start: a scan or recheck that kills itself at one of its events, in a process of its own.
 """
 
 from __future__ import annotations
@@ -37,10 +37,14 @@ import polars as pl
 from bench import AUDIT, ENVIRONMENT, ROOT, Document, hall, measures, shard_of
 
 from audit.decisions.ledger import LEDGER, Ledger
+from audit.decisions.ledger import NAME as COPY
 from audit.run import store as stores
 from audit.run.generations import open_run
 from audit.scanning import measuring, scanning
 from audit.sources import open_source
+
+sys.path.insert(0, str(ROOT))
+from tests.warm import warm_line
 
 HOW = ("mtime_ns", "ctime_ns", "file_key", "seconds", "memory_growth", "completeness")
 """Columns that tell when, at what cost or by which way something was found; no others differ."""
@@ -95,8 +99,8 @@ class Scene:
         return self.start(verb, *words, "--fail-on", "never", **options)
 
     def audit(self, *words: object) -> Done:
-        """Run an `audit` command to its end."""
-        return self.end(self.start(*words))
+        """Run an `audit` command to its end, without the seconds of a start."""
+        return self.end(self.started([*warm_line("audit"), *map(str, words)]))
 
     def scan(self, **options: Any) -> Done:
         """Scan the dataset into the run."""
@@ -421,6 +425,9 @@ def overwrite(path: Path, rng: random.Random, how: str) -> bool:
         after = before[: rng.randrange(1, max(size, 2))]
     elif how == "header":
         after = rng.randbytes(min(size, 4096)) + before[4096:]
+    elif how == "a bit":
+        at = rng.randrange(size)
+        after = before[:at] + bytes([before[at] ^ 1 << rng.randrange(8)]) + before[at + 1 :]
     elif how == "middle":
         start = rng.randrange(size // 4, max(size // 2, size // 4 + 1))
         noise = rng.randbytes(min(4096, size - start))
@@ -451,13 +458,28 @@ def signature_part(scene: Scene) -> Path:
     return scene.random.choice(sorted(parts))
 
 
+def of_run(name: str) -> Callable[[Scene], Path]:
+    """Return what finds a file of the run's own folder."""
+    return lambda scene: scene.run / name
+
+
 for _name, _find, _ways in (
     ("measurements.duckdb", measurements_file, "removed emptied truncated header middle"),
     ("the findings file", findings_file, "removed emptied truncated header"),
     ("a file of signatures", signature_part, "removed emptied truncated middle"),
+    ("the ledger", of_run(LEDGER), "removed emptied truncated header"),
 ):
     for _how in _ways.split():
         fault(f"{_name}: {_how}", damaged, _find, _how)
+for _name, _find in (
+    ("measurements.duckdb", measurements_file),
+    ("the findings file", findings_file),
+    ("a file of signatures", signature_part),
+    ("the ledger", of_run(LEDGER)),
+    ("the copy of the ledger", of_run(COPY)),
+    ("CURRENT", of_run("CURRENT")),
+):
+    fault(f"a bit of {_name} is flipped", damaged, _find, "a bit")
 
 CURRENTS: dict[str, bytes] = {
     "empty": b"",
@@ -516,7 +538,7 @@ def building_is(scene: Scene, name: str, content: bytes) -> bool:
 for _name, _content in CURRENTS.items():
     fault(f"CURRENT is {_name}", current_is, _content)
 for _name, _find in (
-    ("CURRENT", lambda scene: scene.run / "CURRENT"),
+    ("CURRENT", of_run("CURRENT")),
     ("measurements.duckdb", measurements_file),
     ("the findings file", findings_file),
     ("a file of signatures", signature_part),
@@ -616,9 +638,9 @@ for _what, _change in CHANGES.items():
 
 
 Decisions = list[tuple[object, ...]]
-Stage = tuple[Path, Index, Decisions]
+Stage = tuple[Path, Index, Decisions, dict[str, tuple[int, int]]]
 """What every scene is a copy of: the folder with the dataset and a run that is out of date; the
-undisturbed index and decisions."""
+undisturbed index and decisions, and `files_of` the dataset."""
 
 
 def prepare(folder: Path) -> Stage:
@@ -641,7 +663,13 @@ def prepare(folder: Path) -> Stage:
     shutil.copytree(scene.run, folder / "whole")
     scene.run = folder / "whole"
     assert scene.scan().code == 0
-    return folder, index(folder / "whole"), decided(folder / "run")
+    return folder, index(folder / "whole"), decided(folder / "run"), files_of(data)
+
+
+def files_of(data: Path) -> dict[str, tuple[int, int]]:
+    """Return the size and the time of each file of a dataset."""
+    found = ((p, p.stat()) for p in data.rglob("*") if p.is_file())
+    return {str(p): (status.st_size, status.st_mtime_ns) for p, status in found}
 
 
 def decided(run: Path) -> Decisions:
@@ -711,8 +739,8 @@ SENT = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)  # by the 
 
 def judge(stage: Stage, scene: Scene, tally: Tally) -> None:
     """Scan once more without a fault, and compare."""
-    struck = len(scene.commands)
-    last = scene.scan()
+    struck, before = len(scene.commands), tally.complaints.total()
+    last = scene.audit("scan", scene.data, "--out", scene.run, "--fail-on", "never")
     tally.codes.update(done.code for done in scene.commands[:struck])
     for done in scene.commands:
         if "Traceback (most recent" in done.said:
@@ -724,7 +752,9 @@ def judge(stage: Stage, scene: Scene, tally: Tally) -> None:
     if last.code != 0:
         tally.complaints["the next scan: " + last.said.strip().splitlines()[-1][:140]] += 1
         return
-    found, (_, whole, decisions) = index(scene.run), stage
+    found, (_, whole, decisions, files) = index(scene.run), stage
+    if files_of(scene.data) != files:
+        tally.complaints["the dataset has changed"] += 1
     for table, frame in whole.items():
         missing = frame.join(found[table], on=frame.columns, how="anti", nulls_equal=True)
         tally.lost += missing.height
@@ -736,7 +766,7 @@ def judge(stage: Stage, scene: Scene, tally: Tally) -> None:
     kept = decided(scene.run)
     if kept != decisions:
         tally.complaints[f"{len(kept)} of {len(decisions)} decisions"] += 1
-    tally.survived += not differ and kept == decisions
+    tally.survived += not differ and kept == decisions and tally.complaints.total() == before
 
 
 def differences(whole: Index, found: Index) -> tuple[list[str], int]:
@@ -749,8 +779,8 @@ HEAD = """# Faults
 
 Written by `python benchmarks/faults.py strike --docs docs/faults.md`, which says how each is made.
 Survived: the next scan without a fault gives the index, the findings and the decisions of an
-undisturbed run, row for row, and no command ended with a traceback. Exit codes are those of the
-struck commands.
+undisturbed run, row for row, the dataset is as it was, and no command ended with a traceback. Exit
+codes are those of the struck commands.
 
 | fault | happened | survived | rows lost | rows twice | exit codes |
 |---|---:|---:|---:|---:|---|
@@ -765,19 +795,29 @@ def conclude(struck: Iterable[Struck], docs: Path | None, head: str) -> tuple[Do
     """Print a row for each fault that strikes; return what is printed last.
 
     The table's section is written in `docs` over the one of that title: `head` has the title and
-    the table's head; other sections of the file stay.
+    the table's head; its rows of other faults, and other sections of the file, stay.
     """
-    rows, bad = [], []
+    rows, bad = dict[str, str](), []
     for words, columns, survived, said in struck:
-        rows.append(f"| {words} | {' | '.join(map(str, columns))} |")
-        print(rows[-1], *(f"    {line}" for line in said), sep="\n", flush=True)
+        rows[words] = f"| {words} | {' | '.join(map(str, columns))} |"
+        print(rows[words], *(f"    {line}" for line in said), sep="\n", flush=True)
         bad += [] if survived else [words]
+    document = {"faults": len(rows), "survived": len(rows) - len(bad), "bad": bad}
     if docs:
         title = head[: head.index("\n", 1)]
         kept, _, rest = docs.read_text().partition(title)
-        _, mark, others = rest.partition("\n## ")
-        docs.write_text(kept + head + "\n".join(rows) + "\n" + mark + others)
-    return {"faults": len(rows), "survived": len(rows) - len(bad), "bad": bad}, not bad
+        section, mark, others = rest.partition("\n## ")
+        old = (row for row in section.splitlines() if row.startswith("| ") and row not in head)
+        rows = {row[2:].partition(" | ")[0]: row for row in old} | rows
+        docs.write_text(kept + head + "\n".join(rows.values()) + "\n" + mark + others)
+    return document, not bad
+
+
+def with_share(ended: tuple[Document, bool], totals: Counter[str]) -> tuple[Document, bool]:
+    """Add to what `conclude` returns how many tries there were, and the share that failed."""
+    document, held = ended
+    share = round(totals["failed"] / max(1, totals["tries"]), 4)
+    return {**document, **totals, "share_failed": share}, held
 
 
 @measures(app)
@@ -786,6 +826,7 @@ def strike(
 ) -> tuple[Document, bool]:
     """Let every fault happen so often; ends with 1 where one was not survived."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    totals = Counter(tries=0, failed=0, rows_lost=0, rows_twice=0)
 
     def struck(stage: Stage) -> Iterator[Struck]:
         for words in shard_of([words for words in FAULTS if only in words], shard):
@@ -796,10 +837,12 @@ def strike(
             counts = [tally.happened, tally.survived, tally.lost, tally.twice]
             said = [f"{count} x {complaint}" for complaint, count in tally.complaints.items()]
             held = 0 < tally.happened == tally.survived and not said
+            totals.update(tries=counts[0], failed=counts[0] - counts[1])
+            totals.update(rows_lost=tally.lost, rows_twice=tally.twice)
             yield words, [*counts, ", ".join(map(str, sorted(tally.codes)))], held, said
 
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
-        return conclude(struck(prepare(Path(name))), docs, HEAD)
+        return with_share(conclude(struck(prepare(Path(name))), docs, HEAD), totals)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,14 @@ def regular(path: Any, flags: int = os.O_RDONLY) -> int:
     return file
 
 
+def real(path: Path) -> Path:
+    """Return `path.resolve()`, which before Python 3.13 ends with RuntimeError in a loop of links.
+
+    What such a path leads to is not there, as the next call of the system says.
+    """
+    return Path(os.path.realpath(path))
+
+
 def refuse_special(path: Any) -> None:
     """Raise SpecialFileError for what is neither file nor folder, before a library opens it.
 

@@ -37,7 +37,10 @@ class Estimand(StrEnum):
 
 
 # Options that other commands of the group have too.
-SplitOption = Annotated[str, option("--split", "Split to draw from; `all` takes every file.")]
+SplitOption = Annotated[
+    str | None,
+    option("--split", "Split to draw from; `all`: every file (default: as planned, test)."),
+]
 GroupOption = Annotated[
     str | None, option("--group", "Column of units taken whole: patient, video; `group`.")
 ]
@@ -65,7 +68,7 @@ UnlabelledOption = Annotated[bool, option("--unlabelled", "The list has no class
 class GoalOptions:
     """What every goal has: the set, the metric, the error rates, the planning values."""
 
-    split: SplitOption = "test"
+    split: SplitOption = None
     metric: Annotated[
         str,
         option(

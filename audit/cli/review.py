@@ -224,15 +224,19 @@ def log_command(
     if tags:
         tags_command(run, as_json)
         return
+    import polars as pl
+
     from audit.decisions.decisions import stale_tags
     from audit.decisions.ledger import Ledger
     from audit.decisions.waivers import apply_decisions
 
     # Only a decision that was not undone can be stale, and only the run itself can tell.
-    reasons = dict(apply_decisions(run).stale.select("decision", "reason").iter_rows())
-    reasons |= dict(stale_tags(run).iter_rows())
-    logged = Ledger(run).log(None if stale else limit)
-    shown = [d for d in logged if not stale or d.id in reasons][:limit]
+    lapsed = pl.concat(
+        [apply_decisions(run).stale.select("decision", "reason"), stale_tags(run)]
+    ).sort("decision")
+    shown = Ledger(run).log(limit, lapsed["decision"].tail(limit) if stale else None)
+    ids = [d.id for d in shown]
+    reasons = dict(lapsed.filter(pl.col("decision").is_in(ids)).iter_rows())
     if as_json:
         rows = [asdict(d) | {"stale": reasons.get(d.id)} for d in shown]
         terminal.write_parts([json.dumps(rows, ensure_ascii=False, indent=1), "\n"])
@@ -243,9 +247,9 @@ def log_command(
         print_lines([f"{d.id:>6}  {d.at}  {d.by}  {_line(d)}{mark}"])
     if not shown:
         write_note("No decision is stale." if stale else "No decision yet: `audit decide --help`.")
-    elif not stale and reasons:
+    elif not stale and lapsed.height:
         write_note(
-            f"{_counted(len(reasons), 'decision')} stale: `audit log {quoted(run)} --stale`."
+            f"{_counted(lapsed.height, 'decision')} stale: `audit log {quoted(run)} --stale`."
         )
 
 

@@ -101,7 +101,7 @@ def _planned(
     if is_of_objects([options.metric]):
         return _objects_plan(options, place, baseline)
     goal = options.goal()  # a wrong goal is refused before the run is read
-    frame = read_set(place, options.split, options.by, options.group, unlabelled)
+    frame = read_set(place, _part(options.split), options.by, options.group, unlabelled)
     tables = read_models(options.predictions)
     earlier = read_models([baseline] if baseline else None)
     if options.deviation is not None:
@@ -117,7 +117,7 @@ def _planned(
         )  # fmt: skip
 
     plan = baseline_plan(frame, make, goal, earlier[0], tables) if earlier else make(goal)
-    return plan, frame
+    return replace(plan, split=options.split or "test"), frame
 
 
 def _objects_plan(
@@ -144,7 +144,7 @@ def _objects_plan(
         baseline, merge_strata=options.merge_strata,
         **options.set_options | {"by": by, "by_label": by_class},
     )  # fmt: skip
-    return plan, frame
+    return replace(plan, split=options.split or "test"), frame
 
 
 @app.command("draw")
@@ -173,7 +173,7 @@ def draw_command(
     """Plan and draw, or draw the examples of a plan: nested, repeatable, with weights."""
     from audit.subset import draw_subset, load_recipe, metric_check
     from audit.subset.detect import read_objects
-    from audit.subset.draw import planned_metric
+    from audit.subset.draw import planned
     from audit.subset.goal import document_of
     from audit.subset.population import known_hits, with_confidence
     from audit.subset.text import draw_text
@@ -182,7 +182,7 @@ def draw_command(
     n = options.n
     if plan is not None:
         _check_plan_alone(options, baseline, save_plan)
-        recipe, metric_name = load_recipe(plan), planned_metric(plan)
+        recipe, metric_name = load_recipe(plan), planned(plan, "metric", "accuracy")
     check_suffix(output)
     place = named_set(run, source)
     if plan is None:
@@ -192,9 +192,11 @@ def draw_command(
             made.save(save_plan)
     elif is_of_objects([metric_name]):
         extra = [*recipe.strata.by, *([recipe.group] if recipe.group else [])]
-        _, frame = read_objects(place, _part(options.split), extra, by_class=recipe.strata.label)
+        part = _part(options.split, plan)
+        _, frame = read_objects(place, part, extra, by_class=recipe.strata.label)
     else:
-        frame = read_set(place, options.split, recipe.strata.by, recipe.group, unlabelled)
+        part = _part(options.split, plan)
+        frame = read_set(place, part, recipe.strata.by, recipe.group, unlabelled)
     tables = read_models(None if is_of_objects([metric_name]) else options.predictions)
     frame = with_confidence(frame, tables, recipe.strata.by)
     earlier = None if fresh_from is None else _read_file(fresh_from, "earlier subset")
@@ -222,7 +224,7 @@ def draw_command(
 
 def _check_plan_alone(options: PlanOptions, baseline: Path | None, save_plan: Path | None) -> None:
     """Raise UsageError for options that a plan has settled: only its size may be overruled."""
-    settled = replace(options, split="test", n=None, predictions=None)
+    settled = replace(options, split=None, n=None, predictions=None)
     given = [f.name for f in fields(settled) if getattr(settled, f.name) != f.default]
     given += [n for n, v in (("baseline", baseline), ("save_plan", save_plan)) if v is not None]
     if given:
@@ -263,7 +265,7 @@ def score_command(
     source: ScoredSetOption = None,
     plan: ScoredPlanOption = None,
     unlabelled: UnlabelledOption = False,
-    split: SplitOption = "test",
+    split: SplitOption = None,
     group: GroupOption = None,
     by_class: Annotated[bool, option("--by-class", "Also list the classes.")] = False,
     slices: Annotated[
@@ -292,13 +294,14 @@ def score_command(
             "--anytime is for accuracy, of one model or one fixed pair, at any number of looks: "
             "leave out --metric, --looks and --baseline."
         )
+    part = _part(split, plan)
     if is_of_objects(metric or ()):
         if anytime or labels or label_noise:
             raise UsageError(
                 "--anytime, --labels and --label-noise are for metrics of pictures: leave them out."
             )
         recipe = detect.PLAIN if plan is None else load_recipe(plan)
-        rows, objects, frame = _drawn_objects(subset, source, split, group, recipe)
+        rows, objects, frame = _drawn_objects(subset, source, part, group, recipe)
         if first is not None:
             rows = first_units(rows, first)
         earlier = None
@@ -310,12 +313,12 @@ def score_command(
         )  # fmt: skip
         print_result(as_json, found.document, lambda: score_text(found, by_class=by_class))
         return
-    rows = read_rows(subset, source, split, group, ("score", "--predictions", predictions[0]))
+    rows = read_rows(subset, source, part, group, ("score", "--predictions", predictions[0]))
     if labels is not None:
         rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name)
     known = None
     if baseline is not None:
-        whole, recipe = read_drawn_from(source, plan, split, unlabelled)
+        whole, recipe = read_drawn_from(source, plan, part, unlabelled)
         known = Baseline.of(whole, read_predictions(baseline), recipe, baseline.stem)
     if first is not None:
         rows = first_units(rows, first)
@@ -329,7 +332,7 @@ def score_command(
         rows, read_models(predictions), metrics=metric or ["accuracy"], confidence=confidence,
         missing=missing, unknown=unknown, looks=looks, label_noise=label_noise,
         names=model_names(predictions),
-        baseline=known, slices=_sliced_by(slices, rows, subset, source, split),
+        baseline=known, slices=_sliced_by(slices, rows, subset, source, part),
     )  # fmt: skip
     print_result(as_json, score.document, lambda: score_text(score, by_class=by_class))
 
@@ -339,7 +342,7 @@ def _sliced_by(
     rows: pl.DataFrame,
     subset: Path | None,
     source: Path | None,
-    split: str,
+    split: str | None,
 ) -> pl.DataFrame | None:
     """Return the columns of the set, or of the rows themselves, that a score is sliced by."""
     from audit.subset.slices import slice_columns
@@ -353,7 +356,7 @@ def _sliced_by(
 
 
 def _drawn_objects(
-    subset: Path | None, source: Path | None, split: str, group: str | None, recipe: Recipe
+    subset: Path | None, source: Path | None, split: str | None, group: str | None, recipe: Recipe
 ) -> tuple[pl.DataFrame, Objects, pl.DataFrame]:
     """Return the rows of a subset (or of a whole run, COCO file or folder of masks), the objects of
     the set that it was drawn from, and the frame of that set."""
@@ -370,7 +373,7 @@ def _drawn_objects(
     place = subset if whole or source is None else source
     extra = [*recipe.strata.by, *([group] if whole and group else [])]
     extra += [recipe.group] if recipe.group else []
-    objects, frame = read_objects(place, _part(split), extra, by_class=recipe.strata.label)
+    objects, frame = read_objects(place, split, extra, by_class=recipe.strata.label)
     rows = census(frame, group=group).rows if whole else _read_file(subset, "subset")
     return rows, objects, frame
 
@@ -391,7 +394,7 @@ def measure_command(
     baseline: BaselineOption = None,
     source: ScoredSetOption = None,
     plan: ScoredPlanOption = None,
-    split: SplitOption = "test",
+    split: SplitOption = None,
     group: GroupOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -399,12 +402,12 @@ def measure_command(
     from audit.subset.baseline import whole_set
     from audit.subset.values import measure_subset, measures_text
 
-    known = None
+    known, part = None, _part(split, plan)
     if baseline is not None:
-        whole = whole_set(*read_drawn_from(source, plan, split))
+        whole = whole_set(*read_drawn_from(source, plan, part))
         known = (whole, _read_file(baseline, "baseline"))
     found = measure_subset(
-        read_rows(subset, source, split, group, ("measure", "--values", values)),
+        read_rows(subset, source, part, group, ("measure", "--values", values)),
         _read_file(values, "values"), number,
         quantiles=tuple(quantile or ()), confidence=confidence, baseline=known, name=values.name,
     )  # fmt: skip
@@ -486,7 +489,9 @@ def curve_command(
     from audit.subset.text import curve_text
 
     curve = make_curve(
-        read_set(named_set(run, source), options.split, options.by, options.group, unlabelled),
+        read_set(
+            named_set(run, source), _part(options.split), options.by, options.group, unlabelled
+        ),
         options.goal(), sizes=sizes, predictions=read_models(options.predictions),
         minimum_gain=minimum_gain, **options.set_options,
     )  # fmt: skip
@@ -506,8 +511,12 @@ def is_of_objects(metrics: Sequence[str]) -> bool:
     return kinds == {True}
 
 
-def _part(split: str) -> str | None:
-    return None if split == "all" else split
+def _part(split: str | None, plan: Path | None = None) -> str | None:
+    """Return the split that was named, that of the plan, or `test`; None for every file."""
+    from audit.subset.draw import planned
+
+    named = split or ("test" if plan is None else planned(plan, "split", "test"))
+    return None if named == "all" else named
 
 
 def print_result(as_json: bool, document: Callable[[], Any], text: Callable[[], str]) -> None:
@@ -527,22 +536,22 @@ def named_set(run: Path | None, source: Path | None) -> Path:
 
 def read_set(
     source: Path,
-    split: str,
+    split: str | None,
     by: Sequence[str] | None,
     group: str | None,
     unlabelled: bool = False,
 ) -> pl.DataFrame:
-    """Return the frame of a run or of a list."""
+    """Return the frame of a run or of a list (split None: all of it)."""
     from audit.subset.source import frame_from_list, frame_from_run
 
     wanted = [c for c in by or () if c != "confidence"] + ([group] if group else [])
     if source.is_file():
-        return frame_from_list(source, _part(split), wanted, unlabelled=unlabelled)
-    return frame_from_run(source, _part(split), wanted)
+        return frame_from_list(source, split, wanted, unlabelled=unlabelled)
+    return frame_from_run(source, split, wanted)
 
 
 def read_drawn_from(
-    source: Path | None, plan: Path | None, split: str, unlabelled: bool = False
+    source: Path | None, plan: Path | None, split: str | None, unlabelled: bool = False
 ) -> tuple[pl.DataFrame, Recipe]:
     """Return the set that a subset was drawn from, and the recipe."""
     from audit.subset import load_recipe
@@ -574,7 +583,7 @@ def read_models(paths: Sequence[Path] | None) -> list[pl.DataFrame]:
 def read_rows(
     subset: Path | None,
     source: Path | None,
-    split: str,
+    split: str | None,
     group: str | None,
     command: tuple[str, str, Path],
 ) -> pl.DataFrame:

@@ -322,7 +322,7 @@ def _resolved_tags(run: Path, generation: generations.Generation | None) -> pl.D
         nothing = {"sample_id": pl.String, "reason": pl.String}
         return pl.DataFrame(schema={**given.schema, **nothing})
     with open_for_deciding(run, generation) as store:
-        return resolve(store, given).sort("decision")
+        return resolve(store, given)
 
 
 def _last_said(said: pl.DataFrame, *subject: str) -> pl.DataFrame:

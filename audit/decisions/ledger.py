@@ -30,7 +30,7 @@ import getpass
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,6 +48,7 @@ from preflight.files import read_regular, refuse_special, regular
 
 LEDGER = "decisions.sqlite"
 REPAIR = "`audit verify RUN --repair` restores what can be, and says what cannot."
+PART = 50_000  # rows of the ledger that are objects at once
 BUSY_S = 30.0  # s that a writer waits for others
 NAMED_SUBJECTS = 3  # subjects by which a batch is named
 VERBS = {verb.value for verb in (*DECISIONS, *TAGGING)}
@@ -71,6 +72,22 @@ CURRENT = pl.Schema(
         "evidence": pl.String, "label": pl.String, "split": pl.String, "dropped": pl.Boolean,
     }
 )  # fmt: skip
+
+DECIDED = "u.batch IS NULL AND d.verb NOT IN ('tag', 'untag')"
+# A sample may be relabelled, then moved, then kept: each of the three still holds.
+HOLDS = f"""
+    WITH latest AS (
+        SELECT max(d.id) AS id, max(CASE d.verb WHEN 'relabel' THEN d.id END) AS relabel,
+            max(CASE d.verb WHEN 'move' THEN d.id END) AS move
+        FROM decisions d LEFT JOIN undos u USING (batch)
+        WHERE {DECIDED} GROUP BY d.kind, d.subject, d.content_hash
+    )
+    SELECT d.id, d.at, d.by, d.verb, d.value, d.subject, d.kind, d.content_hash, d.note, d.evidence,
+        l.value, s.value, iif(d.verb = 'drop', true, false)
+    FROM latest JOIN decisions d USING (id) LEFT JOIN decisions l ON l.id = latest.relabel
+        LEFT JOIN decisions s ON s.id = latest.move
+    ORDER BY d.id
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +244,13 @@ class Ledger:
 
     # ---- reading ----
 
-    def log(self, limit: int | None = None) -> list[Decision]:
-        """Return the decisions, undone ones too, newest first."""
-        rows = self._read(f"{LOGGED} ORDER BY d.id DESC LIMIT ?", [-1 if limit is None else limit])
+    def log(self, limit: int | None = None, ids: Iterable[int] | None = None) -> list[Decision]:
+        """Return the decisions (of these ids), undone ones too, newest first."""
+        chosen = "" if ids is None else "WHERE d.id IN (SELECT value FROM json_each(?))"
+        rows = self._read(
+            f"{LOGGED} {chosen} ORDER BY d.id DESC LIMIT ?",
+            [*([] if ids is None else [json.dumps(list(ids))]), -1 if limit is None else limit],
+        )
         return [self._decision(row) for row in rows]
 
     def batches(self, by: str, limit: int) -> list[DecidedBatch]:
@@ -272,25 +293,15 @@ class Ledger:
         that is a drop; `label` and `split` are those of its last relabel and its last move, which
         a later keep or drop does not forget. `evidence`: of a waiver.
         """
-        rows = self._read(
-            f"{LOGGED} WHERE u.batch IS NULL AND d.verb NOT IN ('tag', 'untag') ORDER BY d.id", []
-        )
-        for row in rows:
+        for row in self._read(f"{LOGGED} WHERE {DECIDED} AND ({TO_CHECK})", []):
             self._check(row)
-        schema = {name: CURRENT.get(name, pl.Int64()) for name in Decision.__slots__}
         try:
-            frame = pl.DataFrame(rows, schema=schema, orient="row")
+            parts = [
+                pl.DataFrame(rows, CURRENT, orient="row") for rows in self._read_parts(HOLDS, [])
+            ]
         except (TypeError, OverflowError, pl.exceptions.PolarsError):
             raise self._damaged("a value is of another kind than was written") from None
-        last = pl.exclude("kind", "subject", "content_hash").last()
-        # A sample may be relabelled, then moved, then kept: each of the three still holds.
-        values = [
-            pl.col("value").filter(pl.col("verb") == verb.value).last().alias(name)
-            for name, verb in (("label", Action.RELABEL), ("split", Action.MOVE))
-        ]
-        grouped = frame.group_by("kind", "subject", "content_hash").agg(last, *values)
-        dropped = (pl.col("verb") == Action.DROP.value).alias("dropped")
-        return grouped.with_columns(dropped).select(CURRENT.names()).sort("id")
+        return pl.concat([CURRENT.to_frame(), *parts])
 
     def tags(self) -> pl.DataFrame:
         """Return what was tagged and untagged and not undone: (decision, subject, content_hash,
@@ -306,16 +317,24 @@ class Ledger:
     # ---- the file ----
 
     def _read(self, sql: str, params: Sequence[object]) -> list[tuple[Any, ...]]:
+        return [row for part in self._read_parts(sql, params) for row in part]
+
+    def _read_parts(self, sql: str, params: Sequence[object]) -> Generator[list[tuple[Any, ...]]]:
+        """Yield the rows, some thousands at a time: a million of them as objects take 1 GB."""
         if not self.run.is_dir():
             raise self._gone()
         last = self.copy.last()  # first: what is committed meanwhile is no loss
         if not self.path.exists():
             if last is not None:
                 raise self._damaged(f"it is gone, and {_counted(last)} were recorded")
-            return []
+            return
         with self._open("rw") as con:
             # without tables: another process is about to make them
-            return con.execute(sql, params).fetchall() if self._has_tables(con, last) else []
+            if self._has_tables(con, last):
+                con.execute("PRAGMA temp_store = MEMORY")  # the folder for others may be full
+                rows = con.execute(sql, params)
+                while part := rows.fetchmany(PART):
+                    yield part
 
     def _has_tables(self, con: sqlite3.Connection, last: CopiedRow | None) -> bool:
         """Say whether there are tables; DamagedError where they lack the last row of the copy."""
@@ -550,6 +569,15 @@ KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("at", "by", "subject", "kind", "note"), str),
     **dict.fromkeys(("value", "content_hash", "evidence"), str | None),
 }
+# Rows of `LOGGED` that may be wrong: SQLite looks at all in a tenth of the time that Python takes.
+TO_CHECK = " OR ".join(
+    [
+        "d.evidence IS NOT NULL",
+        f"coalesce(d.verb NOT IN ({str(sorted(VERBS))[1:-1]}), true)",
+        *(f"typeof(d.{n}) NOT IN ('text', '{'text' if k is str else 'null'}')"
+          for n, k in KINDS.items()),
+    ]
+)  # fmt: skip
 SEVERITIES = {severity.value for severity in Severity}
 FIXES = {"clip", "box", "drop", "size"}
 

@@ -47,7 +47,7 @@ from audit.run import generations
 from audit.run.generations import Generation
 from audit.run.store import Store
 from audit.sources.paths import path_of
-from preflight.files import inside, read_regular, regular
+from preflight.files import inside, read_regular, real, regular
 
 FORMS = ("coco", "yolo", "voc")
 
@@ -391,7 +391,7 @@ def open_stage(run: Path, out: Path, form: str, *, replace: bool) -> Iterator[Ex
 
     `out` is gone again where it was made for this and nothing came of it.
     """
-    if out.resolve().is_relative_to(run.resolve()):
+    if real(out).is_relative_to(real(run)):
         raise UsageError(f"{out} is inside the run: choose a folder outside of it.")
     generation, revision = generations.require(run), Ledger(run).revision()
     made = not out.exists()

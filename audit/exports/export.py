@@ -43,6 +43,7 @@ from audit.report.wording import counted
 from audit.run import generations
 from audit.run.store import Store, identifier
 from audit.sources.tables import count_escaped, neutralise
+from preflight.files import real
 
 SCHEMA = "audit-export/1"
 RECORD = "export.json"  # what an export wrote, so that the next one may replace it
@@ -294,7 +295,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 def _may_write(path: Path, run: Path, replace: bool) -> None:
     if path.is_dir():
         raise UsageError(f"{path} is a folder: give the name of a file.")
-    inside = path.resolve().parent.is_relative_to(run.resolve())
+    inside = real(path).parent.is_relative_to(real(run))
     if path.exists() and (inside or not replace):
         fix = "choose another name" + ("" if inside else ", or allow it with --replace")
         raise UsageError(f"{path} exists, and an export replaces nobody's file: {fix}.")

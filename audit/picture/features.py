@@ -67,7 +67,11 @@ FILE_COLUMNS: tuple[Column, ...] = (
     Column("height", "INTEGER", "rows of the shown picture, after EXIF orientation, px"),
     Column("mode", "VARCHAR", "Pillow mode of the file: L, RGB, RGBA, P, CMYK, I;16, ..."),
     Column("bit_depth", "INTEGER", "bits per channel"),
-    Column("frames", "INTEGER", "frames or pages in the file; only the first is measured"),
+    Column(
+        "frames",
+        "INTEGER",
+        "frames or pages in the file, a million at most of a TIFF; only the first is measured",
+    ),
     Column("animated", "BOOLEAN", "more than one frame, shown in time (GIF, APNG, WebP, AVIF)"),
     Column("orientation", "INTEGER", "EXIF orientation 1..8; 1 when absent"),
     Column("has_alpha", "BOOLEAN", "an alpha channel or a transparent colour is declared"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from audit.errors import UsageError
 from audit.report.contents import SCHEMA, Report
 from audit.report.wording import TITLE
-from preflight.files import regular
+from preflight.files import real, regular
 
 FORMATS = ("txt", "md", "html", "json", "sarif", "xml")
 MARKED = 4096  # bytes at the head of a report within which it says what it is
@@ -107,7 +107,7 @@ def _write_pieces(path: Path, pieces: Callable[[], Iterator[str]]) -> Path:
 
 
 def _refuse_other_files(report: Report, path: Path) -> None:
-    run, place = Path(report.run).resolve(), path.resolve()
+    run, place = real(Path(report.run)), real(path)
     if not place.parent.is_dir():
         raise UsageError(f"{place.parent} is not a folder: make it, or choose another with -o.")
     if place.is_relative_to(run) and place.parent != run:

@@ -222,10 +222,10 @@ def load_recipe(path: Path) -> Recipe:
     return recipe_from(_document(path), str(path))
 
 
-def planned_metric(path: Path) -> str:
-    """Return the metric that a saved plan is for."""
+def planned(path: Path, name: str, usual: str) -> str:
+    """Return the `metric` or the `split` of a saved plan, `usual` where it does not say."""
     document = _document(path)
-    return str(document.get("metric", "accuracy")) if isinstance(document, dict) else "accuracy"
+    return str((isinstance(document, dict) and document.get(name)) or usual)
 
 
 def _document(path: Path) -> Any:

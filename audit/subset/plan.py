@@ -97,7 +97,10 @@ class Unreachable:
 
 @dataclass(frozen=True)
 class Plan:
-    """A planned subset; see the fields' names, and `reasons` for every automatic choice."""
+    """A planned subset; see the fields' names, and `reasons` for every automatic choice.
+
+    `split`: what a command read the set from, `all` for every file; None where it was not said.
+    """
 
     recipe: Recipe
     metric: str
@@ -117,6 +120,7 @@ class Plan:
     design: dict[str, float]
     assumptions: dict[str, float]
     reasons: list[str] = field(default_factory=list)
+    split: str | None = None
 
     @property
     def n(self) -> int:
@@ -131,6 +135,8 @@ class Plan:
     def document(self) -> dict[str, Any]:
         """Return the plan as plain data under `subset-plan/1`; NaN becomes null."""
         content = asdict(self) | {"recipe": self.recipe.content()}
+        if self.split is None:
+            del content["split"]
         estimands = {
             DOCUMENT_NAMES[name]: {"estimand": name, **figures}
             for name, figures in content.pop("estimands").items()

@@ -251,7 +251,7 @@ def undo(opened: Opened, batch: DecidedBatch | None = None) -> None:
     for one in mine:  # another tab of the same person may have taken back the first
         done = done or ledger.undo_batch(one.batch, one.at, name)
     if not done:
-        decided = not all(d.undone for d in ledger.log())
+        decided = ledger.current().height or ledger.tags().height
         say(*((NOT_HERE, "") if decided else ("There is no decision to take back.", "good")))
         return
     if "finding" in st.query_params:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 WORST = 8
+STARTED = time.time()
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the packages
 OURS = ("audit", "pipeline_profiler", "app.py", "preflight_app.py")
 LOG = logging.getLogger("dataset-preflight.app")
@@ -292,9 +294,13 @@ def show_said(*, once: bool = True) -> None:
 def failure(error: Exception) -> str:
     """Return one sentence on an error nobody foresaw: its type, where it arose, what to do."""
     first = str(error).splitlines()[0] if str(error) else "no text"
+    cure = "so reload the page; the terminal that started the app has the rest."
+    # what is imported at the first use is then of another version than what is running
+    if any(p.stat().st_mtime > STARTED for name in OURS for p in (ROOT / name).rglob("*.py")):
+        cure = "and dataset-preflight was replaced under this app: start the app again."
     return (
         f"This part of the page failed with {type(error).__name__} at {_place(error)} ({first}): "
-        "nothing was changed, so reload the page; the terminal that started the app has the rest."
+        f"nothing was changed, {cure}"
     )
 
 

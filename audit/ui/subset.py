@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -190,6 +190,7 @@ def _planned(key: str, wish: Wish, _run: Opened) -> tuple[Plan, Curve]:
     frame = _frame(_run.key, wish.split, _run)
     more = {"by": wish.by, "group": wish.group, "deduplicated": wish.deduplicated}
     plan = make_plan(frame, wish.goal, merge_strata=True, **more)  # type: ignore[arg-type]
+    plan = replace(plan, split="all" if wish.split == ALL else wish.split)
     return plan, make_curve(frame, wish.goal, **more)  # type: ignore[arg-type]
 
 

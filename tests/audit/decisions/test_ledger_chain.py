@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from audit.decisions import ledger_check
 from audit.decisions.ledger import (
     COLUMNS,
     LEDGER,
@@ -54,6 +55,33 @@ def run(tmp_path: Path) -> Path:
 def states(run: Path) -> tuple[str, str]:
     ledger, copy = check_ledger(run)
     return ledger.state, copy.state
+
+
+def test_what_is_whole_is_compared_row_by_row(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger_check, "_count_if_equal", lambda run: {})
+        held = check_ledger(run)
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger_check, "read_both", lambda run: pytest.fail("all rows are held"))
+        assert check_ledger(run) == held
+    assert [part.state for part in held] == [SOUND, SOUND]
+    assert held[0].detail == "5 decisions and 1 undo"
+
+
+def test_no_more_rows_of_the_ledger_are_objects_than_a_part(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, part = Ledger(run).current(), Ledger(run).log(2, [1, 2, 5])
+    assert [d.id for d in part] == [5, 2]
+    sizes = []
+    read = Ledger._read_parts
+    monkeypatch.setattr("audit.decisions.ledger.PART", 2)
+    monkeypatch.setattr(
+        Ledger, "_read_parts", lambda *a: (sizes.append(len(p)) or p for p in read(*a))
+    )
+    assert Ledger(run).current().equals(whole)
+    assert whole["subject"].to_list() == ["a", "b", "c", "e"]
+    assert max(sizes) == 2
 
 
 def flip(path: Path, place: int, mask: int = 1) -> None:

@@ -21,6 +21,7 @@ from audit.embeddings.vectors import _read_frame, _read_npy
 from audit.errors import AuditError
 from audit.exports import annotation_export
 from audit.exports.application import roll_back
+from audit.exports.export import export_tables
 from audit.exports.planning import PLAN_SCHEMA, read_plan
 from audit.exports.review_tasks import read_review
 from audit.records import Action
@@ -100,6 +101,15 @@ def test_nothing_outside_of_the_folder_is_touched(
         document(folder, name.replace("{outside}", str(tmp_path)))
     assert victim.read_bytes() == VICTIM
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "victim.duckdb"]
+
+
+def test_a_loop_of_links_is_no_run_and_no_place(tmp_path: Path) -> None:
+    (loop := tmp_path / "loop").symlink_to(loop)
+    for run, out in ((loop, tmp_path / "new"), (tmp_path, loop)):
+        with pytest.raises(AuditError):
+            export_tables(run, out)
+        with pytest.raises(AuditError), annotation_export.open_stage(run, out, "x", replace=False):
+            pass
 
 
 def _ledger(path: Path) -> None:

@@ -100,6 +100,24 @@ def test_confidence_travels_with_the_predictions(run, tmp_path):
     assert "give the same --predictions" in error
 
 
+def test_a_draw_is_from_the_split_that_was_planned(run, tmp_path):
+    plan, old, rows = (tmp_path / n for n in ("plan.json", "old.json", "rows.csv"))
+
+    def drawn(plan, *more):
+        call("draw", run, "--plan", plan, "-o", rows, *more)
+        return set(pl.read_csv(rows)["sample_id"].str.split("/").list.first())
+
+    call("plan", run, "--split", "train", "--n", 8, "--output", plan)
+    assert json.loads(plan.read_text())["split"] == "train"
+    assert drawn(plan) == {"train"}
+    assert drawn(plan, "--split", "test") == {"test"}  # what is named counts more
+    every = "--split", "all", "--estimand", "full-set", "--n", 50
+    call("plan", run, *every, "--output", plan)
+    assert drawn(plan) == {"train", "test"}
+    old.write_text(json.dumps({**json.loads(plan.read_text()), "split": None}))
+    assert drawn(old, "--n", 20) == {"test"}  # a plan that does not say
+
+
 def test_curve_and_session(run, tmp_path):
     table = json.loads(call("curve", run, "--size", 10, "--size", 41, "--json"))
     assert [p["n"] for p in table["points"]] == [10, 41]

@@ -93,6 +93,22 @@ def test_the_place_is_the_innermost_line_of_ours() -> None:
     assert "at an unknown place (no text)" in failure(ValueError())
 
 
+def test_what_fails_after_an_upgrade_says_to_start_the_app_again(
+    monkeypatch: pytest.MonkeyPatch, scanned: Path, tmp_path: Path
+) -> None:
+    def page() -> None:
+        from audit.decisions.decisions import of_the_next_version  # type: ignore  # noqa: F401
+
+    monkeypatch.setattr("audit.ui.overview.page", page)
+    monkeypatch.setattr("audit.ui.opened.OURS", ("audit",))
+    (tmp_path / "audit").mkdir()
+    monkeypatch.setattr("audit.ui.opened.ROOT", tmp_path)
+    assert "failed with ImportError" in (said := text(app(monkeypatch, scanned)))
+    assert "start the app again" not in said
+    (tmp_path / "audit/x.py").touch()
+    assert "replaced under this app: start the app again" in text(app(monkeypatch, scanned))
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "audit" / "ui").glob("*.py")), ids=lambda p: p.stem)
 def test_every_fragment_and_dialogue_is_drawn_safely(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):

@@ -421,6 +421,29 @@ def test_what_a_newer_version_wrote_is_one_sentence(show: Show, run: Path) -> No
     assert "newer version" in text(show("overview", run))
 
 
+def test_what_a_newer_version_publishes_under_the_app_is_one_sentence(
+    show: Show, run: Path
+) -> None:
+    open_pages = [show("findings", run, code="IMG001") for _ in range(2)]
+    open_pages[0].button(key="keep").click().run()
+    kept = Ledger(run).log()
+    assert kept
+    shutil.copytree(run / "gen-0001", run / "gen-0002")
+    found = generations.read_pointer(run)
+    assert found is not None
+    findings_file = found.findings.name
+    new = {"schema": 99, "generation": "gen-0002", "findings": findings_file}
+    write_document(run / "CURRENT", new)
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    open_pages[1].button(key="keep").click()
+    for at in open_pages:
+        assert "newer version (schema 99" in text(at.run())
+    for page in PAGES[:-1]:
+        assert "newer version (schema 99" in text(show(page, run)), page
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+    assert Ledger(run).log() == kept
+
+
 def test_a_scan_that_publishes_shows_at_the_next_click(
     show: Show, tree: Path, tmp_path: Path
 ) -> None:
