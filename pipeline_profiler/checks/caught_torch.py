@@ -37,7 +37,7 @@ from pipeline_profiler.checks.caught_tape import (
     recording_mode,
     step_of_tape,
 )
-from pipeline_profiler.checks.loop_facts import LoopFacts
+from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags
 from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES
 from pipeline_profiler.checks.user_code import Patience
 from pipeline_profiler.checks.user_training import Training
@@ -312,6 +312,8 @@ class Caught:
             self.why = self.why or f"the step could not be read ({type(error).__name__}: {error})"
             return
         self._note_modes(step.call.module)
+        if not self.steps:
+            self.facts.idle_flags = idle_flags(step.call.module)
         if self.steps and step.call.module is not self.steps[0].call.module:
             self.why = self.why or "several models are trained in turn"
             return

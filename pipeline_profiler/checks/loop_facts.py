@@ -5,7 +5,11 @@ Recorded while `check-training -- train.py` runs the script; a training made of 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from typing import Any
+
+FLAG = re.compile(r"requires?d?_?grad(s|ient|ients)?", re.IGNORECASE)
 
 
 @dataclass
@@ -22,7 +26,8 @@ class LoopFacts:
     loaded: (found, asked for, found under another name) weights of the load that found the smallest
     part. weights_kept: states taken from the trained model after its first step, and of these those
     that are still held, unread, as the live weights. plateau: what a schedule that waits for a
-    plateau was told: its mode, the value, whether it is the share of right answers.
+    plateau was told: its mode, the value, whether it is the share of right answers. idle_flags: as
+    the function of this name found them at the first step.
     places: lines of the user's file by what stands there.
     """
 
@@ -43,6 +48,7 @@ class LoopFacts:
     loaded: tuple[int, int, int] | None = None
     weights_kept: tuple[int, int] = (0, 0)
     plateau: tuple[str, float, bool] | None = None
+    idle_flags: tuple[str, ...] = ()
     places: dict[str, str] = field(default_factory=dict)
 
     def unreached(self) -> list[str]:
@@ -52,3 +58,19 @@ class LoopFacts:
             *([] if self.evaluations else ["an evaluation"]),
             *([] if self.epochs > 1 or self.after_evaluation else ["a second epoch"]),
         ]
+
+
+def idle_flags(model: Any) -> tuple[str, ...]:
+    """Flags of modules and parameters that were to freeze what is trained, and do not."""
+    parts = [*model.named_modules(), *model.named_parameters()]
+    return tuple(
+        f"{name}.{flag}".lstrip(".")
+        for name, part in parts
+        for flag, value in vars(part).items()
+        if value is False and FLAG.fullmatch(flag) and _is_trained(part)
+    )
+
+
+def _is_trained(part: Any) -> bool:
+    parameters = part.parameters() if hasattr(part, "parameters") else [part]
+    return any(parameter.requires_grad for parameter in parameters)

@@ -202,7 +202,8 @@ class SoftmaxTwice(Check):
 
     ## How it decides
     Fails where the loss is cross-entropy of logits and outputs are between 0 and 1 and sum to 1
-    (to one part in 10,000, for all examples), where it is binary cross-entropy of logits and the
+    (to one part in 10,000, for all examples), where they sum to 1 along another axis than that of
+    the classes (a softmax over the batch), where it is binary cross-entropy of logits and the
     model ends in a sigmoid, or where it is log-likelihood and outputs are no log-probabilities.
     A log-softmax before cross-entropy changes nothing and passes. For numbers fails where the
     outputs stay between 0 and 1 for inputs a thousand times as large, and a quarter of the targets
@@ -237,9 +238,18 @@ class SoftmaxTwice(Check):
         between = bool((outputs >= 0).all() and (outputs <= 1).all())
         if task.kind == "binary":
             return _judge_binary(loss, between, subject, numbers)
-        sums, ones = outputs.sum(task.axis), torch.ones_like(outputs.sum(task.axis))
-        probable = between and bool(torch.allclose(sums, ones, atol=NEAR))
-        logged = bool(torch.allclose(outputs.exp().sum(task.axis), ones, atol=NEAR))
+        axis = task.axis % outputs.ndim
+        shares, logs = (_sums_to_one(part, axis) for part in (outputs, outputs.exp()))
+        probable, logged = between and shares == axis, logs == axis
+        other = shares if between and not probable else None if logged else logs
+        if other is not None:
+            return SoftmaxTwice.failed(
+                f"A softmax runs along axis {other} of the outputs"
+                f"{', over the examples of the batch' if other == 0 else ''}: the classes are axis "
+                f"{axis}.",
+                f"softmax or log_softmax with dim={other}, or without dim",
+                **numbers,
+            )
         if loss == "cross-entropy" and probable:
             return SoftmaxTwice.failed(
                 "Outputs are probabilities (between 0 and 1, sum 1), and the loss "
@@ -289,10 +299,12 @@ class SoftmaxTwice(Check):
         return passed(f"The loss takes {takes}, and outputs are {numbers['outputs']}.", **numbers)
 
     @staticmethod
-    def _made(ending: str, loss: str) -> Any:
-        return toy_training(toy_net(getattr(nn, ending)(1)), getattr(nn, loss)())
+    def _made(ending: str, loss: str, axis: int = 1) -> Any:
+        return toy_training(toy_net(getattr(nn, ending)(axis)), getattr(nn, loss)())
 
     PLANTED = (
+        ("over the batch", lambda: SoftmaxTwice._made("LogSoftmax", "NLLLoss", 0)),
+        ("over the batch, twice", lambda: SoftmaxTwice._made("Softmax", "CrossEntropyLoss", 0)),
         ("softmax, then cross-entropy", lambda: SoftmaxTwice._made("Softmax", "CrossEntropyLoss")),
         ("logits into log-likelihood", lambda: SoftmaxTwice._made("Identity", "NLLLoss")),
         ("pixels after a sigmoid", lambda: toy_regression(mean=80.0, model=_bounded())),
@@ -304,6 +316,15 @@ class SoftmaxTwice(Check):
         ),
         ("shares after a sigmoid", lambda: toy_regression(scale=0.1, mean=0.4, model=_bounded())),
     )
+
+
+def _sums_to_one(values: Any, first: int) -> int | None:
+    """The axis along which all sums are 1, `first` looked at first; None without one."""
+    for axis in (first, *(a for a in range(values.ndim) if a != first)):
+        sums = values.sum(axis)
+        if values.shape[axis] > 1 and torch.allclose(sums, torch.ones_like(sums), atol=NEAR):
+            return axis
+    return None
 
 
 def _bounded() -> Any:

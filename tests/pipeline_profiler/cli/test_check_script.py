@@ -142,6 +142,8 @@ DEFECTS = {
                      "    best = model.state_dict()\n", "TRAIN043"),
     "plateau turned": ('\n    wandb.log({"right": right})\n', PLATEAU, "TRAIN044"),
     "not loaded": ("optimizer = ", PREFIX, "TRAIN042"),
+    "not frozen": ("optimizer = ", "for p in model[0].parameters(): p.require_grad = False\n"
+                   "optimizer = ", "TRAIN046"),
     "no shuffle": ("shuffle=sampler is None", "shuffle=False", "LOAD002"),
     "epoch not told": (*SAMPLER, "TRAIN038"),
 }  # fmt: skip
@@ -150,7 +152,14 @@ DEFECTS = {
 @pytest.mark.parametrize(
     "planted",
     [
-        ("train() once", "clipped late", "softmax twice", "no shuffle", "weights live"),
+        (
+            "train() once",
+            "clipped late",
+            "softmax twice",
+            "no shuffle",
+            "weights live",
+            "not frozen",
+        ),
         ("eval() never", "gradients kept", "epoch not told", "plateau turned", "not loaded"),
     ],
     ids=lambda names: names[0],
