@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.batches import as_array, cut_batch, digest_of, main_tensor
+from pipeline_profiler.checks.batches import (
+    as_array,
+    cut_batch,
+    digest_of,
+    main_tensor,
+    padding_of,
+)
 from pipeline_profiler.checks.chance import FAR
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
@@ -958,9 +964,6 @@ def _judge_wants(share: float, least: float, zero: float) -> Answer:
     )
 
 
-LEAST_ROWS, LEAST_SHARE = 4, 0.25
-
-
 class PaddingCounted(Check):
     """A loss that averages over padded places.
 
@@ -991,7 +994,7 @@ class PaddingCounted(Check):
         targets = main_tensor(subject.batches[0][2])
         if targets is None or targets.ndim != 2 or torch.is_floating_point(targets):
             return absent("The targets are no rows of whole numbers.")
-        found = _padding(targets)
+        found = padding_of(targets)
         if found is None:
             return absent("No value fills the ends of rows: there is no padding to see.")
         value, places = found
@@ -1018,16 +1021,3 @@ class PaddingCounted(Check):
         )
 
     PLANTED = (("no ignore_index", lambda: toy_language(ignore=False)),)
-
-
-def _padding(targets: Any) -> tuple[int, Any] | None:
-    """(value, places) of what fills the ends of rows and is nowhere else."""
-    ends = targets[:, -1]
-    for value in ends.unique().tolist():
-        places = targets == value
-        trailing = places.flip(1).cumprod(1).flip(1).bool()
-        long = int((trailing.sum(1) > 1).sum())
-        many = long >= max(LEAST_ROWS, LEAST_SHARE * len(targets))
-        if many and torch.equal(places, trailing) and not bool(places.all()):
-            return int(value), places
-    return None
