@@ -25,7 +25,7 @@ from pipeline_profiler.profiling.record.session import parse_document
 WIDTH = 100
 MARKS = {Judgement.FAIL: "", Judgement.CANNOT_TELL: "?", Judgement.PASS: "ok"}
 # about the loader for evaluation beside the other
-OF_TWO = ("LOAD013", "LOAD018", "LOAD019", "LOAD020")
+OF_TWO = ("LOAD013", "LOAD018", "LOAD019", "LOAD020", "LOAD026")
 FOUNDATION = "TRAIN003"  # a training that cannot learn one batch by heart
 
 

@@ -434,6 +434,98 @@ BLOCK, FEWEST_SAMPLES, MOST_CLASSES, RIDGE, FOLDS = 600, 120, 50, 0.3, 4
 SURE, CHANCE = 6.0, 2.5  # deviations of the number of hits from what chance gives
 
 
+MOST_LABELS, FEWEST_LABELS, IN_COMMON = 240, 64, 0.15
+
+
+class EvaluationOfOthers(Check):
+    """An evaluation of other classes than those that are trained on.
+
+    ## What it does
+    Counts the labels of up to 240 samples drawn from each of the two datasets, or of all that
+    Keras' fit was given, and adds up what the shares of each class have in common.
+
+    ## Why is this bad
+    The last fifth of data that lie class by class is the last class: training hardly sees it, and
+    the metric is that of one class.
+
+    ## How it decides
+    Fails where the two have less than 15 % in common, with two classes or more in training and ten
+    samples for each class. Equal sets have 100 % but for the draw, sets of other balance far more
+    than 15 %.
+
+    ## What to do
+    Shuffle once before a part is held out, or hold out a part of each class.
+
+    ## Limits
+    One label for each sample, of whole numbers or one-hot. Evaluation of classes that are new on
+    purpose: `--skip LOAD026`.
+    """
+
+    code = "LOAD026"
+    name = "evaluation-of-other-classes"
+    causes = (
+        "data stored class by class, of which the last part is held out (validation_split, x[:n])",
+        "two tables of labels",
+    )
+    next_step = "Shuffle once before the split, or split each class."
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        ours, theirs = (_labels(subject, part) for part in (subject.loader, subject.eval_loader))
+        if ours is None or theirs is None:
+            return unclear("There are no labels of training and evaluation to compare.")
+        if min(len(ours), len(theirs)) < FEWEST_LABELS:
+            return unclear(f"{len(ours)} and {len(theirs)} labels are too few to compare.")
+        values = np.union1d(ours, theirs)
+        one, two = ((part[:, None] == values).mean(0) for part in (ours, theirs))
+        if (one > 0).sum() < 2 or 10 * len(values) > min(len(ours), len(theirs)):
+            return unclear("There is one class, or too many for so few samples.")
+        common = float(np.minimum(one, two).sum())
+        most = int(two.argmax())
+        said = (
+            f"Training and evaluation have {common:.0%} of their classes in common: label "
+            f"{values[most]:g} is {two[most]:.0%} of the evaluation and {one[most]:.0%} of training"
+        )
+        numbers = {"common": common, "labels": (len(ours), len(theirs))}
+        return (self.failed if common < IN_COMMON else passed)(f"{said}.", **numbers)
+
+    @staticmethod
+    def _split(ordered: bool, kept: int = 8) -> LoaderSubject:
+        """The last part held out; of the evaluation every `kept`-th sample of the first class."""
+        from torch.utils.data import Subset
+
+        whole: Any = ToyImages(800, ordered=ordered)
+        held = [i for i in range(640, 800) if whole.labels[i] or not i % kept]
+        one, two = Subset(whole, range(640)), Subset(whole, held)
+        return LoaderSubject(lambda: toy_loader(one), lambda: toy_loader(two, shuffle=False))
+
+    PLANTED = (("stored by class", lambda: EvaluationOfOthers._split(True)),)
+    HEALTHY = (("shuffled before", lambda: EvaluationOfOthers._split(False)),)
+
+
+def _labels(subject: LoaderSubject, loader: Any) -> NDArray[Any] | None:
+    """Labels of samples drawn from the whole of a loader's data; None where there are none."""
+    dataset, parts = _dataset(loader), getattr(loader, "parts", None)
+    found = []
+    if dataset is not None:
+        patience = _patience(subject)
+        for index in np.random.default_rng(0).permutation(len(dataset))[:MOST_LABELS].tolist():
+            found.append(_made(subject, dataset, index)[1])
+            if found[-1] is None or patience.over:
+                break
+        if not found or any(y is None or y.shape != found[0].shape for y in found):
+            return None
+        targets = np.stack(found)
+    elif isinstance(parts, tuple) and len(parts) > 1 and hasattr(parts[1], "shape"):
+        targets = np.asarray(parts[1])
+    else:
+        return None
+    targets = targets.reshape(len(targets), -1)
+    if targets.shape[1] > 1 and (targets.sum(1) == 1).all() and (targets.max(1) == 1).all():
+        return targets.argmax(1)
+    whole = targets.shape[1] == 1 and (targets == np.round(targets)).all()
+    return targets[:, 0] if whole else None
+
+
 class LabelsOfOthers(Check):
     """Labels that follow another order than the inputs.
 
