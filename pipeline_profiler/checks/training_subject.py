@@ -431,6 +431,16 @@ class TrainingSubject(ExaminedTraining):
         return task
 
     @cached_property
+    def ignores_shift(self) -> bool:
+        """Whether a constant added to all outputs leaves the loss: a softmax is inside."""
+        outputs = torch.randn_like(self.first_outputs.float())
+        values = [
+            float(self.loss_of(self.settings, outputs + shift, self.batches[0][2]))
+            for shift in (0.0, 3.0)
+        ]
+        return abs(values[1] - values[0]) < 1e-4 * max(1.0, abs(values[0]))
+
+    @cached_property
     def first_outputs(self) -> Any:
         """The outputs for the first batch at initialisation, in eval mode, without a graph."""
         return main_tensor(self.evaluated(self.fresh(), self.batches[0]))
@@ -469,7 +479,7 @@ class TrainingSubject(ExaminedTraining):
 
 def _augments(loader: Any) -> bool:
     """Whether samples of a dataset with indices depend on the state of the generators."""
-    dataset = getattr(loader, "dataset", None)
+    dataset: Any = getattr(loader, "dataset", None)
     found = [set[str]() for _ in range(AUGMENTED_SAMPLES)]
     with kept_state(), contextlib.suppress(Exception):  # whatever reads it next says what is wrong
         for seed in OTHER_SEEDS:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import as_array, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
 from pipeline_profiler.checks.loader_subject import LoaderSubject, byte_step
 from pipeline_profiler.checks.opened_files import opened_files
 from pipeline_profiler.checks.toys import toy_loader
@@ -76,7 +76,7 @@ class FilesBeside(Check):
             return unclear("Samples have no index, so none can be loaded beside its file.")
         rows = list(_rows(subject))
         if len(rows) < FEWEST:
-            return unclear(
+            return (unclear if rows else absent)(
                 f"Of {FILES} samples {len(rows)} open one coloured picture file as they are loaded."
             )
         files, samples = (np.array([row[i] for row in rows]) for i in (0, 1))

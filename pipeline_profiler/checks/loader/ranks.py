@@ -431,7 +431,7 @@ class RanksOpenAll(Check):
                 read = ((np.load(name), number % 4) for number, name in enumerate(mine))
                 return itertools.islice(read, rank, None, world_size) if after else read
 
-            class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
+            class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
                 def __iter__(self) -> Any:
                     return samples()
 

@@ -71,7 +71,7 @@ class LayersRepeated(Check):
 
     @staticmethod
     def _stack(shared: bool, parallel: bool = False) -> Any:
-        class Stack(nn.Module):  # type: ignore[misc]
+        class Stack(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
                 block = nn.Linear(32, 32)
