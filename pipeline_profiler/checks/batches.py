@@ -154,3 +154,19 @@ def batch_size(inputs: Any) -> int:
     """Examples in a batch."""
     tensor = main_tensor(inputs)
     return int(tensor.shape[0]) if tensor is not None and tensor.ndim else 1
+
+
+LEAST_ROWS, LEAST_SHARE = 4, 0.25
+
+
+def padding_of(rows: Any) -> tuple[int, Any] | None:
+    """(value, places) of what fills the ends of rows and is nowhere else."""
+    ends = rows[:, -1]
+    for value in ends.unique().tolist():
+        places = rows == value
+        trailing = places.flip(1).cumprod(1).flip(1).bool()
+        long = int((trailing.sum(1) > 1).sum())
+        many = long >= max(LEAST_ROWS, LEAST_SHARE * len(rows))
+        if many and torch.equal(places, trailing) and not bool(places.all()):
+            return int(value), places
+    return None

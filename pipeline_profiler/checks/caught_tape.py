@@ -301,7 +301,9 @@ def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtS
     if tape.made_by.get(result, -1) < call.end:
         return _inside(tape, call, result, used, size)
     outs = call.outs
-    numbers, roots = tape.needed(result, frozenset(node for _, node in outs))
+    stop = frozenset(node for _, node in outs)
+    labels = _counted(tape, tape.needed(result, stop)[0])
+    numbers, roots = tape.needed(result, stop | labels)
     if min(numbers, default=call.end) < call.end:
         raise CaughtError("the loss takes more of the model than its output")
     taken = set[int]()
@@ -312,7 +314,7 @@ def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtS
     if not outs:
         raise CaughtError("the loss does not come from what the model returns")
     head, outs = _activation(tape, numbers, outs)
-    targets, held = _targets(tape, roots, size)
+    targets, held = _targets(tape, roots | labels, size)
     own = [m for m in modules if m.start >= call.end and _is_loss(m, tape, result, outs, targets)]
     replayed = Replayed([calls[n] for n in numbers], result, held, outs, targets, size)
     values = [tape.tensors[node] for node in targets]
@@ -353,6 +355,29 @@ def _is_loss(m: ModelCall, tape: Tape, result: int, outs: Any, targets: Sequence
     """Whether a module was called with just the output and the targets, and gave the loss."""
     given = [tape.now.get(id(value)) for value in m.args]
     return m.made == result and not m.kwargs and len(outs) == 1 and given == [outs[0][1], *targets]
+
+
+def _counted(tape: Tape, numbers: Sequence[int]) -> frozenset[int]:
+    """Nodes that the loss takes, of whole numbers made of such alone: `labels - 1`, `labels[rows]`.
+
+    Whatever has another form (one-hot, a mask, numbers) stays a part of the loss.
+    """
+    made, used, drawn = set[int](), set[int](), set[int]()  # drawn: of no tensor, such as arange
+    for number in numbers:
+        call, given = tape.calls[number], list[int]()
+        _replaced((call.args, call.kwargs), _into(given))
+        result = [node for _, node in call.made]
+        parts = [tape.tensors[node] for node in (*given, *result)]
+        whole = not any(t.is_floating_point() or t.dtype == torch.bool for t in parts)
+        alike = len(result) == 1 and any(t.shape == parts[-1].shape for t in parts[:-1])
+        known = all(node in made | drawn or node not in tape.made_by for node in given)
+        if not given:
+            drawn.update(result)
+        elif whole and alike and known and parts[-1].ndim:
+            made.add(result[0])
+        else:
+            used.update(given)
+    return frozenset(made & used)
 
 
 def _targets(tape: Tape, roots: set[int], size: int) -> tuple[list[int], dict[int, Any]]:

@@ -37,13 +37,14 @@ from pipeline_profiler.checks.caught_tape import (
     recording_mode,
     step_of_tape,
 )
-from pipeline_profiler.checks.loop_facts import LoopFacts
+from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags
 from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES
 from pipeline_profiler.checks.user_code import Patience
 from pipeline_profiler.checks.user_training import Training
 from pipeline_profiler.profiling.measure.stopping import is_own_code
 
 LEAST_BATCHES = 4
+MOST_EPOCHS = 5  # of a training without an evaluation
 WITHOUT_LOADER = 12  # steps of a loop that draws its batches itself, after which it was seen
 MOST_KEPT, MOST_GIVEN = 2 * 10**9, 4  # bytes of batches; batches as their loader gave them
 
@@ -103,6 +104,9 @@ class Caught:
     judged: list[Any] = field(default_factory=list)  # what entered the model in an evaluation
     depth: int = 0
     last: str = ""  # 'backward' or 'step'
+    last_pass: tuple[int, int] = (0, 0)  # over a loader, at the optimizer's last step
+    version: int | None = None  # of the weights at the last backward: whether they were changed
+    stepped: set[int] = field(default_factory=set)  # optimizers that made a step
     modes: dict[str, bool] = field(default_factory=dict)  # of modules, in the first training step
     kept_bytes: int = 0
     loaded: bool = False  # a state was loaded into some module
@@ -234,7 +238,8 @@ class Caught:
         if id(module) not in self.first:
             inner = unwrapped(module)
             self.first[id(module)] = _copy_of(inner), inner
-        if self.tape is None and len(self.steps) < MOST_BATCHES and self.last != "over":
+        another = bool(self.steps) and module is not self.steps[0].call.module
+        if self.tape is None and (another or len(self.steps) < MOST_BATCHES):
             self.tape, self.modules = Tape(), []
         tape = self.tape
         if tape is None:
@@ -289,13 +294,14 @@ class Caught:
     def _backward(self, plain: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         tape, self.tape = self.tape, None
         loss = tensors if hasattr(tensors, "backward") else next(iter(tensors), None)
-        if tape is not None and len(self.steps) < MOST_BATCHES:
+        if tape is not None:
             self._catch(tape, loss)
         facts, place = self.facts, user_place()
         facts.places.setdefault("backward", place)
         if self.last == "step" and self.optimizer is not None and _has_gradients(self.optimizer):
             facts.kept += 1
-        if self.last == "backward" and self.optimizer is not None:
+        moved, self.version = self.version, _version(self.optimizer)
+        if self.last == "backward" and moved == self.version is not None:
             facts.lost += not _has_gradients(self.optimizer)
         if self.current is not None and self.current.kind != "train":
             self.current.kind = "train"
@@ -311,11 +317,20 @@ class Caught:
         except Exception as error:  # noqa: BLE001 - the script goes on, and it is said
             self.why = self.why or f"the step could not be read ({type(error).__name__}: {error})"
             return
-        self._note_modes(step.call.module)
         if self.steps and step.call.module is not self.steps[0].call.module:
-            self.why = self.why or "several models are trained in turn"
-            return
-        if not self._keeps(step.inputs, step.targets) and self.steps:
+            # a teacher is called without gradients, but over the training's own batches
+            others = [s for s in self.loaders.values() if s is not self.current]
+            evaluated = any(seen.kind == "eval" for seen in others)
+            if evaluated or self._pass_of(self.current) == self.last_pass:
+                self.why = self.why or "several models are trained in turn"
+                return
+            self._begin_again()
+        self._note_modes(step.call.module)
+        if not self.steps:
+            self.facts.idle_flags = idle_flags(step.call.module)
+        if self.steps and (
+            len(self.steps) >= MOST_BATCHES or not self._keeps(step.inputs, step.targets)
+        ):
             return
         inputs, targets = (_detached(part) for part in (step.inputs, step.targets))
         self.facts.places.setdefault("model", step.call.place)
@@ -324,6 +339,25 @@ class Caught:
         call = replace(step.call, out=None, args=(), kwargs={})
         given, self.given = self.given, None
         self.steps.append(replace(step, inputs=inputs, targets=targets, call=call, given=given))
+
+    @staticmethod
+    def _pass_of(seen: SeenLoader | None) -> tuple[int, int]:
+        return (0, 0) if seen is None else (id(seen), seen.iterations)
+
+    def _begin_again(self) -> None:
+        """Another model in a later pass, and none was evaluated: it is the one to examine.
+
+        A teacher, or what stands for a checkpoint, was trained before it.
+        """
+        before, self.facts = self.facts, LoopFacts(loaded=self.facts.loaded)
+        self.facts.before = before.places.get("model", "") or before.places.get("backward", "")
+        self.facts.places["schedule"] = before.places.get("schedule", "")
+        self.steps, self.judged, self.right, self.modes = [], [], [], {}
+        self.optimizer = self.schedule = self.copied = self.counter = self.version = None
+        self.states.unread.clear()
+        self.states.taken, self.last, self.why, self.stepped = 0, "", "", set()
+        for seen in self.loaders.values():
+            seen.iterations, seen.kind = int(seen is self.current), ""
 
     def _keeps(self, *parts: Any) -> bool:
         """Whether these tensors may be kept beside those that are."""
@@ -356,9 +390,14 @@ class Caught:
             self.copied = _copied_or_none((optimizer, self.schedule), kept)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self.ended or optimizer is not self.optimizer:
+        if self.ended:
+            return
+        self.stepped.add(id(optimizer))
+        self.facts.optimizers = len(self.stepped)
+        if optimizer is not self.optimizer:
             return
         facts, self.last = self.facts, "step"
+        self.last_pass = self._pass_of(self.current)
         facts.steps += 1
         if self.right:
             self.right = []
@@ -366,7 +405,8 @@ class Caught:
         trained = [seen for seen in self.loaders.values() if seen.kind == "train"]
         facts.epochs = max((seen.iterations for seen in trained), default=0)
         self._follow_schedule()
-        reached = facts.epochs > 1 if trained else (
+        seen = facts.evaluations or facts.epochs > MOST_EPOCHS  # a teacher is not evaluated
+        reached = facts.epochs > 1 and seen if trained else (
             facts.after_evaluation > 1 and facts.steps >= WITHOUT_LOADER
         )  # fmt: skip
         if reached or self.patience.over:
@@ -564,6 +604,13 @@ def _scores(right: list[tuple[int, int]], loader: Any) -> Iterator[float]:
         batches.append(-(-len(loader.dataset) // max(1, counts[0])))
     for share in (*(sum(hits) / n for n in sizes), *(means / n for n in batches)):
         yield from (share, 100 * share)
+
+
+def _version(optimizer: Any) -> int | None:
+    """How often the weights of an optimizer were changed in place; None without one."""
+    if optimizer is None:
+        return None
+    return sum(int(p._version) for group in optimizer.param_groups for p in group["params"])
 
 
 def _has_gradients(optimizer: Any) -> bool:

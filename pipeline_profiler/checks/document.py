@@ -25,7 +25,7 @@ from pipeline_profiler.profiling.record.session import parse_document
 WIDTH = 100
 MARKS = {Judgement.FAIL: "", Judgement.CANNOT_TELL: "?", Judgement.PASS: "ok"}
 # about the loader for evaluation beside the other
-OF_TWO = ("LOAD013", "LOAD018", "LOAD019", "LOAD020")
+OF_TWO = ("LOAD013", "LOAD018", "LOAD019", "LOAD020", "LOAD026")
 FOUNDATION = "TRAIN003"  # a training that cannot learn one batch by heart
 
 
@@ -64,7 +64,7 @@ def _entry(result: CheckResult, report: CheckReport) -> dict[str, Any]:
 
 # what a failed check is about, for the line of the user's file
 ABOUT = {
-    "model": (2, 4, 5, 11, 19, 22, 23, 25, 27, 28, 36),
+    "model": (2, 4, 5, 11, 19, 22, 23, 25, 27, 28, 36, 45, 46),
     "loss": (1, 10, 13, 18, 20, 21, 41),
     "optimizer": (3, 6, 7, 12, 15, 17, 26),
     "schedule": (14,),

@@ -5,7 +5,11 @@ Recorded while `check-training -- train.py` runs the script; a training made of 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from typing import Any
+
+FLAG = re.compile(r"requires?d?_?grad(s|ient|ients)?", re.IGNORECASE)
 
 
 @dataclass
@@ -13,16 +17,18 @@ class LoopFacts:
     """Counts of what the loop did; a count of 0 says that it did not happen as far as it was seen.
 
     asleep: the model and all modules with a mode (dropout, batch norm) were in eval mode in the
-    first training step. lost: times that gradients were cleared between two backward() without a
-    step. unmoded: modules with a mode that trained before the first evaluation and
-    not after it. evaluated_in_train_mode: such modules that trained while the other loader was
-    evaluated. told: epochs of a sampler that takes them, in the order of the iterations. clipped:
-    (before, after) the optimizer's step. kept: steps that began with the gradients of the step
-    before. scheduled: 'step', 'epoch', 'evaluation', 'by hand' or ''. rates: by optimizer step.
-    loaded: (found, asked for, found under another name) weights of the load that found the smallest
-    part. weights_kept: states taken from the trained model after its first step, and of these those
-    that are still held, unread, as the live weights. plateau: what a schedule that waits for a
-    plateau was told: its mode, the value, whether it is the share of right answers.
+    first training step. lost: times that gradients were cleared between two backward() without
+    a step, and the weights left as they were. optimizers: that made a step. unmoded: modules
+    with a mode that trained before the first evaluation and not after it.
+    evaluated_in_train_mode: such modules that trained while the other loader was evaluated.
+    told: epochs of a sampler that takes them, in the order of the iterations. clipped: (before,
+    after) the optimizer's step. kept: steps that began with the gradients of the step before.
+    scheduled: 'step', 'epoch', 'evaluation', 'by hand' or ''. rates: by optimizer step. loaded:
+    (found, asked for, found under another name) weights of the load that found the smallest
+    part. weights_kept: states taken from the trained model after its first step, and of these
+    those that are still held, unread, as the live weights. plateau: what a schedule that waits
+    for a plateau was told: its mode, the value, whether it is the share of right answers.
+    idle_flags: as the function of this name found them at the first step.
     places: lines of the user's file by what stands there.
     """
 
@@ -38,17 +44,37 @@ class LoopFacts:
     clipped: tuple[int, int] = (0, 0)
     kept: int = 0
     lost: int = 0
+    optimizers: int = 0
     scheduled: str = ""
     rates: list[float] = field(default_factory=list)
     loaded: tuple[int, int, int] | None = None
     weights_kept: tuple[int, int] = (0, 0)
     plateau: tuple[str, float, bool] | None = None
+    idle_flags: tuple[str, ...] = ()
+    before: str = ""  # the line of a training that ended before this one began, and is not examined
     places: dict[str, str] = field(default_factory=dict)
 
     def unreached(self) -> list[str]:
         """What the run did not come to, in words."""
         return [
+            *([f"the training before it (at {self.before})"] if self.before else []),
             *([] if self.steps else ["a step of an optimizer"]),
             *([] if self.evaluations else ["an evaluation"]),
             *([] if self.epochs > 1 or self.after_evaluation else ["a second epoch"]),
         ]
+
+
+def idle_flags(model: Any) -> tuple[str, ...]:
+    """Flags of modules and parameters that were to freeze what is trained, and do not."""
+    parts = [*model.named_modules(), *model.named_parameters()]
+    return tuple(
+        f"{name}.{flag}".lstrip(".")
+        for name, part in parts
+        for flag, value in vars(part).items()
+        if value is False and FLAG.fullmatch(flag) and _is_trained(part)
+    )
+
+
+def _is_trained(part: Any) -> bool:
+    parameters = part.parameters() if hasattr(part, "parameters") else [part]
+    return any(parameter.requires_grad for parameter in parameters)

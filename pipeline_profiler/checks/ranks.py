@@ -43,6 +43,7 @@ from pipeline_profiler.checks.loader_subject import (
     probed_loader,
     set_epoch,
 )
+from pipeline_profiler.checks.opened_files import opened_files
 from pipeline_profiler.checks.user_code import (
     UsersError,
     batches_of,
@@ -326,11 +327,13 @@ class RankReading:
     """The beginning of an epoch of one rank: samples in order, and draws by stream and worker.
 
     samples: index or digest. draws: digests of the state before and after each of the first
-    samples of a worker that drew from the stream.
+    samples of a worker that drew from the stream. opened: files of data that the rank's own process
+    opened meanwhile.
     """
 
     samples: tuple[str, ...]
     draws: Mapping[tuple[str, int], tuple[tuple[str, str], ...]]
+    opened: frozenset[str] = frozenset()
 
 
 def read_ranks(subject: LoaderSubject) -> list[RankReading]:
@@ -353,14 +356,19 @@ def _read(subject: LoaderSubject, rank: int) -> RankReading:
     set_epoch(loader, 0)
     samples: list[str] = []
     records: list[SampleRecord] = []
-    for number, batch in enumerate(batches_of(probed_loader(loader) if torch else loader)):
-        found, raw = batch if torch else ((), batch)
-        records += found
-        indexed = torch and loader._dataset_kind == 0
-        samples += [str(r.index) for r in found] if indexed else sample_digests(raw)
-        if len(samples) >= ENOUGH and number >= 2 * getattr(loader, "num_workers", 0):
-            break
-    return RankReading(tuple(samples), _draws(records))
+    with opened_files() as opened:
+        for number, batch in enumerate(batches_of(probed_loader(loader) if torch else loader)):
+            found, raw = batch if torch else ((), batch)
+            records += found
+            indexed = torch and loader._dataset_kind == 0
+            samples += [str(r.index) for r in found] if indexed else sample_digests(raw)
+            if len(samples) >= ENOUGH and number >= 2 * getattr(loader, "num_workers", 0):
+                break
+    no_data = (sys.prefix, sys.base_prefix, "/dev/", "/proc/", "/sys/", "/etc/")
+    files = {p for p in map(os.path.abspath, opened) if not p.startswith(no_data)}
+    code = (".py", ".pyc", ".so")
+    kept = frozenset(path for path in files if not path.endswith(code))
+    return RankReading(tuple(samples), _draws(records), kept)
 
 
 def _draws(records: list[SampleRecord]) -> dict[tuple[str, int], tuple[tuple[str, str], ...]]:

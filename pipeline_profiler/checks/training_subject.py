@@ -23,6 +23,7 @@ from pipeline_profiler.checks.batches import (
     as_array,
     as_tensors,
     batch_size,
+    digest_of,
     entering,
     inputs_and_targets,
     main_tensor,
@@ -54,6 +55,7 @@ from pipeline_profiler.profiling.record.errors import ProfileError
 
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
 OTHER_SEEDS = 11, 12
+AUGMENTED_SAMPLES = 8
 COUNTS = 100  # of a schedule, after which one that counts epochs is at nothing
 LONG_STEP_S = 0.1  # above this time a batch comes in parts: no example is lost
 SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried on fewer examples
@@ -170,8 +172,13 @@ class TrainingSubject(ExaminedTraining):
 
     @cached_property
     def given_batches(self) -> list[Batch]:
-        """The batches as the loader gives them."""
+        """The batches as the loader gives them; `notes` says where they are augmented."""
         taken: list[Batch] = []
+        if self.settings.loop is None and _augments(self.settings.loader):
+            self.notes.append(
+                "The loader augments at random, which could not be switched off (make_loader takes "
+                "no `augment`): the checks see each batch augmented once."
+            )
         examples = 0
         for batch in batches_of(self.settings.loader):
             raw = moved(as_tensors(batch), self.device)
@@ -424,6 +431,16 @@ class TrainingSubject(ExaminedTraining):
         return task
 
     @cached_property
+    def ignores_shift(self) -> bool:
+        """Whether a constant added to all outputs leaves the loss: a softmax is inside."""
+        outputs = torch.randn_like(self.first_outputs.float())
+        values = [
+            float(self.loss_of(self.settings, outputs + shift, self.batches[0][2]))
+            for shift in (0.0, 3.0)
+        ]
+        return abs(values[1] - values[0]) < 1e-4 * max(1.0, abs(values[0]))
+
+    @cached_property
     def first_outputs(self) -> Any:
         """The outputs for the first batch at initialisation, in eval mode, without a graph."""
         return main_tensor(self.evaluated(self.fresh(), self.batches[0]))
@@ -458,6 +475,18 @@ class TrainingSubject(ExaminedTraining):
         return LossAlone(
             lambda free: self.loss_of(training, free, targets), outputs, targets, self.task
         )
+
+
+def _augments(loader: Any) -> bool:
+    """Whether samples of a dataset with indices depend on the state of the generators."""
+    dataset: Any = getattr(loader, "dataset", None)
+    found = [set[str]() for _ in range(AUGMENTED_SAMPLES)]
+    with kept_state(), contextlib.suppress(Exception):  # whatever reads it next says what is wrong
+        for seed in OTHER_SEEDS:
+            seed_everything(seed)
+            for number, digests in enumerate(found):
+                digests.add(digest_of(dataset[number]))
+    return any(len(digests) > 1 for digests in found)
 
 
 def _copied(tensor: Any) -> Array:

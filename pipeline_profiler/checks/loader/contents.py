@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -432,6 +434,186 @@ def _flipped(pixels: Any) -> Any:
 
 BLOCK, FEWEST_SAMPLES, MOST_CLASSES, RIDGE, FOLDS = 600, 120, 50, 0.3, 4
 SURE, CHANCE = 6.0, 2.5  # deviations of the number of hits from what chance gives
+
+
+class ChangedInPlace(Check):
+    """A dataset that changes what it holds each time a sample is read.
+
+    ## What it does
+    Takes digests of the arrays of 8 samples that the dataset keeps (rows of an array, entries of a
+    list), reads the samples, and takes them again.
+
+    ## Why is this bad
+    `image -= mean` on a cached array is done again at every epoch: the pictures fade, and the
+    labels of the second epoch belong to other inputs. In workers each has a copy of its own.
+
+    ## How it decides
+    Fails where an array of 16 numbers or more has other bytes after its sample was read. Exact.
+
+    ## What to do
+    Copy before you change: `image = self.images[i].copy()`; `image - mean`, not `image -= mean`.
+
+    ## Limits
+    Datasets with indices, and arrays of numpy in the dataset itself. A list that is filled with
+    decoded pictures when they are first read changes too: of a cache, read twice before.
+    """
+
+    code = "LOAD027"
+    name = "changed-in-place"
+    causes = ("an operation in place (-=, /=, sub_, normalize(inplace=True)) on a cached array",)
+    next_step = "Copy the array before it is changed, or compute a new one."
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        dataset = _dataset(subject.loader)
+        if dataset is None or not len(dataset):
+            return unclear("There is no dataset with indices.")
+        base, places = _taken(dataset)
+        indices = _spread(len(dataset), IN_PLACE)
+        rows = indices if places is None else [places[i] for i in indices]
+        held = _held(base, rows)
+        before = {name: digest_of(part()) for name, part in held.items()}
+        if not held:
+            return unclear("The dataset holds no arrays by sample.")
+        for index in indices:
+            _made(subject, dataset, index)
+        changed = [name for name, part in held.items() if digest_of(part()) != before[name]]
+        said = f"Reading {len(indices)} samples"
+        if changed:
+            return self.failed(
+                f"{said} changed what the dataset keeps ({changed[0]}): each epoch works on what "
+                "the one before left.",
+                changed=changed,
+            )
+        return passed(f"{said} left {len(held)} arrays of the dataset as they were.")
+
+    @staticmethod
+    def _normalised(in_place: bool) -> Any:
+        class Cached(ToyImages):
+            def __getitem__(self, index: int) -> Any:
+                pixels = self.pixels[index] if in_place else self.pixels[index].copy()
+                pixels /= 2
+                return pixels, int(self.labels[index])
+
+        rows: Any = Cached()
+        return toy_loader(rows)
+
+    PLANTED = (("divided in place", lambda: ChangedInPlace._normalised(True)),)
+    HEALTHY = (("a copy", lambda: ChangedInPlace._normalised(False)),)
+
+
+IN_PLACE, LEAST_NUMBERS = 8, 16
+
+
+def _held(dataset: Any, rows: list[int]) -> dict[str, Callable[[], Any]]:
+    """What gives the arrays of these samples that a dataset keeps, by name."""
+    found: dict[str, Callable[[], Any]] = {}
+    for name, value in vars(dataset).items() if hasattr(dataset, "__dict__") else ():
+        if isinstance(value, list) and len(value) == len(dataset):
+            entries = {r: value[r] for r in rows if _numbers_in(value[r]) >= LEAST_NUMBERS}
+            found |= {f"{name}[{r}]": partial(operator.getitem, value, r) for r in entries}
+        elif _numbers_in(value) >= LEAST_NUMBERS * len(dataset) and len(value) == len(dataset):
+            found[name] = partial(operator.getitem, value, rows)
+    return found
+
+
+def _numbers_in(value: Any) -> int:
+    """Of an array of numpy or torch; 0 of anything else."""
+    in_memory = isinstance(value, np.ndarray) or hasattr(value, "untyped_storage")
+    return math.prod(value.shape) if in_memory else 0
+
+
+MOST_LABELS, FEWEST_LABELS, IN_COMMON = 240, 64, 0.15
+
+
+class EvaluationOfOthers(Check):
+    """An evaluation of other classes than those that are trained on.
+
+    ## What it does
+    Counts the labels of up to 240 samples drawn from each of the two datasets, or of all that
+    Keras' fit was given, and adds up what the shares of each class have in common.
+
+    ## Why is this bad
+    The last fifth of data that lie class by class is the last class: training hardly sees it, and
+    the metric is that of one class.
+
+    ## How it decides
+    Fails where the two have less than 15 % in common, with two classes or more in training and ten
+    samples for each class. Equal sets have 100 % but for the draw, sets of other balance far more
+    than 15 %.
+
+    ## What to do
+    Shuffle once before a part is held out, or hold out a part of each class.
+
+    ## Limits
+    One label for each sample, of whole numbers or one-hot. Evaluation of classes that are new on
+    purpose: `--skip LOAD026`.
+    """
+
+    code = "LOAD026"
+    name = "evaluation-of-other-classes"
+    causes = (
+        "data stored class by class, of which the last part is held out (validation_split, x[:n])",
+        "two tables of labels",
+    )
+    next_step = "Shuffle once before the split, or split each class."
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        ours, theirs = (_labels(subject, part) for part in (subject.loader, subject.eval_loader))
+        if ours is None or theirs is None:
+            return unclear("There are no labels of training and evaluation to compare.")
+        if min(len(ours), len(theirs)) < FEWEST_LABELS:
+            return unclear(f"{len(ours)} and {len(theirs)} labels are too few to compare.")
+        values = np.union1d(ours, theirs)
+        one, two = ((part[:, None] == values).mean(0) for part in (ours, theirs))
+        if (one > 0).sum() < 2 or 10 * len(values) > min(len(ours), len(theirs)):
+            return unclear("There is one class, or too many for so few samples.")
+        common = float(np.minimum(one, two).sum())
+        most = int(two.argmax())
+        said = (
+            f"Training and evaluation have {common:.0%} of their classes in common: label "
+            f"{values[most]:g} is {two[most]:.0%} of the evaluation and {one[most]:.0%} of training"
+        )
+        numbers = {"common": common, "labels": (len(ours), len(theirs))}
+        return (self.failed if common < IN_COMMON else passed)(f"{said}.", **numbers)
+
+    @staticmethod
+    def _split(ordered: bool, kept: int = 8) -> LoaderSubject:
+        """The last part held out; of the evaluation every `kept`-th sample of the first class."""
+        from torch.utils.data import Subset
+
+        whole: Any = ToyImages(800, ordered=ordered)
+        held = [i for i in range(640, 800) if whole.labels[i] or not i % kept]
+        one, two = Subset(whole, range(640)), Subset(whole, held)
+        return LoaderSubject(lambda: toy_loader(one), lambda: toy_loader(two, shuffle=False))
+
+    PLANTED = (("stored by class", lambda: EvaluationOfOthers._split(True)),)
+    HEALTHY = (("shuffled before", lambda: EvaluationOfOthers._split(False)),)
+
+
+def _labels(subject: LoaderSubject, loader: Any) -> NDArray[Any] | None:
+    """Labels of samples drawn from the whole of a loader's data; None where there are none."""
+    dataset, parts = _dataset(loader), getattr(loader, "parts", None)
+    found: list[NDArray[Any]] = []
+    if dataset is not None:
+        patience = _patience(subject)
+        for index in np.random.default_rng(0).permutation(len(dataset))[:MOST_LABELS].tolist():
+            if (target := _made(subject, dataset, index)[1]) is None:
+                return None
+            found.append(target)
+            if patience.over:
+                break
+        if len({y.shape for y in found}) != 1:
+            return None
+        targets: NDArray[Any] = np.stack(found)
+    elif isinstance(parts, tuple) and len(parts) > 1 and hasattr(parts[1], "shape"):
+        targets = np.asarray(parts[1])
+    else:
+        return None
+    targets = targets.reshape(len(targets), -1)
+    if targets.shape[1] > 1 and (targets.sum(1) == 1).all() and (targets.max(1) == 1).all():
+        targets = targets.argmax(1)[:, None]
+    whole = targets.shape[1] == 1 and (targets == np.round(targets)).all()
+    return targets[:, 0] if whole else None
 
 
 class LabelsOfOthers(Check):

@@ -7,17 +7,17 @@ move pixels, so pictures are compared by the means of their channels over many f
 from __future__ import annotations
 
 import contextlib
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import as_array, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
 from pipeline_profiler.checks.loader_subject import LoaderSubject, byte_step
+from pipeline_profiler.checks.opened_files import opened_files
 from pipeline_profiler.checks.toys import toy_loader
 from pipeline_profiler.checks.user_code import users_code
 
@@ -33,48 +33,6 @@ NUMBERS = {  # (mean, deviation) by channel, for pixels of 0..1
     "CLIP's": ((0.4815, 0.4578, 0.4082), (0.2686, 0.2613, 0.2758)),
     "CIFAR-10's": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
 }
-_opened: list[str] | None = None  # files that are opened while somebody listens
-
-
-def _listen(event: str, args: tuple[Any, ...]) -> None:
-    if _opened is not None and event == "open" and isinstance(args[0], str):
-        _opened.append(args[0])
-
-
-_hooked: list[bool] = []
-
-
-@contextlib.contextmanager
-def opened_files() -> Iterator[list[str]]:
-    """Names of files that this process opens inside, by Python, OpenCV or torchvision."""
-    global _opened
-    if not _hooked:  # a hook stays for good
-        sys.addaudithook(_listen)
-        _hooked.append(True)
-    found = _opened = []
-    readers = [
-        (sys.modules.get("cv2"), "imread"),
-        (sys.modules.get("torchvision.io.image"), "read_file"),
-    ]
-    plain = [
-        (module, name, getattr(module, name)) for module, name in readers if module is not None
-    ]
-    for module, name, function in plain:
-        setattr(module, name, _noting(function, found))
-    try:
-        yield found
-    finally:
-        _opened = None
-        for module, name, function in plain:
-            setattr(module, name, function)
-
-
-def _noting(function: Callable[..., Any], found: list[str]) -> Callable[..., Any]:
-    def read(path: Any, *args: Any, **kwargs: Any) -> Any:
-        found.append(str(path))
-        return function(path, *args, **kwargs)
-
-    return read
 
 
 class FilesBeside(Check):
@@ -118,7 +76,7 @@ class FilesBeside(Check):
             return unclear("Samples have no index, so none can be loaded beside its file.")
         rows = list(_rows(subject))
         if len(rows) < FEWEST:
-            return unclear(
+            return (unclear if rows else absent)(
                 f"Of {FILES} samples {len(rows)} open one coloured picture file as they are loaded."
             )
         files, samples = (np.array([row[i] for row in rows]) for i in (0, 1))

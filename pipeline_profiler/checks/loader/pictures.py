@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import digest_of
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
 from pipeline_profiler.checks.loader_subject import LoaderSubject, byte_step
 from pipeline_profiler.checks.toys import ToyImages, toy_loader
 
@@ -506,7 +506,7 @@ class DeclaredScale(Check):
     def run(self, subject: LoaderSubject) -> Answer:
         declared, inputs = subject.declared, subject.inputs
         if declared is None:
-            return unclear("No mean and deviation are declared (--pretrained, --mean, --std).")
+            return absent("No mean and deviation are declared (--pretrained, --mean, --std).")
         count = len(declared.mean)
         shape = inputs.shape if inputs is not None and inputs.ndim == 4 else ()
         axis = next((i for i in (1, 3) if shape[i : i + 1] == (count,)), None)  # NCHW before NHWC

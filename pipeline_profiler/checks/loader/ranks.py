@@ -6,7 +6,10 @@ Shards are found in one process; the other two ask two real ranks.
 from __future__ import annotations
 
 import copy
+import itertools
+import tempfile
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -372,3 +375,69 @@ class RanksAugmentAlike(Check):
         ("one generator for the workers", lambda: RanksAugmentAlike._seeded(False)),
     )
     HEALTHY = (("a generator by rank", lambda: RanksAugmentAlike._seeded(True)),)
+
+
+class RanksOpenAll(Check):
+    """Ranks that each open the files of all of them.
+
+    ## What it does
+    Starts two ranks as processes and compares which files each opens for its first samples.
+
+    ## Why is this bad
+    Where a rank reads everything and drops what is another's, the disk or the network carries the
+    data once for each rank: with eight ranks, input is eight times as dear as it need be.
+
+    ## How it decides
+    Fails where two ranks that give different samples open the same files (nine of ten are common),
+    and more than 1.5 files a sample. Exact.
+
+    ## What to do
+    Shard the list of files, before anything is opened: `files[rank::world_size]`.
+
+    ## Limits
+    Files that Python, OpenCV or torchvision opens in the rank's own process, not in workers. Files
+    that hold many samples each are not judged: ranks may rightly read other parts of one.
+    """
+
+    code = "LOAD025"
+    name = "ranks-open-all"
+    causes = ("samples are dealt to ranks after they are read (`if i % world_size == rank`)",)
+    next_step = "Shard the list of files by rank before anything is opened."
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        one, two = read_ranks(subject)
+        least = min(len(one.opened), len(two.opened))
+        if least < FEWEST:
+            return unclear(f"A rank's own process opens {least} files of data for its samples.")
+        count, common = min(len(one.samples), len(two.samples)), len(one.opened & two.opened)
+        if len(set(one.samples) & set(two.samples)) > 0.1 * count:
+            return unclear("The ranks give the same samples.")
+        said = f"For {count} samples a rank opens {least} files; two ranks share {common} of them."
+        if common > 0.9 * least and least > 1.5 * count:
+            return self.failed(said, files=least, common=common, samples=count)
+        return passed(said, files=least, common=common, samples=count)
+
+    @staticmethod
+    def _files(after: bool) -> LoaderSubject:
+        """Sixty-four files of one sample, dealt to ranks after they are read, or before."""
+        folder = Path(tempfile.mkdtemp())
+        names = [folder / f"{number}.npy" for number in range(64)]
+        for number, name in enumerate(names):
+            np.save(name, np.full((3, 8, 8), number, np.float32))
+
+        def make(rank: int = 0, world_size: int = 1) -> Any:
+            def samples() -> Any:
+                mine = names if after else names[rank::world_size]
+                read = ((np.load(name), number % 4) for number, name in enumerate(mine))
+                return itertools.islice(read, rank, None, world_size) if after else read
+
+            class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+                def __iter__(self) -> Any:
+                    return samples()
+
+            return toy_loader(Stream(), shuffle=None)
+
+        return LoaderSubject(make)
+
+    PLANTED = (("dealt after reading", lambda: RanksOpenAll._files(True)),)
+    HEALTHY = (("a list of files by rank", lambda: RanksOpenAll._files(False)),)

@@ -1,4 +1,5 @@
-"""Evaluations in a log: what they cost, and whether those of a subset choose as all of them do."""
+"""Evaluations in a log: what they cost, whether those of a subset choose as all of them do, and
+whether the held-out data fall back while the training gains."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear
 from pipeline_profiler.checks.log_subject import (
+    HELD_OUT,
     LogSubject,
     Series,
     Values,
@@ -21,6 +23,7 @@ from pipeline_profiler.checks.log_subject import (
 PARTS = ("subset", "sub", "small", "mini", "quick", "fast", "partial", "sample", "sampled")
 LEAST, LEAST_PAIRS = 8, 10
 TOLD, MUCH, DEAR = 3.0, 0.1, 0.5
+MOST_ROWS = 1000
 
 
 class SubsetChoosesOtherwise(Check):
@@ -197,3 +200,143 @@ class EvaluationsAreDear(Check):
 
     PLANTED = (("forty steps' time, every twenty", lambda: EvaluationsAreDear._made(40.0)),)
     HEALTHY = (("two steps' time", lambda: EvaluationsAreDear._made(2.0)),)
+
+
+REGULAR = {"decay", "dropout", "drop", "smoothing", "mixup", "augment", "augmentation", "l1", "l2"}
+LOST, SURELY = 0.5, 5.0  # of the whole gain; deviations of the noise of one row
+
+
+class Overfitted(Check):
+    """A held-out metric that falls back while the training goes on gaining.
+
+    ## What it does
+    Puts a training metric beside the held-out one of the same words (`train/loss`, `val_loss`):
+    where the held-out one is best, what it loses from there on, and the gap of the two at the end.
+    With several logs, their gaps stand beside what the logs say of regularisation (a constant
+    column such as `weight_decay` or `dropout`).
+
+    ## Why is this bad
+    What is learned after the best evaluation is the training set. A run that is compared at its end
+    looks worse than the same model with more regularisation, or stopped earlier, would.
+
+    ## How it decides
+    Fails where the held-out curve ends below its best by more than half of its whole gain and by
+    five deviations of its noise, while the training gained from there on by five of its own. Where
+    a held-out score beside a loss keeps nine tenths of its gain it is "cannot tell": the model
+    grows surer, not worse. At least 8 evaluations.
+
+    ## What to do
+    Regularise more (weight decay, dropout, augmentation, a smaller model), or keep the best.
+
+    ## Limits
+    Names of losses and scores, equal but for train, val, test and the like. A gap that is wide from
+    the beginning and stays is no failure: the sentence has its size.
+    """
+
+    code = "LOG011"
+    name = "overfitted"
+    nearness = Nearness.SYMPTOM
+    causes = (
+        "too little regularisation for so few examples",
+        "more epochs than the data bear",
+        "training and held-out data differ (augmentation, source)",
+    )
+    next_step = "Regularise more, or end at the best evaluation and keep its weights."
+
+    def run(self, subject: LogSubject) -> Answer:
+        pairs = [(t, h) for h in subject.series for t in _trained_beside(h, subject.series)]
+        judged = [(_fallen(*pair), pair) for pair in pairs]
+        if not judged:
+            return absent("No metric is logged of the training and of held-out data.")
+        gaps = sorted(
+            (h.log, h.title, gap, _settings(h.log, subject)) for (_, gap, _), (_, h) in judged
+        )
+        told = "; ".join(f"{title} {gap:.3g}{said}" for _, title, gap, said in gaps[:4])
+        for (lost, gap, said), (_, held) in judged:
+            if not said:
+                continue
+            text, numbers = (
+                f"{held.title} {said}. Gap at the end: {told}.",
+                {"lost": lost, "gap": gap},
+            )
+            scores = [s for s in subject.series if s.log == held.log and is_held_out(s.name)]
+            if better_is(held.name) < 0 and any(_keeps(s) for s in scores if better_is(s.name) > 0):
+                return unclear(f"{text} A score beside it does not fall back.", **numbers)
+            return self.failed(text, metric=held.title, **numbers)
+        return passed(f"No held-out metric falls back. Gap at the end: {told}.", pairs=len(pairs))
+
+    @staticmethod
+    def _made(back: float, score: float | None = None, decay: float = 0.0) -> LogSubject:
+        """Forty epochs; how much of its gain the held-out loss, and its accuracy, lose again."""
+        rng, at = np.random.default_rng(0), np.arange(40.0)
+        fall, late = np.exp(-at / 6), np.clip(at - 15, 0, None) / 24
+        columns = {"loss": 2 * fall, "val_loss": 0.4 + 1.6 * (fall + back * late)}
+        if score is not None:
+            columns["val_acc"] = 0.9 - 0.6 * (fall + score * late)
+        made = {name: values + 0.02 * rng.normal(size=40) for name, values in columns.items()}
+        made["weight_decay"] = np.full(40, decay)
+        return LogSubject([Series(name, at, values) for name, values in made.items()])
+
+    PLANTED = (
+        ("the loss alone", lambda: Overfitted._made(0.8)),
+        ("loss and score", lambda: Overfitted._made(0.8, 0.7)),
+    )
+    HEALTHY = (
+        ("both fall", lambda: Overfitted._made(0.0)),
+        ("a little back", lambda: Overfitted._made(0.3)),
+        ("surer, not worse", lambda: Overfitted._made(0.8, 0.0)),
+    )
+
+
+def _trained_beside(held: Series, series: list[Series]) -> list[Series]:
+    """The training metrics of its log whose names are equal but for train, val and the like."""
+    if not (is_held_out(held.name) and better_is(held.name) and len(held.steps) >= LEAST):
+        return []
+    return [
+        s for s in series
+        if s.log == held.log and not is_held_out(s.name) and len(s.steps) >= LEAST
+        and np.isfinite(s.values).all() and np.isfinite(held.values).all()
+        and _plain_words(s.name) == _plain_words(held.name)
+    ]  # fmt: skip
+
+
+def _plain_words(name: str) -> frozenset[str]:
+    return frozenset(w for w in name_words(name) if not w.startswith(("train", *HELD_OUT)))
+
+
+def _curve(series: Series) -> tuple[Values, float]:
+    """(the curve, higher is better; the deviation of the noise of one row)."""
+    values = better_is(series.name) * series.values
+    if len(values) > MOST_ROWS:  # a neighbourhood of each row is a matrix of all rows
+        values = np.array([part.mean() for part in np.array_split(values, MOST_ROWS)])
+    return smoothed(values, 0.2), noise_of(values)
+
+
+def _fallen(train: Series, held: Series) -> tuple[float, float, str]:
+    """(lost since the best, gap at the end, what happened; "" where it does not fall back)."""
+    (learned, own), (curve, noise) = _curve(train), _curve(held)
+    best = int(curve.argmax())
+    lost, gain = float(curve[best] - curve[-1]), float(curve[best] - curve[0])
+    gained = float(learned[-1] - learned[round(best * (len(learned) - 1) / (len(curve) - 1))])
+    gap = float(learned[-1] - curve[-1])
+    if lost <= max(LOST * gain, SURELY * noise) or gained <= SURELY * own:
+        return lost, gap, ""
+    step = held.steps[round(best * (len(held.steps) - 1) / (len(curve) - 1))]
+    return lost, gap, f"loses {lost:.3g} after step {step:g}, of a gain of {gain:.3g}"
+
+
+def _keeps(series: Series) -> bool:
+    """Whether a score ends with nine tenths of its gain, or within its noise of that."""
+    if len(series.values) < LEAST or not np.isfinite(series.values).all():
+        return False
+    curve, noise = _curve(series)
+    return bool(curve.max() - curve[-1] <= 0.1 * (curve.max() - curve[0]) + noise)
+
+
+def _settings(log: str, subject: LogSubject) -> str:
+    """' (weight_decay 0.05)': what a log says of regularisation, where it stays the same."""
+    found = [
+        f"{s.name} {s.values[0]:g}" for s in subject.series
+        if s.log == log and name_words(s.name) & REGULAR and np.ptp(s.values) == 0
+    ]  # fmt: skip
+    return f" ({', '.join(found)})" if found else ""

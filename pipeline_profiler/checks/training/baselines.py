@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from pipeline_profiler.checks.batches import main_tensor
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear
 from pipeline_profiler.checks.lazy import nn, torch
-from pipeline_profiler.checks.toys import descent, toy_net, toy_training
+from pipeline_profiler.checks.toys import (
+    ToyImages,
+    descent,
+    toy_around,
+    toy_loader,
+    toy_net,
+    toy_training,
+)
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience
 from pipeline_profiler.checks.user_training import Training
@@ -90,10 +97,25 @@ class Baselines(Check):
             rows.append(blind._replace(name="exchanged inputs"))
         return subject.weighed(_judge(rows, steps))
 
+    @staticmethod
+    def _mixed() -> Any:
+        """Labels as shares of classes, slowly learned: logits that are far from them."""
+        dataset = ToyImages()
+        dataset.labels = np.eye(4, dtype=np.float32)[dataset.labels] * 0.8 + 0.05
+
+        class Rows(ToyImages):
+            def __getitem__(self, index: int) -> Any:
+                return dataset.pixels[index], dataset.labels[index]
+
+        loud = toy_around(lambda net, pixels: 3 * net(pixels) + 4)
+        rows: Any = Rows()
+        return toy_training(loud, loader=toy_loader(rows), optimizer=descent("SGD", 1e-7))
+
     PLANTED = (
         ("trained upwards", lambda: toy_training(optimizer=descent("SGD", 0.02, maximize=True))),
     )
     HEALTHY = (
+        ("mixed labels", lambda: Baselines._mixed()),
         (
             "a network that is slow",
             lambda: toy_training(toy_net(width=64), optimizer=descent("SGD", 1e-4)),
@@ -114,6 +136,8 @@ def _unfit(subject: TrainingSubject) -> str:
     single = single or (task.kind == "regression" and outputs.ndim == 1)
     if not single:
         return "Simple models are for one label or one set of numbers an example."
+    if task.kind == "regression" and subject.ignores_shift:
+        return "The loss takes logits of mixed labels: its outputs are no numbers to be near."
     if inputs is None or inputs is not subject.batches[0][1] or not inputs.is_floating_point():
         return "Simple models are for one tensor of numbers as the input."
     if len(subject.batches) < 4:

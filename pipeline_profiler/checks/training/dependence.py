@@ -6,11 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.batches import Array, as_array, batch_size, cut_batch, main_tensor
+from pipeline_profiler.checks.batches import (
+    Array,
+    as_array,
+    batch_size,
+    cut_batch,
+    main_tensor,
+    map_nested,
+    padding_of,
+)
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
 from pipeline_profiler.checks.keras_subject import Examined
 from pipeline_profiler.checks.lazy import nn, torch
-from pipeline_profiler.checks.toys import toy_around, toy_language, toy_training
+from pipeline_profiler.checks.toys import (
+    ToyRows,
+    toy_around,
+    toy_language,
+    toy_loader,
+    toy_training,
+)
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import UsersError, seed_everything
 
@@ -22,15 +36,16 @@ class InputIgnored(Check):
     """Outputs that are the same for every input.
 
     ## What it does
-    Trains for 12 steps and compares the outputs for different examples, and for the batch with its
-    inputs set to zero.
+    Trains for 12 steps and compares the outputs for different examples. Tokens that are no padding
+    (a value that fills the ends of rows) are exchanged with each other as well.
 
     ## Why is this bad
     Such a model learns the base rates and stops there: the loss falls, and looks like training.
 
     ## How it decides
     Fails where outputs of different examples agree to one part in a million, at the start and
-    after the steps. Rounding alone differs by less, a working model by far more.
+    after the steps, or where no output changes by that much when tokens are exchanged. Rounding
+    alone differs by less, a working model by far more.
 
     ## What to do
     Follow one example through the layers: where does its activation become equal to another's?
@@ -63,6 +78,14 @@ class InputIgnored(Check):
                 "not reach the output.",
                 **numbers,
             )
+        if isinstance(subject, TrainingSubject) and _tokens_ignored(subject, training):
+            return self.failed(
+                "No output changes when tokens that are no padding are exchanged with each other: "
+                "the model sees where padding is, and nothing else.",
+                "a mask that is turned round (key_padding_mask is True where a place is ignored)",
+                "the embedding is overwritten, or multiplied by a mask of the padding",
+                **numbers,
+            )
         return passed(
             f"Outputs of different inputs differ by {after:.2g} of their size after "
             f"{STEPS} steps ({before:.2g} at the start).",
@@ -71,11 +94,65 @@ class InputIgnored(Check):
 
     run_keras = run
 
+    @staticmethod
+    def _masked(turned: bool) -> Any:
+        class Net(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.embed, self.attend = nn.Embedding(30, 16), nn.MultiheadAttention(16, 2, 0.0)
+                self.first, self.head = nn.Parameter(torch.zeros(1, 1, 16)), nn.Linear(16, 3)
+
+            def forward(self, tokens: Any) -> Any:
+                row = torch.cat([tokens.new_zeros(len(tokens), 1), tokens], 1)
+                hidden = torch.cat([self.first.expand(len(row), -1, -1), self.embed(tokens)], 1)
+                mask = (row != 0) if turned else (row == 0)
+                mask[:, 0], hidden = False, hidden.transpose(0, 1)
+                return self.head(self.attend(hidden, hidden, hidden, key_padding_mask=mask)[0][0])
+
+        rng = np.random.default_rng(0)
+        tokens = np.where(
+            np.arange(12) < rng.integers(4, 12, 256)[:, None], rng.integers(1, 30, (256, 12)), 0
+        )
+        rows = ToyRows(tokens, tokens[:, 0] % 3)
+        return toy_training(Net(), loader=toy_loader(rows))
+
+    HEALTHY = (("a mask of the padding", lambda: InputIgnored._masked(False)),)
     PLANTED = (
+        ("a mask turned round", lambda: InputIgnored._masked(True)),
         (
             "multiplied by zero",
             lambda: toy_training(toy_around(lambda net, pixels: net(pixels * 0))),
         ),
+    )
+
+
+def _tokens_ignored(subject: TrainingSubject, training: Any) -> bool:
+    """Whether no output depends on which tokens stand at the places that are no padding."""
+    generator, changed = torch.Generator().manual_seed(0), [False]
+
+    def exchanged(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return map_nested(value, exchanged)
+        whole = value.dtype in (torch.int64, torch.int32)
+        if not whole or value.ndim != 2 or np.unique(value.cpu().numpy()).size < 3:
+            return value
+        padding = padding_of(value)
+        real = torch.ones_like(value, dtype=torch.bool) if padding is None else ~padding[1]
+        other = value.clone()
+        for place in range(value.shape[1]):  # columns of a table have numbers of their own
+            rows = real[:, place].nonzero()[:, 0]
+            order = torch.randperm(len(rows), generator=generator).to(rows.device)
+            other[rows, place] = value[rows[order], place]
+        changed[0] |= not torch.equal(other, value)
+        return other
+
+    inputs = subject.batches[0][1]
+    other = exchanged(inputs)
+    if not changed[0]:
+        return False
+    one, two = (np.asarray(subject.outputs(training, part), float) for part in (inputs, other))
+    return one.shape == two.shape and bool(
+        np.abs(one - two).max() <= SAME * (np.abs(one).max() + 1e-30)
     )
 
 

@@ -174,7 +174,7 @@ class ClippedLate(_Loop):
                 place=facts.places.get("clip late", ""),
             )
         if not before:
-            return unclear("Gradients are not clipped by torch's functions.")
+            return absent("Gradients are not clipped by torch's functions.")
         return passed(f"Gradients were clipped before the step, {before} times.")
 
     PLANTED = (("after the step", _seen(clipped=(0, 5))),)

@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.batches import as_array, cut_batch, digest_of, main_tensor
+from pipeline_profiler.checks.batches import (
+    as_array,
+    cut_batch,
+    digest_of,
+    main_tensor,
+    padding_of,
+)
+from pipeline_profiler.checks.caught_tape import Node, Tape, recording_mode
 from pipeline_profiler.checks.chance import FAR
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
@@ -202,8 +209,10 @@ class SoftmaxTwice(Check):
 
     ## How it decides
     Fails where the loss is cross-entropy of logits and outputs are between 0 and 1 and sum to 1
-    (to one part in 10,000, for all examples), where it is binary cross-entropy of logits and the
+    (to one part in 10,000, for all examples), where they sum to 1 along another axis than that of
+    the classes (a softmax over the batch), where it is binary cross-entropy of logits and the
     model ends in a sigmoid, or where it is log-likelihood and outputs are no log-probabilities.
+    Fails where torch's `kl_div` is given probabilities as its first argument.
     A log-softmax before cross-entropy changes nothing and passes. For numbers fails where the
     outputs stay between 0 and 1 for inputs a thousand times as large, and a quarter of the targets
     lie outside (boxes in pixels after a sigmoid).
@@ -221,6 +230,12 @@ class SoftmaxTwice(Check):
 
     def run(self, subject: TrainingSubject) -> Answer:
         task = subject.task
+        if subject.takes_tensor and _probabilities_into_divergence(subject):
+            return SoftmaxTwice.failed(
+                "The loss is kl_div, and what it is given as log-probabilities are probabilities "
+                "(between 0 and 1, sum 1).",
+                "softmax instead of log_softmax on the first argument of KLDivLoss",
+            )
         if task.kind == "regression" and subject.takes_tensor:
             return _judge_bounded(subject)
         if task.kind not in ("classes", "binary") or not subject.takes_tensor:
@@ -237,9 +252,18 @@ class SoftmaxTwice(Check):
         between = bool((outputs >= 0).all() and (outputs <= 1).all())
         if task.kind == "binary":
             return _judge_binary(loss, between, subject, numbers)
-        sums, ones = outputs.sum(task.axis), torch.ones_like(outputs.sum(task.axis))
-        probable = between and bool(torch.allclose(sums, ones, atol=NEAR))
-        logged = bool(torch.allclose(outputs.exp().sum(task.axis), ones, atol=NEAR))
+        axis = task.axis % outputs.ndim
+        shares, logs = (_sums_to_one(part, axis) for part in (outputs, outputs.exp()))
+        probable, logged = between and shares == axis, logs == axis
+        other = shares if between and not probable else None if logged else logs
+        if other is not None:
+            return SoftmaxTwice.failed(
+                f"A softmax runs along axis {other} of the outputs"
+                f"{', over the examples of the batch' if other == 0 else ''}: the classes are axis "
+                f"{axis}.",
+                f"softmax or log_softmax with dim={other}, or without dim",
+                **numbers,
+            )
         if loss == "cross-entropy" and probable:
             return SoftmaxTwice.failed(
                 "Outputs are probabilities (between 0 and 1, sum 1), and the loss "
@@ -289,21 +313,65 @@ class SoftmaxTwice(Check):
         return passed(f"The loss takes {takes}, and outputs are {numbers['outputs']}.", **numbers)
 
     @staticmethod
-    def _made(ending: str, loss: str) -> Any:
-        return toy_training(toy_net(getattr(nn, ending)(1)), getattr(nn, loss)())
+    def _made(ending: str, loss: str, axis: int = 1) -> Any:
+        return toy_training(toy_net(getattr(nn, ending)(axis)), getattr(nn, loss)())
+
+    @staticmethod
+    def _distilled(name: str) -> Any:
+        """Targets are the logits of a teacher."""
+        teacher, logged = toy_net(), getattr(functional, name)
+
+        class Rows(ToyImages):
+            def __getitem__(self, index: int) -> Any:
+                pixels, _ = super().__getitem__(index)
+                with torch.no_grad():
+                    return pixels, teacher.eval()(torch.from_numpy(pixels)[None])[0]
+
+        def loss(outputs: Any, targets: Any) -> Any:
+            wanted = targets.softmax(1)
+            return functional.kl_div(logged(outputs, 1), wanted, reduction="batchmean")
+
+        rows: Any = Rows(128)
+        return toy_training(loss=loss, loader=toy_loader(rows))
 
     PLANTED = (
+        ("probabilities into kl_div", lambda: SoftmaxTwice._distilled("softmax")),
+        ("over the batch", lambda: SoftmaxTwice._made("LogSoftmax", "NLLLoss", 0)),
+        ("over the batch, twice", lambda: SoftmaxTwice._made("Softmax", "CrossEntropyLoss", 0)),
         ("softmax, then cross-entropy", lambda: SoftmaxTwice._made("Softmax", "CrossEntropyLoss")),
         ("logits into log-likelihood", lambda: SoftmaxTwice._made("Identity", "NLLLoss")),
         ("pixels after a sigmoid", lambda: toy_regression(mean=80.0, model=_bounded())),
     )
     HEALTHY = (
+        ("a student of logits", lambda: SoftmaxTwice._distilled("log_softmax")),
         (
             "log-softmax, then cross-entropy",
             lambda: SoftmaxTwice._made("LogSoftmax", "CrossEntropyLoss"),
         ),
         ("shares after a sigmoid", lambda: toy_regression(scale=0.1, mean=0.4, model=_bounded())),
     )
+
+
+def _probabilities_into_divergence(subject: TrainingSubject) -> bool:
+    """Whether the first argument of a kl_div in the user's loss is no logarithm."""
+    tape = Tape()
+    outputs = torch.randn_like(subject.first_outputs.float())
+    with recording_mode(lambda: tape):
+        subject.loss_of(subject.settings, outputs, subject.batches[0][2])
+    given = [
+        tape.tensors[call.args[0].number] for call in tape.calls
+        if call.name == "kl_div" and isinstance(call.args[0], Node)
+    ]  # fmt: skip
+    return any(bool((v >= 0).all()) and _sums_to_one(v, v.ndim - 1) is not None for v in given)
+
+
+def _sums_to_one(values: Any, first: int) -> int | None:
+    """The axis along which all sums are 1, `first` looked at first; None without one."""
+    for axis in (first, *(a for a in range(values.ndim) if a != first)):
+        sums = values.sum(axis)
+        if values.shape[axis] > 1 and torch.allclose(sums, torch.ones_like(sums), atol=NEAR):
+            return axis
+    return None
 
 
 def _bounded() -> Any:
@@ -811,6 +879,8 @@ class LossWants(Check):
         task = subject.task
         if task.kind == "unknown" or not subject.takes_tensor:
             return unclear("What the targets ask for is not known by their shape.")
+        if isinstance(subject.batches[0][2], tuple | list) and len(subject.batches[0][2]) > 1:
+            return unclear("The loss takes several targets, of which none need be its best answer.")
         if learned_by_loss(subject.settings):
             return unclear("The loss has parameters of its own, so what it asks for is learned.")
         targets = main_tensor(subject.batches[0][2])
@@ -937,9 +1007,6 @@ def _judge_wants(share: float, least: float, zero: float) -> Answer:
     )
 
 
-LEAST_ROWS, LEAST_SHARE = 4, 0.25
-
-
 class PaddingCounted(Check):
     """A loss that averages over padded places.
 
@@ -970,7 +1037,7 @@ class PaddingCounted(Check):
         targets = main_tensor(subject.batches[0][2])
         if targets is None or targets.ndim != 2 or torch.is_floating_point(targets):
             return absent("The targets are no rows of whole numbers.")
-        found = _padding(targets)
+        found = padding_of(targets)
         if found is None:
             return absent("No value fills the ends of rows: there is no padding to see.")
         value, places = found
@@ -997,16 +1064,3 @@ class PaddingCounted(Check):
         )
 
     PLANTED = (("no ignore_index", lambda: toy_language(ignore=False)),)
-
-
-def _padding(targets: Any) -> tuple[int, Any] | None:
-    """(value, places) of what fills the ends of rows and is nowhere else."""
-    ends = targets[:, -1]
-    for value in ends.unique().tolist():
-        places = targets == value
-        trailing = places.flip(1).cumprod(1).flip(1).bool()
-        long = int((trailing.sum(1) > 1).sum())
-        many = long >= max(LEAST_ROWS, LEAST_SHARE * len(targets))
-        if many and torch.equal(places, trailing) and not bool(places.all()):
-            return int(value), places
-    return None

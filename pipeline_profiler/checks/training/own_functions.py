@@ -173,6 +173,15 @@ def _gradients_of_loop(loop: LoopFacts | None) -> Answer:
     """The answer for a loop that was seen, or for a step of ours."""
     if loop is None:
         return unclear("There is no train_step of yours: the step is ours, and it clears.")
+    if loop.optimizers == 1 and loop.lost >= max(LEAST_LOST, loop.steps - 1):
+        return StaleGradients.failed(
+            f"Over {loop.steps} steps of your loop, gradients were cleared {loop.lost} times "
+            "unused: of the batches between two steps only the last one counts.",
+            "zero_grad() in every batch, and a step only in every n-th",
+            lost=loop.lost,
+            steps=loop.steps,
+            place=loop.places.get("backward", ""),
+        )
     if loop.steps < 4 or loop.kept or loop.lost:
         return unclear(
             f"In {loop.steps} steps of your loop, {loop.kept} began with gradients of an earlier "
@@ -190,7 +199,7 @@ def _always_training(text: str, layer: str) -> Answer:
     )
 
 
-CALLS = 12
+CALLS, LEAST_LOST = 12, 3
 
 
 class StaleGradients(Check):
@@ -219,6 +228,7 @@ class StaleGradients(Check):
     code = "TRAIN016"
     name = "stale-gradients"
     torch_only = "a step of Keras clears its gradients by itself"
+    next_step = "Call zero_grad() right after the optimizer's step only."
 
     def run(self, subject: TrainingSubject) -> Answer:
         training = subject.fresh()
@@ -262,7 +272,7 @@ class StaleGradients(Check):
                 f"Before {lost} of {steps} steps of the optimizer, gradients of earlier calls were "
                 "cleared without having been used.",
                 ["zero_grad() in every call, and a step only in every n-th"],
-                "Call zero_grad() right after the optimizer's step only.",
+                self.next_step,
                 lost=lost,
                 steps=steps,
             )
@@ -287,6 +297,10 @@ class StaleGradients(Check):
         )
 
     @staticmethod
+    def _loop(optimizers: int) -> Any:
+        return toy_training(loop=LoopFacts(steps=6, lost=18, optimizers=optimizers))
+
+    @staticmethod
     def _step(clear: bool, every: int = 1, early: bool = False) -> Any:
         calls = {"n": 0}
 
@@ -307,8 +321,12 @@ class StaleGradients(Check):
     PLANTED = (
         ("no zero_grad", lambda: StaleGradients._step(False)),
         ("cleared before all are gathered", lambda: StaleGradients._step(True, 4, True)),
+        ("the same in a loop", lambda: StaleGradients._loop(1)),
     )
-    HEALTHY = (("accumulated over four", lambda: StaleGradients._step(True, 4)),)
+    HEALTHY = (
+        ("accumulated over four", lambda: StaleGradients._step(True, 4)),
+        ("two optimizers by turns", lambda: StaleGradients._loop(2)),
+    )
 
 
 MOST_BATCHES = 8

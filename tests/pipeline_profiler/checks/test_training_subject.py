@@ -201,6 +201,14 @@ def test_batches_of_a_long_step_come_in_parts_and_lose_no_example(
     assert "in 4 parts" in subject.notes[0]
 
 
+@pytest.mark.parametrize("augment", [True, False])
+def test_augmentation_that_stays_on_is_said(augment: bool) -> None:
+    loader = toy_loader(ToyImages(64, augment=augment), batch_size=16)
+    subject = TrainingSubject(lambda: toy_training(loader=loader))
+    assert subject.given_batches
+    assert any("could not be switched off" in note for note in subject.notes) == augment
+
+
 def rows(*targets: Any) -> Any:
     """64 rows of five numbers, of three classes unless targets are given."""
     inputs = np.random.default_rng(0).normal(0, 1, (64, 5)).astype(np.float32)

@@ -142,6 +142,8 @@ DEFECTS = {
                      "    best = model.state_dict()\n", "TRAIN043"),
     "plateau turned": ('\n    wandb.log({"right": right})\n', PLATEAU, "TRAIN044"),
     "not loaded": ("optimizer = ", PREFIX, "TRAIN042"),
+    "not frozen": ("optimizer = ", "for p in model[0].parameters(): p.require_grad = False\n"
+                   "optimizer = ", "TRAIN046"),
     "no shuffle": ("shuffle=sampler is None", "shuffle=False", "LOAD002"),
     "epoch not told": (*SAMPLER, "TRAIN038"),
 }  # fmt: skip
@@ -150,7 +152,14 @@ DEFECTS = {
 @pytest.mark.parametrize(
     "planted",
     [
-        ("train() once", "clipped late", "softmax twice", "no shuffle", "weights live"),
+        (
+            "train() once",
+            "clipped late",
+            "softmax twice",
+            "no shuffle",
+            "weights live",
+            "not frozen",
+        ),
         ("eval() never", "gradients kept", "epoch not told", "plateau turned", "not loaded"),
     ],
     ids=lambda names: names[0],
@@ -187,6 +196,34 @@ def test_a_run_that_ends_inside_an_evaluation_trains_in_the_checks(folder: Path)
     found = json.loads(out)
     assert code == 0, found["checks"]
     assert found["unreached"]
+
+
+TEACHER = """
+teacher = nn.Linear(12, 4)
+first = torch.optim.SGD(teacher.parameters(), lr=0.1)
+for x, y in train:
+    first.zero_grad()
+    F.cross_entropy(teacher(x), y).backward()
+    first.step()
+model = nn.Sequential("""
+LABELS = (
+    "F.cross_entropy(output, y)",
+    "F.cross_entropy(output, (y[torch.arange(len(y))] + 1) % 4)",
+)
+
+
+def test_labels_are_what_enters_the_loss_and_a_teacher_is_passed_over(folder: Path) -> None:
+    taught = "        optimizer.zero_grad()\n        with torch.no_grad(): teacher(x)\n"
+    text = SCRIPT.replace("        optimizer.zero_grad()\n", taught)
+    text = text.replace("model = nn.Sequential(", TEACHER).replace(*LABELS)
+    code, out, err = run(folder, text, "--only", "TRAIN006,TRAIN016,TRAIN020,TRAIN037")
+    found = json.loads(out)
+    told = {check["code"]: check["verdict"] for check in found["checks"]}
+    assert set(told.values()) == {"pass"}, found["checks"]
+    assert code == 0, err
+    assert [text.partition(" (at train.py")[0] for text in found["unreached"]] == [
+        "the training before it"
+    ]
 
 
 INSIDE = """

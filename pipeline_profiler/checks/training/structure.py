@@ -1,0 +1,175 @@
+"""What the modules of a model show before it is trained: layers that are one, flags without effect.
+
+Both are slips that Python takes without a word.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from pipeline_profiler.checks.check import Answer, Check, passed
+from pipeline_profiler.checks.lazy import nn, torch
+from pipeline_profiler.checks.loop_facts import idle_flags
+from pipeline_profiler.checks.toys import toy_net, toy_training
+from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.user_code import kept_state
+from pipeline_profiler.checks.user_training import Training
+
+
+class LayersRepeated(Check):
+    """A stack of layers that is one layer, used again and again.
+
+    ## What it does
+    Looks for a Sequential, ModuleList or ModuleDict that holds one module with parameters in
+    several places, and sees by the graph of gradients whether its output is its own next input.
+
+    ## Why is this bad
+    `[Block()] * 6` is six names for one block: a model of a sixth of the parameters, which trains
+    and looks almost right.
+
+    ## How it decides
+    Fails where a module stands twice or more in one container and its second call depends on what
+    its first one returned. One head on the outputs of several layers (as in DETR) passes. Exact.
+
+    ## What to do
+    `[Block() for _ in range(6)]`, or `copy.deepcopy` for each place.
+
+    ## Limits
+    Weights that are shared on purpose, in a container: `--skip TRAIN045`. A loop in forward() that
+    calls one module several times is taken as meant.
+    """
+
+    code = "TRAIN045"
+    name = "layers-repeated"
+    causes = ("[layer] * n, which repeats the reference and not the layer",)
+    next_step = "Make each layer anew: [layer() for _ in range(n)]."
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        training, found = subject.fresh(), []
+        model = training.model
+        kinds = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+        for name, container in model.named_modules():
+            if isinstance(container, kinds):
+                # _modules: children() leaves out what it has named before
+                counts = Counter(container._modules.values())
+                trained = (m for m, n in counts.items() if n > 1 and list(m.parameters()))
+                found += [(name or type(model).__name__, m, counts[m]) for m in trained]
+        if not found:
+            return passed("No container holds one layer in several places.")
+        for name, module, places in found:
+            if _feeds_itself(subject, training, module):
+                sizes = sum(p.numel() for p in module.parameters())
+                return self.failed(
+                    f"The {places} places of {name} hold one {type(module).__name__}: its "
+                    f"{sizes:,} weights are there once, and each place changes them for all.",
+                    container=name,
+                    places=places,
+                    weights=sizes,
+                )
+        return passed(f"{found[0][0]} holds one module several times, on different inputs.")
+
+    @staticmethod
+    def _stack(shared: bool, parallel: bool = False) -> Any:
+        class Stack(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                block = nn.Linear(32, 32)
+                self.body = toy_net(classes=32)
+                more = [block] * 3 if shared else [nn.Linear(32, 32) for _ in range(3)]
+                self.blocks, self.head = nn.ModuleList(more), nn.Linear(32, 4)
+
+            def forward(self, pixels: Any) -> Any:
+                hidden = self.body(pixels)
+                if parallel:
+                    return self.head(sum(b(hidden * n) for n, b in enumerate(self.blocks, 1)))
+                for block in self.blocks:
+                    hidden = block(hidden).relu()
+                return self.head(hidden)
+
+        return toy_training(Stack())
+
+    PLANTED = (("[layer] * 3", lambda: LayersRepeated._stack(True)),)
+    HEALTHY = (
+        ("three layers", lambda: LayersRepeated._stack(False)),
+        ("one head on several inputs", lambda: LayersRepeated._stack(True, parallel=True)),
+    )
+
+
+def _feeds_itself(subject: TrainingSubject, training: Training, module: Any) -> bool:
+    """Whether the second call of a module takes what came of its first one."""
+    calls: list[tuple[Any, Any]] = []
+
+    def keep(_: Any, inputs: Any, output: Any) -> None:
+        tensors = [t for t in (*inputs, output) if isinstance(t, torch.Tensor)]
+        if len(tensors) > 1:
+            calls.append((tensors[0], tensors[-1]))
+
+    hook = module.register_forward_hook(keep)
+    try:
+        with kept_state():
+            training.model.train()
+            subject.forward(training, subject.small[1])
+    finally:
+        hook.remove()
+    if len(calls) < 2 or not calls[0][1].requires_grad or not calls[1][0].requires_grad:
+        return False
+    (found,) = torch.autograd.grad(calls[1][0].sum(), calls[0][1], allow_unused=True)
+    return found is not None or calls[1][0] is calls[0][1]
+
+
+class NotFrozen(Check):
+    """Weights that were to be frozen by a name that torch does not know.
+
+    ## What it does
+    Looks for attributes of parameters and modules that are False and called almost as
+    `requires_grad` is, where torch never looks: `param.require_grad`, or `requires_grad` of a
+    module, whose parameters go on having their own.
+
+    ## Why is this bad
+    Python takes any name. The part that was to stay as it was pretrained is trained, with the
+    learning rate that was meant for a new head.
+
+    ## How it decides
+    Fails where a parameter with requires_grad has such an attribute, or a module that holds one.
+    Exact.
+
+    ## What to do
+    `param.requires_grad = False` for each parameter, or `module.requires_grad_(False)`.
+
+    ## Limits
+    Attributes that are set before the first step.
+    """
+
+    code = "TRAIN046"
+    name = "not-frozen"
+    causes = (
+        "a slip in the name: require_grad, requires_gradient",
+        "requires_grad is set on a module instead of its parameters",
+    )
+    next_step = "module.requires_grad_(False), before the optimizer is made."
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        made = subject.settings
+        flags = idle_flags(made.model) if made.loop is None else made.loop.idle_flags
+        if not flags:
+            return passed("No parameter or module has a flag that torch does not read.")
+        names = ", ".join(flags[:3])
+        return self.failed(
+            f"{len(flags)} flags that are False freeze nothing ({names}): the weights below them "
+            "are trained.",
+            flags=len(flags),
+        )
+
+    @staticmethod
+    def _made(name: str, of_module: bool = False) -> Any:
+        training = toy_training()
+        for part in [training.model[0]] if of_module else training.model[0].parameters():
+            setattr(part, name, False)
+        return training
+
+    PLANTED = (
+        ("param.require_grad", lambda: NotFrozen._made("require_grad")),
+        ("module.requires_grad", lambda: NotFrozen._made("requires_grad", of_module=True)),
+    )
+    HEALTHY = (("param.requires_grad", lambda: NotFrozen._made("requires_grad")),)
