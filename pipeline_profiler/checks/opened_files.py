@@ -19,7 +19,7 @@ _hooked: list[bool] = []
 
 
 @contextlib.contextmanager
-def opened_files() -> Iterator[list[str]]:
+def note_opened() -> Iterator[list[str]]:
     """Names of files that this process opens inside, by Python, OpenCV or torchvision."""
     global _opened
     if not _hooked:  # a hook stays for good

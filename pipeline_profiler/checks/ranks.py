@@ -43,7 +43,7 @@ from pipeline_profiler.checks.loader_subject import (
     probed_loader,
     set_epoch,
 )
-from pipeline_profiler.checks.opened_files import opened_files
+from pipeline_profiler.checks.opened_files import note_opened
 from pipeline_profiler.checks.user_code import (
     UsersError,
     batches_of,
@@ -356,7 +356,7 @@ def _read(subject: LoaderSubject, rank: int) -> RankReading:
     set_epoch(loader, 0)
     samples: list[str] = []
     records: list[SampleRecord] = []
-    with opened_files() as opened:
+    with note_opened() as opened:
         for number, batch in enumerate(batches_of(probed_loader(loader) if torch else loader)):
             found, raw = batch if torch else ((), batch)
             records += found

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pipeline_profiler.checks.batches import as_array, inputs_and_targets
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
 from pipeline_profiler.checks.loader_subject import LoaderSubject, byte_step
-from pipeline_profiler.checks.opened_files import opened_files
+from pipeline_profiler.checks.opened_files import note_opened
 from pipeline_profiler.checks.toys import toy_loader
 from pipeline_profiler.checks.user_code import users_code
 
@@ -166,7 +166,7 @@ def _rows(subject: LoaderSubject) -> Iterator[tuple[Array, Array, Array]]:
     for index in np.unique(np.linspace(0, len(dataset) - 1, FILES).astype(int)).tolist():
         if subject.time_is_short():
             return
-        with users_code(f"The dataset at index {index}"), opened_files() as opened:
+        with users_code(f"The dataset at index {index}"), note_opened() as opened:
             sample = dataset[index]
         names = dict.fromkeys(name for name in opened if name.lower().endswith(ENDINGS))
         inputs = as_array(inputs_and_targets(sample, subject.split)[0])
