@@ -432,13 +432,17 @@ class TrainingSubject(ExaminedTraining):
 
     @cached_property
     def ignores_shift(self) -> bool:
-        """Whether a constant added to all outputs leaves the loss: a softmax is inside."""
+        """Whether a constant added to all outputs leaves the loss, or lowers it by as much.
+
+        A softmax is inside, or was taken before (log-probabilities, weighed by shares).
+        """
         outputs = torch.randn_like(self.first_outputs.float())
         values = [
             float(self.loss_of(self.settings, outputs + shift, self.batches[0][2]))
             for shift in (0.0, 3.0)
         ]
-        return abs(values[1] - values[0]) < 1e-4 * max(1.0, abs(values[0]))
+        near = 1e-4 * max(1.0, abs(values[0]))
+        return min(abs(values[1] - values[0]), abs(values[1] - values[0] + 3.0)) < near
 
     @cached_property
     def first_outputs(self) -> Any:
