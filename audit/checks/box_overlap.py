@@ -26,7 +26,7 @@ _UNION = f"(a.width * a.height + b.width * b.height - {_BOTH})"
 # Each pair once: `a` is the later entry, whose columns are those of the row.
 PAIRS = f"""
     SELECT a.*, b.entry AS other_entry, b.category_key AS other_key, b.label AS other_label,
-        {_BOTH} / {_UNION} AS iou
+        {_BOTH} / {_UNION} AS iou, c.one_class
     FROM close_pairs c JOIN boxes a ON a.rowid = c.a JOIN boxes b ON b.rowid = c.b
     WHERE {_BOTH} >= 0.5 * {_UNION}
 """
@@ -34,9 +34,10 @@ PAIRS = f"""
 NESTED = f"""
     SELECT a.*, b.entry AS other_entry, b.width AS other_width, b.height AS other_height,
         {_BOTH} / (a.width * a.height) AS inside, {_BOTH} / {_UNION} AS iou
-    FROM (SELECT a, b FROM close_pairs UNION ALL SELECT b, a FROM close_pairs) c
+    FROM (SELECT a, b FROM close_pairs WHERE one_class
+        UNION ALL SELECT b, a FROM close_pairs WHERE one_class) c
     JOIN boxes a ON a.rowid = c.a JOIN boxes b ON b.rowid = c.b
-    WHERE a.category_key = b.category_key AND a.width * a.height < b.width * b.height
+    WHERE a.category_key IS NOT NULL AND a.width * a.height < b.width * b.height
         AND {_BOTH} >= 0.9 * a.width * a.height
 """
 
@@ -52,7 +53,8 @@ _BOXES = """
 
 @dataclass(frozen=True, slots=True)
 class ClosePairs:
-    """Pairs of boxes by the `rowid` of their rows, `a` the later entry; each pair once.
+    """Pairs of boxes by the `rowid` of their rows, `a` the later entry; each pair once. `one_class`
+    stands with the pair: joined by their class, boxes would meet that are no pair, n x n of them.
 
     `compared` boxes in all, `limited` of which were compared with `MOST_NEXT` others only, or have
     more pairs than are kept.
@@ -77,7 +79,8 @@ def close_pairs(store: Store) -> ClosePairs:
     rows, entries = (frame[name].to_numpy() for name in ("row", "entry"))
     later = entries[first] > entries[second]
     a, b = np.where(later, first, second), np.where(later, second, first)
-    return ClosePairs(pl.DataFrame({"a": rows[a], "b": rows[b]}), frame.height, limited)
+    pairs = {"a": rows[a], "b": rows[b], "one_class": codes[a] == codes[b]}
+    return ClosePairs(pl.DataFrame(pairs), frame.height, limited)
 
 
 class _Pairs(BoxCheck):
@@ -159,16 +162,19 @@ class DuplicateBox(_Pairs):
     hits = f"""
         WITH pairs AS MATERIALIZED (
             SELECT *, iou < $min_iou AS near FROM ({PAIRS})
-            WHERE category_key IS NOT DISTINCT FROM other_key AND iou >= $min_near
-        ), sizes AS (
-            SELECT file, category_key, count(*) AS n FROM boxes GROUP BY file, category_key
+            WHERE one_class AND iou >= $min_near
+        ), often AS (
+            SELECT file, category_key, count(*) AS times FROM pairs WHERE near
+            GROUP BY file, category_key
+        ), usual AS (
+            SELECT o.file, o.category_key FROM often o JOIN boxes b
+                ON b.file = o.file AND b.category_key IS NOT DISTINCT FROM o.category_key
+            GROUP BY ALL HAVING any_value(o.times) > greatest(1, $max_share * count(*))
         )
         SELECT p.*, iou AS amount, CASE WHEN iou > 0.9999 THEN 'the same as'
             ELSE printf('%.0f%% one with', 100 * iou) END AS same
-        FROM pairs p JOIN sizes s
-            ON s.file = p.file AND s.category_key IS NOT DISTINCT FROM p.category_key
-        QUALIFY NOT near OR count(*) FILTER (WHERE near)
-            OVER (PARTITION BY p.file, p.category_key) <= greatest(1, $max_share * s.n)
+        FROM pairs p WHERE NOT near OR NOT EXISTS (SELECT 1 FROM usual u
+            WHERE u.file = p.file AND u.category_key IS NOT DISTINCT FROM p.category_key)
     """
     message = "A box ({box}) is {same} entry {other_entry:,} of the same class"
     evidence = ("iou", "other_entry")
