@@ -75,10 +75,11 @@ def note_history(run: Path, before: Generation | None, published: Generation) ->
 
 def _look(before: Generation | None, published: Generation) -> Moment:
     with open_generation(published) as store:
-        known = before is not None and before.findings.exists()
-        if known:
-            assert before is not None
-            store.attach(before.findings, "earlier")
+        known = False
+        if before is not None:
+            with contextlib.suppress(AuditError):  # damaged or gone: nothing came, nothing went
+                store.attach(before.findings, "earlier")
+                known = True
         came = store.query(_CAME.format(_NEW if known else ""))
         codes = store.query("SELECT code, count(*) FROM findings GROUP BY code ORDER BY code")
         severities = store.query("SELECT severity, count(*) FROM findings GROUP BY severity")
@@ -99,9 +100,10 @@ def _look(before: Generation | None, published: Generation) -> Moment:
 
 def read_history(run: Path) -> list[Moment]:
     """Return the moments of a run, oldest first; [] of one that was made by an earlier version."""
-    path, found = run / HISTORY, []
-    names = {f.name for f in fields(Moment)}
-    for line in read_regular(path).split(b"\n") if path.exists() else ():
+    lines, found, names = b"", list[Moment](), {f.name for f in fields(Moment)}
+    with contextlib.suppress(OSError):
+        lines = read_regular(run / HISTORY)
+    for line in lines.split(b"\n"):
         with contextlib.suppress(ValueError, TypeError):
             found.append(Moment(**{k: v for k, v in json.loads(line).items() if k in names}))
     return found

@@ -373,8 +373,7 @@ class _Scan:
     def publish(self) -> None:
         """Make what was built the current generation; remove what nodes of a cluster left."""
         if self.unchanged is None:
-            before = generations.current(self.run) if self.previous is not None else None
-            note_history(self.run, before, generations.publish(self.run, FIRST_FINDINGS))
+            note_history(self.run, self.previous, generations.publish(self.run, FIRST_FINDINGS))
         if self.place is not None:
             self.place.remove()
 

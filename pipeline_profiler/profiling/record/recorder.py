@@ -8,8 +8,10 @@ columns when the loop ends, or a thousand steps at a time. Standard library only
 
 from __future__ import annotations
 
+import _thread
 import gc
 import os
+import sys
 import threading
 import time
 from bisect import bisect_right
@@ -165,6 +167,7 @@ class Recorder:
         queued = self._queue_clock()
         process = time.process_time_ns if clock is time.perf_counter_ns else _unknown
         activate(self.timer)
+        keep_interrupts()
         gc.callbacks.append(self._on_gc)
         try:
             start = clock()
@@ -351,3 +354,24 @@ class Marked:
         r = self._recorder
         cpu, wall = r.cpu() - self._cpu, r.clock() - self._start
         r._rows.append(("step", r.steps, MAIN, r.timeline.at(self._start), wall, cpu, -1, 1))
+
+
+_unraisable = sys.unraisablehook
+
+
+def keep_interrupts() -> None:
+    """Let Ctrl-C end the loop where Python would drop it, once for a process.
+
+    A signal that comes while the collector works is handled in what Python calls next: a callback
+    of the collector, whose exceptions are written and forgotten.
+    """
+    global _unraisable
+    if sys.unraisablehook is not _interrupt_again:
+        _unraisable, sys.unraisablehook = sys.unraisablehook, _interrupt_again
+
+
+def _interrupt_again(raised: Any) -> None:
+    if issubclass(raised.exc_type, KeyboardInterrupt):
+        threading.Timer(0.01, _thread.interrupt_main).start()  # by then the callback is over
+    else:
+        _unraisable(raised)

@@ -63,3 +63,5 @@ def test_a_damaged_line_and_what_a_later_version_adds_are_passed_over(tmp_path: 
     (tmp_path / HISTORY).write_text("\n".join(lines))
     assert read_history(tmp_path) == [Moment("2026-01-01", "g", 3)]
     assert read_history(tmp_path / "nowhere") == []
+    (tmp_path / "other" / HISTORY).mkdir(parents=True)
+    assert read_history(tmp_path / "other") == []

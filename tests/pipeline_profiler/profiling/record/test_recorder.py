@@ -1,6 +1,7 @@
 """The recorder on a fake clock: every span exact."""
 
 import gc
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -193,3 +194,27 @@ def test_a_stage_that_ends_while_the_sums_are_handed_out_is_of_the_next_ones() -
     timer.sums = {"decode": Interrupted([0, 1, 2, 3]), "collate": [0, 4, 5, 6]}
     assert timer.collect() == (("decode", 0, 1, 2, 3), ("collate", 0, 4, 5, 6))
     assert [name for name, *_ in timer.collect()] == ["read"]
+
+
+def test_an_interrupt_while_the_collector_works_ends_the_loop() -> None:
+    class Late:
+        """What a signal does: it is raised in the next Python code, a callback."""
+
+        def __call__(self, phase: str, info: object) -> None:
+            gc.callbacks.remove(self)
+            raise KeyboardInterrupt
+
+    seen: list[int] = []
+
+    def loop() -> None:
+        for number in Recorder().watch(list(range(400))):
+            seen.append(number)
+            if number == 3:
+                gc.callbacks.append(Late())
+                gc.collect()
+            time.sleep(0.01)
+
+    with pytest.raises(KeyboardInterrupt):
+        loop()
+    assert 3 in seen
+    assert len(seen) < 400
