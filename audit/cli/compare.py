@@ -102,6 +102,8 @@ def history_command(
 
 
 def _history_lines(history: Sequence[Moment]) -> Iterator[str]:
+    from audit.compare.history import last_change
+
     if not history:
         yield "This run has no history yet: the next scan that changes it begins one."
         return
@@ -117,11 +119,8 @@ def _history_lines(history: Sequence[Moment]) -> Iterator[str]:
             f"{row['warning']:>10,}{row['info']:>8,}"
             + (f"{'':>16}" if first else f"{row['came']:>8,}{row['went']:>8,}")
         )
-    for moment in [one for one in history if one.came or one.went][-1:]:
-        for word, counts in (("Came", moment.came), ("Went", moment.went)):
-            if counts:
-                codes = ", ".join(f"{code} {n:,}" for code, n in counts.items())
-                yield f"{word} with that of {moment.at[:19].replace('T', ' ')}: {codes}."
+    if said := last_change(history):
+        yield said
 
 
 def fails(diff: RunDiff, fail_on: FailOn) -> bool:

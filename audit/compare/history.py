@@ -118,3 +118,16 @@ def arrival(history: Sequence[Moment], what: str) -> tuple[Moment, Sequence[str]
         if what in moment.came or named:
             return moment, list(dict.fromkeys(named))
     return None
+
+
+def last_change(history: Sequence[Moment]) -> str:
+    """Return what came and went with the last scan that changed findings; empty without one."""
+    for moment in reversed(history):
+        said = [
+            f"{word} {', '.join(f'{code} {n:,}' for code, n in counts.items())}"
+            for word, counts in (("came", moment.came), ("went", moment.went))
+            if counts
+        ]
+        if said:
+            return f"With the scan of {moment.at[:19].replace('T', ' ')} UTC {'; '.join(said)}."
+    return ""

@@ -13,7 +13,7 @@ import streamlit as st
 
 from audit.browse.images import cards
 from audit.compare.diff import FIXED, NEW, PERSISTING, UNCHECKED, RunDiff, compare_runs
-from audit.compare.history import Moment, read_history
+from audit.compare.history import Moment, last_change, read_history
 from audit.decisions.ledger import Ledger
 from audit.report.wording import counted
 from audit.run import generations
@@ -83,14 +83,8 @@ def _history(moments: Sequence[Moment]) -> None:
         tooltip=["at:T", "variable:N", "value:Q", "came:Q", "went:Q"],
     ).properties(height=180)  # fmt: skip
     st.altair_chart(chart, width="stretch", alt="Findings of each scan by severity")
-    for moment in [one for one in moments if one.came or one.went][-1:]:
-        said = [
-            f"{word} {', '.join(f'{code} {n:,}' for code, n in counts.items())}"
-            for word, counts in (("came", moment.came), ("went", moment.went))
-            if counts
-        ]
-        html.paragraph(f"With the scan of {moment.at[:16].replace('T', ' ')} UTC "
-                       f"{'; '.join(said)}.", "quiet small")  # fmt: skip
+    if said := last_change(moments):
+        html.paragraph(said, "quiet small")
 
 
 def _state(run: Path) -> str:

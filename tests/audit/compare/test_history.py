@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 
 import audit
-from audit.compare.history import HISTORY, Moment, arrival, read_history
+from audit.compare.history import HISTORY, Moment, arrival, last_change, read_history
 from audit.run.generations import list_generations
 from tests.audit.run.scanned import recheck_run, scan_tree
 from tests.conftest import picture
@@ -47,6 +47,9 @@ def test_what_came_with_which_scan_is_told_for_ever(tmp_path: Path) -> None:
     mark = next(mark for code, mark, *_ in second.named if code == "SPLIT001")
     assert arrival(history, str(mark)) == found
     assert arrival(history, "DUP009") is None
+    assert "UTC came" in (said := last_change(history[:3]))
+    assert "SPLIT001 1" in said
+    assert last_change(history[:1]) == ""
     assert audit.open(run).history["came"].to_list()[:3] == [0, sum(second.came.values()), 0]
     told, brought, document = (
         warm_audit("history", run, *more, folder=tmp_path)
