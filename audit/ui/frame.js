@@ -39,10 +39,19 @@ if (!globalThis.preflightFrame) {
     if (box.open) box.close();
     else box.showModal();
   });
+  // The page that Back asked for, and how often it may be asked for again.
+  let wanted = "", left = 0;
+  addEventListener("popstate", (event) => { if (event.isTrusted) [wanted, left] = [location.pathname, 3]; }, true);
+  for (const act of ["pointerdown", "keydown"]) addEventListener(act, () => { wanted = ""; }, true);
   const push = history.pushState.bind(history);
-  // A page opens without what its link says of it, and says so a moment later: one entry.
   history.pushState = (state, unused, url) => {
     const to = new URL(url ?? location.href, location.href);
+    // A late word of the page that was left would lead there again: the wanted one is asked for once more.
+    if (wanted && to.pathname !== wanted && left-- > 0) {
+      dispatchEvent(new PopStateEvent("popstate"));
+      return;
+    }
+    // A page opens without what its link says of it, and says so a moment later: one entry.
     const opening = to.pathname === location.pathname && !location.search;
     if (opening) history.replaceState(state, unused, url);
     else push(state, unused, url);
