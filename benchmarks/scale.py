@@ -10,8 +10,9 @@
 files are real (hard links to small pictures, so that listing and the unchanged re-scan stat what a
 user has); their features are those of others, their signatures and hashes grown. Everything else is
 the scan as it is: list, measure (storing only, no decoder), relate, judge, publish; then a re-scan
-of the unchanged tree beside `find -printf`, `audit recheck` and a report. For each stage: processor
-seconds and peak memory (resident, sampled every 10 ms).
+of the unchanged tree beside `find -printf`, one after 100 files were removed, edited or added,
+`audit recheck` and a report. For each stage: processor seconds and peak memory (resident, sampled
+every 10 ms); `laps` are the scan's own table, which tells pairs, vectors and labels apart.
 
 `search`: the search for near-duplicates alone on signatures and hashes, which is what a scan hands
 to it. Of each size it prints the candidates for each picture and the share of them that the gate
@@ -357,17 +358,45 @@ def link_files(real: Path, bases: Path, tree: Path, rows: int) -> list[Path]:
     return written
 
 
+def change_files(tree: Path, bases: list[Path]) -> None:
+    """Remove 30 files, make 30 others, and add 40."""
+    folders = sorted((tree / "train").iterdir())
+    rng = np.random.default_rng(0)
+    for number in range(100):
+        folder = folders[int(rng.integers(len(folders)))]
+        file = sorted(folder.iterdir())[number]
+        if number >= 60:
+            file = file.with_name(f"new-{number}.jpg")
+        else:
+            file.unlink()
+        if number >= 30:
+            os.link(bases[int(rng.integers(len(bases)))], file)
+
+
+def show_laps(what: str, scanned: scanning.ScanResult) -> dict[str, float]:
+    """What the scan's own table says: processor seconds of each stage, workers with them."""
+    found = {k: round(lap.cpu_s + lap.workers_cpu_s, 2) for k, lap in scanned.laps.items()}
+    print(f"  {what}, CPU s:", found, flush=True)
+    return found
+
+
 def measure_rows(real: Path, rows: int, work: Path) -> dict[str, Any]:
     tree, run = work / "tree", work / "run"
     bases = link_files(real, work / "bases", tree, rows)
     jobs = [FileJob(path.name, "", str(path)) for path in bases]
     base = Measurer(Limits())(jobs)
-    write_grown([picture for _, picture in cifar_pictures(real)], rows, work / "grown")
+    write_grown([picture for _, picture in cifar_pictures(real)], rows + 100, work / "grown")
     stages, executor = Stages(), MadeUp(base, work / "grown")
-    scanning.scan(open_source([str(tree)]), run, executor=executor, progress=stages.follow)
+    done = scanning.scan(open_source([str(tree)]), run, executor=executor, progress=stages.follow)
+    first = show_laps("first scan", done)
     stages.enter("re-scan")
     with timed() as again:
         scanning.scan(open_source([str(tree)]), run, executor=executor)
+    stages.enter("")
+    change_files(tree, bases)
+    stages.enter("100 changed")
+    done = scanning.scan(open_source([str(tree)]), run, executor=executor)
+    changed = show_laps("100 changed", done)
     stages.enter("recheck")
     scanning.recheck(run)
     stages.enter("report")
@@ -379,7 +408,7 @@ def measure_rows(real: Path, rows: int, work: Path) -> dict[str, Any]:
     return {
         "rows": rows, "stages": stages.found, "find_s": find["cpu_s"], "rescan_s": again["cpu_s"],
         "rescan_over_find": round(again["cpu_s"] / max(find["cpu_s"], 0.01), 1),
-        "report_mb": round(n_bytes / 1e6, 1),
+        "report_mb": round(n_bytes / 1e6, 1), "laps": first, "laps_100_changed": changed,
     }  # fmt: skip
 
 
