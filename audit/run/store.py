@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import re
+import tempfile
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from uuid import uuid4
 
 import duckdb
 
@@ -65,7 +67,7 @@ class Store:
     @classmethod
     def memory(cls, tracer: Tracer | None = None) -> Store:
         """Return an empty in-memory store without tables."""
-        return cls(_connect(Path(":memory:")), tracer)
+        return cls(_connect(Path(":memory:"), **_spill_folder()), tracer)
 
     @classmethod
     def create(cls, path: Path) -> Store:
@@ -78,7 +80,7 @@ class Store:
         if not path.exists():
             raise DamagedError(f"{path} is missing", AGAIN)
         _refuse_special(path)
-        return cls(_connect(path, read_only=True), tracer)
+        return cls(_connect(path, read_only=True, **_spill_folder()), tracer)
 
     def attach(self, path: Path, name: str) -> None:
         """Make another database readable as `name.table`."""
@@ -378,6 +380,19 @@ def _distinct(names: Sequence[str]) -> list[str]:
         taken.add(free)
         found.append(free)
     return found
+
+
+def _spill_folder() -> dict[str, str]:
+    """Return where DuckDB writes what does not fit its memory: made when needed, removed at the end.
+
+    Left alone it takes the current folder or the run, where a killed process leaves gigabytes.
+    A folder of its own for each connection: DuckDB removes all such files of a folder that it made.
+    """
+    try:
+        temporary = tempfile.gettempdir()
+    except OSError:
+        return {}
+    return {"temp_directory": str(Path(temporary) / f"dataset-preflight-spill-{uuid4().hex}")}
 
 
 def _connect(path: Path, *, read_only: bool = False, **more: str) -> duckdb.DuckDBPyConnection:

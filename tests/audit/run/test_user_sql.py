@@ -96,3 +96,21 @@ def test_the_same_as_statements_of_one_connection(reviewed_run: Path) -> None:
                 store.execute(query)
                 store.execute("DELETE FROM again.samples")
     assert contents(reviewed_run) == before
+
+
+def test_what_does_not_fit_the_memory_is_written_among_the_temporary_files(
+    reviewed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, temporary = tmp_path / "here", tmp_path / "temporary"
+    here.mkdir()
+    temporary.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    with open_run(reviewed_run) as store:
+        store.execute("SET memory_limit = '40MB'")
+        store.execute(
+            "CREATE TEMP TABLE large AS SELECT range AS i, hash(range) AS h FROM range(6_000_000)"
+        )
+        assert [len(list(f.iterdir())) for f in (here, temporary)] == [0, 1]
+        assert not list(reviewed_run.rglob("*.tmp"))
+    assert not list(temporary.iterdir())
