@@ -62,6 +62,7 @@ from preflight.terminal import visible
 if TYPE_CHECKING:
     from audit.browse.label_review import LabelReview
     from audit.choosing.choice import By, Choice, Doubt
+    from audit.neighbors.pairs.overlap import Finder
 
 GIVEN = (
     "The pictures were given by a Python object. Where it had pixels, they are stored as PNG, and "
@@ -188,6 +189,7 @@ class Run:
         """Name the run; raises RunError where there is none."""
         self.path = Path(path)
         generations.require(self.path)
+        self._finder: tuple[str, Finder] | None = None
 
     # ---- tables ----
 
@@ -315,6 +317,20 @@ class Run:
             return Shown(pair_text(card), "")
         found = make_file_card(self.path, os.fspath(path))
         return Shown(card_text(found), picture_html(found))
+
+    def find(self, picture: Place) -> pl.DataFrame:
+        """Return the samples that show the picture of a file, the surest first, in about 50 ms.
+
+        path, id, split, label, kind (bytes, pixels, near), score (log odds, of a near one) and
+        transformation. The first call of a run takes about 0.3 ms for each of its pictures. Raises
+        UsageError for a file without a picture.
+        """
+        from audit.neighbors.pairs.overlap import Finder
+
+        now = generations.require(self.path).name
+        if self._finder is None or self._finder[0] != now:
+            self._finder = now, Finder(self.path)
+        return self._finder[1].find(os.fspath(picture))
 
     def report(self, path: Place | None = None) -> str | Path:
         """Write x.html, .md, .txt, .json, .sarif or .xml (JUnit) and return its path; or its text.

@@ -77,6 +77,7 @@ from audit.neighbors.dense import find_nearest, find_nearest_in
 from audit.neighbors.descriptor import describe
 from audit.neighbors.hamming import find_cross_pairs
 from audit.neighbors.inspection import CONFIRMED, recheck_pair
+from audit.neighbors.library import Library
 from audit.neighbors.overlap import search_against
 from audit.neighbors.pair_cache import key_codes
 from audit.neighbors.search import SearchOptions, find_near_duplicates
@@ -283,12 +284,9 @@ def ours(queries: Pictures, library: Pictures) -> Found:
     calibration = own_calibration(old, library.keys, library.hashes("phash"))
     overlap = search_against(
         queries.table(),
-        old,
         queries.keys,
-        library.keys,
         queries.hashes("phash"),
-        library.hashes("phash"),
-        calibration.threshold,
+        Library(old, library.keys, library.hashes("phash"), calibration.threshold),
         open_new=lambda k: queries.small[k],
         open_library=lambda k: library.small[k],
     )

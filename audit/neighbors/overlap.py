@@ -3,7 +3,8 @@
 The library is not compared with itself and none of its files is read again, except for
 full-resolution checks: its signatures, hashes and threshold are what its own scan stored. Cost
 grows with new x library: 10,000 new images against a million take about ten thousand million hash
-comparisons and as many descriptor products, minutes rather than hours.
+comparisons and as many descriptor products, minutes rather than hours; one image takes some 50 ms
+once a `Library` is made of the set.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from audit.neighbors.centres import (
     find_same_centres,
     framed_pairs,
 )
-from audit.neighbors.dense import find_nearest_in
 from audit.neighbors.descriptor import describe
 from audit.neighbors.hamming import Codes, find_cross_pairs
 from audit.neighbors.inspection import (
@@ -31,9 +31,9 @@ from audit.neighbors.inspection import (
     recheck_limit,
     select_rechecks,
 )
-from audit.neighbors.pair_cache import key_codes
+from audit.neighbors.library import Library
 from audit.neighbors.search import Completeness, SearchOptions, count_left_out, why_no_middles
-from audit.neighbors.strangers import choose_pool, weigh
+from audit.neighbors.strangers import weigh
 from audit.neighbors.verification import NOT_ALIGNED, VerifiedPairs, key_ranks, verify
 from audit.picture.signatures import Signatures, is_comparable
 
@@ -50,75 +50,79 @@ class LibraryMatches:
 
 def search_against(
     new: Signatures,
-    library: Signatures,
     new_keys: Sequence[bytes],
-    library_keys: Sequence[bytes],
     new_hashes: Codes,
-    library_hashes: Codes,
-    threshold: float,
+    library: Library,
     *,
     options: SearchOptions | None = None,
     open_new: Opener | None = None,
     open_library: Opener | None = None,
+    middles: bool = True,
 ) -> LibraryMatches:
     """Find which new images show a picture of the library; neither is compared with itself.
 
-    `threshold` is that of the library's calibration. Full-resolution checks need both openers.
+    Full-resolution checks need both openers. `middles`: whether pictures are looked for that share
+    their middle only, for which the middles of the whole library are described anew.
     """
     chosen = options or SearchOptions()
-    both = np.concatenate([new, library])
-    keys = [*new_keys, *library_keys]
-    descriptors = describe(both)
-    ranks, n = key_ranks(keys), len(new)
-    use_new, use_old = np.flatnonzero(is_comparable(new)), np.flatnonzero(is_comparable(library))
-    near = find_nearest_in(descriptors[use_new], descriptors[n + use_old], chosen.nearest)
+    n, use_new, use_old = len(new), np.flatnonzero(is_comparable(new)), library.usable
+    described = describe(new, use_new)
+    near = library.nearest(described[use_new], chosen.nearest)
     by_likeness = neighbour_pairs(near)
-    by_likeness = np.stack([use_new[by_likeness[:, 0]], n + use_old[by_likeness[:, 1]]], axis=1)
-    by_hash, _ = find_cross_pairs(new_hashes[use_new], library_hashes[use_old], chosen.radius)
+    by_likeness = np.stack([use_new[by_likeness[:, 0]], n + by_likeness[:, 1]], axis=1)
+    by_hash, _ = find_cross_pairs(new_hashes[use_new], library.hashes[use_old], chosen.radius)
     by_hash = np.stack([use_new[by_hash[:, 0]], n + use_old[by_hash[:, 1]]], axis=1)
-    usable = np.concatenate([use_new, n + use_old])
-    alike = SameCentres(*NONE)
-    if len(usable) <= chosen.exact_limit:
-        alike = find_same_centres(both[usable], new=len(use_new), seed=chosen.seed)
-    framed = framed_pairs(alike, usable)
-    candidates = merge_pairs(by_hash, by_likeness, usable[alike.pairs])
+    usable, alike = np.concatenate([use_new, n + use_old]), SameCentres(*NONE)
+    most_middles = chosen.exact_limit if middles else 0
+    if len(usable) <= most_middles:
+        both = np.concatenate([new[use_new], library.table[use_old]])
+        alike = find_same_centres(both, new=len(use_new), seed=chosen.seed)
+    wanted = merge_pairs(by_hash, by_likeness, usable[alike.pairs])
+    # of the library only what is compared, or stands for strangers
+    held = np.unique(np.concatenate([wanted[:, 1] - n, library.pool]))
+    rows = np.concatenate([np.arange(n), n + held])
+    candidates, pool = np.searchsorted(rows, wanted), np.searchsorted(rows, n + library.pool)
+    framed = framed_pairs(alike, np.searchsorted(rows, usable))
+    both = np.concatenate([new, library.table[held]])
+    described = np.concatenate([described, library.descriptors[np.searchsorted(use_old, held)]])
+    keys = [*new_keys, *(library.keys[row] for row in held)]
     background = None
     if len(use_old) >= chosen.gate_from:
         # what surrounds the library's pictures is not known here
         background = np.full(len(both), np.inf)
         background[use_new] = near.similarity[:, -1]
-    examined = verify(both, descriptors, candidates, ranks, background=background)
+    examined = verify(both, described, candidates, key_ranks(keys), background=background)
     # those of the library's own search: its threshold comes from them
-    verified = weigh(examined, both, descriptors, choose_pool(n + use_old, key_codes(keys)))
+    verified = weigh(examined, both, described, pool)
     overruled, rechecks, uncertain = Overruled(keys, {}, framed), 0, np.zeros(0, np.intp)
     if open_new is not None and open_library is not None:
 
         def opener(row: int) -> Picture | None:
-            return open_new(row) if row < n else open_library(row - n)
+            return open_new(row) if row < n else open_library(int(held[row - n]))
 
-        uncertain = select_rechecks(both, verified, threshold, chosen.uncertainty_band)
-        most = recheck_limit(chosen.rechecks, len(both))
+        uncertain = select_rechecks(both, verified, library.threshold, chosen.uncertainty_band)
+        most = recheck_limit(chosen.rechecks, n + len(library.keys))
         rechecks = overruled.check(verified, uncertain[:most], opener)
-    score = overruled.scores(verified, threshold)
-    rows = np.flatnonzero(score >= threshold)
-    rows = rows[np.lexsort((-score[rows], verified.pairs[rows, 0]))]
-    same = describe_by_middles(verified.take(rows), framed, threshold)
-    pairs = replace(same, pairs=same.pairs - np.array([0, n]), score=score[rows])
+    score = overruled.scores(verified, library.threshold)
+    found = np.flatnonzero(score >= library.threshold)
+    found = found[np.lexsort((-score[found], verified.pairs[found, 0]))]
+    same = describe_by_middles(verified.take(found), framed, library.threshold)
+    in_input = rows[same.pairs] - np.array([0, n])
     completeness = Completeness(
-        images=n + len(library),
+        images=n + len(library.keys),
         compared_images=len(use_new) + len(use_old),
         radius=chosen.radius,
         hash_pairs=len(by_hash),
         hash_plan="every new code compared with every code of the library",
         nearest=chosen.nearest,
-        exact=True,
-        recall=1.0,
+        exact=near.exact,
+        recall=near.recall,
         recall_sample=len(use_new),
         verified_pairs=len(verified.pairs),
         gated_pairs=int((examined.score == NOT_ALIGNED).sum()),
         rechecks=rechecks,
         rechecks_wanted=len(uncertain),
         left_out=count_left_out(new["flags"]),
-        middles=why_no_middles(len(usable), chosen.exact_limit, alike.telling),
+        middles=why_no_middles(len(usable), most_middles, alike.telling),
     )
-    return LibraryMatches(pairs, completeness)
+    return LibraryMatches(replace(same, pairs=in_input, score=score[found]), completeness)

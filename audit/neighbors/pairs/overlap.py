@@ -16,8 +16,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from audit.errors import RunError
-from audit.machine.executors import Executor, Failure
+from audit.errors import RunError, UsageError
+from audit.machine.executors import Executor, Failure, Serial
+from audit.neighbors.inspection import Opener
+from audit.neighbors.library import Library, large_array
 from audit.neighbors.overlap import LibraryMatches, search_against
 from audit.neighbors.pairs.relate import PICTURES, picture_opener
 from audit.neighbors.pairs.signature_store import load_signatures
@@ -71,8 +73,6 @@ def find_overlap(source: Source, run: Path, executor: Executor, limits: Limits) 
     Raises RunError where there is no run, or one that was made before near-duplicate search.
     """
     with open_run(run) as store:
-        if not store.columns("relate_facts") or not store.scalar("SELECT 1 FROM relate_facts"):
-            raise RunError(f"{run} holds no near-duplicate search: scan its source again.")
         measured = measure_new(source, executor, limits)
         exact = _exact(store, measured.features)
         near, sentences = _near(store, run, measured, set(exact), limits, executor)
@@ -127,26 +127,41 @@ def _near(
     executor: Executor,
 ) -> tuple[list[Match], tuple[str, ...]]:
     """Return near-duplicates of the new images that are not in the library as they are."""
-    library = store.query(PICTURES)
-    table, stored = load_signatures(run, library["content_hash"].to_list())
-    library, table = library.filter(pl.Series(stored)), table[stored]
+    library, held, lost = load_library(store, run)
     new, signatures = _new_pictures(measured, done)
     searched = search_against(
         signatures,
-        table,
         [bytes.fromhex(h) for h in new["pixel_hash"]],
-        [bytes.fromhex(h) for h in library["pixel_hash"]],
         new["phash"].to_numpy().astype(np.uint64),
-        library["phash"].to_numpy().astype(np.uint64),
-        float(store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")),
+        held,
         open_new=picture_opener(new["uri"], new["content_hash"], limits, executor),
         open_library=picture_opener(library["uri"], library["content_hash"], limits, executor),
     )
     sentences = list(searched.completeness.sentences())
-    if not stored.all():
-        lost = int((~stored).sum())
+    if lost:
         sentences.append(f"{lost:,} pictures of the library have no stored signature: left out.")
-    return _matches(store, searched, new, library, signatures, table), tuple(sentences)
+    return _matches(store, searched, new, library, signatures, held.table), tuple(sentences)
+
+
+def load_library(store: Store, run: Path) -> tuple[pl.DataFrame, Library, int]:
+    """Return the pictures of a run, what looks others up in them, and how many lack a signature.
+
+    Raises RunError where the run was made before near-duplicate search.
+    """
+    if not store.columns("relate_facts") or not store.scalar("SELECT 1 FROM relate_facts"):
+        raise RunError(f"{run} holds no near-duplicate search: scan its source again.")
+    pictures = store.query(PICTURES)
+    out = large_array((len(pictures),), SIGNATURE_DTYPE)
+    table, stored = load_signatures(run, pictures["content_hash"], out)
+    if not stored.all():
+        pictures, table = pictures.filter(pl.Series(stored)), table[stored]
+    held = Library(
+        table,
+        [bytes.fromhex(h) for h in pictures["pixel_hash"]],
+        pictures["phash"].to_numpy().astype(np.uint64),
+        float(store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")),
+    )
+    return pictures, held, int((~stored).sum())
 
 
 def _new_pictures(measured: Measured, done: set[str]) -> tuple[pl.DataFrame, Signatures]:
@@ -183,3 +198,85 @@ def _matches(
             score = round(float(searched.pairs.score[row]), 3)
             best[i] = Match(new["sample_id"][i], name, split, label, "near", score, words)
     return list(best.values())
+
+
+# ---- one picture ----
+
+
+class Finder:
+    """Finds the samples of a run's present generation that show a picture.
+
+    Kept and asked again, because it takes about 0.3 ms a picture of the run to make.
+    """
+
+    def __init__(self, run: Path, limits: Limits | None = None) -> None:
+        """Load what a search needs; raises RunError where there is no search to take it from."""
+        self.run, self.limits = run, limits or Limits()
+        with open_run(run) as store:
+            self._pictures, self._library, _ = load_library(store, run)
+            # at hand: the query takes longer than the search
+            self._samples = store.query(
+                "SELECT uri AS path, id, split, label, content_hash, pixel_hash FROM images "
+                "WHERE pixel_hash IS NOT NULL ORDER BY pixel_hash, id"
+            )
+        self._open = self._opener(self._pictures["uri"], self._pictures["content_hash"])
+
+    def _opener(self, uris: pl.Series, hashes: pl.Series) -> Opener:
+        return picture_opener(uris, hashes, self.limits, Serial())
+
+    def find(self, path: str) -> pl.DataFrame:
+        """Return a row a sample that shows the picture of a file: the surest first.
+
+        path, id, split, label, kind (bytes, pixels, near), score (log odds of a near one, else
+        null), transformation (what makes the file of it). Pictures that share their middle only
+        are not found: `find_overlap` finds them. Raises UsageError for a file without a picture.
+        """
+        measured = Measurer(self.limits)([FileJob(path, "", path)])
+        row = measured.features.to_pylist()[0]
+        if row["pixel_hash"] is None:
+            raise UsageError(f"{path} holds no picture ({row['error']}): give an image file.")
+        table = np.frombuffer(measured.signatures["signature"][0].as_py(), SIGNATURE_DTYPE)
+        one = pl.Series([path]), pl.Series([row["content_hash"]])
+        searched = search_against(
+            table,
+            [bytes.fromhex(row["pixel_hash"])],
+            np.array([row["phash"]], np.uint64),
+            self._library,
+            open_new=self._opener(*one),
+            open_library=self._open,
+            middles=False,
+        )
+        near = {
+            self._pictures["pixel_hash"][j]: (
+                round(float(searched.pairs.score[place]), 3),
+                describe_pair(table[0], self._library.table[j], searched.pairs, place).words,
+            )
+            for place, j in enumerate(searched.pairs.pairs[:, 1].tolist())
+        }
+        near.pop(row["pixel_hash"], None)
+        found = pl.concat([self._showing(pixels) for pixels in (row["pixel_hash"], *near)])
+        kinds = [
+            "near" if pixels in near else "bytes" if content == row["content_hash"] else "pixels"
+            for content, pixels in found.select("content_hash", "pixel_hash").iter_rows()
+        ]
+        more = [
+            near.get(pixels, (None, f"same {kind}"))
+            for pixels, kind in zip(found["pixel_hash"], kinds, strict=True)
+        ]
+        return (
+            found.drop("content_hash", "pixel_hash")
+            .with_columns(
+                kind=pl.Series(kinds, dtype=pl.String),
+                score=pl.Series([score for score, _ in more], dtype=pl.Float64),
+                transformation=pl.Series([words for _, words in more], dtype=pl.String),
+            )
+            .sort(
+                pl.col("kind").cast(pl.Enum(["bytes", "pixels", "near"])), -pl.col("score"), "id"
+            )
+        )  # fmt: skip
+
+    def _showing(self, pixels: str) -> pl.DataFrame:
+        """Return the samples of these pixels."""
+        hashes = self._samples["pixel_hash"]
+        first = int(hashes.search_sorted(pixels, "left"))
+        return self._samples[first : int(hashes.search_sorted(pixels, "right"))]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from audit.neighbors import centres
 from audit.neighbors.centres import MOST_A_ROW, find_near, find_same_centres
+from audit.neighbors.library import Library
 from audit.neighbors.overlap import search_against
 from audit.neighbors.pair_cache import KnownCentres
 from audit.neighbors.search import SearchOptions, find_near_duplicates
@@ -114,12 +115,14 @@ def test_framed_copies_are_found_in_a_library(scenes: list[np.ndarray]) -> None:
     tables = [stack_signatures([make_signature(p) for p in part]) for part in (new, scenes[:20])]
     keys = [[bytes([part, k]) for k in range(len(tables[part]))] for part in (0, 1)]
     hashes = [rng.integers(0, 2**63, len(table)).astype(np.uint64) for table in tables]
-    found = search_against(*tables, *keys, *hashes, 2.0, options=SearchOptions(nearest=1))
+    new = tables[0], keys[0], hashes[0]
+    library = Library(tables[1], keys[1], hashes[1], 2.0)
+    found = search_against(*new, library, options=SearchOptions(nearest=1))
     assert found.pairs.pairs.tolist() == [[k, k] for k in range(6)]
     assert (found.pairs.score >= 2.0).all()
     assert not any("middle" in line for line in found.completeness.sentences())
     few = SearchOptions(nearest=1, exact_limit=20)
-    without = search_against(*tables, *keys, *hashes, 2.0, options=few)
+    without = search_against(*new, library, options=few)
     assert len(without.pairs.pairs) < 6
     said = "30 images are more than the 20 whose middles are compared."
     assert any(line.endswith(said) for line in without.completeness.sentences())

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image, ImageOps
 
+import audit
 from audit.checking.config import Config
 from audit.errors import RunError, UsageError
 from audit.exports.export import COLUMNS, export_files
@@ -338,6 +339,19 @@ def test_new_images_are_looked_up_in_a_run(made: Path, tmp_path: Path) -> None:
     assert found.matches[1].transformation.startswith("mirrored")
     assert (found.new_images, found.without_picture) == (5, 1)
     assert json.loads(found.document())["matches"][0]["library"] == "train/owl/2.jpg"
+    run = audit.open(made / "run")
+    for match in found.matches:
+        row = run.find(new / match.new).row(0, named=True)
+        assert (row["id"], row["kind"], row["score"]) == (match.library, match.kind, match.score)
+        assert row["transformation"] == match.transformation
+    twins = run.find(pets / "train/cat/0.jpg")
+    assert twins["kind"].to_list() == ["bytes", "near"]
+    assert twins["id"].to_list() == ["train/cat/0.jpg", "train/cat/mirrored.jpg"]
+    assert run.find(new / "other.jpg").is_empty()
+    with pytest.raises(UsageError, match="holds no picture"):
+        run.find(new / "broken.jpg")
+    with pytest.raises(UsageError, match="holds no picture"):
+        run.find(new / "absent.jpg")
 
 
 def test_nothing_is_near_where_all_is_there_already(made: Path, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from audit.neighbors import verification
+from audit.neighbors.descriptor import describe
+from audit.neighbors.library import Library
 from audit.neighbors.overlap import search_against
 from audit.neighbors.pair_cache import PairCache
 from audit.neighbors.pairs.stored_pairs import pack_search_state, unpack_search_state
@@ -251,17 +253,32 @@ def test_hardly_any_pictures(n: int, scenes: list[np.ndarray]) -> None:
     assert found.neighbours.index.shape == (n, SearchOptions().nearest)
 
 
+def test_the_nearest_of_few_pictures_in_a_large_library_are_those_of_all(
+    scenes: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Library(*signed(scenes), 0.0)
+    turned = [np.ascontiguousarray(np.rot90(scene[::-1], k)) for k, scene in enumerate(scenes[:6])]
+    asked = describe(signed(turned)[0])
+    near = held.nearest(asked, 5)
+    monkeypatch.setattr("audit.neighbors.library.LARGE", 10)
+    monkeypatch.setattr("audit.neighbors.library.LISTED", len(scenes) // 2)
+    few = held.nearest(asked, 5)
+    assert (near.exact, few.exact) == (True, False)
+    assert few.index[:, :2].tolist() == near.index[:, :2].tolist()
+    assert few.index[:, 0].tolist() == list(range(6))
+    np.testing.assert_allclose(few.similarity[:, 0], near.similarity[:, 0], atol=1e-5)
+
+
 @pytest.mark.slow
 def test_new_images_are_found_in_a_library(scenes: list[np.ndarray]) -> None:
     library = scenes[:40]
     new = [make_duplicate(scenes[k], "crop_90", np.random.default_rng(k)) for k in range(10)]
     new += scenes[50:60]
-    # the tables of both, the keys of both, the hashes of both
-    asked = [part for both in zip(signed(new), signed(library), strict=True) for part in both]
-    found = search_against(*asked, -1.5)
+    held = Library(*signed(library), -1.5)
+    found = search_against(*signed(new), held)
     assert found.pairs.pairs.tolist() == [[k, k] for k in range(10)]
     checked = search_against(
-        *asked, -1.5, options=SearchOptions(uncertainty_band=50.0),
+        *signed(new), held, options=SearchOptions(uncertainty_band=50.0),
         open_new=new.__getitem__, open_library=library.__getitem__,
     )  # fmt: skip
     assert checked.pairs.pairs.tolist() == found.pairs.pairs.tolist()
