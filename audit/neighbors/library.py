@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property
 from itertools import pairwise
 from tempfile import TemporaryFile
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +44,7 @@ def _thread_pools() -> ThreadpoolController:
     return ThreadpoolController()  # looks at every loaded library: 1 ms
 
 
-def large_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+def large_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return zeros, in a file without a name where they are many."""
     if int(np.prod(shape)) * np.dtype(dtype).itemsize <= AT_HAND:
         return np.zeros(shape, dtype)
@@ -68,7 +69,7 @@ class Library:
     @cached_property
     def descriptors(self) -> Floats:
         """Descriptors (m, D) of the usable rows."""
-        made = large_array((len(self.usable), len(layout().order)), np.float32)
+        made: Floats = large_array((len(self.usable), len(layout().order)), np.float32)
         starts = range(0, len(made), PART)
 
         def fill(start: int) -> None:
@@ -76,7 +77,7 @@ class Library:
 
         with ThreadPoolExecutor(usable_threads()) as pool:
             list(pool.map(fill, starts))
-        return np.asarray(made, np.float32)
+        return made
 
     def nearest(self, described: Floats, k: int) -> Neighbours:
         """Return the k nearest usable pictures of each of (q, D) descriptors, by rows of `table`.

@@ -67,12 +67,12 @@ class Store:
     @classmethod
     def memory(cls, tracer: Tracer | None = None) -> Store:
         """Return an empty in-memory store without tables."""
-        return cls(_connect(Path(":memory:"), **_spill_folder()), tracer)
+        return cls(_connect(Path(":memory:"), _spill_folder()), tracer)
 
     @classmethod
     def create(cls, path: Path) -> Store:
         """Open `path` for writing, making it if absent; raises LockedError if another does."""
-        return cls(_connect(path, storage_compatibility_version=STORAGE_VERSION))
+        return cls(_connect(path, {"storage_compatibility_version": STORAGE_VERSION}))
 
     @classmethod
     def open(cls, path: Path, tracer: Tracer | None = None) -> Store:
@@ -80,7 +80,7 @@ class Store:
         if not path.exists():
             raise DamagedError(f"{path} is missing", AGAIN)
         _refuse_special(path)
-        return cls(_connect(path, read_only=True, **_spill_folder()), tracer)
+        return cls(_connect(path, _spill_folder(), read_only=True), tracer)
 
     def attach(self, path: Path, name: str) -> None:
         """Make another database readable as `name.table`."""
@@ -383,7 +383,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _spill_folder() -> dict[str, str]:
-    """Return where DuckDB writes what does not fit its memory: made when needed, removed at the end.
+    """Return where DuckDB writes what does not fit its memory: made when needed, then removed.
 
     Left alone it takes the current folder or the run, where a killed process leaves gigabytes.
     A folder of its own for each connection: DuckDB removes all such files of a folder that it made.
@@ -395,7 +395,9 @@ def _spill_folder() -> dict[str, str]:
     return {"temp_directory": str(Path(temporary) / f"dataset-preflight-spill-{uuid4().hex}")}
 
 
-def _connect(path: Path, *, read_only: bool = False, **more: str) -> duckdb.DuckDBPyConnection:
+def _connect(
+    path: Path, more: Mapping[str, str], *, read_only: bool = False
+) -> duckdb.DuckDBPyConnection:
     config = {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores()), **more}
     try:
         return duckdb.connect(str(path), read_only=read_only, config=dict(config))

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from audit.errors import RunError, UsageError
 from audit.machine.executors import Executor, Failure, Serial
+from audit.machine.sharing import RowTable
 from audit.neighbors.inspection import Opener
 from audit.neighbors.library import Library, large_array
 from audit.neighbors.overlap import LibraryMatches, search_against
@@ -182,7 +183,7 @@ def _matches(
     new: pl.DataFrame,
     library: pl.DataFrame,
     fresh: Signatures,
-    table: Signatures,
+    table: RowTable,
 ) -> list[Match]:
     """Return the best library sample of each new image; words say what turns the new into it."""
     by_hash = store.query(
