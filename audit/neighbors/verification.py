@@ -33,8 +33,9 @@ their pictures, so that a part may be done wherever these can be fetched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -42,7 +43,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.compiled import usable_threads
+from audit.machine.compiled import one_thread, usable_threads
 from audit.machine.sharing import Advance, RowTable, Share, at_once, ignore_share
 from audit.neighbors.descriptor import compare_orientations
 from audit.neighbors.gate import measure_contrast, pass_gate, shrink_planes
@@ -496,12 +497,13 @@ def _examine(
     most = BATCH * len(parts)
     score, places, packed = np.empty(most), np.empty(most, np.intp), np.empty(most, PACKED)
     first = filled = n_kept = 0
-    for done, part in enumerate(parts, start=1):
+
+    def look(part: _Part) -> VerifiedPairs:
         rows, place = np.unique(part.pairs, return_inverse=True)
-        verified = verify(
-            table[rows], descriptors[rows], place.reshape(-1, 2), np.arange(len(rows)),
-            background=part.background,
-        )  # fmt: skip
+        ranks, places = np.arange(len(rows)), place.reshape(-1, 2)
+        return verify(table[rows], descriptors[rows], places, ranks, background=part.background)
+
+    for done, (part, verified) in enumerate(_each_in_a_thread(look, parts), start=1):
         first = part.start if done == 1 else first
         score[filled : filled + len(part.pairs)] = verified.score
         kept = np.flatnonzero((verified.score >= least) | part.keep)
@@ -512,6 +514,33 @@ def _examine(
         filled, n_kept = filled + len(part.pairs), here.stop
         advance(done / len(parts))
     return first, score[:filled], places[:n_kept], packed[:n_kept]
+
+
+def _each_in_a_thread(
+    look: Callable[[_Part], VerifiedPairs], parts: Sequence[_Part]
+) -> Iterator[tuple[_Part, VerifiedPairs]]:
+    """Yield each part with what was seen, in order; of few parts, the pairs are shared instead.
+
+    Sharing the pairs of each part leaves what lies between the kernels to one core.
+    """
+    threads = usable_threads()
+    if len(parts) < 2 * threads:
+        yield from ((part, look(part)) for part in parts)
+        return
+
+    def alone(part: _Part) -> VerifiedPairs:
+        with one_thread():
+            return look(part)
+
+    waiting: deque[tuple[_Part, Future[VerifiedPairs]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for part in parts:
+            waiting.append((part, pool.submit(alone, part)))
+            if len(waiting) > threads:  # no more at once: each has its pictures
+                first, found = waiting.popleft()
+                yield first, found.result()
+        for first, found in waiting:
+            yield first, found.result()
 
 
 def examine_pairs(
