@@ -72,6 +72,7 @@ CURRENT = pl.Schema(
         "evidence": pl.String, "label": pl.String, "split": pl.String, "dropped": pl.Boolean,
     }
 )  # fmt: skip
+SAID = pl.Schema(dict.fromkeys(("kind", "subject", "by", "said", "at"), pl.String))
 
 DECIDED = "u.batch IS NULL AND d.verb NOT IN ('tag', 'untag')"
 # A sample may be relabelled, then moved, then kept: each of the three still holds.
@@ -87,6 +88,15 @@ HOLDS = f"""
     FROM latest JOIN decisions d USING (id) LEFT JOIN decisions l ON l.id = latest.relabel
         LEFT JOIN decisions s ON s.id = latest.move
     ORDER BY d.id
+"""
+ANSWERS = f"""
+    WITH last AS (
+        SELECT max(d.id) AS id, count(*) OVER (PARTITION BY d.kind, d.subject) AS people
+        FROM decisions d LEFT JOIN undos u USING (batch)
+        WHERE {DECIDED} GROUP BY d.kind, d.subject, d.by
+    )
+    SELECT d.kind, d.subject, d.by, d.verb || coalesce(' ' || d.value, ''), d.at
+    FROM last JOIN decisions d USING (id) WHERE people > 1 ORDER BY d.kind, d.subject, d.id
 """
 
 
@@ -313,6 +323,12 @@ class Ledger:
             for d in map(self._decision, self._read(sql, []))
         ]
         return pl.DataFrame(rows, schema=TAGS, orient="row")
+
+    def answers(self) -> pl.DataFrame:
+        """Return what each person said last of what several decided, and nobody took back: (kind,
+        subject, by, said, at), by subject and then the oldest first.
+        """
+        return pl.DataFrame(self._read(ANSWERS, []), schema=SAID, orient="row")
 
     # ---- the file ----
 

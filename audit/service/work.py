@@ -1,7 +1,7 @@
 """Work in the background: a scan, a re-check or a new folder, in a process of its own.
 
-    python -m audit.ui.work scan RUN SOURCE ...      python -m audit.ui.work recheck RUN
-    python -m audit.ui.work apply RUN FOLDER copy|hardlink
+    python -m audit.service.work scan RUN SOURCE ...      python -m audit.ui.work recheck RUN
+    python -m audit.service.work apply RUN FOLDER copy|hardlink
 
 Its own process, because a scan takes all cores and much memory and must be stoppable at any moment;
 what it had measured is kept and the next scan goes on from there. It reports lines of JSON; a
@@ -140,7 +140,7 @@ def start_job(
     `more` follows the run on its command line; `makes` is a folder that is made, and no run.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "audit.ui.work", action, str(run), *more],
+        [sys.executable, "-m", "audit.service.work", action, str(run), *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL,

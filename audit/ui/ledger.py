@@ -15,19 +15,20 @@ import polars as pl
 import streamlit as st
 
 from audit.browse import findings as browse
+from audit.browse.agreement import PairAgreement, disagreements, measure_agreement
 from audit.browse.findings import FindingFilter
 from audit.decisions.box_fixes import describe_open_faults, fix_open_faults, open_faults
 from audit.decisions.ledger import DecidedBatch, Ledger
 from audit.errors import AuditError
 from audit.exports.export import TABLE_FORMS, Exported, export_as
 from audit.report.wording import counted
+from audit.service.work import start_job
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.deciding import PRESSED, button, describe, me, page_key, record_here, reviewer, undo
 from audit.ui.guard import NAMING, serving
 from audit.ui.opened import Opened, open_chosen_run, run_name, safely, say
 from audit.ui.start import begin, is_busy, show_work
-from audit.ui.work import start_job
 from preflight.terminal import visible
 
 OUT = "folder of the export"
@@ -83,6 +84,7 @@ def page() -> None:
     log, out = st.columns([3, 2], gap="large")
     with log:
         _own(run)
+        _disagreements(run)
         _log(run)
         _stale(run)
     with out:
@@ -132,6 +134,27 @@ def _log(run: Opened) -> None:
     names = ["when (UTC)", "by", "decision", "to", "about a", "subject", "note", "state"]
     frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
     st.dataframe(visible_frame(frame), hide_index=True, width="stretch")
+
+
+def _disagreements(run: Opened) -> None:
+    """Show what people see differently; nothing where they agree."""
+    otherwise = disagreements(run.run)
+    if otherwise.is_empty():
+        return
+    st.header("Where people disagree")
+    html.paragraph("The latest word counts. Say it once more to settle it.", "quiet small")
+    st.dataframe(visible_frame(otherwise), hide_index=True, width="stretch")
+    rows = [
+        (f"{visible(pair.first)} and {visible(pair.second)}", _agreed(pair))
+        for pair in measure_agreement(run.run)
+    ]
+    html.write_html(html.value_table(rows))
+
+
+def _agreed(pair: PairAgreement) -> str:
+    known = pair.kappa is not None
+    kappa = f"; kappa {pair.kappa:.2f} ({pair.low:.2f} to {pair.high:.2f})" if known else ""
+    return f"alike in {pair.alike:,} of {pair.n:,}{kappa}"
 
 
 def _stale(run: Opened) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import streamlit as st
 
 from audit.report.wording import counted
+from audit.service.work import Job, start_job
 from audit.ui import html
 from audit.ui.deciding import reviewer
 from audit.ui.opened import add_run, answering, choose_run, known_runs, run_name, safely, say
-from audit.ui.work import Job, start_job
 from preflight.terminal import visible
 
 SOURCE, OUT = "folder to scan", "run to write"

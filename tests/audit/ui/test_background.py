@@ -15,8 +15,9 @@ from audit.decisions.decisions import decide_samples
 from audit.errors import RunError
 from audit.records import Action
 from audit.run import generations
-from audit.ui import server, work
-from audit.ui.work import Job, Stage
+from audit.service import work
+from audit.service.work import Job, Stage
+from audit.ui import server
 from tests.conftest import ROOT
 
 PATIENCE_S = 120
