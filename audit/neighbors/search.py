@@ -100,6 +100,9 @@ PICTURES_PER_SOURCE = 50
 WEIGHED_TOGETHER = 5000
 """Pairs that are weighed against strangers, the most alike first, until none of so many could be
 called a copy. Only digits and the like have more that come near: at 1 ms each."""
+PICTURES_PER_WEIGHED = 20
+"""One pair for so many pictures is weighed in any case: of a large set the first thousands are all
+copies, and say nothing of strangers."""
 KEPT_FROM = 1_000
 """Pictures from which neighbours and near pairs are kept for the next search: of fewer they are
 found as quickly."""
@@ -331,7 +334,8 @@ class _Search:
             looked.weighed[part] = found
             calibration = calibrate(looked.weighed[order[:end]])
             chosen = self.options.threshold
-            if not (found >= (calibration.threshold if chosen is None else chosen)).any():
+            barren = not (found >= (calibration.threshold if chosen is None else chosen)).any()
+            if barren and end * PICTURES_PER_WEIGHED >= len(self.table):
                 break
         places = np.sort(order[:end])
         weighed = replace(examined.whole(places), score=looked.weighed[places])

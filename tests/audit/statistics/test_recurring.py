@@ -37,6 +37,16 @@ def test_pictures_without_a_stamp_have_none(seed: int) -> None:
     assert find_recurring(fine_detail(textures(seed)), LABEL, 2, 0.7) == []
 
 
+def test_many_small_classes_have_none_by_chance() -> None:
+    rng = np.random.default_rng(7)
+    grey = np.clip(rng.normal(120, 30, (4000, 32, 32)), 0, 255).astype(np.uint8)
+    label = rng.permutation(np.repeat(np.arange(200), 20))
+    grey[label == 3, 2:6, 2:8] = 250
+    found = [(one.label, one.part) for one in find_recurring(fine_detail(grey), label, 200, 0.65)]
+    assert (3, "top left") in found
+    assert len(found) < 4  # where an AUC of .65 is enough, 20 are
+
+
 def test_what_stands_in_the_middle_is_the_subject() -> None:
     grey = textures(2)
     grey[LABEL == 1, 12:20, 12:20] = 250
