@@ -1,6 +1,6 @@
 """The app: one navigation over the pages of both packages, and nothing else.
 
-    audit app RUN ...      or      streamlit run app.py -- RUN ...
+    audit app RUN ...      or      audit serve      or      streamlit run app.py -- RUN ...
 
 Either serves on 127.0.0.1. Pages are functions; what they ask of a run is in `audit.browse`. Every
 page is guarded here, in one place: one that fails says so in a sentence, and the others work.
@@ -17,6 +17,8 @@ import streamlit as st
 
 from audit.ui import changes, duplicates, explore, findings, labels, ledger, overview, start, subset
 from audit.ui.frame import draw_frame, draw_sidebar
+from audit.ui.guard import served
+from audit.ui.home import page as home_page
 from audit.ui.html import icon, write_style
 from audit.ui.link import follow
 from audit.ui.opened import guarded, known_runs, sizes_of
@@ -41,12 +43,19 @@ def all_pages() -> dict[str, tuple[str, Callable[[], None], str, str]]:
     }
 
 
+def pages_of_service() -> dict[str, tuple[str, Callable[[], None], str, str]]:
+    """Return the pages of `audit serve`: those that open nothing but the datasets it lists."""
+    own = {n: p for n, p in all_pages().items() if p[0] in ("Dataset", "Evaluation")}
+    return {"home": ("Datasets", home_page, "Home", "home"), **own}
+
+
 def draw_app() -> None:
     """Draw the page that the address names, inside the navigation."""
     st.set_page_config(page_title="dataset-preflight", page_icon=icon(), layout="wide")
     write_style()
-    listed = all_pages()
-    first = "overview" if known_runs() else "start"  # without a run: what this is, and a scan
+    listed = pages_of_service() if served() else all_pages()
+    # without a run: what this is, and a scan
+    first = "home" if served() else "overview" if known_runs() else "start"
     pages = {
         name: st.Page(
             guarded(page),

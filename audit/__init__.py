@@ -4,8 +4,9 @@
     run = audit.scan("images")
     run.findings
 
-`scan` and `open` (`audit.interface`) return a `Run` (`audit.interface`) of polars frames. They are
-loaded when they are first used, so that `import audit` costs nothing.
+`scan` and `open` (`audit.interface`) return a `Run` of polars frames; `connect` reads those of a
+service (`audit.service.client`). They are loaded when they are first used, so that `import audit`
+costs nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
     from audit.interface import scan_dataset as scan
     from audit.picture.own_columns import column
     from audit.records import Action, Finding, Severity
+    from audit.service.client import connect_service as connect
 
-__all__ = ["Action", "Check", "Finding", "Run", "Severity", "column", "open", "register", "scan"]
+__all__ = [
+    "Action", "Check", "Finding", "Run", "Severity", "column", "connect", "open", "register",
+    "scan",
+]  # fmt: skip
 
 _PUBLIC = {
     "Action": "audit.records.Action",
@@ -30,6 +35,7 @@ _PUBLIC = {
     "Run": "audit.interface.Run",
     "Severity": "audit.records.Severity",
     "column": "audit.picture.own_columns.column",
+    "connect": "audit.service.client.connect_service",
     "open": "audit.interface.open_audit",
     "register": "audit.checking.own.register",
     "scan": "audit.interface.scan_dataset",

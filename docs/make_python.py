@@ -64,7 +64,7 @@ def page() -> str:
 
 
 def _entries() -> Iterator[str]:
-    for name in ("scan", "open"):
+    for name in ("scan", "open", "connect"):
         yield _entry(f"audit.{name}", getattr(audit, name))
     yield from _members("audit", audit.Run)
     yield _entry("pipeline_profiler.profile", pipeline_profiler.profile)

@@ -20,7 +20,7 @@ ROOMS = {
     "audit": (
         "errors records, machine sources statistics, picture run,"
         "annotations, checking cluster subset, checks decisions neighbors, embeddings report,"
-        "browse choosing compare exports, scanning, interface ui, cli, __main__"
+        "browse choosing compare exports, scanning, interface, service, ui, cli, __main__"
     ),
     "pipeline_profiler": (
         "profiling, adapters checks runs, precision, report, ui, cli, interface __main__"

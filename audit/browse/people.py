@@ -6,8 +6,9 @@ one for the browser (`admit`), so that a link which is withdrawn takes its brows
 for a person has the name of that person. A link without a name is for several people: each browser
 that came by it says a name once, and no two people have the same.
 
-A server that ends withdraws the links that it made for itself (`serving`). Those of a server that
-was killed are withdrawn by the next one on the same machine.
+A link for a person ends by itself after some days, and its browsers with it. A server that ends
+withdraws the links that it made for itself (`serving`). Those of a server that was killed are
+withdrawn by the next one on the same machine.
 """
 
 from __future__ import annotations
@@ -17,24 +18,27 @@ import os
 import secrets
 import socket
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from audit.errors import RunError, UsageError
 
 FILE = "people.sqlite"
-VIEWER, REVIEWER = "viewer", "reviewer"
+VIEWER, REVIEWER, ADMIN = ROLES = ("viewer", "reviewer", "admin")  # each may what those before may
+DAYS = 90  # that a link for a person is open
 LONGEST = 60  # characters of a name
 BUSY_S = 10.0
+VERSION = 2
 SCHEMA = """
-    CREATE TABLE IF NOT EXISTS people (
+    CREATE TABLE people (
         digest TEXT PRIMARY KEY, name TEXT NOT NULL, link TEXT, server TEXT, at TEXT NOT NULL,
-        role TEXT NOT NULL CHECK (role IN ('viewer', 'reviewer'))
+        expires TEXT, role TEXT NOT NULL CHECK (role IN ('viewer', 'reviewer', 'admin'))
     )
 """
+IS_OPEN = "digest = ? AND (expires IS NULL OR expires > ?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,27 @@ class Person:
 
     @property
     def may_decide(self) -> bool:
-        """Whether this is a reviewer, who has said a name."""
-        return self.role == REVIEWER and bool(self.name)
+        """Whether this is a reviewer or an admin, who has said a name."""
+        return self.is_at_least(REVIEWER) and bool(self.name)
+
+    def is_at_least(self, role: str) -> bool:
+        """Say whether this person may do what a role may."""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+@dataclass(frozen=True, slots=True)
+class Invited:
+    """Who was invited: `at` and `expires` are ISO 8601 in UTC, `browsers` how many came by it."""
+
+    name: str
+    role: str
+    at: str
+    expires: str
+    browsers: int
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 class People:
@@ -57,16 +80,25 @@ class People:
     cannot be read or written.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: Callable[[], datetime] = _now) -> None:
         """Name the file."""
-        self.path = folder / FILE
+        self.path, self._clock = folder / FILE, clock
 
-    def invite(self, name: str, role: str) -> str:
-        """Return the token of a new link for a person; raises UsageError for what is no name."""
+    def invite(self, name: str, role: str, days: int = DAYS) -> str:
+        """Return the token of a new link for a person, open for some days.
+
+        Raises UsageError for what is no name or no role, and for a name that somebody has.
+        """
         name = check_name(name)
+        if role not in ROLES:
+            raise UsageError(f"{role!r} is no role: choose {', '.join(ROLES)}.")
         with self._open() as con:
+            con.execute("DELETE FROM people WHERE expires <= ?", [self._at()])
             _refuse_taken(con, name, "")
-            return _add(con, name, role)
+            return _add(con, name, role, self._at(), expires=self._at(days))
+
+    def _at(self, days: int = 0) -> str:
+        return (self._clock() + timedelta(days)).isoformat(timespec="seconds")
 
     def admit(self, token: str, name: str = "", instead: str = "") -> str | None:
         """Return a token for a browser that came by a link, None where there is no such link.
@@ -76,12 +108,12 @@ class People:
         """
         with self._open() as con:
             row = con.execute(
-                "SELECT digest, name, role FROM people WHERE digest = ? AND link IS NULL",
-                [_digest(token)],
+                f"SELECT digest, name, role, expires FROM people WHERE link IS NULL AND {IS_OPEN}",
+                [_digest(token), self._at()],
             ).fetchone()
             if row is None:
                 return None
-            link, own, role = row
+            link, own, role, expires = row
             sql = "SELECT 1 FROM people WHERE digest = ? AND link = ?"
             if con.execute(sql, [_digest(instead), link]).fetchone():
                 return instead
@@ -94,15 +126,15 @@ class People:
                     _refuse_taken(con, kept, "")
             except UsageError:
                 kept = ""
-            return _add(con, kept, role, link)
+            return _add(con, kept, role, self._at(), link, expires=expires)
 
     def identify(self, token: str) -> Person | None:
         """Return who holds the token of a link or of a browser, None where nobody does."""
         if not token or not self.path.exists():
             return None
         with self._open(writes=False) as con:
-            sql = "SELECT name, role FROM people WHERE digest = ?"
-            row = con.execute(sql, [_digest(token)]).fetchone()
+            sql = f"SELECT name, role FROM people WHERE {IS_OPEN}"
+            row = con.execute(sql, [_digest(token), self._at()]).fetchone()
         return Person(*row) if row else None
 
     def rename(self, token: str, name: str) -> None:
@@ -127,13 +159,16 @@ class People:
         with self._open() as con:
             return con.execute("DELETE FROM people WHERE name = ? COLLATE NOCASE", [name]).rowcount
 
-    def names(self) -> list[Person]:
-        """Return the people by name, those without a name left out."""
+    def invited(self) -> list[Invited]:
+        """Return who was invited, by name; those whose link has ended too."""
         if not self.path.exists():
             return []
+        sql = (
+            "SELECT name, role, at, expires, (SELECT count(*) FROM people b WHERE b.link = "
+            "p.digest) FROM people p WHERE link IS NULL AND name <> '' ORDER BY name"
+        )
         with self._open(writes=False) as con:
-            sql = "SELECT DISTINCT name, role FROM people WHERE name <> '' ORDER BY name, role"
-            return [Person(*row) for row in con.execute(sql)]
+            return [Invited(*row) for row in con.execute(sql)]
 
     @contextmanager
     def serving(self, *roles: str) -> Iterator[list[str]]:
@@ -141,7 +176,7 @@ class People:
         me = f"{os.getpid()}@{socket.gethostname()}"
         with self._open() as con:
             _withdraw_servers(con, [s for s in _servers(con) if not _is_alive(s)])
-            tokens = [_add(con, "", role, server=me) for role in roles]
+            tokens = [_add(con, "", role, self._at(), server=me) for role in roles]
         try:
             yield tokens
         finally:
@@ -152,7 +187,7 @@ class People:
     def _open(self, *, writes: bool = True) -> Iterator[sqlite3.Connection]:
         try:
             with closing(sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)) as con:
-                con.execute(SCHEMA)
+                _prepare(con)
                 with con:  # whole or not at all
                     con.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
                     yield con
@@ -174,14 +209,28 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def _prepare(con: sqlite3.Connection) -> None:
+    """Make the table; that of an earlier version held links that ended with its server."""
+    version = "PRAGMA user_version"
+    if con.execute(version).fetchone()[0] >= VERSION:
+        return
+    with con:
+        con.execute("BEGIN IMMEDIATE")
+        if con.execute(version).fetchone()[0] < VERSION:  # another may have been faster
+            con.execute("DROP TABLE IF EXISTS people")
+            con.execute(SCHEMA)
+            con.execute(f"{version} = {VERSION}")
+
+
 def _add(
-    con: sqlite3.Connection, name: str, role: str, link: str | None = None,
-    server: str | None = None,
+    con: sqlite3.Connection, name: str, role: str, at: str, link: str | None = None,
+    server: str | None = None, expires: str | None = None,
 ) -> str:  # fmt: skip
-    token, at = secrets.token_urlsafe(32), datetime.now(UTC).isoformat(timespec="seconds")
+    token = secrets.token_urlsafe(32)
     con.execute(
-        "INSERT INTO people (digest, name, role, link, server, at) VALUES (?, ?, ?, ?, ?, ?)",
-        [_digest(token), name, role, link, server, at],
+        "INSERT INTO people (digest, name, role, link, server, at, expires) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [_digest(token), name, role, link, server, at, expires],
     )
     return token
 

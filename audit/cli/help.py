@@ -16,6 +16,7 @@ GROUPS = {
     "Start here": {
         "scan": "index a dataset and say what is wrong with it; again after any change",
         "app": "look at runs and profiles in the browser, and decide",
+        "serve": "several datasets for several people, in the browser and by HTTP",
         "report": "print a run's findings again, or write them to a file",
         "explain": "what a check does, why it matters, what to do; without a code, all checks",
     },

@@ -22,6 +22,7 @@ from audit.cli.options import ConfigOption, JobsOption, JsonOption, OwnOption, R
 from audit.cli.review import decide_command, log_command, tags_command, undo_command
 from audit.cli.scan import recheck_command, report_command, scan_command
 from audit.cli.select import labels_command, needs_command, select_command
+from audit.cli.serve import serve_command
 from audit.cli.subset import app as subset_app
 from audit.cli.verify import verify_command
 from audit.errors import UsageError
@@ -132,6 +133,9 @@ def serve_app(
 
     words = [str(path) for path in runs or ()]
     serve(words, address, port, browser=browser, read_only=read_only)
+
+
+app.command("serve")(serve_command)
 
 
 @app.command()

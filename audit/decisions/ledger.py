@@ -47,6 +47,12 @@ from audit.run.digests import sync, write_synced
 from preflight.files import read_regular, refuse_special, regular
 
 LEDGER = "decisions.sqlite"
+REQUESTS = "requests.sqlite"  # beside it: which requests had a key, and what was recorded for them
+KEYED = """
+    CREATE TABLE IF NOT EXISTS keyed.requests (
+        by TEXT, key TEXT, asked TEXT NOT NULL, batch INTEGER NOT NULL, PRIMARY KEY (by, key)
+    )
+"""
 REPAIR = "`audit verify RUN --repair` restores what can be, and says what cannot."
 PART = 50_000  # rows of the ledger that are objects at once
 BUSY_S = 30.0  # s that a writer waits for others
@@ -170,22 +176,49 @@ class Ledger:
         """Add the entries as one batch, all or none, and return them as recorded."""
         if not entries:
             return []
+        with self._writing() as con:
+            return self._add(con, entries)
+
+    def record_once(
+        self, by: str, key: str, asked: str, entries: Callable[[], Sequence[Entry]]
+    ) -> list[Decision]:
+        """Record entries under a person's key, or return what was recorded under it before.
+
+        `asked` says what was asked for: raises UsageError where it was something else before. Key
+        and entries are written in one transaction of both files, or not at all.
+        """
+        with self._writing(keyed=True) as con:
+            con.execute(KEYED)
+            sql = "SELECT asked, batch FROM keyed.requests WHERE by = ? AND key = ?"
+            row = con.execute(sql, [by, key]).fetchone()
+            if row is None:
+                decided = self._add(con, entries())
+                batch = decided[0].batch if decided else 0
+                con.execute(
+                    "INSERT INTO keyed.requests VALUES (?, ?, ?, ?)", [by, key, asked, batch]
+                )
+                return decided
+            if row[0] != asked:
+                raise UsageError(f"The key {key!r} was used for another decision: choose another.")
+            rows = con.execute(f"{LOGGED} WHERE batch = ? ORDER BY d.id", [row[1]])
+            return [self._decision(one) for one in rows]
+
+    def _add(self, con: sqlite3.Connection, entries: Sequence[Entry]) -> list[Decision]:
         for entry in entries:
             _validate(entry)
         at, me = self._clock().isoformat(timespec="seconds"), whoami()
-        with self._writing() as con:
-            first = next_id(con, "decisions")
-            decisions = [
-                Decision(
-                    number, at, _text(e.by or me), Action(e.verb), e.value and _text(e.value),
-                    e.subject, e.kind, e.content_hash, _text(e.note), False, str(first),
-                    e.evidence,
-                )
-                for number, e in enumerate(entries, first)
-            ]  # fmt: skip
-            names = COLUMNS["decisions"][2:]
-            rows = [(d.id, first, *(getattr(d, name) for name in names)) for d in decisions]
-            append_rows(con, "decisions", rows)
+        first = next_id(con, "decisions")
+        decisions = [
+            Decision(
+                number, at, _text(e.by or me), Action(e.verb), e.value and _text(e.value),
+                e.subject, e.kind, e.content_hash, _text(e.note), False, str(first),
+                e.evidence,
+            )
+            for number, e in enumerate(entries, first)
+        ]  # fmt: skip
+        names = COLUMNS["decisions"][2:]
+        rows = [(d.id, first, *(getattr(d, name) for name in names)) for d in decisions]
+        append_rows(con, "decisions", rows)
         return decisions
 
     def undo(self, n: int = 1, by: str | None = None, *, anyone: bool = False) -> list[Decision]:
@@ -281,6 +314,14 @@ class Ledger:
             )
         return found
 
+    def count_by_person(self) -> dict[str, int]:
+        """Return how many decisions of each person are not undone, the most first."""
+        sql = (
+            "SELECT d.by, count(*) FROM decisions d LEFT JOIN undos u USING (batch) "
+            "WHERE u.batch IS NULL GROUP BY d.by ORDER BY count(*) DESC, d.by"
+        )
+        return {str(by): int(n) for by, n in self._read(sql, [])}
+
     def has_news(self, revision: str, by: str) -> bool:
         """Say whether somebody other than `by` decided or took back after a revision."""
         decided, undone = (int(part) for part in revision.split("/"))
@@ -369,11 +410,13 @@ class Ledger:
         return True
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _writing(self, *, keyed: bool = False) -> Iterator[sqlite3.Connection]:
         if not self.run.is_dir():
             raise self._gone()
         last, inode = self.copy.last(), self._inode()
         with self._open("rwc") as con:
+            if keyed:
+                con.execute("ATTACH ? AS keyed", [str(self.run / REQUESTS)])
             # A deferred transaction takes its lock at the first write, and two that have both read
             # by then cannot both go on: one would fail without waiting.
             con.execute("BEGIN IMMEDIATE")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
+import threading
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 # Readable by the DuckDB shells since 1.2 (February 2025), which is what package managers ship.
 STORAGE_VERSION = "v1.2.0"
 MEMORY_LIMIT, LEAST_MEMORY = "1GB", "64MB"
+MOST_BYTES = 16 << 20  # of the answer to a query of a user's that is read in part
 # A scan takes rows only from databases that are whole, so this holds for any damage.
 AGAIN = "scan its source again into this run; decisions stay."
 
@@ -321,9 +323,13 @@ class Store:
         self.execute("SET enable_external_access = false")
         self.execute("SET lock_configuration = true")
 
-    def user_query(self, sql: str) -> pl.DataFrame:
+    def user_query(
+        self, sql: str, most: int | None = None, within_s: float | None = None
+    ) -> pl.DataFrame:
         """Run one SELECT or EXPLAIN of a user's; raises UsageError with DuckDB's first line.
 
+        With `most`, one row more than so many is read, and no more than `MOST_BYTES`; with
+        `within_s`, a query that takes longer is stopped.
         Other statements are refused by their kind: a database that is attached read-only can be
         detached, attached again for writing and changed, whoever runs it.
         """
@@ -333,10 +339,38 @@ class Store:
                 raise UsageError(
                     "The SQL failed: a run is only read, so give one SELECT (or EXPLAIN) statement."
                 )
-            return self.query(sql)
-        except duckdb.Error as error:
+            timer = threading.Timer(within_s or 0, self._con.interrupt)
+            timer.daemon = True
+            try:
+                if within_s is not None:
+                    timer.start()
+                return self.query(sql) if most is None else self._first_rows(sql, most + 1)
+            finally:
+                timer.cancel()
+        except (duckdb.Error, OSError) as error:  # OSError: what a reader of Arrow makes of it
             first = str(error).strip().splitlines()[0]
+            if first.startswith("INTERRUPT") and within_s is not None:
+                first = f"it took longer than {within_s:g} s, so ask for less."
             raise UsageError(f"The SQL failed: {first}") from None
+
+    def _first_rows(self, sql: str, most: int) -> pl.DataFrame:
+        import polars as pl
+        import pyarrow as pa
+
+        # Not by a cursor: that is a connection of its own, which `interrupt` does not reach.
+        reader = self._con.sql(sql).to_arrow_reader(min(most, 1000))
+        parts, rows, size = list[pa.RecordBatch](), 0, 0
+        for part in reader:
+            parts, rows, size = [*parts, part], rows + part.num_rows, size + part.nbytes
+            if size > MOST_BYTES:
+                raise UsageError(
+                    f"The SQL gives more than {MOST_BYTES >> 20} MB: ask for fewer rows or columns."
+                )
+            if rows >= most:
+                break
+        table = pa.Table.from_batches(parts, reader.schema)
+        frame = pl.from_arrow(table.rename_columns(_distinct(table.column_names)))
+        return cast("pl.DataFrame", frame).head(most)
 
     # ---- documents ----
 

@@ -19,16 +19,14 @@ import streamlit as st
 from audit.browse.decided import LedgerSummary
 from audit.browse.findings import first_samples, open_finding, twins_of
 from audit.browse.images import cards
-from audit.browse.people import REVIEWER, VIEWER, Person
 from audit.decisions import decisions, keeper_rules
 from audit.decisions.decisions import COPIES, is_of_box, sample_entries
-from audit.decisions.ledger import DecidedBatch, Decision, Ledger, whoami
+from audit.decisions.ledger import DecidedBatch, Decision, Ledger
 from audit.errors import UsageError
 from audit.records import TAGGING, Action
 from audit.report.wording import counted
 from audit.ui import html, link
-from audit.ui.guard import serving
-from audit.ui.opened import Opened, answering, cached, open_chosen_run, say
+from audit.ui.opened import Opened, answering, cached, me, open_chosen_run, say
 from preflight.terminal import visible
 
 DONE = {
@@ -79,14 +77,6 @@ def about(done: Sequence[Decision]) -> str:
     found = len({d.subject for d in done if d.kind == "finding"})
     parts = [counted(found, "finding")] * bool(found) + [counted(samples, "sample")] * bool(samples)
     return " and ".join(parts) or "nothing"
-
-
-def me() -> Person:
-    """Return whose browser this page is of; the login name where the app has no links."""
-    guard = serving()
-    if guard is None:
-        return Person(whoami(), REVIEWER)
-    return guard.person(st.context.cookies) or Person("", VIEWER)
 
 
 def reviewer() -> str:

@@ -9,6 +9,9 @@ address, where a screenshot or a log would keep it. A browser that nobody has na
 asks for a name before any other; a second cookie remembers it for the next link. A person who is
 withdrawn is put out at the next message: every one of an open websocket is checked.
 
+`audit serve` has no links of its own: each person comes by an invitation, and `/api/v1`, which
+takes no cookie, is answered by `audit.service.api` once host and origin are looked at.
+
 Also checked: the name the browser asked for (a foreign name that leads here is an attack called DNS
 rebinding) and the origin of the page that asks. The answers forbid being framed, and loading
 anything from elsewhere. What this cannot keep out: programs that run as the same user, which can
@@ -23,11 +26,15 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from dataclasses import replace
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from audit.browse.people import LONGEST, VIEWER, People, Person
 from audit.errors import AuditError
+
+if TYPE_CHECKING:
+    from audit.service.api import Api
+    from audit.service.datasets import Service
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -35,6 +42,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PARAMETER = "token"
+API = "/api/"
 OPEN = ("/_stcore/health",)  # says that the server is up, and nothing else
 NAMING = "/who"  # the page that asks for a name
 REMEMBERED = "audit-app-name"  # the cookie with the name, of all apps under this host
@@ -47,6 +55,10 @@ POLICY = (
 NO_LINK = (
     "This app is open to whoever has its link: open the link that `audit app` printed in its "
     "terminal, or start it again.\n"
+)
+NOT_INVITED = (
+    "This service is open to those who are invited: open your link again, or ask an admin for one, "
+    "which `audit serve --invite NAME` prints.\n"
 )
 OTHERS = "This app does not answer other sites.\n"
 NO_NAME = "Say your name first: open the app in a browser.\n"
@@ -71,21 +83,28 @@ def serving() -> Guard | None:
     return _served[-1] if _served else None
 
 
+def served() -> Service | None:
+    """Return what `audit serve` serves in this process, None in any other."""
+    api = _served[-1].api if _served else None
+    return api.service if api else None
+
+
 class Guard:
     """An ASGI layer: passes on what carries the cookie of a person, answers the rest itself.
 
     `hosts` are the names (with port) under which the app may be asked for; empty: any. `suggested`
-    is the name that stands in the field for one; with `read_only` everybody looks on.
+    is the name that stands in the field for one; with `read_only` everybody looks on. `api` is
+    that of `audit serve`.
     """
 
     def __init__(
         self, app: App, people: People, port: int, hosts: Collection[str] = (),
-        suggested: str = "", *, read_only: bool = False,
+        suggested: str = "", *, read_only: bool = False, api: Api | None = None,
     ) -> None:  # fmt: skip
         self._app, self._people, self._suggested = app, people, suggested
         self._cookie = f"audit-app-{port}"
         self._hosts = frozenset(host.lower() for host in hosts)
-        self._read_only = read_only
+        self._read_only, self.api = read_only, api
         _served.append(self)
 
     def person(self, cookies: Mapping[str, str]) -> Person | None:
@@ -101,14 +120,17 @@ class Guard:
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
         cookies: dict[str, str] = dict(_COOKIE.findall(headers.get(b"cookie", "")))
         asks = scope["type"] == "http" and scope.get("method") in ("GET", "HEAD")
+        is_api = scope["type"] == "http" and scope["path"].startswith(API)
         if not self._is_own(scope, headers):
-            await _refuse(scope, send, OTHERS)
+            await _refuse(scope, send, OTHERS, self.api if is_api else None)
+        elif is_api and self.api:
+            await self.api(scope, receive, send)
         elif scope["path"] in OPEN:
             await self._app(scope, receive, _with_policy(send))
         elif asks and (token := self._admitted(scope, cookies)):
             await self._exchange(scope, headers, send, token)
         elif (person := self.person(cookies)) is None:
-            await _refuse(scope, send, NO_LINK)
+            await _refuse(scope, send, NOT_INVITED if self.api else NO_LINK)
         elif scope["type"] == "http" and scope["path"] == NAMING:
             await self._name(scope, receive, send, cookies, person)
         elif person.name and scope["type"] == "websocket":
@@ -148,6 +170,8 @@ class Guard:
         """
         place = _without_token(scope)
         given = f"{self._cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
+        if self.api:  # until the invitation ends, and not only until the browser does
+            given += f"; Max-Age={REMEMBERED_S}"
         cookie = (b"set-cookie", given.encode())
         if headers.get(b"sec-fetch-site") in ("cross-site", "same-site"):
             page = f'<meta http-equiv="refresh" content="0;url={escape(place)}">'
@@ -254,8 +278,10 @@ _SAFETY = (
 )
 
 
-async def _refuse(scope: Scope, send: Send, text: str) -> None:
-    if scope["type"] == "websocket":
+async def _refuse(scope: Scope, send: Send, text: str, api: Api | None = None) -> None:
+    if api:
+        await api.refuse(send, 403, text.strip())
+    elif scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})  # before it is open: 403
     else:
         await _answer(send, 403, text)

@@ -25,9 +25,9 @@ from audit.report.wording import counted
 from audit.service.work import start_job
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
-from audit.ui.deciding import PRESSED, button, describe, me, page_key, record_here, reviewer, undo
-from audit.ui.guard import NAMING, serving
-from audit.ui.opened import Opened, open_chosen_run, run_name, safely, say
+from audit.ui.deciding import PRESSED, button, describe, page_key, record_here, reviewer, undo
+from audit.ui.guard import NAMING, served, serving
+from audit.ui.opened import Opened, me, open_chosen_run, run_name, safely, say
 from audit.ui.start import begin, is_busy, show_work
 from preflight.terminal import visible
 
@@ -175,6 +175,9 @@ def _stale(run: Opened) -> None:
 
 def _export(run: Opened) -> None:
     st.header("Export")
+    if served():  # a path that a person types is opened on the person's own machine only
+        html.paragraph("On the server, with audit export and audit apply.", "small")
+        return
     html.paragraph(
         f"{counted(run.ledger.n_effective, 'sample')} decided. An export writes new files; yours "
         "stay as they are.",
@@ -256,10 +259,11 @@ def show_decided() -> None:
     """Draw who this is, Undo, and what was decided, which follows the ledger."""
     person = me()
     if serving() is not None:
+        rename = f'<a class="small" href="{NAMING}" target="_self">Change the name</a>'
         html.write_html(
             html.tag("span", person.name, "strong"),
             html.tag("span", f" {'decides' if person.may_decide else 'looks on'} ", "quiet small"),
-            f'<a class="small" href="{NAMING}" target="_self">Change the name</a>',
+            "" if served() else rename,
         )
     try:
         if run_name() is None:

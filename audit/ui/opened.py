@@ -1,7 +1,8 @@
 """Which run a page is about, its open store, and what every page does when something is wrong.
 
 Runs are those named on the command line, those found below ./runs, and those a person chose on the
-Start page: a link can name one of these, never a path. Each script run looks at RUN/CURRENT (a few
+Start page: a link can name one of these, never a path. With `audit serve` they are the datasets
+that this person may see, and no others. Each script run looks at RUN/CURRENT (a few
 bytes), so a scan that publishes while the app is open shows at the next click. The store of a
 generation is opened once a process and shared by all tabs under a lock.
 """
@@ -24,13 +25,15 @@ import streamlit as st
 
 from audit.browse import decided, findings, images
 from audit.browse.decided import LedgerSummary
+from audit.browse.people import REVIEWER, VIEWER, Person
 from audit.browse.pictures import FOLDER, ThumbnailCache
-from audit.decisions.ledger import Ledger
+from audit.decisions.ledger import Ledger, whoami
 from audit.errors import AuditError, RunError
 from audit.report import Report, collect_report
 from audit.run import generations
 from audit.run.store import Store
 from audit.ui import html, link
+from audit.ui.guard import served, serving
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -99,6 +102,8 @@ class Opened:
 
 def known_runs() -> dict[str, Path]:
     """Return the runs that may be opened, by name."""
+    if service := served():
+        return {name: one.run for name, one in service.datasets(me()).items()}
     words = [Path(word) for word in sys.argv[1:] if not word.startswith("-")]
     given = [path for path in words if not path.is_file()]  # a file is a profiler session
     chosen: list[Path] = st.session_state.setdefault("chosen runs", [])
@@ -110,6 +115,14 @@ def known_runs() -> dict[str, Path]:
             name = f"{name}'"
         found[name] = path
     return found
+
+
+def me() -> Person:
+    """Return whose browser this page is of; the login name where the app has no links."""
+    guard = serving()
+    if guard is None:
+        return Person(whoami(), REVIEWER)
+    return guard.person(st.context.cookies) or Person("", VIEWER)
 
 
 def add_run(path: Path) -> str:
@@ -131,12 +144,12 @@ def run_name() -> str | None:
 
 
 def choose_run(name: str) -> None:
-    """Turn to another run, at its first view; from the page Start to its Overview."""
+    """Turn to another run, at its first view; from the pages Start and Home to its Overview."""
     st.session_state["run"] = name
     st.query_params.clear()
     link.forget_views()
     link.put(run=name)
-    if link.page_and_values()[0] == "start":
+    if link.page_and_values()[0] in ("start", "home"):
         link.go("overview", run=name)
 
 

@@ -51,7 +51,6 @@ from audit.ui.deciding import (
     finish,
     is_own,
     label_picture,
-    me,
     note,
     record_here,
     refuse_settled,
@@ -60,7 +59,7 @@ from audit.ui.deciding import (
 from audit.ui.frame import page_changed
 from audit.ui.gallery import BESIDE as CARDS_BESIDE
 from audit.ui.gallery import component
-from audit.ui.opened import Opened, answering, cached
+from audit.ui.opened import Opened, answering, cached, me
 from preflight.terminal import visible
 
 ANSWERED = "answered decisions by key"

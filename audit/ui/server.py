@@ -1,13 +1,14 @@
-"""The app behind a secret link: `audit app` starts this process, which has its settings.
+"""The app behind secret links: `audit app` and `audit serve` start this process, with its settings.
 
     python -m audit.ui.server SETTINGS -- RUN ...
 
 The script, `preflight_app.py`, lies beside the packages, in a checkout and wherever they are
 installed. It serves this machine alone (127.0.0.1), reports nothing to anybody, watches no files,
 and never shows a traceback to a visitor. SETTINGS is a JSON object: address, port (null: the first
-free one from 8501 on), browser, read_only, options of Streamlit. The links are made here: their
-tokens are in no command line and no environment, which others could read. People are those of the
-first run, beside its ledger. Streamlit is imported by the server alone."""
+free one from 8501 on), browser, read_only, options of Streamlit, folder (of `audit serve`, else
+null). The links of `audit app` are made here: their tokens are in no command line and no
+environment, which others could read. Its people are those of the first run, beside its ledger;
+those of `audit serve` are in its folder. Streamlit is imported by the server alone."""
 
 from __future__ import annotations
 
@@ -23,12 +24,15 @@ import webbrowser
 from collections.abc import AsyncIterator, Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from audit.browse.people import REVIEWER, VIEWER, People
 from audit.decisions.ledger import whoami
 from audit.errors import MissingExtraError, RunError
 from audit.ui.guard import PARAMETER, Guard
+
+if TYPE_CHECKING:
+    from audit.service.api import Api
 
 # ---- starting ----
 
@@ -85,16 +89,19 @@ def command(
     *,
     browser: bool = True,
     read_only: bool = False,
+    folder: Path | None = None,
 ) -> list[str]:
-    """Return the command that serves the app to the holder of the link.
+    """Return the command that serves the app to the holder of the link, or the datasets of a folder
+    to those who are invited.
 
     Raises MissingExtraError without Streamlit, RunError for a word that does not exist.
     """
     _check(words)
     # Without a terminal's own browser window: the server opens one with the link.
+    more = {"server.maxUploadSize": 1} if folder else {}  # MB: no page of a service takes a file
     chosen = {
         "address": address, "port": port, "browser": browser, "read_only": read_only,
-        "options": options(address, browser=False),
+        "options": options(address, browser=False) | more, "folder": folder and str(folder),
     }  # fmt: skip
     return [sys.executable, "-m", "audit.ui.server", json.dumps(chosen), "--", *words]
 
@@ -117,9 +124,10 @@ def serve(
     *,
     browser: bool = True,
     read_only: bool = False,
+    folder: Path | None = None,
 ) -> None:
     """Become the server: this process is replaced, so that Ctrl-C and signals reach it."""
-    line = command(words, address, port, browser=browser, read_only=read_only)
+    line = command(words, address, port, browser=browser, read_only=read_only, folder=folder)
     os.execv(line[0], line)
 
 
@@ -186,13 +194,15 @@ def serve_guarded(settings: dict[str, Any], words: Sequence[str]) -> None:
     listening = bound_socket(address, settings["port"])
     port = listening.getsockname()[1]
     bootstrap.load_config_options({**settings["options"], "server.port": port})
-    roles = (VIEWER,) if read_only else (REVIEWER, VIEWER)
-    with _people_of(words) as people, people.serving(*roles) as tokens:
-        links = [_link(address, port, token) for token in tokens]
+    api = _api(settings["folder"])
+    roles = () if api else (VIEWER,) if read_only else (REVIEWER, VIEWER)
+    with _people_of(words, api) as people, people.serving(*roles) as tokens:
+        links = [link_with(address, port, token) for token in tokens]
 
         @contextlib.asynccontextmanager
         async def announcing(_: Any) -> AsyncIterator[None]:
-            sys.stdout.write(_announced(links) + in_clear(address, port))
+            said = _announced(links) if links else _announced_service(people, address, port)
+            sys.stdout.write(said + in_clear(address, port))
             sys.stdout.flush()
             with _opened(links[0]) if settings["browser"] else contextlib.nullcontext():
                 yield
@@ -200,7 +210,7 @@ def serve_guarded(settings: dict[str, Any], words: Sequence[str]) -> None:
         own = own_hosts(address, port)
         guard = Middleware(
             Guard, people=people, port=port, hosts=own, read_only=read_only,
-            suggested=whoami() if own else "",
+            suggested=whoami() if own else "", api=api,
         )  # fmt: skip
         app = st.App(script(), middleware=[guard], lifespan=announcing)
         config = uvicorn.Config(
@@ -210,7 +220,18 @@ def serve_guarded(settings: dict[str, Any], words: Sequence[str]) -> None:
         uvicorn.Server(config).run(sockets=[listening])
 
 
-def _link(address: str, port: int, token: str) -> str:
+def _api(folder: str | None) -> Api | None:
+    if folder is None:
+        return None
+    from audit.service.api import Api
+    from audit.service.datasets import Service
+    from audit.service.routes import ROUTES
+
+    return Api(Service(Path(folder)), ROUTES)
+
+
+def link_with(address: str, port: int, token: str) -> str:
+    """Return the link that has a token."""
     return f"http://{shown_host(address)}:{port}/?{PARAMETER}={token}"
 
 
@@ -222,9 +243,22 @@ def _announced(links: Sequence[str]) -> str:
     return "".join(first) + to_look
 
 
+def _announced_service(people: People, address: str, port: int) -> str:
+    names = ", ".join(f"{one.name} ({one.role})" for one in people.invited()) or "nobody yet"
+    return (
+        f"The service is at http://{shown_host(address)}:{port}/ for {names}.\n"
+        "`audit serve --invite NAME` prints a link for another person. Ctrl-C ends it.\n"
+    )
+
+
 @contextlib.contextmanager
-def _people_of(words: Sequence[str]) -> Iterator[People]:
-    """Yield the people of the first run; of this server alone where no run keeps them."""
+def _people_of(words: Sequence[str], api: Api | None) -> Iterator[People]:
+    """Yield the people of a service; else those of the first run, or of this server alone where no
+    run keeps them.
+    """
+    if api is not None:
+        yield api.service.people
+        return
     for word in words:
         if (Path(word) / "CURRENT").is_file() and os.access(word, os.W_OK):
             yield People(Path(word))

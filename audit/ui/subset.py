@@ -32,6 +32,7 @@ from audit.ui import html, link
 from audit.ui.charts import explore_where
 from audit.ui.detail import dialogue
 from audit.ui.gallery import show_gallery
+from audit.ui.guard import served
 from audit.ui.opened import Opened, answering, cached, open_chosen_run
 
 TARGETS = ("Half-width", "Difference", "Budget")
@@ -326,6 +327,8 @@ SLICES, SLICE_SHOWN, COMPARED = 10, 6, 6
 
 def draw_disagreements(run: Opened, rows: pl.DataFrame, about: str) -> None:
     """Ask for a file of predictions, and show where it differs from the labels of `rows`."""
+    if served():  # a path that a person types is opened on the person's own machine only
+        return
     st.header("Predictions beside truth")
     given = st.text_input(
         "File with a model's predictions: CSV, Parquet, JSON lines or .npz",

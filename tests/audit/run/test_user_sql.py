@@ -114,3 +114,16 @@ def test_what_does_not_fit_the_memory_is_written_among_the_temporary_files(
         assert [len(list(f.iterdir())) for f in (here, temporary)] == [0, 1]
         assert not list(reviewed_run.rglob("*.tmp"))
     assert not list(temporary.iterdir())
+def test_an_answer_has_at_most_so_many_rows_and_bytes(
+    reviewed_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_for_users(reviewed_run) as store:
+        twice = store.user_query("SELECT range AS a, 'x' AS a FROM range(5000)", 2500)
+        assert (twice.columns, twice.height) == (["a", "a_1"], 2501)
+        assert store.user_query("SELECT 1 AS a WHERE false", 3).columns == ["a"]
+        monkeypatch.setattr("audit.run.store.MOST_BYTES", 10_000)
+        assert store.user_query("SELECT repeat('x', 5000) AS a", 3).height == 1
+        with pytest.raises(UsageError, match="fewer rows"):
+            store.user_query("SELECT repeat('x', 5000) AS a FROM range(3)", 3)
+        with pytest.raises(UsageError, match="The SQL failed"):
+            store.user_query("SELECT error('now') FROM range(3)", 3)

@@ -8,12 +8,24 @@ import sqlite3
 import stat
 from collections.abc import MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from audit.browse.people import FILE, LONGEST, REVIEWER, VIEWER, People, Person
+from audit.browse.people import (
+    ADMIN,
+    FILE,
+    LONGEST,
+    REVIEWER,
+    ROLES,
+    VIEWER,
+    Invited,
+    People,
+    Person,
+)
 from audit.errors import RunError, UsageError
 from audit.ui import guard as guard_of_this_process
 from audit.ui.guard import Guard, Receive, Scope, Send
@@ -50,10 +62,9 @@ def test_a_browser_gets_the_role_of_its_link_and_says_a_name_that_nobody_has(
         other = people.admit(deciding, "Ada L")
         assert other
         assert people.identify(other) == Person("", REVIEWER)
-        assert people.names() == [Person("Ada L", REVIEWER)]
         assert people.admit(first) is people.admit("") is None  # no link
     assert people.identify(again) is people.identify(deciding) is None
-    assert people.names() == []
+    assert people.invited() == []
 
 
 def test_an_invitation_is_one_persons_until_it_is_withdrawn(tmp_path: Path) -> None:
@@ -70,6 +81,38 @@ def test_an_invitation_is_one_persons_until_it_is_withdrawn(tmp_path: Path) -> N
     assert people.withdraw("eve") == 2
     assert people.identify(browser) is people.identify(link) is None
     assert people.withdraw("eve") == 0
+    with pytest.raises(UsageError, match="no role"):
+        people.invite("Eve", "owner")
+
+
+def test_a_link_of_a_person_ends_after_its_days_and_its_browsers_with_it(tmp_path: Path) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    people = People(tmp_path, lambda: now)
+    link = people.invite("Eve", ADMIN, 30)
+    browser = people.admit(link)
+    assert browser
+    assert people.invited() == [
+        Invited("Eve", ADMIN, "2026-01-01T00:00:00+00:00", "2026-01-31T00:00:00+00:00", 1)
+    ]
+    now += timedelta(days=30) - timedelta(seconds=1)
+    assert people.identify(browser) == people.identify(link) == Person("Eve", ADMIN)
+    now += timedelta(seconds=1)
+    assert people.identify(browser) is people.identify(link) is people.admit(link) is None
+    people.invite("Eve", VIEWER)  # the name is free again
+    assert [one.role for one in people.invited()] == [VIEWER]
+
+
+def test_a_role_may_what_those_below_it_may() -> None:
+    allowed = {r: [o for o in ROLES if Person("A", r).is_at_least(o)] for r in ROLES}
+    assert allowed == {VIEWER: [VIEWER], REVIEWER: [VIEWER, REVIEWER], ADMIN: list(ROLES)}
+    assert [Person("A", role).may_decide for role in ROLES] == [False, True, True]
+
+
+def test_the_table_of_an_earlier_version_is_made_anew(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / FILE)) as con:
+        con.execute("CREATE TABLE people (digest TEXT, role TEXT CHECK (role IN ('viewer')))")
+    people = People(tmp_path)
+    assert people.identify(people.invite("Ada", ADMIN)) == Person("Ada", ADMIN)
 
 
 def test_no_token_is_stored_and_a_killed_server_leaves_no_open_link(tmp_path: Path) -> None:

@@ -1,0 +1,237 @@
+"""The datasets that `audit serve` shows: FOLDER/datasets.toml, their stores, their lines at home.
+
+    [[dataset]]
+    name = "pets"
+    run = "runs/pets"           # below FOLDER, or absolute
+    source = "/data/pets"
+    people = ["Ada", "Bob"]     # who may see it; everybody who is invited where left out
+
+The file is read for each request. A request names a dataset, never a path: it is looked up
+among the names here. The store of a generation is opened once, used by one thread at a time and
+closed when others were used since; a line costs the index of its findings, once for each scan and
+each decision.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from audit.browse import findings
+from audit.browse.overview import FindingTally, count_progress
+from audit.browse.people import ADMIN, LONGEST, People, Person
+from audit.compare.history import read_history
+from audit.decisions.ledger import Ledger
+from audit.decisions.waivers import apply_decisions
+from audit.errors import AuditError, RunError, UsageError
+from audit.run import generations
+from audit.run.digests import write_synced
+from audit.run.store import Store
+from preflight.files import read_regular, real
+
+FILE = "datasets.toml"
+HEAD = "# What `audit serve` shows; `people`: who may see a dataset, everybody where left out.\n"
+KEYS = {"name": str, "run": str, "source": str, "people": list}
+KEPT = 8  # stores open at once
+
+
+@dataclass(frozen=True, slots=True)
+class ServedDataset:
+    """A dataset of the file; `people` may see it, everybody where it is empty; admins see all."""
+
+    name: str
+    run: Path
+    source: str = ""
+    people: tuple[str, ...] = ()
+
+    def is_open_to(self, person: Person) -> bool:
+        """Say whether a person may see it."""
+        named = {name.casefold() for name in self.people}
+        return not named or person.role == ADMIN or person.name.casefold() in named
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetLine:
+    """A dataset at home. `errors`, `warnings`: open ones; `*_change`: of all that were found, since
+    the scan before, None for the first. `scanned`: when, UTC; `decided`: decisions by person, the
+    most first. `problem`: why nothing is known of it, "" where all is well.
+    """
+
+    name: str
+    pictures: int = 0
+    errors: int = 0
+    warnings: int = 0
+    errors_change: int | None = None
+    warnings_change: int | None = None
+    scanned: str = ""
+    decided: Mapping[str, int] = field(default_factory=dict)
+    problem: str = ""
+
+
+# ---- the file ----
+
+
+def read_datasets(folder: Path) -> dict[str, ServedDataset]:
+    """Return the datasets by name; raises UsageError for a file that is absent or says nonsense."""
+    path = folder / FILE
+    try:
+        said = tomllib.loads(read_regular(path).decode())
+        if unknown := said.keys() - {"dataset"}:
+            raise ValueError(f"it has [[dataset]], and no {unknown.pop()}")
+        found = [_dataset(folder, row) for row in said.get("dataset", [])]
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read ({error.strerror}): `audit serve FOLDER --init` writes it."
+        ) from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path} says nothing that can be served ({error}): mend it.") from None
+    named = {one.name: one for one in found}
+    if len(named) < len(found):
+        raise UsageError(f"{path} has two datasets of one name: give each a name of its own.")
+    return named
+
+
+def _dataset(folder: Path, row: Mapping[str, Any]) -> ServedDataset:
+    for key, value in row.items():
+        if not isinstance(value, KEYS.get(key, ())):
+            raise ValueError(f"a dataset has {', '.join(KEYS)}, and no such {key} = {value!r}")
+    name, people = row.get("name", ""), row.get("people", [])
+    if not name or "/" in name or len(name) > LONGEST or not name.isprintable():
+        raise ValueError(f"{name!r} is no name: 1 to {LONGEST} printable characters and no /")
+    if not row.get("run") or not all(isinstance(one, str) for one in people):
+        raise ValueError(f"{name!r} needs a run, and people are names")
+    return ServedDataset(name, folder / row["run"], row.get("source", ""), tuple(people))
+
+
+def write_datasets(folder: Path) -> list[ServedDataset]:
+    """Add the runs in a folder and in folders of it that the file lacks; returns those added.
+
+    Raises UsageError for a file that says nonsense, RunError where it cannot be written.
+    """
+    path = folder / FILE
+    known = read_datasets(folder) if path.exists() else {}
+    listed, added = {real(one.run) for one in known.values()}, list[ServedDataset]()
+    for pattern in ("*/CURRENT", "*/*/CURRENT"):
+        for run in sorted(found.parent for found in folder.glob(pattern)):
+            name = "".join(c if c.isprintable() else "?" for c in run.name)[:LONGEST]
+            if real(run) not in listed and name not in known:
+                known[name] = ServedDataset(name, run, _source(run))
+                added.append(known[name])
+    text = path.read_text("utf-8") if path.exists() else HEAD
+    for one in added:
+        values = {"name": one.name, "run": str(one.run.relative_to(folder)), "source": one.source}
+        lines = [f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in values.items() if v]
+        text += "\n".join(["\n[[dataset]]", *lines, ""])
+    try:
+        write_synced(path, text.encode())
+    except (OSError, UnicodeEncodeError) as error:
+        raise RunError(f"{path} cannot be written: {error}.") from None
+    return added
+
+
+def _source(run: Path) -> str:
+    """Return where a run's pictures are, "" where it has several places or is damaged."""
+    try:
+        with generations.open_run(run) as store:
+            roots = list(json.loads(store.meta().get("roots", "{}")).values())
+    except AuditError:
+        return ""
+    return str(roots[0]) if len(roots) == 1 else ""
+
+
+# ---- what is served ----
+
+
+class _Open:
+    """The published generation of a run, for one thread at a time, and which ledger it knows of."""
+
+    def __init__(self, run: Path) -> None:
+        self.run, self.lock = run, threading.Lock()
+        self.store: Store | None = None
+        self.key = self.marked = ""
+
+    def refresh(self) -> Store:
+        """Return the store of what is published now, with the statuses of the ledger as it is."""
+        generation = generations.require(self.run)
+        key = _key(generation)
+        if self.store is None or key != self.key:
+            self.close()
+            self.store = generations.open_generation(generation)
+            findings.index(self.store)
+            self.key = key
+        now = Ledger(self.run).revision()  # first: what is decided meanwhile is read once more
+        if self.marked != now:
+            settled = apply_decisions(self.run, generation).settled
+            findings.mark(self.store, settled.select("fingerprint", "status").rows())
+            self.marked = now
+        return self.store
+
+    def close(self) -> None:
+        """Close the store."""
+        if self.store is not None:
+            self.store.close()
+        self.store, self.key, self.marked = None, "", ""
+
+
+def _key(generation: generations.Generation) -> str:
+    # the time too: a run that was deleted and made again has the same names again
+    return f"{generation.findings}@{generation.findings.stat().st_mtime_ns}"
+
+
+class Service:
+    """What one folder serves, and to whom; used by many threads."""
+
+    def __init__(self, folder: Path) -> None:
+        """Name the folder; raises UsageError as `read_datasets` does."""
+        self.folder, self.people = folder, People(folder)
+        self._lock, self._opened = threading.Lock(), dict[Path, _Open]()
+        self._lines: dict[str, tuple[tuple[str, str], DatasetLine]] = {}
+        read_datasets(folder)
+
+    def datasets(self, person: Person) -> dict[str, ServedDataset]:
+        """Return the datasets that a person may see now, by name."""
+        known = read_datasets(self.folder)
+        return {name: one for name, one in known.items() if one.is_open_to(person)}
+
+    @contextmanager
+    def store(self, run: Path) -> Iterator[Store]:
+        """Give the store of a run to one thread at a time; raises RunError where there is none."""
+        with self._lock:
+            opened = self._opened.pop(run, None) or _Open(run)
+            self._opened[run] = opened  # the last that was used
+            for one in list(self._opened.values())[:-KEPT]:
+                if one.lock.acquire(blocking=False):
+                    one.close()
+                    del self._opened[one.run]
+                    one.lock.release()
+        with opened.lock:
+            yield opened.refresh()
+
+    def line(self, one: ServedDataset) -> DatasetLine:
+        """Return the line of a dataset; what cannot be opened says so in it."""
+        try:
+            now = (_key(generations.require(one.run)), Ledger(one.run).revision())
+            if self._lines.get(one.name, ((), None))[0] != now:
+                self._lines[one.name] = (now, self._line(one))
+            return self._lines[one.name][1]
+        except (AuditError, OSError) as error:
+            return DatasetLine(one.name, problem=str(error))
+
+    def _line(self, one: ServedDataset) -> DatasetLine:
+        with self.store(one.run) as store:
+            pictures = int(store.scalar("SELECT count(*) FROM samples"))
+            left = count_progress(store, "severity")
+            scanned = store.meta().get("created", "")
+        errors, warnings = (left.get(s, FindingTally()).open for s in ("error", "warning"))
+        rows = [moment.row() for moment in read_history(one.run)[-2:]]
+        changes = [rows[1][s] - rows[0][s] if rows[1:] else None for s in ("error", "warning")]
+        return DatasetLine(
+            one.name, pictures, errors, warnings, changes[0], changes[1], scanned,
+            Ledger(one.run).count_by_person(),
+        )  # fmt: skip

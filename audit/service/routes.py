@@ -1,0 +1,302 @@
+"""The routes of `/api/v1`: the table, and what each answers with functions that exist elsewhere."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import asdict
+from typing import Any
+
+from audit.browse import findings, images
+from audit.browse.conditions import from_link
+from audit.browse.findings import FindingFilter
+from audit.browse.images import Card, Edge, Order
+from audit.browse.label_review import count_suspects, load_suspects
+from audit.browse.people import ADMIN, REVIEWER, VIEWER
+from audit.browse.pictures import FOLDER, ThumbnailCache, view
+from audit.compare.history import read_history
+from audit.decisions import decisions
+from audit.decisions.ledger import Decision, Entry, Ledger
+from audit.errors import UsageError
+from audit.interface import GROUPS
+from audit.report import FORMATS, PICTURED, collect_report, render
+from audit.report.documents import finding_facts
+from audit.report.thumbnails import Thumbnail
+from audit.run import generations
+from audit.service.api import ApiCall, ApiField, ApiRoute, RefusedError, Reply, describe_api
+
+SQL_S = 10.0
+KINDS = {"txt": "text/plain", "md": "text/markdown", "html": "text/html", "xml": "application/xml"}
+_sql = threading.Lock()  # one query at a time: each may take the memory that DuckDB is given
+
+
+# ---- what can be read ----
+
+
+def get_openapi(call: ApiCall) -> Any:
+    """Return the description of the API."""
+    return describe_api(ROUTES)
+
+
+def get_datasets(call: ApiCall) -> Any:
+    """Return a line for each dataset that the person may see."""
+    served = call.service.datasets(call.person).values()
+    return {"datasets": [asdict(call.service.line(one)) for one in served]}
+
+
+def get_history(call: ApiCall) -> Any:
+    """Return what each scan found, came and went, oldest first."""
+    return {"moments": [asdict(moment) for moment in read_history(call.dataset.run)]}
+
+
+def get_findings(call: ApiCall) -> Any:
+    """Return findings under a filter, the worst first."""
+    words = call.words
+    codes = tuple(code.strip().upper() for code in (words["code"] or "").split(",") if code)
+    filters = FindingFilter(
+        codes, words["severity"], words["split"], None, words["label"], words["status"],
+        words["text"] or "",
+    )  # fmt: skip
+    with call.service.store(call.dataset.run) as store:
+        start = 0
+        if words["after"]:
+            place = findings.place_of(store, words["after"])
+            if place is None:
+                raise UsageError("after names a finding that is gone: begin with the first page.")
+            start = place + 1
+        page = findings.page(store, filters, start=start, size=words["limit"])
+        total = findings.count_findings(store, filters)
+    return {
+        "findings": [_without(row, "place", "fold", "n_folded") for row in page.rows],
+        "total": total, "next": page.rows[-1].fingerprint if page.after and page.rows else None,
+    }  # fmt: skip
+
+
+def _without(row: Any, *names: str) -> dict[str, Any]:
+    return {name: value for name, value in asdict(row).items() if name not in names}
+
+
+def get_finding(call: ApiCall) -> Any:
+    """Return one finding with its evidence and its first samples."""
+    with call.service.store(call.dataset.run) as store:
+        opened = findings.open_finding(store, call.words["fingerprint"])
+    if opened is None:
+        raise RefusedError(404, "This run has no such finding.")
+    more = {"status": opened.status, "n_samples": opened.finding.n_samples}
+    return finding_facts(opened.finding) | more
+
+
+def get_pictures(call: ApiCall) -> Any:
+    """Return samples under a filter, sorted."""
+    words = call.words
+    column = words["sort"].removeprefix("-")
+    with call.service.store(call.dataset.run) as store:
+        page = images.page(
+            store, from_link(words["where"] or ""), Order(column, words["sort"][:1] == "-"),
+            after=Edge.from_link(words["after"] or ""), size=words["limit"],
+        )  # fmt: skip
+    following = page.last.to_link() if page.after and page.last else None
+    return {"pictures": [_without(card, "uri") for card in page.cards], "next": following}
+
+
+def get_picture(call: ApiCall) -> Any:
+    """Return a picture as a JPEG of at most 1,200 px."""
+    return _jpeg(view(_card(call)))
+
+
+def get_thumbnail(call: ApiCall) -> Any:
+    """Return a picture as a JPEG of at most 256 px."""
+    return _jpeg(ThumbnailCache(call.dataset.run / FOLDER).many([_card(call)])[0])
+
+
+def _card(call: ApiCall) -> Card:
+    with call.service.store(call.dataset.run) as store:
+        found = images.cards(store, [call.words["id"]])
+    if not found:
+        raise RefusedError(404, "This run has no picture of this id.")
+    return found[0]
+
+
+def _jpeg(made: Thumbnail) -> Reply:
+    if not made.data:
+        raise RefusedError(404, f"There is nothing to show of this picture: {made.error}.")
+    return Reply(made.data, "image/jpeg")
+
+
+def get_groups(call: ApiCall) -> Any:
+    """Return groups of near-duplicates with their members."""
+    limit, after = call.words["limit"], call.words["after"] or ""
+    sql = (
+        f'SELECT "group", list(id ORDER BY id) AS ids FROM ({GROUPS}) WHERE "group" > ? '
+        "GROUP BY 1 ORDER BY 1 LIMIT ?"
+    )
+    with call.service.store(call.dataset.run) as store:
+        found = store.rows(sql, [after, limit + 1])
+    following = found[limit - 1]["group"] if len(found) > limit else None
+    return {"groups": found[:limit], "next": following}
+
+
+def get_labels(call: ApiCall) -> Any:
+    """Return labels, the most doubtful first."""
+    first, limit = call.words["after"] + 1, call.words["limit"]
+    with call.service.store(call.dataset.run) as store:
+        total = count_suspects(store)
+        rows = load_suspects(store, first, limit)
+    last, found = first + limit - 1, [asdict(row) for row in rows]
+    return {"labels": found, "total": total, "next": last if last < total else None}
+
+
+def get_report(call: ApiCall) -> Any:
+    """Return the report in a format."""
+    form = call.words["format"]
+    report = collect_report(call.dataset.run, worst=5 if form == "txt" else PICTURED)
+    return Reply(render(report, form), KINDS.get(form, "application/json"))
+
+
+def run_sql(call: ApiCall) -> Any:
+    """Return the first rows of a SELECT."""
+    limit = call.words["limit"]
+    if not _sql.acquire(blocking=False):
+        raise RefusedError(429, "Another query is at work: send yours when it is done.")
+    try:
+        with generations.open_for_users(call.dataset.run) as store:
+            frame = store.user_query(call.words["query"], limit, SQL_S)
+    finally:
+        _sql.release()
+    rows = [list(row) for row in frame.head(limit).rows()]
+    return {"columns": frame.columns, "rows": rows, "cut": frame.height > limit}
+
+
+def get_people(call: ApiCall) -> Any:
+    """Return who was invited."""
+    return {"people": [asdict(one) for one in call.service.people.invited()]}
+
+
+# ---- decisions ----
+
+
+def get_decisions(call: ApiCall) -> Any:
+    """Return decisions, the newest first."""
+    ledger, limit, before = Ledger(call.dataset.run), call.words["limit"], call.words["before"]
+    ids = None if before is None else range(max(1, before - limit), before)
+    found = ledger.log(limit, ids)
+    following = found[-1].id if found and found[-1].id > 1 else None
+    return {"decisions": [_facts(one) for one in found], "next": following}
+
+
+def post_decision(call: ApiCall) -> Any:
+    """Record a decision, once for each key."""
+    run, words, who = call.dataset.run, call.words, call.person.name
+    verb, value = decisions.parse_verb(words["verdict"])
+    things, note = words["things"], words["note"]
+
+    def entries() -> list[Entry]:
+        parts: tuple[list[str], list[str]] = ([], [])  # samples, findings
+        for one in things:
+            parts[bool(decisions.FINGERPRINT.match(one) or decisions.CODE.match(one))].append(one)
+        return decisions.named_entries(run, parts[1], parts[0], verb, value, note, who)
+
+    asked = json.dumps([things, words["verdict"], note])
+    done = Ledger(run).record_once(who, words["Idempotency-Key"], asked, entries)
+    return {"decisions": [_facts(one) for one in done]}
+
+
+def delete_decision(call: ApiCall) -> Any:
+    """Take back a batch of one's own."""
+    batch, at = call.words["batch"], call.words["at"]
+    if not batch.isascii() or not batch.isdigit() or len(batch) > 18:
+        raise RefusedError(404, "There is no such batch.")
+    done = Ledger(call.dataset.run).undo_batch(batch, at, call.person.name)
+    if not done:
+        raise RefusedError(404, "You have no such batch that holds: it is undone, or another's.")
+    return {"decisions": [_facts(one) for one in done]}
+
+
+def _facts(one: Decision) -> dict[str, Any]:
+    return _without(one, "evidence", "content_hash")
+
+
+# ---- the table ----
+
+
+def _limit(most: int = 500, place: str = "query") -> ApiField:
+    said = f"how many, 1 to {most:,}"
+    return ApiField("limit", said, place, "integer", default=100, least=1, most=most)
+
+
+ONE = "/datasets/{dataset}"
+AFTER = ApiField("after", "`next` of the page before")
+ID = ApiField("id", "the id of a sample", needed=True)
+ROUTES = (
+    ApiRoute("GET", "/openapi.json", VIEWER, get_openapi, "OpenAPI 3.1"),
+    ApiRoute(
+        "GET", "/datasets", VIEWER, get_datasets,
+        "name, pictures, open errors and warnings with their change since the scan before, when it "
+        "was scanned, decisions by person, problem",
+    ),
+    ApiRoute("GET", f"{ONE}/history", VIEWER, get_history, "moments, as in RUN/history.jsonl"),
+    ApiRoute(
+        "GET", f"{ONE}/findings", VIEWER, get_findings, "findings, total, next",
+        (
+            ApiField("code", "codes or beginnings of codes, such as DUP,IMG001"),
+            ApiField("severity", "a severity", choices=("error", "warning", "info")),
+            ApiField("split", "a split with a part in them"),
+            ApiField("label", "a class with a part in them"),
+            ApiField("status", "what was decided", choices=("open", "waived", "decided")),
+            ApiField("text", "a part of the message or of a sample's id"),
+            AFTER, _limit(),
+        ),
+    ),
+    ApiRoute(
+        "GET", f"{ONE}/findings/{{fingerprint}}", VIEWER, get_finding,
+        "as in audit-report/1, its first 60 samples, and its status",
+    ),
+    ApiRoute(
+        "GET", f"{ONE}/pictures", VIEWER, get_pictures, "pictures, next",
+        (
+            ApiField("where", 'a filter, as in links of the app: [["width","between",0,64]]'),
+            ApiField("sort", "a column, -column for the largest first", default="id"),
+            AFTER, _limit(),
+        ),
+    ),
+    ApiRoute("GET", f"{ONE}/picture", VIEWER, get_picture, "a JPEG", (ID,), "image/jpeg"),
+    ApiRoute("GET", f"{ONE}/thumbnail", VIEWER, get_thumbnail, "a JPEG", (ID,), "image/jpeg"),
+    ApiRoute("GET", f"{ONE}/groups", VIEWER, get_groups, "groups, next", (AFTER, _limit())),
+    ApiRoute(
+        "GET", f"{ONE}/labels", VIEWER, get_labels,
+        "labels with chance, suggested class and nearest pictures; total, next",
+        (ApiField("after", AFTER.meaning, kind="integer", default=0), _limit()),
+    ),
+    ApiRoute(
+        "GET", f"{ONE}/report", VIEWER, get_report, "the document",
+        (ApiField("format", "a format", default="json", choices=FORMATS),), "*/*",
+    ),
+    ApiRoute(
+        "POST", f"{ONE}/sql", VIEWER, run_sql, "columns, rows, cut (whether there are more)",
+        (
+            ApiField("query", "one SELECT over the tables of docs/schema.md", "body", needed=True),
+            _limit(10_000, "body"),
+        ),
+    ),
+    ApiRoute(
+        "GET", f"{ONE}/decisions", VIEWER, get_decisions, "decisions, undone ones too; next",
+        (ApiField("before", AFTER.meaning, kind="integer", least=1), _limit()),
+    ),
+    ApiRoute(
+        "POST", f"{ONE}/decisions", REVIEWER, post_decision, "decisions as they were recorded",
+        (
+            ApiField("Idempotency-Key", "a key of your own, new for each decision", "header",
+                     needed=True),
+            ApiField("things", "up to 10,000 ids, fingerprints, or codes for what is open of them",
+                     "body", "array", needed=True, least=1, most=10_000),
+            ApiField("verdict", "as `audit decide --as` takes it, such as keep or relabel:NAME",
+                     "body", needed=True),
+            ApiField("note", "why", "body", default=""),
+        ),
+    ),
+    ApiRoute(
+        "DELETE", f"{ONE}/decisions/{{batch}}", REVIEWER, delete_decision, "what was taken back",
+        (ApiField("at", "`at` of its decisions", needed=True),),
+    ),
+    ApiRoute("GET", "/people", ADMIN, get_people, "name, role, at, expires, browsers"),
+)  # fmt: skip

@@ -1,0 +1,320 @@
+"""The API: what each route answers, to whom, and that each refusal is one sentence of JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from audit.browse.people import ADMIN, REVIEWER, ROLES
+from audit.decisions.ledger import REQUESTS, Ledger
+from audit.decisions.ledger_check import read_both
+from audit.interface import Run
+from audit.report import FORMATS
+from audit.service import routes
+from audit.service.api import AT_ONCE, MOST_BODY, ApiRoute
+from audit.service.routes import ROUTES
+from tests.audit.service.conftest import Served
+
+ID = "train/cat/0.jpg"
+DECISION = {"things": [ID], "verdict": "keep"}
+# What a request of a route needs to be answered, by its path.
+NEEDS: dict[str, dict[str, Any]] = {
+    "picture": {"id": ID}, "thumbnail": {"id": ID},
+    "sql": {"body": {"query": "SELECT 1 AS one"}},
+}  # fmt: skip
+
+
+def request(served: Served, route: ApiRoute) -> tuple[str, dict[str, Any]]:
+    """A path and the words that a route answers with 200 to who may."""
+    words = dict(NEEDS.get(route.path.rsplit("/", 1)[-1], {}))
+    if route.method == "POST" and route.path.endswith("/decisions"):
+        words = {"body": DECISION, "headers": {"idempotency-key": route.path}}
+    fingerprint = Run(served.run).findings["fingerprint"][0]
+    path = route.path.replace("{dataset}", "pets").replace("{fingerprint}", fingerprint)
+    if "{batch}" in path:
+        (decided,) = Run(served.run).decide(ID, "drop", by="Ann")
+        words["at"], path = decided.at, path.replace("{batch}", decided.batch)
+    return path, words
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda r: f"{r.method} {r.path}")
+def test_each_route_answers_those_of_its_role_and_above_and_nobody_else(
+    shared: Served, route: ApiRoute
+) -> None:
+    path, words = request(shared, route)
+    for role in ("", "no token", *ROLES):
+        status, headers, body = shared.call(route.method, path, role, **words)
+        if role not in ROLES:
+            assert (status, headers["www-authenticate"]) == (401, "Bearer")
+        elif ROLES.index(role) < ROLES.index(route.role):
+            assert status == 403
+            assert route.role in json.loads(body)["error"]
+        elif "{batch}" in route.path and role != ADMIN:
+            assert status == 404  # another's
+        else:
+            assert status == 200, body
+            assert route.kind in ("*/*", headers["content-type"])
+
+
+def test_what_is_asked_of_a_dataset_is_what_python_says(shared: Served) -> None:
+    run = Run(shared.run)
+    frame = run.findings
+    assert [one["name"] for one in shared.get("/datasets", ADMIN)["datasets"]] == ["pets", "secret"]
+    found = shared.get("/datasets/pets/findings")
+    assert found["total"] == len(frame) == len(found["findings"])
+    assert {one["fingerprint"] for one in found["findings"]} == set(frame["fingerprint"])
+    paged, after = [], {}
+    while after is not None:
+        page = shared.get("/datasets/pets/findings", limit=2, code="dup,split001", **after)
+        paged += page["findings"]
+        after = {"after": page["next"]} if page["next"] else None
+    chosen = [
+        one for one in found["findings"] if one["code"][:3] == "DUP" or one["code"] == "SPLIT001"
+    ]
+    assert paged == chosen
+    assert len(paged) == page["total"] > 2
+    one = shared.get(f"/datasets/pets/findings/{paged[0]['fingerprint']}")
+    assert one["message"] == paged[0]["message"]
+    assert (
+        one["sample_ids"] == frame.filter(fingerprint=paged[0]["fingerprint"])["ids"][0].to_list()
+    )
+    assert shared.get("/datasets/pets/findings", severity="info", text="no such")["findings"] == []
+
+    ids, after = [], {}
+    while after is not None:
+        page = shared.get("/datasets/pets/pictures", limit=7, sort="-width", **after)
+        ids += page["pictures"]
+        after = {"after": page["next"]} if page["next"] else None
+    assert ids[0]["id"] == "train/dog/large.jpg"
+    assert sorted(one["id"] for one in ids) == run.images["id"].to_list()
+    assert "uri" not in ids[0]
+    small = shared.get("/datasets/pets/pictures", where='[["width","between",0,80]]')["pictures"]
+    assert [one["id"] for one in small] == ["train/dog/small.jpg"]
+
+    groups = shared.get("/datasets/pets/groups", limit=1)
+    known = dict(run.groups.group_by("group").agg("id").sort("group").iter_rows())
+    assert groups["groups"] == [
+        {"group": next(iter(known)), "ids": sorted(next(iter(known.values())))}
+    ]
+    assert (groups["next"] is None) == (len(known) == 1)
+    assert shared.get("/datasets/pets/labels") == {"labels": [], "total": 0, "next": None}
+    assert [m["files"] for m in shared.get("/datasets/pets/history")["moments"]] == run.history[
+        "files"
+    ].to_list()
+    _, _, body = shared.call("POST", "/datasets/pets/sql", body={
+        "query": "SELECT id, 1.5 AS x, DATE '2026-01-02' AS d, 'nan'::DOUBLE AS n "
+        "FROM samples ORDER BY id",
+        "limit": 2})  # fmt: skip
+    assert json.loads(body) == {
+        "columns": ["id", "x", "d", "n"], "cut": True,
+        "rows": [[i, 1.5, "2026-01-02", None] for i in run.images["id"][:2]],
+    }  # fmt: skip
+    assert [one["name"] for one in shared.get("/people", ADMIN)["people"]] == ["Ada", "Ann", "Vic"]
+
+
+@pytest.mark.parametrize(("path", "longest"), [("picture", 96), ("thumbnail", 96)])
+def test_pictures_are_jpegs(shared: Served, path: str, longest: int) -> None:
+    _, headers, body = shared.call("GET", f"/datasets/pets/{path}", id=ID)
+    shown = cv2.imdecode(np.frombuffer(body, np.uint8), cv2.IMREAD_COLOR)
+    assert shown is not None
+    assert max(shown.shape) == longest
+    assert (headers["content-type"], headers["x-content-type-options"]) == ("image/jpeg", "nosniff")
+    assert "sandbox" in headers["content-security-policy"]
+    assert shared.call("GET", f"/datasets/pets/{path}", id="train/cat/broken.jpg")[0] == 404
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_reports_are_those_of_the_command(shared: Served, form: str, tmp_path: Path) -> None:
+    status, _, body = shared.call("GET", "/datasets/pets/report", format=form)
+    assert status == 200
+    written = str(Run(shared.run).report(tmp_path / f"x.{form}"))
+    if form != "txt":  # of which a file has more examples
+        assert body == Path(written).read_bytes()
+    assert b"DUP001" in body
+
+
+# ---- decisions ----
+
+
+def decide(served: Served, key: str, role: str = REVIEWER, **body: Any) -> tuple[int, Any]:
+    status, _, answer = served.call(
+        "POST", "/datasets/pets/decisions", role, DECISION | body, {"idempotency-key": key}
+    )
+    return status, json.loads(answer)
+
+
+def test_a_decision_is_recorded_once_for_each_key_and_signed_by_its_person(served: Served) -> None:
+    status, first = decide(served, "a", note="sharp")
+    assert status == 200
+    (one,) = first["decisions"]
+    assert (one["by"], one["verb"], one["subject"], one["note"]) == ("Ada", "keep", ID, "sharp")
+    assert decide(served, "a", note="sharp") == (200, first)
+    assert len(Ledger(served.run).log()) == 1
+    assert decide(served, "a", verdict="drop")[0] == 400
+    assert decide(served, "a", ADMIN, verdict="drop")[0] == 200  # a key of somebody else
+    assert decide(served, "b")[0] == 200
+    assert [d.by for d in Ledger(served.run).log()] == ["Ada", "Ann", "Ada"]
+    page = served.get("/datasets/pets/decisions", limit=2)
+    assert [d["id"] for d in page["decisions"]] == [3, 2]
+    assert page["next"] == 2
+    rest = served.get("/datasets/pets/decisions", limit=2, before=2)
+    assert ([d["id"] for d in rest["decisions"]], rest["next"]) == ([1], None)
+    mine = {"path": "/datasets/pets/decisions/1", "at": one["at"]}
+    assert served.call("DELETE", role=ADMIN, **mine)[0] == 404
+    assert served.call("DELETE", role=REVIEWER, **mine)[0] == 200
+    assert served.call("DELETE", role=REVIEWER, **mine)[0] == 404
+    line = next(iter(served.get("/datasets")["datasets"]))
+    assert line["decided"] == {"Ada": 1, "Ann": 1}
+
+
+def test_one_key_sent_by_many_at_once_is_one_decision(served: Served) -> None:
+    answers: list[Any] = []
+    tries = [
+        threading.Thread(target=lambda: answers.append(decide(served, "k"))) for _ in range(AT_ONCE)
+    ]
+    for one in tries:
+        one.start()
+    for one in tries:
+        one.join()
+    assert {status for status, _ in answers} == {200}
+    assert len({str(answer) for _, answer in answers}) == 1
+    assert len(Ledger(served.run).log()) == 1
+
+
+def test_a_decision_that_cannot_be_is_not_remembered(served: Served) -> None:
+    status, answer = decide(served, "a", things=["nowhere.jpg"])
+    assert status == 400
+    assert "nowhere.jpg" in answer["error"]
+    assert decide(served, "a")[0] == 200
+
+
+def test_a_key_is_kept_with_its_decision_or_neither_is(served: Served) -> None:
+    with closing(sqlite3.connect(served.run / REQUESTS)) as con:  # what cannot be added to
+        con.execute("CREATE TABLE requests (by, key, asked, batch INTEGER CHECK (batch < 0))")
+    assert decide(served, "a")[0] == 503
+    assert Ledger(served.run).log() == []
+    (served.run / REQUESTS).unlink()
+    assert decide(served, "a")[0] == 200
+    assert len(Ledger(served.run).log()) == 1
+    assert read_both(served.run).is_damaged is False
+
+
+def test_a_code_stands_for_its_open_findings_once(served: Served) -> None:
+    waived = {"things": ["IMG001"], "verdict": "false-positive"}
+    status, first = decide(served, "w", **waived)
+    assert (status, len(first["decisions"])) == (200, 1)
+    assert decide(served, "w", **waived) == (200, first)
+    found = served.get("/datasets/pets/findings", status="waived")["findings"]
+    assert [one["code"] for one in found] == ["IMG001"]
+
+
+# ---- refusals ----
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "path", "more"),
+    [
+        (404, "GET", "", {}),
+        (404, "GET", "/nothing", {}),
+        (404, "GET", "/datasets/none/findings", {}),
+        (404, "GET", "/datasets/secret/findings", {}),  # Vic may not see it
+        (404, "GET", "/datasets/../findings", {}),
+        (404, "GET", "/datasets/runs/pets/findings", {}),
+        (404, "GET", "/datasets/pets/findings/0123456789abcdef", {}),
+        (404, "GET", "/datasets/pets/picture", {"id": "/etc/passwd"}),
+        (404, "GET", "/datasets/pets/thumbnail", {"id": "../../train/cat/0.jpg"}),
+        (404, "DELETE", "/datasets/pets/decisions/x", {"role": REVIEWER, "at": "now"}),
+        (405, "PUT", "/datasets", {}),
+        (405, "POST", "/datasets/pets/findings", {"body": {}}),
+        (400, "GET", "/datasets/pets/findings", {"limit": 0}),
+        (400, "GET", "/datasets/pets/findings", {"limit": 501}),
+        (400, "GET", "/datasets/pets/findings", {"limit": "²"}),
+        (400, "GET", "/datasets/pets/findings", {"severity": "fatal"}),
+        (400, "GET", "/datasets/pets/findings", {"after": "gone"}),
+        (400, "GET", "/datasets/pets/findings", {"run": "/tmp"}),
+        (400, "GET", "/datasets/pets/pictures", {"where": "[1]"}),
+        (400, "GET", "/datasets/pets/pictures", {"sort": "nothing"}),
+        (400, "GET", "/datasets/pets/pictures", {"after": "{"}),
+        (400, "GET", "/datasets/pets/pictures", {"after": '["a","b"]', "sort": "width"}),
+        (400, "GET", "/datasets/pets/picture", {}),
+        (400, "GET", "/datasets/pets/report", {"format": "pdf"}),
+        (400, "POST", "/datasets/pets/sql", {"body": {"query": "DROP TABLE samples"}}),
+        (400, "POST", "/datasets/pets/sql", {"body": {"query": "SELECT * FROM '/etc/passwd'"}}),
+        (400, "POST", "/datasets/pets/sql", {"body": {"query": 1}}),
+        (400, "POST", "/datasets/pets/sql", {"body": {"query": "SELECT 1", "limit": 10_001}}),
+        (400, "POST", "/datasets/pets/sql", {"body": {"query": "SELECT 1", "limit": True}}),
+        (400, "POST", "/datasets/pets/sql", {"body": {"query": "SELECT 1", "file": "x"}}),
+        (400, "POST", "/datasets/pets/sql", {"body": []}),
+        (400, "POST", "/datasets/pets/sql", {"raw": b"[" * 100_000}),
+        (400, "POST", "/datasets/pets/sql", {"body": {}, "headers": {"content-type": "a/b"}}),
+        (413, "POST", "/datasets/pets/sql", {"raw": b" " * (MOST_BODY + 1)}),
+        (400, "POST", "/datasets/pets/decisions", {"role": REVIEWER, "body": DECISION}),
+        (403, "POST", "/datasets/pets/decisions", {"body": DECISION}),
+        (403, "GET", "/people", {"role": REVIEWER}),
+        (401, "GET", "/datasets", {"role": "x" * 43}),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_one_sentence(
+    shared: Served, status: int, method: str, path: str, more: dict[str, Any]
+) -> None:
+    before = Ledger(shared.run).revision()
+    answer, headers, body = shared.call(method, path, **more)
+    assert (answer, headers["content-type"]) == (status, "application/json"), body
+    assert list(found := json.loads(body)) == ["error"]
+    assert re.fullmatch(r"[^\n]+[.!]", found["error"])
+    assert Ledger(shared.run).revision() == before
+
+
+def test_too_much_at_once_is_refused(shared: Served) -> None:
+    shared.api._working["Vic"] = AT_ONCE
+    status, headers, _ = shared.call("GET", "/datasets")
+    assert (status, headers["retry-after"]) == (429, "1")
+    assert shared.call("GET", "/datasets", ADMIN)[0] == 200
+    shared.api._working["Vic"] = 0
+    sql = {"body": {"query": "SELECT 1"}}
+    with routes._sql:
+        assert shared.call("POST", "/datasets/pets/sql", **sql)[0] == 429
+    assert shared.call("POST", "/datasets/pets/sql", **sql)[0] == 200
+
+
+def test_a_query_that_takes_long_is_stopped(
+    shared: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "SQL_S", 0.2)
+    long = {"body": {"query": "SELECT count(*) FROM range(100000000000)"}}
+    status, _, body = shared.call("POST", "/datasets/pets/sql", **long)
+    assert (status, "longer than 0.2 s" in body.decode()) == (400, True)
+
+
+def test_what_the_server_fails_with_is_a_sentence_too(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (served.run / "CURRENT").write_text("{")
+    for generation in served.run.glob("gen-*"):
+        generation.rename(served.run / "gone")
+    status, _, body = served.call("GET", "/datasets/pets/findings")
+    assert (status, "damaged" in body.decode()) == (503, True)
+    monkeypatch.setattr(served.service, "datasets", lambda person: 1 / 0)
+    status, _, body = served.call("GET", "/datasets")
+    assert status == 500
+    assert "ZeroDivisionError at test_api.py:" in json.loads(body)["error"]
+
+
+def test_the_description_is_that_of_the_table(shared: Served) -> None:
+    document = shared.get("/openapi.json")
+    described = {(m.upper(), p) for p, found in document["paths"].items() for m in found}
+    assert described == {(route.method, route.path) for route in ROUTES}
+    decide_of = document["paths"]["/datasets/{dataset}/decisions"]["post"]
+    assert [one["name"] for one in decide_of["parameters"]] == ["dataset", "Idempotency-Key"]
+    schema = decide_of["requestBody"]["content"]["application/json"]["schema"]
+    assert schema["required"] == ["things", "verdict"]
+    assert all(len(route.answer.__doc__ or "") > 10 for route in ROUTES)

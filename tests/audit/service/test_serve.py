@@ -1,0 +1,195 @@
+"""`audit serve` as it serves: its people come in, nobody else; and what the page of docs shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import audit
+from audit.browse.people import People
+from audit.cli.main import app
+from audit.decisions.ledger import Ledger
+from audit.errors import UsageError
+from audit.service.api import ROOT as API
+from audit.service.routes import ROUTES
+from audit.ui.guard import NOT_INVITED, OTHERS
+from tests.audit.ui.test_server import PATIENCE_S, Served
+from tests.browser.app import wait_for
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.slow
+PAGE = (ROOT / "docs" / "service.md").read_text()
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service that answers; `tokens` by name."""
+
+    folder: Path
+    served: Served
+    tokens: dict[str, str]
+
+    def cookie(self, name: str) -> str:
+        """What the browser of a person sends, who has opened the link."""
+        _, headers, _ = self.served.ask("GET", f"/?token={self.tokens[name]}")
+        given = headers["set-cookie"]
+        assert {"HttpOnly", "SameSite=Strict"} <= set(given.split("; "))
+        return given.split(";")[0]
+
+
+def command(*words: str) -> str:
+    """What a command prints on stdout."""
+    done = CliRunner().invoke(app, ["serve", *words], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def service(reviewed_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """`audit serve`, as a person sets it up and starts it."""
+    folder = tmp_path_factory.mktemp("service")
+    shutil.copytree(reviewed_run, folder / "runs/pets")
+    shutil.copytree(reviewed_run, folder / "runs/secret")
+    assert command("--init", str(folder)).splitlines() == [
+        f"{name}: {folder}/runs/{name}" for name in ("pets", "secret")
+    ]
+    file = folder / "datasets.toml"
+    file.write_text(file.read_text() + 'people = ["Ada"]\n')
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    tokens = {}
+    for name, role in (("Ada", "reviewer"), ("Vic", "viewer"), ("Ann", "admin")):
+        line = command(str(folder), "--invite", name, "--role", role, "--port", str(port))
+        found = re.fullmatch(rf"http://127\.0\.0\.1:{port}/\?token=(\S+)\n", line)
+        assert found
+        tokens[name] = found[1]
+    log = folder / "log"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "audit", "serve", str(folder), "--port", str(port)],
+            cwd=folder, stdout=out, stderr=out, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+    try:
+        wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
+        yield Service(folder, Served(port, tokens["Ada"], log.read_text()), tokens)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE_S)
+    said = log.read_text()
+    assert "for Ada (reviewer), Ann (admin), Vic (viewer)." in said
+    assert "Traceback" not in said
+    assert not any(token in said for token in tokens.values())
+
+
+def test_nobody_comes_in_without_an_invitation(service: Service) -> None:
+    ask = service.served.ask
+    for path in ("/", "/home", "/_stcore/host-config", "/media/x.png"):
+        assert (ask("GET", path)[0], ask("GET", path)[2].decode()) == (403, NOT_INVITED)
+    assert service.served.connect() == 403
+    cookie = service.cookie("Vic")
+    status, _, body = ask("GET", "/", Cookie=cookie, Accept="text/html")
+    assert (status, b"Who are you?" in body) == (200, False)  # the link says who it is for
+    assert service.served.connect(Cookie=cookie) == 101
+    assert service.served.connect(Cookie=cookie, Origin="http://evil.example") == 403
+
+
+def test_the_api_takes_tokens_and_no_cookies_under_its_own_name(service: Service) -> None:
+    ask, path = service.served.ask, f"{API}/datasets"
+    good = {"Authorization": f"Bearer {service.tokens['Vic']}"}
+    status, headers, body = ask("GET", path, **good)
+    assert [one["name"] for one in json.loads(body)["datasets"]] == ["pets"]
+    assert (status, headers["cache-control"]) == (200, "no-store")
+    assert ask("GET", path, Cookie=service.cookie("Vic"))[0] == 401
+    for more in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}, {"Origin": "null"}):
+        status, _, body = ask("GET", path, **good, **more)
+        assert (status, json.loads(body)) == (403, {"error": OTHERS.strip()})
+    assert ask("GET", "/api/v2/x", **good)[0] == 404
+    assert ask("GET", f"{path}/..%2f..%2fetc/history", **good)[0] == 404
+
+
+def test_who_is_withdrawn_is_out_at_once(service: Service) -> None:
+    people = People(service.folder)
+    token = people.invite("Eve", "viewer")
+    asked = {"Authorization": f"Bearer {token}"}
+    assert service.served.ask("GET", f"{API}/datasets", **asked)[0] == 200
+    command(str(service.folder), "--withdraw", "Eve")
+    assert service.served.ask("GET", f"{API}/datasets", **asked)[0] == 401
+    listed = command(str(service.folder), "--people").splitlines()
+    assert [line.split()[:2] for line in listed] == [
+        ["Ada", "reviewer"], ["Ann", "admin"], ["Vic", "viewer"],
+    ]  # fmt: skip
+
+
+def test_python_reads_a_run_of_a_service_as_one_of_its_own(
+    service: Service, tmp_path: Path
+) -> None:
+    url = service.served.origin
+    there = audit.connect(f"{url}/?token=x", service.tokens["Ada"])
+    assert there.datasets["name"].to_list() == ["pets", "secret"]
+    far, near = there.open("secret"), audit.open(service.folder / "runs/secret")
+    same = ["fingerprint", "code", "severity", "message"]
+    found = far.findings.select(same).sort("fingerprint")
+    assert found.equals(near.findings.select(same).sort("fingerprint"))
+    assert far.found("DUP001", status="open").height == near.found("DUP001").height > 1
+    assert far.images["id"].equals(near.images["id"])
+    assert far.groups.equals(near.groups.select("group", "id"))
+    assert far.history["files"].equals(near.history["files"])
+    assert far.sql("SELECT id FROM samples ORDER BY id")["id"].equals(near.images["id"])
+    assert far.decisions.is_empty()
+    (done,) = far.decide("train/cat/0.jpg", "keep", key="k").to_dicts()
+    assert far.decide(["train/cat/0.jpg"], "keep", key="k").to_dicts() == [done]
+    assert (far.decisions["by"].to_list(), near.decisions["by"].to_list()) == (["Ada"], ["Ada"])
+    assert "DUP001" in str(far.report())
+    assert "DUP001" in Path(far.report(tmp_path / "x.json")).read_text()
+    for token, run, why in (
+        (service.tokens["Vic"], "secret", "no such dataset"), ("x", "pets", "token of a person"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=why):
+            _ = audit.connect(url, token).open(run).history
+    with pytest.raises(UsageError, match="cannot be reached"):
+        _ = audit.connect("http://127.0.0.1:1", "x").datasets
+
+
+def table() -> str:
+    """The routes, as the page of docs lists them."""
+    rows = []
+    for r in ROUTES:
+        names = ", ".join(f"{f.name}{'' if f.needed else '?'}" for f in r.own)
+        rows.append(f"| {r.method} | `{r.path}` | {r.role} | {names} | {r.gives} |\n")
+    return "".join(rows)
+
+
+def test_the_page_lists_every_route() -> None:
+    assert table() in PAGE, table()
+
+
+def test_the_lines_of_curl_work(service: Service, tmp_path: Path) -> None:
+    (lines,) = re.findall(r"```bash\n(API=.*?)```", PAGE, re.DOTALL)
+    first, *asked = lines.strip().splitlines()
+    first = first.replace(":8501", f":{service.served.port}")
+    assert len(asked) >= 10
+    for line in asked:
+        done = subprocess.run(
+            ["bash", "-c", f"{first}\n{line.replace('curl -s', 'curl -sf')}"], cwd=tmp_path,
+            env={**os.environ, "TOKEN": service.tokens["Ada"]}, capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, line
+        if " -o " not in line:
+            assert json.loads(done.stdout)
+    assert (tmp_path / "0.jpg").read_bytes()[:2] == b"\xff\xd8"
+    assert "DUP001" in (tmp_path / "report.html").read_text()
+    (one,) = Ledger(service.folder / "runs/pets").log()
+    assert (one.by, one.verb, one.note) == ("Ada", "drop", "a test print")

@@ -1,0 +1,98 @@
+"""The app of `audit serve`: the datasets that a person may see, and no page that opens a path."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from audit.browse.people import REVIEWER, VIEWER, Person
+from audit.interface import Run
+from audit.service.datasets import Service, write_datasets
+from audit.ui import guard
+from preflight_app import all_pages, pages_of_service
+from tests.audit.ui.pages import PATIENCE_S, Show, text
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch, scanned: Path, tmp_path: Path) -> Service:
+    """Two datasets, of which `secret` is Ada's, served to Vic."""
+    for name in ("pets", "secret"):
+        shutil.copytree(scanned, tmp_path / "served" / name)
+    write_datasets(tmp_path / "served")
+    file = tmp_path / "served/datasets.toml"
+    file.write_text(file.read_text() + 'people = ["Ada"]\n')
+    found = Service(tmp_path / "served")
+    come(monkeypatch, found, Person("Vic", VIEWER))
+    return found
+
+
+def come(monkeypatch: pytest.MonkeyPatch, service: Service, person: Person) -> None:
+    one = SimpleNamespace(api=SimpleNamespace(service=service), person=lambda cookies: person)
+    monkeypatch.setattr(guard, "_served", [one])
+
+
+def rows(at: AppTest) -> list[dict[str, Any]]:
+    """The lines of the home page."""
+    (listing,) = [c for c in at.get("bidi_component") if '"Last scan, UTC"' in c.proto.json]
+    return [one["cells"] for one in json.loads(listing.proto.json)["rows"]]
+
+
+def test_home_has_a_line_for_each_dataset_of_this_person(
+    show: Show, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (line,) = rows(show("home"))
+    assert (line["name"], line["pictures"], line["decided"]) == ("pets", "24", "none")
+    Run(service.folder / "secret").decide("train/cat/0.jpg", "keep", by="Bob")
+    (service.folder / "pets/CURRENT").unlink()
+    shutil.rmtree(service.folder / "pets/gen-0001")
+    come(monkeypatch, service, Person("ada", REVIEWER))
+    at = show("home")
+    first, second = rows(at)
+    assert (first["name"], first["errors"], second["decided"]) == ("pets", "", "Bob 1")
+    assert "pets holds no finished scan" in text(at)
+    (service.folder / "datasets.toml").write_text("")
+    assert "No dataset is open to you." in text(show("home"))
+    (service.folder / "datasets.toml").write_text("x")
+    assert "datasets.toml says nothing that can be served" in text(show("home"))
+
+
+def test_a_link_opens_no_dataset_of_others_and_no_run_beside(
+    show: Show, service: Service, scanned: Path
+) -> None:
+    (Path.cwd() / "runs").mkdir()
+    shutil.copytree(scanned, Path.cwd() / "runs/beside")
+    for name in ("secret", "beside", str(scanned), "../served/secret"):
+        assert "which this app was not started with" in text(show("overview", scanned, run=name))
+    assert "Scanned" in text(show("overview", scanned, run="pets"))
+    at = show("overview", scanned)
+    at.session_state["chosen runs"] = [scanned]
+    assert "24" in text(at.run())
+    assert at.query_params["run"] in ("pets", ["pets"])
+
+
+def test_no_page_asks_for_a_path(
+    show: Show, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = set(all_pages())
+    assert set(pages_of_service()) == listed - {"start", "profiles", "checks", "runs"} | {"home"}
+    monkeypatch.setattr(sys, "argv", ["app.py"])
+    at = AppTest.from_file(str(ROOT / "preflight_app.py"), default_timeout=PATIENCE_S).run()
+    assert at.title[0].value == "Home"
+    come(monkeypatch, service, Person("Ada", REVIEWER))
+    for page in ("decisions", "subset"):
+        module = "ledger" if page == "decisions" else page
+        at = show(module, run="pets")
+        assert not [
+            one.label for one in at.text_input if "older" in one.label or "ile" in one.label
+        ]
+    assert "Export" in [one.value for one in show("ledger", run="pets").header]
