@@ -52,6 +52,10 @@ USUAL_SLOPE, USUAL_WEIGHT = 1.0, 20
 strangers, so that a handful of pictures cannot invent a tail of their own."""
 LOWEST_SLOPE, HIGHEST_SLOPE = 0.5, 1.5
 """A tail that falls faster is not trusted to go on so: a few strangers are closer than the rest."""
+SURE, MANY_COPIES, MOST_COPIES, FLATTER = 8.0, 50, 0.9, 1.5
+"""Score that strangers of no set reach in numbers; pairs of a window there that say that copies are
+many; the largest share of a window that may be copies then; and how many times the steepest fall a
+fall may be to be that of strangers."""
 KINDS = (*TRANSFORMATIONS, "combination")
 LEAST_SOURCES, NARROW = 3, 0.1
 """Copies are made of so many pictures at least, then until the interval of the recall is so wide:
@@ -179,29 +183,51 @@ def fit_tail(scores: Floats) -> Tail:
 
     Where strangers are many, `START` is amid them and no tail: it begins beyond the score that most
     have, where `MOST_TAIL` are left. Copies spread over all scores: as many as the emptiest window
-    holds are in each, and are no strangers.
+    holds are in each, and are no strangers. What falls more slowly than strangers do, and goes on
+    to where none of them are, are copies: then the tail begins before these are most of a window.
     """
     ordered = np.sort(scores)
-
-    def seen(start: float) -> Floats:
-        first, last = np.searchsorted(ordered, (start, start + WINDOW))
-        return ordered[first:last]
-
     starts = np.arange(START, HIGHEST_THRESHOLD - WINDOW, STEP)
-    counts = np.array([len(seen(start)) for start in starts])
-    k = 0
-    while counts[k] > MOST_TAIL and counts[k:][:AHEAD].max() > counts[k] + 2 * np.sqrt(counts[k]):
-        k += 1  # amid the strangers: most of them score more
+    counts = np.searchsorted(ordered, starts + WINDOW) - np.searchsorted(ordered, starts)
+    mode = 0
+    while counts[mode] > MOST_TAIL and counts[mode:][:AHEAD].max() > counts[mode] + 2 * np.sqrt(
+        counts[mode]
+    ):
+        mode += 1  # amid the strangers: most of them score more
     # so many copies are in every window, if they spread over all scores; half of one at most
-    copies = min(int(counts[k:].min()), int(counts[k]) // 2)
+    k, copies = mode, min(int(counts[mode:].min()), int(counts[mode]) // 2)
     while (
         counts[k] - copies > MOST_TAIL
         and counts[k + 1 :][:AHEAD].min(initial=counts[k]) < counts[k]
     ):
         k += 1
-    start = float(starts[k])
-    excess = seen(start) - start
-    copies = min(copies, len(excess) // 2)
+    found = _fit_window(ordered, float(starts[k]), min(copies, int(counts[k]) // 2))
+    beyond = np.flatnonzero((starts >= SURE) & (starts <= SURE + WINDOW / 2))
+    if found.slope > LOWEST_SLOPE or counts[beyond].min() < MANY_COPIES:
+        return found
+    k = mode + _end_of_fall(counts[mode:], beyond - mode)
+    copies = min(int(counts[k : beyond[-1] + 1].min()), int(MOST_COPIES * counts[k]))
+    return _fit_window(ordered, float(starts[k]), copies)
+
+
+def _end_of_fall(counts: npt.NDArray[np.int64], beyond: npt.NDArray[np.intp]) -> int:
+    """Return the last window in which strangers are what falls, where copies are many.
+
+    That is where hardly more are in it than the copies that are in each up to `beyond`, or where
+    the next window has no longer as few in proportion as where it has the fewest.
+    """
+    width, first = int(WINDOW / STEP), max(int(beyond[0]), 1)
+    falls = counts[width : first + width] / np.maximum(counts[:first], 1)
+    steep = int(np.flatnonzero(falls <= FLATTER * falls.min())[-1])
+    copies = np.minimum.accumulate(counts[: beyond[-1] + 1][::-1])[::-1][:first]
+    few = np.flatnonzero(counts[:first] - copies <= MOST_TAIL)
+    return min(steep, int(few[0])) if len(few) else steep
+
+
+def _fit_window(ordered: Floats, start: float, copies: int) -> Tail:
+    """Fit the tail to the scores in the window from `start`, of which so many are copies."""
+    first, last = np.searchsorted(ordered, (start, start + WINDOW))
+    excess = ordered[first:last] - start
     strangers = len(excess) - copies
     # mean excess, shrunk towards the usual one as if that had been seen USUAL_WEIGHT times
     usual = 1 / USUAL_SLOPE - WINDOW / np.expm1(WINDOW * USUAL_SLOPE)

@@ -118,6 +118,7 @@ class ApiRoute:
     gives: str
     own: tuple[ApiField, ...] = ()
     kind: str = JSON
+    most_body: int = MOST_BODY
 
     def match(self, path: str) -> dict[str, str] | None:
         """Return the words that stand in a path, None for the path of another route."""
@@ -218,7 +219,7 @@ class Api:
                 sent = {"path": words, "query": dict(query), "header": headers, "body": {}}
                 dataset = self._dataset(words, person)
                 if any(one.place == "body" for one in route.own):
-                    sent["body"] = await _body(headers, receive)
+                    sent["body"] = await _body(headers, receive, route.most_body)
                 call = ApiCall(self.service, person, route.read(sent), dataset)
                 reply = await asyncio.to_thread(lambda: _encode(route.answer(call)))
             except Exception as error:  # noqa: BLE001 - a sentence, and in the log where it is ours
@@ -278,7 +279,7 @@ def _refusal(error: Exception) -> tuple[int, str]:
     return 500, f"The server failed with {where}: its log has the rest."
 
 
-async def _body(headers: Mapping[str, str], receive: Receiver) -> dict[str, Any]:
+async def _body(headers: Mapping[str, str], receive: Receiver, most: int) -> dict[str, Any]:
     """Return the JSON object that was sent."""
     if headers.get("content-type", "").split(";")[0].strip().lower() != JSON:
         raise UsageError(f"The body is JSON: send `Content-Type: {JSON}`.")
@@ -288,8 +289,8 @@ async def _body(headers: Mapping[str, str], receive: Receiver) -> dict[str, Any]
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
-            if len(body) > MOST_BODY:
-                raise RefusedError(413, f"A body has at most {MOST_BODY:,} bytes: send less.")
+            if len(body) > most:
+                raise RefusedError(413, f"A body has at most {most:,} bytes: send less.")
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):

@@ -5,6 +5,10 @@
     run = "runs/pets"           # below FOLDER, or absolute
     source = "/data/pets"
     people = ["Ada", "Bob"]     # who may see it; everybody who is invited where left out
+    every = "1d"                # how often it is scanned by itself: minutes, hours or days
+
+Above the first of them may stand `webhook = "https://..."`, which is told what `audit.service.jobs`
+has for news.
 
 The file is read for each request. A request names a dataset, never a path: it is looked up
 among the names here. The store of a generation is opened once, used by one thread at a time and
@@ -15,13 +19,15 @@ each decision.
 from __future__ import annotations
 
 import json
+import re
 import threading
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from audit.browse import findings
 from audit.browse.overview import FindingTally, count_progress
@@ -30,25 +36,36 @@ from audit.compare.history import read_history
 from audit.decisions.ledger import Ledger
 from audit.decisions.waivers import apply_decisions
 from audit.errors import AuditError, RunError, UsageError
+from audit.neighbors.pairs.overlap import Finder
 from audit.run import generations
 from audit.run.digests import write_synced
 from audit.run.store import Store
+from audit.service.jobs import JobQueue
 from preflight.files import read_regular, real
+
+if TYPE_CHECKING:
+    import polars as pl
 
 FILE = "datasets.toml"
 HEAD = "# What `audit serve` shows; `people`: who may see a dataset, everybody where left out.\n"
-KEYS = {"name": str, "run": str, "source": str, "people": list}
+KEYS = {"name": str, "run": str, "source": str, "people": list, "every": str}
+SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 KEPT = 8  # stores open at once
+FINDERS = 2  # runs whose pictures are held to look others up in
 
 
 @dataclass(frozen=True, slots=True)
 class ServedDataset:
-    """A dataset of the file; `people` may see it, everybody where it is empty; admins see all."""
+    """A dataset of the file; `people` may see it, everybody where it is empty; admins see all.
+
+    `every_s`: seconds between the scans that it has by itself, 0 for none.
+    """
 
     name: str
     run: Path
     source: str = ""
     people: tuple[str, ...] = ()
+    every_s: float = 0.0
 
     def is_open_to(self, person: Person) -> bool:
         """Say whether a person may see it."""
@@ -82,8 +99,10 @@ def read_datasets(folder: Path) -> dict[str, ServedDataset]:
     path = folder / FILE
     try:
         said = tomllib.loads(read_regular(path).decode())
-        if unknown := said.keys() - {"dataset"}:
-            raise ValueError(f"it has [[dataset]], and no {unknown.pop()}")
+        if unknown := said.keys() - {"dataset", "webhook"}:
+            raise ValueError(f"it has webhook and [[dataset]], and no {unknown.pop()}")
+        if not str(said.get("webhook", "https://")).startswith(("https://", "http://")):
+            raise ValueError("webhook is an address, https://...")
         found = [_dataset(folder, row) for row in said.get("dataset", [])]
     except OSError as error:
         raise UsageError(
@@ -106,7 +125,16 @@ def _dataset(folder: Path, row: Mapping[str, Any]) -> ServedDataset:
         raise ValueError(f"{name!r} is no name: 1 to {LONGEST} printable characters and no /")
     if not row.get("run") or not all(isinstance(one, str) for one in people):
         raise ValueError(f"{name!r} needs a run, and people are names")
-    return ServedDataset(name, folder / row["run"], row.get("source", ""), tuple(people))
+    every = re.fullmatch(r"([1-9]\d{0,4})([mhd])", row.get("every", "1d"))
+    if every is None or ("every" in row and not row.get("source")):
+        raise ValueError(f'every of {name!r} is a time such as "1d", "6h" or "30m", with a source')
+    every_s = int(every[1]) * SECONDS[every[2]] if "every" in row else 0.0
+    return ServedDataset(name, folder / row["run"], row.get("source", ""), tuple(people), every_s)
+
+
+def read_webhook(folder: Path) -> str:
+    """Return the address that is told news, "" without one."""
+    return str(tomllib.loads(read_regular(folder / FILE).decode()).get("webhook", ""))
 
 
 def write_datasets(folder: Path) -> list[ServedDataset]:
@@ -191,8 +219,27 @@ class Service:
         """Name the folder; raises UsageError as `read_datasets` does."""
         self.folder, self.people = folder, People(folder)
         self._lock, self._opened = threading.Lock(), dict[Path, _Open]()
+        self._finding, self._finders = threading.Lock(), dict[tuple[Path, str], Finder]()
+        self.jobs: JobQueue | None = None
         self._lines: dict[str, tuple[tuple[str, str], DatasetLine]] = {}
         read_datasets(folder)
+
+    def begin(self, link: str = "") -> JobQueue:
+        """Begin the queue of jobs, which others lack until this is over; `link` leads here."""
+        known, webhook = partial(read_datasets, self.folder), read_webhook(self.folder)
+        self.jobs = JobQueue(self.folder, known, webhook=webhook, link=link)
+        threading.Thread(target=self.jobs.run, daemon=True).start()
+        return self.jobs
+
+    def find(self, run: Path, path: str) -> pl.DataFrame:
+        """Return the samples of a run that show the picture of a file, as `Run.find` does."""
+        with self._finding:  # one at a time: to load a run takes its memory and some time
+            key = run, generations.require(run).name
+            finder = self._finders.pop(key, None)
+            kept = [(k, v) for k, v in self._finders.items() if k[0] != run][1 - FINDERS :]
+            self._finders = dict(kept)  # first: the old generation goes before the new is loaded
+            self._finders[key] = finder or Finder(run)
+            return self._finders[key].find(path)
 
     def datasets(self, person: Person) -> dict[str, ServedDataset]:
         """Return the datasets that a person may see now, by name."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import tempfile
 import threading
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from audit.browse import findings, images
@@ -24,8 +27,10 @@ from audit.report.documents import finding_facts
 from audit.report.thumbnails import Thumbnail
 from audit.run import generations
 from audit.service.api import ApiCall, ApiField, ApiRoute, RefusedError, Reply, describe_api
+from audit.service.jobs import RECHECK, SCAN, JobQueue, job_facts
 
 SQL_S = 10.0
+MOST_PICTURE = 32 << 20  # bytes of a body that has a picture
 KINDS = {"txt": "text/plain", "md": "text/markdown", "html": "text/html", "xml": "application/xml"}
 _sql = threading.Lock()  # one query at a time: each may take the memory that DuckDB is given
 
@@ -172,6 +177,52 @@ def get_people(call: ApiCall) -> Any:
     return {"people": [asdict(one) for one in call.service.people.invited()]}
 
 
+def find_picture(call: ApiCall) -> Any:
+    """Return the samples that show a picture, the surest first."""
+    try:
+        sent = base64.b64decode(call.words["picture"], validate=True)
+    except ValueError:
+        raise UsageError("picture, in the body, is the bytes of an image file in base64.") from None
+    with tempfile.TemporaryDirectory(prefix="audit-find-") as folder:
+        path = Path(folder) / "the picture"
+        path.write_bytes(sent)
+        try:
+            found = call.service.find(call.dataset.run, str(path))
+        except UsageError as error:
+            raise UsageError(str(error).replace(str(path), "What was sent")) from None
+    return {"samples": found.drop("path").to_dicts()}
+
+
+# ---- jobs ----
+
+
+def list_jobs(call: ApiCall) -> Any:
+    """Return the latest jobs of the datasets that the person may see, the latest first."""
+    seen = call.service.datasets(call.person)
+    jobs = _queue(call).jobs(call.words["limit"])
+    return {"jobs": [job_facts(job) for job in jobs if job.dataset in seen]}
+
+
+def start_job(call: ApiCall) -> Any:
+    """Put a scan or a re-check into the queue."""
+    return {"job": _queue(call).ask(call.dataset.name, call.words["action"], call.person.name)}
+
+
+def cancel_job(call: ApiCall) -> Any:
+    """Stop a job, or take it from the queue; what it measured is kept."""
+    number = call.words["job"]
+    if not number.isascii() or not number.isdigit() or len(number) > 12:
+        raise RefusedError(404, "There is no such job.")
+    _queue(call).cancel(int(number))
+    return {"job": int(number)}
+
+
+def _queue(call: ApiCall) -> JobQueue:
+    if call.service.jobs is None:
+        raise RefusedError(503, "The queue of jobs has not begun.")
+    return call.service.jobs
+
+
 # ---- decisions ----
 
 
@@ -298,5 +349,20 @@ ROUTES = (
         "DELETE", f"{ONE}/decisions/{{batch}}", REVIEWER, delete_decision, "what was taken back",
         (ApiField("at", "`at` of its decisions", needed=True),),
     ),
+    ApiRoute(
+        "POST", f"{ONE}/find", VIEWER, find_picture,
+        "samples: id, split, label, kind (bytes, pixels, near), score, transformation",
+        (ApiField("picture", "the bytes of an image file in base64", "body", needed=True),),
+        most_body=MOST_PICTURE,
+    ),
+    ApiRoute(
+        "GET", "/jobs", VIEWER, list_jobs,
+        "number, dataset, action, by, state, said, asked, began, ended, stage", (_limit(),),
+    ),
+    ApiRoute(
+        "POST", f"{ONE}/jobs", ADMIN, start_job, "the number of the job",
+        (ApiField("action", "what to do", "body", needed=True, choices=(SCAN, RECHECK)),),
+    ),
+    ApiRoute("DELETE", "/jobs/{job}", ADMIN, cancel_job, "the number of the job"),
     ApiRoute("GET", "/people", ADMIN, get_people, "name, role, at, expires, browsers"),
 )  # fmt: skip

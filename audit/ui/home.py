@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from functools import partial
+
 import streamlit as st
 
-from audit.service.datasets import DatasetLine
+from audit.browse.people import ADMIN
+from audit.service.datasets import DatasetLine, ServedDataset, Service
+from audit.service.jobs import FAILED, RECHECK, RUNNING, SCAN, WAITING, JobQueue
 from audit.ui import html
+from audit.ui.deciding import button
 from audit.ui.guard import served
 from audit.ui.listing import ListColumn, ListRow, show_listing
-from audit.ui.opened import choose_run, me
+from audit.ui.opened import choose_run, me, say
+from preflight.terminal import visible
 
 COLUMNS = (
     ListColumn("name", "Dataset", "text", "12rem"),
@@ -17,7 +24,9 @@ COLUMNS = (
     ListColumn("warnings", "Open warnings", "number", "8rem"),
     ListColumn("scanned", "Last scan, UTC", "text", "10rem"),
     ListColumn("decided", "Decisions"),
+    ListColumn("work", "Now and next"),
 )
+CHOSEN = "dataset to scan"
 
 
 def page() -> None:
@@ -33,18 +42,60 @@ def page() -> None:
         )
         return
     lines = [service.line(one) for one in shown]
-    show_listing("datasets", COLUMNS, [_row(line) for line in lines], choose_run)
+    _lines(service)
     if any(line.errors_change or line.warnings_change for line in lines):
         html.paragraph("In brackets: more or fewer found than by the scan before.", "quiet small")
     for line in lines:
         if line.problem:
             html.notice(f"{line.name}: {line.problem}", "error")
+    if me().role == ADMIN and service.jobs is not None:
+        _work(service.jobs, [one.name for one in shown if one.source])
 
 
-def _row(line: DatasetLine) -> ListRow:
+@st.fragment(run_every="2s")
+def _lines(service: Service) -> None:
+    """Draw the lines, and again while somebody looks: a scan that ends shows by itself."""
+    shown = service.datasets(me()).values()
+    work = {one.name: _now_and_next(service.jobs, one) for one in shown}
+    rows = [_row(service.line(one), work[one.name]) for one in shown]
+    show_listing("datasets", COLUMNS, rows, choose_run)
+    if service.jobs is not None and service.jobs.problem:
+        html.notice(service.jobs.problem, "error")
+
+
+def _now_and_next(jobs: JobQueue | None, one: ServedDataset) -> str:
+    """Return what is done with a dataset, how its last job ended badly, or when it is due."""
+    if jobs is None:
+        return ""
+    last = next((job for job in jobs.jobs() if job.dataset == one.name), None)
+    if last is not None and last.state == RUNNING:
+        return f"{last.action}: {last.stage.phase.lower()}, {last.stage.share:.0%}"
+    if last is not None and last.state in (WAITING, FAILED):
+        return f"{last.action} {last.state}" + (f": {last.said}" if last.said else "")
+    due = jobs.next_scan(one)
+    return "" if due is None else f"scan at {datetime.fromtimestamp(due, UTC):%Y-%m-%d %H:%M}"
+
+
+def _work(jobs: JobQueue, names: list[str]) -> None:
+    """Let an admin scan a dataset again, or check its run again."""
+    if not names:
+        return
+    st.header("Scan again")
+    st.selectbox("Dataset", names, key=CHOSEN, format_func=visible)
+    for title, action in (("Scan", SCAN), ("Re-check", RECHECK)):
+        button(title, f"ask {action}", partial(_ask, jobs, action))
+
+
+def _ask(jobs: JobQueue, action: str) -> None:
+    name = str(st.session_state[CHOSEN])
+    jobs.ask(name, action, me().name)
+    say(f"{action.capitalize()} of {visible(name)} is in the queue.")
+
+
+def _row(line: DatasetLine, work: str) -> ListRow:
     if line.problem:
         cells = dict.fromkeys([column.key for column in COLUMNS], "") | {"decided": "see below"}
-        return ListRow(line.name, cells | {"name": line.name}, settled=True)
+        return ListRow(line.name, cells | {"name": line.name, "work": work}, settled=True)
     cells = {
         "name": line.name,
         "pictures": f"{line.pictures:,}",
@@ -52,6 +103,7 @@ def _row(line: DatasetLine) -> ListRow:
         "warnings": _changed(line.warnings, line.warnings_change),
         "scanned": line.scanned[:16].replace("T", " "),
         "decided": ", ".join(f"{name} {n:,}" for name, n in line.decided.items()) or "none",
+        "work": work,
     }
     return ListRow(line.name, cells)
 

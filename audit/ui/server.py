@@ -195,6 +195,8 @@ def serve_guarded(settings: dict[str, Any], words: Sequence[str]) -> None:
     port = listening.getsockname()[1]
     bootstrap.load_config_options({**settings["options"], "server.port": port})
     api = _api(settings["folder"])
+    if api is not None:
+        api.service.begin(f"http://{shown_host(address)}:{port}/")
     roles = () if api else (VIEWER,) if read_only else (REVIEWER, VIEWER)
     with _people_of(words, api) as people, people.serving(*roles) as tokens:
         links = [link_with(address, port, token) for token in tokens]

@@ -71,6 +71,23 @@ def test_amid_many_strangers_the_tail_is_looked_for_beyond_most(
     assert found.threshold < different.max() + 7
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("n", "copies", "highest"),
+    # as many copies as in a set that was changed hard, a large set, and one of film stills
+    [(1500, 1000, 9.0), (40_000, 5000, 10.0), (1500, 5000, 9.0)],
+)
+def test_many_copies_are_no_tail_of_strangers(
+    n: int, copies: int, highest: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    different = rng.gumbel(-1, 0.8, n)
+    same = rng.uniform(0, 12.5, copies) if n < copies * 2 else rng.triangular(4, 13, 13.5, copies)
+    found = calibrate(np.concatenate([different, same]))
+    assert found.threshold < highest
+    assert (different >= found.threshold).sum() <= max(3, 0.02 * (same >= found.threshold).sum())
+
+
 def test_the_tail_of_a_known_distribution_is_recovered() -> None:
     tail = fit_tail(strangers(3000, 1.5))
     # the last hundred of them, shrunk towards what is usual

@@ -114,6 +114,8 @@ def test_what_does_not_fit_the_memory_is_written_among_the_temporary_files(
         assert [len(list(f.iterdir())) for f in (here, temporary)] == [0, 1]
         assert not list(reviewed_run.rglob("*.tmp"))
     assert not list(temporary.iterdir())
+
+
 def test_an_answer_has_at_most_so_many_rows_and_bytes(
     reviewed_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

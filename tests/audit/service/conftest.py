@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -16,7 +17,8 @@ import pytest
 
 from audit.browse.people import ADMIN, REVIEWER, VIEWER, People
 from audit.service.api import ROOT, Api
-from audit.service.datasets import Service, write_datasets
+from audit.service.datasets import Service, read_datasets, write_datasets
+from audit.service.jobs import JobQueue
 from audit.service.routes import ROUTES
 
 NAMES = {VIEWER: "Vic", REVIEWER: "Ada", ADMIN: "Ann"}
@@ -92,4 +94,5 @@ def make(run: Path, folder: Path) -> Served:
     people = People(folder)
     tokens = {role: people.invite(name, role) for role, name in NAMES.items()} | {"": ""}
     service = Service(folder)
+    service.jobs = JobQueue(folder, partial(read_datasets, folder))  # nobody moves it on
     return Served(service, tokens, Api(service, ROUTES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import sqlite3
@@ -29,8 +30,15 @@ DECISION = {"things": [ID], "verdict": "keep"}
 # What a request of a route needs to be answered, by its path.
 NEEDS: dict[str, dict[str, Any]] = {
     "picture": {"id": ID}, "thumbnail": {"id": ID},
-    "sql": {"body": {"query": "SELECT 1 AS one"}},
+    "sql": {"body": {"query": "SELECT 1 AS one"}}, "find": {"body": {"picture": ""}},
+    "jobs": {"body": {"action": "recheck"}},
 }  # fmt: skip
+
+
+def picture(served: Served) -> str:
+    """The file of the sample `ID`, as it is sent."""
+    images = Run(served.run).images
+    return base64.b64encode(Path(images.filter(id=ID)["path"][0]).read_bytes()).decode()
 
 
 def request(served: Served, route: ApiRoute) -> tuple[str, dict[str, Any]]:
@@ -38,8 +46,13 @@ def request(served: Served, route: ApiRoute) -> tuple[str, dict[str, Any]]:
     words = dict(NEEDS.get(route.path.rsplit("/", 1)[-1], {}))
     if route.method == "POST" and route.path.endswith("/decisions"):
         words = {"body": DECISION, "headers": {"idempotency-key": route.path}}
+    if route.path.endswith("/find"):
+        words = {"body": {"picture": picture(served)}}
+    if route.method == "GET":
+        words.pop("body", None)
     fingerprint = Run(served.run).findings["fingerprint"][0]
     path = route.path.replace("{dataset}", "pets").replace("{fingerprint}", fingerprint)
+    path = path.replace("{job}", "1")
     if "{batch}" in path:
         (decided,) = Run(served.run).decide(ID, "drop", by="Ann")
         words["at"], path = decided.at, path.replace("{batch}", decided.batch)
@@ -318,3 +331,33 @@ def test_the_description_is_that_of_the_table(shared: Served) -> None:
     schema = decide_of["requestBody"]["content"]["application/json"]["schema"]
     assert schema["required"] == ["things", "verdict"]
     assert all(len(route.answer.__doc__ or "") > 10 for route in ROUTES)
+
+
+def test_a_picture_that_is_sent_is_found(shared: Served) -> None:
+    def ask(sent: str) -> tuple[int, Any]:
+        status, _, body = shared.call("POST", "/datasets/pets/find", body={"picture": sent})
+        return status, json.loads(body)
+
+    status, found = ask(picture(shared))
+    assert (status, found["samples"][0]["id"], found["samples"][0]["kind"]) == (200, ID, "bytes")
+    assert "path" not in found["samples"][0]
+    _, coded = cv2.imencode(
+        ".png", np.random.default_rng(3).integers(0, 255, (64, 64, 3), np.uint8)
+    )
+    assert ask(base64.b64encode(coded).decode()) == (200, {"samples": []})
+    assert ask("no base64!")[0] == 400
+    status, refused = ask(base64.b64encode(b"no picture").decode())
+    assert (status, refused["error"][:31]) == (400, "What was sent holds no picture ")
+
+
+def test_jobs_are_asked_for_listed_and_cancelled(served: Served) -> None:
+    path, body = "/datasets/secret/jobs", {"action": "scan"}
+    for _ in range(2):
+        status, _, sent = served.call("POST", path, ADMIN, body)
+        assert (status, json.loads(sent)) == (200, {"job": 1})
+    assert [job["by"] for job in served.get("/jobs", ADMIN)["jobs"]] == ["Ann"]
+    assert served.get("/jobs")["jobs"] == []  # of a dataset that Vic may not see
+    assert served.call("DELETE", "/jobs/1", ADMIN)[0] == 200
+    assert served.get("/jobs", ADMIN)["jobs"][0]["state"] == "cancelled"
+    assert served.call("DELETE", "/jobs/x", ADMIN)[0] == 404
+    assert served.call("POST", path, ADMIN, {"action": "apply"})[0] == 400
