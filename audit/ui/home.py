@@ -18,12 +18,12 @@ from audit.ui.opened import choose_run, me, say
 from preflight.terminal import visible
 
 COLUMNS = (
-    ListColumn("name", "Dataset", "text", "12rem"),
-    ListColumn("pictures", "Pictures", "number", "6rem"),
-    ListColumn("errors", "Open errors", "number", "8rem"),
+    ListColumn("name", "Dataset", "text", "9rem"),
+    ListColumn("pictures", "Pictures", "number", "5rem"),
+    ListColumn("errors", "Open errors", "number", "6rem"),
     ListColumn("warnings", "Open warnings", "number", "8rem"),
-    ListColumn("scanned", "Last scan, UTC", "text", "10rem"),
-    ListColumn("decided", "Decisions"),
+    ListColumn("scanned", "Last scan, UTC", "text", "9rem"),
+    ListColumn("decided", "Decisions", "text", "8rem"),
     ListColumn("work", "Now and next"),
 )
 CHOSEN = "dataset to scan"
@@ -82,8 +82,10 @@ def _work(jobs: JobQueue, names: list[str]) -> None:
         return
     st.header("Scan again")
     st.selectbox("Dataset", names, key=CHOSEN, format_func=visible)
-    for title, action in (("Scan", SCAN), ("Re-check", RECHECK)):
-        button(title, f"ask {action}", partial(_ask, jobs, action))
+    offered = (("Scan", SCAN), ("Re-check", RECHECK))
+    for column, (title, action) in zip(st.columns([1, 1, 4]), offered, strict=False):
+        with column:
+            button(title, f"ask {action}", partial(_ask, jobs, action))
 
 
 def _ask(jobs: JobQueue, action: str) -> None:

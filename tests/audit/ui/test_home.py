@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from audit.browse.people import REVIEWER, VIEWER, Person
+from audit.browse.people import ADMIN, REVIEWER, VIEWER, Person
 from audit.interface import Run
-from audit.service.datasets import Service, write_datasets
+from audit.service.datasets import Service, read_datasets, write_datasets
+from audit.service.jobs import JobQueue
 from audit.ui import guard
 from preflight_app import all_pages, pages_of_service
 from tests.audit.ui.pages import PATIENCE_S, Show, text
@@ -96,3 +98,17 @@ def test_no_page_asks_for_a_path(
             one.label for one in at.text_input if "older" in one.label or "ile" in one.label
         ]
     assert "Export" in [one.value for one in show("ledger", run="pets").header]
+
+
+def test_an_admin_asks_for_a_scan_and_everybody_sees_it_wait(
+    show: Show, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.jobs = JobQueue(service.folder, partial(read_datasets, service.folder))
+    assert [one.label for one in show("home").button if "can" in one.label] == []
+    come(monkeypatch, service, Person("Ann", ADMIN))
+    at = show("home")
+    next(one for one in at.button if one.label == "Scan").click().run(timeout=PATIENCE_S)
+    assert [(job.by, job.state) for job in service.jobs.jobs()] == [("Ann", "waiting")]
+    come(monkeypatch, service, Person("Vic", VIEWER))
+    assert [row["work"] for row in rows(show("home"))] == ["scan waiting"]
+    service.jobs.close()
