@@ -203,7 +203,7 @@ def list_jobs(call: ApiCall) -> Any:
     return {"jobs": [job_facts(job) for job in jobs if job.dataset in seen]}
 
 
-def start_job(call: ApiCall) -> Any:
+def ask_job(call: ApiCall) -> Any:
     """Put a scan or a re-check into the queue."""
     return {"job": _queue(call).ask(call.dataset.name, call.words["action"], call.person.name)}
 
@@ -360,7 +360,7 @@ ROUTES = (
         "number, dataset, action, by, state, said, asked, began, ended, stage", (_limit(),),
     ),
     ApiRoute(
-        "POST", f"{ONE}/jobs", ADMIN, start_job, "the number of the job",
+        "POST", f"{ONE}/jobs", ADMIN, ask_job, "the number of the job",
         (ApiField("action", "what to do", "body", needed=True, choices=(SCAN, RECHECK)),),
     ),
     ApiRoute("DELETE", "/jobs/{job}", ADMIN, cancel_job, "the number of the job"),
