@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import as_array, inputs_and_targets
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
+from pipeline_profiler.checks.indexed import rows_of
 from pipeline_profiler.checks.loader_subject import LoaderSubject, dataset_layers
 from pipeline_profiler.checks.toys import ToyImages, toy_loader
 from pipeline_profiler.checks.user_code import users_code
@@ -418,9 +419,9 @@ class FlippedAlone(Check):
     next_step = "Transform both in one call, or draw the parameters once."
 
     def run(self, subject: LoaderSubject) -> Answer:
-        if not subject.has_indices:
+        dataset = rows_of(subject.loader)
+        if dataset is None:
             return unclear("Samples without indices cannot be made again.")
-        dataset = subject.loader.dataset
         pairs = list(_pairs(subject, dataset))
         if not pairs:
             return absent("The targets are neither masks of the size of the pictures nor boxes.")

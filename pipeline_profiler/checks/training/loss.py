@@ -17,7 +17,7 @@ from pipeline_profiler.checks.batches import (
     main_tensor,
     padding_of,
 )
-from pipeline_profiler.checks.caught_tape import Node, Tape, recording_mode
+from pipeline_profiler.checks.caught_tape import Node, Tape, leaves, recording_mode
 from pipeline_profiler.checks.chance import FAR
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
@@ -655,7 +655,24 @@ class WeightsInverted(Check):
         if _name_loss(subject) not in ("cross-entropy", "binary cross-entropy of logits"):
             return unclear("The loss is no cross-entropy of logits by its numbers.")
         counts = _label_counts(subject)
-        weights = _class_weights(subject, counts)
+        return self._judge(counts, _class_weights(subject, counts))
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        if all(weights is None for weights, _, _ in subject.batches):
+            return absent("No examples and no classes are given weights.")
+        targets = [as_array(main_tensor(targets)) for _, _, targets in subject.batches]
+        kinds = subject.task.classes if subject.task.kind == "classes" else 2
+        if subject.task.kind not in ("classes", "binary") or any(t is None for t in targets):
+            return unclear("The task is none of classes.")
+        rows = np.concatenate([np.asarray(t).reshape(len(t), -1) for t in targets if t is not None])
+        labels = rows.argmax(1) if rows.shape[1] > 1 else rows[:, 0].astype(int)
+        told = np.concatenate([w for w, _, _ in subject.batches]).reshape(-1)
+        counts, sums = (np.bincount(labels, w, kinds) for w in (None, told))
+        with np.errstate(invalid="ignore"):
+            return self._judge(counts, sums / counts)
+
+    def _judge(self, counts: Any, weights: Any) -> Answer:
+        """Judge how often each class occurs and what it weighs."""
         known = weights > 1e-6 * np.nanmax(weights)  # NaN: does not occur; 0: is ignored
         rows = [
             f"{k}: {n} and {w:.3g}"
@@ -852,7 +869,8 @@ class LossWants(Check):
 
     ## What it does
     Optimises free outputs by your loss alone, and compares what comes out with the targets: the
-    largest class, or the number itself.
+    largest class, or the number itself. Of boxes: gives the model other weights, drawn at random,
+    to see whether its boxes are always corners (x1, y1, x2, y2 in this order).
 
     ## Why is this bad
     With a sign turned round, arguments exchanged or labels shifted, training does what the loss
@@ -861,7 +879,9 @@ class LossWants(Check):
     ## How it decides
     Fails where fewer than 90 % of the outputs that the loss likes best have the target's class
     (of those not ignored), or where neither the numbers nor their ranks correlate with the targets
-    by 0.9. Weighted, smoothed and focal losses have the target as their best answer too.
+    by 0.9. Weighted, smoothed and focal losses have the target as their best answer too. Fails
+    where a model whose boxes are corners with eight draws of weights (an unconstrained one is with
+    a chance of 4^-8 at most) gets targets of that shape of which a tenth or more are no corners.
 
     ## What to do
     Call the loss as loss(outputs, targets), minimise it, and count classes from 0.
@@ -877,6 +897,8 @@ class LossWants(Check):
 
     def run(self, subject: TrainingSubject) -> Answer:
         task = subject.task
+        if (answer := _judge_boxes(subject)) is not None:
+            return answer
         if task.kind == "unknown" or not subject.takes_tensor:
             return unclear("What the targets ask for is not known by their shape.")
         if isinstance(subject.batches[0][2], tuple | list) and len(subject.batches[0][2]) > 1:
@@ -925,11 +947,76 @@ class LossWants(Check):
 
         return toy_regression(loss=loss)
 
+    @staticmethod
+    def _boxes(corners: bool, wanted: bool) -> Any:
+        """A model that gives corners or x, y, width, height, and targets of either form."""
+
+        class Boxes(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.net = toy_net(classes=4)
+
+            def forward(self, pixels: Any) -> Any:
+                x, y, width, height = self.net(pixels).sigmoid().unbind(1)
+                ends = (x + width, y + height) if corners else (width, height)
+                return torch.stack([x, y, *ends], 1)
+
+        dataset: Any = ToyImages()
+        boxes = np.random.default_rng(0).uniform(0.1, 0.5, (256, 4)).astype(np.float32)
+        boxes[:, 2:] += boxes[:, :2] * wanted
+        rows = ToyRows(dataset.pixels, boxes)
+        return toy_training(Boxes(), nn.L1Loss(), loader=toy_loader(rows))
+
     PLANTED = (
         ("the sign turned round", lambda: LossWants._loss(-1, 0)),
         ("shifted by one", lambda: LossWants._loss(1, 1)),
+        ("width and height for corners", lambda: LossWants._boxes(True, False)),
     )
-    HEALTHY = (("numbers, half of which do not count", _masked),)
+    HEALTHY = (
+        ("numbers, half of which do not count", _masked),
+        ("corners", lambda: LossWants._boxes(True, True)),
+        ("width and height", lambda: LossWants._boxes(False, False)),
+    )
+
+
+DRAWN, NO_CORNERS, LEAST_BOXES = 8, 0.1, 16
+
+
+def _judge_boxes(subject: TrainingSubject) -> Answer | None:
+    """A failure where corners are compared with boxes of another form; None of anything else."""
+    boxes = [part for _, part in leaves(subject.batches[0][2]) if _are_boxes(part)]
+    rows = torch.cat([part.reshape(-1, 4).float() for part in boxes]) if boxes else None
+    if rows is None or len(rows) < LEAST_BOXES or float(rows[:, 2:].min()) < 0:
+        return None
+    share = float((~_are_corners(rows)).float().mean())
+    if share < NO_CORNERS:
+        return None
+    shapes = {part.shape for part in boxes}
+    for _ in range(DRAWN):
+        training = subject.fresh()
+        with torch.no_grad():
+            for weight in training.model.parameters():
+                spread = 2 / math.sqrt(weight[0].numel()) if weight.ndim > 1 else 0.5
+                weight.normal_(0, spread)
+        outputs = subject.evaluated(training, subject.batches[0])
+        given = [part for _, part in leaves(outputs) if part.shape in shapes]
+        if not given or not all(bool(_are_corners(part).all()) for part in given):
+            return None
+    return wrong(
+        f"The model's boxes are corners (x1, y1, x2, y2) whatever its weights, and {share:.0%} of "
+        "the targets are no corners: they look like x, y, width, height.",
+        ["boxes of COCO (x, y, width, height) where corners are expected"],
+        "Make corners of the targets: x, y, x + width, y + height.",
+        no_corners=share,
+    )
+
+
+def _are_boxes(part: Any) -> bool:
+    return bool(part.is_floating_point() and part.ndim > 1 and part.shape[-1] == 4)
+
+
+def _are_corners(boxes: Any) -> Any:
+    return (boxes[..., 2:] >= boxes[..., :2]).all(-1)
 
 
 def _compares(subject: TrainingSubject, best: Any) -> bool:
@@ -1032,6 +1119,12 @@ class PaddingCounted(Check):
 
     code = "TRAIN021"
     name = "padding-counted"
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        targets = as_array(main_tensor(subject.batches[0][2]))
+        if targets is None or targets.ndim != 2 or targets.dtype.kind == "f":
+            return absent("The targets are no rows of whole numbers.")
+        return super().run_keras(subject)
 
     def run(self, subject: TrainingSubject) -> Answer:
         targets = main_tensor(subject.batches[0][2])
