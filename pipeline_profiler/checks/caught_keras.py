@@ -28,6 +28,8 @@ SCALES = ("Rescaling", "Normalization")  # layers of Keras
 class ArrayRows:
     """Arrays of fit as a dataset: row i of each."""
 
+    augments = False
+
     def __init__(self, parts: Any) -> None:
         self.parts = parts
 
@@ -48,7 +50,7 @@ class FitBatches:
         return len(self.parts) if self.size == 0 else -(-_length(self.parts) // self.size)
 
     @property
-    def rows(self) -> ArrayRows | None:
+    def indexed_rows(self) -> ArrayRows | None:
         """The samples by index; None of a PyDataset."""
         return ArrayRows(self.parts) if self.size else None
 

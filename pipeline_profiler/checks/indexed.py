@@ -27,8 +27,8 @@ def rows_of(loader: Any) -> Any:
     """The samples of a loader by index; None where they have none."""
     if getattr(loader, "_dataset_kind", 1) == 0:
         return loader.dataset
-    if hasattr(loader, "rows"):  # arrays of Keras' fit
-        return loader.rows
+    if hasattr(loader, "indexed_rows"):  # arrays of Keras' fit
+        return loader.indexed_rows
     if loader is None or kind_of(loader) != "tf":
         return None
     if not hasattr(loader, "_rows"):

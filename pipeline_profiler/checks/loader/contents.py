@@ -205,7 +205,8 @@ class EvaluationInTraining(Check):
 
     ## How it decides
     Fails where subsets of one dataset (or of two that hold equal arrays) share places, where files
-    are the same, or where 5 % of the inputs, three at least, equal a training input byte for byte.
+    are the same, where take() and skip() of tf.data cut behind a shuffle that is drawn anew each
+    epoch, or where 5 % of the inputs, three at least, equal a training input byte for byte.
     Fewer copies are "cannot tell", as sets have some; so are inputs that a training set augments,
     and a loader that is evaluated over the very training set, or beside another one (training
     accuracy). Exact.
@@ -374,6 +375,7 @@ class AugmentedOnce(Check):
     ## How it decides
     Fails where at least six samples drew at first and came out of a cache then, and the dataset has
     a `transform` or `augment`. Without one it is "cannot tell": made data may be drawn once. Exact.
+    A graph of tf.data is read instead: cache() behind a map() that draws fails.
 
     ## What to do
     Cache what is read and decoded, and augment after it.

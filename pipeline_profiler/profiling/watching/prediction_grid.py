@@ -53,7 +53,8 @@ class PredictionGrid:
         import torch.utils.data.dataloader as loading
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        torch, module, iterator = self.torch, self.torch.nn.Module, loading._BaseDataLoaderIter
+        torch, module = self.torch, self.torch.nn.Module
+        iterator: Any = loading._BaseDataLoaderIter
         call, deliver = module.__call__, iterator.__next__
 
         @functools.wraps(call)

@@ -167,4 +167,4 @@ def test_weights_of_classes_become_weights_of_examples() -> None:
     batch = next(iter(caught.loader()))
     assert batch[2].tolist() == np.where(batch[1] == 1, 7.0, 1.0).tolist()
     assert len(next(iter(caught.validation))) == 2
-    assert len(caught.loader().rows) == 72
+    assert len(caught.loader().indexed_rows) == 72
