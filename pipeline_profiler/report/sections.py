@@ -475,8 +475,8 @@ def predictions(session: Session) -> Section | None:
         late = np.flatnonzero(turns[len(turns) // 2 :].any(0))
         never = np.flatnonzero(~right.any(0))
         lines = [
-            f"{said}: blue where the right class is the likeliest, orange and half as high where it "
-            "is not, the darker the surer.",
+            f"{said}: blue where the right class is the likeliest, orange and half as high where "
+            "it is not, the darker the surer.",
             f"Right: {right[0].sum()} at first, {right[len(right) // 2].sum()} half way, "
             f"{right[-1].sum()} at the end; {len(late)} still change sides in the last half.",
         ]
@@ -491,8 +491,9 @@ def _grid(steps: Sequence[int], values: Any, shades: Any, right: Any) -> str:
     side, left = 14, 40
     width = min(float(side), (charts.WIDTH - left) / len(steps))
     shapes = [
-        charts.bar(left + x * width, y * side, width, side - (1 if right[x, y] else 7), not right[x, y],
-                   f"example {y}, step {steps[x]}: {values[x, y]:.3g}", max(0.06, shades[x, y]))
+        charts.bar(left + x * width, y * side, width, side - (1 if right[x, y] else 7),
+                   int(not right[x, y]), f"example {y}, step {steps[x]}: {values[x, y]:.3g}",
+                   max(0.06, shades[x, y]))
         for x, y in np.ndindex(values.shape) if np.isfinite(values[x, y])
     ]  # fmt: skip
     foot = values.shape[1] * side + 14
