@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import Array
-from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear
 from pipeline_profiler.checks.keras_subject import KerasSubject
 from pipeline_profiler.checks.lazy import nn, torch
 from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_net, toy_training
@@ -65,7 +65,7 @@ class DeadUnits(Check):
                 seen.setdefault(module, []).append(output.detach().float().cpu().numpy())
 
         if not watched:
-            return absent("The model has no activation modules to watch.")
+            return unclear("The model has no activation modules to watch.")
         hooks = [module.register_forward_hook(keep) for module in watched]
         training.model.train()
         with torch.no_grad():
@@ -83,7 +83,7 @@ class DeadUnits(Check):
         hidden = [(x, kind) for x in model._flatten_layers() if (kind := _activation(x))]
         hidden = [(x, kind) for x, kind in hidden if x is not model.layers[-1]]
         if not hidden:
-            return absent("The model has no hidden activations to watch.")
+            return unclear("The model has no hidden layers whose activation is known.")
         try:
             body = keras.Model(model.inputs, [x.output for x, _ in hidden])
         except (AttributeError, ValueError):
