@@ -212,7 +212,8 @@ class SoftmaxTwice(Check):
     (to one part in 10,000, for all examples), where they sum to 1 along another axis than that of
     the classes (a softmax over the batch), where it is binary cross-entropy of logits and the
     model ends in a sigmoid, or where it is log-likelihood and outputs are no log-probabilities.
-    Fails where torch's `kl_div` is given probabilities as its first argument.
+    Fails where torch's `kl_div` is given probabilities as its first argument, and where the one
+    output of a model of two classes is 1 for every input (a softmax over one number).
     A log-softmax before cross-entropy changes nothing and passes. For numbers fails where the
     outputs stay between 0 and 1 for inputs a thousand times as large, and a quarter of the targets
     lie outside (boxes in pixels after a sigmoid).
@@ -240,6 +241,8 @@ class SoftmaxTwice(Check):
             return _judge_bounded(subject)
         if task.kind not in ("classes", "binary") or not subject.takes_tensor:
             return unclear("The task is none of classes.")
+        if task.kind == "binary" and _is_one(subject.first_outputs):
+            return _softmax_of_one()
         if subject.loss_alone.form == "unit":
             return passed("The loss takes probabilities in 0..1, and that is what outputs are.")
         loss = _name_loss(subject)
@@ -289,9 +292,10 @@ class SoftmaxTwice(Check):
         kind, outputs = subject.task.kind, subject.first_outputs
         if kind not in ("classes", "binary") or not subject.takes_tensor:
             return unclear("The task is none of classes.")
-        between = bool((outputs >= 0).all() and (outputs <= 1).all())
         sums = outputs.sum(axis=subject.task.axis)
-        ends = between and (kind == "binary" or np.allclose(sums, 1, atol=NEAR))
+        if kind == "binary" and _is_one(outputs):
+            return _softmax_of_one()
+        ends = _stays_bounded(subject) if kind == "binary" else np.allclose(sums, 1, atol=NEAR)
         takes = _keras_loss(subject)
         numbers = {"loss": takes, "outputs": "probabilities" if ends else "any numbers"}
         if takes == "logits" and ends:
@@ -315,6 +319,13 @@ class SoftmaxTwice(Check):
     @staticmethod
     def _made(ending: str, loss: str, axis: int = 1) -> Any:
         return toy_training(toy_net(getattr(nn, ending)(axis)), getattr(nn, loss)())
+
+    @staticmethod
+    def _single(last: Any = None) -> Any:
+        pictures = ToyImages()
+        rows = ToyRows(pictures.pixels, (pictures.labels == 3).astype(np.float32)[:, None])
+        model = nn.Sequential(toy_net(classes=1), last or nn.Softmax(1))
+        return toy_training(model, nn.BCELoss(), loader=toy_loader(rows))
 
     @staticmethod
     def _distilled(name: str) -> Any:
@@ -341,8 +352,10 @@ class SoftmaxTwice(Check):
         ("softmax, then cross-entropy", lambda: SoftmaxTwice._made("Softmax", "CrossEntropyLoss")),
         ("logits into log-likelihood", lambda: SoftmaxTwice._made("Identity", "NLLLoss")),
         ("pixels after a sigmoid", lambda: toy_regression(mean=80.0, model=_bounded())),
+        ("a softmax over one output", lambda: SoftmaxTwice._single()),
     )
     HEALTHY = (
+        ("a sigmoid, then BCELoss", lambda: SoftmaxTwice._single(nn.Sigmoid())),
         ("a student of logits", lambda: SoftmaxTwice._distilled("log_softmax")),
         (
             "log-softmax, then cross-entropy",
@@ -355,7 +368,7 @@ class SoftmaxTwice(Check):
 def _probabilities_into_divergence(subject: TrainingSubject) -> bool:
     """Whether the first argument of a kl_div in the user's loss is no logarithm."""
     tape = Tape()
-    outputs = torch.randn_like(subject.first_outputs.float())
+    outputs = subject.loss_alone.formed(torch.randn_like(subject.first_outputs.float()))
     with recording_mode(lambda: tape):
         subject.loss_of(subject.settings, outputs, subject.batches[0][2])
     given = [
@@ -447,6 +460,28 @@ def _ends_in_sigmoid(subject: TrainingSubject) -> bool:
         return bool((outputs > 0).all() and (outputs < 1).all())
     loud = np.stack([subject.outputs(training, inputs * factor) for factor in (1e3, -1e3)])
     return bool((loud >= 0).all() and (loud <= 1).all())
+
+
+def _is_one(outputs: Any) -> bool:
+    return bool(outputs.ndim > 1 and outputs.shape[-1] == 1 and (outputs == 1).all())
+
+
+def _softmax_of_one() -> Answer:
+    return SoftmaxTwice.failed(
+        "The model has one output, which is 1 for every input: a softmax over one number.",
+        "softmax instead of sigmoid at the end of a model with one output",
+    )
+
+
+def _stays_bounded(subject: KerasSubject) -> bool:
+    """Outputs stay between 0 and 1 where the last weights are ten thousand times as large."""
+    training = subject.fresh()
+    held = [w for w in training.model.trainable_variables if len(w.shape) > 1][-1:]
+    for weight in held:
+        weight.assign(weight * 1e4)
+    outputs = [subject.first_outputs, subject.outputs(training, subject.batches[0][1])]
+    subject.fresh()  # puts them back
+    return all(bool((o >= 0).all() and (o <= 1).all()) for o in outputs)
 
 
 def _keras_loss(subject: KerasSubject) -> str:
@@ -877,11 +912,12 @@ class LossWants(Check):
     says and not what is wanted.
 
     ## How it decides
-    Fails where fewer than 90 % of the outputs that the loss likes best have the target's class
-    (of those not ignored), or where neither the numbers nor their ranks correlate with the targets
-    by 0.9. Weighted, smoothed and focal losses have the target as their best answer too. Fails
-    where a model whose boxes are corners with eight draws of weights (an unconstrained one is with
-    a chance of 4^-8 at most) gets targets of that shape of which a tenth or more are no corners.
+    Fails where fewer than 90 % of the outputs that the loss likes best have the target's class (of
+    those not ignored; of a row of places also that of the next place, as a language model moves its
+    labels itself), or where neither the numbers nor their ranks correlate with the targets by 0.9.
+    Weighted, smoothed and focal losses have the target as their best answer too. Fails where a
+    model whose boxes are corners with eight draws of weights (an unconstrained one is with a chance
+    of 4^-8 at most) gets targets of that shape of which a tenth or more are no corners.
 
     ## What to do
     Call the loss as loss(outputs, targets), minimise it, and count classes from 0.
@@ -1051,8 +1087,11 @@ def _equal_share(task: Task, best: Any, wanted: Any) -> float:
     if task.kind == "classes":
         # an output that the loss leaves out stays alike in all classes
         used = best.max(axis=task.axis) > best.min(axis=task.axis)
-        equal = (best.argmax(axis=task.axis) == wanted)[used]
-        return float(equal.mean()) if equal.size else 0.0
+        found = best.argmax(axis=task.axis)
+        rows = [(found == wanted)[used]]
+        if found.ndim == 2:  # a language model moves its labels by one place itself
+            rows.append((found[:, :-1] == wanted[:, 1:])[used[:, :-1]])
+        return max((float(equal.mean()) for equal in rows if equal.size), default=0.0)
     flat, wanted = best.reshape(-1), wanted.reshape(-1)
     if task.kind == "binary":
         middle = (flat.max() + flat.min()) / 2 if len(np.unique(wanted)) > 1 else 0.0

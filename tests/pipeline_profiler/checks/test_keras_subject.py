@@ -168,3 +168,23 @@ def test_weights_of_classes_become_weights_of_examples() -> None:
     assert batch[2].tolist() == np.where(batch[1] == 1, 7.0, 1.0).tolist()
     assert len(next(iter(caught.validation))) == 2
     assert len(caught.loader().indexed_rows) == 72
+
+
+@pytest.mark.parametrize(
+    ("last", "logits", "wanted"),
+    [("softmax", False, "fail"), ("sigmoid", False, "pass"), ("sigmoid", True, "fail"),
+     (None, True, "pass")],
+    ids=["a softmax over one output", "a sigmoid", "a sigmoid twice", "logits between 0 and 1"],
+)  # fmt: skip
+def test_one_output(last: str | None, logits: bool, wanted: str) -> None:
+    def training() -> dict[str, Any]:
+        small = keras.initializers.RandomNormal(stddev=0.01)
+        half = keras.initializers.Constant(0.5)
+        last_layer = keras.layers.Dense(1, last, kernel_initializer=small, bias_initializer=half)
+        model = keras.Sequential([keras.Input((SIDE,)), last_layer])
+        model.compile("adam", keras.losses.BinaryCrossentropy(from_logits=logits))
+        pixels, labels = shapes()
+        return {"model": model, "loader": (pixels, labels.astype("float32")[:, None])}
+
+    answer = judged("TRAIN010", choose_subject({"make_training": training})).answer  # type: ignore[arg-type]
+    assert answer.judgement == wanted, answer.sentence
