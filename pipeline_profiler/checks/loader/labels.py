@@ -261,8 +261,9 @@ def _box_counts(subject: LoaderSubject) -> list[int] | None:
 
 
 LEAST_EDGES, LEAST_MASKS, BETWEEN, SOME, FEW = 50, 8, 0.5, 0.25, 0.2
-OFTEN, RARELY = 10, 20
+OFTEN, RARELY = 10, 4
 WIDEST, BLOCK, SEVERAL = 2, 4, 3  # pixels of a ramp; of a class's own place; values of ramps
+WIDER = (3, 4, 5)  # pixels of what lies between and is no ramp
 
 
 class MaskInterpolated(Check):
@@ -282,8 +283,9 @@ class MaskInterpolated(Check):
     the numbers between are three or more, or have places of their own of 4 by 4 pixels: a class
     that is a thin border everywhere (trimaps) has none. Fails from a quarter of the cases on where
     two pairs of classes or more have several numbers between them, ten times each, and thin lines
-    of numbers that do not lie between are fewer by twenty times: a ramp has no others, things that
-    are thin have any. Nearest-neighbour masks stay near 0.
+    of numbers that do not lie between are fewer by four times: a ramp has no others, a thing that
+    is thin has any. "Cannot tell" where what lies between is half as often 3 to 5 pixels wide: a cell
+    around its nucleus. Nearest-neighbour masks stay near 0.
 
     ## What to do
     Resize masks with nearest neighbour (`Image.NEAREST`, `InterpolationMode.NEAREST`).
@@ -310,7 +312,7 @@ class MaskInterpolated(Check):
             return unclear("The masks hold no whole numbers.")
         whole = [m.astype(np.int64) for m in masks]
         count = sum(map(len, whole))
-        touching, beside, ramps = 0, 0, Counter[tuple[int, int, int]]()
+        touching, beside, wide, ramps = 0, 0, 0, Counter[tuple[int, int, int]]()
         for mask in (view for m in whole for view in (m, m.swapaxes(1, 2))):
             for width in range(WIDEST + 1):
                 edges, others, rows = _edges(mask, width)
@@ -318,6 +320,7 @@ class MaskInterpolated(Check):
                 beside += others
                 found, often = np.unique(rows, axis=0, return_counts=True)
                 ramps.update(dict(zip(map(tuple, found.tolist()), often.tolist(), strict=True)))
+            wide += sum(_edges(mask, width)[0] for width in WIDER)
         between, values = ramps.total(), {middle for _, middle, _ in ramps}
         pairs = Counter((low, high) for (low, _, high), n in ramps.items() if n >= OFTEN)
         ramped = sum(n > 1 for n in pairs.values()) > 1 and beside * RARELY < between
@@ -333,6 +336,9 @@ class MaskInterpolated(Check):
                 "not neighbours: too few.",
                 **numbers,
             )
+        if share > FEW and 2 * wide > between:
+            said = f"{said}, and as often {WIDER[0]} or more: a class surrounds another."
+            return unclear(said, "", **numbers)
         if share > SOME and ramped:
             return self.failed(f"{said}: masks are interpolated.", **numbers)
         if share > BETWEEN:
@@ -358,6 +364,17 @@ class MaskInterpolated(Check):
             masks.append(mask[:32, :32] if border else np.asarray(small))
         pictures = np.zeros((32, 3, 8, 8), np.float32)
         return list(zip(np.split(pictures, 4), np.split(np.array(masks), 4), strict=True))
+
+    @staticmethod
+    def _nested() -> Any:
+        rng, (rows, cols) = np.random.default_rng(0), np.mgrid[:48, :48]
+        masks = np.zeros((256, 48, 48), np.int64)
+        for mask in masks:
+            for top, left, radius in rng.uniform((8, 8, 5), (40, 40, 9), (4, 3)):
+                far = np.hypot(rows - top, cols - left)
+                mask[far < radius], mask[far < 0.45 * radius] = 1, 2
+        pictures = np.zeros((256, 3, 8, 8), np.float32)
+        return list(zip(np.split(pictures, 4), np.split(masks, 4), strict=True))
 
     @staticmethod
     def _scenes(smooth: bool) -> Any:
@@ -386,6 +403,7 @@ class MaskInterpolated(Check):
     HEALTHY = (
         ("nearest", lambda: MaskInterpolated._resized("NEAREST")),
         ("a border of its own", lambda: MaskInterpolated._resized("NEAREST", True)),
+        ("a cell around its nucleus", lambda: MaskInterpolated._nested()),
         ("thin lines", lambda: MaskInterpolated._scenes(False)),
     )
 
