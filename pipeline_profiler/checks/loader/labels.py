@@ -284,8 +284,8 @@ class MaskInterpolated(Check):
     that is a thin border everywhere (trimaps) has none. Fails from a quarter of the cases on where
     two pairs of classes or more have several numbers between them, ten times each, and thin lines
     of numbers that do not lie between are fewer by four times: a ramp has no others, a thing that
-    is thin has any. "Cannot tell" where what lies between is half as often 3 to 5 pixels wide: a cell
-    around its nucleus. Nearest-neighbour masks stay near 0.
+    is thin has any. "Cannot tell" where what lies between is half as often 3 to 5 pixels wide: a
+    cell around its nucleus. Nearest-neighbour masks stay near 0.
 
     ## What to do
     Resize masks with nearest neighbour (`Image.NEAREST`, `InterpolationMode.NEAREST`).
