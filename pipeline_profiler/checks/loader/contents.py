@@ -351,9 +351,11 @@ def _files(train: Any, test: Any) -> tuple[set[str], set[str]] | None:
     for dataset in (train, test):
         base, places = _taken(dataset)
         files = files_of(base)
-        if files and not all_rows(base):
-            places = range(len(files))  # type: ignore[assignment]
-        elif not files or places is None or len(files) != len(base):
+        if not files or places is None:
+            return None
+        if not all_rows(base):
+            places = list(range(len(files)))
+        elif len(files) != len(base):
             return None
         found.append({str(files[i].resolve()) for i in places})
     return found[0], found[1]
