@@ -56,6 +56,10 @@ def _equal(one: Any, two: Any) -> bool:
 # ---- evaluation that draws ----
 
 SAMPLES, DRAWS, LEAST, BEYOND = 48, 3, 6, 4.5
+SEEDED = (
+    "{}, and two passes give the same: operations of tf.data begin again in each pass where "
+    "tf.random.set_seed was called."
+)
 
 
 class EvaluationAugmented(Check):
@@ -99,6 +103,8 @@ class EvaluationAugmented(Check):
         moved = [any(not _equal(d[0][0], x) for x, _ in d[1:]) for d in draws]
         kept = all(_equal(d[0][1], y) for d in draws for _, y in d[1:])
         numbers: dict[str, Any] = {"samples": len(places), "moved": sum(moved)}
+        if not any(moved) and getattr(dataset, "augments", False):
+            return unclear(SEEDED.format("The dataset draws random numbers in map()"), **numbers)
         if not any(moved):
             return passed(f"{len(places)} samples come out the same each time.", **numbers)
         said = f"{sum(moved)} of {len(places)} samples for evaluation come out otherwise each time"
@@ -396,15 +402,7 @@ class AugmentedOnce(Check):
         if dataset is None or not len(dataset):
             return unclear("There is no training set with indices.")
         if hasattr(dataset, "augments"):  # a graph says what it does
-            if not dataset.augments:
-                return passed("No operation of the dataset draws random numbers.")
-            said = "The dataset draws random numbers in map()"
-            return (self.failed if dataset.kept else passed)(
-                f"{said}, and cache() lies behind it: the augmentation is drawn once for all "
-                "epochs."
-                if dataset.kept
-                else f"{said}, and no cache() lies behind it."
-            )
+            return self._of_graph(subject, dataset)
         drawn = kept = 0
         places = _spread(len(dataset), SAMPLES)
         for index in places:
@@ -421,6 +419,20 @@ class AugmentedOnce(Check):
         if not _augments(dataset):
             return unclear(f"{said}: right for data that are made up.", **numbers)
         return self.failed(f"{said}: the augmentation is drawn once for all epochs.", **numbers)
+
+    def _of_graph(self, subject: LoaderSubject, rows: Any) -> Answer:
+        if not rows.augments:
+            return passed("No operation of the dataset draws random numbers.")
+        said = "The dataset draws random numbers in map()"
+        if rows.kept:
+            return self.failed(
+                f"{said}, and cache() lies behind it: the augmentation is drawn once for all of "
+                "the epochs."
+            )
+        places = _spread(len(rows), SAMPLES)
+        if all(_equal(*(_made(subject, rows, i)[0] for _ in "ab")) for i in places):
+            return unclear(SEEDED.format(said))
+        return passed(f"{said} anew in each pass.")
 
     @staticmethod
     def _cached(transform: Callable[[Any], Any] | None, behind: bool) -> Any:

@@ -463,7 +463,7 @@ def _ends_in_sigmoid(subject: TrainingSubject) -> bool:
 
 
 def _is_one(outputs: Any) -> bool:
-    return bool(outputs.ndim > 1 and outputs.shape[-1] == 1 and (outputs == 1).all())
+    return bool(outputs.ndim > 1 and outputs.shape[-1] == 1 and (abs(outputs - 1) < 1e-6).all())
 
 
 def _softmax_of_one() -> Answer:

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 tf = pytest.importorskip("tensorflow")
 
 SIDE = 8
+RANDOM = tf.random.Generator.from_seed(0)  # goes on where another pass has left it
 
 
 def pictures(count: int = 200, seed: int = 0) -> tuple[Any, Any]:
@@ -32,7 +33,12 @@ def slices(count: int = 200, seed: int = 0) -> Any:
 
 
 def flipped(pixels: Any, label: Any) -> Any:
-    return tf.image.random_flip_left_right(pixels), label
+    turned = RANDOM.uniform(()) < 0.5
+    return tf.cond(turned, lambda: pixels[:, ::-1], lambda: pixels), label
+
+
+def seeded(pixels: Any, label: Any) -> Any:
+    return pixels * tf.random.uniform((), 0.5, 1.0, seed=1), label
 
 
 GRAPHS = {  # (length, total, whole, augments, kept)
@@ -115,6 +121,11 @@ PAIRS: dict[str, tuple[str, Any, str]] = {
         "LOAD021",
         lambda: (slices().cache().map(flipped).batch(9), other()),
         "pass",
+    ),
+    "begun again by a seed": (
+        "LOAD021",
+        lambda: (slices().map(seeded).batch(16), other()),
+        "cannot_tell",
     ),
     "labels of others": ("LOAD022", lambda: (arrays(1), arrays(seed=1)), "fail"),
     "labels of their own": ("LOAD022", lambda: (arrays(), arrays(seed=1)), "pass"),
