@@ -16,21 +16,43 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.batches import map_nested
+from pipeline_profiler.checks.batches import inputs_and_targets, map_nested
 from pipeline_profiler.checks.caught_torch import user_place
 from pipeline_profiler.checks.keras_subject import ARRAY_BATCH, MOST_BATCHES, KerasSubject
 from pipeline_profiler.checks.user_code import users_code
 from pipeline_profiler.checks.user_training import Training
 
+SCALES = ("Rescaling", "Normalization")  # layers of Keras
+
+
+class ArrayRows:
+    """Arrays of fit as a dataset: row i of each."""
+
+    augments = False
+
+    def __init__(self, parts: Any) -> None:
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return _length(self.parts)
+
+    def __getitem__(self, index: int) -> Any:
+        return _rows(self.parts, index)
+
 
 class FitBatches:
-    """FitBatches of arrays or of a PyDataset, each time they are iterated; shuffled as fit does."""
+    """Batches of arrays or of a PyDataset, each time they are iterated; shuffled as fit does."""
 
     def __init__(self, parts: Any, size: int, shuffled: bool) -> None:
         self.parts, self.size, self.shuffled = parts, size, shuffled
 
     def __len__(self) -> int:
         return len(self.parts) if self.size == 0 else -(-_length(self.parts) // self.size)
+
+    @property
+    def indexed_rows(self) -> ArrayRows | None:
+        """The samples by index; None of a PyDataset."""
+        return ArrayRows(self.parts) if self.size else None
 
     def __iter__(self) -> Iterator[Any]:
         if self.size == 0:
@@ -80,6 +102,25 @@ class CaughtFit:
         model = _cloned(self.model) if self.again else self.model
         return Training(model, self.loader_of_fit, eval_loader=self.validation)
 
+    def entered(self) -> tuple[list[Any], list[Any]]:
+        """(batch, inputs behind the layers that scale, targets) of training and evaluation.
+
+        Empty where no layer of the model scales, or one does inside of another model.
+        """
+        import keras
+
+        scaling = [x for x in self.model._flatten_layers() if type(x).__name__ in SCALES]
+        try:
+            head = keras.Model(self.model.inputs, scaling[-1].output)
+        except (IndexError, ValueError, AttributeError):
+            return [], []
+        found: tuple[list[Any], list[Any]] = [], []
+        for rows, loader in zip(found, (self.loader_of_fit, self.validation), strict=True):
+            for raw in itertools.islice(loader if loader is not None else (), MOST_BATCHES):
+                inputs, targets = inputs_and_targets(raw)
+                rows.append((raw, head(inputs, training=False), targets))
+        return found
+
 
 class CaughtKeras(KerasSubject):
     """The caught model is the first one; trainings of another seed are clones."""
@@ -127,13 +168,24 @@ def _caught(model: Any, given: dict[str, Any]) -> CaughtFit:
     size = int(given.get("batch_size") or ARRAY_BATCH)
     x, y, held = given.get("x"), given.get("y"), given.get("validation_data")
     share = float(given.get("validation_split") or 0)
+    weights = given.get("sample_weight")
+    if given.get("class_weight") and y is not None:
+        weights = _weights_of(given["class_weight"], np.asarray(y), weights)
+    parts = x if y is None else (x, y) if weights is None else (x, y, weights)
     if share and held is None and y is not None:
         cut = int(_length(x) * (1 - share))
-        held = _rows((x, y), slice(cut, None))
-        x, y = _rows((x, y), slice(0, cut))
-    loader = _as_loader(x if y is None else (x, y), size, bool(given.get("shuffle", True)))
+        held, parts = _rows((x, y), slice(cut, None)), _rows(parts, slice(0, cut))
+    loader = _as_loader(parts, size, bool(given.get("shuffle", True)))
     validation = None if held is None else _as_loader(held, size, shuffled=False)
     return CaughtFit(model, loader, validation, user_place())
+
+
+def _weights_of(by_class: dict[int, float], labels: Any, others: Any) -> Any:
+    """The weight of each example, as fit takes it from the weights of classes."""
+    labels = labels.reshape(len(labels), -1)
+    labels = labels.argmax(1) if labels.shape[1] > 1 else labels[:, 0].astype(int)
+    found = np.vectorize(lambda label: by_class.get(label, 1.0), otypes=["f4"])(labels)
+    return found if others is None else found * np.asarray(others)
 
 
 def _as_loader(value: Any, size: int, shuffled: bool) -> Any:

@@ -27,7 +27,6 @@ HOOKS = {
     "torch": "pipeline_profiler.checks.caught_run:hook_torch",
     "keras.src.models.model": "pipeline_profiler.checks.caught_run:hook_keras",
 }
-SCALES = ("Rescaling", "Normalization")  # layers of Keras
 REACH = 0.35  # of the budget, to reach the second epoch in
 LOADER = 0.35  # of what is left, for the checks of the loader
 
@@ -186,7 +185,7 @@ def _parts(caught: Any) -> dict[str, str]:
 
 def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
     """Ask the checks about a caught `fit`."""
-    from pipeline_profiler.checks.caught_keras import CaughtKeras
+    from pipeline_profiler.checks.caught_keras import SCALES, CaughtKeras
     from pipeline_profiler.checks.loader_subject import LoaderSubject
 
     kinds = [type(layer).__name__ for layer in caught.model._flatten_layers()]
@@ -197,6 +196,7 @@ def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
             seed=order.seed,
             made_anew=False,
             scaled_later=next((kind for kind in kinds if kind in SCALES), ""),
+            entered=caught.entered,
         ),
         "TRAIN": CaughtKeras(caught.training, order.seed),
     }

@@ -384,7 +384,7 @@ class Caught:
         self.facts.places.setdefault("optimizer", user_place())
         if self.optimizer is None:
             self.optimizer = optimizer
-            mine = [s for s in self.schedules if getattr(s, "optimizer", None) is optimizer]
+            mine = [s for s in self.schedules if _optimizer_of(s) is optimizer]
             self.schedule = mine[-1] if mine else None
             kept = {id(p): p for group in optimizer.param_groups for p in group["params"]}
             self.copied = _copied_or_none((optimizer, self.schedule), kept)
@@ -565,6 +565,12 @@ def user_place() -> str:
             return f"{Path(file).name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def _optimizer_of(schedule: Any) -> Any:
+    """The optimizer of torch that a schedule moves, out of accelerate's wrapper."""
+    own = getattr(schedule, "optimizer", None)
+    return getattr(own, "optimizer", own)
 
 
 def _moded(module: Any) -> dict[str, bool]:

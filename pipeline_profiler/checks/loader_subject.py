@@ -469,7 +469,7 @@ class LoaderSubject:
         )
         if not made or made[0].inputs is None or (pairs and unchanged):
             return None
-        view = replace(self, entered=None, pairs=pairs)
+        view = replace(self, entered=None, pairs=pairs, scaled_later="")
         vars(view).update(loader=self.loader, epochs=[made, []], eval_batches=judged)
         return view
 
@@ -560,7 +560,7 @@ def dataset_layers(dataset: Any) -> Iterator[Any]:
     """The dataset and those inside it (`Subset` and the like), up to eight."""
     for _ in range(DEEPEST):
         yield dataset
-        dataset = getattr(dataset, "dataset", None)
+        dataset = getattr(dataset, "dataset", getattr(dataset, "_input_dataset", None))
         if dataset is None:
             return
 

@@ -168,11 +168,11 @@ def toy_regression(
     return toy_training(model, loss, loader=toy_loader(rows), **parts)
 
 
-def toy_language(causal: bool = True, ignore: bool = True) -> Training:
+def toy_language(causal: bool = True, ignore: bool = True, ahead: int = 1) -> Training:
     """A one-layer transformer over rows of tokens; outputs (batch, place, token).
 
     Tokens count upwards from a random start, and again from 1 after 8; the target of each place is
-    the next token. Both are padded with 0 at the end.
+    the token `ahead` places further on. Both are padded with 0 at the end.
     """
 
     class Net(nn.Module):
@@ -196,9 +196,9 @@ def toy_language(causal: bool = True, ignore: bool = True) -> Training:
 
     rng = np.random.default_rng(0)
     start, stop = rng.integers(0, 8, 256), rng.integers(5, 13, 256)
-    tokens = (start[:, None] + np.arange(13)) % 8 + 1
+    tokens = (start[:, None] + np.arange(12 + ahead)) % 8 + 1
     padded = np.arange(12) >= stop[:, None]
-    rows = ToyRows(*(np.where(padded, 0, part) for part in (tokens[:, :-1], tokens[:, 1:])))
+    rows = ToyRows(*(np.where(padded, 0, part) for part in (tokens[:, :12], tokens[:, ahead:])))
     return toy_training(Net(), loss, loader=toy_loader(rows))
 
 

@@ -27,6 +27,9 @@ from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.entry import outcome_of_session
 from preflight.terminal import escape_controls
 
+GRID_HELP = "keep what a model of torch says of N examples of its first batch, for the report"
+MOST_EXAMPLES = 32
+
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -37,6 +40,7 @@ def add_watch(commands: Commands, replace_help: str) -> None:
     p.add_argument("-m", dest="module", action="store_true", help="the script is a module's name")
     p.add_argument("-o", "--output", default="profile.json", help="session file")
     p.add_argument("--every", type=float, default=60.0, metavar="S", help="seconds between saves")
+    p.add_argument("--grid", type=int, default=0, metavar="N", help=GRID_HELP)
     p.add_argument("--quiet", action="store_true", help="no live line, no summary at the end")
     p.add_argument("--replace", action="store_true", help=replace_help)
     p.add_argument("--python", dest="interpreter", metavar="PATH", help=PYTHON_HELP)
@@ -56,6 +60,8 @@ def watch_command(args: argparse.Namespace) -> int:
     words = args.script[1:] if args.script[:1] == ["--"] else args.script
     if args.every <= 0:
         raise ProfileError(f"--every is a number of seconds above 0, not {args.every:g}.")
+    if not 0 <= args.grid <= MOST_EXAMPLES:
+        raise ProfileError(f"--grid is a number of examples up to {MOST_EXAMPLES}.")
     named = args.interpreter
     python = training_python(named, with_numpy=False).path if named else ""
     command = command_of(words, args.module, python)
@@ -69,6 +75,7 @@ def watch_command(args: argparse.Namespace) -> int:
             home=home,
             parent=os.getpid(),
             quiet=args.quiet,
+            grid=args.grid,
         )
         code = run_watched(command, order)
         files = saved_files(folder)

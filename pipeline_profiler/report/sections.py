@@ -63,6 +63,7 @@ def report_sections(session: Session) -> list[Section]:
         interventions(session),
         stall_causes(windows),
         samples(session, windows),
+        predictions(session),
         sweep_points(session),
         tuning_trials(session),
         _conditions(session),
@@ -447,6 +448,59 @@ def _guilty(slow: Sequence[SlowSample]) -> tuple[str, ...]:
     if share < NAMED_STALLS:
         return ()
     return (f"{len(guilty)} samples make {share:.0%} of the stalled time.",)
+
+
+# ---- what the model said meanwhile ----
+
+
+def predictions(session: Session) -> Section | None:
+    """What `watch --grid` kept: a row of the drawing is an example, a column a step."""
+    kept = session.results.get("predictions")
+    if not kept:
+        return None
+    ended = (f"No more was kept: {kept['ended']}.",) if kept.get("ended") else ()
+    if not kept["steps"]:
+        return Section("Predictions", ended)
+    steps, labels = kept["steps"], kept.get("labels")
+    values = np.array(kept["values"], float)  # (steps, examples)
+    said = f"{values.shape[1]} examples of the first batch, {len(steps)} times in {steps[-1]} steps"
+    if labels is None:
+        lines = [f"{said}: the mean output of each, from {np.nanmin(values):.4g} (light) to "
+                 f"{np.nanmax(values):.4g} (dark)."]  # fmt: skip
+        low, high = np.nanmin(values), np.nanmax(values)
+        shades, right = (values - low) / ((high - low) or 1.0), np.ones(values.shape, bool)
+    else:
+        right = np.array(kept["guesses"]) == labels
+        shades, turns = np.where(right, values, 1 - values), np.diff(right, axis=0)
+        late = np.flatnonzero(turns[len(turns) // 2 :].any(0))
+        never = np.flatnonzero(~right.any(0))
+        lines = [
+            f"{said}: blue where the right class is the likeliest, orange and half as high where "
+            "it is not, the darker the surer.",
+            f"Right: {right[0].sum()} at first, {right[len(right) // 2].sum()} half way, "
+            f"{right[-1].sum()} at the end; {len(late)} still change sides in the last half.",
+        ]
+        if len(never):
+            named = ", ".join(f"{i} (class {labels[i]})" for i in never[:SHOWN_SAMPLES])
+            lines.append(f"Never right: {named}. Look at their labels first.")
+    chart = partial(_grid, steps, values, shades, right)
+    return Section("Predictions", (*lines, *ended), chart=chart)
+
+
+def _grid(steps: Sequence[int], values: Any, shades: Any, right: Any) -> str:
+    side, left = 14, 40
+    width = min(float(side), (charts.WIDTH - left) / len(steps))
+    shapes = [
+        charts.bar(left + x * width, y * side, width, side - (1 if right[x, y] else 7),
+                   int(not right[x, y]), f"example {y}, step {steps[x]}: {values[x, y]:.3g}",
+                   max(0.06, shades[x, y]))
+        for x, y in np.ndindex(values.shape) if np.isfinite(values[x, y])
+    ]  # fmt: skip
+    foot = values.shape[1] * side + 14
+    shapes += [charts.text(left - 6, y * side + 11, str(y), "end") for y in range(values.shape[1])]
+    shapes += [charts.text(left, foot, f"step {steps[0]}"),
+               charts.text(left + width * len(steps), foot, str(steps[-1]), "end")]  # fmt: skip
+    return charts.figure(foot + 6, "Predictions on one batch", shapes)
 
 
 # ---- what was tried ----

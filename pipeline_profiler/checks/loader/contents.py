@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import as_array, digest_of, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
+from pipeline_profiler.checks.indexed import all_rows, reshuffled_split, rows_of
 from pipeline_profiler.checks.loader_subject import (
     LoaderSubject,
     dataset_layers,
@@ -28,13 +29,8 @@ BESIDE = "There is no loader for evaluation over a dataset with indices.", "Give
 SECONDS = 4.0
 
 
-def _dataset(loader: Any) -> Any:
-    """The map-style dataset of a DataLoader of torch; None for anything else."""
-    return loader.dataset if getattr(loader, "_dataset_kind", 1) == 0 else None
-
-
 def _evaluated(subject: LoaderSubject) -> Any:
-    return _dataset(subject.loader if subject.evaluation else subject.eval_loader)
+    return rows_of(subject.loader if subject.evaluation else subject.eval_loader)
 
 
 def _made(subject: LoaderSubject, dataset: Any, index: int) -> Made:
@@ -60,6 +56,10 @@ def _equal(one: Any, two: Any) -> bool:
 # ---- evaluation that draws ----
 
 SAMPLES, DRAWS, LEAST, BEYOND = 48, 3, 6, 4.5
+SEEDED = (
+    "{}, and two passes give the same: operations of tf.data begin again in each pass where "
+    "tf.random.set_seed was called."
+)
 
 
 class EvaluationAugmented(Check):
@@ -103,6 +103,8 @@ class EvaluationAugmented(Check):
         moved = [any(not _equal(d[0][0], x) for x, _ in d[1:]) for d in draws]
         kept = all(_equal(d[0][1], y) for d in draws for _, y in d[1:])
         numbers: dict[str, Any] = {"samples": len(places), "moved": sum(moved)}
+        if not any(moved) and getattr(dataset, "augments", False):
+            return unclear(SEEDED.format("The dataset draws random numbers in map()"), **numbers)
         if not any(moved):
             return passed(f"{len(places)} samples come out the same each time.", **numbers)
         said = f"{sum(moved)} of {len(places)} samples for evaluation come out otherwise each time"
@@ -209,7 +211,8 @@ class EvaluationInTraining(Check):
 
     ## How it decides
     Fails where subsets of one dataset (or of two that hold equal arrays) share places, where files
-    are the same, or where 5 % of the inputs, three at least, equal a training input byte for byte.
+    are the same, where take() and skip() of tf.data cut behind a shuffle that is drawn anew each
+    epoch, or where 5 % of the inputs, three at least, equal a training input byte for byte.
     Fewer copies are "cannot tell", as sets have some; so are inputs that a training set augments,
     and a loader that is evaluated over the very training set, or beside another one (training
     accuracy). Exact.
@@ -231,7 +234,13 @@ class EvaluationInTraining(Check):
     next_step = "Split once, disjoint; then audit overlap TRAIN TEST."
 
     def run(self, subject: LoaderSubject) -> Answer:
-        train, test = _dataset(subject.loader), _dataset(subject.eval_loader)
+        if reshuffled_split(subject.loader, subject.eval_loader):
+            return self.failed(
+                "take() and skip() cut a dataset that is shuffled anew in each epoch: what is held "
+                "out in one epoch is trained on in another.",
+                "shuffle() before take() and skip(), without reshuffle_each_iteration=False",
+            )
+        train, test = rows_of(subject.loader), rows_of(subject.eval_loader)
         if train is None or test is None or not len(train) or not len(test):
             return unclear(*BESIDE)
         if train is test:
@@ -274,7 +283,9 @@ class EvaluationInTraining(Check):
             number += 1
             if patience.over:
                 break
-        what = "inputs" if number == len(train) else f"inputs (against {number} of {len(train)})"
+        total = getattr(train, "total", len(train))
+        whole = number == total
+        what = "inputs" if whole else f"inputs (against {number} of {max(total, number)})"
         hits = len(set(theirs) & ours)
         least = max(LEAST_HITS - 1, SOME * len(theirs) * number / len(train))
         least = least if subject.evaluations < 2 else math.inf
@@ -346,7 +357,11 @@ def _files(train: Any, test: Any) -> tuple[set[str], set[str]] | None:
     for dataset in (train, test):
         base, places = _taken(dataset)
         files = files_of(base)
-        if not files or places is None or len(files) != len(base):
+        if not files or places is None:
+            return None
+        if not all_rows(base):
+            places = list(range(len(files)))
+        elif len(files) != len(base):
             return None
         found.append({str(files[i].resolve()) for i in places})
     return found[0], found[1]
@@ -368,6 +383,7 @@ class AugmentedOnce(Check):
     ## How it decides
     Fails where at least six samples drew at first and came out of a cache then, and the dataset has
     a `transform` or `augment`. Without one it is "cannot tell": made data may be drawn once. Exact.
+    A graph of tf.data is read instead: cache() behind a map() that draws fails.
 
     ## What to do
     Cache what is read and decoded, and augment after it.
@@ -382,9 +398,11 @@ class AugmentedOnce(Check):
     next_step = "Cache the decoded picture; call the transform on each access."
 
     def run(self, subject: LoaderSubject) -> Answer:
-        dataset = None if subject.evaluation else _dataset(subject.fresh())
+        dataset = None if subject.evaluation else rows_of(subject.fresh())
         if dataset is None or not len(dataset):
             return unclear("There is no training set with indices.")
+        if hasattr(dataset, "augments"):  # a graph says what it does
+            return self._of_graph(subject, dataset)
         drawn = kept = 0
         places = _spread(len(dataset), SAMPLES)
         for index in places:
@@ -401,6 +419,20 @@ class AugmentedOnce(Check):
         if not _augments(dataset):
             return unclear(f"{said}: right for data that are made up.", **numbers)
         return self.failed(f"{said}: the augmentation is drawn once for all epochs.", **numbers)
+
+    def _of_graph(self, subject: LoaderSubject, rows: Any) -> Answer:
+        if not rows.augments:
+            return passed("No operation of the dataset draws random numbers.")
+        said = "The dataset draws random numbers in map()"
+        if rows.kept:
+            return self.failed(
+                f"{said}, and cache() lies behind it: the augmentation is drawn once for all of "
+                "the epochs."
+            )
+        places = _spread(len(rows), SAMPLES)
+        if all(_equal(*(_made(subject, rows, i)[0] for _ in "ab")) for i in places):
+            return unclear(SEEDED.format(said))
+        return passed(f"{said} anew in each pass.")
 
     @staticmethod
     def _cached(transform: Callable[[Any], Any] | None, behind: bool) -> Any:
@@ -464,7 +496,7 @@ class ChangedInPlace(Check):
     next_step = "Copy the array before it is changed, or compute a new one."
 
     def run(self, subject: LoaderSubject) -> Answer:
-        dataset = _dataset(subject.loader)
+        dataset = rows_of(subject.loader)
         if dataset is None or not len(dataset):
             return unclear("There is no dataset with indices.")
         base, places = _taken(dataset)
@@ -473,7 +505,7 @@ class ChangedInPlace(Check):
         held = _held(base, rows)
         before = {name: digest_of(part()) for name, part in held.items()}
         if not held:
-            return unclear("The dataset holds no arrays by sample.")
+            return absent("The dataset holds no arrays by sample.")
         for index in indices:
             _made(subject, dataset, index)
         changed = [name for name, part in held.items() if digest_of(part()) != before[name]]
@@ -529,8 +561,8 @@ class EvaluationOfOthers(Check):
     """An evaluation of other classes than those that are trained on.
 
     ## What it does
-    Counts the labels of up to 240 samples drawn from each of the two datasets, or of all that
-    Keras' fit was given, and adds up what the shares of each class have in common.
+    Counts the labels of up to 240 samples drawn from each of the two datasets, and adds up what
+    the shares of each class have in common.
 
     ## Why is this bad
     The last fifth of data that lie class by class is the last class: training hardly sees it, and
@@ -592,9 +624,9 @@ class EvaluationOfOthers(Check):
 
 def _labels(subject: LoaderSubject, loader: Any) -> NDArray[Any] | None:
     """Labels of samples drawn from the whole of a loader's data; None where there are none."""
-    dataset, parts = _dataset(loader), getattr(loader, "parts", None)
+    dataset = rows_of(loader)
     found: list[NDArray[Any]] = []
-    if dataset is not None:
+    if dataset is not None and all_rows(dataset):
         patience = _patience(subject)
         for index in np.random.default_rng(0).permutation(len(dataset))[:MOST_LABELS].tolist():
             if (target := _made(subject, dataset, index)[1]) is None:
@@ -605,8 +637,6 @@ def _labels(subject: LoaderSubject, loader: Any) -> NDArray[Any] | None:
         if len({y.shape for y in found}) != 1:
             return None
         targets: NDArray[Any] = np.stack(found)
-    elif isinstance(parts, tuple) and len(parts) > 1 and hasattr(parts[1], "shape"):
-        targets = np.asarray(parts[1])
     else:
         return None
     targets = targets.reshape(len(targets), -1)
@@ -652,7 +682,7 @@ class LabelsOfOthers(Check):
     next_step = "Look at --grid; shuffle or sort pairs, never two lists."
 
     def run(self, subject: LoaderSubject) -> Answer:
-        train, test = _dataset(subject.loader), _dataset(subject.eval_loader)
+        train, test = rows_of(subject.loader), rows_of(subject.eval_loader)
         sets = [_table(subject, d) for d in (train, test) if d is not None]
         if train is None or sets[0] is None:
             return unclear("There are no pictures of one size with labels that stay the same.")

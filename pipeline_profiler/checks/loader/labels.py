@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import as_array, inputs_and_targets
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
+from pipeline_profiler.checks.indexed import rows_of
 from pipeline_profiler.checks.loader_subject import LoaderSubject, dataset_layers
 from pipeline_profiler.checks.toys import ToyImages, toy_loader
 from pipeline_profiler.checks.user_code import users_code
@@ -258,8 +260,10 @@ def _box_counts(subject: LoaderSubject) -> list[int] | None:
     return found or None
 
 
-LEAST_EDGES, LEAST_MASKS, BETWEEN, FEW = 50, 8, 0.5, 0.2
+LEAST_EDGES, LEAST_MASKS, BETWEEN, SOME, FEW = 50, 8, 0.5, 0.25, 0.2
+OFTEN, RARELY = 10, 4
 WIDEST, BLOCK, SEVERAL = 2, 4, 3  # pixels of a ramp; of a class's own place; values of ramps
+WIDER = (3, 4, 5)  # pixels of what lies between and is no ramp
 
 
 class MaskInterpolated(Check):
@@ -277,7 +281,11 @@ class MaskInterpolated(Check):
     ## How it decides
     Fails where at least 50 such edges of 8 masks have a number between in half of the cases, and
     the numbers between are three or more, or have places of their own of 4 by 4 pixels: a class
-    that is a thin border everywhere (trimaps) has none. Nearest-neighbour masks stay near 0.
+    that is a thin border everywhere (trimaps) has none. Fails from a quarter of the cases on where
+    two pairs of classes or more have several numbers between them, ten times each, and thin lines
+    of numbers that do not lie between are fewer by four times: a ramp has no others, a thing that
+    is thin has any. "Cannot tell" where what lies between is half as often 3 to 5 pixels wide: a
+    cell around its nucleus. Nearest-neighbour masks stay near 0.
 
     ## What to do
     Resize masks with nearest neighbour (`Image.NEAREST`, `InterpolationMode.NEAREST`).
@@ -304,13 +312,18 @@ class MaskInterpolated(Check):
             return unclear("The masks hold no whole numbers.")
         whole = [m.astype(np.int64) for m in masks]
         count = sum(map(len, whole))
-        touching, between, values = 0, 0, set[int]()
+        touching, beside, wide, ramps = 0, 0, 0, Counter[tuple[int, int, int]]()
         for mask in (view for m in whole for view in (m, m.swapaxes(1, 2))):
             for width in range(WIDEST + 1):
-                edges, middle = _edges(mask, width)
+                edges, others, rows = _edges(mask, width)
                 touching += 0 if width else edges
-                between += edges if width else 0
-                values.update(np.unique(middle).tolist())
+                beside += others
+                found, often = np.unique(rows, axis=0, return_counts=True)
+                ramps.update(dict(zip(map(tuple, found.tolist()), often.tolist(), strict=True)))
+            wide += sum(_edges(mask, width)[0] for width in WIDER)
+        between, values = ramps.total(), {middle for _, middle, _ in ramps}
+        pairs = Counter((low, high) for (low, _, high), n in ramps.items() if n >= OFTEN)
+        ramped = sum(n > 1 for n in pairs.values()) > 1 and beside * RARELY < between
         share = between / max(1, between + touching)
         numbers = {"masks": count, "touching": touching, "between": between, "values": len(values)}
         said = (
@@ -323,6 +336,11 @@ class MaskInterpolated(Check):
                 "not neighbours: too few.",
                 **numbers,
             )
+        if share > FEW and 2 * wide > between:
+            said = f"{said}, and as often {WIDER[0]} or more: a class surrounds another."
+            return unclear(said, "", **numbers)
+        if share > SOME and ramped:
+            return self.failed(f"{said}: masks are interpolated.", **numbers)
         if share > BETWEEN:
             own = any(_has_place(m, value) for value in values for m in whole)
             if own or len(values) >= SEVERAL:
@@ -347,24 +365,69 @@ class MaskInterpolated(Check):
         pictures = np.zeros((32, 3, 8, 8), np.float32)
         return list(zip(np.split(pictures, 4), np.split(np.array(masks), 4), strict=True))
 
-    PLANTED = (("bilinear", lambda: MaskInterpolated._resized("BILINEAR")),)
+    @staticmethod
+    def _nested() -> Any:
+        rng, (rows, cols) = np.random.default_rng(0), np.mgrid[:48, :48]
+        masks = np.zeros((256, 48, 48), np.int64)
+        for mask in masks:
+            for top, left, radius in rng.uniform((8, 8, 5), (40, 40, 9), (4, 3)):
+                far = np.hypot(rows - top, cols - left)
+                mask[far < radius], mask[far < 0.45 * radius] = 1, 2
+        pictures = np.zeros((256, 3, 8, 8), np.float32)
+        return list(zip(np.split(pictures, 4), np.split(masks, 4), strict=True))
+
+    @staticmethod
+    def _scenes(smooth: bool) -> Any:
+        """Rectangles of five classes, 72 pixels made 48; else with thin lines of any class."""
+        import torch
+
+        rng, masks = np.random.default_rng(0), np.zeros((48, 72, 72), np.float32)
+        for mask in masks:
+            for number in rng.permutation(5):
+                (y, x), (height, width) = rng.integers(0, 50, 2), rng.integers(12, 40, 2)
+                mask[y : y + height, x : x + width] = number
+            for number in range(0 if smooth else 5):
+                at = int(rng.integers(0, 70))
+                mask[at : at + 2] = number
+        small = torch.nn.functional.interpolate(
+            torch.from_numpy(masks)[:, None], (48, 48), mode="bilinear" if smooth else "nearest"
+        )
+        pictures = np.zeros((48, 3, 8, 8), np.float32)
+        found = small[:, 0].long().numpy()
+        return list(zip(np.split(pictures, 4), np.split(found, 4), strict=True))
+
+    PLANTED = (
+        ("bilinear", lambda: MaskInterpolated._resized("BILINEAR")),
+        ("bilinear, to two thirds", lambda: MaskInterpolated._scenes(True)),
+    )
     HEALTHY = (
         ("nearest", lambda: MaskInterpolated._resized("NEAREST")),
         ("a border of its own", lambda: MaskInterpolated._resized("NEAREST", True)),
+        ("a cell around its nucleus", lambda: MaskInterpolated._nested()),
+        ("thin lines", lambda: MaskInterpolated._scenes(False)),
     )
 
 
-def _edges(mask: NDArray[Any], width: int) -> tuple[int, NDArray[Any]]:
-    """(edges along the last axis with `width` pixels between two places, the pixels' values)."""
+def _edges(mask: NDArray[Any], width: int) -> tuple[int, int, NDArray[Any]]:
+    """(edges along the last axis with `width` pixels between two places, lines, their rows).
+
+    The values of edges lie between those of both places; lines have others. A row is the lower
+    place, the first pixel between, the higher place.
+    """
     span = width + 4
     if mask.shape[2] < span:
-        return 0, mask[:0, :0, :0]
+        return 0, 0, np.zeros((0, 3), np.int64)
     windows = np.lib.stride_tricks.sliding_window_view(mask, span, axis=2)
     a, b, middle = windows[..., 1], windows[..., -2], windows[..., 2:-2]
     low, high = np.minimum(a, b), np.maximum(a, b)
     flat = (windows[..., 0] == a) & (windows[..., -1] == b) & (high - low > 1)
-    found = flat & ((middle > low[..., None]) & (middle < high[..., None])).all(axis=-1)
-    return int(found.sum()), middle[found]
+    inside = (middle > low[..., None]) & (middle < high[..., None])
+    beyond = (middle < low[..., None]) | (middle > high[..., None])
+    found, lines = flat & inside.all(axis=-1), flat & beyond.any(axis=-1)
+    if not width:
+        return int(found.sum()), 0, np.zeros((0, 3), np.int64)
+    rows = np.stack([low[found], middle[found][:, 0], high[found]], axis=1)
+    return int(found.sum()), int(lines.sum()), rows
 
 
 def _has_place(masks: NDArray[Any], value: int) -> bool:
@@ -418,9 +481,9 @@ class FlippedAlone(Check):
     next_step = "Transform both in one call, or draw the parameters once."
 
     def run(self, subject: LoaderSubject) -> Answer:
-        if not subject.has_indices:
+        dataset = rows_of(subject.loader)
+        if dataset is None:
             return unclear("Samples without indices cannot be made again.")
-        dataset = subject.loader.dataset
         pairs = list(_pairs(subject, dataset))
         if not pairs:
             return absent("The targets are neither masks of the size of the pictures nor boxes.")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import digest_of
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
 from pipeline_profiler.checks.loader_subject import LoaderSubject, SampleRecord
 from pipeline_profiler.checks.toys import ToyImages, toy_loader
 from pipeline_profiler.checks.user_code import batches_of
@@ -47,7 +47,7 @@ class RandomStreams(Check):
 
     def run(self, subject: LoaderSubject) -> Answer:
         if not subject.is_torch:
-            return unclear("Only a DataLoader of torch shows the random numbers of its workers.")
+            return absent("Without a DataLoader of torch no workers have generators of their own.")
         epochs = [[r for batch in batches for r in batch.records] for batches in subject.epochs]
         used = sorted({name for r in epochs[0] for name in r.used()})
         if not used:

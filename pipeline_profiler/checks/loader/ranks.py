@@ -338,7 +338,7 @@ class RanksAugmentAlike(Check):
 
     def run(self, subject: LoaderSubject) -> Answer:
         if not subject.is_torch:
-            return unclear("Only a DataLoader of torch shows the random numbers of its workers.")
+            return absent("Without a DataLoader of torch no workers have generators of their own.")
         one, two = read_ranks(subject)
         if not one.draws:
             return unclear("No generator is drawn from while samples are made.")

@@ -335,6 +335,8 @@ def _pairs_of(layer: Any) -> list[tuple[str, int]]:
         names = getattr(layer, key, None)
         if not isinstance(names, list | tuple) or not all(isinstance(n, str) for n in names):
             continue
-        if len(names) != len(layer):  # else it is a name for each sample
+        if not hasattr(layer, "__len__") or len(names) != len(
+            layer
+        ):  # else it is a name for each sample
             return [(name, number) for number, name in enumerate(names)]
     return []

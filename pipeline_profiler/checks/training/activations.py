@@ -6,7 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from pipeline_profiler.checks.batches import Array
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear
+from pipeline_profiler.checks.keras_subject import KerasSubject
 from pipeline_profiler.checks.lazy import nn, torch
 from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_net, toy_training
 from pipeline_profiler.checks.training_subject import TrainingSubject
@@ -58,7 +62,7 @@ class DeadUnits(Check):
 
         def keep(module: Any, _inputs: Any, output: Any) -> None:
             if hasattr(output, "detach") and output.ndim > 1:
-                seen.setdefault(module, []).append(output.detach().float())
+                seen.setdefault(module, []).append(output.detach().float().cpu().numpy())
 
         if not watched:
             return unclear("The model has no activation modules to watch.")
@@ -69,7 +73,30 @@ class DeadUnits(Check):
                 subject.forward(training, batch[1])
         for hook in hooks:
             hook.remove()
-        rows = [(watched[m], type(m).__name__, *_shares(values)) for m, values in seen.items()]
+        found = [(watched[m], type(m).__name__, values) for m, values in seen.items()]
+        return self._judge([(*head, *_shares(values, 1)) for *head, values in found])
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        import keras
+
+        model = subject.fresh().model
+        hidden = [(x, kind) for x in model._flatten_layers() if (kind := _activation(x))]
+        hidden = [(x, kind) for x, kind in hidden if x is not model.layers[-1]]
+        if not hidden:
+            return unclear("The model has no hidden layers whose activation is known.")
+        try:
+            body = keras.Model(model.inputs, [x.output for x, _ in hidden])
+        except (AttributeError, ValueError):
+            return unclear("Layers of a model that is no graph are not watched.")
+        given = [body(batch[1], training=True) for batch in subject.batches]
+        rows = [part if isinstance(part, list | tuple) else [part] for part in given]
+        values = [[np.asarray(part) for part in parts] for parts in zip(*rows, strict=True)]
+        return self._judge(
+            [(x.name, kind, *_shares(v, -1)) for (x, kind), v in zip(hidden, values, strict=True)]
+        )
+
+    def _judge(self, rows: list[tuple[str, str, float, float, int]]) -> Answer:
+        """Judge (name, kind, share of constant units, of values at the ends, examples)."""
         if not rows or rows[0][4] < LEAST:
             return unclear("Too few examples to judge the activations.")
         dead = [(name, share) for name, _, share, _, _ in rows if share >= MOST_DEAD]
@@ -116,16 +143,22 @@ class DeadUnits(Check):
     )
 
 
-def _shares(values: list[Any]) -> tuple[float, float, int]:
+def _activation(layer: Any) -> str:
+    """The name that torch has for the activation of a layer of Keras; '' without one."""
+    own = getattr(getattr(layer, "activation", None), "__name__", "") or type(layer).__name__
+    return next((kind for kind in ACTIVE if kind.lower() == own.replace("_", "").lower()), "")
+
+
+def _shares(values: list[Array], axis: int) -> tuple[float, float, int]:
     """(share of constant units, share of values at the ends of -1..1 or 0..1, examples)."""
     if len({v.shape[1:] for v in values}) != 1:
         return 0.0, 0.0, 0
-    stacked = torch.cat(values)
+    stacked = np.concatenate(values)
     # channels are the units: every place of every example counts
-    units = stacked.transpose(0, 1).flatten(1)
-    constant = (units.amax(1) - units.amin(1)) < 1e-8
-    ends = (units.abs() > 0.99) | ((units > 0) & (units < 0.01))
-    return float(constant.float().mean()), float(ends.float().mean()), len(stacked)
+    units = np.moveaxis(stacked, axis, 0).reshape(stacked.shape[axis], -1)
+    constant = (units.max(1) - units.min(1)) < 1e-8
+    ends = (np.abs(units) > 0.99) | ((units > 0) & (units < 0.01))
+    return float(constant.mean()), float(ends.mean()), len(stacked)
 
 
 CALLS, LAST = 24, 8  # a scaler that starts at 65,536 has halved itself 16 times by then

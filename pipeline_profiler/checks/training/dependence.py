@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from pipeline_profiler.checks.batches import (
     map_nested,
     padding_of,
 )
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
-from pipeline_profiler.checks.keras_subject import Examined
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
+from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import nn, torch
 from pipeline_profiler.checks.toys import (
     ToyRows,
@@ -387,24 +388,29 @@ MOST_FUTURE = 1e-3
 
 
 class SeesTheFuture(Check):
-    """Outputs at a place that depend on later places, although these are the targets.
+    """Outputs at a place that depend on later places, or that are asked for the wrong place.
 
     ## What it does
-    Where targets are the inputs moved by one place, changes the inputs in the second half of each
-    row and compares the outputs of the first half.
+    Reads from the gradient of the loss which token each place is asked for, however inputs and
+    labels are shifted on the way, and how many places ahead it stands in the inputs. For the next
+    token, changes the inputs in the second half of each row and compares outputs of the first half.
 
     ## Why is this bad
-    The answer stands in the input: the loss falls to zero, and the model cannot write a word.
+    Where the answer stands in the input, the loss falls to zero, and the model cannot write a word.
+    Labels that are shifted by the dataset and by the model teach it the token after the next.
 
     ## How it decides
-    Runs only where at least 90 % of the targets equal the next input. Fails where an output of the
-    first half moves by more than a thousandth of the deviation of outputs.
+    Runs only where at least 90 % of the places are asked for one place of the inputs. Fails where
+    that is two or more places ahead; where it is the place itself, and outputs do not depend on
+    later ones (a model that only copies); and where it is the next one, and an output of the first
+    half moves by more than a thousandth of the deviation of outputs.
 
     ## What to do
     A causal mask (`is_causal=True`, or -inf above the diagonal), and no bidirectional recurrence.
+    Shift labels once: models of transformers do it themselves, `labels=input_ids`.
 
     ## Limits
-    Models whose targets are shifted inside the loss are not recognised.
+    Losses of classes by place. A model that is to predict the token after the next is reported.
     """
 
     code = "TRAIN022"
@@ -416,34 +422,112 @@ class SeesTheFuture(Check):
     )
     next_step = "Give attention a causal mask."
 
-    def run(self, subject: TrainingSubject) -> Answer:
-        inputs, targets = subject.batches[0][1], main_tensor(subject.batches[0][2])
-        if not isinstance(inputs, torch.Tensor) or targets is None or inputs.shape != targets.shape:
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        inputs, targets = (as_array(main_tensor(part)) for part in subject.batches[0][1:])
+        if inputs is None or targets is None or inputs.shape != targets.shape:
             return absent("Inputs and targets are not rows of one shape.")
-        if inputs.ndim < 2 or inputs.shape[1] < 4 or torch.is_floating_point(inputs):
-            return absent("The inputs are no rows of four or more tokens.")
-        next_ = float((inputs[:, 1:] == targets[:, :-1]).float().mean())
-        if next_ < 0.9:
-            return absent(
-                f"Only {next_:.0%} of the targets are the next input: this is no "
-                "prediction of the next token."
-            )
-        half = inputs.shape[1] // 2
-        training = subject.fresh()
-        other = inputs.clone()
-        other[:, half:] = inputs.roll(1, 0)[:, half:].flip(1)
-        one, two = (subject.outputs(training, tokens) for tokens in (inputs, other))
-        axis = 1 if one.shape[1] == inputs.shape[1] else 2
-        if one.ndim <= axis or one.shape[axis] != inputs.shape[1]:
-            return unclear(f"The output has the shape {one.shape}, without an axis of places.")
-        moved = np.moveaxis(abs(one - two), axis, 0)[:half].max()
-        share = float(moved / (one.std(ddof=1) + 1e-12))
-        if share > MOST_FUTURE:
-            return self.failed(
-                f"Outputs of the first {half} places move by {share:.0%} of their deviation when "
-                "later places change, and the targets are the next inputs.",
-                moved=share,
-            )
-        return passed(f"Outputs do not depend on later places (to {share:.0e}).", moved=share)
+        return super().run_keras(subject)
 
-    PLANTED = (("no mask", lambda: toy_language(causal=False)),)
+    def run(self, subject: TrainingSubject) -> Answer:
+        key, tokens = _token_rows(subject.batches[0][1])
+        if tokens is None:
+            return absent("The inputs are no rows of four or more tokens.")
+        if subject.task.kind != "classes" or not subject.takes_tensor:
+            return absent("The loss does not ask for a class at each place.")
+        shares = _places_ahead(subject, tokens)
+        ahead = next((k for k in (1, 0, 2, 3) if shares.get(k, 0.0) >= ASKED), None)
+        numbers: dict[str, Any] = {"asked": {str(k): round(s, 4) for k, s in shares.items()}}
+        if ahead is None:
+            return absent(
+                f"Only {shares.get(1, 0.0):.0%} of the places are asked for the next input: this "
+                "is no prediction of the next token.", **numbers
+            )  # fmt: skip
+        if ahead > 1:
+            return wrong(
+                f"The loss asks each place for the token {ahead} places ahead ({shares[ahead]:.0%} "
+                f"of places; for the next token in {shares[1]:.0%}): labels are shifted "
+                f"{ahead} times.",
+                ["labels are shifted in the dataset, and again by the model or in the loss"],
+                "Shift labels once: models of transformers do it themselves, labels=input_ids.",
+                **numbers,
+            )
+        moved = self._moved(subject, key, tokens)
+        if moved is None:
+            return unclear("The output has no axis of places.", "", **numbers)
+        numbers["moved"] = moved
+        half = tokens.shape[1] // 2
+        if ahead == 0:
+            if moved > MOST_FUTURE:
+                return absent("Each place is asked for its own token, by a model of all places.")
+            return wrong(
+                f"The loss asks each place for the token that stands there ({shares[0]:.0%} of "
+                "places), which a causal model sees: it learns to copy.",
+                ["labels are not shifted: neither the dataset nor the loss moves them by one"],
+                "Compare outputs[:, :-1] with tokens[:, 1:].",
+                **numbers,
+            )
+        if moved > MOST_FUTURE:
+            return self.failed(
+                f"Outputs of the first {half} places move by {moved:.0%} of their deviation when "
+                "later places change, and each place is asked for the next token.",
+                **numbers,
+            )
+        return passed(f"Outputs do not depend on later places (to {moved:.0e}).", **numbers)
+
+    @staticmethod
+    def _moved(subject: TrainingSubject, key: Any, tokens: Any) -> float | None:
+        """How far outputs of the first half move with the second, in their deviations."""
+        half, training, inputs = tokens.shape[1] // 2, subject.fresh(), subject.batches[0][1]
+        other = tokens.clone()
+        other[:, half:] = tokens.roll(1, 0)[:, half:].flip(1)
+        given = (inputs, other) if key is None else (inputs, {**inputs, key: other})
+        one, two = (subject.outputs(training, part) for part in given)
+        axis = next((i for i in (1, 2) if one.shape[i : i + 1] == tokens.shape[1:]), None)
+        if axis is None:
+            return None
+        moved = np.moveaxis(abs(one - two), axis, 0)[:half].max()
+        return float(moved / (one.std(ddof=1) + 1e-12))
+
+    PLANTED = (
+        ("no mask", lambda: toy_language(causal=False)),
+        ("labels shifted twice", lambda: toy_language(ahead=2)),
+        ("labels not shifted", lambda: toy_language(ahead=0)),
+    )
+    HEALTHY = (("a class for each place, by all places", lambda: toy_language(False, ahead=0)),)
+
+
+ASKED, MOST_AHEAD, LEAST_ASKED = 0.9, 3, 8
+
+
+def _token_rows(inputs: Any) -> tuple[Any, Any]:
+    """(name in a dict or None, rows of four or more tokens); (None, None) where there are none."""
+    named = inputs if isinstance(inputs, Mapping) else {None: inputs}
+    names = sorted(named, key=lambda name: name != "input_ids")
+    for name in names:
+        rows = named[name]
+        whole = isinstance(rows, torch.Tensor) and not torch.is_floating_point(rows)
+        if whole and rows.ndim == 2 and rows.shape[1] >= 4 and len(rows.unique()) > 2:
+            return name, rows
+    return None, None
+
+
+def _places_ahead(subject: TrainingSubject, tokens: Any) -> dict[int, float]:
+    """Share of places that the loss asks for the token k places ahead, by k; {} where unknown."""
+    free = torch.zeros_like(subject.first_outputs.float()).requires_grad_()
+    with torch.enable_grad():
+        subject.loss_of(subject.settings, free, subject.batches[0][2]).backward()
+    if free.grad is None or free.ndim != 3:
+        return {}
+    pull = free.grad.movedim(subject.task.axis, -1)
+    wanted, known = pull.argmin(-1), pull.abs().sum(-1) > 0
+    if wanted.shape != tokens.shape:
+        return {}
+    length, found, filled = tokens.shape[1], {}, torch.ones_like(known)
+    if (padding := padding_of(tokens)) is not None:
+        filled = (tokens != padding[0]).to(known.device)
+    for k in range(min(MOST_AHEAD, length - 1) + 1):
+        asked = known[:, : length - k] & filled[:, k:]
+        equal = wanted[:, : length - k] == tokens[:, k:].to(wanted)
+        if int(asked.sum()) >= LEAST_ASKED:
+            found[k] = float(equal[asked].float().mean())
+    return found

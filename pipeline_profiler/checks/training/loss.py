@@ -17,7 +17,7 @@ from pipeline_profiler.checks.batches import (
     main_tensor,
     padding_of,
 )
-from pipeline_profiler.checks.caught_tape import Node, Tape, recording_mode
+from pipeline_profiler.checks.caught_tape import Node, Tape, leaves, recording_mode
 from pipeline_profiler.checks.chance import FAR
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
@@ -212,7 +212,8 @@ class SoftmaxTwice(Check):
     (to one part in 10,000, for all examples), where they sum to 1 along another axis than that of
     the classes (a softmax over the batch), where it is binary cross-entropy of logits and the
     model ends in a sigmoid, or where it is log-likelihood and outputs are no log-probabilities.
-    Fails where torch's `kl_div` is given probabilities as its first argument.
+    Fails where torch's `kl_div` is given probabilities as its first argument, and where the one
+    output of a model of two classes is 1 for every input (a softmax over one number).
     A log-softmax before cross-entropy changes nothing and passes. For numbers fails where the
     outputs stay between 0 and 1 for inputs a thousand times as large, and a quarter of the targets
     lie outside (boxes in pixels after a sigmoid).
@@ -240,6 +241,8 @@ class SoftmaxTwice(Check):
             return _judge_bounded(subject)
         if task.kind not in ("classes", "binary") or not subject.takes_tensor:
             return unclear("The task is none of classes.")
+        if task.kind == "binary" and _is_one(subject.first_outputs):
+            return _softmax_of_one()
         if subject.loss_alone.form == "unit":
             return passed("The loss takes probabilities in 0..1, and that is what outputs are.")
         loss = _name_loss(subject)
@@ -289,9 +292,10 @@ class SoftmaxTwice(Check):
         kind, outputs = subject.task.kind, subject.first_outputs
         if kind not in ("classes", "binary") or not subject.takes_tensor:
             return unclear("The task is none of classes.")
-        between = bool((outputs >= 0).all() and (outputs <= 1).all())
         sums = outputs.sum(axis=subject.task.axis)
-        ends = between and (kind == "binary" or np.allclose(sums, 1, atol=NEAR))
+        if kind == "binary" and _is_one(outputs):
+            return _softmax_of_one()
+        ends = _stays_bounded(subject) if kind == "binary" else np.allclose(sums, 1, atol=NEAR)
         takes = _keras_loss(subject)
         numbers = {"loss": takes, "outputs": "probabilities" if ends else "any numbers"}
         if takes == "logits" and ends:
@@ -315,6 +319,13 @@ class SoftmaxTwice(Check):
     @staticmethod
     def _made(ending: str, loss: str, axis: int = 1) -> Any:
         return toy_training(toy_net(getattr(nn, ending)(axis)), getattr(nn, loss)())
+
+    @staticmethod
+    def _single(last: Any = None) -> Any:
+        pictures = ToyImages()
+        rows = ToyRows(pictures.pixels, (pictures.labels == 3).astype(np.float32)[:, None])
+        model = nn.Sequential(toy_net(classes=1), last or nn.Softmax(1))
+        return toy_training(model, nn.BCELoss(), loader=toy_loader(rows))
 
     @staticmethod
     def _distilled(name: str) -> Any:
@@ -341,8 +352,10 @@ class SoftmaxTwice(Check):
         ("softmax, then cross-entropy", lambda: SoftmaxTwice._made("Softmax", "CrossEntropyLoss")),
         ("logits into log-likelihood", lambda: SoftmaxTwice._made("Identity", "NLLLoss")),
         ("pixels after a sigmoid", lambda: toy_regression(mean=80.0, model=_bounded())),
+        ("a softmax over one output", lambda: SoftmaxTwice._single()),
     )
     HEALTHY = (
+        ("a sigmoid, then BCELoss", lambda: SoftmaxTwice._single(nn.Sigmoid())),
         ("a student of logits", lambda: SoftmaxTwice._distilled("log_softmax")),
         (
             "log-softmax, then cross-entropy",
@@ -355,7 +368,7 @@ class SoftmaxTwice(Check):
 def _probabilities_into_divergence(subject: TrainingSubject) -> bool:
     """Whether the first argument of a kl_div in the user's loss is no logarithm."""
     tape = Tape()
-    outputs = torch.randn_like(subject.first_outputs.float())
+    outputs = subject.loss_alone.formed(torch.randn_like(subject.first_outputs.float()))
     with recording_mode(lambda: tape):
         subject.loss_of(subject.settings, outputs, subject.batches[0][2])
     given = [
@@ -447,6 +460,28 @@ def _ends_in_sigmoid(subject: TrainingSubject) -> bool:
         return bool((outputs > 0).all() and (outputs < 1).all())
     loud = np.stack([subject.outputs(training, inputs * factor) for factor in (1e3, -1e3)])
     return bool((loud >= 0).all() and (loud <= 1).all())
+
+
+def _is_one(outputs: Any) -> bool:
+    return bool(outputs.ndim > 1 and outputs.shape[-1] == 1 and (abs(outputs - 1) < 1e-6).all())
+
+
+def _softmax_of_one() -> Answer:
+    return SoftmaxTwice.failed(
+        "The model has one output, which is 1 for every input: a softmax over one number.",
+        "softmax instead of sigmoid at the end of a model with one output",
+    )
+
+
+def _stays_bounded(subject: KerasSubject) -> bool:
+    """Outputs stay between 0 and 1 where the last weights are ten thousand times as large."""
+    training = subject.fresh()
+    held = [w for w in training.model.trainable_variables if len(w.shape) > 1][-1:]
+    for weight in held:
+        weight.assign(weight * 1e4)
+    outputs = [subject.first_outputs, subject.outputs(training, subject.batches[0][1])]
+    subject.fresh()  # puts them back
+    return all(bool((o >= 0).all() and (o <= 1).all()) for o in outputs)
 
 
 def _keras_loss(subject: KerasSubject) -> str:
@@ -655,7 +690,24 @@ class WeightsInverted(Check):
         if _name_loss(subject) not in ("cross-entropy", "binary cross-entropy of logits"):
             return unclear("The loss is no cross-entropy of logits by its numbers.")
         counts = _label_counts(subject)
-        weights = _class_weights(subject, counts)
+        return self._judge(counts, _class_weights(subject, counts))
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        if all(weights is None for weights, _, _ in subject.batches):
+            return absent("No examples and no classes are given weights.")
+        targets = [as_array(main_tensor(targets)) for _, _, targets in subject.batches]
+        kinds = subject.task.classes if subject.task.kind == "classes" else 2
+        if subject.task.kind not in ("classes", "binary") or any(t is None for t in targets):
+            return unclear("The task is none of classes.")
+        rows = np.concatenate([np.asarray(t).reshape(len(t), -1) for t in targets if t is not None])
+        labels = rows.argmax(1) if rows.shape[1] > 1 else rows[:, 0].astype(int)
+        told = np.concatenate([w for w, _, _ in subject.batches]).reshape(-1)
+        counts, sums = (np.bincount(labels, w, kinds) for w in (None, told))
+        with np.errstate(invalid="ignore"):
+            return self._judge(counts, sums / counts)
+
+    def _judge(self, counts: Any, weights: Any) -> Answer:
+        """Judge how often each class occurs and what it weighs."""
         known = weights > 1e-6 * np.nanmax(weights)  # NaN: does not occur; 0: is ignored
         rows = [
             f"{k}: {n} and {w:.3g}"
@@ -852,16 +904,20 @@ class LossWants(Check):
 
     ## What it does
     Optimises free outputs by your loss alone, and compares what comes out with the targets: the
-    largest class, or the number itself.
+    largest class, or the number itself. Of boxes: gives the model other weights, drawn at random,
+    to see whether its boxes are always corners (x1, y1, x2, y2 in this order).
 
     ## Why is this bad
     With a sign turned round, arguments exchanged or labels shifted, training does what the loss
     says and not what is wanted.
 
     ## How it decides
-    Fails where fewer than 90 % of the outputs that the loss likes best have the target's class
-    (of those not ignored), or where neither the numbers nor their ranks correlate with the targets
-    by 0.9. Weighted, smoothed and focal losses have the target as their best answer too.
+    Fails where fewer than 90 % of the outputs that the loss likes best have the target's class (of
+    those not ignored; of a row of places also that of the next place, as a language model moves its
+    labels itself), or where neither the numbers nor their ranks correlate with the targets by 0.9.
+    Weighted, smoothed and focal losses have the target as their best answer too. Fails where a
+    model whose boxes are corners with eight draws of weights (an unconstrained one is with a chance
+    of 4^-8 at most) gets targets of that shape of which a tenth or more are no corners.
 
     ## What to do
     Call the loss as loss(outputs, targets), minimise it, and count classes from 0.
@@ -877,6 +933,8 @@ class LossWants(Check):
 
     def run(self, subject: TrainingSubject) -> Answer:
         task = subject.task
+        if (answer := _judge_boxes(subject)) is not None:
+            return answer
         if task.kind == "unknown" or not subject.takes_tensor:
             return unclear("What the targets ask for is not known by their shape.")
         if isinstance(subject.batches[0][2], tuple | list) and len(subject.batches[0][2]) > 1:
@@ -925,11 +983,76 @@ class LossWants(Check):
 
         return toy_regression(loss=loss)
 
+    @staticmethod
+    def _boxes(corners: bool, wanted: bool) -> Any:
+        """A model that gives corners or x, y, width, height, and targets of either form."""
+
+        class Boxes(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.net = toy_net(classes=4)
+
+            def forward(self, pixels: Any) -> Any:
+                x, y, width, height = self.net(pixels).sigmoid().unbind(1)
+                ends = (x + width, y + height) if corners else (width, height)
+                return torch.stack([x, y, *ends], 1)
+
+        dataset: Any = ToyImages()
+        boxes = np.random.default_rng(0).uniform(0.1, 0.5, (256, 4)).astype(np.float32)
+        boxes[:, 2:] += boxes[:, :2] * wanted
+        rows = ToyRows(dataset.pixels, boxes)
+        return toy_training(Boxes(), nn.L1Loss(), loader=toy_loader(rows))
+
     PLANTED = (
         ("the sign turned round", lambda: LossWants._loss(-1, 0)),
         ("shifted by one", lambda: LossWants._loss(1, 1)),
+        ("width and height for corners", lambda: LossWants._boxes(True, False)),
     )
-    HEALTHY = (("numbers, half of which do not count", _masked),)
+    HEALTHY = (
+        ("numbers, half of which do not count", _masked),
+        ("corners", lambda: LossWants._boxes(True, True)),
+        ("width and height", lambda: LossWants._boxes(False, False)),
+    )
+
+
+DRAWN, NO_CORNERS, LEAST_BOXES = 8, 0.1, 16
+
+
+def _judge_boxes(subject: TrainingSubject) -> Answer | None:
+    """A failure where corners are compared with boxes of another form; None of anything else."""
+    boxes = [part for _, part in leaves(subject.batches[0][2]) if _are_boxes(part)]
+    rows = torch.cat([part.reshape(-1, 4).float() for part in boxes]) if boxes else None
+    if rows is None or len(rows) < LEAST_BOXES or float(rows[:, 2:].min()) < 0:
+        return None
+    share = float((~_are_corners(rows)).float().mean())
+    if share < NO_CORNERS:
+        return None
+    shapes = {part.shape for part in boxes}
+    for _ in range(DRAWN):
+        training = subject.fresh()
+        with torch.no_grad():
+            for weight in training.model.parameters():
+                spread = 2 / math.sqrt(weight[0].numel()) if weight.ndim > 1 else 0.5
+                weight.normal_(0, spread)
+        outputs = subject.evaluated(training, subject.batches[0])
+        given = [part for _, part in leaves(outputs) if part.shape in shapes]
+        if not given or not all(bool(_are_corners(part).all()) for part in given):
+            return None
+    return wrong(
+        f"The model's boxes are corners (x1, y1, x2, y2) whatever its weights, and {share:.0%} of "
+        "the targets are no corners: they look like x, y, width, height.",
+        ["boxes of COCO (x, y, width, height) where corners are expected"],
+        "Make corners of the targets: x, y, x + width, y + height.",
+        no_corners=share,
+    )
+
+
+def _are_boxes(part: Any) -> bool:
+    return bool(part.is_floating_point() and part.ndim > 1 and part.shape[-1] == 4)
+
+
+def _are_corners(boxes: Any) -> Any:
+    return (boxes[..., 2:] >= boxes[..., :2]).all(-1)
 
 
 def _compares(subject: TrainingSubject, best: Any) -> bool:
@@ -964,8 +1087,11 @@ def _equal_share(task: Task, best: Any, wanted: Any) -> float:
     if task.kind == "classes":
         # an output that the loss leaves out stays alike in all classes
         used = best.max(axis=task.axis) > best.min(axis=task.axis)
-        equal = (best.argmax(axis=task.axis) == wanted)[used]
-        return float(equal.mean()) if equal.size else 0.0
+        found = best.argmax(axis=task.axis)
+        rows = [(found == wanted)[used]]
+        if found.ndim == 2:  # a language model moves its labels by one place itself
+            rows.append((found[:, :-1] == wanted[:, 1:])[used[:, :-1]])
+        return max((float(equal.mean()) for equal in rows if equal.size), default=0.0)
     flat, wanted = best.reshape(-1), wanted.reshape(-1)
     if task.kind == "binary":
         middle = (flat.max() + flat.min()) / 2 if len(np.unique(wanted)) > 1 else 0.0
@@ -1032,6 +1158,12 @@ class PaddingCounted(Check):
 
     code = "TRAIN021"
     name = "padding-counted"
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        targets = as_array(main_tensor(subject.batches[0][2]))
+        if targets is None or targets.ndim != 2 or targets.dtype.kind == "f":
+            return absent("The targets are no rows of whole numbers.")
+        return super().run_keras(subject)
 
     def run(self, subject: TrainingSubject) -> Answer:
         targets = main_tensor(subject.batches[0][2])

@@ -12,7 +12,8 @@ import numpy as np
 
 from pipeline_profiler.checks.batches import as_tensors, batch_size, cut_batch, inputs_and_targets
 from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
-from pipeline_profiler.checks.keras_subject import KerasSubject
+from pipeline_profiler.checks.indexed import rows_of
+from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.toys import (
@@ -23,7 +24,7 @@ from pipeline_profiler.checks.toys import (
     toy_weighted,
 )
 from pipeline_profiler.checks.training_subject import TrainingSubject
-from pipeline_profiler.checks.user_code import UsersError, users_code
+from pipeline_profiler.checks.user_code import Patience, UsersError, batches_of, users_code
 from pipeline_profiler.checks.user_training import Training, call_evaluate
 
 MODAL = ("Dropout", "BatchNorm", "AlphaDropout", "InstanceNorm", "DropPath", "StochasticDepth")
@@ -598,6 +599,19 @@ class EvaluationSet(Check):
         sizes, unique = [len(b) for b in batches], len(set(map(str, indices)))
         return _judge_examples(subject, sizes, total, len(indices), unique)
 
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        loader = subject.settings.eval_loader
+        if (rows := rows_of(loader)) is None:
+            return unclear("There are no validation data that can be counted.")
+        total, sizes, patience = getattr(rows, "total", len(rows)), list[int](), Patience(4.0, 12.0)
+        for batch in batches_of(loader):
+            sizes.append(batch_size(inputs_and_targets(batch)[0]))
+            if patience.over:
+                return unclear("The validation data are too many to be counted.")
+        if total < 0 or not sizes:
+            return unclear("The number of validation data is not known.")
+        return _judge_examples(subject, sizes, total, sum(sizes), min(total, sum(sizes)))
+
     @staticmethod
     def _evaluated(**options: Any) -> Any:
         return toy_training(eval_loader=toy_loader(ToyImages(90), **options))
@@ -610,11 +624,11 @@ class EvaluationSet(Check):
 
 
 def _judge_examples(
-    subject: TrainingSubject, sizes: list[int], total: int, drawn: int, unique: int
+    subject: Examined, sizes: list[int], total: int, drawn: int, unique: int
 ) -> Answer:
     loader, missing, twice = subject.settings.eval_loader, total - unique, drawn - unique
     trained = int(getattr(subject.settings.loader, "batch_size", None) or 0)
-    ranks = int(getattr(loader.sampler, "num_replicas", 1) or 1)
+    ranks = int(getattr(getattr(loader, "sampler", None), "num_replicas", 1) or 1)
     width = 1.96 * math.sqrt(0.25 / unique)
     bias = abs(1 / len(sizes) - sizes[-1] / drawn)
     numbers = {"examples": total, "missing": missing, "twice": twice, "interval": round(width, 4)}

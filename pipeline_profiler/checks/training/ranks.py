@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
+from pipeline_profiler.checks.keras_subject import KerasSubject
 from pipeline_profiler.checks.lazy import dist, nn, torch
 from pipeline_profiler.checks.rank_toys import ranked_training
 from pipeline_profiler.checks.ranks import STEPS, WRAPS, RankSteps, source_of
@@ -21,7 +22,16 @@ from pipeline_profiler.checks.training_subject import TrainingSubject
 SEEDED_BY_RANK = re.compile(r"seed\w*\([^)]*rank", re.IGNORECASE)
 
 
-class RankSeeds(Check):
+class _OfRanks(Check):
+    """What several processes do."""
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        if subject.settings.model.distribute_strategy.num_replicas_in_sync == 1:
+            return absent("One process trains.")
+        return super().run_keras(subject)
+
+
+class RankSeeds(_OfRanks):
     """Seeds that are unlike where ranks must be alike (weights), or alike where not (dropout).
 
     ## What it does
@@ -175,7 +185,7 @@ def _apart(started: list[str], ended: list[str], count: int, numbers: dict[str, 
 SAME = 1e-4  # of a deviation: rounding of the averages is a thousand times smaller
 
 
-class RankStatistics(Check):
+class RankStatistics(_OfRanks):
     """Running statistics of batch norm that are not those of all ranks when they are used.
 
     ## What it does
@@ -278,7 +288,7 @@ def _distance(rank: RankSteps, ranks: list[RankSteps]) -> float:
     return largest
 
 
-class RankWrites(Check):
+class RankWrites(_OfRanks):
     """One file that several ranks write: a log, a table of metrics, a checkpoint.
 
     ## What it does

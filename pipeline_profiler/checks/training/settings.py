@@ -267,31 +267,32 @@ def _changing(subject: TrainingSubject, names: list[str]) -> set[str]:
     return {n for n in names if n in one and n in two and not torch.equal(one[n], two[n])}
 
 
-STRONG = 0.05  # recipes with at least this much exempt norms and biases (ViT, DeiT, ConvNeXt)
 COUPLED = 0.03  # L2 in the gradient: recipes have 5e-4 at most 1e-2
 
 
 class DecayedNorms(Check):
-    """Weight decay at a strength that needs exceptions, without them.
+    """Weight decay that is stronger than the steps of the optimizer that it belongs to.
 
     ## What it does
-    Reads the decay of each group of the optimizer and which norms and biases it holds; compares
-    the pull of the decay with the gradient of the loss at the start.
+    Reads the decay of each group of the optimizer and which norms and biases it holds.
 
     ## Why is this bad
-    A strong pull takes the scale of norms and the base rates in biases to zero; an L2 term larger
-    than the gradient makes weights vanish whatever the data say.
+    Decay that outweighs the optimizer's own steps takes the scale of norms and the base rates in
+    biases to zero; an L2 term larger than the gradient makes weights vanish whatever the data say.
 
     ## How it decides
-    Fails where decoupled decay of 0.05 or more holds norms or biases (published recipes of that
-    strength exempt them), or where L2 in the gradient is 0.03 or more. The default of AdamW (0.01
-    on everything) and 5e-4 of SGD pass.
+    Decoupled decay of d takes rate x d from a norm's scale of 1 in a step. The step of Adam is of
+    the size of the rate times m / sqrt(v), which for gradients that are all noise is
+    sqrt((1 - b) / (1 + b)), 0.23 at b = 0.9; that of Lion is the rate. Below it decay is less than
+    what noise moves the scale by anyway. Fails where decay at or above it holds norms or biases, or
+    where L2 in the gradient is 0.03 or more. The default of AdamW (0.01 on everything), the 0.05
+    and 0.1 of recipes and 5e-4 of SGD pass, with a word about the exceptions that recipes make.
 
     ## What to do
     Two groups: weights of two and more axes with decay, the rest without.
 
     ## Limits
-    A matter of recipes, not of right and wrong: the numbers are those of published ones.
+    An order of magnitude, not what this training does: scales far from 1 are not looked at.
     """
 
     code = "TRAIN007"
@@ -300,33 +301,21 @@ class DecayedNorms(Check):
 
     def run(self, subject: TrainingSubject) -> Answer:
         optimizer = subject.settings.optimizer
+        groups = optimizer.param_groups
         decoupled = type(optimizer).__name__ in ("AdamW", "NAdamW", "Lion", "Lamb") or any(
-            group.get("decoupled_weight_decay") for group in optimizer.param_groups
+            group.get("decoupled_weight_decay") for group in groups
         )
-        decays = [(g.get("weight_decay") or 0.0, g["params"]) for g in optimizer.param_groups]
-        strongest = max((decay for decay, _ in decays), default=0.0)
-        strong = [p for decay, parameters in decays if decay >= STRONG for p in parameters]
-        flat = [p for p in strong if p.ndim <= 1]
-        numbers = {"weight_decay": strongest, "decoupled": decoupled, "norms_and_biases": len(flat)}
-        if not strongest:
-            return passed("There is no weight decay.", **numbers)
-        if not decoupled and strongest >= COUPLED:
-            return wrong(
-                f"L2 of {strongest:g} is part of the gradient: recipes have 0.01 at most.",
-                ["a value for AdamW (decoupled) was given to Adam or SGD"],
-                "Use AdamW, or 1e-4 to 5e-4.",
-                **numbers,
-            )
-        if flat:
-            return wrong(
-                f"Weight decay of {strongest:g} pulls on {len(flat)} norms and biases.",
-                ["all parameters are in one group"],
-                "Put parameters of one axis in a group with weight_decay=0.",
-                **numbers,
-            )
-        if strongest > 0.5:
-            return unclear(f"Weight decay of {strongest:g} is strong: is it meant?", **numbers)
-        return passed(f"Weight decay is {strongest:g}.", **numbers)
+        found = [(float(g.get("weight_decay") or 0.0), p.ndim) for g in groups for p in g["params"]]
+        betas = [float(group["betas"][0]) for group in groups if "betas" in group]
+        return _judge_decay(found, type(optimizer).__name__, decoupled, max(betas, default=0.9))
+
+    def run_keras(self, subject: KerasSubject) -> Answer:
+        optimizer = subject.settings.optimizer
+        decay = float(getattr(optimizer, "weight_decay", None) or 0.0)
+        weights = subject.settings.model.trainable_variables
+        found = [(decay * bool(optimizer._use_weight_decay(w)), len(w.shape)) for w in weights]
+        momentum = float(getattr(optimizer, "beta_1", 0.9))
+        return _judge_decay(found, type(optimizer).__name__, True, momentum)
 
     @staticmethod
     def _with(kind: str, decay: float, split: bool = False) -> Any:
@@ -340,14 +329,46 @@ class DecayedNorms(Check):
         return toy_training(optimizer=make)
 
     PLANTED = (
-        ("AdamW at 0.1 on all", lambda: DecayedNorms._with("AdamW", 0.1)),
+        ("AdamW at 0.3 on all", lambda: DecayedNorms._with("AdamW", 0.3)),
         ("Adam with 0.1", lambda: DecayedNorms._with("Adam", 0.1)),
     )
     HEALTHY = (
         ("AdamW as it comes", lambda: DecayedNorms._with("AdamW", 0.01)),
+        ("AdamW at 0.05 on all", lambda: DecayedNorms._with("AdamW", 0.05)),
         ("SGD with 5e-4", lambda: DecayedNorms._with("SGD", 5e-4)),
-        ("0.1 with exceptions", lambda: DecayedNorms._with("AdamW", 0.1, True)),
+        ("0.3 with exceptions", lambda: DecayedNorms._with("AdamW", 0.3, True)),
     )
+
+
+def _judge_decay(
+    found: list[tuple[float, int]], kind: str, decoupled: bool, momentum: float
+) -> Answer:
+    """Judge (decay, axes) of each weight that is trained."""
+    strongest = max((decay for decay, _ in found), default=0.0)
+    step = 1.0 if kind == "Lion" else ((1 - momentum) / (1 + momentum)) ** 0.5
+    flat = [decay for decay, axes in found if axes <= 1 and decay]
+    numbers = {"weight_decay": strongest, "decoupled": decoupled, "norms_and_biases": len(flat)}
+    if not strongest:
+        return passed("There is no weight decay.", **numbers)
+    if not decoupled and strongest >= COUPLED:
+        return wrong(
+            f"L2 of {strongest:g} is part of the gradient: recipes have 0.01 at most.",
+            ["a value for AdamW (decoupled) was given to Adam or SGD"],
+            "Use AdamW, or 1e-4 to 5e-4.",
+            **numbers,
+        )
+    if decoupled and max(flat, default=0.0) >= step:
+        return wrong(
+            f"Weight decay of {max(flat):g} pulls on {len(flat)} norms and biases, harder than "
+            f"steps of {kind} move them ({step:.2g} of the rate where gradients are noise).",
+            ["all parameters are in one group"],
+            "Put parameters of one axis in a group with weight_decay=0.",
+            **numbers,
+        )
+    if strongest > 0.5:
+        return unclear(f"Weight decay of {strongest:g} is strong: is it meant?", **numbers)
+    beside = f", on {len(flat)} norms and biases too (recipes exempt them)" if flat else ""
+    return passed(f"Weight decay is {strongest:g}{beside}.", **numbers)
 
 
 STEPS = 2000

@@ -296,7 +296,27 @@ STACK = fields_of({"of": text, "frames": several(text)})
 CUT_OFF = fields_of(
     {"sentence": text, "where": text, "stacks": several(STACK)}, {"seconds": number}
 )
+ROWS = several(several(maybe(number)))
+
+
+def _predictions(value: Any, at: str) -> None:
+    """What `watch --grid` keeps: a row of each step, as long as the others."""
+    fields_of({"steps": several(COUNT), "values": ROWS},
+              {"labels": several(whole()), "guesses": several(several(whole())), "ended": text}
+              )(value, at)  # fmt: skip
+    rows = [*value["values"], *value.get("guesses", ())]
+    sizes = {len(row) for row in rows} | ({len(value["labels"])} if "labels" in value else set())
+    whole_tables = {
+        len(value["steps"]),
+        len(value["values"]),
+        len(value.get("guesses", value["steps"])),
+    }
+    if len(sizes) > 1 or len(whole_tables) > 1:
+        raise FormError(f"{at} has rows of unequal length")
+
+
 RESULTS = {
+    "predictions": maybe(_predictions),
     "verdict": text,
     "sentence": maybe(text),
     "kept_sentence": maybe(text),

@@ -41,6 +41,7 @@ from pipeline_profiler.profiling.record.session import Run, Session, utc_now
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
 from pipeline_profiler.profiling.record.stages import activate
 from pipeline_profiler.profiling.watching.loop import Loop, TrainingCount
+from pipeline_profiler.profiling.watching.prediction_grid import PredictionGrid
 from pipeline_profiler.profiling.watching.trackers import is_tracked, tell_trackers
 
 # ---- The line on the terminal ----
@@ -97,6 +98,7 @@ class WatchOrder:
     home: str  # the folder that holds this package and nothing that is not ours
     parent: int
     quiet: bool = False
+    grid: int = 0  # examples whose predictions are kept
 
 
 class WatchedProcess:
@@ -117,6 +119,7 @@ class WatchedProcess:
         self.totals = {"evaluation_ns": 0, "checkpoint_ns": 0}
         self.rank: int | None = None
         self.undo: list[Callable[[], None]] = []  # takes the hooks out again
+        self.predictions: PredictionGrid | None = None
         self._saved: dict[Path, Path] = {}  # where each session was last written
         self._machine = Meter()
         self._tell_from = 0.0
@@ -278,6 +281,11 @@ class WatchedProcess:
                 loop.add_stage(name, start, end)
                 return
 
+    def leave_out(self, start: int, end: int) -> None:
+        """A stretch that is ours and no part of the step."""
+        for loop in self.active[:1]:
+            loop.recorder.timeline.leave_out(start, end)
+
     # ---- the session ----
 
     def _judged(self) -> list[Loop]:
@@ -319,7 +327,10 @@ class WatchedProcess:
         if main is None:
             return self._session_of(None, [], {})
         totals = {k: v for k, v in self.totals.items() if v}
-        return self._session_of(main, _other_loops(main, self._judged(), apart), totals)
+        made = self._session_of(main, _other_loops(main, self._judged(), apart), totals)
+        if self.predictions is not None:
+            made.results["predictions"] = self.predictions.document()
+        return made
 
     def _session_of(self, loop: Loop | None, notes: list[str], totals: dict[str, int]) -> Session:
         runs: list[Run] = []

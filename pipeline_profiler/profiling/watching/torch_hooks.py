@@ -26,6 +26,7 @@ from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
 from pipeline_profiler.profiling.record.recorder import Source
 from pipeline_profiler.profiling.record.recorder_live import WORKER_INTERVAL_S
 from pipeline_profiler.profiling.watching import process as state
+from pipeline_profiler.profiling.watching.prediction_grid import PredictionGrid
 from pipeline_profiler.profiling.watching.process import (
     WatchedProcess,
     known_process,
@@ -170,6 +171,9 @@ def _hook_steps(torch: Any, process: WatchedProcess) -> None:
     _LOOKS.append(_Optimizers(torch).look)
     process.on_look = _LOOKS[-1]
     _hook_function(torch, "save", "checkpoint")
+    if process.order.grid and process.rank in (None, 0):
+        process.predictions = PredictionGrid(torch, process.order.grid, process.leave_out)
+        process.predictions.hook(_replace, _UNDO)
     if torch.distributed.is_available():
         for name in COLLECTIVES:
             if hasattr(torch.distributed, name):

@@ -191,6 +191,15 @@ DAMAGED_DOCUMENTS = {
     "a failed rule as text": (put("failed_rules", ["x"]), "failed_rules"),
     "precision as a list": (put("precision", [1]), "precision"),
     "precision without rows": (put("precision", {"backend": "torch"}), "precision"),
+    "predictions without values": (put("predictions", {"steps": [1]}), "predictions"),
+    "predictions of unequal length": (
+        put("predictions", {"steps": [0, 1], "values": [[0.1], [0.2, 0.3]]}),
+        "predictions",
+    ),
+    "predictions with a label less": (
+        put("predictions", {"steps": [0], "values": [[0.1]], "labels": [], "guesses": [[1]]}),
+        "predictions",
+    ),
     "where it hung as text": (put("cut_off", "x"), "cut_off"),
 }  # fmt: skip
 

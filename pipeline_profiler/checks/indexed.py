@@ -1,0 +1,129 @@
+"""Datasets as rows with an index: those of a DataLoader, arrays of fit, graphs of tf.data.
+
+What a check asks of samples it asks by `len(rows)` and `rows[i]`, which makes sample i anew each
+time. A graph of tf.data has no index: its shuffles and batches are taken out, and the k-th request
+for element i is answered by the k-th pass over the first MOST of them. A graph that is shuffled
+before it is cut or joined has no order of its own, and is no rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pipeline_profiler.checks.user_code import users_code
+from pipeline_profiler.profiling.adapters import kind_of
+from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes, rebuilt
+from pipeline_profiler.profiling.record.errors import ProfileError
+
+MOST = 600  # elements of a graph: what the checks of contents look at
+TAKEN_OUT = ("Shuffle", "Repeat", "Prefetch")
+ORDERED = ("Take", "Skip", "Shard", "Zip", "Concatenate", "Window")  # what they give is the order's
+
+
+def rows_of(loader: Any) -> Any:
+    """The samples of a loader by index; None where they have none."""
+    if getattr(loader, "_dataset_kind", 1) == 0:
+        return loader.dataset
+    if hasattr(loader, "indexed_rows"):  # arrays of Keras' fit
+        return loader.indexed_rows
+    if loader is None or kind_of(loader) != "tf":
+        return None
+    if not hasattr(loader, "_rows"):
+        try:
+            loader._rows = GraphRows(loader)
+        except ProfileError:
+            loader._rows = None
+    return loader._rows
+
+
+class GraphRows:
+    """The first elements of a tf.data graph; `total` of them there are (-1: unknown).
+
+    files: the picture files that the graph begins with, all of them. augments: an operation draws
+    random numbers. kept: a cache lies behind such a one.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        chain = prefixes(dataset)
+        names = [name_of(op) for op in chain]
+        first = names.index("Shuffle") if "Shuffle" in names else len(names)
+        if any(name in ORDERED for name in names[first:]):
+            raise ProfileError("The graph is shuffled before it is cut or joined.")
+        batched = next((i for i, name in enumerate(names) if "Batch" in name), len(names))
+
+        def exchange(op: Any, on: Any) -> Any:
+            kept = name_of(op) == "Cache" and op._filename.numpy()  # a file that is the script's
+            return on if name_of(op) in TAKEN_OUT or kept else None
+
+        self._plain = rebuilt(dataset, exchange)
+        if batched < len(names):
+            self._plain = self._plain.unbatch()
+        draws = [i for i, op in enumerate(chain) if _draws(op)]
+        self.augments = bool(draws)
+        self.kept = bool(draws) and "Cache" in names[draws[0] :]
+        self.total = int(chain[min(batched, len(chain)) - 1].cardinality())
+        self.files = _files_of(chain[0])
+        self._passes: list[list[Any]] = []
+        self._asked: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._pass(0))
+
+    def __getitem__(self, index: int) -> Any:
+        self._asked[index] += 1
+        return self._pass(self._asked[index] - 1)[index]
+
+    def _pass(self, number: int) -> list[Any]:
+        while len(self._passes) <= number:
+            with users_code("The dataset"):
+                self._passes.append(list(itertools.islice(self._plain.as_numpy_iterator(), MOST)))
+        return self._passes[number]
+
+    @property
+    def whole(self) -> bool:
+        """Whether its rows are all there are."""
+        return self.total == len(self)
+
+
+def all_rows(rows: Any) -> bool:
+    """Whether `rows` are the whole dataset, not its beginning."""
+    return bool(getattr(rows, "whole", True))
+
+
+def _draws(op: Any) -> bool:
+    """Whether the function of an operation holds a random one."""
+    function = getattr(getattr(op, "_map_func", None), "function", None)
+    if function is None:
+        return False
+    graph = function.graph.as_graph_def()
+    nodes = itertools.chain(graph.node, *(f.node_def for f in graph.library.function))
+    return any("Random" in node.op for node in nodes)
+
+
+def _files_of(source: Any) -> list[Path]:
+    """The files that a dataset of names has; [] for any other."""
+    if str(getattr(source.element_spec, "dtype", "")) != "<dtype: 'string'>":
+        return []
+    names = [Path(bytes(name).decode(errors="replace")) for name in source.as_numpy_iterator()]
+    return names if names and names[0].is_file() else []
+
+
+def reshuffled_split(train: Any, test: Any) -> bool:
+    """Whether take() and skip() cut one graph behind a shuffle that is drawn anew each epoch."""
+    if not all(loader is not None and kind_of(loader) == "tf" for loader in (train, test)):
+        return False
+    ours, theirs = prefixes(train), prefixes(test)
+    for op in ours:
+        if name_of(op) != "Shuffle" or not op._reshuffle_each_iteration:
+            continue
+        at = next((i for i, other in enumerate(theirs) if other is op), None)
+        cuts = [
+            {name_of(o) for o in chain[i + 1 :]} & {"Take", "Skip"}
+            for chain, i in ((ours, ours.index(op)), (theirs, at)) if i is not None
+        ]  # fmt: skip
+        if len(cuts) == 2 and all(cuts):
+            return True
+    return False

@@ -1,0 +1,179 @@
+"""`watch --grid N`: what the model says of N examples of its first batch, while it trains.
+
+The first module with weights that a step calls is the model, and what it was called with is kept.
+After a step of the optimizer that holds its weights it is called with that again: in eval mode,
+without gradients, its random numbers put back, so that the training is what it would be without
+(a `forward` that counts its calls is called more often). At most MOST steps are kept: where more
+were, every second is dropped and the next lie twice as far apart, so that T steps cost about
+MOST (1 + log2(T / MOST) / 2) calls. A model whose weights lie in parts on several ranks (FSDP) is
+left alone: a call would be one of all ranks.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+from pipeline_profiler.profiling.measure.kept_batches import copied, is_tensor, mapped, parts_of
+
+MOST = 64  # steps
+WRAPPERS = {
+    "OptimizedModule": "_orig_mod",
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+}
+SHARED_OUT = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
+
+
+class PredictionGrid:
+    """The model's answers to `examples` examples; `document` is what the session holds of them.
+
+    leave_out(start, end): told of the stretches, in ns, that are no part of the training's step.
+    """
+
+    def __init__(self, torch: Any, examples: int, leave_out: Callable[[int, int], None]) -> None:
+        self.torch, self.examples, self.leave_out = torch, examples, leave_out
+        self.pid = os.getpid()
+        self.model: Any = None
+        self.given: tuple[Any, Any] = ((), {})
+        self.labels: Any = None  # (N,) whole numbers, where the batch holds them
+        self.batch: Any = None
+        self.held: set[int] = set()  # the model's parameters
+        self.steps, self.every = 0, 1
+        self.rows: list[tuple[int, list[float], list[int]]] = []  # step, values, guesses
+        self.ended, self.inside = "", False
+
+    def hook(
+        self, replace: Callable[[Any, str, Any], None], undo: list[Callable[[], None]]
+    ) -> None:
+        """Put the hooks in; `replace` sets an attribute and `undo` takes things back."""
+        import torch.utils.data.dataloader as loading
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        torch, module = self.torch, self.torch.nn.Module
+        iterator: Any = loading._BaseDataLoaderIter
+        call, deliver = module.__call__, iterator.__next__
+
+        @functools.wraps(call)
+        def __call__(part: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if self.inside or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+                return call(part, *args, **kwargs)
+            trained = any(p.requires_grad for p in part.parameters())
+            if trained:
+                put_back()
+                self._take(part, args, kwargs)
+            self.inside = True
+            try:
+                return call(part, *args, **kwargs)
+            finally:
+                self.inside = False
+                if trained and not self.ended:
+                    self._keep()
+
+        @functools.wraps(deliver)
+        def __next__(self_: Any) -> Any:  # noqa: N807
+            self.batch = deliver(self_)
+            return self.batch
+
+        def put_back() -> None:
+            if module.__call__ is __call__:
+                module.__call__ = call
+            if iterator.__next__ is __next__:
+                iterator.__next__ = deliver
+
+        replace(module, "__call__", __call__)
+        replace(iterator, "__next__", __next__)
+        undo.append(register_optimizer_step_post_hook(self._stepped).remove)
+
+    def _take(self, model: Any, args: Any, kwargs: Any) -> None:
+        """The first call of a step: keep what it was given, before it may be changed in place."""
+        most = self.examples
+        kinds = {kind.__name__ for kind in type(model).__mro__}
+        if kinds & set(SHARED_OUT):
+            self.ended = "the weights lie in parts on several ranks"
+            return
+        while (inner := WRAPPERS.get(type(model).__name__)) is not None:
+            model = getattr(model, inner)
+        self.model, self.held = model, {id(p) for p in model.parameters()}
+        first = next((t for t in _tensors((args, kwargs)) if t.ndim), None)
+        size = len(first) if first is not None else 0
+
+        def cut(value: Any) -> Any:
+            of_batch = is_tensor(value) and value.ndim and len(value) == size
+            return copied(value[:most] if of_batch else value)
+
+        self.given = mapped((args, kwargs), lambda _, part: cut(part))
+        labels = [
+            t for t in _tensors(self.batch)
+            if t.ndim == 1 and len(t) == size and not t.is_floating_point()
+        ]  # fmt: skip
+        self.labels = labels[-1][:most].tolist() if labels else None
+        self.batch = None
+
+    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """A step of an optimizer is over."""
+        if self.model is None or self.ended or os.getpid() != self.pid:
+            return
+        if not any(id(p) in self.held for g in optimizer.param_groups for p in g["params"]):
+            return
+        self.steps += 1
+        if self.steps % self.every == 0:
+            self._keep()
+        if len(self.rows) >= MOST:
+            del self.rows[1::2]
+            self.every *= 2
+
+    def _keep(self) -> None:
+        start, self.inside = perf_counter_ns(), True
+        try:
+            self.rows.append((self.steps, *self._judged(self._answer())))
+        except Exception as error:  # noqa: BLE001 - the training goes on without
+            said = " ".join(str(error).split())[:120]
+            self.ended = f"{type(error).__name__} at step {self.steps}: {said}"
+        finally:
+            self.inside = False
+        self.leave_out(start, perf_counter_ns())
+
+    def _answer(self) -> Any:
+        torch, (args, kwargs) = self.torch, self.given
+        modes = [(part, part.training) for part in self.model.modules()]
+        devices = sorted({p.device.index for p in self.model.parameters() if p.is_cuda})
+        with torch.no_grad(), torch.random.fork_rng(devices):
+            for part, _ in modes:
+                part.training = False
+            try:
+                return self.model(*args, **kwargs)
+            finally:
+                for part, trained in modes:
+                    part.training = trained
+
+    def _judged(self, out: Any) -> tuple[list[float], list[int]]:
+        """(the right class's probability, the likeliest class); else (mean output, [])."""
+        logits = getattr(out, "logits", None)
+        found = _tensors(out) if logits is None else [logits]
+        main = next(t for t in found if t.ndim and t.is_floating_point()).float()
+        if self.rows and len(main) != len(self.rows[0][1]):
+            raise ValueError("the outputs have no row for each example")
+        labels = self.labels
+        if labels and main.ndim == 2 and min(labels) >= 0 and max(labels) < main.shape[1] > 1:
+            sums = main.sum(1)
+            done = bool((main >= 0).all() and ((sums - 1).abs() < 1e-3).all())
+            chances = main if done else main.softmax(1)
+            right = [row[label] for row, label in zip(chances.tolist(), labels, strict=True)]
+            return right, main.argmax(1).tolist()
+        return main.reshape(len(main), -1).mean(1).tolist(), []
+
+    def document(self) -> dict[str, Any]:
+        """Steps, values of each example by step; labels and guesses where classes are known."""
+        if not self.rows:
+            return {"steps": [], "values": [], "ended": self.ended or "no step was seen"}
+        steps, values, guesses = zip(*self.rows, strict=True)
+        classes = {"labels": self.labels, "guesses": list(guesses)} if guesses[0] else {}
+        return {"steps": list(steps), "values": list(values), "ended": self.ended, **classes}
+
+
+def _tensors(value: Any) -> list[Any]:
+    return [part for _, part in parts_of(value) if is_tensor(part)]
