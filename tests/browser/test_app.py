@@ -38,9 +38,7 @@ CUT = """() => [...document.querySelectorAll('h1, h2, h3, [data-testid=stMetricL
   .map((e) => e.innerText)"""
 
 
-def test_every_page_opens_without_a_complaint_at_each_width_in_each_theme(
-    visitor: Visitor,
-) -> None:
+def test_every_page_opens_without_a_complaint_at_each_width_in_each_theme(visitor: Visitor) -> None:
     from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
     page, frames = visitor.page, list[bytes]()
