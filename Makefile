@@ -78,12 +78,15 @@ demo: $(VENV)/core
 app: $(VENV)/app
 	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json* $(wildcard runs/sample_data/*.json)
 
+# A worker a core, two at least, since tests wait too; each takes up to 2 GB, hence four at most.
+WORKERS = $$($(BIN)/python -c "from preflight.cores import usable_cores as n; print(min(max(n(), 2), 4))")
+
 test: $(VENV)/all $(VENV)/browser $(BESIDE)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # What a change should not wait for is marked `slow`: other processes, browsers, whole datasets.
 quick: $(VENV)/all
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
 
 lint: $(VENV)/all
 	$(BIN)/ruff format --check $(SOURCES)

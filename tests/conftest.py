@@ -34,18 +34,22 @@ hypothesis.settings.register_profile(
 )  # fmt: skip
 hypothesis.settings.load_profile("tests")
 WHOLE_FILE_IS_SLOW = re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.slow", re.MULTILINE)
-# A file stays on one of two workers: the longest begin, so that none is left over for the end.
+# A file stays on one worker: the longest begin, so that none is left over for the end.
 LONGEST = (
-    "browser/test_app.py", "sample_data/test_make.py", "sample_data/test_plants.py",
-    "audit/cli/test_hostile_calls.py", "audit/cluster/test_ray_cluster.py",
-    "audit/scanning/test_rescan.py", "pipeline_profiler/cli/test_check_script.py",
-    "pipeline_profiler/cli/test_other_python.py", "audit/ui/test_pages.py",
-    "audit/decisions/test_decisions.py", "pipeline_profiler/cli/test_hanging.py",
-    "audit/scanning/test_scanning.py", "pipeline_profiler/checks/test_examples.py",
-    "audit/checks/test_cases.py", "audit/annotations/test_annotation_forms.py",
+    "browser/test_app.py", "pipeline_profiler/cli/test_check_script.py",
+    "sample_data/test_plants.py", "sample_data/test_make.py", "audit/scanning/test_rescan.py",
+    "audit/cluster/test_ray_cluster.py", "pipeline_profiler/cli/test_other_python.py",
+    "audit/ui/test_pages.py", "audit/cli/test_hostile_calls.py",
+    "audit/decisions/test_decisions.py", "audit/scanning/test_scanning.py",
+    "pipeline_profiler/profiling/watching/test_watch.py", "audit/checks/test_cases.py",
+    "pipeline_profiler/cli/test_check_frameworks.py", "audit/subset/test_benchmarks.py",
+    "pipeline_profiler/cli/test_hanging.py", "audit/test_real_data.py",
+    "pipeline_profiler/cli/test_newcomer.py", "test_supply.py", "audit/ui/test_queue.py",
+    "pipeline_profiler/checks/test_examples.py", "audit/subset/test_objects.py",
+    "audit/compare/test_diff.py", "audit/annotations/test_annotation_forms.py",
     "audit/machine/test_executors.py", "audit/annotations/test_annotation_coco.py",
     "audit/decisions/test_box_fixes.py", "audit/run/test_healing.py", "audit/run/test_verify.py",
-    "audit/test_fuzz.py", "browser/test_keys.py",
+    "audit/cli/test_main.py", "audit/ui/test_bulk.py", "audit/test_fuzz.py", "test_wheel.py",
 )  # fmt: skip
 
 

@@ -27,9 +27,7 @@ ROOMS = {
     ),
 }
 # Rooms within a room, in the same way.
-WITHIN = {
-    "pipeline_profiler.profiling": "record, adapters diagnose, measure, watching",
-}
+WITHIN = {"pipeline_profiler.profiling": "record, adapters diagnose, measure, watching"}
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
 # Loaded inside functions only: they would cost every command between 0.02 and 0.6 s.
 SLOW = {"scipy", "cv2", "numba", "imagehash", "yaml"}

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 # Files of the hostile collection on which we and Pillow's full load disagree, and why we are right.
 JUDGED = {
-    "hopper_bad_exif.jpg": "1,214 stray bytes in the middle of the scan; Pillow drops the warning",
+    "hopper_bad_exif.jpg": "1,214 stray bytes in the middle of the scan; Pillow drops the warning"
 }
 
 

@@ -9,13 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from preflight.check_contract import (
-    Contract,
-    checks_in,
-    modules_in,
-    named_checks,
-    page_of,
-)
+from preflight.check_contract import Contract, checks_in, modules_in, named_checks, page_of
 from tests.preflight.pages import page_faults
 
 SECTIONS = ("What it does", "Limits")

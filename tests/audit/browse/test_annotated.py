@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from audit.browse.boxes import (
-    AnnotatedPage,
-    BoxFilter,
-    annotated_page,
-    box_choices,
-    load_boxes,
-)
+from audit.browse.boxes import AnnotatedPage, BoxFilter, annotated_page, box_choices, load_boxes
 from audit.browse.pictures import ThumbnailCache, with_boxes
 from audit.records import Severity
 from audit.report.thumbnails import Thumbnail

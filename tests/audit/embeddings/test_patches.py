@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 
 from audit.embeddings import nearest, patches
-from audit.embeddings.nearest import (
-    Compared,
-    KnownNearest,
-    Nearest,
-    nearest_places,
-    nearest_rows,
-)
+from audit.embeddings.nearest import Compared, KnownNearest, Nearest, nearest_places, nearest_rows
 from audit.embeddings.patches import (
     AXES,
     SQUARE,

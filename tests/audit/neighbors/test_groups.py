@@ -43,11 +43,7 @@ def names(n: int, seed: int) -> list[bytes]:
     return [rng.bytes(8) for _ in range(n)]
 
 
-worlds = {
-    "seed": st.integers(0, 10**6),
-    "n": st.integers(2, 60),
-    "spread": st.floats(0.05, 1.5),
-}
+worlds = {"seed": st.integers(0, 10**6), "n": st.integers(2, 60), "spread": st.floats(0.05, 1.5)}
 
 
 @settings(max_examples=80)

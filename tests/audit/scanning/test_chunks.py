@@ -10,13 +10,7 @@ import pytest
 
 from audit.picture.decode import Limits
 from audit.picture.measure import Measurer
-from audit.scanning.measuring import (
-    CHUNK_FILES,
-    PART_CHUNKS,
-    PARTS,
-    cut_chunks,
-    measure_pending,
-)
+from audit.scanning.measuring import CHUNK_FILES, PART_CHUNKS, PARTS, cut_chunks, measure_pending
 
 
 def test_chunks_end_at_a_number_of_files_or_of_bytes() -> None:

@@ -107,10 +107,7 @@ def test_an_unchanged_dataset_is_not_read_again(undisturbed: Undisturbed, run: P
 
 @pytest.mark.parametrize("relate", [{}, {"seed": 9}], ids=["unchanged", "changed"])
 def test_the_generation_before_is_verified_once_and_opened_once(
-    relate: Mapping[str, int],
-    undisturbed: Undisturbed,
-    run: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    relate: Mapping[str, int], undisturbed: Undisturbed, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Verified by its digest, attached once; CURRENT is read to heal and to find it."""
     touched: list[tuple[str, str]] = []
@@ -329,8 +326,7 @@ def kill_at(moment: str, count: int, tree: Path, run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("moment", "count"),
-    [("list", 1), ("measure", 7), ("relate", 0), ("judge", 5), ("rename", 0)],
+    ("moment", "count"), [("list", 1), ("measure", 7), ("relate", 0), ("judge", 5), ("rename", 0)]
 )
 def test_a_first_scan_killed_at_any_moment_shows_nothing_and_goes_on(
     moment: str, count: int, undisturbed: Undisturbed, tmp_path: Path

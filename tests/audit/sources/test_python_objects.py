@@ -15,12 +15,7 @@ from PIL import Image
 import audit
 from audit.checking.config import Config
 from audit.errors import UsageError
-from audit.sources.python_objects import (
-    describe_epochs,
-    is_dataset,
-    remove_unlisted,
-    store_dataset,
-)
+from audit.sources.python_objects import describe_epochs, is_dataset, remove_unlisted, store_dataset
 from tests.conftest import make_tree, picture
 
 PICTURES = [picture(seed, 40, 32) for seed in range(6)]

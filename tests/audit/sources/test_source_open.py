@@ -86,15 +86,7 @@ def test_overlapping_roots_are_noted(tmp_path: Path) -> None:
     ],
 )
 def test_errors_say_what_to_do(tmp_path: Path, specs: list[str], message: str) -> None:
-    grow(
-        tmp_path,
-        "one/a.png",
-        "two/a.png",
-        "empty/",
-        "text/a.txt",
-        "text/b.txt",
-        "packed/a.rar",
-    )
+    grow(tmp_path, "one/a.png", "two/a.png", "empty/", "text/a.txt", "text/b.txt", "packed/a.rar")
     with pytest.raises(UsageError, match=message):
         open_source([spec.format(tmp=tmp_path) for spec in specs])
 

@@ -64,10 +64,7 @@ def test_published_layouts(
 
 @pytest.mark.parametrize(
     ("folder", "message"),
-    [
-        ("mnist_csv_dataset", r"2 \.csv"),
-        ("voc_dataset/voc_dataset2", r"5 \.xml \(annotation\)"),
-    ],
+    [("mnist_csv_dataset", r"2 \.csv"), ("voc_dataset/voc_dataset2", r"5 \.xml \(annotation\)")],
 )
 def test_folders_without_image_files_are_rejected_with_a_reason(folder: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -181,9 +181,7 @@ def test_equal_models_are_rarely_told_apart_on_a_lopsided_subset():
     rng = np.random.default_rng(4)
     n = 4000
     small = np.arange(n) % 20 == 0
-    frame = made_set(n, 1).with_columns(
-        label=pl.Series(np.where(small, "rare", "common")),
-    )
+    frame = made_set(n, 1).with_columns(label=pl.Series(np.where(small, "rare", "common")))
     right_a = rng.uniform(size=n) < np.where(small, 0.9, 0.8)
     right_b = rng.uniform(size=n) < np.where(small, 0.52, 0.82)
 
@@ -389,12 +387,7 @@ def test_a_class_without_predictions_has_no_precision(frame):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("Class1 ", "did you mean 'class1'"),
-        ("nan", "'nan'"),
-        ("horse", "'horse'"),
-    ],
+    ("name", "said"), [("Class1 ", "did you mean 'class1'"), ("nan", "'nan'"), ("horse", "'horse'")]
 )
 def test_a_class_that_the_set_does_not_have_is_refused(name, said) -> None:
     frame = made_set(300, 3)

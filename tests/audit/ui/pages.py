@@ -5,18 +5,27 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 from streamlit.components.v2 import manifest_scanner
-from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1 import AppTest, local_script_runner
 
-# Each AppTest asks the metadata of every installed package for components: once is enough.
-manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 PATIENCE_S = 120
+# Each AppTest asks the metadata of every installed package for components: none has any.
+manifest_scanner.scan_component_manifests = list
+_ask_each_ms = local_script_runner.require_widgets_deltas
+
+
+def _wait(runner: Any, timeout: float) -> None:
+    """Wait for the thread of a page: to ask each millisecond takes a tenth of its time."""
+    runner._script_thread.join(timeout)
+    _ask_each_ms(runner, 1.0 if runner.script_stopped() else 0.0)
+
+
+local_script_runner.require_widgets_deltas = _wait
 Show = Callable[..., AppTest]  # the fixture `show`
 
 

@@ -90,7 +90,7 @@ def make():
 """
 COMMANDS = [
     ("run", "train.py:make_loader", "--step", "train.py:make_step", "--quick", "--seconds", "2",
-     "--steps", "10", "--repeats", "2", "--python", "{}"),
+     "--steps", "10", "--repeats", "1", "--python", "{}"),
     ("check-training", "train.py", "--only", "TRAIN005,TRAIN020", "--python", "{}/bin/python"),
     ("watch", "--python", "{}", "--", "train.py"),
 ]  # fmt: skip

@@ -39,10 +39,7 @@ def torch_steps(wait: float, kernel: tuple[float, float] | None = None) -> list[
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("load_s", "train_s", "marks", "verdict"),
-    [
-        (0.01, 0.0, "from mark to mark", "input-bound high"),
-        (0.0, 0.02, "next()", ""),
-    ],
+    [(0.01, 0.0, "from mark to mark", "input-bound high"), (0.0, 0.02, "next()", "")],
     ids=["slow", "healthy"],
 )
 def test_a_trace_that_torch_recorded(

@@ -12,14 +12,7 @@ from typing import Any
 import polars as pl
 from blake3 import blake3
 
-from audit.subset import (
-    Goal,
-    draw_subset,
-    first_units,
-    make_plan,
-    recipe_from,
-    score_subset,
-)
+from audit.subset import Goal, draw_subset, first_units, make_plan, recipe_from, score_subset
 
 FILES = 2000
 LABELS = ("cat",) * 9 + ("dog",) * 5 + ("owl",) * 3 + ("yak",)

@@ -65,12 +65,7 @@ def test_noise_is_inconclusive_and_says_how_many_repeats_would_settle_it() -> No
 
 @pytest.mark.parametrize(
     ("stage", "code"),
-    [
-        ("read", "PIPE001"),
-        ("decode", "PIPE002"),
-        ("transform", "PIPE003"),
-        ("collate", "PIPE004"),
-    ],
+    [("read", "PIPE001"), ("decode", "PIPE002"), ("transform", "PIPE003"), ("collate", "PIPE004")],
 )
 def test_a_dominant_stage_is_named_with_its_share(stage: str, code: str) -> None:
     session = session_of(lambda j: 60.0, stages={stage: 0.9, "getitem": 0.1})

@@ -51,8 +51,7 @@ def trying(
 
 
 @pytest.mark.parametrize(
-    ("widths", "blocks"),
-    [([0.2, 0.1, 0.02], 2), ([0.02], 0), ([0.2] * 20, 5)],
+    ("widths", "blocks"), [([0.2, 0.1, 0.02], 2), ([0.02], 0), ([0.2] * 20, 5)]
 )
 def test_more_repeats_end_by_the_width_of_the_interval_not_by_the_verdict(
     widths: list[float], blocks: int, monkeypatch: pytest.MonkeyPatch
