@@ -687,7 +687,8 @@ class WeightsInverted(Check):
         task = subject.task
         if task.kind not in ("classes", "binary") or not subject.takes_tensor:
             return unclear("The task is none of classes.")
-        if _name_loss(subject) not in ("cross-entropy", "binary cross-entropy of logits"):
+        names = ("cross-entropy", "binary cross-entropy of logits")
+        if subject.loss_alone.form or _name_loss(subject) not in names:  # BCELoss takes no logits
             return unclear("The loss is no cross-entropy of logits by its numbers.")
         counts = _label_counts(subject)
         return self._judge(counts, _class_weights(subject, counts))
