@@ -63,6 +63,10 @@ class KerasSubject(ExaminedTraining):
         seed_everything(self.seed)
         return made
 
+    def held(self, ramp: int = 0) -> Training:
+        """The training at its start: Keras keeps its schedules in the optimizer."""
+        return self.fresh()
+
     @cached_property
     def _first(self) -> tuple[Training, list[tuple[Any, Any]]]:
         made = self._made(self.seed, eager=False)

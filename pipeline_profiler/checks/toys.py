@@ -134,6 +134,13 @@ def descent(kind: str, rate: float, **options: Any) -> Callable[[Any], Any]:
     return make
 
 
+def warm_up_and_decay(optimizer: Any) -> Any:
+    """A schedule of 100 steps: ten up to the rate, the others down to nothing."""
+    return torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda count: min((count + 1) / 10, max(0.0, (100 - count) / 90))
+    )
+
+
 def toy_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
     """A step as users write it."""
     optimizer.zero_grad()

@@ -56,6 +56,7 @@ from pipeline_profiler.profiling.record.errors import ProfileError
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
 OTHER_SEEDS = 11, 12
 AUGMENTED_SAMPLES = 8
+HELD_COUNTS = 2000  # of a schedule among which its largest rate is looked for
 COUNTS = 100  # of a schedule, after which one that counts epochs is at nothing
 LONG_STEP_S = 0.1  # above this time a batch comes in parts: no example is lost
 SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried on fewer examples
@@ -85,6 +86,33 @@ class TrainingSubject(ExaminedTraining):
             seed_everything(self.seed)
             return replace(made, model=model, loss=loss, optimizer=optimizer, schedule=schedule)
         return self._made(self.seed if seed is None else seed)
+
+    def held(self, ramp: int = 0) -> Training:
+        """A new training at the largest rate of its schedule, which is reached in `ramp` steps.
+
+        For trainings of another length than the user's: a warm-up would be all of a short one, and
+        a schedule that ends would stop a long one.
+        """
+        training = self.fresh()
+        if training.schedule is None or "Plateau" in type(training.schedule).__name__:
+            return training
+        groups = training.optimizer.param_groups
+        with kept_state(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch wants a step of the optimizer first
+            largest = [float(group["lr"]) for group in groups]
+            for _ in range(HELD_COUNTS):
+                if not step_schedule(training, 1):
+                    break
+                largest = [max(r, float(g["lr"])) for r, g in zip(largest, groups, strict=True)]
+        training = self.fresh()
+        for group, rate in zip(training.optimizer.param_groups, largest, strict=True):
+            group["lr"] = group["initial_lr"] = rate
+        schedule = None
+        if ramp and self.counts_batches:
+            schedule = torch.optim.lr_scheduler.LambdaLR(
+                training.optimizer, lambda count: min(1.0, (count + 1) / ramp)
+            )
+        return replace(training, schedule=schedule)
 
     def _made(self, seed: int) -> Training:
         seed_everything(seed)

@@ -11,11 +11,17 @@ import numpy as np
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined
 from pipeline_profiler.checks.lazy import nn
-from pipeline_profiler.checks.toys import descent, toy_regression, toy_training
+from pipeline_profiler.checks.toys import (
+    descent,
+    toy_regression,
+    toy_training,
+    warm_up_and_decay,
+)
 from pipeline_profiler.checks.user_code import Patience
 from pipeline_profiler.checks.user_training import SMALL_BATCH, Training
 
 STEPS, QUICK_EVERY = 400, 20
+RAMP = 20  # steps in which the largest rate of a schedule is reached
 ENOUGH = 0.9  # of the way from the first loss to the least one
 SECONDS = 20.0
 
@@ -61,7 +67,7 @@ class OverfitsOneBatch(Check):
     nearness = Nearness.SYMPTOM
 
     def run(self, subject: Examined) -> Answer:
-        batch, training = subject.small, subject.fresh()
+        batch, training = subject.small, subject.held(RAMP)
         least = subject.small_alone.best_outputs[0] if subject.takes_tensor else 0.0
         least = least if math.isfinite(least) else 0.0
         first = subject.measured(training, batch, mode=True)
@@ -83,7 +89,15 @@ class OverfitsOneBatch(Check):
         ("hardly a step", lambda: toy_training(optimizer=descent("SGD", 1e-6))),
         ("one unit", _linear_bottleneck),
     )
-    HEALTHY = (("slow and steady", lambda: toy_regression(optimizer=descent("SGD", 1.5e-3))),)
+
+    @staticmethod
+    def _decayed() -> Any:
+        return toy_training(optimizer=descent("Adam", 3e-4), schedule=warm_up_and_decay)
+
+    HEALTHY = (
+        ("slow and steady", lambda: toy_regression(optimizer=descent("SGD", 1.5e-3))),
+        ("a decay to nothing within 100 steps", lambda: OverfitsOneBatch._decayed()),
+    )
 
 
 def _train(subject: Examined, training: Training, first: float, least: float) -> Learned:

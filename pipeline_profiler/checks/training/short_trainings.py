@@ -14,7 +14,13 @@ import numpy as np
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import functional, nn, torch
-from pipeline_profiler.checks.toys import descent, toy_net, toy_regression, toy_training
+from pipeline_profiler.checks.toys import (
+    descent,
+    toy_net,
+    toy_regression,
+    toy_training,
+    warm_up_and_decay,
+)
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, UsersError, seed_everything
 from pipeline_profiler.checks.user_training import Training, checked, made_from
@@ -195,6 +201,7 @@ FACTORS = (1.0, 0.01, 0.1, 10.0, 100.0, 1000.0)
 MORE_FACTORS = (1e5, 1e7)  # where none of these moves anything
 LITTLE, MUCH = 0.02, 0.2  # shares of the first loss
 RATE_STEPS, RATE_SECONDS = 20, 4.0
+PATIENT = 5  # times the steps that a rate which seems too low is given
 
 
 class LearningRate(Check):
@@ -209,14 +216,16 @@ class LearningRate(Check):
 
     ## How it decides
     Fails as too high where the loss ends above its start (or is no number) and a smaller rate takes
-    away a tenth of it; as too low where less than 2 % goes and a rate ten times or more as high
-    takes away a fifth. Between these it passes: 20 steps cannot choose between good ones.
+    away a tenth of it; as too low where less than 2 % goes, less than a tenth in 100 steps, and a
+    rate ten times or more as high takes away a fifth in 20. Between these it passes: 20 steps
+    cannot choose between good ones.
 
     ## What to do
     Try the best of the factors printed, then tune around it.
 
     ## Limits
-    20 steps: a warm-up is not through by then, so its first rates are what is tried.
+    20 steps: with a schedule its largest rate is what is tried, and "too high" is not said, for it
+    may begin lower.
     """
 
     code = "TRAIN026"
@@ -259,31 +268,45 @@ class LearningRate(Check):
             f"In {RATE_STEPS} steps the loss goes from {first:.4g} to {ends[1.0]:.4g}; with "
             f"{best:g} times the learning rate to {ends[best]:.4g}"
         )
+        if own <= 0 and lower >= 0.1 and subject.settings.schedule is not None:
+            return unclear(f"{said}; a schedule may begin lower, which 20 steps cannot tell.")
         if own <= 0 and lower >= 0.1:
             return _failed_rate(f"{said}: it is too high.", best, numbers)
         if own < LITTLE and higher >= MUCH:
+            patience = Patience(PATIENT * RATE_SECONDS, subject.time_left() / 2)
+            later = _trial(subject, 1.0, patience, PATIENT * RATE_STEPS)
+            numbers["later"] = later
+            if later <= first * (1 - PATIENT * LITTLE):
+                return passed(
+                    f"{said}, and in {PATIENT} times the steps to {later:.4g}.", **numbers
+                )
+            if math.isnan(later):
+                return unclear(f"{said}; the time allowed no more steps.", **numbers)
             return _failed_rate(f"{said}: it is too low.", best, numbers)
         return passed(f"{said}.", **numbers)
 
+    @staticmethod
+    def _warmed() -> Any:
+        return toy_training(optimizer=descent("Adam", 3e-4), schedule=warm_up_and_decay)
+
+    HEALTHY = (("a warm-up and a decay", lambda: LearningRate._warmed()),)
     PLANTED = (
         ("too low", lambda: toy_training(optimizer=descent("SGD", 1e-5))),
         ("too high", lambda: toy_regression(optimizer=descent("SGD", 10.0))),
     )
 
 
-def _trial(subject: Examined, factor: float, patience: Patience) -> float:
+def _trial(subject: Examined, factor: float, patience: Patience, steps: int = RATE_STEPS) -> float:
     """The last loss after some steps with the learning rate times a factor; NaN: no time."""
-    training, batches = subject.fresh(), subject.batches[:4]
+    training, batches = subject.held(), subject.batches[:4]
     if isinstance(subject, KerasSubject):
         rate = training.optimizer.learning_rate
         rate.assign(rate * factor)
     else:
         for group in training.optimizer.param_groups:
             group["lr"] = group["lr"] * factor
-        if hasattr(training.schedule, "base_lrs"):
-            training.schedule.base_lrs = [rate * factor for rate in training.schedule.base_lrs]
         seed_everything(subject.seed)
-    for number in range(RATE_STEPS):
+    for number in range(steps):
         if not math.isfinite(subject.step(training, batches[number % len(batches)])):
             return math.inf
         if patience.over:
