@@ -31,11 +31,8 @@ from audit.picture.signatures import is_comparable
 Floats = npt.NDArray[np.float32]
 AT_HAND = 256 << 20
 """Bytes of a table that are held in memory; of more, the system holds what is used."""
-FEW = 64
-"""Pictures looked up together, up to which the shortlist is quicker than comparing with all."""
-LARGE = 20_000
-SHORT, LISTED = 32, 400
-"""Numbers of a short descriptor, and pictures that are compared in full."""
+LARGE, SHORT, LISTED = 20_000, 32, 400
+"""Pictures of which a shortlist is made, numbers of a short descriptor, pictures of the list."""
 SAMPLE, PART, BLOCK = 20_000, 16_384, 4096
 
 
@@ -79,12 +76,13 @@ class Library:
             list(pool.map(fill, starts))
         return made
 
-    def nearest(self, described: Floats, k: int) -> Neighbours:
+    def nearest(self, described: Floats, k: int, *, listed: bool = False) -> Neighbours:
         """Return the k nearest usable pictures of each of (q, D) descriptors, by rows of `table`.
 
-        Of few pictures in a large set those that lie near in `SHORT` numbers are compared.
+        `listed`: in a large set only those are compared that lie near in `SHORT` numbers, which
+        loses hardly any and of which no recall is measured.
         """
-        if len(described) > FEW or len(self.usable) < LARGE:
+        if not listed or len(self.usable) < LARGE:
             near = find_nearest_in(described, self.descriptors, k)
         else:
             near = self._nearest_listed(described, k)
@@ -100,7 +98,7 @@ class Library:
             likeness = compare_orientations(one, self.descriptors[listed]).max(axis=1)
             order = np.lexsort((listed, -likeness))[:k]
             index[row], best[row] = listed[order], likeness[order]
-        return Neighbours(index, best, False, 1.0, 0)
+        return Neighbours(index, best, False, float("nan"), 0)
 
     def _shortlist(self, asked: Floats) -> npt.NDArray[np.int64]:
         """Return the rows nearest to a picture's eight turned short descriptors (8, SHORT)."""

@@ -57,23 +57,24 @@ def search_against(
     options: SearchOptions | None = None,
     open_new: Opener | None = None,
     open_library: Opener | None = None,
-    middles: bool = True,
+    quick: bool = False,
 ) -> LibraryMatches:
     """Find which new images show a picture of the library; neither is compared with itself.
 
-    Full-resolution checks need both openers. `middles`: whether pictures are looked for that share
-    their middle only, for which the middles of the whole library are described anew.
+    Full-resolution checks need both openers. `quick`: the nearest are those of a shortlist, and no
+    pictures are looked for that share their middle only, for which the middles of the whole library
+    are described anew.
     """
     chosen = options or SearchOptions()
     n, use_new, use_old = len(new), np.flatnonzero(is_comparable(new)), library.usable
     described = describe(new, use_new)
-    near = library.nearest(described[use_new], chosen.nearest)
+    near = library.nearest(described[use_new], chosen.nearest, listed=quick)
     by_likeness = neighbour_pairs(near)
     by_likeness = np.stack([use_new[by_likeness[:, 0]], n + by_likeness[:, 1]], axis=1)
     by_hash, _ = find_cross_pairs(new_hashes[use_new], library.hashes[use_old], chosen.radius)
     by_hash = np.stack([use_new[by_hash[:, 0]], n + use_old[by_hash[:, 1]]], axis=1)
     usable, alike = np.concatenate([use_new, n + use_old]), SameCentres(*NONE)
-    most_middles = chosen.exact_limit if middles else 0
+    most_middles = 0 if quick else chosen.exact_limit
     if len(usable) <= most_middles:
         both = np.concatenate([new[use_new], library.table[use_old]])
         alike = find_same_centres(both, new=len(use_new), seed=chosen.seed)

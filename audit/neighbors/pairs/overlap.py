@@ -245,7 +245,7 @@ class Finder:
             self._library,
             open_new=self._opener(*one),
             open_library=self._open,
-            middles=False,
+            quick=True,
         )
         near = {
             self._pictures["pixel_hash"][j]: (

@@ -262,7 +262,7 @@ def test_the_nearest_of_few_pictures_in_a_large_library_are_those_of_all(
     near = held.nearest(asked, 5)
     monkeypatch.setattr("audit.neighbors.library.LARGE", 10)
     monkeypatch.setattr("audit.neighbors.library.LISTED", len(scenes) // 2)
-    few = held.nearest(asked, 5)
+    few = held.nearest(asked, 5, listed=True)
     assert (near.exact, few.exact) == (True, False)
     assert few.index[:, :2].tolist() == near.index[:, :2].tolist()
     assert few.index[:, 0].tolist() == list(range(6))
