@@ -10,11 +10,11 @@ import streamlit as st
 from audit.browse.people import ADMIN
 from audit.service.datasets import DatasetLine, ServedDataset, Service
 from audit.service.jobs import FAILED, RECHECK, RUNNING, SCAN, WAITING, JobQueue
-from audit.ui import html
+from audit.ui import html, link
 from audit.ui.deciding import button
 from audit.ui.guard import served
 from audit.ui.listing import ListColumn, ListRow, show_listing
-from audit.ui.opened import choose_run, me, say
+from audit.ui.opened import choose_run, me, safely, say
 from preflight.terminal import visible
 
 COLUMNS = (
@@ -55,6 +55,12 @@ def page() -> None:
 @st.fragment(run_every="2s")
 def _lines(service: Service) -> None:
     """Draw the lines, and again while somebody looks: a scan that ends shows by itself."""
+    if link.is_leaving():  # a line was clicked: another page is the whole page's to open
+        st.rerun()
+    safely(_show_lines, service)
+
+
+def _show_lines(service: Service) -> None:
     shown = service.datasets(me()).values()
     work = {one.name: _now_and_next(service.jobs, one) for one in shown}
     rows = [_row(service.line(one), work[one.name]) for one in shown]

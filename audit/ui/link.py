@@ -97,6 +97,11 @@ def go(page: str, **values: str | None) -> None:
     st.session_state["go"] = (page, {k: v for k, v in values.items() if v})
 
 
+def is_leaving() -> bool:
+    """Say whether another page was asked for."""
+    return "go" in st.session_state
+
+
 def follow(pages: Mapping[str, Any]) -> None:
     """Open the page that `go` asked for."""
     wanted = st.session_state.pop("go", None)
