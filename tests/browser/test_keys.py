@@ -204,13 +204,9 @@ def test_a_page_is_one_entry_keeps_its_filters_and_lists_its_keys(visitor: Visit
     visitor.turn_to("Explore")
     page.wait_for_function("document.title.startsWith('Explore · looked')")
     page.wait_for_function("location.search.includes('run=looked')")
-    # A message of Explore that comes late: Streamlit would turn to its page again.
-    late = "setTimeout(() => history.pushState({}, '', '/explore?run=looked'))"
-    page.evaluate(f"() => addEventListener('popstate', () => {{ {late} }}, {{ once: true }})")
     page.go_back()
     page.get_by_role("heading", level=1, name="Findings", exact=True).wait_for()
     page.wait_for_function("location.pathname === '/findings'")
-    page.wait_for_timeout(1_000)  # the page is asked for once more
     visitor.rest()
     visitor.turn_to("Decisions")
     visitor.turn_to("Findings")
