@@ -203,7 +203,7 @@ def fit_tail(scores: Floats) -> Tail:
         k += 1
     found = _fit_window(ordered, float(starts[k]), min(copies, int(counts[k]) // 2))
     beyond = np.flatnonzero((starts >= SURE) & (starts <= SURE + WINDOW / 2))
-    if found.slope > LOWEST_SLOPE or counts[beyond].min() < MANY_COPIES:
+    if found.slope > LOWEST_SLOPE or counts[beyond].min() < MANY_COPIES or mode >= beyond[0]:
         return found
     k = mode + _end_of_fall(counts[mode:], beyond - mode)
     copies = min(int(counts[k : beyond[-1] + 1].min()), int(MOST_COPIES * counts[k]))
@@ -216,7 +216,7 @@ def _end_of_fall(counts: npt.NDArray[np.int64], beyond: npt.NDArray[np.intp]) ->
     That is where hardly more are in it than the copies that are in each up to `beyond`, or where
     the next window has no longer as few in proportion as where it has the fewest.
     """
-    width, first = int(WINDOW / STEP), max(int(beyond[0]), 1)
+    width, first = int(WINDOW / STEP), int(beyond[0])
     falls = counts[width : first + width] / np.maximum(counts[:first], 1)
     steep = int(np.flatnonzero(falls <= FLATTER * falls.min())[-1])
     copies = np.minimum.accumulate(counts[: beyond[-1] + 1][::-1])[::-1][:first]

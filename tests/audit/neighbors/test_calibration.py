@@ -88,6 +88,12 @@ def test_many_copies_are_no_tail_of_strangers(
     assert (different >= found.threshold).sum() <= max(3, 0.02 * (same >= found.threshold).sum())
 
 
+@pytest.mark.parametrize("top", [9.0, 11.0, 13.5])
+def test_scores_that_rise_to_the_top_have_a_threshold(top: float) -> None:
+    rising = np.random.default_rng(0).triangular(-3.5, top, 14, 20_000)
+    assert LOWEST_THRESHOLD <= calibrate(rising).threshold <= HIGHEST_THRESHOLD
+
+
 def test_the_tail_of_a_known_distribution_is_recovered() -> None:
     tail = fit_tail(strangers(3000, 1.5))
     # the last hundred of them, shrunk towards what is usual
