@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from audit.decisions.ledger import Ledger
-
-Z = 1.959964  # of a 95 % interval
+from audit.statistics.intervals import kappa_parts, z_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +26,22 @@ class PairAgreement:
     high: float
 
 
-def disagreements(run: Path) -> pl.DataFrame:
-    """Return what several people decided otherwise: kind, subject, and who said what, in a list."""
+def disagreements(answers: pl.DataFrame) -> pl.DataFrame:
+    """Return what several people decided otherwise: kind, subject, and who said what, in a list.
+
+    `answers` are those of the ledger (`Ledger.answers`).
+    """
     each = pl.format("{} ({}, {})", "said", "by", pl.col("at").str.slice(0, 16))
     return (
-        Ledger(run)
-        .answers()
-        .group_by("kind", "subject", maintain_order=True)
+        answers.group_by("kind", "subject", maintain_order=True)
         .agg(each.alias("said"), pl.col("said").n_unique().alias("answers"))
         .filter(pl.col("answers") > 1)
         .drop("answers")
     )
 
 
-def measure_agreement(run: Path) -> list[PairAgreement]:
+def measure_agreement(answers: pl.DataFrame) -> list[PairAgreement]:
     """Return how far each two people agree who decided about the same, the most decided first."""
-    answers = Ledger(run).answers()
     if answers.is_empty():
         return []
     table = answers.pivot("by", index=["kind", "subject"], values="said")
@@ -55,19 +52,14 @@ def measure_agreement(run: Path) -> list[PairAgreement]:
 
 
 def _kappa(two: pl.DataFrame) -> PairAgreement:
-    """Cohen (1960); the interval is that of the large sample (Fleiss, Cohen and Everitt 1969)."""
     first, second = two.columns
-    answers, place = np.unique(two.to_numpy(), return_inverse=True)
-    a, b = place.reshape(-1, 2).T
-    alike = a == b
-    of_a, of_b = (np.bincount(v, minlength=len(answers)) / len(a) for v in (a, b))
-    chance, observed = float(of_a @ of_b), float(alike.mean())
-    counts = int(alike.sum())
+    _, place = np.unique(two.to_numpy(), return_inverse=True)
+    a, b = place.reshape(-1, 2).astype(np.int64).T
+    n, alike = len(a), int((a == b).sum())
+    observed, chance, influence = kappa_parts(a, b, np.full(n, 1 / n))
     if chance >= 1:
-        return PairAgreement(first, second, len(a), counts, None, -1.0, 1.0)
+        return PairAgreement(first, second, n, alike, None, -1.0, 1.0)
     kappa = (observed - chance) / (1 - chance)
-    # how much each thing moves kappa, through the agreement and through both shares of answers
-    moved = alike * (1 - chance) - (1 - observed) * (of_b[a] + of_a[b])
-    error = float(np.std(moved)) / (1 - chance) ** 2 / np.sqrt(len(a))
-    low, high = max(kappa - Z * error, -1.0), min(kappa + Z * error, 1.0)
-    return PairAgreement(first, second, len(a), counts, kappa, low, high)
+    reach = z_value(0.95) * float(np.std(influence)) / (1 - chance) / np.sqrt(n)
+    low, high = max(kappa - reach, -1.0), min(kappa + reach, 1.0)
+    return PairAgreement(first, second, n, alike, kappa, low, high)

@@ -311,6 +311,23 @@ def intraclass_correlation(values: ArrayLike, units: ArrayLike) -> float:
 # ---- effect sizes ----
 
 
+def kappa_parts(a: Ints, b: Ints, share: Floats) -> tuple[float, float, Floats]:
+    """Return the agreement of two raters' answers (n,), that of chance, and how much each thing
+    moves (1 - chance) times kappa (Cohen 1960; Fleiss, Cohen and Everitt 1969).
+
+    Answers are numbers from 0 on; `share` (n,), of sum 1, is what each thing counts. The influence
+    is linear, through both marginal distributions; 0 where chance is all that there is.
+    """
+    levels = int(max(a.max(), b.max())) + 1
+    of_a, of_b = (np.bincount(v, share, levels) for v in (a, b))
+    chance, alike = float(of_a @ of_b), (a == b).astype(float)
+    observed = float(share @ alike)
+    if chance >= 1:
+        return observed, chance, np.zeros(len(a))
+    by_chance = of_b[a] + of_a[b] - 2 * chance
+    return observed, chance, alike - observed - (1 - observed) / (1 - chance) * by_chance
+
+
 def total_variation(p: ArrayLike, q: ArrayLike) -> float:
     """Return half the summed absolute difference of two distributions: 0 same, 1 disjoint."""
     first, second = np.asarray(p, float), np.asarray(q, float)

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
-from audit.statistics.intervals import Floats
+from audit.statistics.intervals import Floats, kappa_parts
 from audit.subset.draw import permanent_numbers, planned_level
 from audit.subset.goal import Documented, Estimand
 from audit.subset.metrics import Design, Linearised, MetricEstimate, MetricScore, estimate_linear
@@ -115,20 +115,15 @@ def _agreement(
     design = Design.of(rows)
     levels = pl.Enum(pl.concat([first, second]).unique().sort())
     a, b = (s.cast(levels).to_physical().to_numpy().astype(np.int64) for s in (first, second))
-    share = design.weight / design.weight.sum()
-    of_a, of_b = (np.bincount(v, share, len(levels.categories)) for v in (a, b))
-    chance = float(of_a @ of_b)
+    observed, chance, influence = kappa_parts(a, b, design.weight / design.weight.sum())
     alike = (a == b).astype(float)
-    observed = float(share @ alike)
     plain = _estimated(design, alike, observed, alike - observed, confidence)
     agreement = MetricScore("agreement", plain, "design-based interval, by linearisation")
     if chance >= 1:  # one class only: there is nothing to agree on beyond chance
         nothing = dict.fromkeys(plain, MetricEstimate(float("nan"), -1.0, 1.0, 0.0))
         return agreement, MetricScore("kappa", nothing, "one class only")
-    # Kappa (Cohen 1960) is the agreement, less that of chance, over what chance leaves; so are its
-    # limits, at the variance of kappa (Deville's influence of both marginal distributions).
-    by_chance = of_b[a] + of_a[b] - 2 * chance
-    influence = alike - observed - (1 - observed) / (1 - chance) * by_chance
+    # Kappa is the agreement, less that of chance, over what chance leaves; so are its limits, at
+    # the variance of kappa.
     found = _estimated(design, alike, observed, influence, confidence)
     scaled = {e: _beyond_chance(one, chance) for e, one in found.items()}
     return agreement, MetricScore("kappa", scaled, "design-based interval, by linearisation")

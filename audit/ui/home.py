@@ -9,7 +9,7 @@ import streamlit as st
 
 from audit.browse.people import ADMIN
 from audit.service.datasets import DatasetLine, ServedDataset, Service
-from audit.service.jobs import FAILED, RECHECK, RUNNING, SCAN, WAITING, JobQueue
+from audit.service.jobs import FAILED, RECHECK, RUNNING, SCAN, WAITING, JobQueue, ServedJob
 from audit.ui import html, link
 from audit.ui.deciding import button
 from audit.ui.guard import served
@@ -62,18 +62,19 @@ def _lines(service: Service) -> None:
 
 def _show_lines(service: Service) -> None:
     shown = service.datasets(me()).values()
-    work = {one.name: _now_and_next(service.jobs, one) for one in shown}
+    latest = service.jobs.jobs() if service.jobs is not None else []
+    work = {one.name: _now_and_next(service.jobs, latest, one) for one in shown}
     rows = [_row(service.line(one), work[one.name]) for one in shown]
     show_listing("datasets", COLUMNS, rows, choose_run)
     if service.jobs is not None and service.jobs.problem:
         html.notice(service.jobs.problem, "error")
 
 
-def _now_and_next(jobs: JobQueue | None, one: ServedDataset) -> str:
+def _now_and_next(jobs: JobQueue | None, latest: list[ServedJob], one: ServedDataset) -> str:
     """Return what is done with a dataset, how its last job ended badly, or when it is due."""
     if jobs is None:
         return ""
-    last = next((job for job in jobs.jobs() if job.dataset == one.name), None)
+    last = next((job for job in latest if job.dataset == one.name), None)
     if last is not None and last.state == RUNNING:
         return f"{last.action}: {last.stage.phase.lower()}, {last.stage.share:.0%}"
     if last is not None and last.state in (WAITING, FAILED):

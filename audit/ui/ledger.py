@@ -138,7 +138,8 @@ def _log(run: Opened) -> None:
 
 def _disagreements(run: Opened) -> None:
     """Show what people see differently; nothing where they agree."""
-    otherwise = disagreements(run.run)
+    answers = Ledger(run.run).answers()
+    otherwise = disagreements(answers)
     if otherwise.is_empty():
         return
     st.header("Where people disagree")
@@ -146,7 +147,7 @@ def _disagreements(run: Opened) -> None:
     st.dataframe(visible_frame(otherwise), hide_index=True, width="stretch")
     rows = [
         (f"{visible(pair.first)} and {visible(pair.second)}", _agreed(pair))
-        for pair in measure_agreement(run.run)
+        for pair in measure_agreement(answers)
     ]
     html.write_html(html.value_table(rows))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
-from audit.browse.agreement import disagreements, measure_agreement
+from audit.browse.agreement import PairAgreement, disagreements, measure_agreement
 from audit.decisions.ledger import Entry, Ledger
 from audit.records import Action
 
@@ -17,23 +18,31 @@ def decide(run: Path, by: str, *said: tuple[str, Action, str | None]) -> None:
     Ledger(run).record(entries)
 
 
+def differing(run: Path) -> pl.DataFrame:
+    return disagreements(Ledger(run).answers())
+
+
+def agreed(run: Path) -> list[PairAgreement]:
+    return measure_agreement(Ledger(run).answers())
+
+
 def test_the_last_word_of_each_person_is_compared(tmp_path: Path) -> None:
     keep, drop, relabel = Action.KEEP, Action.DROP, Action.RELABEL
     decide(tmp_path, "Ada", ("a", keep, None), ("b", drop, None), ("c", relabel, "cat"))
     decide(tmp_path, "Ada", ("b", keep, None), ("alone", keep, None))
-    assert disagreements(tmp_path).is_empty()
-    assert measure_agreement(tmp_path) == []
+    assert differing(tmp_path).is_empty()
+    assert agreed(tmp_path) == []
     decide(tmp_path, "Bob", ("a", keep, None), ("b", drop, None), ("c", relabel, "dog"))
     decide(tmp_path, "Eve", ("a", keep, None))
-    found = disagreements(tmp_path)
+    found = differing(tmp_path)
     assert found["subject"].to_list() == ["b", "c"]
     assert [[one.split(",")[0] for one in said] for said in found["said"]] == [
         ["keep (Ada", "drop (Bob"], ["relabel cat (Ada", "relabel dog (Bob"]
     ]  # fmt: skip
-    pairs = {(p.first, p.second): (p.n, p.alike) for p in measure_agreement(tmp_path)}
+    pairs = {(p.first, p.second): (p.n, p.alike) for p in agreed(tmp_path)}
     assert pairs == {("Ada", "Bob"): (3, 1), ("Ada", "Eve"): (1, 1), ("Bob", "Eve"): (1, 1)}
     Ledger(tmp_path).undo(by="Bob")
-    assert disagreements(tmp_path).is_empty()
+    assert differing(tmp_path).is_empty()
 
 
 def test_kappa_and_its_interval_are_those_of_the_literature(tmp_path: Path) -> None:
@@ -44,7 +53,7 @@ def test_kappa_and_its_interval_are_those_of_the_literature(tmp_path: Path) -> N
     for by, answers in zip(("Ada", "Bob"), pairs.T, strict=True):
         said = [(f"{k}", Action.RELABEL, "cdo"[answer]) for k, answer in enumerate(answers)]
         decide(tmp_path, by, *said)
-    (pair,) = measure_agreement(tmp_path)
+    (pair,) = agreed(tmp_path)
     assert (pair.n, pair.alike) == (200, 140)
     assert pair.kappa == pytest.approx(0.429, abs=5e-4)
     error = (pair.high - pair.low) / 2 / 1.959964
@@ -54,5 +63,5 @@ def test_kappa_and_its_interval_are_those_of_the_literature(tmp_path: Path) -> N
 def test_one_answer_alone_has_no_kappa(tmp_path: Path) -> None:
     for by in ("Ada", "Bob"):
         decide(tmp_path, by, ("a", Action.DROP, None), ("b", Action.DROP, None))
-    (pair,) = measure_agreement(tmp_path)
+    (pair,) = agreed(tmp_path)
     assert (pair.kappa, pair.low, pair.high) == (None, -1.0, 1.0)
