@@ -28,3 +28,13 @@ def trainers(monkeypatch: pytest.MonkeyPatch) -> None:
     if not TRAINERS.is_dir() and not os.environ.get("CI"):
         pytest.skip("needs `make test`, which installs the frameworks beside the environment")
     monkeypatch.setattr(sys, "path", [*sys.path, str(TRAINERS)])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What is said of a machine without a GPU is tested on one with a GPU too."""
+    environment = sys.modules.get("pipeline_profiler.profiling.measure.environment")
+    with pytest.MonkeyPatch.context() as patch:
+        if environment is not None and "cuda" not in request.keywords:
+            patch.setattr(environment, "has_cuda", lambda: False)
+        yield

@@ -135,8 +135,9 @@ def drive(
     """Train for `steps` steps over as many epochs as that takes; the first batches are kept.
 
     The batches of `passed_over` are drawn and not trained on: the way to a later place of a stream.
-    `seconds` count from the first batch: a slow start of workers shall not eat them up. The
-    device is synchronised at the edges of the timed window only.
+    `seconds` count from the first batch, those of a first pass from the end of its first step:
+    workers that start, a device that is set up and a graph that is compiled shall not eat them up.
+    The device is synchronised at the edges of the timed window only.
     """
     bench.guard.pulse.recorder = recorder
     if bench.epoch_steps:
@@ -158,6 +159,8 @@ def drive(
                     with recorder.step():
                         _check(bench.step(batch), recorder.run.notes)
                 pulse.steps += 1
+                if kept_batches is not None and len(kept_batches) == 1:
+                    deadline = bench.clock() + seconds * 1e9
                 if recorder.steps in edges:
                     synchronise()
                     meter = _at_edge(recorder, meter) if real else None
@@ -208,11 +211,6 @@ def synchronise() -> None:
 def to_device(tensor: Any) -> Any:
     """A tensor moved to the GPU (resident batches)."""
     return tensor.cuda(non_blocking=False)
-
-
-def pinned(tensor: Any) -> Any:
-    """A tensor in pinned host memory (host batches)."""
-    return tensor.cpu().pin_memory()
 
 
 class Shadow:
@@ -385,9 +383,9 @@ def _somewhere_in_the_epoch(bench: Bench, recorder: Recorder, total: int) -> Any
 
 
 def _placed(arm: Arm, kept_batches: KeptBatches) -> KeptBatches:
-    if not environment.has_cuda():
-        return kept_batches
-    return kept_batches.moved(to_device if arm == Arm.RESIDENT else pinned)
+    """On the device, or where the loader put them: pageable memory costs more than pinned."""
+    on_device = arm == Arm.RESIDENT and environment.has_cuda()
+    return kept_batches.moved(to_device) if on_device else kept_batches
 
 
 def _run_cycle(bench: Bench, recorder: Recorder, total: int, kept_batches: KeptBatches) -> None:

@@ -129,9 +129,10 @@ def _versions(parts: Mapping[Path, Any]) -> dict[Path, int]:
 
 
 def copied(part: Any) -> Any:
-    """A tensor or array with its own memory; anything else is shared."""
+    """A tensor or array with its own memory, pinned where it was; anything else is shared."""
     if is_tensor(part):
-        return part.detach().clone()
+        own = part.detach().clone()
+        return own.pin_memory() if part.is_pinned() else own
     return part.copy() if type(part).__module__ == "numpy" and hasattr(part, "copy") else part
 
 

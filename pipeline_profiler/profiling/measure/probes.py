@@ -63,7 +63,7 @@ from pipeline_profiler.profiling.record.stages import Clock
 # ---- On a GPU ----
 
 SAMPLE_S = 0.5
-_OURS = ("pipeline_profiler", "torch/", "site-packages/")
+_PACKAGE = pathlib.Path(__file__).parents[2]
 
 
 def watch_starvation(loader: Any, step: Step, clock: Clock, steps: int) -> float | None:
@@ -110,9 +110,14 @@ def count_lines(caught: list[tuple[str, int, str]], times: int) -> list[Synchron
     hits = Counter(
         f"{file.rsplit('/', 1)[-1]}:{line}"
         for file, line, text in caught
-        if "synchroniz" in text and not any(part in file for part in _OURS)
+        if "synchroniz" in text and not _is_a_packages(file)
     )
     return [{"at": at, "per_step": count / times} for at, count in hits.most_common()]
+
+
+def _is_a_packages(file: str) -> bool:
+    """Whether a source file is of what is installed, or the profiler's: not the user's."""
+    return "site-packages" in file or pathlib.Path(file).is_relative_to(_PACKAGE)
 
 
 class Utilisation:

@@ -135,6 +135,8 @@ def parts_line(phases: dict[str, float], session: Session) -> list[str]:
         return []
     steps = int(np.sum([len(Window.of(run)) for run in session.runs]))
     shares = ", ".join(f"{name} {s / total:.0%}" for name, s in inside.items())
-    text = f"  step of {total / max(1, steps) * 1e3:.1f} ms: {shares}"
+    on_a_gpu = session.environment.get("torch", {}).get("device", "cpu") != "cpu"
+    whose = " in the process, the GPU runs behind" if on_a_gpu else ""  # kernels are only launched
+    text = f"  step of {total / max(1, steps) * 1e3:.1f} ms{whose}: {shares}"
     beside: Any = phases.get("evaluation")
     return [text + (f"; evaluation took {beside:.1f} s beside it" if beside else "")]

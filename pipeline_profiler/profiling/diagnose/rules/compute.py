@@ -322,12 +322,14 @@ def copy_to_device(e: Evidence) -> Diagnosis | None:
     if copy is None or copy.low < 0.05:
         return None
     pinned = e.config.get("pin_memory")
+    less = "send uint8 and convert there"
+    advice = f"pin_memory=True with .to(device, non_blocking=True), or {less}"
     return Diagnosis(
         "PIPE021",
         f"copying batches to the device takes {copy.value:.1%} of the step",
         copy,
         {"pin_memory": str(pinned)},
-        "pin_memory=True with .to(device, non_blocking=True), or send uint8 and convert there",
+        f"{less}, or copy the next batch in a stream of its own" if pinned else advice,
     )
 
 

@@ -1,5 +1,6 @@
 """The schedule of the arms on a fake clock: figures exact, nothing slept."""
 
+import itertools
 import mmap
 import multiprocessing
 import os
@@ -467,6 +468,21 @@ def test_the_bytes_that_go_through_the_pipe_are_counted() -> None:
     assert many == pytest.approx(300_000 * 28, rel=0.2)
     made._settings = {"kind": "torch", "workers": 0}
     assert probes.piped_bytes(made, [batch]) is None
+
+
+def test_a_first_pass_does_not_count_its_first_step() -> None:
+    """A device that is set up, or a graph that is compiled, would be planned with for ever."""
+    clock = FakeClock()
+    costs = itertools.chain([4000.0], itertools.repeat(10.0))
+    session = measure_arms(
+        Bench(lambda: SlowList(clock, [1.0] * 400), lambda _: clock.advance(next(costs)), clock),
+        Options(quick=True),
+    )
+    pilot = Window.of(session.arm(Arm.PILOT)[0])
+    assert len(pilot) > 40
+    assert pilot.period_ns < 12 * MS
+    assert session.plan.repeats == Options().repeats
+    assert session.plan.steps > 40
 
 
 def test_a_stream_is_timed_at_several_places_of_its_epoch() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
 from pipeline_profiler.profiling.measure import arms, environment, probes
-from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
+from pipeline_profiler.profiling.measure.kept_batches import KeptBatches, as_given
 from tests.pipeline_profiler.fakes import MS
 
 pytestmark = [pytest.mark.slow, pytest.mark.cuda]
@@ -28,9 +28,10 @@ def test_without_a_gpu_rows_are_unknown_not_zero() -> None:
 
 def test_lines_are_counted_per_step_and_only_the_users() -> None:
     caught = [
-        ("/srv/train.py", 88, "called a synchronizing CUDA operation"),
-        ("/srv/train.py", 88, "called a synchronizing CUDA operation"),
+        ("/srv/learn-torch/train.py", 88, "called a synchronizing CUDA operation"),
+        ("/srv/learn-torch/train.py", 88, "called a synchronizing CUDA operation"),
         ("/x/site-packages/torch/nn.py", 5, "called a synchronizing CUDA operation"),
+        (probes.__file__, 7, "called a synchronizing CUDA operation"),
         ("/srv/train.py", 9, "something else"),
     ]
     assert probes.count_lines(caught, 2) == [{"at": "train.py:88", "per_step": 1.0}]
@@ -119,4 +120,5 @@ def test_the_synchronising_line_is_named() -> None:
 def test_device_and_host_arms_hold_their_batches_where_they_say() -> None:
     kept = KeptBatches([{"x": torch.zeros(4)}])
     assert kept.moved(arms.to_device).hand_out(0)["x"].is_cuda
-    assert kept.moved(arms.pinned).hand_out(0)["x"].is_pinned()
+    given = as_given({"pinned": torch.zeros(4).pin_memory(), "pageable": torch.zeros(4)})
+    assert (given["pinned"].is_pinned(), given["pageable"].is_pinned()) == (True, False)

@@ -97,6 +97,8 @@ def test_what_copying_takes_is_in_no_period() -> None:
         def is_inference(self) -> bool:
             return False
 
+        is_pinned = is_inference
+
         def detach(self) -> Any:
             return self
 
