@@ -50,6 +50,7 @@ Step = Callable[[Any], Any]
 SHARES = {"tests": 0.15, "precision": 0.45, "pipeline": 0.08}  # of the time
 COPIED = (1, 16, 128)  # megabytes
 STEPS_MS = (0.3, 1.0, 10.0, 50.0)
+AHEAD_MS = 200.0  # of work that a host launches before it must wait for its device
 NETWORKS, SMALL_NETWORKS = ("resnet18", "dpn92"), ("resnet18", "dpn26")
 SIDE = 2048  # of the matrices that a step multiplies
 
@@ -57,19 +58,41 @@ SIDE = 2048  # of the matrices that a step multiplies
 # ---- a device, or what stands for it ----
 
 
+class PretendedDevice:
+    """A device on the host's clock, whose queue holds `AHEAD_MS` of work."""
+
+    busy_until = 0.0  # milliseconds
+
+    def now(self) -> float:
+        """The host's clock."""
+        return time.perf_counter() * 1e3
+
+    def launch(self, milliseconds: float) -> None:
+        """Work that begins after all that was launched; the host waits where its queue is full."""
+        self.busy_until = max(self.now(), self.busy_until) + milliseconds
+        self.wait(AHEAD_MS)
+
+    def wait(self, ahead: float = 0.0) -> None:
+        """Until no more than so much is left to do."""
+        time.sleep(max(0.0, self.busy_until - ahead - self.now()) / 1e3)
+
+
+PRETENDED = PretendedDevice()
+
+
 class PretendedEvent:
-    """A CUDA event on the host's clock."""
+    """An event of the pretended device."""
 
     def __init__(self, enable_timing: bool = False) -> None:
         self.at = 0.0
 
     def record(self) -> None:
-        """Take the time."""
-        self.at = time.perf_counter() * 1e3
+        """It is passed when the device has done what was launched."""
+        self.at = max(PRETENDED.now(), PRETENDED.busy_until)
 
     def query(self) -> bool:
         """Whether the device has passed it."""
-        return True
+        return PRETENDED.now() >= self.at
 
     def elapsed_time(self, later: PretendedEvent) -> float:
         """Milliseconds."""
@@ -79,15 +102,21 @@ class PretendedEvent:
 @contextlib.contextmanager
 def pretended_device() -> Iterator[None]:
     """Fakes for the clock and the memory of a device: the profiler takes its CUDA paths."""
+    describe = environment.describe
+
+    def described() -> Document:
+        found: Document = describe()
+        return found | {"torch": found["torch"] | {"device": "pretended"}}
 
     def silent(*given: object) -> None:
         return None
 
     with contextlib.ExitStack() as fakes:
-        cuda = {"Event": PretendedEvent, "synchronize": silent, "is_initialized": lambda: True}
-        modes = {"get_sync_debug_mode": lambda: 0, "set_sync_debug_mode": silent}
-        for name, fake in (cuda | modes).items():
+        cuda = {"Event": PretendedEvent, "synchronize": PRETENDED.wait}
+        modes = {"is_initialized": lambda: True, "get_sync_debug_mode": lambda: 0}
+        for name, fake in (cuda | modes | {"set_sync_debug_mode": silent}).items():
             fakes.enter_context(patch.object(torch.cuda, name, fake))
+        fakes.enter_context(patch.object(environment, "describe", described))
         fakes.enter_context(patch.object(environment, "has_cuda", lambda: True))
         fakes.enter_context(patch.object(arms, "to_device", lambda tensor: tensor))
         yield
@@ -105,9 +134,9 @@ class Device:
         return "cpu" if self.pretend else "cuda"
 
     def work(self, milliseconds: float) -> Callable[[], None]:
-        """Products of matrices that take so long on the device and return at once; a pause here."""
+        """Products of matrices that take so long on the device and return at once."""
         if self.pretend:
-            return lambda: time.sleep(milliseconds / 1e3)
+            return lambda: PRETENDED.launch(milliseconds)
         a = torch.ones(SIDE, SIDE, device="cuda")
 
         def multiply(times: int) -> None:

@@ -392,17 +392,21 @@ def describe_parity(measured: Sequence[Row]) -> Iterator[str]:
             continue
         key = row.cell.model, row.cell.precision
         # the farthest row speaks for all: an average would hide the one that diverges
-        if key not in farthest or row.parity.apart > (farthest[key].parity.apart or 0.0):
+        before = farthest[key].parity.apart or 0.0 if key in farthest else -1.0
+        if row.parity.apart > before or math.isnan(row.parity.apart):
             farthest[key] = row
     for row in farthest.values():
         cell, parity, floor = row.cell, row.parity, row.parity.floor
+        begin = f"{cell.model}, {cell.name}: after {parity.steps} steps from one seed the loss is "
+        if math.isnan(parity.apart or 0.0):
+            yield f"{begin}not a number (batch {cell.batch_size})."
+            continue
         # training magnifies any difference: without this yardstick every distance looks like a
         # fault
         nudged = "FP32 from weights nudged by 1e-6"
         chance = "" if floor is None else f"; {nudged} is {format_percent(floor)} away"
         yield (
-            f"{cell.model}, {cell.name}: after {parity.steps} steps from one seed the loss is "
-            f"{format_percent(parity.apart or 0.0)} from FP32's (batch {cell.batch_size}: "
+            f"{begin}{format_percent(parity.apart or 0.0)} from FP32's (batch {cell.batch_size}: "
             f"{parity.last:.4g}{chance})."
         )
 
@@ -411,11 +415,15 @@ def describe_parity(measured: Sequence[Row]) -> Iterator[str]:
 
 
 def list_problems(rows: Sequence[Row]) -> Iterator[str]:
-    """Rows that could not be measured, each with what to do."""
+    """Rows that could not be measured, with what to do; those with one reason together."""
+    alike: dict[str, list[Cell]] = {}
     for row in rows:
         if row.status != "ok":
-            cell = row.cell
-            yield f"{cell.model}, batch {cell.batch_size}, {cell.name}: {row.sentence}"
+            alike.setdefault(row.sentence, []).append(row.cell)
+    for sentence, cells in alike.items():
+        names = [f"{cell.model}, batch {cell.batch_size}, {cell.name}" for cell in cells]
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"{names[0]}{more}: {sentence}"
 
 
 def describe_largest(largest: Sequence[LargestBatch]) -> Iterator[str]:

@@ -20,7 +20,8 @@ a * t * s(C) + (1 - a) * reach/2 beside that of W: linear in a, so the best is o
 Which one is decided by the spread of the steps inside the runs, not by that of the few repeats,
 which would favour whichever is narrow by luck. What the bounds exclude at 99 % is cut off either.
 Where the difference lies below the wait beyond chance, the step went on while it waited (a device,
-a thread): then waiting is no lower bound, and the difference alone counts; likewise on a GPU.
+a thread): then waiting is no lower bound, and the difference alone counts. On a GPU W is what the
+device waited, by its events, and without them the difference alone counts.
 `benchmarks/profiler.py coverage` counts how often the interval holds.
 """
 
@@ -87,7 +88,9 @@ def paired_blocks(
     rows = []
     for number in sorted(resident.keys() & warm.keys()):
         w, d = warm[number], resident[number]
-        loop = float(w.steps.loop.mean())
+        # of a device's step, what its events leave: the host's is over when all is launched
+        steps = w.steps.period - w.exposed if w.tells_of_device else w.steps.loop
+        loop = float(steps.mean())
         noise = math.hypot(_relative_error(w), _relative_error(d))
         reach = loader_reach_ns(w, d, batch_bytes)
         rows.append(Block(w.epoch_period_ns, loop, d.epoch_period_ns, reach, noise))
@@ -129,14 +132,20 @@ def _beside_main(window: Window) -> tuple[float, float]:
     return max(0, others) / steps, totals["children_cpu_ns"] / steps
 
 
-def estimate(blocks: Sequence[Block], waits_bound: bool = True) -> DataStall:
-    """The stall of these blocks; `waits_bound`: the step has ended when it returns."""
+def estimate(
+    blocks: Sequence[Block], waits_bound: bool = True, steps_timed: bool = True
+) -> DataStall:
+    """The stall of these blocks.
+
+    `waits_bound`: it is known when a step had ended, by its return or by events of its device;
+    `steps_timed`: by its return, so that the spread of the steps inside a run tells their noise.
+    """
     difference = saved_share([(block.in_hand, block.period) for block in blocks])
     wait = mean_interval([block.wait for block in blocks])
     contention = mean_interval([block.contention for block in blocks])
     reach = max((block.reach / block.period for block in blocks), default=math.inf)
     least = wait.value - SURE * (wait.value - wait.low)
-    chance = _expected_half_width(blocks)
+    chance = _expected_half_width(blocks) if steps_timed else difference.half_width
     overlapped = difference.high < least and contention.value < -chance
     if not waits_bound or not math.isfinite(reach):
         return DataStall(difference, wait, contention, by_waiting=False)

@@ -498,7 +498,8 @@ def gather(session: Session) -> Evidence:
     observed = not periods[Arm.RESIDENT]
     recording = RecorderCost() if observed else _recording(windows, session)
     labels = read_labels(session, windows.arm(Arm.WARM))
-    null_ns, null_p99_ns = null_latency_ns(windows)
+    # what an empty loader costs a step that sleeps is hidden where a device has a queue
+    null_ns, null_p99_ns = (0.0, 0.0) if _on_gpu(session) else null_latency_ns(windows)
     # a hand-over is no fault of the dataset: against a very short step it would be all of the stall
     below = bool(periods[Arm.RESIDENT]) and np.mean(periods[Arm.RESIDENT]) < NULL_FACTOR * null_ns
     floor = null_ns if below else 0.0
@@ -510,7 +511,9 @@ def gather(session: Session) -> Evidence:
     rhythm = max((w.rhythm for w in windows.arm(Arm.PILOT, Arm.WARM)), default=1)
     # batches in hand are a few of many: that matters where they are what is compared with
     in_hand = [] if found is None or found.by_waiting else windows.arm(Arm.RESIDENT)
-    inside = 0.0 if observed else _within_run(warm, in_hand, rhythm)
+    # on a GPU a window as a whole has a time, its steps have none: they go on after their return
+    timed = not (observed or _on_gpu(session))
+    inside = _within_run(warm, in_hand, rhythm) if timed else 0.0
     # relative to at least 2 % of the step, as a stall near zero would make any error infinite
     relative = inside / max(abs(stall.value), 0.02) if math.isfinite(stall.value) else 0.0
     beyond = None if observed else at_least(stalls.beyond(null_ns).share, inside)
@@ -656,7 +659,9 @@ class _Stall:
             for block in paired_blocks(arms[0], arms[1], self.session.probes.batch_bytes or 0)
         ]
         positive = [b for b in blocks if min(b.in_hand, b.loop, b.period) > 0]
-        return estimate(positive, waits_bound=not _on_gpu(self.session))
+        timed = not _on_gpu(self.session)
+        told = all(window.tells_of_device for window in arms[1].values())
+        return estimate(positive, waits_bound=timed or told, steps_timed=timed)
 
 
 def _on_gpu(session: Session) -> bool:

@@ -27,7 +27,7 @@ from pipeline_profiler.profiling.diagnose.intervals import (
     block_interval,
     ratio_of_sums,
 )
-from pipeline_profiler.profiling.record.arm import SPLIT_ORDER, Arm
+from pipeline_profiler.profiling.record.arm import EXPOSED, SPLIT_ORDER, Arm
 from pipeline_profiler.profiling.record.session import MAIN, Run, Session
 
 # ---- Columns ----
@@ -335,9 +335,19 @@ class Window:
     def _late(self) -> Ints:
         """The wait of each step; on a GPU what the device waited, where its events told."""
         wait = self.steps.wait
-        told = spans_of(self.run, "step:training exposed")
-        device = sum_by_batch(told, "wall", self.steps.batch, -1)
+        device = self._device_waited
         return np.where(device < 0, wait, np.minimum(device, wait))
+
+    @cached_property
+    def _device_waited(self) -> Ints:
+        told = spans_of(self.run, f"step:{EXPOSED}")
+        waited: Ints = sum_by_batch(told, "wall", self.steps.batch, -1)
+        return waited
+
+    @property
+    def tells_of_device(self) -> bool:
+        """Whether events of a GPU tell what it waited for each batch."""
+        return bool((self._device_waited >= 0).all()) and len(self) > 0
 
     @cached_property
     def input_wait_ns(self) -> float:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline_profiler.profiling.adapters import attach, module_for, torch_loader
+from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
 from pipeline_profiler.profiling.measure import cold_cache, environment
 from pipeline_profiler.profiling.measure.kept_batches import Cycle, KeptBatches, as_given
 from pipeline_profiler.profiling.measure.stopping import Guard
@@ -40,6 +41,7 @@ LONGEST_NULL_MS = 40.0  # 20 hand-overs of 2 ms: beyond it the floor is never as
 FULL_SECONDS, QUICK_SECONDS = 105.0, 25.0
 # with --quick all is over after so many seconds; what the last probes, the report and an overrun
 # take of that; and the least that says anything, which the plan then says will take longer
+MOST_NS = 1 << 62
 QUICK_END_S, ENDING_S, LEAST_QUICK_SECONDS = 30.0, 4.5, 15.0
 SAVED_EVERY_S = 10.0
 NAN_NOTE = (
@@ -143,6 +145,8 @@ def drive(
     if bench.epoch_steps:
         recorder.run.config["epoch_steps"] = bench.epoch_steps
     deadline = math.inf
+    watched = recorder.run.arm == Arm.WARM and environment.has_cuda()
+    gaps = DeviceGaps(sys.modules["torch"].cuda) if watched else None
     edges, pulse = (recorder.run.warmup - 1, steps - 1), bench.guard.pulse
     real = bench.clock is time.perf_counter_ns  # a clock that tests move meters no machine
     # a first pass is metered from its start, else the timed window
@@ -152,12 +156,16 @@ def drive(
             before = recorder.steps
             epoch = recorder.watch(loader)
             for batch in epoch:
+                if gaps is not None:
+                    gaps.delivered(recorder.steps, MOST_NS)
                 deadline = bench.clock() + seconds * 1e9 if deadline == math.inf else deadline
                 if kept_batches is not None and len(kept_batches) < KEPT_BATCHES:
                     kept_batches.append(as_given(batch))  # now: the step may change its batch
                 if recorder.steps not in passed_over:
                     with recorder.step():
                         _check(bench.step(batch), recorder.run.notes)
+                if gaps is not None:
+                    gaps.asked()
                 pulse.steps += 1
                 if kept_batches is not None and len(kept_batches) == 1:
                     deadline = bench.clock() + seconds * 1e9
@@ -174,6 +182,8 @@ def drive(
     finally:
         if meter is not None and recorder.run.arm == Arm.PILOT:
             recorder.run.totals |= meter.taken()
+        if gaps is not None:
+            recorder.add_exposed(bench.clock(), gaps.resolved())
         recorder.session()
 
 

@@ -42,3 +42,5 @@ REPORTED = (*SPLIT_ORDER, Arm.TRIAL)
 IN_HAND = frozenset({Arm.RESIDENT, Arm.HOST})  # no loader runs
 WITH_LOADER = frozenset({Arm.SHADOW, Arm.WARM, Arm.COLD, Arm.TRIAL})  # buffers fill up first
 TRAINED_FROM_LOADER = frozenset(Arm) - IN_HAND - {Arm.SHADOW, Arm.NULL}
+
+EXPOSED = "training exposed"  # the span of a step that says what its device waited, by its events

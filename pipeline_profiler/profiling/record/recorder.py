@@ -20,8 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline_profiler.profiling.record.arm import Arm
-from pipeline_profiler.profiling.record.session import BATCH_COLUMNS, MAIN, Run, Session, utc_now
+from pipeline_profiler.profiling.record.arm import EXPOSED, Arm
+from pipeline_profiler.profiling.record.session import (
+    BATCH_COLUMNS,
+    MAIN,
+    Run,
+    Session,
+    utc_now,
+)
 from pipeline_profiler.profiling.record.stages import (
     BatchTrace,
     Clock,
@@ -254,6 +260,11 @@ class Recorder:
         """The wait for a batch, where somebody else asked for it."""
         row = ("wait", self.steps, MAIN, self.timeline.at(start), end - start, 0, -1, 1)
         self._rows.append(row)
+
+    def add_exposed(self, start: int, waited: Iterable[tuple[int, int]]) -> None:
+        """(step, nanoseconds) that a device stood still for want of a batch, told at `start`."""
+        at = self.timeline.at(start)
+        self._rows += [(f"step:{EXPOSED}", n, MAIN, at, ns, -1, -1, 1) for n, ns in waited]
 
     def record_step(self, start: int, end: int, cpu: int) -> None:
         """Between next() return and next() entry; `step()` narrows it to the user's own block."""

@@ -186,8 +186,6 @@ def _sums(rows: Sequence[Row]) -> tuple[int, int, int]:
 
 # ---- The loop ----
 
-EXPOSED = "training exposed"  # read by `Window.exposed`
-
 
 class TrainingCount:
     """Every piece of training in this process, counted, and the thread of the last one."""
@@ -299,10 +297,7 @@ class Loop:
             more = min(sum(self._others.values()), r.clock() - start)
             self._others.clear()
         if self.gaps is not None:
-            at = r.timeline.at(start)
-            r._rows += [
-                (f"step:{EXPOSED}", n, MAIN, at, ns, -1, -1, 1) for n, ns in self.gaps.resolved()
-            ]
+            r.add_exposed(start, self.gaps.resolved())
         if r.timer.sums:
             r.collect_parts()
         r.held.append((r.steps, self.asked, start, now, *self._used, more, cpu))

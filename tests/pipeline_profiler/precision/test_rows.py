@@ -13,6 +13,7 @@ from pipeline_profiler.precision.summary import (
     compare_loss_scales,
     compare_losses,
     compare_sizes,
+    describe_parity,
     format_percent,
     format_ratio,
     paired_ratio,
@@ -208,6 +209,16 @@ def test_the_losses_of_the_published_scales_are_set_beside_chance(
     text = next(compare_loss_scales(rows))
     assert "the losses after 50 steps are 2.182, 2.167, 2.224" in text
     assert words in text
+
+
+def test_a_loss_that_is_no_number_is_the_farthest() -> None:
+    """Whichever row comes first, as no comparison with it holds."""
+    fine, broken = row("dynamic", 10.0), row("dynamic", 11.0)
+    fine = replace(fine, parity=Parity(50, 2.3, 1.0, 0.02, 0.02, None))
+    broken = replace(broken, parity=Parity(50, 2.3, math.nan, math.nan, math.nan, None))
+    for rows in ([fine, broken], [broken, fine]):
+        (text,) = describe_parity(rows)
+        assert "after 50 steps from one seed the loss is not a number (batch 100)" in text
 
 
 def test_bigger_batches_are_compared_in_compute_and_run() -> None:

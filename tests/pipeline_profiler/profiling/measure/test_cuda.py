@@ -8,9 +8,12 @@ import pytest
 import torch
 
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
+from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
 from pipeline_profiler.profiling.measure import arms, environment, probes
+from pipeline_profiler.profiling.measure.arms import Bench, Options
 from pipeline_profiler.profiling.measure.kept_batches import KeptBatches, as_given
-from tests.pipeline_profiler.fakes import MS
+from pipeline_profiler.profiling.measure.schedule import measure_arms
+from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList
 
 pytestmark = [pytest.mark.slow, pytest.mark.cuda]
 
@@ -45,36 +48,73 @@ def test_batches_keep_their_structure_when_moved() -> None:
     assert moved["rest"][1] == ("name", 3)
 
 
-class FakeCuda:
-    """Events on a device that passes each at once; its clock moves when told, milliseconds."""
+class QueuedDevice:
+    """A device with a queue of 200 ms: a step returns at once and is worked through in its turn."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.busy_until = 0.0  # milliseconds
+
+    def now(self) -> float:
+        return self.clock() / MS
+
+    def launch(self, ms: float) -> None:
+        self.busy_until = max(self.now(), self.busy_until) + ms
+        self.synchronize(200.0)
+
+    def synchronize(self, ahead: float = 0.0) -> None:
+        self.clock.advance(max(0.0, self.busy_until - ahead - self.now()))
 
     def Event(self, enable_timing: bool) -> Any:  # noqa: N802
-        made = SimpleNamespace(at=0.0, query=lambda: True)
-        made.record = lambda: setattr(made, "at", self.now)
+        made = SimpleNamespace(at=0.0, query=lambda: made.at <= self.now())
+        made.record = lambda: setattr(made, "at", max(self.now(), self.busy_until))
         made.elapsed_time = lambda later: later.at - made.at
         return made
 
     def is_initialized(self) -> bool:
         return True
 
-    def synchronize(self) -> None:
-        return
-
 
 def test_the_device_waits_no_longer_than_next_took() -> None:
-    cuda = FakeCuda()
-    gaps = DeviceGaps(cuda)
+    clock = FakeClock()
+    gaps = DeviceGaps(device := QueuedDevice(clock))
     gaps.delivered(0, 9 * MS)  # no step was before it
     for number, idle_ms, next_ms in [(1, 4, 5), (2, 7, 3)]:
-        cuda.now += 10  # the step
+        device.launch(10)
         gaps.asked()
-        cuda.now += idle_ms
+        clock.advance(10 + idle_ms)
         gaps.delivered(number, next_ms * MS)
     assert gaps.share() == pytest.approx((4 + 3) / (4 + 10 + 7))
     assert gaps.resolved() == []
+
+
+@pytest.mark.parametrize(
+    ("loading_ms", "stall", "said"), [(1.0, 0.0, "not input-bound"), (30.0, 1 / 3, "input-bound")]
+)
+def test_a_step_that_goes_on_after_its_return_is_timed_by_its_device(
+    loading_ms: float, stall: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 30 ms at next() a device that has 20 ms left to do waits for 10."""
+    clock = FakeClock()
+    device = QueuedDevice(clock)
+    describe = environment.describe
+    on_it = {"device": "a queue"}
+    monkeypatch.setattr(environment, "describe", lambda: describe() | {"torch": on_it})
+    monkeypatch.setattr(environment, "has_cuda", lambda: True)
+    for name in ("Event", "synchronize", "is_initialized"):
+        monkeypatch.setattr(torch.cuda, name, getattr(device, name))
+    monkeypatch.setattr(probes, "synchronising_lines", lambda step: [])
+
+    def step(batch: Any) -> None:
+        clock.advance(0.2)
+        device.launch(20.0)
+
+    loader = SlowList(clock, [loading_ms] * 100)
+    session = measure_arms(Bench(lambda: loader, step, clock), Options(quick=True))
+    found = diagnose_session(session)
+    assert found.stall.value == pytest.approx(stall, abs=0.02)
+    assert found.stall.high - found.stall.low < 0.05
+    assert str(found.verdict.value).startswith(said)
 
 
 def device_step(milliseconds: int) -> Any:
