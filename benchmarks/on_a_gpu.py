@@ -9,10 +9,9 @@ truth bare loops tell, beside what `run` says, starvation by events and utilisat
 costs by length of step. What fails says so, and the next thing follows.
 
 OUT.json is a `profile/1` session: the table, with all else under `on_a_gpu` and as notes, so that
-`pipeline-profiler report` and the app show it. OUT.md is a page for docs/benchmarks.md. A file from
-real hardware belongs into the repository as pipeline_profiler/on_a_gpu.json: until then every CUDA
-figure says that it has not yet run on a GPU. `--pretend` runs all of it on a CPU, small, with fakes
-for the device's clock and memory alone: it shows that the command ends, and no figure.
+`pipeline-profiler report` and the app show it; pipeline_profiler/on_a_gpu.json is such a file.
+OUT.md is a page for docs/benchmarks.md. `--pretend` runs all of it on a CPU, small, with a device
+that is a queue on the host's clock: it shows that the command ends, and no figure.
 """
 
 from __future__ import annotations

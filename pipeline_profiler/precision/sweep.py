@@ -430,7 +430,7 @@ def measure_precisions(
     guard = guard or Guard()
     began = clock() if began is None else began
     sweep = SweepState(backend, jobs, options, clock, progress, began=began, guard=guard)
-    sweep.reasons += [*notes, *(environment.gpu_notes() if backend.device == "cuda" else ())]
+    sweep.reasons += notes
     if options.memory_limit is not None:
         sweep.reasons.append(backend.limit_memory(options.memory_limit))
     session = Session(created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))

@@ -5,7 +5,6 @@ Frameworks are read from sys.modules, never imported here. Missing is None, neve
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import platform
@@ -23,10 +22,6 @@ from pipeline_profiler.profiling.record.stages import Counters
 from preflight.cores import usable_cores
 
 LEAK_BYTES, LEAK_WINDOWS = 16_384, 3  # a step, and windows in a row, from which memory grows
-GPU_PROOF = Path(__file__).parents[2] / "on_a_gpu.json"
-NOT_YET = (
-    "CUDA figures: this code has not yet run on a GPU; `make gpu` measures what they are worth."
-)
 PACKAGES = {"numpy": "numpy", "PIL": "pillow", "cv2": "opencv", "torchvision": "torchvision"}
 FIELDS, STEAL, IDLE = 8, 7, (3, 4)  # of the first line of /proc/stat
 MAJOR_FAULTS = 9  # of /proc/PID/stat behind the name
@@ -284,14 +279,3 @@ def has_cuda() -> bool:
     """True where torch is loaded and sees a GPU."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda.is_available())
-
-
-def gpu_notes(proof: Path = GPU_PROOF) -> list[str]:
-    """What must stand beside CUDA figures: nothing once `make gpu` has run on real hardware.
-
-    `proof`: what it wrote there; a pretended run proves nothing.
-    """
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        if json.loads(proof.read_text())["on_a_gpu"]["pretended"] is False:
-            return []
-    return [NOT_YET]

@@ -199,7 +199,6 @@ def probe_device(bench: Bench, kept_batches: KeptBatches, session: Session) -> N
     if not environment.has_cuda():
         return
     outcome, steps = session.probes, session.plan.steps
-    session.notes += environment.gpu_notes()
     with Utilisation() as symptom:
         outcome.starvation = watch_starvation(bench.loader(), bench.step, bench.clock, steps)
     outcome.synchronising_lines = synchronising_lines(lambda: bench.step(kept_batches.hand_out(0)))

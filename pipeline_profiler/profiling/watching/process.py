@@ -26,7 +26,6 @@ from typing import Any
 from pipeline_profiler.profiling.measure.environment import (
     Meter,
     describe,
-    gpu_notes,
     growth_notes,
     shares_of_cores,
 )
@@ -344,7 +343,6 @@ class WatchedProcess:
                 run.totals["rank"] = self.rank
             self._add_stacks(run, loop)
             runs.append(run)
-            notes += gpu_notes() if loop.gaps is not None else []
             notes += growth_notes(loop.recorder.grown)
         return Session(
             runs=runs,

@@ -6,13 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_profiler.profiling.measure.environment import (
-    GPU_PROOF,
-    NOT_YET,
-    architecture_problem,
-    driver_version,
-    gpu_notes,
-)
+from pipeline_profiler.profiling.measure import environment
+from pipeline_profiler.profiling.measure.environment import architecture_problem, driver_version
+from pipeline_profiler.profiling.record.session import Session
 
 BUILD = ["sm_75", "sm_80", "sm_86", "sm_90", "compute_90"]
 
@@ -58,27 +54,12 @@ def test_the_driver_is_read_from_its_kernel_module(tmp_path: Path) -> None:
     assert driver_version(told) == "570.86.15"
 
 
-@pytest.mark.parametrize(
-    ("text", "proven"),
-    [
-        ('{"on_a_gpu": {"pretended": false}}', True),
-        ('{"on_a_gpu": {"pretended": true}}', False),
-        ('{"on_a_gpu": {}}', False),
-        ("[]", False),
-        (None, False),
-    ],
-)
-def test_cuda_figures_are_in_doubt_until_a_gpu_has_measured_them(
-    text: str | None, proven: bool, tmp_path: Path
-) -> None:
-    proof = tmp_path / "on_a_gpu.json"
-    if text is not None:
-        proof.write_text(text)
-    assert gpu_notes(proof) == ([] if proven else [NOT_YET])
-
-
-def test_the_documents_say_the_same_of_cuda_as_the_file() -> None:
-    root = GPU_PROOF.parents[1]
-    for page in ("README.md", "docs/precision.md"):
-        said = "not yet run on a GPU" in (root / page).read_text()
-        assert said == bool(gpu_notes()), page
+def test_a_gpu_has_measured_what_the_documents_show() -> None:
+    root = Path(environment.__file__).parents[2]
+    session = Session.load(root / "on_a_gpu.json")
+    found = session.results["on_a_gpu"]
+    assert (found["pretended"], found["tests"]["passed"]) == (False, 15)
+    assert {row["status"] for row in session.results["precision"]["rows"]} == {"ok", "dropped"}
+    assert (
+        found["device"].removeprefix("NVIDIA ") in (root.parent / "docs/benchmarks.md").read_text()
+    )
