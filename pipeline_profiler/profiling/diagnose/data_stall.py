@@ -89,8 +89,7 @@ def paired_blocks(
     for number in sorted(resident.keys() & warm.keys()):
         w, d = warm[number], resident[number]
         # of a device's step, what its events leave: the host's is over when all is launched
-        steps = w.steps.period - w.exposed if w.tells_of_device else w.steps.loop
-        loop = float(steps.mean())
+        loop = w.device_ns or float(w.steps.loop.mean())
         noise = math.hypot(_relative_error(w), _relative_error(d))
         reach = loader_reach_ns(w, d, batch_bytes)
         rows.append(Block(w.epoch_period_ns, loop, d.epoch_period_ns, reach, noise))

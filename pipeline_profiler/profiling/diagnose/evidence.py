@@ -78,7 +78,13 @@ class Case:
         # a short window again and again: the edges of the replay shall not decide
         often = -(-REPLAYED // max(1, len(inputs["fetch"])))
         inputs["fetch"] = np.tile(inputs["fetch"], often)
-        return predict.replay(**inputs).period + (self.startup if startup is None else startup)
+        period = predict.replay(**inputs).beside(self.costs.device).period
+        return period + (self.startup if startup is None else startup)
+
+    @property
+    def step_ns(self) -> float:
+        """What a step takes, on the host or on its device."""
+        return max(float(self.loop.mean()), self.costs.device)
 
     @cached_property
     def replayed(self) -> float:

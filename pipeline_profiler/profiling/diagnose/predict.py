@@ -42,6 +42,7 @@ class Costs:
     ready: float  # next() when the batch has long been sent: receipt alone
     overhead_serial: float  # the same with num_workers=0
     startup: float = 0.0  # extra wait on the first batch of an epoch, spread over all steps
+    device: float = 0.0  # what a GPU takes for a step, while the host goes on
 
     @property
     def fetch(self) -> Floats:
@@ -60,6 +61,10 @@ class Replay:
 
     period: float
     wait: Floats
+
+    def beside(self, device: float) -> Replay:
+        """The same with a device that takes at least so long for a step."""
+        return replace(self, period=max(self.period, device))
 
     @property
     def stall(self) -> float:
@@ -87,7 +92,7 @@ def measured_costs(timed: Window) -> Costs:
         normal = window.normal
         wait, cpu = window.wait[normal], np.maximum(window.wait_cpu[normal], 0).astype(float)
         blocked, none = np.maximum(wait - cpu, 0).astype(float), np.zeros(len(wait))
-        return Costs(blocked, cpu, none, loop, loop_cpu, 0.0, 0.0, 0.0, startup)
+        return Costs(blocked, cpu, none, loop, loop_cpu, 0.0, 0.0, 0.0, startup, timed.device_ns)
     steady = ~window.first
     cpu = np.minimum(batches.cpu, batches.fetch).astype(float)
     queued = np.maximum(batches.queued, 0)
@@ -103,6 +108,7 @@ def measured_costs(timed: Window) -> Costs:
         *(blocked, cpu, lag, loop, loop_cpu),
         *((0.0, 0.0, serial) if timed.in_main else (late, ready, 0.0)),
         startup,
+        timed.device_ns,
     )
 
 
@@ -227,14 +233,17 @@ def crowd(busy: list[float], cores: int) -> float:
 
 
 def shared(costs: Costs, setting: Mapping[str, Any], cores: int) -> Replay:
-    """Replay with CPU shared between workers and trainer: iterate period -> load -> slow-down."""
+    """Replay with CPU shared between workers and trainer: iterate period -> load -> slow-down.
+
+    A device works while its host loads: a step takes as long as the longer of the two.
+    """
     w, p = int(setting["workers"]), max(1, int(setting.get("prefetch") or 2))
     order = bool(setting.get("in_order", True))
     overhead = costs.overhead if w else costs.overhead_serial
     fetch, loop = costs.fetch, costs.loop
     result = replay(fetch, w, p, loop, overhead, costs.serialise, order, costs.ready)
     if w == 0:
-        return result
+        return result.beside(costs.device)
     slow = slow_main = 1.0
     for _ in range(20):
         # runnable, not running: who waits for a core crowds the others just as much
@@ -250,7 +259,7 @@ def shared(costs: Costs, setting: Mapping[str, Any], cores: int) -> Replay:
         # within 0.1 % is well below the noise of any measured period
         if abs(result.period - previous) < 1e-3 * previous:
             break
-    return result
+    return result.beside(costs.device)
 
 
 def fluid(costs: Costs, setting: Mapping[str, Any], cores: int) -> tuple[float, str]:
@@ -258,12 +267,13 @@ def fluid(costs: Costs, setting: Mapping[str, Any], cores: int) -> tuple[float, 
     w = int(setting["workers"])
     b, t = float(costs.fetch.mean()), float(costs.loop.mean())
     if w == 0:
-        return b + t, "serial"
+        return max((b + t, "serial"), (costs.device, "device"))
     rows = {
         "workers": b / w,
         "cpu": (float(costs.cpu.mean()) + costs.loop_cpu) / cores,
         "trainer": t,
         "receive": costs.ready,
+        "device": costs.device,
     }
     limit = max(rows, key=lambda name: rows[name])
     return rows[limit], limit

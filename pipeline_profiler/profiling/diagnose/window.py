@@ -350,6 +350,11 @@ class Window:
         return bool((self._device_waited >= 0).all()) and len(self) > 0
 
     @cached_property
+    def device_ns(self) -> float:
+        """Mean nanoseconds a step without those that a GPU waited for data; 0: not known."""
+        return float((self.steps.period - self.exposed).mean()) if self.tells_of_device else 0.0
+
+    @cached_property
     def input_wait_ns(self) -> float:
         """Mean nanoseconds a step spent waiting for data, iter() calls included."""
         return float(self.exposed.mean()) if len(self) else float("nan")

@@ -27,7 +27,13 @@ from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
 from pipeline_profiler.profiling.measure import cold_cache, environment
 from pipeline_profiler.profiling.measure.kept_batches import Cycle, KeptBatches, as_given
 from pipeline_profiler.profiling.measure.stopping import Guard
-from pipeline_profiler.profiling.record.arm import IN_HAND, KEPT_BATCHES, WITH_LOADER, Arm
+from pipeline_profiler.profiling.record.arm import (
+    IN_HAND,
+    KEPT_BATCHES,
+    TRAINED_FROM_LOADER,
+    WITH_LOADER,
+    Arm,
+)
 from pipeline_profiler.profiling.record.plan import Plan
 from pipeline_profiler.profiling.record.recorder import Recorder, Source
 from pipeline_profiler.profiling.record.session import Run, Session
@@ -145,7 +151,7 @@ def drive(
     if bench.epoch_steps:
         recorder.run.config["epoch_steps"] = bench.epoch_steps
     deadline = math.inf
-    watched = recorder.run.arm == Arm.WARM and environment.has_cuda()
+    watched = recorder.run.arm in TRAINED_FROM_LOADER and environment.has_cuda()
     gaps = DeviceGaps(sys.modules["torch"].cuda) if watched else None
     edges, pulse = (recorder.run.warmup - 1, steps - 1), bench.guard.pulse
     real = bench.clock is time.perf_counter_ns  # a clock that tests move meters no machine

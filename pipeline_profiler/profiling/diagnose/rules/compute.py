@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from pipeline_profiler.profiling.diagnose.disturbance import BUSY
-from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence
+from pipeline_profiler.profiling.diagnose.evidence import Evidence
 from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND, Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import (
     Floats,
@@ -195,7 +195,7 @@ def work_between_steps(e: Evidence) -> Diagnosis | None:
     kinds = {of: _step_place(e, of) for of in ("side", "preparing")}
     of = max(kinds, key=lambda kind: kinds[kind][1])
     place, part = kinds[of]
-    loop = e.share(_loop).scaled(part)
+    loop = e.share(lambda case: float(case.loop.mean())).scaled(part)
     share = loop.widened(e.labels.step_error(part) * loop.value / part) if part else loop
     # a write that waits for the disk is never meant to be in a step: named from less
     if part < BETWEEN_SHARE and not (_SYNCED.search(place) and share.low >= SYNCED_SHARE):
@@ -294,7 +294,7 @@ def blocked_step(e: Evidence) -> Diagnosis | None:
     if lines and not place:
         place = ", ".join(f"{row['at']} ({row['per_step']:.0f} a step)" for row in lines[:3])
     # the device works while the host waits: overlapped, the longer of the two would remain
-    blocked = e.share(lambda case: min(part * _loop(case), case.period - part * _loop(case)))
+    blocked = e.share(lambda case: min(held := part * case.loop.mean(), case.period - held))
     if blocked.value < BLOCKED_STEP:
         return None
     return Diagnosis(
@@ -305,10 +305,6 @@ def blocked_step(e: Evidence) -> Diagnosis | None:
         "read metrics every N steps, or accumulate them on the device",
         about="step",
     )
-
-
-def _loop(case: Case) -> float:
-    return float(case.loop.mean())
 
 
 def blocked_step_serial(e: Evidence) -> Diagnosis | None:
@@ -354,7 +350,7 @@ def unused_fields(e: Evidence) -> Diagnosis | None:
 
 def compute_bound(e: Evidence) -> Diagnosis | None:
     """What is left: the step itself, where all of the stall's interval is below the threshold."""
-    share = e.share(_loop)
+    share = e.share(lambda case: case.step_ns)
     beyond = e.above_null
     if e.stall.high >= NOT_BOUND and (beyond is None or beyond.high >= NOT_BOUND):
         return None
@@ -368,7 +364,7 @@ def compute_bound(e: Evidence) -> Diagnosis | None:
         "PIPE000",
         f"the step itself is {share.value:.1%} of the time{where}; {of_all}the loader keeps up",
         share,
-        {"step_ms": float(np.mean([_loop(case) for case in e.cases])) / 1e6},
+        {"step_ms": float(np.mean([case.step_ns for case in e.cases])) / 1e6},
         "a faster loader buys nothing here: profile the step",
         about="step",
     )

@@ -351,7 +351,7 @@ def _waiting_left(e: Evidence, tried: Sequence[Window], count: int) -> float:
     """The share of the step that waits with so many workers: as tried, else as replayed."""
     if tried:
         return float(np.mean([window.input_wait_ns / window.period_ns for window in tried]))
-    rows = [(_with_workers(case, count, e.cores), float(case.loop.mean())) for case in e.cases]
+    rows = [(_with_workers(case, count, e.cores), case.step_ns) for case in e.cases]
     return float(np.mean([max(0.0, 1 - loop / period) for period, loop in rows]))
 
 

@@ -226,7 +226,7 @@ def _longest_gaps(e: Evidence) -> Floats:
     One run only: where every run sees the same order, their gaps are the same by chance.
     """
     windows = [*e.windows.arm(Arm.PILOT), *(case.window for case in e.cases)]
-    loop = float(np.mean([case.loop.mean() for case in e.cases]))
+    loop = float(np.mean([case.step_ns for case in e.cases]))
     all_gaps = [gaps for window in windows for gaps in _gaps(window.whole, loop)]
     regular = [g for g in all_gaps if len(g) >= LEAST_GAPS and g.std() <= REGULAR_CV * g.mean()]
     return max(regular or all_gaps, key=len, default=np.zeros(0))
@@ -265,7 +265,7 @@ def _slow(fetch: Floats, loop: float) -> Flags:
 
 def _rare_batches(case: Case) -> Flags:
     """The slow batches of a run; none where they are not rare."""
-    hit = _slow(case.fetch, float(case.loop.mean()))
+    hit = _slow(case.fetch, case.step_ns)
     return hit if hit.sum() <= max(2, PERIODIC_SHARE * len(hit)) else np.zeros(len(hit), bool)
 
 

@@ -1,5 +1,7 @@
 """The replay against schedules worked out by hand, and the bound below it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,17 @@ def costs(fetch: list[float], cpu: float = 0.0, loop: float = 10.0, overhead: fl
     f = np.array(fetch)
     none, steps = np.zeros(len(f)), np.full(len(f), loop)
     return Costs(f * (1 - cpu), f * cpu, none, steps, 0.0, overhead, overhead, 0.0)
+
+
+@pytest.mark.parametrize(("workers", "period"), [(0, 25.0), (1, 24.0), (2, 12.0), (4, 10.0)])
+def test_a_device_works_while_its_host_loads(workers: int, period: float) -> None:
+    """Loading takes 24 ms and launching 1: a step of 10 ms on the device hides behind them."""
+    on_device = replace(costs([24.0] * 40, loop=1.0), device=10.0)
+    found = shared(on_device, {"workers": workers, "prefetch": 2}, cores=8)
+    assert found.period == pytest.approx(period, rel=0.03)
+    assert fluid(on_device, {"workers": workers}, cores=8)[1] == {4: "device", 0: "serial"}.get(
+        workers, "workers"
+    )
 
 
 def test_a_serial_loader_adds_up() -> None:
