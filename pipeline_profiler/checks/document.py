@@ -306,10 +306,3 @@ def _png(value: Any) -> bytes | None:
     except (binascii.Error, ValueError):
         return None
     return blob if blob.startswith(b"\x89PNG\r\n\x1a\n") else None
-
-
-def number_series(answer: SavedAnswer, name: str) -> list[float]:
-    """A list of finite numbers of the evidence; empty where it is none."""
-    values = _list(answer.evidence.get(name))
-    numbers = all(type(v) in (int, float) and math.isfinite(v) for v in values)
-    return [float(v) for v in values] if numbers else []
