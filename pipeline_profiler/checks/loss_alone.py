@@ -110,12 +110,16 @@ FREE_STEPS = 200
 
 @dataclass
 class LossAlone(FreeOutputs):
-    """`loss` of outputs for one batch of `targets`; `outputs` as the model gives them at first."""
+    """`loss` of outputs for one batch of `targets`; `outputs` as the model gives them at first.
+
+    bounded: the model cannot give others than between 0 and 1, whatever the loss bears.
+    """
 
     loss: Callable[[Any], Any]
     outputs: Any
     targets: Any
     task: Task
+    bounded: bool = False
 
     @cached_property
     def form(self) -> str:
@@ -133,7 +137,7 @@ class LossAlone(FreeOutputs):
             return "unit" if by_itself else "sum"
         if self._axis is not None:
             return "sum" if least >= 0 else "log"
-        return "positive" if insists else ""
+        return "unit" if self.bounded else "positive" if insists else ""
 
     def _bears(self, outputs: Any) -> bool:
         try:

@@ -420,7 +420,7 @@ def _name_loss(subject: TrainingSubject) -> str:
 def _judge_binary(
     loss: str, between: bool, subject: TrainingSubject, numbers: dict[str, Any]
 ) -> Answer:
-    if loss == "binary cross-entropy of logits" and between and _ends_in_sigmoid(subject):
+    if loss == "binary cross-entropy of logits" and between and subject.ends_in_sigmoid:
         return SoftmaxTwice.failed(
             "Outputs went through a sigmoid, and the loss applies one again.",
             "a sigmoid at the end of the model",
@@ -437,7 +437,7 @@ def _judge_binary(
 def _judge_bounded(subject: TrainingSubject) -> Answer:
     """Numbers: targets that a sigmoid at the end of the model cannot reach."""
     targets = main_tensor(subject.batches[0][2]).float()
-    if not _ends_in_sigmoid(subject):
+    if not subject.ends_in_sigmoid:
         return unclear("The outputs are numbers without bounds.")
     beyond = float(((targets < -0.05) | (targets > 1.05)).float().mean())
     said = (
@@ -451,15 +451,6 @@ def _judge_bounded(subject: TrainingSubject) -> Answer:
             beyond=beyond,
         )
     return passed(f"{said[0].upper()}{said[1:]}.", beyond=beyond)
-
-
-def _ends_in_sigmoid(subject: TrainingSubject) -> bool:
-    """Outputs stay between 0 and 1 for inputs a thousand times as large: no logits do."""
-    training, outputs, inputs = subject.fresh(), subject.first_outputs, subject.batches[0][1]
-    if not isinstance(inputs, torch.Tensor) or not torch.is_floating_point(inputs):
-        return bool((outputs > 0).all() and (outputs < 1).all())
-    loud = np.stack([subject.outputs(training, inputs * factor) for factor in (1e3, -1e3)])
-    return bool((loud >= 0).all() and (loud <= 1).all())
 
 
 def _is_one(outputs: Any) -> bool:
@@ -773,8 +764,11 @@ def _class_weights(subject: TrainingSubject, counts: Any) -> Any:
     for _, _, targets in subject.batches:
         labels = main_tensor(targets)
         labels = (labels > 0.5).long() if subject.task.kind == "binary" else labels.long()
-        like = subject.first_outputs
-        free = like.new_zeros((len(labels), *like.shape[1:]), dtype=torch.float32).requires_grad_()
+        like, axis = subject.first_outputs, subject.task.axis
+        shape = [len(labels), *like.shape[1:]]
+        if subject.task.kind == "classes":  # rows of tokens are as long as those of their batch
+            shape = [*labels.shape[:axis], classes, *labels.shape[axis:]]
+        free = like.new_zeros(shape, dtype=torch.float32).requires_grad_()
         with torch.enable_grad():
             subject.loss_of(subject.settings, free, targets).backward()
         size = free.grad.abs()
@@ -1004,13 +998,27 @@ class LossWants(Check):
         rows = ToyRows(dataset.pixels, boxes)
         return toy_training(Boxes(), nn.L1Loss(), loader=toy_loader(rows))
 
+    @staticmethod
+    def _overlap(wanted: bool) -> Any:
+        """Soft dice, which bears any numbers, on the outputs of a sigmoid."""
+
+        def loss(outputs: Any, targets: Any) -> Any:
+            overlap = (2 * (outputs * targets).sum() + 1) / (outputs.sum() + targets.sum() + 1)
+            return 1 - overlap if wanted else overlap
+
+        pictures: Any = ToyImages()
+        rows = ToyRows(pictures.pixels, np.eye(4, dtype=np.float32)[pictures.labels])
+        return toy_training(nn.Sequential(toy_net(), nn.Sigmoid()), loss, loader=toy_loader(rows))
+
     PLANTED = (
         ("the sign turned round", lambda: LossWants._loss(-1, 0)),
+        ("overlap that is to fall", lambda: LossWants._overlap(False)),
         ("shifted by one", lambda: LossWants._loss(1, 1)),
         ("width and height for corners", lambda: LossWants._boxes(True, False)),
     )
     HEALTHY = (
         ("numbers, half of which do not count", _masked),
+        ("overlap that is to rise", lambda: LossWants._overlap(True)),
         ("corners", lambda: LossWants._boxes(True, True)),
         ("width and height", lambda: LossWants._boxes(False, False)),
     )

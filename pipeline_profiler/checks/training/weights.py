@@ -63,7 +63,7 @@ class NoGradient(Check):
         names = ", ".join(found[:4]) + (", ..." if len(found) > 4 else "")
         kind = "no gradient at all" if missing else "gradients that are exactly zero"
         causes = [
-            "detach(), no_grad(), .data or numpy in forward()",
+            "detach(), .item(), no_grad(), .data or numpy between them and the loss",
             "a module that forward() does not call, or whose output is not used",
             "units that are all dead",
         ]
