@@ -66,7 +66,7 @@ def _entry(result: CheckResult, report: CheckReport) -> dict[str, Any]:
 ABOUT = {
     "model": (2, 4, 5, 11, 19, 22, 23, 25, 27, 28, 45, 46),
     "loss": (1, 10, 13, 18, 20, 21, 41),
-    "optimizer": (3, 6, 7, 12, 15, 17, 26),
+    "optimizer": (3, 6, 7, 12, 15, 26),
     "schedule": (14,),
     "eval_loader": (24, 29),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.toys import loop_seen
@@ -258,4 +260,70 @@ class PlateauTurned(_Loop):
     HEALTHY = (
         ("accuracy in mode max", loop_seen(plateau=("max", 0.8, True))),
         ("a loss", loop_seen(plateau=("min", 0.4, False))),
+    )
+
+
+MOST_LEFT = 0.7
+
+
+class AverageLate(_Loop):
+    """An evaluated average of weights that is still the model of the start.
+
+    ## What it does
+    Where your script evaluates a copy of the trained model (an exponential moving average), takes
+    how far the copy has followed the weights by its first evaluation, and so how many steps it
+    needs to forget the start.
+
+    ## Why is this bad
+    A decay of 0.9999 needs 10,000 steps: in a run of 2,000, four fifths of what is evaluated and
+    saved are random weights, however well the model has learned.
+
+    ## How it decides
+    In n steps an average that forgets in H has gone n / 2H of a steady way. Fails where the run's
+    length is known by its schedule and the weights of the start keep more than 0.7 in it,
+    exp(-steps / H); weights that move slower at first double H at most. "Cannot tell" where
+    the length is not known.
+
+    ## What to do
+    A decay of 1 - 10 / steps or so, or one that grows: `min(decay, (1 + n) / (10 + n))`.
+
+    ## Limits
+    Needs `check-training -- train.py`. Lengths are read of OneCycleLR and CosineAnnealingLR.
+    """
+
+    code = "TRAIN047"
+    name = "average-late"
+    causes = ("the decay is that of a far longer run, and is not warmed up",)
+    next_step = "Let the decay grow: min(decay, (1 + n) / (10 + n)) after n steps."
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        if facts.average is None:
+            return absent("No average of the weights is evaluated.")
+        steps, share = facts.average
+        forgets = steps / (2 * max(share, 1e-9))
+        said = (
+            f"After {steps} steps the evaluated copy of the model has gone {share:.2%} of their way"
+        )
+        if share > 0.1:
+            return passed(f"{said}.", share=share)
+        if share < 1e-9:
+            return unclear(f"{said}: a reference, or an average that is never updated.")
+        if not facts.run_steps:
+            return unclear(f"{said}: right for a run of far more than {forgets:.0f} steps.")
+        left = math.exp(-facts.run_steps / forgets)
+        if left > MOST_LEFT:
+            return self.failed(
+                f"{said}: at the end of the run ({facts.run_steps} steps) about {left:.0%} of it "
+                "are the weights of the start.",
+                place=facts.places.get("evaluation", ""),
+                share=share,
+                left=left,
+            )
+        return passed(f"{said}; the run has {facts.run_steps}.", share=share)
+
+    PLANTED = (("0.9999 for 200 steps", loop_seen(average=(8, 4e-4), run_steps=200)),)
+    HEALTHY = (
+        ("0.9999 for 100,000 steps", loop_seen(average=(8, 4e-4), run_steps=100_000)),
+        ("a reference", loop_seen(average=(8, 0.0), run_steps=200)),
+        ("one that is warmed up", loop_seen(average=(8, 0.8), run_steps=200)),
     )
