@@ -772,7 +772,9 @@ MOST_APART, WEIGHT, NEAR = 0.1, 1e-3, 1e-4  # weights of a picture in a mix; rel
 def _mixed_apart(subject: LoaderSubject) -> float:
     """Share of the labels in the loss whose picture is none of those that theirs is mixed of."""
     apart = count = 0
-    for raw, inputs, targets in subject.entered()[0] if subject.at_model else ():
+    for raw, inputs, targets in (
+        subject.entered()[0] if subject.at_model and subject.entered else ()
+    ):
         given, mixed = None if raw is None else subject.seen(raw), as_array(inputs)
         if given is None or mixed is None or given.inputs is None or given.targets is None:
             continue

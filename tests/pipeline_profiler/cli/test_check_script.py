@@ -187,6 +187,28 @@ def test_an_epoch_that_is_told_passes(folder: Path) -> None:
     assert json.loads(out)["checks"][0]["verdict"] == "pass"
 
 
+AVERAGE = """        optimizer.step()
+        with torch.no_grad():
+            for kept, now in zip(average.parameters(), model.parameters()):
+                kept.lerp_(now, 1 - DECAY)
+"""
+
+
+@pytest.mark.parametrize(("decay", "told"), [(0.9999, "fail"), (0.9, "pass")])
+def test_an_average_that_is_evaluated_has_left_the_start(
+    folder: Path, decay: float, told: str
+) -> None:
+    text = SCRIPT.replace("        optimizer.step()\n", AVERAGE.replace("DECAY", str(decay)))
+    text = text.replace("StepLR(optimizer, 7, 0.1)", "CosineAnnealingLR(optimizer, 9)")
+    text = text.replace("model.eval()", "average.eval()").replace("int((model(", "int((average(")
+    made = "import copy\naverage = copy.deepcopy(model)\noptimizer = "
+    _, out, err = run(folder, text.replace("optimizer = ", made, 1), "--only", "TRAIN047,TRAIN009")
+    found = json.loads(out)
+    verdicts = {check["code"]: check["verdict"] for check in found["checks"]}
+    assert verdicts == {"TRAIN047": told, "TRAIN009": "pass"}, out + err
+    assert not found["unreached"]
+
+
 def test_a_run_that_ends_inside_an_evaluation_trains_in_the_checks(folder: Path) -> None:
     """The evaluation is slow, and runs without gradients: the time is over inside of it."""
     slow = "    with torch.no_grad():\n        for _ in range(10**9):\n            model(inputs)\n"
