@@ -273,14 +273,18 @@ class Caught:
         kinds = [[p.shape for p in m.parameters()] for m in (live, module)]
         if first is None or kinds[0] != kinds[1]:
             return False
-        if not self.facts.average:
-            gone = went = 0.0
+        if self.facts.average is None:
+            gone = went = apart = 0.0
             for start, now, kept in zip(
                 *(m.parameters() for m in (first, live, module)), strict=True
             ):
-                way = (now.detach() - start.detach()).double()
+                base = start.detach().double()
+                way, theirs = (p.detach().to(base) - base for p in (now, kept))
+                gone += float((way * theirs).sum())
                 went += float((way * way).sum())
-                gone += float((way * (kept.detach() - start.detach())).sum())
+                apart += float((theirs * theirs).sum())
+            if gone < 0.5 * math.sqrt(went * apart):  # it went elsewhere: another of the same form
+                return False
             self.facts.average = self.facts.steps, gone / went if went else 1.0
         return True
 

@@ -194,19 +194,23 @@ AVERAGE = """        optimizer.step()
 """
 
 
-@pytest.mark.parametrize(("decay", "told"), [(0.9999, "fail"), (0.9, "pass")])
+@pytest.mark.parametrize(
+    ("decay", "begun", "told"),
+    [(0.9999, "", "fail"), (0.9, "", "pass"), (0.9999, ".apply(drawn_anew)", "cannot_tell")],
+)
 def test_an_average_that_is_evaluated_has_left_the_start(
-    folder: Path, decay: float, told: str
+    folder: Path, decay: float, begun: str, told: str
 ) -> None:
     text = SCRIPT.replace("        optimizer.step()\n", AVERAGE.replace("DECAY", str(decay)))
     text = text.replace("StepLR(optimizer, 7, 0.1)", "CosineAnnealingLR(optimizer, 9)")
     text = text.replace("model.eval()", "average.eval()").replace("int((model(", "int((average(")
-    made = "import copy\naverage = copy.deepcopy(model)\noptimizer = "
+    drawn = "lambda part: getattr(part, 'reset_parameters', int)()"  # another model of its form
+    made = f"import copy\ndrawn_anew = {drawn}\naverage = copy.deepcopy(model){begun}\noptimizer = "
     _, out, err = run(folder, text.replace("optimizer = ", made, 1), "--only", "TRAIN047,TRAIN009")
     found = json.loads(out)
     verdicts = {check["code"]: check["verdict"] for check in found["checks"]}
-    assert verdicts == {"TRAIN047": told, "TRAIN009": "pass"}, out + err
-    assert not found["unreached"]
+    assert verdicts == {"TRAIN047": told, "TRAIN009": "cannot_tell" if begun else "pass"}, out + err
+    assert bool(found["unreached"]) == bool(begun)
 
 
 def test_a_run_that_ends_inside_an_evaluation_trains_in_the_checks(folder: Path) -> None:
