@@ -243,7 +243,7 @@ class SoftmaxTwice(Check):
             return unclear("The task is none of classes.")
         if task.kind == "binary" and _is_one(subject.first_outputs):
             return _softmax_of_one()
-        if subject.loss_alone.form == "unit":
+        if subject.loss_alone.form == "unit" and subject.loss_alone.insists:
             return passed("The loss takes probabilities in 0..1, and that is what outputs are.")
         loss = _name_loss(subject)
         outputs = subject.first_outputs.float()
@@ -321,11 +321,11 @@ class SoftmaxTwice(Check):
         return toy_training(toy_net(getattr(nn, ending)(axis)), getattr(nn, loss)())
 
     @staticmethod
-    def _single(last: Any = None) -> Any:
+    def _single(last: Any = None, loss: Any = None) -> Any:
         pictures = ToyImages()
         rows = ToyRows(pictures.pixels, (pictures.labels == 3).astype(np.float32)[:, None])
         model = nn.Sequential(toy_net(classes=1), last or nn.Softmax(1))
-        return toy_training(model, nn.BCELoss(), loader=toy_loader(rows))
+        return toy_training(model, loss or nn.BCELoss(), loader=toy_loader(rows))
 
     @staticmethod
     def _distilled(name: str) -> Any:
@@ -353,6 +353,7 @@ class SoftmaxTwice(Check):
         ("logits into log-likelihood", lambda: SoftmaxTwice._made("Identity", "NLLLoss")),
         ("pixels after a sigmoid", lambda: toy_regression(mean=80.0, model=_bounded())),
         ("a softmax over one output", lambda: SoftmaxTwice._single()),
+        ("two sigmoids", lambda: SoftmaxTwice._single(nn.Sigmoid(), nn.BCEWithLogitsLoss())),
     )
     HEALTHY = (
         ("a sigmoid, then BCELoss", lambda: SoftmaxTwice._single(nn.Sigmoid())),
