@@ -565,6 +565,11 @@ class BaseRate(Check):
     run_keras = run
 
     @staticmethod
+    def _one_class() -> Any:
+        rows = ToyRows(ToyImages().pixels, np.ones((256, 1), np.float32))
+        return toy_training(toy_net(classes=1), nn.BCEWithLogitsLoss(), loader=toy_loader(rows))
+
+    @staticmethod
     def _rare(kept: int, bias: bool = False, weights: bool = False) -> Any:
         """Class 0, and of the others one sample in `kept` each."""
         dataset = ToyImages(1024)
@@ -582,6 +587,7 @@ class BaseRate(Check):
         ("one class of a hundred times", lambda: BaseRate._rare(40)),
     )
     HEALTHY = (
+        ("labels of one class", lambda: BaseRate._one_class()),
         ("a bias at the base rates", lambda: BaseRate._rare(40, bias=True)),
         ("weights against counts", lambda: BaseRate._rare(20, weights=True)),
     )
@@ -603,6 +609,8 @@ def _judge_rates(subject: Examined) -> Answer:
     if total < COUNTED * len(counts) or _places_each(subject) != 1:
         return passed(f"{said}.", **numbers)
     rates = counts / total
+    if rates.max() == 1:  # a critic's, say: there are no rates to start at
+        return unclear(f"{said}; all {total} labels are one class.", **numbers)
     entropy = float(-(rates[rates > 0] * np.log(rates[rates > 0])).sum())
     counted = math.log(len(counts)) - entropy - (len(counts) - 1) / (2 * total)
     numbers["counted_nats"] = counted
