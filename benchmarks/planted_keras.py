@@ -164,7 +164,7 @@ DEFECTS = [
      lambda s: training(s, Always(layers.BatchNormalization(momentum=0.9), True))),
     ("keras: dropout with training=True", {"TRAIN009"},
      lambda s: training(s, Always(layers.Dropout(0.4), True))),
-    ("keras: everything frozen", {"TRAIN006", "TRAIN017"}, lambda s: frozen(s, None)),
+    ("keras: everything frozen", {"TRAIN006", "TRAIN012"}, lambda s: frozen(s, None)),
     ("keras: the head frozen", {"TRAIN006"}, lambda s: frozen(s, "head")),
     ("keras: softmax over the batch", {"TRAIN004", "TRAIN011"}, over_batch),
     ("keras: stop_gradient", {"TRAIN005"}, lambda s: training(s, Unused(True), logits_loss())),

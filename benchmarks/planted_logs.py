@@ -164,7 +164,7 @@ def failed(columns: Columns, folder: Path) -> dict[str, str]:
         writer = csv.writer(stream)
         writer.writerow(columns)
         writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
-    subject = LogSubject(read_log(str(path)), folders=(folder,))
+    subject = LogSubject(read_log(str(path)))
     answers = {check.code: check.run(subject) for check in select_checks("LOG")}
     return {c: a.sentence for c, a in answers.items() if a.judgement is Judgement.FAIL}
 

@@ -274,13 +274,15 @@ class CaughtStep:
 class LossInside(NamedTuple):
     """A loss that the model computes: its number among the losses, and the calls before it.
 
-    labels: the argument with the targets, by name; names: the other arguments.
+    labels: the argument with the targets, by name; names: the other arguments; places: of which of
+    them the rows are as long as those of the labels.
     """
 
     number: int
     back: int
     labels: Mapping[str, Any]
     names: tuple[str, ...]
+    places: str = ""
 
 
 def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtStep:
@@ -451,7 +453,9 @@ def _inside(tape: Tape, call: ModelCall, result: int, used: Sequence[int], size:
     replayed = Replayed(calls, result, held, [((), before)], targets, size)
     inputs = {key: part for key, part in _named(call).items() if key != name}
     labelled = {name: value.detach().clone()}
-    inside = LossInside(order.index(made[0]), back, labelled, tuple(inputs))
+    alike = (n for n, p in inputs.items() if getattr(p, "shape", ())[:2] == value.shape[:2])
+    places = next(alike, "") if value.ndim == 2 else ""
+    inside = LossInside(order.index(made[0]), back, labelled, tuple(inputs), places)
     if len(inputs) == 1:
         (inputs,) = inputs.values()
     return CaughtStep(call, inputs, value, replayed, (), inside)
@@ -497,10 +501,13 @@ def _grabbed(model: Any, inside: LossInside, inputs: dict[str, Any]) -> Any:
     """What enters the loss that the model computes; the labels do not matter to it."""
     size = batch_size([tensor for _, tensor in leaves(inputs)])
     ((name, labels),) = inside.labels.items()
-    rows = torch.arange(size, device=labels.device) % len(labels)
+    labels = labels[torch.arange(size, device=labels.device) % len(labels)]
+    if inside.places in inputs:  # rows are as long as the longest of their batch
+        length = inputs[inside.places].shape[1]
+        labels = labels[:, torch.arange(length, device=labels.device) % labels.shape[1]]
     tape = Tape()
     with recording_mode(lambda: tape):
-        model(**inputs, **{name: labels[rows]})
+        model(**inputs, **{name: labels})
     made = [call for call in tape.calls if call.name in LOSSES]
     node = made[inside.number].args[0].number
     for _ in range(inside.back):

@@ -166,6 +166,7 @@ class Caught:
         if not self.ended:
             live = self.states.live()
             self.facts.weights_kept = self.states.taken, len(live)
+            self.facts.run_steps = self._run_steps()
             if live:
                 self.facts.places["kept"] = live[0]
             self.unhook()
@@ -263,6 +264,36 @@ class Caught:
             )
         return out
 
+    def _is_average(self, trained: Any, module: Any) -> bool:
+        """Whether another module is a copy of the trained one; notes how far it has followed it.
+
+        Of the way that the weights went since the start, the share that the copy has gone.
+        """
+        first, live = self.first[id(trained)]
+        kinds = [[p.shape for p in m.parameters()] for m in (live, module)]
+        if first is None or kinds[0] != kinds[1]:
+            return False
+        if self.facts.average is None:
+            gone = went = apart = 0.0
+            for start, now, kept in zip(
+                *(m.parameters() for m in (first, live, module)), strict=True
+            ):
+                base = start.detach().double()
+                way, theirs = (p.detach().to(base) - base for p in (now, kept))
+                gone += float((way * theirs).sum())
+                went += float((way * way).sum())
+                apart += float((theirs * theirs).sum())
+            if gone < 0.5 * math.sqrt(went * apart):  # it went elsewhere: another of the same form
+                return False
+            self.facts.average = self.facts.steps, gone / went if went else 1.0
+        return True
+
+    def _run_steps(self) -> int:
+        """Steps of the whole run, where the schedule tells; 0 where it does not."""
+        counts = getattr(self.schedule, "total_steps", None) or getattr(self.schedule, "T_max", 0)
+        by_epoch = self.facts.scheduled in ("epoch", "evaluation")
+        return int(counts or 0) * (self._epoch_steps() if by_epoch else 1)
+
     def _inside(self, plain: Any, module: Any, args: Any, kwargs: Any) -> Any:
         self.depth += 1
         try:
@@ -273,7 +304,11 @@ class Caught:
     def _evaluated(self, module: Any, args: Any, kwargs: Any) -> None:
         """A forward pass without gradients: of an evaluation, where it is of the model."""
         facts, seen = self.facts, self.current
-        ours = self.steps and module is self.steps[0].call.module
+        trained = self.steps[0].call.module if self.steps else None
+        ours = module is trained or (
+            trained is not None and seen is not None and seen.kind != "train"
+            and self._is_average(trained, module)
+        )  # fmt: skip
         if seen is not None and not seen.kind and not (ours and module.training and _moded(module)):
             seen.kind = "eval"
         if not ours:

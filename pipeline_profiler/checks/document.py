@@ -64,9 +64,9 @@ def _entry(result: CheckResult, report: CheckReport) -> dict[str, Any]:
 
 # what a failed check is about, for the line of the user's file
 ABOUT = {
-    "model": (2, 4, 5, 11, 19, 22, 23, 25, 27, 28, 36, 45, 46),
+    "model": (2, 4, 5, 11, 19, 22, 23, 25, 27, 28, 45, 46),
     "loss": (1, 10, 13, 18, 20, 21, 41),
-    "optimizer": (3, 6, 7, 12, 15, 17, 26),
+    "optimizer": (3, 6, 7, 12, 15, 26),
     "schedule": (14,),
     "eval_loader": (24, 29),
 }
@@ -306,10 +306,3 @@ def _png(value: Any) -> bytes | None:
     except (binascii.Error, ValueError):
         return None
     return blob if blob.startswith(b"\x89PNG\r\n\x1a\n") else None
-
-
-def number_series(answer: SavedAnswer, name: str) -> list[float]:
-    """A list of finite numbers of the evidence; empty where it is none."""
-    values = _list(answer.evidence.get(name))
-    numbers = all(type(v) in (int, float) and math.isfinite(v) for v in values)
-    return [float(v) for v in values] if numbers else []

@@ -51,14 +51,10 @@ class Series:
 
 @dataclass
 class LogSubject:
-    """The series of one log or of several, and their folders.
-
-    `deadline` is of time.monotonic().
-    """
+    """The series of one log or of several; `deadline` is of time.monotonic()."""
 
     series: list[Series]
     deadline: float = field(default=float("inf"))
-    folders: tuple[Path, ...] = ()
 
 
 def read_logs(paths: Sequence[str]) -> list[Series]:
@@ -71,12 +67,6 @@ def read_logs(paths: Sequence[str]) -> list[Series]:
         for path, name in zip(paths, names, strict=True)
         for series in read_log(path)
     ]
-
-
-def folders_of(paths: Sequence[str]) -> tuple[Path, ...]:
-    """The folders that the logs lie in, or are, each once."""
-    places = [Path(path) for path in paths]
-    return tuple(dict.fromkeys(p if p.is_dir() else p.absolute().parent for p in places))
 
 
 def _names_of(paths: Sequence[str]) -> list[str]:

@@ -28,7 +28,9 @@ class LoopFacts:
     part. weights_kept: states taken from the trained model after its first step, and of these
     those that are still held, unread, as the live weights. plateau: what a schedule that waits
     for a plateau was told: its mode, the value, whether it is the share of right answers.
-    idle_flags: as the function of this name found them at the first step.
+    idle_flags: as the function of this name found them at the first step. average: (steps before
+    it was evaluated, share of the way of the weights that it has gone) of a copy of the model.
+    run_steps: of the whole run by its schedule, 0 where it does not tell.
     places: lines of the user's file by what stands there.
     """
 
@@ -51,6 +53,8 @@ class LoopFacts:
     weights_kept: tuple[int, int] = (0, 0)
     plateau: tuple[str, float, bool] | None = None
     idle_flags: tuple[str, ...] = ()
+    average: tuple[int, float] | None = None
+    run_steps: int = 0
     before: str = ""  # the line of a training that ended before this one began, and is not examined
     places: dict[str, str] = field(default_factory=dict)
 

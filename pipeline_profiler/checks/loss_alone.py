@@ -110,12 +110,16 @@ FREE_STEPS = 200
 
 @dataclass
 class LossAlone(FreeOutputs):
-    """`loss` of outputs for one batch of `targets`; `outputs` as the model gives them at first."""
+    """`loss` of outputs for one batch of `targets`; `outputs` as the model gives them at first.
+
+    bounded: the model cannot give others than between 0 and 1, whatever the loss bears.
+    """
 
     loss: Callable[[Any], Any]
     outputs: Any
     targets: Any
     task: Task
+    bounded: bool = False
 
     @cached_property
     def form(self) -> str:
@@ -124,16 +128,20 @@ class LossAlone(FreeOutputs):
         'log': log-probabilities; 'sum': probabilities that sum to 1; 'unit', 'positive': numbers in
         0..1, or above 0, which a loss insists on.
         """
-        outputs, kind = self.outputs.float(), self.task.kind
-        least = float(outputs.min()) if outputs.numel() else -1.0
-        insists = least >= 0 and kind in ("binary", "regression")
-        insists = insists and not self._bears(outputs - float(outputs.max()) - 1)
-        if insists and bool((outputs <= 1).all()) and not self._bears(outputs + 2):
-            by_itself = kind == "binary" or self._axis is None
+        outputs = self.outputs.float()
+        if self.insists and bool((outputs <= 1).all()) and not self._bears(outputs + 2):
+            by_itself = self.task.kind == "binary" or self._axis is None
             return "unit" if by_itself else "sum"
         if self._axis is not None:
-            return "sum" if least >= 0 else "log"
-        return "positive" if insists else ""
+            return "sum" if bool((outputs >= 0).all()) else "log"
+        return "unit" if self.bounded else "positive" if self.insists else ""
+
+    @cached_property
+    def insists(self) -> bool:
+        """Whether the loss of numbers refuses what is below 0, and the model gives none such."""
+        outputs = self.outputs.float()
+        sound = self.task.kind in ("binary", "regression") and bool((outputs >= 0).all())
+        return bool(sound and outputs.numel() and not self._bears(outputs - outputs.max() - 1))
 
     def _bears(self, outputs: Any) -> bool:
         try:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline_profiler.checks.check import Examples
 from pipeline_profiler.checks.lazy import functional, nn, torch
+from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.user_training import Training
 
 CLASSES, HALF = 4, 4  # half of a side
@@ -160,6 +161,12 @@ def toy_training(model: Any = None, loss: Any = None, **parts: Any) -> Training:
     return Training(
         model, loader, loss or nn.CrossEntropyLoss(), optimizer, schedule=schedule, **parts
     )
+
+
+def loop_seen(**facts: Any) -> Callable[[], Training]:
+    """A toy training with these facts of a loop of six steps and two epochs."""
+    made = LoopFacts(**{"steps": 6, "epochs": 2, "evaluations": 2, "after_evaluation": 1, **facts})
+    return lambda: toy_training(loop=made)
 
 
 def toy_regression(

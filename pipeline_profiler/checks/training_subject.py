@@ -488,6 +488,14 @@ class TrainingSubject(ExaminedTraining):
         """Whether the loss gets one tensor and not a tuple or an object."""
         return isinstance(self.evaluated(self.fresh(), self.batches[0]), torch.Tensor)
 
+    @cached_property
+    def ends_in_sigmoid(self) -> bool:
+        """Outputs stay between 0 and 1 for inputs a thousand times as large: no logits do."""
+        training, outputs, inputs = self.fresh(), [as_array(self.first_outputs)], self.batches[0][1]
+        if isinstance(inputs, torch.Tensor) and torch.is_floating_point(inputs):
+            outputs += [self.outputs(training, inputs * factor) for factor in (1e3, -1e3)]
+        return all(o is not None and bool(((o >= 0) & (o <= 1)).all()) for o in outputs)
+
     # ---- the loss without the model ----
 
     @cached_property
@@ -504,8 +512,9 @@ class TrainingSubject(ExaminedTraining):
         return self._alone(training, outputs, self.small[2])
 
     def _alone(self, training: Training, outputs: Any, targets: Any) -> LossAlone:
+        bounded = self.task.kind == "binary" and self.ends_in_sigmoid
         return LossAlone(
-            lambda free: self.loss_of(training, free, targets), outputs, targets, self.task
+            lambda free: self.loss_of(training, free, targets), outputs, targets, self.task, bounded
         )
 
 

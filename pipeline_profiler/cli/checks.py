@@ -327,10 +327,10 @@ def _refuse_incomplete(names: Collection[str], file: str) -> None:
 
 def check_log_command(args: argparse.Namespace) -> int:
     """Examine a log."""
-    from pipeline_profiler.checks.log_subject import LogSubject, folders_of, read_logs
+    from pipeline_profiler.checks.log_subject import LogSubject, read_logs
 
     _check_shared(args, [f"{path}:" for path in args.log])
-    report = _run("LOG", LogSubject(read_logs(args.log), folders=folders_of(args.log)), args)
+    report = _run("LOG", LogSubject(read_logs(args.log)), args)
     return _finish(report, args, " ".join(args.log))
 
 

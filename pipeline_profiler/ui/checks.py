@@ -1,25 +1,23 @@
 """Checks: what check-loader, check-training and check-log answered, from their saved documents.
 
-The table comes first, then each failed check with its causes, numbers and next step, the pictures
-as the model gets them, and the series that a check kept. Every text is shown as text.
+The table comes first, then each failed check with its causes, numbers and next step, and the
+pictures as the model gets them. Every text is shown as text.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import altair as alt
 import polars as pl
 import streamlit as st
 
-from pipeline_profiler.checks.document import SavedAnswer, SavedChecks, number_series, parse_checks
+from pipeline_profiler.checks.document import SavedAnswer, SavedChecks, parse_checks
 from pipeline_profiler.profiling.record.session import MOST_BYTES
 from pipeline_profiler.ui.sessions import nearby
 from pipeline_profiler.ui.texts import choose_of_link, drawing, write_pairs, write_text
 from preflight.terminal import escape_controls
 
 SCHEMA = b"checks/"
-DYNAMICS = "TRAIN031"
 EMPTY = (
     "Write one with `pipeline-profiler check-training train.py -o checks.json`, then reload this "
     "page."
@@ -48,7 +46,6 @@ def page() -> None:
     if made.grid is not None:
         st.header("Pictures as the model gets them")
         st.image(made.grid)
-    _dynamics(made)
 
 
 @st.cache_resource(max_entries=4)
@@ -74,41 +71,3 @@ def _failed(answer: SavedAnswer) -> None:
         if answer.causes:
             write_text(f"Likely: {'; '.join(answer.causes)}.")
         write_text(f"Next: {answer.next}" if answer.next else "")
-
-
-def dynamics_frame(answer: SavedAnswer) -> pl.DataFrame:
-    """Return `step, loss, change`: the loss of one batch and how far its predictions moved."""
-    losses, changes = number_series(answer, "losses"), number_series(answer, "changes")
-    count = min(len(losses), len(changes) + 1)
-    return pl.DataFrame(
-        {
-            "step": list(range(count)),
-            "loss": losses[:count],
-            "change": [None, *changes[: count - 1]] if count else [],
-        },
-        schema={"step": pl.Int64, "loss": pl.Float64, "change": pl.Float64},
-    )
-
-
-def _dynamics(made: SavedChecks) -> None:
-    answer = next((a for a in made.answers if a.code == DYNAMICS), None)
-    frame = dynamics_frame(answer) if answer is not None else pl.DataFrame()
-    if answer is None or frame.is_empty():
-        return
-    st.header("Predictions on one batch, step by step")
-    write_text(answer.sentence)
-    for name, title in (("change", "change of the predictions"), ("loss", "loss of the batch")):
-        st.altair_chart(_line(frame, name, title), width="stretch", alt=title)
-
-
-def _line(frame: pl.DataFrame, name: str, title: str) -> alt.Chart:
-    return (
-        alt.Chart(frame)
-        .mark_line(point=True)
-        .encode(
-            x=alt.X("step:Q", title="step"),
-            y=alt.Y(f"{name}:Q", title=title),
-            tooltip=["step", alt.Tooltip(f"{name}:Q", format=".4g")],
-        )
-        .properties(height=180)
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import time
@@ -653,7 +654,8 @@ class LabelsOfOthers(Check):
     Predicts the label of a picture from its colours and coarse parts by a ridge regression, on
     samples that it was not fitted to: with the labels as they come, with those of neighbours in the
     dataset, of the dataset turned round, and of numbers sorted as text (1, 10, 11, 2). The same for
-    the dataset for evaluation.
+    the dataset for evaluation. Where your step mixes pictures (mixup) or changes their order, finds
+    by least squares of which pictures of the batch each is made, and looks for their labels.
 
     ## Why is this bad
     Two lists that were sorted or shuffled apart give every picture another's label: nothing can be
@@ -663,8 +665,9 @@ class LabelsOfOthers(Check):
     Fails on evidence alone: where labels in another order are predicted beyond chance by 6
     deviations more than those as they come, which stay below 6; or where those for evaluation lie
     beyond 6 and those as they come below 2.5, from pictures of the same classes, at most twice as
-    many. Labels that this classifier cannot predict at all are "cannot tell": so are those of a
-    hard task, and of a random permutation.
+    many. Also where a tenth of the labels that enter the loss in another order are of none of the
+    pictures that theirs is made of. Labels that this classifier cannot predict at all are "cannot
+    tell": so are those of a hard task, and of a random permutation.
 
     ## What to do
     Look at `--grid`; shuffle pairs, never two lists; sort files and labels by one key.
@@ -682,6 +685,13 @@ class LabelsOfOthers(Check):
     next_step = "Look at --grid; shuffle or sort pairs, never two lists."
 
     def run(self, subject: LoaderSubject) -> Answer:
+        if (apart := _mixed_apart(subject)) > MOST_APART:
+            return self.failed(
+                f"{apart:.0%} of the labels that enter the loss are of none of the pictures that "
+                "their input is made of.",
+                "pictures and labels are mixed by two draws of randperm",
+                apart=apart,
+            )
         train, test = rows_of(subject.loader), rows_of(subject.eval_loader)
         sets = [_table(subject, d) for d in (train, test) if d is not None]
         if train is None or sets[0] is None:
@@ -716,7 +726,18 @@ class LabelsOfOthers(Check):
             dataset.labels = change(dataset.labels)
         return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(sets[1]))
 
+    @staticmethod
+    def _mixup(one_order: bool) -> LoaderSubject:
+        loader, rng = toy_loader(ToyImages(128)), np.random.default_rng(0)
+        steps = []
+        for x, y in itertools.islice(loader, 4):
+            first, second = rng.permutation(len(x)), rng.permutation(len(x))
+            mixed = 0.7 * x + 0.3 * x[first]
+            steps.append(((x, y), mixed, (y, y[first if one_order else second])))
+        return LoaderSubject(lambda: loader, entered=lambda: (steps, []))
+
     PLANTED = (
+        ("mixed by two orders", lambda: LabelsOfOthers._mixup(False)),
         ("one place off", lambda: LabelsOfOthers._ordered(lambda y: np.roll(y, 1))),
         ("turned round", lambda: LabelsOfOthers._ordered(lambda y: y[::-1])),
         ("sorted as text", lambda: LabelsOfOthers._ordered(lambda y: y[_as_text(len(y))])),
@@ -726,6 +747,7 @@ class LabelsOfOthers(Check):
         ),
     )
     HEALTHY = (
+        ("mixed by one order", lambda: LabelsOfOthers._mixup(True)),
         ("their own", lambda: LabelsOfOthers._ordered(lambda y: y)),
         (
             "not to be learned",
@@ -742,6 +764,34 @@ class LabelsOfOthers(Check):
         first.pixels[:BLOCK] = rng.normal(0, 1, first.pixels[:BLOCK].shape)
         first.labels[:BLOCK] = rng.integers(0, 2, BLOCK)
         return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(sets[1]))
+
+
+MOST_APART, WEIGHT, NEAR = 0.1, 1e-3, 1e-4  # weights of a picture in a mix; relative error of it
+
+
+def _mixed_apart(subject: LoaderSubject) -> float:
+    """Share of the labels in the loss whose picture is none of those that theirs is mixed of."""
+    apart = count = 0
+    for raw, inputs, targets in (
+        subject.entered()[0] if subject.at_model and subject.entered else ()
+    ):
+        given, mixed = None if raw is None else subject.seen(raw), as_array(inputs)
+        if given is None or mixed is None or given.inputs is None or given.targets is None:
+            continue
+        own, rows = given.targets, given.inputs.reshape(len(given.inputs), -1).astype(float)
+        sums = mixed.reshape(len(mixed), -1).astype(float)
+        parts = [as_array(t) for t in (targets if isinstance(targets, tuple) else (targets,))]
+        orders = [p for p in parts if p is not None and np.array_equal(np.sort(p), np.sort(own))]
+        # least squares tell the pictures apart where they have far more pixels than there are
+        if own.ndim != 1 or rows.shape != sums.shape or 4 * len(rows) > rows.shape[1]:
+            continue
+        weights, _, rank, _ = np.linalg.lstsq(rows.T, sums.T, rcond=None)
+        if rank < len(rows) or abs(rows.T @ weights - sums.T).max() > NEAR * abs(sums).max():
+            continue
+        for labels in orders:
+            theirs = (abs(weights) > WEIGHT) & (own[:, None] == labels)
+            apart, count = apart + int((~theirs.any(axis=0)).sum()), count + len(labels)
+    return apart / max(count, 1)
 
 
 def _as_text(count: int) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import digest_of
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.loader_subject import LoaderSubject, SampleRecord
 from pipeline_profiler.checks.toys import ToyImages, toy_loader
 from pipeline_profiler.checks.user_code import batches_of
@@ -183,6 +183,7 @@ class Reproducible(Check):
 
     code = "LOAD006"
     name = "not-reproducible"
+    nearness = Nearness.EFFECT
     causes = (
         "a generator that takes its seed from the system: default_rng()",
         "threads or processes that deliver in any order",

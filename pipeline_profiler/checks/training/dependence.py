@@ -16,7 +16,7 @@ from pipeline_profiler.checks.batches import (
     map_nested,
     padding_of,
 )
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import nn, torch
 from pipeline_profiler.checks.toys import (
@@ -57,6 +57,7 @@ class InputIgnored(Check):
 
     code = "TRAIN002"
     name = "input-ignored"
+    nearness = Nearness.EFFECT
     causes = (
         "a layer whose output is overwritten or multiplied by zero",
         "all units are dead or saturated",

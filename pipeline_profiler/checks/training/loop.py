@@ -1,12 +1,12 @@
-"""What only the user's own loop shows: modes after an evaluation, epochs, clipping, gradients."""
+"""What only the user's own loop shows: epochs, clipping, checkpoints, what a plateau is told."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
 from pipeline_profiler.checks.loop_facts import LoopFacts
-from pipeline_profiler.checks.toys import toy_training
+from pipeline_profiler.checks.toys import loop_seen
 from pipeline_profiler.checks.training_subject import TrainingSubject
 
 NOT_SEEN = (
@@ -29,72 +29,6 @@ class _Loop(Check):
     def judged(self, facts: LoopFacts) -> Answer:
         """The answer for what was recorded."""
         raise TypeError(f"{type(self).__name__} does not define judged()")
-
-
-def _seen(**facts: Any) -> Any:
-    made = LoopFacts(**{"steps": 6, "epochs": 2, "evaluations": 2, "after_evaluation": 1, **facts})
-    return lambda: toy_training(loop=made)
-
-
-class ModeAfterEvaluation(_Loop):
-    """A model that stays in eval mode after its first evaluation, or is evaluated in train mode.
-
-    ## What it does
-    Watches, while your script runs, the mode of dropout and batch norm in the training steps before
-    and after its first evaluation, and during the evaluation.
-
-    ## Why is this bad
-    After `model.eval()` dropout is off and batch norm uses fixed statistics: all epochs but the
-    first train another network than was meant. In train mode an evaluation is noisy, depends on
-    its batches, and moves the statistics of batch norm with the data it is to judge.
-
-    ## How it decides
-    Fails where a module that trained before the first evaluation does not train after it, and
-    where one trains while another loader is evaluated without gradients. "Cannot tell" where no
-    evaluation, or no step after one, was reached. Exact.
-
-    ## What to do
-    Call `model.train()` at the head of each epoch and `model.eval()` at the head of each
-    evaluation.
-
-    ## Limits
-    Needs `check-training -- train.py`. Dropout that is meant to stay on (Monte Carlo) is reported.
-    """
-
-    code = "TRAIN037"
-    name = "mode-after-evaluation"
-    causes = ("model.train() is called once before the loop, and never after model.eval()",)
-    next_step = "Call model.train() at the head of each epoch, model.eval() before each evaluation."
-
-    def judged(self, facts: LoopFacts) -> Answer:
-        if facts.unmoded:
-            return self.failed(
-                f"After the first evaluation {len(facts.unmoded)} of {facts.modes} modules "
-                f"({', '.join(facts.unmoded[:3])}) stay in eval mode in the training step: train() "
-                "is not called again.",
-                place=facts.places.get("model", ""),
-            )
-        if facts.evaluated_in_train_mode:
-            named = facts.evaluated_in_train_mode
-            return self.failed(
-                f"While another loader is evaluated, {len(named)} modules ({', '.join(named[:3])}) "
-                "are in train mode: eval() is not called.",
-                "model.eval() is missing before the evaluation",
-                place=facts.places.get("evaluation", ""),
-            )
-        if not facts.evaluations or not facts.after_evaluation:
-            return unclear("The run did not reach a training step after an evaluation.")
-        if not facts.modes:
-            return passed("No module of the model has a mode that matters.")
-        return passed(
-            f"{facts.modes} modules train in the steps before and after the first evaluation."
-        )
-
-    PLANTED = (
-        ("train() never again", _seen(modes=2, unmoded=("1", "3"))),
-        ("eval() never", _seen(modes=1, evaluated_in_train_mode=("1",))),
-    )
-    HEALTHY = (("both", _seen(modes=2)), ("no evaluation", _seen(evaluations=0)))
 
 
 class EpochNotTold(_Loop):
@@ -136,8 +70,8 @@ class EpochNotTold(_Loop):
             )
         return passed(f"The sampler was told epochs {facts.told[0]} and {facts.told[1]}.")
 
-    PLANTED = (("never told", _seen(told=[0, 0])),)
-    HEALTHY = (("told", _seen(told=[0, 1])), ("one process", _seen()))
+    PLANTED = (("never told", loop_seen(told=[0, 0])),)
+    HEALTHY = (("told", loop_seen(told=[0, 1])), ("one process", loop_seen()))
 
 
 class ClippedLate(_Loop):
@@ -177,50 +111,8 @@ class ClippedLate(_Loop):
             return absent("Gradients are not clipped by torch's functions.")
         return passed(f"Gradients were clipped before the step, {before} times.")
 
-    PLANTED = (("after the step", _seen(clipped=(0, 5))),)
-    HEALTHY = (("before it", _seen(clipped=(5, 0))), ("never", _seen()))
-
-
-class GradientsKept(_Loop):
-    """Gradients that are never cleared: each step adds all those before it.
-
-    ## What it does
-    Looks, while your script runs, at the gradients when backward() begins after a step.
-
-    ## Why is this bad
-    The update of a step then follows the sum of all gradients so far: it grows with the number of
-    steps, like a momentum that forgets nothing.
-
-    ## How it decides
-    Fails where every backward() after a step began with gradients of the step before, in three
-    steps at least. Gradients that are gathered over several backward() before one step are right.
-    Exact.
-
-    ## What to do
-    `optimizer.zero_grad()` before backward(), or after the step.
-
-    ## Limits
-    Needs `check-training -- train.py`.
-    """
-
-    code = "TRAIN040"
-    name = "gradients-kept"
-    causes = ("optimizer.zero_grad() is missing",)
-    next_step = "Call optimizer.zero_grad() once for each step."
-
-    def judged(self, facts: LoopFacts) -> Answer:
-        if facts.steps < 4:
-            return unclear(f"Only {facts.steps} steps were seen.")
-        if facts.kept >= facts.steps - 1:
-            return self.failed(
-                f"In {facts.kept} of {facts.steps} steps backward() begins with the gradients of "
-                "the step before: they are never cleared.",
-                place=facts.places.get("backward", ""),
-            )
-        return passed(f"Gradients are cleared between {facts.steps} steps.", kept=facts.kept)
-
-    PLANTED = (("never cleared", _seen(kept=5)),)
-    HEALTHY = (("cleared", _seen()), ("gathered at first", _seen(kept=1)))
+    PLANTED = (("after the step", loop_seen(clipped=(0, 5))),)
+    HEALTHY = (("before it", loop_seen(clipped=(5, 0))), ("never", loop_seen()))
 
 
 class LoadedNothing(_Loop):
@@ -268,10 +160,10 @@ class LoadedNothing(_Loop):
         return passed(f"load_state_dict finds {found} of {asked} weights.", found=found)
 
     PLANTED = (
-        ("a prefix", _seen(loaded=(0, 12, 10))),
-        ("another model", _seen(loaded=(0, 12, 0))),
+        ("a prefix", loop_seen(loaded=(0, 12, 10))),
+        ("another model", loop_seen(loaded=(0, 12, 0))),
     )
-    HEALTHY = (("a new head", _seen(loaded=(10, 12, 0))), ("nothing to load", _seen()))
+    HEALTHY = (("a new head", loop_seen(loaded=(10, 12, 0))), ("nothing to load", loop_seen()))
 
 
 class BestWeightsLive(_Loop):
@@ -316,8 +208,8 @@ class BestWeightsLive(_Loop):
             return unclear("The run did not reach a step after the state was taken.")
         return passed(f"{taken} states of the model were copied, saved or let go.")
 
-    PLANTED = (("kept without a copy", _seen(weights_kept=(1, 1))),)
-    HEALTHY = (("saved", _seen(weights_kept=(2, 0))), ("never", _seen()))
+    PLANTED = (("kept without a copy", loop_seen(weights_kept=(1, 1))),)
+    HEALTHY = (("saved", loop_seen(weights_kept=(2, 0))), ("never", loop_seen()))
 
 
 class PlateauTurned(_Loop):
@@ -364,8 +256,74 @@ class PlateauTurned(_Loop):
             )
         return passed(f"The schedule is given the share of right answers, in mode '{mode}'.")
 
-    PLANTED = (("accuracy in mode min", _seen(plateau=("min", 0.8, True))),)
+    PLANTED = (("accuracy in mode min", loop_seen(plateau=("min", 0.8, True))),)
     HEALTHY = (
-        ("accuracy in mode max", _seen(plateau=("max", 0.8, True))),
-        ("a loss", _seen(plateau=("min", 0.4, False))),
+        ("accuracy in mode max", loop_seen(plateau=("max", 0.8, True))),
+        ("a loss", loop_seen(plateau=("min", 0.4, False))),
+    )
+
+
+MOST_LEFT = 0.7
+
+
+class AverageLate(_Loop):
+    """An evaluated average of weights that is still the model of the start.
+
+    ## What it does
+    Where your script evaluates a copy of the trained model (an exponential moving average), takes
+    how far the copy has followed the weights by its first evaluation, and so how many steps it
+    needs to forget the start.
+
+    ## Why is this bad
+    A decay of 0.9999 needs 10,000 steps: in a run of 2,000, four fifths of what is evaluated and
+    saved are random weights, however well the model has learned.
+
+    ## How it decides
+    In n steps an average that forgets in H has gone n / 2H of a steady way. Fails where the run's
+    length is known by its schedule and the weights of the start keep more than 0.7 in it,
+    exp(-steps / H); weights that move slower at first double H at most. "Cannot tell" where
+    the length is not known.
+
+    ## What to do
+    A decay of 1 - 10 / steps or so, or one that grows: `min(decay, (1 + n) / (10 + n))`.
+
+    ## Limits
+    Needs `check-training -- train.py`. Lengths are read of OneCycleLR and CosineAnnealingLR.
+    """
+
+    code = "TRAIN047"
+    name = "average-late"
+    causes = ("the decay is that of a far longer run, and is not warmed up",)
+    next_step = "Let the decay grow: min(decay, (1 + n) / (10 + n)) after n steps."
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        if facts.average is None:
+            return absent("No average of the weights is evaluated.")
+        steps, share = facts.average
+        forgets = steps / (2 * max(share, 1e-9))
+        said = (
+            f"After {steps} steps the evaluated copy of the model has gone {share:.2%} of their way"
+        )
+        if share > 0.1:
+            return passed(f"{said}.", share=share)
+        if share < 1e-9:
+            return unclear(f"{said}: a reference, or an average that is never updated.")
+        if not facts.run_steps:
+            return unclear(f"{said}: right for a run of far more than {forgets:.0f} steps.")
+        left = math.exp(-facts.run_steps / forgets)
+        if left > MOST_LEFT:
+            return self.failed(
+                f"{said}: at the end of the run ({facts.run_steps} steps) about {left:.0%} of it "
+                "are the weights of the start.",
+                place=facts.places.get("evaluation", ""),
+                share=share,
+                left=left,
+            )
+        return passed(f"{said}; the run has {facts.run_steps}.", share=share)
+
+    PLANTED = (("0.9999 for 200 steps", loop_seen(average=(8, 4e-4), run_steps=200)),)
+    HEALTHY = (
+        ("0.9999 for 100,000 steps", loop_seen(average=(8, 4e-4), run_steps=100_000)),
+        ("a reference", loop_seen(average=(8, 0.0), run_steps=200)),
+        ("one that is warmed up", loop_seen(average=(8, 0.8), run_steps=200)),
     )

@@ -243,7 +243,7 @@ class SoftmaxTwice(Check):
             return unclear("The task is none of classes.")
         if task.kind == "binary" and _is_one(subject.first_outputs):
             return _softmax_of_one()
-        if subject.loss_alone.form == "unit":
+        if subject.loss_alone.form == "unit" and subject.loss_alone.insists:
             return passed("The loss takes probabilities in 0..1, and that is what outputs are.")
         loss = _name_loss(subject)
         outputs = subject.first_outputs.float()
@@ -321,11 +321,11 @@ class SoftmaxTwice(Check):
         return toy_training(toy_net(getattr(nn, ending)(axis)), getattr(nn, loss)())
 
     @staticmethod
-    def _single(last: Any = None) -> Any:
+    def _single(last: Any = None, loss: Any = None) -> Any:
         pictures = ToyImages()
         rows = ToyRows(pictures.pixels, (pictures.labels == 3).astype(np.float32)[:, None])
         model = nn.Sequential(toy_net(classes=1), last or nn.Softmax(1))
-        return toy_training(model, nn.BCELoss(), loader=toy_loader(rows))
+        return toy_training(model, loss or nn.BCELoss(), loader=toy_loader(rows))
 
     @staticmethod
     def _distilled(name: str) -> Any:
@@ -353,6 +353,7 @@ class SoftmaxTwice(Check):
         ("logits into log-likelihood", lambda: SoftmaxTwice._made("Identity", "NLLLoss")),
         ("pixels after a sigmoid", lambda: toy_regression(mean=80.0, model=_bounded())),
         ("a softmax over one output", lambda: SoftmaxTwice._single()),
+        ("two sigmoids", lambda: SoftmaxTwice._single(nn.Sigmoid(), nn.BCEWithLogitsLoss())),
     )
     HEALTHY = (
         ("a sigmoid, then BCELoss", lambda: SoftmaxTwice._single(nn.Sigmoid())),
@@ -420,7 +421,7 @@ def _name_loss(subject: TrainingSubject) -> str:
 def _judge_binary(
     loss: str, between: bool, subject: TrainingSubject, numbers: dict[str, Any]
 ) -> Answer:
-    if loss == "binary cross-entropy of logits" and between and _ends_in_sigmoid(subject):
+    if loss == "binary cross-entropy of logits" and between and subject.ends_in_sigmoid:
         return SoftmaxTwice.failed(
             "Outputs went through a sigmoid, and the loss applies one again.",
             "a sigmoid at the end of the model",
@@ -437,7 +438,7 @@ def _judge_binary(
 def _judge_bounded(subject: TrainingSubject) -> Answer:
     """Numbers: targets that a sigmoid at the end of the model cannot reach."""
     targets = main_tensor(subject.batches[0][2]).float()
-    if not _ends_in_sigmoid(subject):
+    if not subject.ends_in_sigmoid:
         return unclear("The outputs are numbers without bounds.")
     beyond = float(((targets < -0.05) | (targets > 1.05)).float().mean())
     said = (
@@ -451,15 +452,6 @@ def _judge_bounded(subject: TrainingSubject) -> Answer:
             beyond=beyond,
         )
     return passed(f"{said[0].upper()}{said[1:]}.", beyond=beyond)
-
-
-def _ends_in_sigmoid(subject: TrainingSubject) -> bool:
-    """Outputs stay between 0 and 1 for inputs a thousand times as large: no logits do."""
-    training, outputs, inputs = subject.fresh(), subject.first_outputs, subject.batches[0][1]
-    if not isinstance(inputs, torch.Tensor) or not torch.is_floating_point(inputs):
-        return bool((outputs > 0).all() and (outputs < 1).all())
-    loud = np.stack([subject.outputs(training, inputs * factor) for factor in (1e3, -1e3)])
-    return bool((loud >= 0).all() and (loud <= 1).all())
 
 
 def _is_one(outputs: Any) -> bool:
@@ -573,6 +565,11 @@ class BaseRate(Check):
     run_keras = run
 
     @staticmethod
+    def _one_class() -> Any:
+        rows = ToyRows(ToyImages().pixels, np.ones((256, 1), np.float32))
+        return toy_training(toy_net(classes=1), nn.BCEWithLogitsLoss(), loader=toy_loader(rows))
+
+    @staticmethod
     def _rare(kept: int, bias: bool = False, weights: bool = False) -> Any:
         """Class 0, and of the others one sample in `kept` each."""
         dataset = ToyImages(1024)
@@ -590,6 +587,7 @@ class BaseRate(Check):
         ("one class of a hundred times", lambda: BaseRate._rare(40)),
     )
     HEALTHY = (
+        ("labels of one class", lambda: BaseRate._one_class()),
         ("a bias at the base rates", lambda: BaseRate._rare(40, bias=True)),
         ("weights against counts", lambda: BaseRate._rare(20, weights=True)),
     )
@@ -611,6 +609,8 @@ def _judge_rates(subject: Examined) -> Answer:
     if total < COUNTED * len(counts) or _places_each(subject) != 1:
         return passed(f"{said}.", **numbers)
     rates = counts / total
+    if rates.max() == 1:  # a critic's, say: there are no rates to start at
+        return unclear(f"{said}; all {total} labels are one class.", **numbers)
     entropy = float(-(rates[rates > 0] * np.log(rates[rates > 0])).sum())
     counted = math.log(len(counts)) - entropy - (len(counts) - 1) / (2 * total)
     numbers["counted_nats"] = counted
@@ -773,8 +773,11 @@ def _class_weights(subject: TrainingSubject, counts: Any) -> Any:
     for _, _, targets in subject.batches:
         labels = main_tensor(targets)
         labels = (labels > 0.5).long() if subject.task.kind == "binary" else labels.long()
-        like = subject.first_outputs
-        free = like.new_zeros((len(labels), *like.shape[1:]), dtype=torch.float32).requires_grad_()
+        like, axis = subject.first_outputs, subject.task.axis
+        shape = [len(labels), *like.shape[1:]]
+        if subject.task.kind == "classes":  # rows of tokens are as long as those of their batch
+            shape = [*labels.shape[:axis], classes, *labels.shape[axis:]]
+        free = like.new_zeros(shape, dtype=torch.float32).requires_grad_()
         with torch.enable_grad():
             subject.loss_of(subject.settings, free, targets).backward()
         size = free.grad.abs()
@@ -1004,13 +1007,27 @@ class LossWants(Check):
         rows = ToyRows(dataset.pixels, boxes)
         return toy_training(Boxes(), nn.L1Loss(), loader=toy_loader(rows))
 
+    @staticmethod
+    def _overlap(wanted: bool) -> Any:
+        """Soft dice, which bears any numbers, on the outputs of a sigmoid."""
+
+        def loss(outputs: Any, targets: Any) -> Any:
+            overlap = (2 * (outputs * targets).sum() + 1) / (outputs.sum() + targets.sum() + 1)
+            return 1 - overlap if wanted else overlap
+
+        pictures: Any = ToyImages()
+        rows = ToyRows(pictures.pixels, np.eye(4, dtype=np.float32)[pictures.labels])
+        return toy_training(nn.Sequential(toy_net(), nn.Sigmoid()), loss, loader=toy_loader(rows))
+
     PLANTED = (
         ("the sign turned round", lambda: LossWants._loss(-1, 0)),
+        ("overlap that is to fall", lambda: LossWants._overlap(False)),
         ("shifted by one", lambda: LossWants._loss(1, 1)),
         ("width and height for corners", lambda: LossWants._boxes(True, False)),
     )
     HEALTHY = (
         ("numbers, half of which do not count", _masked),
+        ("overlap that is to rise", lambda: LossWants._overlap(True)),
         ("corners", lambda: LossWants._boxes(True, True)),
         ("width and height", lambda: LossWants._boxes(False, False)),
     )

@@ -18,6 +18,7 @@ from pipeline_profiler.checks.lazy import functional, torch
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.toys import (
     ToyImages,
+    loop_seen,
     toy_loader,
     toy_step,
     toy_training,
@@ -34,23 +35,28 @@ class WrongMode(Check):
     """train() and eval() at the wrong place.
 
     ## What it does
-    Watches the mode of the model during your own train_step and evaluate, and after them.
+    Watches the mode of dropout and batch norm during your own train_step and evaluate; while a
+    script runs, in its training steps before and after the first evaluation, and during it.
 
     ## Why is this bad
     Evaluated in train mode, dropout and batch statistics make the metric noisy and dependent on the
-    batch; trained in eval mode, dropout is off and the running statistics never move.
+    batch; trained in eval mode, dropout is off and the running statistics never move: without
+    train() after eval(), all epochs but the first train another network than was meant.
 
     ## How it decides
     Fails where a model with dropout or batch norm is evaluated in train mode, is in eval mode in
     your training step although it was handed over in train mode, or the evaluation changes running
-    statistics. Exact. Sub-modules in eval mode (a frozen batch norm) are not judged.
+    statistics; in a script also where a module that trained before the first evaluation does not
+    train after it. "Cannot tell" where no evaluation, or no step after one, was reached. Exact.
+    Sub-modules in eval mode (a frozen batch norm) are not judged.
 
     ## What to do
     model.train() at the start of each training epoch, model.eval() at the start of each evaluation.
 
     ## Limits
-    Needs `train_step` or `evaluate` in your file. Loops around them are not seen, so an evaluation
-    that leaves the model in eval mode is only reported.
+    Needs `check-training -- train.py`, or `train_step` or `evaluate` in your file: loops around
+    these are not seen, so an evaluation that leaves the model in eval mode is only reported.
+    Dropout that is meant to stay on (Monte Carlo) is reported.
     """
 
     code = "TRAIN009"
@@ -144,10 +150,14 @@ class WrongMode(Check):
     PLANTED = (
         ("evaluated in train mode", lambda: WrongMode._evaluated(False)),
         ("trained in eval mode", _trained),
+        ("train() never again", loop_seen(modes=2, unmoded=("1", "3"))),
+        ("eval() never", loop_seen(modes=1, evaluated_in_train_mode=("1",))),
     )
     HEALTHY = (
         ("evaluated in eval mode", lambda: WrongMode._evaluated(True)),
         ("a frozen batch norm", _frozen_norm),
+        ("a loop with both", loop_seen(modes=2)),
+        ("a loop without evaluation", loop_seen(evaluations=0)),
     )
 
 
@@ -163,11 +173,31 @@ def _modes_of_loop(loop: LoopFacts | None) -> Answer:
             "Call model.train() at the head of each epoch.",
             place=loop.places.get("model", ""),
         )
+    if loop.unmoded:
+        return wrong(
+            f"After the first evaluation {len(loop.unmoded)} of {loop.modes} modules "
+            f"({', '.join(loop.unmoded[:3])}) stay in eval mode in the training step: train() "
+            "is not called again.",
+            ["model.train() is called once before the loop, and never after model.eval()"],
+            "Call model.train() at the head of each epoch.",
+            place=loop.places.get("model", ""),
+        )
+    if named := loop.evaluated_in_train_mode:
+        return wrong(
+            f"While another loader is evaluated, {len(named)} modules ({', '.join(named[:3])}) "
+            "are in train mode: eval() is not called.",
+            ["model.eval() is missing before the evaluation"],
+            "Call model.eval() before each evaluation.",
+            place=loop.places.get("evaluation", ""),
+        )
     if loop.steps and not loop.modes:
         return passed("The model has no module that behaves differently by mode.")
-    if not loop.evaluations or loop.evaluated_in_train_mode or loop.unmoded:
-        return unclear("The modes of the evaluation are TRAIN037's.")
-    return passed("The first training step and the evaluation of your loop run in their modes.")
+    if not loop.evaluations or not loop.after_evaluation:
+        return unclear("The run did not reach a training step after an evaluation.")
+    return passed(
+        f"{loop.modes} modules train in the steps before and after the first evaluation, and not "
+        "in it."
+    )
 
 
 def _gradients_of_loop(loop: LoopFacts | None) -> Answer:
@@ -183,13 +213,21 @@ def _gradients_of_loop(loop: LoopFacts | None) -> Answer:
             steps=loop.steps,
             place=loop.places.get("backward", ""),
         )
-    if loop.steps < 4 or loop.kept or loop.lost:
-        return unclear(
-            f"In {loop.steps} steps of your loop, {loop.kept} began with gradients of an earlier "
-            f"one, and {loop.lost} times gradients were cleared unused (right where two optimizers "
-            "take turns): TRAIN040 judges them."
+    if loop.steps < 4:
+        return unclear(f"Only {loop.steps} steps of your loop were seen.")
+    if loop.kept >= loop.steps - 1:
+        return StaleGradients.failed(
+            f"In {loop.kept} of {loop.steps} steps backward() begins with the gradients of the "
+            "step before: they are never cleared.",
+            "optimizer.zero_grad() is missing",
+            place=loop.places.get("backward", ""),
         )
-    return passed(f"Each of {loop.steps} steps of your loop used its own gradients, once.")
+    if loop.lost:
+        return unclear(
+            f"In {loop.steps} steps of your loop gradients were cleared {loop.lost} times unused: "
+            "right where optimizers take turns."
+        )
+    return passed(f"Gradients are cleared between {loop.steps} steps of your loop.", kept=loop.kept)
 
 
 def _always_training(text: str, layer: str) -> Answer:
@@ -208,7 +246,8 @@ class StaleGradients(Check):
 
     ## What it does
     After each step of the optimizer, marks the gradients with NaN in a throw-away copy, and looks
-    whether the mark is still there at the next step.
+    whether the mark is still there at the next step. While a script runs, looks at the gradients
+    when backward() begins after a step.
 
     ## Why is this bad
     Without zero_grad the sum of all gradients so far is the update: a momentum of 1 that never
@@ -217,13 +256,15 @@ class StaleGradients(Check):
     ## How it decides
     Fails where the mark reaches a later step of the optimizer. Accumulation over several batches
     clears its gradients after each step and passes; where a call makes no step, its gradients must
-    still be there at the next one, else they were gathered for nothing. Exact.
+    still be there at the next one, else they were gathered for nothing. In a script it fails where
+    every backward() after a step began with gradients of the step before, in three at least. Exact.
 
     ## What to do
     optimizer.zero_grad() before backward(), of the optimizer that steps.
 
     ## Limits
-    Needs `train_step` in your file: otherwise the step is ours, which clears.
+    Needs `check-training -- train.py`, or `train_step` in your file: otherwise the step is ours,
+    which clears.
     """
 
     code = "TRAIN016"
@@ -298,10 +339,6 @@ class StaleGradients(Check):
         )
 
     @staticmethod
-    def _loop(optimizers: int) -> Any:
-        return toy_training(loop=LoopFacts(steps=6, lost=18, optimizers=optimizers))
-
-    @staticmethod
     def _step(clear: bool, every: int = 1, early: bool = False) -> Any:
         calls = {"n": 0}
 
@@ -322,11 +359,13 @@ class StaleGradients(Check):
     PLANTED = (
         ("no zero_grad", lambda: StaleGradients._step(False)),
         ("cleared before all are gathered", lambda: StaleGradients._step(True, 4, True)),
-        ("the same in a loop", lambda: StaleGradients._loop(1)),
+        ("the same in a loop", loop_seen(lost=18, optimizers=1)),
+        ("never cleared in a loop", loop_seen(kept=5)),
     )
     HEALTHY = (
         ("accumulated over four", lambda: StaleGradients._step(True, 4)),
-        ("two optimizers by turns", lambda: StaleGradients._loop(2)),
+        ("two optimizers by turns", loop_seen(lost=18, optimizers=2)),
+        ("gathered at first", loop_seen(kept=1)),
     )
 
 

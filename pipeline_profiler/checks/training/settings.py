@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -374,6 +375,7 @@ def _judge_decay(
 STEPS = 2000
 OWN_STEPS, OWN_SECONDS = 100, 6.0
 ZERO = 1e-12
+MOST_FACTOR = 0.1  # a learning rate above it may be what a factor is meant to be
 
 
 class Schedule(Check):
@@ -395,7 +397,9 @@ class Schedule(Check):
     it is "cannot tell". A rate that never moves in
     2,000 steps fails where all that a schedule of torch keeps (its counter, too) is the same after
     as before the last 1,000: what stands still will stand still. Where the counter moves it is
-    "cannot tell" (a step size longer than that is right). Exact.
+    "cannot tell" (a step size longer than that is right). Fails where the largest factor of a
+    LambdaLR, reached before the last of the 2,000, is the learning rate itself: its function gives
+    rates. Exact.
 
     ## What to do
     Count the steps of an epoch, and print the rate after each of the first ten.
@@ -438,7 +442,9 @@ class Schedule(Check):
             "last": series[-1],
             "steps": len(series),
         }
-        return _judge_schedule(series, numbers, stands)
+        return _rates_as_factors(training.schedule, series) or _judge_schedule(
+            series, numbers, stands
+        )
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         training = subject.fresh()
@@ -486,6 +492,7 @@ class Schedule(Check):
         ("restarts that stand still", lambda: Schedule._restarted(0)),
         ("zero for long", lambda: Schedule._lambda(lambda step: max(0, step - 500) / 1000)),
         ("gone at once", lambda: Schedule._lambda(lambda step: 0.1**step)),
+        ("rates for factors", lambda: Schedule._lambda(lambda step: 3e-3 * 0.99**step)),
     )
     HEALTHY = (
         ("a warm-up", lambda: Schedule._lambda(lambda step: min(1, step / 500))),
@@ -521,6 +528,24 @@ def _series(training: Training) -> tuple[list[float], bool]:
     middle = _state(training.schedule)
     series = [first, *half, *step_schedule(training, STEPS - len(half))]
     return series, bool(middle) and middle == _state(training.schedule)
+
+
+def _rates_as_factors(schedule: Any, series: list[float]) -> Answer | None:
+    """A failure where the function of a LambdaLR returns the rate itself."""
+    schedule = getattr(schedule, "schedule", schedule)
+    base, top = getattr(schedule, "base_lrs", [0.0])[0], max(series)
+    rising = series[-1] == top > series[0]
+    if type(schedule) is not lr_scheduler.LambdaLR or not 0 < base <= MOST_FACTOR or rising:
+        return None
+    if not math.isclose(top, base * base, rel_tol=0.01):
+        return None
+    return wrong(
+        f"The largest factor of the schedule is {top / base:.3g}, the learning rate itself: the "
+        f"rate is never above {top:.3g}.",
+        ["the function of LambdaLR returns a rate, which is multiplied by that of the optimizer"],
+        "Return the factor, rate / lr; or make the optimizer with lr=1.",
+        largest=top,
+    )
 
 
 def _own_steps(subject: TrainingSubject, training: Training) -> Answer:

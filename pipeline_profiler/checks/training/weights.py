@@ -63,7 +63,7 @@ class NoGradient(Check):
         names = ", ".join(found[:4]) + (", ..." if len(found) > 4 else "")
         kind = "no gradient at all" if missing else "gradients that are exactly zero"
         causes = [
-            "detach(), no_grad(), .data or numpy in forward()",
+            "detach(), .item(), no_grad(), .data or numpy between them and the loss",
             "a module that forward() does not call, or whose output is not used",
             "units that are all dead",
         ]
@@ -101,7 +101,7 @@ class NoGradient(Check):
     HEALTHY = (("a branch that starts at zero", lambda: NoGradient._net(False)),)
 
 
-UPDATE_STEPS = 8
+UPDATE_STEPS, MOST_CALLS = 8, 24
 LARGE, SMALL = 0.3, 1e-6  # update over weight, by step; about 1e-3 is usual
 
 
@@ -109,24 +109,28 @@ class UpdateSizes(Check):
     """How far one step moves the weights, layer by layer.
 
     ## What it does
-    Over eight steps, takes the norm of the change of each weight relative to the weight's own
-    (tensors of two and more axes), and looks for gradients that are NaN or infinite.
+    Over eight steps (24 where none changes anything: gradients may be gathered), takes the norm of
+    the change of each weight relative to the weight's own (tensors of two and more axes), and looks
+    for gradients that are NaN or infinite.
 
     ## Why is this bad
     About a thousandth is usual. A third a step forgets the start in three steps; a millionth needs
-    a million steps.
+    a million steps. With none the loss is printed, time goes by, and nothing is learned.
 
     ## How it decides
-    Fails where a gradient is not finite although the loss is, where the median over layers is above
-    0.3, or where the largest step is below 1e-6 (median over layers). Both bounds lie a factor of
-    300 or more from what is usual; layers that start at zero are left out.
+    Fails where no weight has changed in a bit, where a gradient is not finite although the loss is,
+    where the median over layers is above 0.3, or where the largest step is below 1e-6 (median over
+    layers). Both bounds lie a factor of 300 or more from what is usual; layers that start at zero
+    are left out.
 
     ## What to do
-    Change the learning rate by factors of 10; look for clipping at a tiny norm, and for a schedule
-    that divides once more.
+    loss.backward(), then optimizer.step(), of the optimizer made for this model. Change the
+    learning rate by factors of 10; look for clipping at a tiny norm, and for a schedule that
+    divides once more.
 
     ## Limits
-    A warm-up that begins very low is seen at its beginning only (TRAIN014 looks further).
+    A warm-up that begins very low is seen at its beginning only (TRAIN014 looks further). An
+    accumulation over more than 24 batches is taken for a defect.
     """
 
     code = "TRAIN012"
@@ -141,7 +145,7 @@ class UpdateSizes(Check):
             return unclear("No weight of two or more axes is trained.")
         ratios: dict[str, list[float]] = {name: [] for name in names}
         infinite: set[str] = set()
-        for number in range(UPDATE_STEPS):
+        for number in range(MOST_CALLS):
             batch = subject.batches[number % len(subject.batches)]
             loss, sizes = subject.step_with_gradients(training, batch)
             infinite |= {n for n in names if not math.isfinite(sizes.get(n, 0.0))}
@@ -150,7 +154,8 @@ class UpdateSizes(Check):
                 size = float(np.linalg.norm(before[name])) + 1e-12
                 ratios[name].append(float(np.linalg.norm(after[name] - before[name])) / size)
             before = after
-            if not math.isfinite(loss):
+            moved = any(map(any, ratios.values()))
+            if not math.isfinite(loss) or (moved and number >= UPDATE_STEPS - 1):
                 break
         means = {name: sum(values) / len(values) for name, values in ratios.items()}
         median = median_high(means.values())
@@ -160,6 +165,18 @@ class UpdateSizes(Check):
             "by_layer": dict(list(means.items())[:40]),
             "not_finite": sorted(infinite)[:20],
         }
+        if not moved and math.isfinite(loss):
+            return wrong(
+                f"None of {len(names)} weights has changed after {MOST_CALLS} training steps.",
+                [
+                    "optimizer.step() or backward() is missing",
+                    "the optimizer holds other parameters",
+                    "the learning rate is 0",
+                    "zero_grad() comes between backward() and step()",
+                ],
+                "Check the order: zero_grad, backward, step.",
+                **numbers,
+            )
         if infinite:
             return wrong(
                 f"Gradients of {len(infinite)} weights are not finite: "
@@ -199,67 +216,6 @@ class UpdateSizes(Check):
 
     run_keras = run
 
-    PLANTED = (
-        ("Adam at 1", lambda: toy_training(optimizer=descent("Adam", 1.0))),
-        ("SGD at 1e-9", lambda: toy_training(optimizer=descent("SGD", 1e-9))),
-    )
-
-
-CALLS = 24
-
-
-class NothingMoves(Check):
-    """Weights that are the same after some training steps.
-
-    ## What it does
-    Runs up to 24 training steps and compares the parameters with what they were.
-
-    ## Why is this bad
-    The loss is printed, time goes by, and nothing is learned.
-
-    ## How it decides
-    Fails where no parameter with requires_grad has changed in a bit. With accumulation a step
-    may come only after several calls, so it looks until one changes.
-
-    ## What to do
-    loss.backward(), then optimizer.step(), of the optimizer made for this model.
-
-    ## Limits
-    An accumulation over more than 24 batches is taken for a defect.
-    """
-
-    code = "TRAIN017"
-    name = "nothing-moves"
-    causes = (
-        "optimizer.step() or backward() is missing",
-        "the optimizer holds other parameters",
-        "the learning rate is 0",
-        "zero_grad() comes between backward() and step()",
-    )
-    next_step = "Check the order: zero_grad, backward, step."
-
-    def run(self, subject: Examined) -> Answer:
-        training = subject.fresh()
-        before = subject.weights(training)
-        for number in range(1, CALLS + 1):
-            subject.step(training, subject.batches[number % len(subject.batches)])
-            after = subject.weights(training)
-            moved = sum(not np.array_equal(before[name], after[name]) for name in before)
-            if moved:
-                return passed(
-                    f"{moved} of {len(before)} parameters have changed after {number} "
-                    f"call{'s' if number > 1 else ''} of the step.",
-                    calls=number,
-                    moved=moved,
-                )
-        return self.failed(
-            f"None of {len(before)} parameters has changed after {CALLS} training steps.",
-            calls=CALLS,
-            parameters=len(before),
-        )
-
-    run_keras = run
-
     @staticmethod
     def _no_step() -> Any:
         def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
@@ -271,7 +227,11 @@ class NothingMoves(Check):
 
         return toy_training(toy_net(), train_step=train_step)
 
-    PLANTED = (("cleared before the step", _no_step),)
+    PLANTED = (
+        ("cleared before the step", _no_step),
+        ("Adam at 1", lambda: toy_training(optimizer=descent("Adam", 1.0))),
+        ("SGD at 1e-9", lambda: toy_training(optimizer=descent("SGD", 1e-9))),
+    )
 
 
 UNITS_STEPS = 6

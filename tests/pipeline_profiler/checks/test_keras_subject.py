@@ -99,7 +99,7 @@ def test_what_is_read_from_torch_only_cannot_be_told(healthy: KerasSubject) -> N
         ("TRAIN010", {"logits": True}),
         ("TRAIN010", {"last": None}),
         ("TRAIN006", {"frozen": True}),
-        ("TRAIN017", {"rate": 0.0}),
+        ("TRAIN012", {"rate": 0.0}),
         ("TRAIN020", {"first": 3}),
         ("TRAIN007", {"decay": 0.3}),
         ("TRAIN023", {"bias": -50.0}),

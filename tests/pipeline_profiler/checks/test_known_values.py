@@ -17,7 +17,6 @@ from pipeline_profiler.checks.training import baselines
 from pipeline_profiler.checks.training.baselines import behind, share_interval
 from pipeline_profiler.checks.training.loss import _ranks
 from pipeline_profiler.checks.training.own_functions import reads_answers
-from pipeline_profiler.checks.training.prediction_dynamics import follow_predictions, jitter_of
 from pipeline_profiler.checks.training.repeated_trainings import Resume
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_training import Training
@@ -29,58 +28,6 @@ pytestmark = pytest.mark.slow
 def test_ranks_are_those_of_scipy() -> None:
     values = np.random.default_rng(0).integers(0, 9, 40).astype(np.float64)
     assert np.array_equal(_ranks(values), rankdata(values))  # with ties
-
-
-def line(rate: float) -> Any:
-    """y = wx with x = +1 and -1: the loss has curvature 2, so a step keeps 1 - 2 rate of w."""
-
-    def make() -> Training:
-        inputs = torch.tensor([[1.0], [-1.0]]).repeat(8, 1)
-        model = torch.nn.Linear(1, 1, bias=False)
-        torch.nn.init.zeros_(model.weight)
-        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-        return Training(model, [(inputs, inputs)] * 4, torch.nn.MSELoss(), optimizer)
-
-    return make
-
-
-@pytest.mark.parametrize(
-    ("rate", "jitter", "judgement", "said"),
-    [
-        (1e-6, 0.0, Judgement.FAIL, "too low"),
-        (0.05, 0.0, Judgement.PASS, ""),
-        (0.75, 1.0, Judgement.PASS, ""),  # it overshoots, and the loss falls all the same
-        (0.99999, 1.0, Judgement.FAIL, "too high"),
-        (1.5, 1.0, Judgement.FAIL, "too high"),
-    ],
-)
-def test_jitter_at_planted_learning_rates(
-    rate: float, jitter: float, judgement: Judgement, said: str
-) -> None:
-    answer = judged("TRAIN031", TrainingSubject(line(rate))).answer
-    assert answer.evidence["jitter"] == pytest.approx(jitter, abs=0.02)
-    assert answer.judgement is judgement, answer.sentence
-    assert answer.evidence.get("learning_rate", "") == said
-
-
-def test_predictions_that_do_not_move_are_another_check_s_matter() -> None:
-    answer = judged("TRAIN031", TrainingSubject(line(0.0))).answer
-    assert answer.judgement is Judgement.CANNOT_TELL
-    assert "do not move in 40 steps" in answer.sentence
-
-
-def test_the_series_are_kept_for_the_app() -> None:
-    series = follow_predictions(TrainingSubject(toy_training), steps=6)
-    assert (len(series["losses"]), len(series["changes"])) == (7, 6)
-    examples = np.array(series["examples"])
-    assert examples.shape == (8, 7)
-    assert 0 <= examples.min() <= examples.max() <= 1
-
-
-def test_jitter_of_a_walk() -> None:
-    jitter, error = jitter_of([0.1, -0.1] * 8)
-    assert jitter == pytest.approx(0.5)
-    assert 0 < error < 0.02
 
 
 def test_examples_on_which_two_models_differ_are_coins() -> None:

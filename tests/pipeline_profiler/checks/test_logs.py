@@ -23,7 +23,6 @@ from pipeline_profiler.checks.log_subject import (
     Series,
     better_is,
     error_of_mean,
-    folders_of,
     is_held_out,
     noise_of,
     read_log,
@@ -154,12 +153,6 @@ def test_a_folder_of_event_files_is_one_log(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ProfileError, match="a folder of event files"):
         read_log(str(tmp_path / "empty"))
-
-
-def test_a_run_is_looked_for_where_its_log_lies(tmp_path: Path) -> None:
-    log = tmp_path / "metrics.csv"
-    log.write_text("step,loss\n1,2\n")
-    assert folders_of([str(log), str(tmp_path)]) == (tmp_path,)
 
 
 RUNS = 60

@@ -13,18 +13,17 @@ import pytest
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
-from pipeline_profiler.checks.document import number_series, parse_checks
+from pipeline_profiler.checks.document import parse_checks
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.runs.row import RunRow
 from pipeline_profiler.runs.table_file import append_row
-from pipeline_profiler.ui.checks import answers_frame, dynamics_frame
+from pipeline_profiler.ui.checks import answers_frame
 from pipeline_profiler.ui.runs import runs_frame
 from tests.audit.ui.pages import PATIENCE_S, html, text
 
 pytestmark = pytest.mark.slow
 
 BAD = "<b>nowhere</b> [x](http://y) \x1b[31m\u202e"
-DYNAMICS = {"losses": [3.0, 2.0, 1.0], "changes": [0.5, 0.4], "jitter": 0.1}
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -34,7 +33,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
     checks = [
         entry("TRAIN001", "pass"),
-        entry("TRAIN031", "pass", evidence=DYNAMICS),
+        entry("TRAIN002", "pass"),
         entry("TRAIN012", "fail"),
         entry("TRAIN010", "fail"),
         entry("TRAIN020", "cannot_tell"),
@@ -67,7 +66,6 @@ def test_checks_are_a_table_first_and_failed_ones_in_detail(
     assert shown.index("TRAIN012") < shown.index("TRAIN010")  # causes before symptoms
     assert "Likely:" in shown
     assert "Next:" in shown
-    assert "step by step" in "".join(h.value for h in at.header)
     assert "<b>nowhere" not in html(at)
     assert "\x1b" not in html(at)
     assert "\u202e" not in html(at)
@@ -82,9 +80,6 @@ def test_a_document_is_read_as_what_it_can_be() -> None:
     assert [a.code for a in made.answers[:3]] == ["TRAIN012", "TRAIN010", "TRAIN020"]
     assert answers_frame(made).height == 5
     assert "\x1b" not in "".join(answers_frame(made)["sentence"])
-    dynamics = next(a for a in made.answers if a.code == "TRAIN031")
-    assert dynamics_frame(dynamics)["change"].to_list() == [None, 0.5, 0.4]
-    assert number_series(dynamics, "jitter") == []
     page = base64.b64encode(b"<script>").decode()
     assert parse_checks(json.dumps(document(grid=page)).encode(), "x").grid is None
     for blob in (b"{", b"[]", b'{"schema": "profile/1"}'):
