@@ -15,7 +15,7 @@ import streamlit as st
 from preflight.terminal import visible
 
 ANY = "Any"
-PAGE, VIEWS = "page of the link", "views of the pages"
+PAGE, VIEWS, LEFT = "page of the link", "views of the pages", "link as this tab was left"
 # Changing a filter goes back to the first page.
 PAGING = ("start", "after", "before", "page")
 
@@ -63,8 +63,20 @@ def page_and_values() -> tuple[str, dict[str, str]]:
 
 
 def _note_view() -> None:
+    st.session_state[LEFT] = dict(st.query_params)
     if page := st.session_state.get(PAGE):
         st.session_state.setdefault(VIEWS, {})[page] = _view()
+
+
+def put_as_left() -> None:
+    """Put the link as it was left, for what no person asked for.
+
+    A browser asks with the address that it has then: what it asks for by itself while an answer is
+    on its way leads back to before that answer, as to a picture that was just decided.
+    """
+    left = st.session_state.get(LEFT, now := dict(st.query_params))
+    if left != now:
+        put(**{**dict.fromkeys(now), **left})
 
 
 def chosen_option(name: str, options: Sequence[str]) -> str:
