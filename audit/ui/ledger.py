@@ -295,7 +295,6 @@ def _follow(run: Opened) -> None:
 
 
 def _summary(run: Opened) -> None:
-    link.put_as_left()
     now, seen = open_chosen_run(), st.session_state.get(SEEN, run.ledger.revision)
     # Not in the middle of one's own keys: the whole page takes longer to draw than a key does.
     rests = time.monotonic() - st.session_state.get(PRESSED, -RESTS_S) >= RESTS_S

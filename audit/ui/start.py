@@ -13,7 +13,7 @@ import streamlit as st
 
 from audit.report.wording import counted
 from audit.service.work import Job, start_job
-from audit.ui import html, link
+from audit.ui import html
 from audit.ui.deciding import reviewer
 from audit.ui.opened import add_run, answering, choose_run, known_runs, run_name, safely, say
 from preflight.terminal import visible
@@ -180,7 +180,6 @@ def _follow(draw: Callable[[Job], None]) -> None:
 def _draw_running(draw: Callable[[Job], None]) -> None:
     job = latest()
     if job is None or job.state != "running":
-        link.put_as_left()
         st.rerun()
     draw(job)
 
