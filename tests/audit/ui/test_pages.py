@@ -220,16 +220,23 @@ def test_a_cell_of_the_overlap_opens_what_both_splits_share(show: Show, scanned:
 def test_a_cell_without_overlap_has_no_colour() -> None:
     matrix = pl.DataFrame([{"of": "a", "in": "b", "shared": 0, "files": 10, "share": 0.0}])
     cells, words = heat_of_splits(matrix).to_dict()["layer"]
+    assert [one["name"] for one in heat_of_splits(matrix).to_dict()["params"]] == ["click"]
     empty = {"test": "datum.shared == 0", "value": "#88888818"}
     assert cells["encoding"]["color"]["condition"] == empty
     assert words["encoding"]["color"]["condition"][0]["value"] == "#7a7f87"
 
 
-def test_labels_show_conflicts_and_counts(show: Show, scanned: Path) -> None:
+def test_labels_show_counts_and_lead_to_what_was_found(show: Show, scanned: Path) -> None:
     at = show("labels", scanned, view="Classes")
     table = at.dataframe[0].value
     assert int(table.drop(columns="class").to_numpy().sum()) == 24
-    assert "with 2 labels" in text(at)
+    n = len(findings(scanned, "LABEL005"))
+    assert n
+    at.button(key="see LABEL").click().run()
+    assert at.session_state["go"] == (
+        "findings", {"run": scanned.name, "code": "LABEL", "status": "all"}
+    )  # fmt: skip
+    assert "with 2 labels" in text(show("findings", scanned, code="LABEL005"))
 
 
 def test_explore_filters_through_the_link(show: Show, scanned: Path) -> None:
