@@ -32,7 +32,7 @@ from audit.ui.charts import clickable, clicked_place, explore_where, show_select
 from audit.ui.deciding import button, drawn_late, page_buttons
 from audit.ui.detail import dialogue, largest_classes
 from audit.ui.frame import make_fragment, page_changed
-from audit.ui.gallery import show_gallery
+from audit.ui.gallery import component, show_gallery
 from audit.ui.opened import Opened, open_chosen_run
 from audit.ui.queue import BEHIND, SUSPECTS, show_label_queue
 from preflight.terminal import visible
@@ -214,7 +214,7 @@ def draw_boxes_view(run: Opened) -> None:
     above = st.container()
     _pictures(run)
     with above:  # the pictures, which are seen, are sent first
-        st.html(f'<div class="ap">{render_boxes(stats)}</div>')
+        component("drawn")(key="boxes drawn", data={"markup": str(render_boxes(stats))})
 
 
 def _pictures(run: Opened) -> None:

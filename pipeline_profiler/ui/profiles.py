@@ -21,7 +21,13 @@ from pipeline_profiler.report.sections import failed_rules, report_sections
 from pipeline_profiler.ui import frames
 from pipeline_profiler.ui.frames import Lookup
 from pipeline_profiler.ui.sessions import judged, nearby, read, title
-from pipeline_profiler.ui.texts import choose_of_link, drawing, write_notice, write_text
+from pipeline_profiler.ui.texts import (
+    choose_of_link,
+    draw_markup,
+    drawing,
+    write_notice,
+    write_text,
+)
 
 DRAWN = (
     "Verdict", "Causes", "Arms", "Stages", "Waiting", "Stall events", "Slowest samples",
@@ -335,7 +341,7 @@ def _section(found: Section, *, heading: bool = True, rows: bool = True) -> None
     if heading:
         st.header(found.title)
     if chart := found.chart():
-        st.html(f'<div class="ap">{chart}</div>')
+        draw_markup(str(chart), f"chart of {found.title}")
     if found.rows and rows:
         st.dataframe(frames.table(found.head, found.rows), hide_index=True, width="stretch")
     write_text("\n".join(found.lines))

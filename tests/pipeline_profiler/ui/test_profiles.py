@@ -104,11 +104,15 @@ def test_arms_and_stages_are_drawn_as_the_report_draws_them(
     assert arms["resident batches"] == pytest.approx(10.0)
     assert arms["warm loader"] > 15
     at = opened(monkeypatch, session(True).save(tmp_path / "slow.json"))
-    assert "Share of the step each cause is worth" in html(at)
+    assert "Share of the step each cause is worth" in _drawn(at)
     at.query_params["profile"] = "Where the time goes"
     at.run()
     for title in ("Step period by arm", "Loading time a batch by stage"):
-        assert f'aria-label="{title}"' in html(at)
+        assert f'aria-label=\\"{title}\\"' in _drawn(at)
+
+
+def _drawn(at: AppTest) -> str:
+    return " ".join(one.proto.json for one in at.get("bidi_component"))
 
 
 def test_slow_samples_are_joined_with_what_the_index_knows() -> None:
