@@ -351,8 +351,8 @@ def show_overlap(run: Opened) -> None:
             cell = matrix.row(place, named=True)
             open_cell(cell["of"], cell["in"])
 
-    heat, said = heat_of_splits(matrix), "Share of files that a split has in common with another"
-    show_selectable(heat, "overlap cells", opened, said)
+    shares = "Share of files that a split has in common with another"
+    show_selectable(heat_of_splits(matrix), "overlap cells", opened, shares)
     html.paragraph("A click on a cell opens the groups that both splits share.", "quiet small")
     said = [c.completeness for c in run.report().checks if c.code == "SPLIT001"]
     for sentence in filter(None, said):

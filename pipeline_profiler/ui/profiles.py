@@ -57,7 +57,7 @@ def page(lookup: Lookup | None = None) -> None:
         return
     name, session = chosen
     _head(name, session)
-    views: dict[str, Callable[[], None]] = {
+    views: dict[str, Callable[[], object]] = {
         "Causes": lambda: _causes(session),
         "Where the time goes": lambda: _time(session),
         "Time line": lambda: _time_line(session),
@@ -66,7 +66,7 @@ def page(lookup: Lookup | None = None) -> None:
         "Conditions": lambda: _sections(session, ("Conditions",)),
     }
     extra = [s for s in report_sections(session) if s.title not in DRAWN]
-    tables = {"Tables": lambda: _all(extra)} if extra else {}
+    tables: dict[str, Callable[[], object]] = {"Tables": lambda: _all(extra)} if extra else {}
     first = session.results.get("verdict") == "precision"
     views = tables | views if first else views | tables
     # which one is open stands in the link, and only that one is drawn
@@ -200,10 +200,12 @@ def _time(session: Session) -> None:
     with left:
         st.header("Arms", help="The same step with resident batches, with the loader beside it "
                      "(shadow) and in place (warm): the differences split the stall.")  # fmt: skip
-        _sections(session, ("Arms",)) or write_text("No arm was measured.")
+        if not _sections(session, ("Arms",)):
+            write_text("No arm was measured.")
     with right:
         st.header("Loading time of a batch, by stage")
-        _sections(session, ("Stages",)) or write_text("This loader tells nothing of its stages.")
+        if not _sections(session, ("Stages",)):
+            write_text("This loader tells nothing of its stages.")
 
 
 def _bars(frame: pl.DataFrame, rows: str, colour: str) -> alt.Chart:

@@ -35,7 +35,8 @@ def _drawn() -> Any:
         "pipeline-profiler-drawn",
         html='<div class="drawn"></div>',
         css=".drawn { font-family: var(--st-font); color: var(--st-text-color); overflow-x: auto; }"
-        " .drawn svg { fill: currentColor; max-width: 100%; height: auto } .drawn figure { margin: 0 }",
+        " .drawn svg { fill: currentColor; max-width: 100%; height: auto }"
+        " .drawn figure { margin: 0 }",
         js="export default ({data, parentElement}) => "
         '{ parentElement.querySelector(".drawn").innerHTML = data.markup; }',
     )
