@@ -72,7 +72,8 @@ def draw_app() -> None:
     chosen = st.navigation(sections)
     follow(pages)
     name = chosen.url_path or first
-    draw_frame(name, listed[name][2])
+    section, _, title, _ = listed[name]
+    draw_frame(name, title, ours=section != "Training")
     draw_sidebar()
     chosen.run()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import altair as alt
 import polars as pl
@@ -24,7 +25,7 @@ from audit.report.pair_card import PairCard, evidence_lines, show_pair
 from audit.report.wording import counted, number_text, size_text
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
-from audit.ui.charts import show_viewer
+from audit.ui.charts import clickable, clicked_place, show_selectable, show_viewer
 from audit.ui.deciding import (
     button,
     choose_rule,
@@ -50,7 +51,7 @@ from audit.ui.findings import (
 )
 from audit.ui.frame import make_fragment, page_changed
 from audit.ui.gallery import place, show_gallery
-from audit.ui.listing import ListColumn, ListRow, finding_row, list_of_link, show_listing
+from audit.ui.listing import finding_row, list_of_link, show_listing
 from audit.ui.opened import Opened, cached, open_chosen_run
 from audit.ui.queue import DIGITS, copies_left, show_queue, show_settled
 from preflight.terminal import visible
@@ -327,12 +328,6 @@ def _evidence(shown: PictureDifference, pair: PairCard) -> Sequence[tuple[str, s
 # ---- the overlap of the splits ----
 
 
-OVERLAP_COLUMNS = (
-    ListColumn("of", "Files of"),
-    ListColumn("in", "also in"),
-    ListColumn("files", "Files", "number", "7rem"),
-    ListColumn("share", "Share", "bar", "7rem"),
-)
 FULL = 0.2  # leaked share of the darkest colour; light text begins at half of it
 NOTHING = "#88888818"  # of a cell in which nothing is shared: hardly there, light or dark
 
@@ -350,43 +345,19 @@ def show_overlap(run: Opened) -> None:
         "Of the files of a row's split, how many show a picture that the column's split "
         "shows too: by bytes, by pixels, or as a verified near-duplicate."
     )
-    left, right = st.columns([3, 2], gap="large")
-    with left:
-        st.altair_chart(
-            heat_of_splits(matrix),
-            width="stretch",
-            alt="Share of files that a split has in common with another",
-        )
-    with right:
-        _rows(matrix)
+
+    def opened(chosen: Mapping[str, Any]) -> None:
+        if (place := clicked_place(chosen, matrix.height)) is not None:
+            cell = matrix.row(place, named=True)
+            open_cell(cell["of"], cell["in"])
+
+    shares = "Share of files that a split has in common with another"
+    show_selectable(heat_of_splits(matrix), "overlap cells", opened, shares)
+    html.paragraph("A click on a cell opens the groups that both splits share.", "quiet small")
     said = [c.completeness for c in run.report().checks if c.code == "SPLIT001"]
     for sentence in filter(None, said):
         html.paragraph(sentence, "quiet small")
     st.button("See the leaking groups", on_click=partial(link.put, view=None, code="SPLIT001"))
-
-
-def _rows(matrix: pl.DataFrame) -> None:
-    """Draw the cells as rows, the largest share first: a click opens the groups of both splits."""
-    cells = matrix.sort("share", descending=True, maintain_order=True).rows(named=True)
-    lines = [
-        ListRow(
-            str(place),
-            {
-                "of": cell["of"],
-                "in": cell["in"],
-                "files": f"{cell['shared']:,} of {cell['files']:,}",
-                "share": {"share": cell["share"], "text": f"{cell['share']:.1%}"},
-            },
-            settled=not cell["shared"],
-        )
-        for place, cell in enumerate(cells)
-    ]
-
-    def opened(place: str) -> None:
-        if place.isdecimal() and int(place) < len(cells):
-            open_cell(cells[int(place)]["of"], cells[int(place)]["in"])
-
-    show_listing("overlap cells", OVERLAP_COLUMNS, lines, opened)
 
 
 def open_cell(of: str, within: str) -> None:
@@ -397,7 +368,7 @@ def open_cell(of: str, within: str) -> None:
 
 def heat_of_splits(matrix: pl.DataFrame) -> alt.LayerChart:
     """Return the matrix as cells with their shares; a cell without overlap has no colour."""
-    shown = visible_frame(matrix).rename({"of": "row", "in": "column"})
+    shown = visible_frame(matrix).rename({"of": "row", "in": "column"}).with_row_index("place")
     base = alt.Chart(shown).encode(
         x=alt.X("column:N", title="… also shown in", axis=alt.Axis(orient="top", labelAngle=0)),
         y=alt.Y("row:N", title="files of"),
@@ -416,7 +387,7 @@ def heat_of_splits(matrix: pl.DataFrame) -> alt.LayerChart:
         alt.Tooltip("share", format=".1%"),
     ]
     empty = "datum.shared == 0"
-    cells = base.mark_rect(cornerRadius=4).encode(
+    cells = base.mark_rect(cornerRadius=4, cursor="pointer").encode(
         color=alt.condition(empty, alt.value(NOTHING), colour), tooltip=tooltip
     )
     # on a cell without colour, a grey that is read on light and on dark
@@ -425,4 +396,4 @@ def heat_of_splits(matrix: pl.DataFrame) -> alt.LayerChart:
     text = base.mark_text(fontSize=14, fontWeight=600).encode(
         text=alt.Text("share:Q", format=".1%"), color=ink.otherwise(alt.value("#1c1e21"))
     )
-    return alt.layer(cells, text).properties(height=90 * matrix["of"].n_unique() + 40)
+    return alt.layer(clickable(cells), text).properties(height=90 * matrix["of"].n_unique() + 40)

@@ -1,16 +1,5 @@
 // Around every page: the key `?` lists the keys, and a page that is opened is one entry to go back to.
-const make = (tag, cls, text) => {
-  const node = document.createElement(tag);
-  if (cls) node.className = cls;
-  if (text) node.textContent = text;
-  return node;
-};
 const frame = { box: null };
-
-function typing(event) {
-  const at = event.composedPath()[0];
-  return at.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(at.tagName);
-}
 
 // Dialogues lie outside of the element that has the theme's scheme of colours.
 function follow() {

@@ -56,9 +56,9 @@ PAGES = {
 }
 
 
-def draw_frame(page: str, title: str) -> None:
+def draw_frame(page: str, title: str, *, ours: bool = True) -> None:
     """Name the page and run in the title of the tab, and give the page the key `?`."""
-    link.turn_to(page)
+    link.turn_to(page, ours=ours)
     name = run_name()
     st.set_page_config(page_title=f"{title} · {visible(name)}" if name else title)
     keys = (*PAGES.get(page, ()), *EVERYWHERE)

@@ -1,10 +1,4 @@
 // A page of cards. Every text that comes from the data goes through textContent.
-const make = (tag, cls, text) => {
-  const node = document.createElement(tag);
-  if (cls) node.className = cls;
-  if (text !== undefined && text !== null) node.textContent = text;
-  return node;
-};
 
 const SMALL = 96; // px: enlarged, its pixels stay squares
 const TAIL = 8; // characters
@@ -47,8 +41,7 @@ export default function (component) {
   const root = parentElement.querySelector(".gallery");
   const picked = new Set(data.picked || []);
   let last = -1;
-  root.style.setProperty("--card", `${data.width || 180}px`);
-  root.classList.toggle("wide", Boolean(data.wide));
+  root.style.setProperty("--card", `${data.width}px`);
   const focused = root.getRootNode().activeElement?.dataset?.id;
   root.replaceChildren();
 
@@ -59,7 +52,6 @@ export default function (component) {
     node.setAttribute("role", "group"); // it holds a button, which a button may not
     node.setAttribute("aria-label", card.title);
     node.dataset.id = card.id;
-    node.classList.toggle("current", card.id === data.current);
     node.append(picture(card), caption(card));
     const show = () => node.classList.toggle("picked", picked.has(card.id));
     const toggle = (range) => {

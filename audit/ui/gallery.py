@@ -31,7 +31,7 @@ def component(name: str) -> Any:
             f"dataset-preflight-{name}",
             html=f'<div class="{name}"></div>',
             css=(HERE / f"{name}.css").read_text("utf-8"),
-            js=(HERE / f"{name}.js").read_text("utf-8"),
+            js="".join((HERE / f"{part}.js").read_text("utf-8") for part in ("parts", name)),
         )
     return MOUNTED[name]
 

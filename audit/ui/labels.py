@@ -14,7 +14,6 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
-from audit.annotations.box_statistics import BoxStatistics
 from audit.browse import boxes
 from audit.browse import findings as browse
 from audit.browse.boxes import COLOURS, AnnotatedPage, AnnotatedPicture, BoxChoices, BoxFilter
@@ -23,7 +22,7 @@ from audit.browse.findings import FindingFilter
 from audit.browse.images import Card, cards
 from audit.browse.label_review import Suspect, count_suspects, load_suspects, rank_of
 from audit.browse.pictures import with_boxes
-from audit.report.boxes import box_sentences
+from audit.report.boxes import render_boxes
 from audit.report.contents import Dataset
 from audit.report.wording import ICONS, counted
 from audit.run.store import Store
@@ -33,22 +32,14 @@ from audit.ui.charts import clickable, clicked_place, explore_where, show_select
 from audit.ui.deciding import button, drawn_late, page_buttons
 from audit.ui.detail import dialogue, largest_classes
 from audit.ui.frame import make_fragment, page_changed
-from audit.ui.gallery import show_gallery
-from audit.ui.listing import ListColumn, finding_row, show_listing
+from audit.ui.gallery import component, show_gallery
 from audit.ui.opened import Opened, open_chosen_run
 from audit.ui.queue import BEHIND, SUSPECTS, show_label_queue
 from preflight.terminal import visible
 
-FAMILIES = ("LABEL", "BOX", "DIST")
-COLUMNS = (
-    ListColumn("severity", "Severity", "severity", "7rem"),
-    ListColumn("code", "Code", "code", "6.4rem"),
-    ListColumn("about", "What was found"),
-    ListColumn("status", "", "chip", "5.4rem"),
-)
+FAMILIES = {"LABEL": "Labels", "BOX": "Boxes", "DIST": "Class counts"}
 SUSPECTS_VIEW, CLASSES, BOXES = "Suspects", "Classes", "Boxes"
 OTHER = "class to relabel a suspect to"
-SHOWN = 60
 GALLERY = 12
 RANKS_AT_ONCE = 256
 
@@ -77,7 +68,6 @@ def page() -> None:
     else:
         _classes(data, table)
     _findings(run)
-    _conflicts(run)
     dialogue()
 
 
@@ -194,48 +184,14 @@ def _classes(data: Dataset, table: pl.DataFrame) -> None:
 def _findings(run: Opened) -> None:
     st.header("What the checks say of labels and boxes")
     with run.store() as store:
-        rows = browse.page(store, FindingFilter(codes=FAMILIES, folded=True), size=SHOWN)
-        total = browse.count_findings(store, FindingFilter(codes=FAMILIES))
-    if not rows.rows:
+        counts = {f: browse.count_findings(store, FindingFilter(codes=(f,))) for f in FAMILIES}
+    if not any(counts.values()):
         html.empty("The checks of labels, boxes and class counts found nothing.")
-        return
-    lines = [finding_row(row, _said(row)) for row in rows.rows]
-    folds = {row.fingerprint: row.fold for row in rows.rows if row.n_folded > 1}
-    show_listing(
-        "label findings",
-        COLUMNS,
-        lines,
-        lambda f: link.go(
-            "findings", run=link.get("run"), finding=f, status="all", fold=folds.get(f)
-        ),
-    )
-    shown = sum(row.n_folded for row in rows.rows)
-    if total > shown:
-        html.paragraph(
-            f"The first {shown:,} of {counted(total, 'finding')}: the rest is on "
-            "the page Findings.",
-            "quiet small",
-        )
-
-
-def _said(row: browse.Row) -> str:
-    return f"{row.n_folded:,} findings like: {row.message}" if row.n_folded > 1 else row.message
-
-
-def _conflicts(run: Opened) -> None:
-    # One pass under the store's lock: other tabs wait for it.
-    with run.store() as store:
-        rows = browse.page(store, FindingFilter(codes=("LABEL005",)), size=GALLERY)
-        members = browse.members_of(store, [row.fingerprint for row in rows.rows])
-    if not rows.rows:
-        return
-    st.header("One picture, two labels")
-    for number, row in enumerate(rows.rows):
-        files = members[row.fingerprint]
-        with st.container(border=True):
-            html.paragraph(row.message)
-            marks = {c.id: c.label or "no label" for c in files}
-            show_gallery(run, f"conflict {number}", files, marks=marks, width=150)
+    with st.container(horizontal=True):
+        for family, n in counts.items():
+            if n and st.button(f"{FAMILIES[family]}: {counted(n, 'finding')}", f"see {family}"):
+                link.go("findings", run=link.get("run"), code=family, status="all")
+                st.rerun()
 
 
 # ---- boxes: statistics by class and split, and the annotated pictures ----
@@ -255,113 +211,10 @@ def draw_boxes_view(run: Opened) -> None:
             "Annotations of COCO, YOLO, Pascal VOC, LabelMe, Open Images and tables are read.",
         )
         return
-    for sentence in box_sentences(stats):
-        html.paragraph(sentence)
     above = st.container()
     _pictures(run)
-    if stats.boxes:  # folded away: the pictures, which are seen, are sent first
-        with above, st.expander("Statistics by class and split", expanded=False):
-            _statistics(run, stats)
-
-
-def _statistics(run: Opened, stats: BoxStatistics) -> None:
-    left, middle, right = st.columns(3, gap="large")
-    with left:
-        html.paragraph("Boxes in a picture: pictures, as a share of the split", "quiet small")
-        st.altair_chart(
-            _shares(stats, "counts", "boxes in a picture"),
-            width="stretch",
-            alt="Boxes in a picture by split",
-        )
-    with middle:
-        html.paragraph("log2 of width / height: 0 square, 1 twice as wide as tall", "quiet small")
-        st.altair_chart(
-            _shares(stats, "ratios", "log2 of width / height"),
-            width="stretch",
-            alt="Width to height of boxes by split",
-        )
-    with right:
-        html.paragraph("Greatest IoU with another box; below 0: touches none", "quiet small")
-        st.altair_chart(
-            _shares(stats, "overlaps", "greatest IoU"),
-            width="stretch",
-            alt="Greatest overlap with another box by split",
-        )
-    places, table = st.columns([1, 2], gap="large")
-    with places:
-        html.paragraph("Where the centres of boxes lie", "quiet small")
-        st.altair_chart(_map(stats), width="stretch", alt="Where the centres of boxes lie")
-    with table:
-        html.paragraph("By class and split; effective: near-duplicates counted once", "quiet small")
-        st.dataframe(visible_frame(_table(stats)), hide_index=True, width="stretch", height=300)
-    if stats.pairs:
-        html.paragraph(f"Classes in one picture: {stats.n_pairs:,} pairs", "quiet small")
-        rows = [(p.label, p.other, p.pictures) for p in stats.pairs[:PAIRS]]
-        frame = pl.DataFrame(rows, schema=["class", "and", "pictures"], orient="row")
-        st.dataframe(visible_frame(frame), hide_index=True, width="stretch", height=240)
-
-
-def _shares(stats: BoxStatistics, name: str, title: str) -> alt.Chart:
-    bins = getattr(stats, name)
-    frame = pl.DataFrame(
-        [(b.split or "all pictures", b.low, b.n) for b in bins],
-        schema={"split": pl.String, "from": pl.Float64, "n": pl.Int64},
-        orient="row",
-    ).with_columns(share=pl.col("n") / pl.col("n").sum().over("split"))
-    tooltip = ["split", "from", alt.Tooltip("n:Q", format=","), alt.Tooltip("share", format=".1%")]
-    return (
-        alt.Chart(visible_frame(frame))
-        .mark_line(point=True, interpolate="step-after" if name != "counts" else "linear")
-        .encode(
-            x=alt.X("from:Q", title=title),
-            y=alt.Y("share:Q", title=None, axis=alt.Axis(format="%")),
-            color=alt.Color("split:N", sort=None, title="split"),
-            tooltip=tooltip,
-        )
-        .properties(height=190)
-    )
-
-
-def _map(stats: BoxStatistics) -> alt.Chart:
-    frame = (
-        pl.DataFrame(
-            [(p.cell_x, p.cell_y, p.n) for p in stats.places],
-            schema=["across", "down", "boxes"],
-            orient="row",
-        )
-        .group_by("across", "down")
-        .agg(pl.col("boxes").sum())
-    )
-    return (
-        alt.Chart(frame)
-        .mark_rect()
-        .encode(
-            x=alt.X("across:O", title=None, axis=None),
-            y=alt.Y("down:O", title=None, axis=None),
-            color=alt.Color("boxes:Q", legend=None),
-            tooltip=[alt.Tooltip("boxes:Q", format=",")],
-        )
-        .properties(height=280)
-    )
-
-
-def _table(stats: BoxStatistics) -> pl.DataFrame:
-    return pl.DataFrame(
-        {
-            "class": [c.label or boxes.UNLISTED for c in stats.classes],
-            "split": [c.split or "all" for c in stats.classes],
-            "boxes": [c.boxes for c in stats.classes],
-            "pictures": [c.pictures for c in stats.classes],
-            "effective boxes": [c.effective_boxes for c in stats.classes],
-            "effective pictures": [c.effective_pictures for c in stats.classes],
-            "small": [c.small for c in stats.classes],
-            "medium": [c.medium for c in stats.classes],
-            "large": [c.large for c in stats.classes],
-            "median side, px": [round(c.side_median, 1) for c in stats.classes],
-            "median width / height": [round(c.aspect_median, 2) for c in stats.classes],
-            "IoU of half or more": [c.overlapping for c in stats.classes],
-        }
-    ).sort("boxes", descending=True)
+    with above:  # the pictures, which are seen, are sent first
+        component("drawn")(key="boxes drawn", data={"markup": str(render_boxes(stats))})
 
 
 def _pictures(run: Opened) -> None:

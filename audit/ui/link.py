@@ -11,22 +11,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from preflight.terminal import visible
 
 ANY = "Any"
 PAGE, VIEWS = "page of the link", "views of the pages"
+LEFT, OURS = "link as this tab was left", "page that writes its link by these functions"
 # Changing a filter goes back to the first page.
 PAGING = ("start", "after", "before", "page")
 
 
 def get(name: str, default: str = "") -> str:
     """Return a value of the link."""
+    _catch_up()
     return str(st.query_params.get(name, default))
 
 
 def put(**values: str | None) -> None:
     """Set values of the link; an empty one is removed."""
+    _catch_up()
     for name, value in values.items():
         if value:
             st.query_params[name] = value
@@ -35,12 +39,16 @@ def put(**values: str | None) -> None:
     _note_view()
 
 
-def turn_to(page: str) -> None:
+def turn_to(page: str, *, ours: bool = True) -> None:
     """Say which page the link is of; where the link says nothing, its latest view comes back.
 
-    The navigation opens a page without its filters. A link that has some is the truth.
+    The navigation opens a page without its filters. A link that has some is the truth. A page that
+    is not `ours` writes its link itself.
     """
-    if st.session_state.get(PAGE) != page:
+    st.session_state[OURS] = ours
+    if st.session_state.get(PAGE) == page:
+        _catch_up()
+    else:
         st.session_state[PAGE] = page
         seen = st.session_state.get(VIEWS, {}).get(page, {})
         if not _view() and seen:
@@ -49,8 +57,9 @@ def turn_to(page: str) -> None:
 
 
 def forget_views() -> None:
-    """Forget the views of all pages: they were of another run."""
-    st.session_state.pop(VIEWS, None)
+    """Forget the views of all pages, and of this one: they were of another run."""
+    for name in (VIEWS, LEFT):
+        st.session_state.pop(name, None)
 
 
 def _view() -> dict[str, str]:
@@ -65,6 +74,23 @@ def page_and_values() -> tuple[str, dict[str, str]]:
 def _note_view() -> None:
     if page := st.session_state.get(PAGE):
         st.session_state.setdefault(VIEWS, {})[page] = _view()
+        ctx = get_script_run_ctx() if st.session_state.get(OURS) else None
+        st.session_state[LEFT] = (ctx and ctx.page_script_hash, dict(st.query_params))
+
+
+def _catch_up() -> None:
+    """Put the link as it was left, where the browser sent an older one.
+
+    It sends the address that it has at that moment: what is clicked, or asked for by itself, while
+    an answer is on its way would lead back to before that answer, as to a picture that was just
+    decided. Who goes Back or to another page means the address that is sent.
+    """
+    ctx, (page, left) = get_script_run_ctx(), st.session_state.get(LEFT, (None, {}))
+    now = dict(st.query_params)
+    if ctx is None or page != ctx.page_script_hash or ctx.is_history_navigation:
+        return
+    if now and now != left:  # empty: the page was chosen anew
+        st.query_params.from_dict(left)
 
 
 def chosen_option(name: str, options: Sequence[str]) -> str:
@@ -107,6 +133,7 @@ def follow(pages: Mapping[str, Any]) -> None:
     wanted = st.session_state.pop("go", None)
     if wanted is not None:
         name, values = wanted
+        st.session_state.pop(LEFT, None)
         st.switch_page(pages[name], query_params=values)
 
 

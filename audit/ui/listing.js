@@ -1,10 +1,4 @@
 // A table whose rows can be clicked. Every text that comes from the data goes through textContent.
-const make = (tag, cls, text) => {
-  const node = document.createElement(tag);
-  if (cls) node.className = cls;
-  if (text !== undefined && text !== null) node.textContent = text;
-  return node;
-};
 
 function cell(column, value) {
   const node = make("td", "k-" + (column.kind || "text"));
@@ -69,6 +63,4 @@ export default function (component) {
   table.append(thead, body);
   root.append(table);
   if (focused) [...body.children].find((tr) => tr.dataset.id === focused)?.focus({ preventScroll: true });
-  const current = root.querySelector("tr.current");
-  if (current && data.height) current.scrollIntoView({ block: "nearest" });
 }

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
-import altair as alt
-import polars as pl
 import streamlit as st
 
 from audit.browse.conditions import OneOf
@@ -19,9 +16,7 @@ from audit.report import PICTURED, Report, collect_report, render
 from audit.report.contents import CheckSummary, FirstThing
 from audit.report.wording import bytes_text, counted, failures, number_text
 from audit.run.store import Store
-from audit.sources.tables import visible_frame
 from audit.ui import html, link
-from audit.ui.charts import clickable, clicked_place, explore_where, show_selectable
 from audit.ui.detail import dialogue
 from audit.ui.duplicates import CODES as COPIES
 from audit.ui.gallery import show_gallery
@@ -208,11 +203,8 @@ def _line(check: CheckSummary, progress: FindingTally, n: int) -> ListRow:
 def _contents(report: Report) -> None:
     st.header("Files by split")
     data = report.dataset
-    by_split = data.by_split()
-    rows = [(split or "(no split)", n) for split, n in by_split.items()]
-    if rows:
-        _split_bars(rows, list(by_split))
-    else:
+    splits = [(split or "(no split)", counted(n, "file")) for split, n in data.by_split().items()]
+    if not splits:
         html.empty("This run lists no file.")
     formats = ", ".join(f"{name} {n:,}" for name, n in data.formats.items())
     status = ", ".join(f"{n:,} {name}" for name, n in data.status.items())
@@ -224,30 +216,7 @@ def _contents(report: Report) -> None:
         )
         for s in data.sizes
     ]
-    html.write_html(html.value_table([("formats", formats), ("decoded", status), *sizes]))
-
-
-def _split_bars(rows: list[tuple[str, int]], splits: Sequence[str | None]) -> None:
-    """Draw the bars; a click on one opens Explore with the files of that split."""
-    frame = pl.DataFrame(rows, schema=["split", "files"], orient="row").with_row_index("place")
-    bars = (
-        alt.Chart(visible_frame(frame))
-        .mark_bar(size=18, cursor="pointer")
-        .encode(
-            x=alt.X("files:Q", title="files", axis=alt.Axis(format=",d", tickMinStep=1)),
-            y=alt.Y("split:N", sort=None, title=None),
-            tooltip=["split", alt.Tooltip("files", format=",")],
-        )
-    )
-
-    def explore(chosen: Mapping[str, Any]) -> None:
-        place = clicked_place(chosen, len(splits))
-        if place is not None:
-            explore_where(OneOf("split", (splits[place],)))
-
-    show_selectable(
-        clickable(bars.properties(height=alt.Step(38))), "split bars", explore, "Files by split"
-    )
+    html.write_html(html.value_table([*splits, ("formats", formats), ("decoded", status), *sizes]))
 
 
 def _examined(report: Report) -> None:

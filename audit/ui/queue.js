@@ -19,12 +19,6 @@ const KEPT_BY_WIDGETS = '[role="tablist"], [role="grid"], [role="radiogroup"], [
 const queue = { pending: [], run: null, fronts: {}, drawn: 0, again: 0, idle: 0, sent: null, missed: 0, typed: false, pointedAt: 0, images: new Map() };
 let count = Date.now(); // grows over reloads too
 
-const make = (tag, cls, text) => {
-  const node = document.createElement(tag);
-  if (cls) node.className = cls;
-  if (text) node.textContent = text;
-  return node;
-};
 const place = () => `dataset-preflight queue ${queue.run}`;
 const live = () => FRONTS.map((kind) => queue.fronts[kind]).filter((front) => front?.root.isConnected);
 const decides = (line) => queue.pending.some((entry) => entry.finding === line.id);
@@ -142,12 +136,6 @@ function send() {
   // Counted, as a state that is sent again unchanged would tell the server nothing.
   queue.sent = { count: ++count, at: performance.now() };
   sender.set("queue", { count, run: queue.run, entries, have, at: sender.want === END ? "" : sender.want || "" });
-}
-
-function typing(event) {
-  const at = event.composedPath()[0];
-  if (at.tagName === "INPUT") return !["checkbox", "radio", "button"].includes(at.type);
-  return at.isContentEditable || ["TEXTAREA", "SELECT"].includes(at.tagName);
 }
 
 function refusal(data, line, verb, digit, named) {

@@ -543,28 +543,39 @@ def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | No
     not recorded by then is not answered, so it is sent again; after what was, the page goes on
     then.
     """
-    known, ledger, stays = answered_of(run.run), Ledger(run.run), False
+    known, ledger, stays, name = answered_of(run.run), Ledger(run.run), False, me().name
     with known.lock:
         for entry in entries:
             if entry.id in known.recorded:
                 continue
             before = ledger.revision()
             own = before == run.ledger.revision or is_own(run, before)
+            ended = False
             try:
                 answering(lambda entry=entry: _record(run, entry, then))()
-            except BaseException:
-                if ledger.revision() != before:
-                    known.add(entry.id, recorded=True)
-                raise
+                ended = True
             finally:
-                if own:
+                recorded = _has_recorded(ledger, before, entry, name)
+                if ended or recorded:
+                    known.add(entry.id, recorded=recorded)
+                # what another process records meanwhile is no decision of this tab
+                if own and not ledger.has_news(before, name):
                     st.session_state[OWN] = (str(run.run), ledger.revision())
-            recorded = ledger.revision() != before
-            known.add(entry.id, recorded=recorded)
             stays = stays or not recorded or entry.verb == UNDO
         if then is not None:
             _go_on(known, entries, then)
     return stays
+
+
+def _has_recorded(ledger: Ledger, before: str, entry: QueuedDecision, name: str) -> bool:
+    """Say whether an entry of a person is in the ledger, which was at a revision `before` it.
+
+    A command or another program may decide at the same moment, so that the revision says nothing.
+    """
+    was, now = ([int(n) for n in at.split("/")] for at in (before, ledger.revision()))
+    if entry.verb == UNDO:
+        return now[1] > was[1]
+    return any(d.by == name for d in ledger.log(ids=range(was[0] + 1, now[0] + 1)))
 
 
 def _go_on(known: Answered, entries: Sequence[QueuedDecision], then: Then) -> None:

@@ -1,10 +1,4 @@
 // One picture to zoom and pan, or two in one place: a slider between them, or one after the other.
-const make = (tag, cls, text) => {
-  const node = document.createElement(tag);
-  if (cls) node.className = cls;
-  if (text) node.textContent = text;
-  return node;
-};
 const MOST = 24; // times
 const STEP = 1.2;
 const PERIOD_MS = 600; // below three flashes a second

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline_profiler.profiling.diagnose.intervals import mean_interval
 from pipeline_profiler.profiling.diagnose.stalls import slowest_samples, stall_events
 from pipeline_profiler.profiling.diagnose.window import Window, Windows, first_with_steps
 from pipeline_profiler.profiling.record.arm import REPORTED, Arm
@@ -51,16 +50,9 @@ def recorded(session: Session) -> Window | None:
 
 
 def periods_frame(session: Session) -> pl.DataFrame:
-    """Return `arm, ms, low, high, repeats`: the mean step period of each measured arm."""
-    rows = []
-    for arm in REPORTED:
-        if values := _periods(session, arm):
-            mean = mean_interval(values)
-            low, high = (end if np.isfinite(end) else mean.value for end in (mean.low, mean.high))
-            rows.append((arm.label, mean.value, low, high, len(values)))
-    names = {"arm": pl.String, "ms": pl.Float64, "low": pl.Float64, "high": pl.Float64,
-             "repeats": pl.Int64}  # fmt: skip
-    return pl.DataFrame(rows, schema=names, orient="row")
+    """Return `arm, ms`: the mean step period of each measured arm."""
+    rows = [(arm.label, float(np.mean(v))) for arm in REPORTED if (v := _periods(session, arm))]
+    return pl.DataFrame(rows, schema={"arm": pl.String, "ms": pl.Float64}, orient="row")
 
 
 def _periods(session: Session, arm: Arm) -> list[float]:
@@ -86,19 +78,6 @@ def other_step(a: Session, b: Session) -> str:
         "another model, batch size or machine. What follows compares the two, and says nothing of "
         "the loaders; record both with the same step."
     )
-
-
-def causes(session: Session) -> pl.DataFrame:
-    """Return `rank, code, name, share, low, high, cause, next`, the first to fix on top."""
-    rows = [
-        (number, c["code"], c["name"], c.get("share"), c.get("low"), c.get("high"), c["cause"],
-         c["next"])
-        for number, c in enumerate(session.results.get("causes") or [], 1)
-    ]  # fmt: skip
-    names = ("rank", "code", "name", "share", "low", "high", "cause", "next")
-    numbers = {"rank": pl.Int64(), **dict.fromkeys(("share", "low", "high"), pl.Float64())}
-    schema = {name: numbers.get(name, pl.String()) for name in names}
-    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def stall_text(session: Session) -> str:
@@ -143,21 +122,6 @@ def step_parts(session: Session) -> pl.DataFrame:
         end_low=end - pl.col("share") + pl.col("low"),
         end_high=end - pl.col("share") + pl.col("high"),
     )
-
-
-def stage_parts(session: Session) -> pl.DataFrame:
-    """Return `stage, part, ms`: of a batch's loading time, on CPU and off it (waiting)."""
-    timed = recorded(session)
-    rows = []
-    for row in timed.stage_table if timed is not None else []:
-        cpu = row.cpu_ms
-        if cpu is None:
-            rows.append((row.stage, "CPU time unknown", row.ms))
-            continue
-        rows.append((row.stage, "on CPU", min(cpu, row.ms)))
-        rows.append((row.stage, "off CPU (I/O, locks, sleep, queue)", max(row.ms - cpu, 0.0)))
-    schema = {"stage": pl.String, "part": pl.String, "ms": pl.Float64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def time_line(session: Session, most: int = MOST_POINTS) -> TimeLine | None:
@@ -222,17 +186,6 @@ def slow_samples_frame(session: Session, lookup: Lookup | None = None) -> pl.Dat
         for name, row in zip(names, rows, strict=True)
     ]
     return pl.DataFrame(sample_rows) if sample_rows else pl.DataFrame()
-
-
-def prediction(session: Session) -> pl.DataFrame:
-    """Return `setting, kind, ms` of a sweep: measured beside predicted."""
-    rows = [
-        (str(point["setting"]), kind, float(point[key]))
-        for point in session.results.get("sweep") or []
-        for kind, key in (("measured", "measured_ms"), ("predicted", "predicted_ms"))
-    ]
-    schema = {"setting": pl.String, "kind": pl.String, "ms": pl.Float64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> pl.DataFrame:

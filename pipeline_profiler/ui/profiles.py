@@ -21,7 +21,13 @@ from pipeline_profiler.report.sections import failed_rules, report_sections
 from pipeline_profiler.ui import frames
 from pipeline_profiler.ui.frames import Lookup
 from pipeline_profiler.ui.sessions import judged, nearby, read, title
-from pipeline_profiler.ui.texts import choose_of_link, drawing, write_notice, write_text
+from pipeline_profiler.ui.texts import (
+    choose_of_link,
+    draw_markup,
+    drawing,
+    write_notice,
+    write_text,
+)
 
 DRAWN = (
     "Verdict", "Causes", "Arms", "Stages", "Waiting", "Stall events", "Slowest samples",
@@ -31,7 +37,6 @@ CAUSES = ["read", "cpu", "oversubscribed", "HOL", "transport", "serial", "start-
 COLOURS = ["#3b6fb6", "#c2762b", "#b3475e", "#8a5fb0", "#3f8f5f", "#7a7f87", "#a08a1d", "#9aa0a6"]
 INTERVAL = "#8d96a3"  # to be seen on light and dark
 STEP = dict(zip(frames.STEP_PARTS, COLOURS, strict=False))
-STEP_PERIOD = "step period, ms"
 PERCENT = st.column_config.NumberColumn(format="percent")
 
 
@@ -52,7 +57,7 @@ def page(lookup: Lookup | None = None) -> None:
         return
     name, session = chosen
     _head(name, session)
-    views: dict[str, Callable[[], None]] = {
+    views: dict[str, Callable[[], object]] = {
         "Causes": lambda: _causes(session),
         "Where the time goes": lambda: _time(session),
         "Time line": lambda: _time_line(session),
@@ -61,7 +66,7 @@ def page(lookup: Lookup | None = None) -> None:
         "Conditions": lambda: _sections(session, ("Conditions",)),
     }
     extra = [s for s in report_sections(session) if s.title not in DRAWN]
-    tables = {"Tables": lambda: _all(extra)} if extra else {}
+    tables: dict[str, Callable[[], object]] = {"Tables": lambda: _all(extra)} if extra else {}
     first = session.results.get("verdict") == "precision"
     views = tables | views if first else views | tables
     # which one is open stands in the link, and only that one is drawn
@@ -174,35 +179,16 @@ def _step_chart(parts: pl.DataFrame) -> alt.LayerChart:
 
 
 def _causes(session: Session) -> None:
-    found = frames.causes(session)
-    if found.is_empty():
+    causes = session.results.get("causes") or []
+    if not causes:
         write_text("This session names no cause.")
         return
-    drawn = found.drop_nulls(["share", "low", "high"])
-    if not drawn.is_empty():
-        st.altair_chart(
-            _dots(drawn),
-            width="stretch",
-            alt="Share of the step that each cause costs, with its interval",
-        )
-    write_text("Causes overlap: shares do not add up. The first is the one to fix.")
-    for row in found.iter_rows(named=True):
+    _sections(session, ("Causes",), rows=False)
+    for rank, cause in enumerate(causes, 1):
         with st.container(border=True):
-            write_text(f"{row['rank']}. {row['code']} {row['name']}", strong=True)
-            write_text(row["cause"])
-            write_text(f"Next: {row['next']}")
-
-
-def _dots(drawn: pl.DataFrame) -> alt.LayerChart:
-    y = alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=220))
-    base = alt.Chart(drawn).encode(y=y, tooltip=["code", "name", _share("share"), _share("low"),
-                                                 _share("high")])  # fmt: skip
-    x = alt.X("low:Q", title="share of the step, with its 95 % interval",
-              axis=alt.Axis(format="%"))  # fmt: skip
-    return alt.layer(
-        base.mark_rule(strokeWidth=3, color=INTERVAL).encode(x=x, x2="high:Q"),
-        base.mark_circle(size=90).encode(x="share:Q"),
-    ).properties(height=alt.Step(34))
+            write_text(f"{rank}. {cause['code']} {cause['name']}", strong=True)
+            write_text(cause["cause"])
+            write_text(f"Next: {cause['next']}")
 
 
 def _share(name: str) -> alt.Tooltip:
@@ -210,59 +196,28 @@ def _share(name: str) -> alt.Tooltip:
 
 
 def _time(session: Session) -> None:
-    measured = frames.periods_frame(session)
     left, right = st.columns(2, gap="large")
     with left:
         st.header("Arms", help="The same step with resident batches, with the loader beside it "
                      "(shadow) and in place (warm): the differences split the stall.")  # fmt: skip
-        if measured.is_empty():
+        if not _sections(session, ("Arms",)):
             write_text("No arm was measured.")
-        else:
-            st.altair_chart(_arm_chart(measured), width="stretch", alt="Period of the step by arm")
-        _sections(session, ("Arms",))
     with right:
         st.header("Loading time of a batch, by stage")
-        made = frames.stage_parts(session)
-        if made.is_empty():
+        if not _sections(session, ("Stages",)):
             write_text("This loader tells nothing of its stages.")
-        else:
-            chart = _bars(made, "stage", "part", "ms a batch", 36, apart=False)
-            st.altair_chart(chart, width="stretch", alt="Loading time by stage")
-        _sections(session, ("Stages",))
-    predicted = frames.prediction(session)
-    if not predicted.is_empty():
-        st.header("Predicted beside measured")
-        chart = _bars(predicted, "setting", "kind", STEP_PERIOD, 20, apart=True)
-        st.altair_chart(chart, width="stretch", alt="Predicted and measured")
 
 
-def _arm_chart(measured: pl.DataFrame) -> alt.LayerChart:
-    y = alt.Y("arm:N", sort=None, title=None, axis=alt.Axis(labelLimit=180))
-    told = ["arm", alt.Tooltip("ms:Q", format=".3f"), alt.Tooltip("low:Q", format=".3f"),
-            alt.Tooltip("high:Q", format=".3f"), "repeats"]  # fmt: skip
-    base = alt.Chart(measured).encode(y=y, tooltip=told)
-    return alt.layer(
-        base.mark_bar(opacity=0.75, size=16).encode(
-            x=alt.X("ms:Q", title="step period, ms (95 % interval)")
-        ),
-        base.mark_rule(strokeWidth=2.5, color=INTERVAL).encode(x="low:Q", x2="high:Q"),
-    ).properties(height=alt.Step(36))
-
-
-def _bars(
-    frame: pl.DataFrame, rows: str, colour: str, title: str, step: int, *, apart: bool
-) -> alt.Chart:
-    """Return bars of ms, one a row and colour: `apart` below each other, else end to end."""
+def _bars(frame: pl.DataFrame, rows: str, colour: str) -> alt.Chart:
+    """Return bars of ms, one a row and colour."""
     y = alt.Y(f"{rows}:N", sort=None, title=None, axis=alt.Axis(labelLimit=260))
-    legend = alt.Legend(orient="right" if apart else "bottom")
-    chart = alt.Chart(frame).mark_bar(size=13).encode(
+    return alt.Chart(frame).mark_bar(size=13).encode(
         y=y,
-        x=alt.X("ms:Q", title=title),
-        color=alt.Color(f"{colour}:N", sort=None, title=None, legend=legend),
+        x=alt.X("ms:Q", title="step period, ms"),
+        color=alt.Color(f"{colour}:N", sort=None, title=None),
+        yOffset=alt.YOffset(f"{colour}:N", sort=None),
         tooltip=[rows, colour, alt.Tooltip("ms:Q", format=".3f")],
-    )  # fmt: skip
-    offset = {"yOffset": alt.YOffset(f"{colour}:N", sort=None)} if apart else {}
-    return chart.encode(**offset).properties(height=alt.Step(step))
+    ).properties(height=alt.Step(18))  # fmt: skip
 
 
 def _time_line(session: Session) -> None:
@@ -364,7 +319,7 @@ def _compare(name: str, session: Session) -> None:
         frames.periods_frame(s).with_columns(session=pl.lit(n))
         for s, n in ((before, other), (session, name))
     ]
-    chart = _bars(pl.concat(both), "arm", "session", STEP_PERIOD, 18, apart=True)
+    chart = _bars(pl.concat(both), "arm", "session")
     st.altair_chart(chart, width="stretch", alt="Period of the step by arm, A and B")
 
 
@@ -376,15 +331,19 @@ def _compared_with() -> None:
         st.query_params["before"] = chosen
 
 
-def _sections(session: Session, titles: tuple[str, ...], *, rows: bool = True) -> None:
-    for found in report_sections(session):
-        if found.title in titles:
-            _section(found, heading=False, rows=rows)
+def _sections(session: Session, titles: tuple[str, ...], *, rows: bool = True) -> bool:
+    """Draw sections of the report; say whether there is any."""
+    found = [one for one in report_sections(session) if one.title in titles]
+    for one in found:
+        _section(one, heading=False, rows=rows)
+    return bool(found)
 
 
 def _section(found: Section, *, heading: bool = True, rows: bool = True) -> None:
     if heading:
         st.header(found.title)
+    if chart := found.chart():
+        draw_markup(str(chart), f"chart of {found.title}")
     if found.rows and rows:
         st.dataframe(frames.table(found.head, found.rows), hide_index=True, width="stretch")
     write_text("\n".join(found.lines))

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
+from typing import Any
 
 import polars as pl
 import streamlit as st
@@ -26,6 +27,24 @@ def write_text(words: str, *, strong: bool = False) -> None:
         style = "overflow-wrap:anywhere;line-height:1.5;" + ("font-weight:600" if strong else "")
         lines = escape_controls(words).split("\n")
         st.html("".join(f'<div style="{style}">{escape(line)}</div>' for line in lines))
+
+
+@st.cache_resource
+def _drawn() -> Any:
+    return st.components.v2.component(
+        "pipeline-profiler-drawn",
+        html='<div class="drawn"></div>',
+        css=".drawn { font-family: var(--st-font); color: var(--st-text-color); overflow-x: auto; }"
+        " .drawn svg { fill: currentColor; max-width: 100%; height: auto }"
+        " .drawn figure { margin: 0 }",
+        js="export default ({data, parentElement}) => "
+        '{ parentElement.querySelector(".drawn").innerHTML = data.markup; }',
+    )
+
+
+def draw_markup(markup: str, key: str) -> None:
+    """Draw a chart of a report, whose texts are escaped: Streamlit takes drawings out of HTML."""
+    _drawn()(key=key, data={"markup": markup})
 
 
 def write_notice(words: str) -> None:

@@ -30,8 +30,8 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-dev-shm-usage",
 )  # fmt: skip
-# Without the selectors of what it finds, which nobody reads.
-SERIOUS = """(rules) => axe.run(document, {
+# Without the selectors of what it finds, which nobody reads. An element that is not there is none.
+SERIOUS = """([rules, beside]) => axe.run({include: [["html"]], exclude: beside}, {
     resultTypes: ['violations'], iframes: false, selectors: false,
     ...(rules.length && {runOnly: rules}),
   })
@@ -58,11 +58,14 @@ def axe_script() -> str:
     return Path(found.origin).with_name("axe.min.js").read_text("utf-8")
 
 
-def serious(page: Any, rules: Sequence[str] = ()) -> list[str]:
-    """What axe-core calls critical or serious, by all its rules or some: rule and element."""
+def serious(page: Any, rules: Sequence[str] = (), beside: Sequence[str] = ()) -> list[str]:
+    """What axe-core calls critical or serious, by all its rules or some: rule and element.
+
+    `beside`: selectors of what is left out.
+    """
     if not page.evaluate("Boolean(window.axe)"):
         page.evaluate(axe_script())
-    found = page.evaluate(SERIOUS, list(rules))
+    found = page.evaluate(SERIOUS, [list(rules), [[one] for one in beside]])
     return [str(one) for one in found]
 
 
@@ -154,13 +157,13 @@ class Visitor:
         self.page.get_by_role("heading", level=1).first.wait_for()
         self.rest()
 
-    def barriers(self, rules: Sequence[str] = ()) -> list[str]:
+    def barriers(self, rules: Sequence[str] = (), beside: Sequence[str] = ()) -> list[str]:
         """What axe-core calls critical or serious on this page: rule and element.
 
         Asked again where something is found: charts are drawn, and colours turn, after the page.
         """
         for _ in range(8):
-            if not (found := serious(self.page, rules)):
+            if not (found := serious(self.page, rules, beside)):
                 break
             self.page.wait_for_timeout(300)
         return found

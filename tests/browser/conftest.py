@@ -99,11 +99,18 @@ def profile(browser: Any) -> Iterator[Any]:
     context.close()
 
 
+@pytest.fixture(scope="session")
+def ada(profile: Any, app: Served) -> Visitor:
+    """The one tab of most tests: a page in a new one is read, compiled and drawn from nothing."""
+    return Visitor(profile.new_page(), app.links[REVIEWER])
+
+
 @pytest.fixture
-def visitor(profile: Any, app: Served) -> Iterator[Visitor]:
-    """A tab at the app; at the end nothing may have complained or asked another server."""
-    tab = Visitor(profile.new_page(), app.links[REVIEWER])
-    yield tab
-    tab.page.close()
-    assert tab.errors == []
-    assert tab.outside == []
+def visitor(ada: Visitor) -> Iterator[Visitor]:
+    """A person at the app; at the end nothing may have complained or asked another server."""
+    ada.errors, ada.outside, ada.leaves = [], [], False
+    ada.page.set_viewport_size({"width": 1440, "height": 900})
+    ada.page.emulate_media(color_scheme="light")
+    yield ada
+    assert ada.errors == []
+    assert ada.outside == []

@@ -28,7 +28,10 @@ def boxed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_statistics_and_pictures_are_shown(show: Show, boxed: Path) -> None:
     at = show("labels", boxed, view="Boxes")
     said = text(at)
-    assert "2 boxes of 2 classes in 2 annotated pictures" in said
+    (drawn,) = [c.proto.json for c in at.get("bidi_component") if '"markup"' in c.proto.json]
+    assert "2 boxes of 2 classes in 2 annotated pictures" in drawn
+    assert "<svg" in drawn
+    assert EVIL[:9] not in drawn
     assert "2 pictures" in said
     assert 'class="notice error"' not in html(at)
     filtered = show("labels", boxed, view="Boxes", box_class="cat", code="BOX001")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import sys
@@ -14,6 +15,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from audit.browse import findings as browse
+from audit.browse import subsets
 from audit.browse.findings import FindingFilter
 from audit.browse.overview import overlap_matrix
 from audit.checking.check import all_checks
@@ -24,6 +26,7 @@ from audit.run import generations
 from audit.run.digests import write_document
 from audit.scanning import scanning
 from audit.sources import open_source
+from audit.subset import Goal, make_plan
 from audit.subset.source import frame_from_run
 from audit.ui.duplicates import FAMILY, heat_of_splits
 from audit.ui.frame import PAGES as KEYS
@@ -217,16 +220,23 @@ def test_a_cell_of_the_overlap_opens_what_both_splits_share(show: Show, scanned:
 def test_a_cell_without_overlap_has_no_colour() -> None:
     matrix = pl.DataFrame([{"of": "a", "in": "b", "shared": 0, "files": 10, "share": 0.0}])
     cells, words = heat_of_splits(matrix).to_dict()["layer"]
+    assert [one["name"] for one in heat_of_splits(matrix).to_dict()["params"]] == ["click"]
     empty = {"test": "datum.shared == 0", "value": "#88888818"}
     assert cells["encoding"]["color"]["condition"] == empty
     assert words["encoding"]["color"]["condition"][0]["value"] == "#7a7f87"
 
 
-def test_labels_show_conflicts_and_counts(show: Show, scanned: Path) -> None:
+def test_labels_show_counts_and_lead_to_what_was_found(show: Show, scanned: Path) -> None:
     at = show("labels", scanned, view="Classes")
     table = at.dataframe[0].value
     assert int(table.drop(columns="class").to_numpy().sum()) == 24
-    assert "with 2 labels" in text(at)
+    n = len(findings(scanned, "LABEL005"))
+    assert n
+    at.button(key="see LABEL").click().run()
+    assert at.session_state["go"] == (
+        "findings", {"run": scanned.name, "code": "LABEL", "status": "all"}
+    )  # fmt: skip
+    assert "with 2 labels" in text(show("findings", scanned, code="LABEL005"))
 
 
 def test_explore_filters_through_the_link(show: Show, scanned: Path) -> None:
@@ -282,6 +292,18 @@ def test_recall_without_classes_is_one_sentence(show: Show, tmp_path: Path) -> N
     assert "examples" in text(at)
 
 
+def test_a_damaged_run_says_so_and_offers_a_scan(show: Show, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "CURRENT").write_text("?")
+    at = show("findings", damaged, run="damaged")
+    assert at.title[0].value == "No run is open"
+    assert "damaged" in html(at).partition('class="notice error"')[2]
+    assert not at.get("bidi_component")
+    at.button(key="way out").click().run()
+    assert at.session_state["go"][0] == "start"
+
+
 def test_a_link_cannot_open_another_folder(show: Show, scanned: Path, run: Path) -> None:
     at = show("overview", scanned, run=str(run))
     assert "which this app was not started with" in text(at)
@@ -304,7 +326,16 @@ def test_a_subset_is_planned_and_drawn(show: Show, scanned: Path) -> None:
     assert set(table["class"]) == {"cat", "Cat", "dog"}
     draw = next(b for b in at.button if b.label == "Draw")
     draw.click().run()
-    assert "Drew" in text(at)
+    drawn = at.session_state["drawn subset"][1]
+    assert f"Drew {drawn.n_units:,} of" in text(at)
+    assert drawn.n_units == drawn.rows.height > 0
+    assert {"sample_id", "stratum", "weight", "seed", "plan_hash"} <= set(drawn.rows.columns)
+    offered = [one.proto.label for one in at.get("download_button")]
+    assert offered == ["Download the plan", "Download CSV", "Download Parquet"]
+    assert pl.read_parquet(subsets.subset_parquet(drawn)).equals(drawn.rows)
+    plan = make_plan(frame_from_run(scanned, "train"), Goal("accuracy", half_width=0.2))
+    written = json.loads(subsets.plan_json(plan))
+    assert (written["schema"], written["n"]) == ("subset-plan/1", plan.n)
 
 
 def test_wrong_predictions_stand_beside_the_truth(

@@ -103,6 +103,70 @@ def test_a_queue_that_is_sent_again_with_an_older_link_leaves_what_is_decided(
     assert at.session_state["stood"] == ["the third", "the third", two[1]]
 
 
+# What a command decides while this tab is refused is not what this tab pressed, nor known to it.
+REFUSED = """
+from audit.decisions import decisions
+from audit.records import Action
+from audit.ui import queue
+from audit.ui.opened import open_chosen_run
+import streamlit as st
+run, first = open_chosen_run(), {!r}
+one = queue.QueuedDecision("1", "keep", "", ("nowhere.jpg",))
+two = queue.QueuedDecision("2", "drop", "", (first,))
+st.session_state["stays"] = [queue.record_queue(run, [each], None) for each in (one, two)]
+"""
+
+
+def test_what_a_command_decides_meanwhile_is_no_answer_to_a_press(
+    monkeypatch: pytest.MonkeyPatch, play: Play, run: Path
+) -> None:
+    refuse = deciding.record_here
+
+    def late(path: Path, record: Callable[..., Any], *args: Any) -> Any:
+        if args[0] == ("nowhere.jpg",):
+            decisions.decide_samples(run, [PICTURE], Action.KEEP, by="Bob")
+        return refuse(path, record, *args)
+
+    monkeypatch.setattr(deciding, "record_here", late)
+    at = play(REFUSED.format(PICTURE))
+    assert at.session_state["stays"] == [True, True]  # both were refused, and the page is there
+    assert [d.by for d in Ledger(run).log()] == ["Bob"]
+
+
+# A browser asks with the address that it had: here the one from before the latest answer.
+ASKED_BEFORE = """
+from audit.ui import ledger, link, start
+import streamlit as st
+if (asks := st.session_state.pop("asks", None)) is None:
+    link.turn_to("labels")
+    run = st.session_state["run of before"] = ledger.open_chosen_run()
+    st.session_state[ledger.SEEN] = run.ledger.revision
+    if st.session_state.pop("answers", False):
+        link.put(suspect="the next one", image="b.jpg")
+    st.session_state["stands"] = link.get("suspect"), link.get("image")
+elif asks == "ledger":
+    ledger._summary(st.session_state["run of before"])
+else:
+    start._draw_running(None)
+"""
+
+
+@pytest.mark.parametrize("asks", ["ledger", "work"])
+def test_what_a_browser_asks_by_itself_leads_to_nothing_that_was_decided(
+    play: Play, run: Path, asks: str
+) -> None:
+    at = play(ASKED_BEFORE)
+    at.query_params.update(suspect="the first", image="a.jpg")
+    at.run()
+    at.session_state["answers"] = True
+    at.run()
+    decisions.decide_samples(run, [PICTURE], Action.KEEP, by="Bob")
+    at.query_params.update(suspect="the first", image="a.jpg")
+    at.session_state["asks"] = asks
+    assert not at.run().exception
+    assert at.session_state["stands"] == ("the next one", "b.jpg")
+
+
 def _interrupted(act: Callable[..., None]) -> Callable[..., None]:
     """The same, interrupted at its first call."""
     times: list[int] = []

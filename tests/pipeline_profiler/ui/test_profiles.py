@@ -7,7 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-import polars as pl
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -98,14 +97,22 @@ def test_a_healthy_loader_has_batches_ready() -> None:
     assert healthy.depth["ready"].mean() > slow.depth["ready"].mean()
 
 
-def test_arms_and_stages_are_the_session_s_own_figures() -> None:
-    arms = {row["arm"]: row for row in frames.periods_frame(session(True)).iter_rows(named=True)}
-    assert arms["resident batches"]["ms"] == pytest.approx(10.0)
-    assert arms["warm loader"]["ms"] > 15
-    assert arms["warm loader"]["low"] <= arms["warm loader"]["ms"] <= arms["warm loader"]["high"]
-    stages = frames.stage_parts(session(True)).group_by("stage").agg(pl.col("ms").sum())
-    by_name = dict(stages.iter_rows())
-    assert by_name["decode"] == pytest.approx(3 * by_name["read"], rel=0.01)
+def test_arms_and_stages_are_drawn_as_the_report_draws_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    arms = dict(frames.periods_frame(session(True)).iter_rows())
+    assert arms["resident batches"] == pytest.approx(10.0)
+    assert arms["warm loader"] > 15
+    at = opened(monkeypatch, session(True).save(tmp_path / "slow.json"))
+    assert "Share of the step each cause is worth" in _drawn(at)
+    at.query_params["profile"] = "Where the time goes"
+    at.run()
+    for title in ("Step period by arm", "Loading time a batch by stage"):
+        assert f'aria-label=\\"{title}\\"' in _drawn(at)
+
+
+def _drawn(at: AppTest) -> str:
+    return " ".join(one.proto.json for one in at.get("bidi_component"))
 
 
 def test_slow_samples_are_joined_with_what_the_index_knows() -> None:
