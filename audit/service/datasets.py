@@ -22,24 +22,21 @@ import json
 import re
 import threading
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audit.browse import findings
 from audit.browse.overview import FindingTally, count_progress
 from audit.browse.people import ADMIN, LONGEST, People, Person
+from audit.browse.stores import key_of, look
 from audit.compare.history import read_history
 from audit.decisions.ledger import Ledger
-from audit.decisions.waivers import apply_decisions
 from audit.errors import AuditError, RunError, UsageError
 from audit.neighbors.pairs.overlap import Finder
 from audit.run import generations
 from audit.run.digests import write_synced
-from audit.run.store import Store
 from audit.service.jobs import JobQueue
 from preflight.files import read_regular, real
 
@@ -50,7 +47,6 @@ FILE = "datasets.toml"
 HEAD = "# What `audit serve` shows; `people`: who may see a dataset, everybody where left out.\n"
 KEYS = {"name": str, "run": str, "source": str, "people": list, "every": str}
 SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
-KEPT = 8  # stores open at once
 FINDERS = 2  # runs whose pictures are held to look others up in
 
 
@@ -176,49 +172,12 @@ def _source(run: Path) -> str:
 # ---- what is served ----
 
 
-class _Open:
-    """The published generation of a run, for one thread at a time, and which ledger it knows of."""
-
-    def __init__(self, run: Path) -> None:
-        self.run, self.lock = run, threading.Lock()
-        self.store: Store | None = None
-        self.key = self.marked = ""
-
-    def refresh(self) -> Store:
-        """Return the store of what is published now, with the statuses of the ledger as it is."""
-        generation = generations.require(self.run)
-        key = _key(generation)
-        if self.store is None or key != self.key:
-            self.close()
-            self.store = generations.open_generation(generation)
-            findings.index(self.store)
-            self.key = key
-        now = Ledger(self.run).revision()  # first: what is decided meanwhile is read once more
-        if self.marked != now:
-            settled = apply_decisions(self.run, generation).settled
-            findings.mark(self.store, settled.select("fingerprint", "status").rows())
-            self.marked = now
-        return self.store
-
-    def close(self) -> None:
-        """Close the store."""
-        if self.store is not None:
-            self.store.close()
-        self.store, self.key, self.marked = None, "", ""
-
-
-def _key(generation: generations.Generation) -> str:
-    # the time too: a run that was deleted and made again has the same names again
-    return f"{generation.findings}@{generation.findings.stat().st_mtime_ns}"
-
-
 class Service:
     """What one folder serves, and to whom; used by many threads."""
 
     def __init__(self, folder: Path) -> None:
         """Name the folder; raises UsageError as `read_datasets` does."""
         self.folder, self.people = folder, People(folder)
-        self._lock, self._opened = threading.Lock(), dict[Path, _Open]()
         self._finding, self._finders = threading.Lock(), dict[tuple[Path, str], Finder]()
         self.jobs: JobQueue | None = None
         self._lines: dict[str, tuple[tuple[str, str], DatasetLine]] = {}
@@ -246,24 +205,10 @@ class Service:
         known = read_datasets(self.folder)
         return {name: one for name, one in known.items() if one.is_open_to(person)}
 
-    @contextmanager
-    def store(self, run: Path) -> Iterator[Store]:
-        """Give the store of a run to one thread at a time; raises RunError where there is none."""
-        with self._lock:
-            opened = self._opened.pop(run, None) or _Open(run)
-            self._opened[run] = opened  # the last that was used
-            for one in list(self._opened.values())[:-KEPT]:
-                if one.lock.acquire(blocking=False):
-                    one.close()
-                    del self._opened[one.run]
-                    one.lock.release()
-        with opened.lock:
-            yield opened.refresh()
-
     def line(self, one: ServedDataset) -> DatasetLine:
         """Return the line of a dataset; what cannot be opened says so in it."""
         try:
-            now = (_key(generations.require(one.run)), Ledger(one.run).revision())
+            now = (key_of(generations.require(one.run)), Ledger(one.run).revision())
             if self._lines.get(one.name, ((), None))[0] != now:
                 self._lines[one.name] = (now, self._line(one))
             return self._lines[one.name][1]
@@ -271,7 +216,7 @@ class Service:
             return DatasetLine(one.name, problem=str(error))
 
     def _line(self, one: ServedDataset) -> DatasetLine:
-        with self.store(one.run) as store:
+        with look(one.run).store() as store:
             pictures = int(store.scalar("SELECT count(*) FROM samples"))
             left = count_progress(store, "severity")
             scanned = store.meta().get("created", "")

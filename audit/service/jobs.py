@@ -27,7 +27,7 @@ from audit.checking.config import load_config
 from audit.compare.expectations import judge_expectations, parse_expectations
 from audit.compare.history import Moment, read_history
 from audit.errors import AuditError, RunError, UsageError
-from audit.service.work import Job, Stage, start_job
+from audit.service.work import LOCKED, Job, Stage, start_job
 
 FILE = "jobs.sqlite"
 SCAN, RECHECK = "scan", "recheck"
@@ -111,6 +111,7 @@ class JobQueue:
         self._at_once, self._clock, self._start, self._send = at_once, clock, start, send
         self._lock, self._ended = threading.RLock(), threading.Event()
         self._running: dict[int, tuple[Job, Scanned, Moment | None]] = {}
+        self._again: dict[int, float] = {}  # when a job whose run was locked is tried again
         self.problem = ""
         path = folder / FILE
         try:
@@ -222,6 +223,10 @@ class JobQueue:
         for number, (job, one, before) in list(self._running.items()):
             if job.followed.is_set():
                 del self._running[number]
+                if job.state == FAILED and job.code == LOCKED:  # by `audit scan` in a terminal
+                    self._settle(number, WAITING, job.said)
+                    self._again[number] = self._clock() + PAUSE_S
+                    continue
                 self._settle(number, job.state, job.said)
                 broken = self._newly_broken(one) if job.state == DONE else []
                 for event in news(one, number, job.state, before, broken):
@@ -231,7 +236,7 @@ class JobQueue:
         with self._con:
             self._con.execute(
                 "UPDATE jobs SET state = ?, said = ?, ended = ? WHERE number = ? AND state = ?",
-                [state, said, self._clock(), number, only],
+                [state, said, None if state == WAITING else self._clock(), number, only],
             )
             self._con.execute("DELETE FROM jobs WHERE number <= ? AND ended > 0", [number - KEPT])
 
@@ -249,6 +254,8 @@ class JobQueue:
             chosen = served.get(dataset)
             if chosen is None:
                 self._settle(number, FAILED, "datasets.toml has it no more.", only=WAITING)
+            elif 0 < self._again.get(number, 0) - now <= PAUSE_S:
+                continue
             elif len(self._running) < self._at_once and chosen.run not in busy:
                 self._begin(number, chosen, action)
 

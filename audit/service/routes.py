@@ -17,6 +17,7 @@ from audit.browse.images import Card, Edge, Order
 from audit.browse.label_review import count_suspects, load_suspects
 from audit.browse.people import ADMIN, REVIEWER, VIEWER
 from audit.browse.pictures import FOLDER, ThumbnailCache, view
+from audit.browse.stores import look
 from audit.compare.history import read_history
 from audit.decisions import decisions
 from audit.decisions.ledger import Decision, Entry, Ledger
@@ -62,7 +63,7 @@ def get_findings(call: ApiCall) -> Any:
         codes, words["severity"], words["split"], None, words["label"], words["status"],
         words["text"] or "",
     )  # fmt: skip
-    with call.service.store(call.dataset.run) as store:
+    with look(call.dataset.run).store() as store:
         start = 0
         if words["after"]:
             place = findings.place_of(store, words["after"])
@@ -83,7 +84,7 @@ def _without(row: Any, *names: str) -> dict[str, Any]:
 
 def get_finding(call: ApiCall) -> Any:
     """Return one finding with its evidence and its first samples."""
-    with call.service.store(call.dataset.run) as store:
+    with look(call.dataset.run).store() as store:
         opened = findings.open_finding(store, call.words["fingerprint"])
     if opened is None:
         raise RefusedError(404, "This run has no such finding.")
@@ -95,7 +96,7 @@ def get_pictures(call: ApiCall) -> Any:
     """Return samples under a filter, sorted."""
     words = call.words
     column = words["sort"].removeprefix("-")
-    with call.service.store(call.dataset.run) as store:
+    with look(call.dataset.run).store() as store:
         page = images.page(
             store, from_link(words["where"] or ""), Order(column, words["sort"][:1] == "-"),
             after=Edge.from_link(words["after"] or ""), size=words["limit"],
@@ -115,7 +116,7 @@ def get_thumbnail(call: ApiCall) -> Any:
 
 
 def _card(call: ApiCall) -> Card:
-    with call.service.store(call.dataset.run) as store:
+    with look(call.dataset.run).store() as store:
         found = images.cards(store, [call.words["id"]])
     if not found:
         raise RefusedError(404, "This run has no picture of this id.")
@@ -135,7 +136,7 @@ def get_groups(call: ApiCall) -> Any:
         f'SELECT "group", list(id ORDER BY id) AS ids FROM ({GROUPS}) WHERE "group" > ? '
         "GROUP BY 1 ORDER BY 1 LIMIT ?"
     )
-    with call.service.store(call.dataset.run) as store:
+    with look(call.dataset.run).store() as store:
         found = store.rows(sql, [after, limit + 1])
     following = found[limit - 1]["group"] if len(found) > limit else None
     return {"groups": found[:limit], "next": following}
@@ -144,7 +145,7 @@ def get_groups(call: ApiCall) -> Any:
 def get_labels(call: ApiCall) -> Any:
     """Return labels, the most doubtful first."""
     first, limit = call.words["after"] + 1, call.words["limit"]
-    with call.service.store(call.dataset.run) as store:
+    with look(call.dataset.run).store() as store:
         total = count_suspects(store)
         rows = load_suspects(store, first, limit)
     last, found = first + limit - 1, [asdict(row) for row in rows]

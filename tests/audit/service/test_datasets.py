@@ -12,7 +12,6 @@ from audit.browse.people import ADMIN, VIEWER, Person
 from audit.compare.history import HISTORY
 from audit.errors import UsageError
 from audit.interface import Run
-from audit.service import datasets
 from audit.service.datasets import DatasetLine, Service, read_datasets, write_datasets
 from tests.audit.service.conftest import Served
 
@@ -95,16 +94,3 @@ def test_a_line_says_how_a_dataset_fares(served: Served) -> None:
     gone = service.line(pets)
     assert "There is no run at" in gone.problem
     assert gone == DatasetLine("pets", problem=gone.problem)
-
-
-def test_stores_that_were_not_used_of_late_are_closed(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(datasets, "KEPT", 1)
-    first, second = (served.service.folder / "runs" / name for name in ("pets", "secret"))
-    with served.service.store(first) as store, served.service.store(second):
-        assert store.scalar("SELECT 1") == 1  # in use by this thread
-    for run in (second, first, second):
-        with served.service.store(run) as store:
-            assert store.scalar("SELECT count(*) FROM samples") == 24
-    assert list(served.service._opened) == [second]
