@@ -93,7 +93,8 @@ def me() -> Person:
     guard = serving()
     if guard is None:
         return Person(whoami(), REVIEWER)
-    return guard.person(st.context.cookies) or Person("", VIEWER)
+    sent = {name.lower(): value for name, value in st.context.headers.items()}
+    return guard.person(st.context.cookies, sent) or Person("", VIEWER)
 
 
 def add_run(path: Path) -> str:
