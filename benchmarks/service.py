@@ -132,6 +132,7 @@ def kills(moments: int = 30, seed: int = 1) -> tuple[Document, bool]:
             resumed += sum(job["state"] in ("waiting", "running") for job in jobs)
             known = {job["number"] for job in jobs}
             lost += [f"moment {moment}: job {one} is not known" for one in asked - known]
+            print(f"moment {moment}: {len(answered)} decisions, lost {lost}", file=sys.stderr)
         asked.add(_ask_scan(server, admin))
         until, jobs = time.monotonic() + 120, []
         while time.monotonic() < until:

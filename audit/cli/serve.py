@@ -90,6 +90,13 @@ def serve_command(
         if not known.withdraw(withdraw):
             raise UsageError(f"Nobody here is called {withdraw}: --people lists who is invited.")
         write_note(f"{withdraw} is out.")
+    elif forget is not None:
+        from audit.service.datasets import forget as forget_name
+
+        gone = forget_name(folder, forget)
+        print_lines(gone)
+        if not gone:
+            raise UsageError(f"Nothing is kept of {forget}: datasets.toml and --people list names.")
     elif people:
         print_lines(
             f"{one.name:<20} {one.role:<9} {one.at[:10]} to {one.expires[:10]}  "

@@ -46,8 +46,8 @@ class RefusedError(AuditError):
 
 @dataclass(frozen=True, slots=True)
 class ApiField:
-    """A word of a request: `place` is path, query, header or body, `kind` string, integer or array
-    (of strings). `least` and `most` bound an integer, or the number of items.
+    """A word of a request: `place` is path, query, header or body, `kind` string, integer, object
+    or array (of strings). `least` and `most` bound an integer, or the number of items.
     """
 
     name: str
@@ -73,6 +73,8 @@ class ApiField:
         elif self.kind == "array":
             good = isinstance(value, list) and all(isinstance(one, str) for one in value)
             good = good and self.least <= len(value or ()) <= self.most
+        elif self.kind == "object":
+            good = isinstance(value, dict)
         if not good or (self.choices and value not in self.choices):
             choices = f" ({', '.join(self.choices)})" if self.choices else ""
             raise UsageError(f"{self.name}, in the {self.place}, is {self.meaning}{choices}.")

@@ -27,6 +27,7 @@ from audit.checking.config import load_config
 from audit.compare.expectations import judge_expectations, parse_expectations
 from audit.compare.history import Moment, read_history
 from audit.errors import AuditError, RunError, UsageError
+from audit.run.generations import keep_generations
 from audit.service.work import LOCKED, Job, Stage, start_job
 
 FILE = "jobs.sqlite"
@@ -57,6 +58,8 @@ class Scanned(Protocol):
     def source(self) -> str: ...  # noqa: D102
     @property
     def every_s(self) -> float: ...  # noqa: D102
+    @property
+    def keep(self) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +268,7 @@ class JobQueue:
                 "UPDATE jobs SET state = ?, began = ? WHERE number = ?",
                 [RUNNING, self._clock(), number],
             )
+        keep_generations(one.run, one.keep)
         before = next(reversed(read_history(one.run)), None)
         what, more = f"{action} of {one.name}", [one.source] if action == SCAN else []
         self._running[number] = self._start(what, action, one.run, more), one, before

@@ -6,19 +6,22 @@ import base64
 import json
 import tempfile
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from audit.browse import findings, images
 from audit.browse.conditions import from_link
 from audit.browse.findings import FindingFilter
 from audit.browse.images import Card, Edge, Order
 from audit.browse.label_review import count_suspects, load_suspects
-from audit.browse.people import ADMIN, REVIEWER, VIEWER
+from audit.browse.people import ADMIN, REVIEWER, VIEWER, check_name
 from audit.browse.pictures import FOLDER, ThumbnailCache, view
 from audit.browse.stores import look
-from audit.compare.history import read_history
+from audit.compare.history import add_moment, read_history
 from audit.decisions import decisions
 from audit.decisions.ledger import Decision, Entry, Ledger
 from audit.errors import UsageError
@@ -29,6 +32,10 @@ from audit.report.thumbnails import Thumbnail
 from audit.run import generations
 from audit.service.api import ApiCall, ApiField, ApiRoute, RefusedError, Reply, describe_api
 from audit.service.jobs import RECHECK, SCAN, JobQueue, job_facts
+from audit.subset import Goal, draw_subset, make_plan, score_subset
+from audit.subset.draw import recipe_from
+from audit.subset.predictions import standard_columns
+from audit.subset.source import frame_from_run
 
 SQL_S = 10.0
 MOST_PICTURE = 32 << 20  # bytes of a body that has a picture
@@ -194,6 +201,67 @@ def find_picture(call: ApiCall) -> Any:
     return {"samples": found.drop("path").to_dicts()}
 
 
+# ---- what is sent from elsewhere ----
+
+
+def post_history(call: ApiCall) -> Any:
+    """Add what a scan elsewhere found, of a dataset that has no run here."""
+    if not call.dataset.pushed:
+        raise UsageError("This dataset is scanned here: push to one with `pushed = true`.")
+    return {"moment": asdict(add_moment(call.dataset.run, call.words["moment"]))}
+
+
+def get_profiles(call: ApiCall) -> Any:
+    """Return profiles that were pushed, oldest first."""
+    return {"profiles": call.service.profiles(call.words["limit"])}
+
+
+def post_profile(call: ApiCall) -> Any:
+    """Keep a profile under a name."""
+    name, said = check_name(call.words["name"]), call.words["profile"]
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    call.service.add_profile({**said, "name": name, "by": call.person.name, "received": at})
+    return {"name": name, "received": at}
+
+
+# ---- subsets ----
+
+
+def plan_subset(call: ApiCall) -> Any:
+    """Return a plan of an evaluation subset."""
+    words = call.words
+    frame = frame_from_run(call.dataset.run, words["split"], words["by"])
+    try:
+        plan = make_plan(frame, Goal(**words["goal"]), by=words["by"])
+    except TypeError as error:
+        raise UsageError(f"goal, in the body, has no such field or value ({error}).") from None
+    return replace(plan, split=words["split"]).document()
+
+
+def draw_planned(call: ApiCall) -> Any:
+    """Return the rows of a plan; the same seed draws the same."""
+    rows = _drawn(call)
+    return {"columns": rows.columns, "rows": rows.rows()}
+
+
+def score_planned(call: ApiCall) -> Any:
+    """Return what predictions on the rows of a plan say of a model."""
+    said = call.words["predictions"]
+    if not all(isinstance(one, str) for one in said.values()):
+        raise UsageError("predictions, in the body, has a class by id of a sample.")
+    table = pl.DataFrame({"id": list(said), "prediction": list(said.values())})
+    found = score_subset(_drawn(call), [standard_columns(table)], metrics=[call.words["metric"]])
+    return found.document()
+
+
+def _drawn(call: ApiCall) -> pl.DataFrame:
+    plan = call.words["plan"]
+    recipe, split = recipe_from(plan), plan.get("split") or "test"
+    extra = [*recipe.strata.by, *([recipe.group] if recipe.group else [])]
+    frame = frame_from_run(call.dataset.run, str(split), extra)
+    return draw_subset(frame, recipe, call.words["seed"]).rows
+
+
 # ---- jobs ----
 
 
@@ -279,6 +347,10 @@ def _limit(most: int = 500, place: str = "query") -> ApiField:
 ONE = "/datasets/{dataset}"
 AFTER = ApiField("after", "`next` of the page before")
 ID = ApiField("id", "the id of a sample", needed=True)
+PLANNED = (
+    ApiField("plan", "a document subset-plan/1", "body", "object", needed=True),
+    ApiField("seed", "the same draws the same", "body", "integer", default=0),
+)
 ROUTES = (
     ApiRoute("GET", "/openapi.json", VIEWER, get_openapi, "OpenAPI 3.1"),
     ApiRoute(
@@ -354,6 +426,37 @@ ROUTES = (
         "POST", f"{ONE}/find", VIEWER, find_picture,
         "samples: id, split, label, kind (bytes, pixels, near), score, transformation",
         (ApiField("picture", "the bytes of an image file in base64", "body", needed=True),),
+        most_body=MOST_PICTURE,
+    ),
+    ApiRoute(
+        "POST", f"{ONE}/history", REVIEWER, post_history, "the moment, which is added once",
+        (ApiField("moment", "a line of RUN/history.jsonl", "body", "object", needed=True),),
+    ),
+    ApiRoute("GET", "/profiles", VIEWER, get_profiles, "profiles by name", (_limit(),)),
+    ApiRoute(
+        "POST", "/profiles", REVIEWER, post_profile, "name, received",
+        (
+            ApiField("name", "what was profiled", "body", needed=True),
+            ApiField("profile", "a row of `pipeline-profiler runs`", "body", "object", needed=True),
+        ),
+    ),
+    ApiRoute(
+        "POST", f"{ONE}/subsets/plan", VIEWER, plan_subset, "a document subset-plan/1",
+        (
+            ApiField("goal", 'such as {"n": 500} or {"half_width": 0.01}', "body", "object",
+                     needed=True),
+            ApiField("split", "a split", "body", default="test"),
+            ApiField("by", "columns to stratify by", "body", "array", default=[], most=10),
+        ),
+    ),
+    ApiRoute("POST", f"{ONE}/subsets/draw", VIEWER, draw_planned, "columns, rows", PLANNED),
+    ApiRoute(
+        "POST", f"{ONE}/subsets/score", VIEWER, score_planned, "metrics with intervals",
+        (
+            *PLANNED,
+            ApiField("predictions", "the class by id of a sample", "body", "object", needed=True),
+            ApiField("metric", "a metric", "body", default="accuracy"),
+        ),
         most_body=MOST_PICTURE,
     ),
     ApiRoute(

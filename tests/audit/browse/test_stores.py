@@ -1,4 +1,4 @@
-"""The stores that are open: one a generation, closed when others were used, with the ledger's say."""
+"""The stores that are open: one a generation, with the ledger, closed when others were used."""
 
 from __future__ import annotations
 

@@ -42,6 +42,9 @@ def test_init_lists_the_runs_that_the_file_lacks(reviewed_run: Path, tmp_path: P
         "[[dataset]]\nname = 'a'\nrun = 'r'\nevery = '1d'", "[[datasets]]", "no toml", "\udcff",
         "[[dataset]]\nname = 'a'\nrun = 'r'\n[[dataset]]\nname = 'a'\nrun = 's'",
         "[[dataset]]\nname = 'a'\nrun = 'r'\npeople = [3]",
+        "[[dataset]]\nname = 'a'\nrun = 'r'\nkeep = 1", "[[dataset]]\nname = 'a'\npushed = false",
+        "[[dataset]]\nname = 'a'\nrun = 'r'\npushed = true", "webhook = 'file:///x'",
+        "[[dataset]]\nname = 'a'\nsource = 'r'\npushed = true",
         "[[dataset]]\nname = \"a\\n\"\nrun = 'r'",
     ],
 )  # fmt: skip
@@ -60,9 +63,9 @@ def test_who_may_see_what_follows_the_file(served: Served) -> None:
         return list(service.datasets(Person(name, role)))
 
     assert seen("Vic") == ["pets"]
-    assert seen("ADA") == seen("Ann", ADMIN) == ["pets", "secret"]
+    assert seen("ADA") == seen("Ann", ADMIN) == ["pets", "secret", "far"]
     file.write_text(file.read_text().replace('"ada"', '"ada", "Vic"'))
-    assert seen("Vic") == ["pets", "secret"]
+    assert seen("Vic") == ["pets", "secret", "far"]
     file.unlink()
     with pytest.raises(UsageError, match="--init"):
         seen("Vic")

@@ -27,6 +27,7 @@ class Pets:
     run: Path
     source: str = "/data/pets"
     every_s: float = 0.0
+    keep: int = 2
 
 
 class Process:

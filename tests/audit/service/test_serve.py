@@ -21,10 +21,13 @@ from typer.testing import CliRunner
 
 import audit
 from audit.browse.people import People
+from audit.browse.pictures import FOLDER as THUMBNAILS
 from audit.cli.main import app
+from audit.compare.history import HISTORY
 from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
 from audit.service.api import ROOT as API
+from audit.service.datasets import PROFILES, write_datasets
 from audit.service.routes import ROUTES
 from audit.ui.guard import NOT_INVITED, OTHERS
 from tests.audit.ui.test_server import PATIENCE_S, Served
@@ -213,6 +216,30 @@ def test_behind_a_proxy_its_header_says_who_asks_and_nobody_else_is_answered(
         served = Served(port, token, log.read_text(), str(cert))
         assert served.ask("GET", "/", X_Forwarded_User="Ada")[0] == 403
         assert served.ask("GET", f"{API}/datasets", Authorization=f"Bearer {token}")[0] == 403
+
+
+def test_what_is_kept_of_a_name_is_forgotten_and_nothing_else(
+    reviewed_run: Path, tmp_path: Path
+) -> None:
+    for name in ("pets", "other"):
+        shutil.copytree(reviewed_run, tmp_path / name)
+        (tmp_path / name / THUMBNAILS).mkdir(exist_ok=True)
+    write_datasets(tmp_path)
+    people, kept = People(tmp_path), tmp_path / PROFILES
+    token = people.invite("Ada", "reviewer")
+    kept.write_text('{"name": "pets", "value": 1}\n{"name": "other", "value": 2}\n')
+    said = command(str(tmp_path), "--forget", "pets").splitlines()
+    assert said == [
+        f"{tmp_path}/pets/{THUMBNAILS}", f"{tmp_path}/pets/{HISTORY}", "1 profiles"
+    ]  # fmt: skip
+    assert [path.parent.name for path in tmp_path.glob(f"*/{HISTORY}")] == ["other"]
+    assert kept.read_text() == '{"name": "other", "value": 2}\n'
+    assert (tmp_path / "pets/CURRENT").exists()
+    assert people.identify(token)
+    assert command(str(tmp_path), "--forget", "Ada") == "1 links and browsers\n"
+    assert people.identify(token) is None
+    with pytest.raises(UsageError, match="Nothing is kept of Eve"):
+        CliRunner().invoke(app, ["serve", str(tmp_path), "--forget", "Eve"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
