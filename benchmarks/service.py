@@ -48,6 +48,7 @@ from audit.errors import UsageError
 from audit.service.client import Connection
 
 app = hall(__doc__)
+CODE, LISTED = "IMG001", "/datasets/pets/findings"
 GONE = (UsageError, OSError, ValueError, http.client.HTTPException)
 
 
@@ -211,6 +212,11 @@ def load(
         if run is None:
             run = folder / "run"
             make_run(run, rows, findings)
+            subprocess.run(
+                [sys.executable, "-m", "audit", "recheck", str(run)],
+                env=ENVIRONMENT,
+                capture_output=True,
+            )  # so that the next one finds the same
         else:
             run = Path(shutil.copytree(run, folder / "run"))
         people = People(folder)
@@ -245,7 +251,8 @@ def load(
             time.sleep(1)
         for one in work:
             one.join()
-        found = Counter((one.by, one.note or one.subject) for one in Ledger(run).log())
+        rows_of = {(one.by, one.note or one.subject, one.batch) for one in Ledger(run).log()}
+        found = Counter((by, what) for by, what, _ in rows_of)  # a finding and its samples: once
         wrong = [pair for pair in sent if found[pair] != 1]
         doubled = [pair for pair, n in found.items() if n > 1]
         strangers = [by for by, _ in found if by not in names]
@@ -283,12 +290,11 @@ def _by_api(
     time.sleep(5 * random.random())
     while time.monotonic() < until:
         began = time.perf_counter()
-        code = ("IMG003", "IMG001", "FILE002", "DUP003", "LABEL005", "IMG008")[k % 6]
-        query = {"status": "open", "code": code, "limit": 50}
+        query = {"status": "open", "code": CODE, "limit": 25 * (k + 1)}
         page = json.loads(here.ask(f"{place}/findings", **query))["findings"]
         times["read"].append(time.perf_counter() - began)
         if page:
-            one = page[(k * 7) % len(page)]["fingerprint"]
+            one = page[-1]["fingerprint"]
             began = time.perf_counter()
             here.ask(f"{place}/findings/{one}")
             times["read"].append(time.perf_counter() - began)
@@ -329,7 +335,7 @@ def visit(url: str, seconds: int, tokens: list[str]) -> None:
             context = browser.new_context(viewport={"width": 1440, "height": 900})
             tab = Visitor(context.new_page(), f"{url}/?token={token}", f"Reviewer {k}")
             tab.page.set_default_timeout(60_000)
-            tab.open(f"findings?run=pets&finding={_first(url, token, k)}")
+            tab.page.goto(f"{tab.address}/findings?run=pets&finding={_first(url, token, k)}")
             tab.page.locator(".queue[data-finding]").first.wait_for()
             tabs.append(tab)
         until, page = time.monotonic() + seconds, list[float]()
@@ -350,9 +356,11 @@ def visit(url: str, seconds: int, tokens: list[str]) -> None:
 
 
 def _first(url: str, token: str, k: int) -> str:
-    code = ("IMG003", "IMG001", "DUP003", "LABEL005")[k % 4]
-    asked = Connection(url, token).ask("/datasets/pets/findings", code=code, limit=200)
-    return str(json.loads(asked)["findings"][-1]["fingerprint"])
+    after = None
+    for _ in range(2 + k):  # apart from each other, and from those who come through the API
+        page = json.loads(Connection(url, token).ask(LISTED, code=CODE, limit=500, after=after))
+        after = page["next"]
+    return str(page["findings"][-1]["fingerprint"])
 
 
 if __name__ == "__main__":

@@ -69,8 +69,7 @@ def note_history(run: Path, before: Generation | None, published: Generation) ->
     """Add what was published to the history; that of a run which cannot be written stays short."""
     with contextlib.suppress(OSError, AuditError):
         line = json.dumps(asdict(_look(before, published)), ensure_ascii=False)
-        with (run / HISTORY).open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+        append_line(run / HISTORY, line)
 
 
 def _look(before: Generation | None, published: Generation) -> Moment:
@@ -116,13 +115,18 @@ def add_moment(run: Path, said: Mapping[str, Any]) -> Moment:
         raise UsageError(f"This is no line of {HISTORY}: {error}.") from None
     line, *last = (json.dumps(asdict(one)) for one in (moment, *read_history(run)[-1:]))
     if line not in last:
-        try:
-            run.mkdir(parents=True, exist_ok=True)
-            with (run / HISTORY).open("a", encoding="utf-8") as file:
-                file.write(f"{line}\n")
-        except OSError as error:
-            raise RunError(f"{run / HISTORY} cannot be written ({error}).") from None
+        append_line(run / HISTORY, line)
     return moment
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file, which is made where it is absent; raises RunError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error}).") from None
 
 
 def read_history(run: Path) -> list[Moment]:

@@ -61,7 +61,7 @@ class ApiField:
     most: int = 2**53
 
     def read(self, given: Mapping[str, Mapping[str, Any]]) -> Any:
-        """Return the value from its place in a request; raises UsageError for one that is none."""
+        """Return the value from its place in a request; raises RefusedError for what is none."""
         value = given[self.place].get(self.name.lower() if self.place == "header" else self.name)
         if value is None and not self.needed:
             return self.default
@@ -77,7 +77,8 @@ class ApiField:
             good = isinstance(value, dict)
         if not good or (self.choices and value not in self.choices):
             choices = f" ({', '.join(self.choices)})" if self.choices else ""
-            raise UsageError(f"{self.name}, in the {self.place}, is {self.meaning}{choices}.")
+            said = f"{self.name}, in the {self.place}, is {self.meaning}{choices}."
+            raise RefusedError(404 if self.place == "path" else 400, said)
         return value
 
     def schema(self) -> dict[str, Any]:
@@ -133,7 +134,11 @@ class ApiRoute:
     def fields(self) -> list[ApiField]:
         """Return its fields, those of the path first."""
         named = [part[1:-1] for part in self.path.split("/") if part[:1] == "{"]
-        return [*(ApiField(n, f"the {n}", "path", needed=True) for n in named), *self.own]
+        kinds = {"batch": "integer", "job": "integer"}
+        return [
+            *(ApiField(n, f"the {n}", "path", kinds.get(n, "string"), True) for n in named),
+            *self.own,
+        ]
 
     def read(self, given: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Return the words of a request by name; raises UsageError for one that is not known."""

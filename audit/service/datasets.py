@@ -198,21 +198,15 @@ def forget(folder: Path, name: str) -> list[str]:
     """Remove what is kept of a dataset beside its run and decisions (thumbnails, history), and the
     profiles and links under a name; returns what went. The run itself is its owner's.
     """
-    known, gone = read_datasets(folder), list[str]()
-    for path in (known[name].run / part for part in (THUMBNAILS, HISTORY) if name in known):
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.exists():
-            path.unlink()
-        else:
-            continue
-        gone.append(str(path))
-    profiles = read_lines(folder / PROFILES)
-    if left := [one for one in profiles if one.get("name") != name]:
+    known, profiles = read_datasets(folder), read_lines(folder / PROFILES)
+    paths = [known[name].run / part for part in (THUMBNAILS, HISTORY)] if name in known else []
+    gone = [str(path) for path in paths if path.exists()]
+    for path in paths:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    left = [one for one in profiles if one.get("name") != name]
+    if len(left) < len(profiles):
         write_synced(folder / PROFILES, "".join(f"{json.dumps(x)}\n" for x in left).encode())
-    elif profiles:
-        (folder / PROFILES).unlink()
-    gone += [f"{len(profiles) - len(left):,} profiles"] * (len(left) < len(profiles))
+        gone.append(f"{len(profiles) - len(left):,} profiles")
     links = People(folder).withdraw(name)
     return gone + [f"{links:,} links and browsers"] * (links > 0)
 
@@ -263,18 +257,6 @@ class Service:
         """Return the datasets that a person may see now, by name."""
         known = read_datasets(self.folder)
         return {name: one for name, one in known.items() if one.is_open_to(person)}
-
-    def profiles(self, n: int) -> list[dict[str, Any]]:
-        """Return the last profiles that were pushed, oldest first."""
-        return read_lines(self.folder / PROFILES)[-n:]
-
-    def add_profile(self, said: Mapping[str, Any]) -> None:
-        """Keep a profile; raises RunError where it cannot be written."""
-        try:
-            with (self.folder / PROFILES).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(said, ensure_ascii=False) + "\n")
-        except OSError as error:
-            raise RunError(f"{self.folder / PROFILES} cannot be written ({error}).") from None
 
     def line(self, one: ServedDataset) -> DatasetLine:
         """Return the line of a dataset; what cannot be opened says so in it."""

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from audit.checking.config import load_config
 from audit.compare.expectations import judge_expectations, parse_expectations
@@ -29,6 +29,9 @@ from audit.compare.history import Moment, read_history
 from audit.errors import AuditError, RunError, UsageError
 from audit.run.generations import keep_generations
 from audit.service.work import LOCKED, Job, Stage, start_job
+
+if TYPE_CHECKING:
+    from audit.service.datasets import ServedDataset
 
 FILE = "jobs.sqlite"
 SCAN, RECHECK = "scan", "recheck"
@@ -45,21 +48,6 @@ TABLES = """
         key TEXT PRIMARY KEY, body TEXT, tries INTEGER, due REAL, sent INTEGER);
     CREATE TABLE IF NOT EXISTS broken (dataset TEXT, expectation TEXT);
 """
-
-
-class Scanned(Protocol):
-    """A dataset that is served; `every_s`: seconds between its scans, 0 for none by itself."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def run(self) -> Path: ...  # noqa: D102
-    @property
-    def source(self) -> str: ...  # noqa: D102
-    @property
-    def every_s(self) -> float: ...  # noqa: D102
-    @property
-    def keep(self) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +85,7 @@ class JobQueue:
     def __init__(
         self,
         folder: Path,
-        datasets: Callable[[], Mapping[str, Scanned]],
+        datasets: Callable[[], Mapping[str, ServedDataset]],
         *,
         webhook: str = "",
         link: str = "",
@@ -113,7 +101,7 @@ class JobQueue:
         self._datasets, self._webhook, self._link = datasets, webhook, link
         self._at_once, self._clock, self._start, self._send = at_once, clock, start, send
         self._lock, self._ended = threading.RLock(), threading.Event()
-        self._running: dict[int, tuple[Job, Scanned, Moment | None]] = {}
+        self._running: dict[int, tuple[Job, ServedDataset, Moment | None]] = {}
         self._again: dict[int, float] = {}  # when a job whose run was locked is tried again
         self.problem = ""
         path = folder / FILE
@@ -173,7 +161,7 @@ class JobQueue:
             now = {number: job.stage for number, (job, _, _) in self._running.items()}
         return [replace(ServedJob(*row), stage=now.get(row[0], Stage())) for row in rows]
 
-    def next_scan(self, one: Scanned) -> float | None:
+    def next_scan(self, one: ServedDataset) -> float | None:
         """Return when a dataset is due, in seconds since 1970; None for one without a schedule."""
         if not one.every_s:
             return None
@@ -262,7 +250,7 @@ class JobQueue:
             elif len(self._running) < self._at_once and chosen.run not in busy:
                 self._begin(number, chosen, action)
 
-    def _begin(self, number: int, one: Scanned, action: str) -> None:
+    def _begin(self, number: int, one: ServedDataset, action: str) -> None:
         with self._con:  # noted first: a kill between the two begins it again
             self._con.execute(
                 "UPDATE jobs SET state = ?, began = ? WHERE number = ?",
@@ -275,7 +263,7 @@ class JobQueue:
 
     # ---- being told ----
 
-    def _newly_broken(self, one: Scanned) -> list[str]:
+    def _newly_broken(self, one: ServedDataset) -> list[str]:
         """Return the expectations that are broken now and were not after the job before."""
         now = broken_expectations(one.run)
         with self._con:
@@ -324,7 +312,7 @@ def broken_expectations(run: Path) -> list[str]:
 
 
 def news(
-    one: Scanned, number: int, state: str, before: Moment | None, broken: Sequence[str]
+    one: ServedDataset, number: int, state: str, before: Moment | None, broken: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return what is worth telling of a job that ended: it failed, it brought errors, or there are
     `broken` expectations. Each has an id of its own.

@@ -21,7 +21,7 @@ from audit.browse.label_review import count_suspects, load_suspects
 from audit.browse.people import ADMIN, REVIEWER, VIEWER, check_name
 from audit.browse.pictures import FOLDER, ThumbnailCache, view
 from audit.browse.stores import look
-from audit.compare.history import add_moment, read_history
+from audit.compare.history import add_moment, append_line, read_history
 from audit.decisions import decisions
 from audit.decisions.ledger import Decision, Entry, Ledger
 from audit.errors import UsageError
@@ -31,6 +31,7 @@ from audit.report.documents import finding_facts
 from audit.report.thumbnails import Thumbnail
 from audit.run import generations
 from audit.service.api import ApiCall, ApiField, ApiRoute, RefusedError, Reply, describe_api
+from audit.service.datasets import PROFILES, read_lines
 from audit.service.jobs import RECHECK, SCAN, JobQueue, job_facts
 from audit.subset import Goal, draw_subset, make_plan, score_subset
 from audit.subset.draw import recipe_from
@@ -213,14 +214,15 @@ def post_history(call: ApiCall) -> Any:
 
 def get_profiles(call: ApiCall) -> Any:
     """Return profiles that were pushed, oldest first."""
-    return {"profiles": call.service.profiles(call.words["limit"])}
+    return {"profiles": read_lines(call.service.folder / PROFILES)[-call.words["limit"] :]}
 
 
 def post_profile(call: ApiCall) -> Any:
     """Keep a profile under a name."""
     name, said = check_name(call.words["name"]), call.words["profile"]
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    call.service.add_profile({**said, "name": name, "by": call.person.name, "received": at})
+    kept = {**said, "name": name, "by": call.person.name, "received": at}
+    append_line(call.service.folder / PROFILES, json.dumps(kept))
     return {"name": name, "received": at}
 
 
@@ -279,11 +281,8 @@ def ask_job(call: ApiCall) -> Any:
 
 def cancel_job(call: ApiCall) -> Any:
     """Stop a job, or take it from the queue; what it measured is kept."""
-    number = call.words["job"]
-    if not number.isascii() or not number.isdigit() or len(number) > 12:
-        raise RefusedError(404, "There is no such job.")
-    _queue(call).cancel(int(number))
-    return {"job": int(number)}
+    _queue(call).cancel(call.words["job"])
+    return {"job": call.words["job"]}
 
 
 def _queue(call: ApiCall) -> JobQueue:
@@ -324,9 +323,7 @@ def post_decision(call: ApiCall) -> Any:
 def delete_decision(call: ApiCall) -> Any:
     """Take back a batch of one's own."""
     batch, at = call.words["batch"], call.words["at"]
-    if not batch.isascii() or not batch.isdigit() or len(batch) > 18:
-        raise RefusedError(404, "There is no such batch.")
-    done = Ledger(call.dataset.run).undo_batch(batch, at, call.person.name)
+    done = Ledger(call.dataset.run).undo_batch(str(batch), at, call.person.name)
     if not done:
         raise RefusedError(404, "You have no such batch that holds: it is undone, or another's.")
     return {"decisions": [_facts(one) for one in done]}

@@ -36,7 +36,7 @@ from audit.scanning.options import ScanOptions
 
 
 PATIENCE_S = 10.0
-KEPT = "What it did is kept"
+AGAIN = "What it did is kept: start again, and it goes on from there."
 LOCKED = 75  # exit code of a worker whose run another process writes
 
 
@@ -87,7 +87,7 @@ class Job:
         self.code = self.process.wait()
         if self.state == "running":
             self.state = "done" if self.code == 0 else "failed"
-            self.said = self.said or self._why(self.code)
+            self.said = self.said or f"The worker stopped with code {self.code}. {AGAIN}"
         self.followed.set()
 
     def hear(self, facts: Mapping[str, Any]) -> None:
@@ -102,27 +102,15 @@ class Job:
         seconds = self.clock() - at
         rate = (done - first) / seconds if seconds > 0.5 and done > first else None
         left = (total - done) / rate if rate and total else None
-        return Stage(
-            PHASE_WORDS.get(phase, phase).capitalize(),
-            done,
-            total,
-            int(facts["errors"]),
-            rate,
-            left,
-        )
-
-    def _why(self, code: int) -> str:
-        return (
-            f"The worker stopped with code {code} before it was done. {KEPT}: start again, and it "
-            "goes on from there."
-        )
+        word = PHASE_WORDS.get(phase, phase).capitalize()
+        return Stage(word, done, total, int(facts["errors"]), rate, left)
 
     def cancel(self) -> None:
         """Stop the worker; what it measured is kept."""
         if self.state != "running":
             return
         self.state = "cancelled"
-        self.said = f"Cancelled. {KEPT}: start again, and it goes on from there."
+        self.said = f"Cancelled. {AGAIN}"
         self.process.send_signal(signal.SIGINT)
         threading.Thread(target=self._end, daemon=True).start()
 
@@ -141,14 +129,9 @@ def start_job(
 
     `more` follows the run on its command line; `makes` is a folder that is made, and no run.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "audit.service.work", action, str(run), *more],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        stdin=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    pipes: Any = {"stdout": subprocess.PIPE, "stdin": subprocess.PIPE, "text": True}
+    line = [sys.executable, "-m", "audit.service.work", action, str(run), *more]
+    process = subprocess.Popen(line, stderr=subprocess.DEVNULL, start_new_session=True, **pipes)
     job = Job(what, makes or run, process, makes_run=makes is None)
     threading.Thread(target=_follow, args=(job,), daemon=True).start()
     return job

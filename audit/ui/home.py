@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from audit.browse.people import ADMIN
-from audit.service.datasets import DatasetLine, ServedDataset, Service
+from audit.service.datasets import PROFILES, DatasetLine, ServedDataset, Service, read_lines
 from audit.service.jobs import FAILED, RECHECK, RUNNING, SCAN, WAITING, JobQueue, ServedJob
 from audit.ui import html, link
 from audit.ui.deciding import button
@@ -59,7 +59,7 @@ def page() -> None:
     for line in lines:
         if line.problem:
             html.notice(f"{line.name}: {line.problem}", "error")
-    _profiles(service.profiles(MOST_PROFILES))
+    _profiles(read_lines(service.folder / PROFILES)[-MOST_PROFILES:])
     if me().role == ADMIN and service.jobs is not None:
         _work(service.jobs, [one.name for one in shown if one.source])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 import audit
@@ -27,12 +29,13 @@ from audit.compare.history import HISTORY
 from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
 from audit.service.api import ROOT as API
+from audit.service.client import push_scan
 from audit.service.datasets import PROFILES, write_datasets
 from audit.service.routes import ROUTES
 from audit.ui.guard import NOT_INVITED, OTHERS
 from tests.audit.ui.test_server import PATIENCE_S, Served
 from tests.browser.app import wait_for
-from tests.conftest import ROOT
+from tests.conftest import ROOT, picture
 
 pytestmark = pytest.mark.slow
 PAGE = (ROOT / "docs" / "service.md").read_text()
@@ -67,6 +70,11 @@ def service(reviewed_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     folder = tmp_path_factory.mktemp("service")
     shutil.copytree(reviewed_run, folder / "runs/pets")
     shutil.copytree(reviewed_run, folder / "runs/secret")
+    for split, label in itertools.product(("train", "test"), ("cat", "dog")):
+        (folder / "data" / split / label).mkdir(parents=True)
+        for seed in range(3):
+            image = Image.fromarray(picture(seed + 10 * len(split) + 100 * (label == "dog")))
+            image.save(folder / "data" / split / label / f"{seed}.jpg")
     assert command("--init", str(folder)).splitlines() == [
         f"{name}: {folder}/runs/{name}" for name in ("pets", "secret")
     ]
@@ -254,6 +262,38 @@ def test_what_is_kept_of_a_name_is_forgotten_and_nothing_else(
 def test_what_would_not_be_safe_is_refused(tmp_path: Path, words: list[str], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         CliRunner().invoke(app, ["serve", str(tmp_path), *words], catch_exceptions=False)
+
+
+def test_a_scan_is_pushed_without_names_of_files_unless_asked(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, url = service.folder / "runs/pets", f"{service.served.origin}/far"
+    file = service.folder / "datasets.toml"
+    before = file.read_text()
+    file.write_text(f'{before}\n[[dataset]]\nname = "far"\npushed = true\n')
+    try:
+        with pytest.raises(UsageError, match="token of a person"):
+            push_scan(run, url)
+        monkeypatch.setenv("PREFLIGHT_TOKEN", service.tokens["Ada"])
+        audit.scan(service.folder / "data", service.folder / "x", jobs=1)
+        data = service.folder / "data"
+        shutil.copy(data / "train/cat/0.jpg", data / "test/cat/new.jpg")
+        audit.scan(service.folder / "data", service.folder / "x", jobs=1)
+        there = audit.connect(service.served.origin, service.tokens["Ada"])
+        listed = push_scan(service.folder / "x", url, dry_run=True)
+        assert there.open("far").history.is_empty()
+        assert push_scan(service.folder / "x", url) == listed
+        assert push_scan(service.folder / "x", url) == listed  # once
+        sent = there.open("far").history.to_dicts()
+        assert [one["files"] for one in sent] == [13]
+        assert "SPLIT001" in json.dumps(sent)
+        assert ".jpg" not in json.dumps(sent)
+        with_paths = push_scan(service.folder / "x", url, with_paths=True)
+        assert any(".jpg" in line for line in with_paths)
+        with pytest.raises(UsageError, match="scanned here"):
+            push_scan(service.folder / "x", f"{service.served.origin}/pets")
+    finally:
+        file.write_text(before)
 
 
 def table() -> str:
