@@ -203,5 +203,7 @@ def said(done: scanning.ScanResult) -> str:
 
 
 if __name__ == "__main__":
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(10)  # who looks at a page meanwhile comes first
     threading.Thread(target=_end_with_the_app, daemon=True).start()
     sys.exit(main(sys.argv[1:]))
