@@ -135,10 +135,8 @@ class ApiRoute:
         """Return its fields, those of the path first."""
         named = [part[1:-1] for part in self.path.split("/") if part[:1] == "{"]
         kinds = {"batch": "integer", "job": "integer"}
-        return [
-            *(ApiField(n, f"the {n}", "path", kinds.get(n, "string"), True) for n in named),
-            *self.own,
-        ]
+        path = (ApiField(n, f"the {n}", "path", kinds.get(n, "string"), True) for n in named)
+        return [*path, *self.own]
 
     def read(self, given: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Return the words of a request by name; raises UsageError for one that is not known."""
