@@ -88,7 +88,7 @@ def key_of(generation: Generation) -> str:
 @contextmanager
 def _taken(key: str) -> Iterator[_Open]:
     with _lock:
-        opened = _opened[key] = _opened.pop(key, None) or _Open()
+        opened = _opened[key] = _opened.pop(key) if key in _opened else _Open()
         opened.users += 1
         for old, one in list(_opened.items())[:-KEPT]:
             if not one.users:

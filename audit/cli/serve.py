@@ -69,7 +69,8 @@ def serve_command(
     It answers on 127.0.0.1; from elsewhere: `ssh -L 8501:127.0.0.1:8501 HOST`, or TLS, or a proxy.
     """
     from audit.browse.people import People
-    from audit.ui.server import PARAMETER, own_hosts, shown_host
+    from audit.ui.guard import PARAMETER
+    from audit.ui.server import own_hosts, shown_host
 
     if sum(map(bool, (init, invite, withdraw, people, forget))) > 1:
         raise UsageError("Give one of --init, --invite, --withdraw, --people, --forget at a time.")

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 FILE = "datasets.toml"
 HEAD = "# What `audit serve` shows; `people`: who may see a dataset, everybody where left out.\n"
-KEYS = {"name": str, "run": str, "source": str, "people": list, "every": str}
+KEYS: dict[str, type] = {"name": str, "run": str, "source": str, "people": list, "every": str}
 KEYS |= {"keep": int, "pushed": bool}
 SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 PROFILES = "profiles.jsonl"
@@ -264,21 +264,22 @@ class Service:
             history = read_history(one.run)
             rows = [moment.row() for moment in history]
             trend = [row["error"] + row["warning"] for row in rows]
-            change = {s: rows[-1][s] - rows[-2][s] if rows[1:] else None for s in COUNTED}
+            a, b = (rows[-1][s] - rows[-2][s] if rows[1:] else None for s in COUNTED)
             if one.pushed and not rows:
                 return DatasetLine(one.name, problem="No scan of it was pushed yet.")
             if one.pushed:
-                last = [rows[-1][s] for s in ("files", *COUNTED)]
-                return DatasetLine(one.name, *last, *change.values(), history[-1].at, trend=trend)
+                files, errors, warnings = (rows[-1][s] for s in ("files", *COUNTED))
+                at = history[-1].at
+                return DatasetLine(one.name, files, errors, warnings, a, b, at, trend=trend)
             now = (key_of(generations.require(one.run)), Ledger(one.run).revision())
             if self._lines.get(one.name, ((), None))[0] != now:
                 with look(one.run).store() as store:
                     pictures = int(store.scalar("SELECT count(*) FROM samples"))
                     left = count_progress(store, "severity")
                     scanned = store.meta().get("created", "")
-                still = [left.get(s, FindingTally()).open for s in COUNTED]
+                errors, warnings = (left.get(s, FindingTally()).open for s in COUNTED)
                 by = Ledger(one.run).count_by_person()
-                line = DatasetLine(one.name, pictures, *still, *change.values(), scanned, by, trend)
+                line = DatasetLine(one.name, pictures, errors, warnings, a, b, scanned, by, trend)
                 self._lines[one.name] = (now, line)
             return self._lines[one.name][1]
         except (AuditError, OSError) as error:
