@@ -23,7 +23,8 @@ from urllib.parse import parse_qsl
 from audit.browse.people import Person
 from audit.errors import AuditError, UsageError, error_place
 from audit.records import finite
-from audit.service.datasets import ServedDataset, Service
+from audit.service.datasets import Service
+from audit.service.jobs import ServedDataset
 
 ROOT, JSON = "/api/v1", "application/json"
 MOST_BODY, BODY_S = 1 << 20, 20.0  # bytes; s that it may take

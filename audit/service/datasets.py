@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit.browse.overview import FindingTally, count_progress
-from audit.browse.people import ADMIN, LONGEST, People, Person
+from audit.browse.people import LONGEST, People, Person
 from audit.browse.pictures import FOLDER as THUMBNAILS
 from audit.browse.stores import key_of, look
 from audit.compare.history import HISTORY, read_history
@@ -46,7 +46,7 @@ from audit.neighbors.pairs.overlap import Finder
 from audit.run import generations
 from audit.run.digests import write_synced
 from audit.run.generations import KEPT
-from audit.service.jobs import JobQueue
+from audit.service.jobs import JobQueue, ServedDataset
 from preflight.files import read_regular, real
 
 if TYPE_CHECKING:
@@ -60,28 +60,6 @@ SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 PROFILES = "profiles.jsonl"
 COUNTED = ("error", "warning")
 FINDERS = 2  # runs whose pictures are held to look others up in
-
-
-@dataclass(frozen=True, slots=True)
-class ServedDataset:
-    """A dataset of the file; `people` may see it, everybody where it is empty; admins see all.
-
-    `every_s`: seconds between the scans that it has by itself, 0 for none; `keep`: generations that
-    stay; `pushed`: it is scanned elsewhere, and `run` holds nothing but what was sent of it.
-    """
-
-    name: str
-    run: Path
-    source: str = ""
-    people: tuple[str, ...] = ()
-    every_s: float = 0.0
-    keep: int = KEPT
-    pushed: bool = False
-
-    def is_open_to(self, person: Person) -> bool:
-        """Say whether a person may see it."""
-        named = {name.casefold() for name in self.people}
-        return not named or person.role == ADMIN or person.name.casefold() in named
 
 
 @dataclass(frozen=True, slots=True)

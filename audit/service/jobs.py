@@ -21,17 +21,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from audit.browse.people import ADMIN, Person
 from audit.checking.config import load_config
 from audit.compare.expectations import judge_expectations, parse_expectations
 from audit.compare.history import Moment, read_history
 from audit.errors import AuditError, RunError, UsageError
+from audit.run.generations import KEPT as KEPT_GENERATIONS
 from audit.run.generations import keep_generations
 from audit.service.work import LOCKED, Job, Stage, start_job
-
-if TYPE_CHECKING:
-    from audit.service.datasets import ServedDataset
 
 FILE = "jobs.sqlite"
 SCAN, RECHECK = "scan", "recheck"
@@ -48,6 +47,28 @@ TABLES = """
         key TEXT PRIMARY KEY, body TEXT, tries INTEGER, due REAL, sent INTEGER);
     CREATE TABLE IF NOT EXISTS broken (dataset TEXT, expectation TEXT);
 """
+
+
+@dataclass(frozen=True, slots=True)
+class ServedDataset:
+    """A dataset of the file; `people` may see it, everybody where it is empty; admins see all.
+
+    `every_s`: seconds between the scans that it has by itself, 0 for none; `keep`: generations that
+    stay; `pushed`: it is scanned elsewhere, and `run` holds nothing but what was sent of it.
+    """
+
+    name: str
+    run: Path
+    source: str = ""
+    people: tuple[str, ...] = ()
+    every_s: float = 0.0
+    keep: int = KEPT_GENERATIONS
+    pushed: bool = False
+
+    def is_open_to(self, person: Person) -> bool:
+        """Say whether a person may see it."""
+        named = {name.casefold() for name in self.people}
+        return not named or person.role == ADMIN or person.name.casefold() in named
 
 
 @dataclass(frozen=True, slots=True)

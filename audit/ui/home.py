@@ -9,8 +9,17 @@ from typing import Any
 import streamlit as st
 
 from audit.browse.people import ADMIN
-from audit.service.datasets import PROFILES, DatasetLine, ServedDataset, Service, read_lines
-from audit.service.jobs import FAILED, RECHECK, RUNNING, SCAN, WAITING, JobQueue, ServedJob
+from audit.service.datasets import PROFILES, DatasetLine, Service, read_lines
+from audit.service.jobs import (
+    FAILED,
+    RECHECK,
+    RUNNING,
+    SCAN,
+    WAITING,
+    JobQueue,
+    ServedDataset,
+    ServedJob,
+)
 from audit.ui import html, link
 from audit.ui.deciding import button
 from audit.ui.guard import served
