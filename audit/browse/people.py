@@ -137,6 +137,18 @@ class People:
             row = con.execute(sql, [_digest(token), self._at()]).fetchone()
         return Person(*row) if row else None
 
+    def named(self, name: str) -> Person | None:
+        """Return the person who was invited under a name, None where nobody was or no more is."""
+        if not name or not self.path.exists():
+            return None
+        with self._open(writes=False) as con:
+            sql = (
+                "SELECT name, role FROM people WHERE name = ? COLLATE NOCASE AND link IS NULL "
+                "AND expires > ?"
+            )
+            row = con.execute(sql, [name, self._at()]).fetchone()
+        return Person(*row) if row else None
+
     def rename(self, token: str, name: str) -> None:
         """Give the holder of a browser's token a name; raises UsageError where it is taken, is no
         name, or where the link says who it is for.

@@ -84,6 +84,15 @@ def scan_command(
     timing: Annotated[
         bool, typer.Option("--timing", help="Print the wall and CPU seconds of each stage.")
     ] = False,
+    push: Annotated[
+        str, typer.Option("--push", help="Send the counts to https://HOST/DATASET of a service.")
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what --push would send, and send nothing.")
+    ] = False,
+    with_paths: Annotated[
+        bool, typer.Option("--with-paths", help="Let --push send ids of samples too.")
+    ] = False,
 ) -> None:
     """Index a dataset and report what is wrong with it; run it again after any change."""
     from audit.compare.expectations import judge_expectations, parse_expectations
@@ -94,6 +103,8 @@ def scan_command(
     from preflight.progress import ProgressBar
 
     _need_baseline(fail_on, baseline)
+    if (dry_run or with_paths) and not push:
+        raise UsageError("--dry-run and --with-paths are about --push URL: name where to.")
     earlier = None
     if baseline is not None:
         from audit.compare.diff import Snapshot
@@ -131,7 +142,22 @@ def scan_command(
     if timing:
         terminal.write_message(_stage_table(report))
     outcomes = judge_expectations(request.run, expected) if expected else []
+    if push:
+        _push(request.run, push, with_paths, dry_run)
     _finish(report, fail_on, as_json, trace, diff, outcomes, full)
+
+
+def _push(run: Path, url: str, with_paths: bool, dry_run: bool) -> None:
+    """Send what was found; a service that does not take it leaves the result as it is."""
+    from audit.service.client import push_scan
+
+    try:
+        lines = push_scan(run, url, with_paths=with_paths, dry_run=dry_run)
+    except UsageError as error:
+        terminal.write_message(f"Not pushed: {error}")
+        return
+    said = "would leave" if dry_run else "left"
+    terminal.write_message("\n".join([f"What {said} for {url}:", *lines]))
 
 
 def recheck_command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
@@ -35,27 +36,53 @@ def serve_command(
     people: Annotated[
         bool, typer.Option("--people", help="List who was invited, and until when.")
     ] = False,
+    forget: Annotated[
+        str | None,
+        typer.Option("--forget", help="Remove what is kept of a dataset, or a person's links."),
+    ] = None,
     port: Annotated[
         int, typer.Option("--port", min=1, max=65535, help="Port, also of the links.")
     ] = 8501,
+    address: Annotated[
+        str, typer.Option("--address", help="Another than 127.0.0.1 needs TLS or a proxy.")
+    ] = HOST,
+    url: Annotated[
+        str,
+        typer.Option("--url", help="Where browsers find it, such as https://audit.example.org."),
+    ] = "",
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", exists=True, help="File with the certificate chain, PEM."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", exists=True, help="File with its private key, PEM.")
+    ] = None,
+    behind_proxy: Annotated[
+        str, typer.Option("--behind-proxy", help="Address of a proxy that authenticates people.")
+    ] = "",
+    proxy_header: Annotated[
+        str, typer.Option("--proxy-header", help="Its header with the name of an invited person.")
+    ] = "X-Forwarded-User",
 ) -> None:
     """Serve the datasets of a folder to the people who are invited: the app, and an HTTP API.
 
-    It answers on 127.0.0.1; from elsewhere: `ssh -L 8501:127.0.0.1:8501 HOST`.
+    It answers on 127.0.0.1; from elsewhere: `ssh -L 8501:127.0.0.1:8501 HOST`, or TLS, or a proxy.
     """
     from audit.browse.people import People
+    from audit.ui.guard import PARAMETER
+    from audit.ui.server import own_hosts, shown_host
 
-    if sum(map(bool, (init, invite, withdraw, people))) > 1:
-        raise UsageError("Give one of --init, --invite, --withdraw and --people at a time.")
+    if sum(map(bool, (init, invite, withdraw, people, forget))) > 1:
+        raise UsageError("Give one of --init, --invite, --withdraw, --people, --forget at a time.")
+    scheme = "https" if tls_cert else "http"
+    url = (url or f"{scheme}://{shown_host(address)}:{port}").rstrip("/")
     if not folder.is_dir():
         raise UsageError(f"There is no folder {folder}: name the one that holds the runs.")
     known = People(folder)
     if init:
         _init(folder)
     elif invite is not None:
-        from audit.ui.server import link_with
-
-        print_lines([link_with(HOST, port, known.invite(invite, role, days))])
+        print_lines([f"{url}/?{PARAMETER}={known.invite(invite, role, days)}"])
         write_note(
             f"This link is {invite}'s, as {role}, for {days} days, and is not shown again. What "
             "follows `token=` is the token for the API."
@@ -64,6 +91,13 @@ def serve_command(
         if not known.withdraw(withdraw):
             raise UsageError(f"Nobody here is called {withdraw}: --people lists who is invited.")
         write_note(f"{withdraw} is out.")
+    elif forget is not None:
+        from audit.service.datasets import forget as forget_name
+
+        gone = forget_name(folder, forget)
+        print_lines(gone)
+        if not gone:
+            raise UsageError(f"Nothing is kept of {forget}: datasets.toml and --people list names.")
     elif people:
         print_lines(
             f"{one.name:<20} {one.role:<9} {one.at[:10]} to {one.expires[:10]}  "
@@ -74,10 +108,24 @@ def serve_command(
         from audit.service.datasets import read_datasets
         from audit.ui.server import serve
 
+        if bool(tls_cert) != bool(tls_key):
+            raise UsageError("--tls-cert and --tls-key belong together: give both.")
+        if not (own_hosts(address, port) or tls_cert or behind_proxy):
+            raise UsageError(
+                f"On {address} links and pictures would travel in clear: give --tls-cert and "
+                "--tls-key, or --behind-proxy ADDRESS, or leave --address out and come by ssh."
+            )
+        if behind_proxy:
+            try:
+                ip_address(behind_proxy)
+            except ValueError:
+                raise UsageError(f"{behind_proxy} is no address: such as 10.0.0.5.") from None
         read_datasets(folder)
         if not known.invited():
             write_note(f"Nobody can come in yet: `audit serve {quoted(folder)} --invite NAME`.")
-        serve([], HOST, port, browser=False, folder=folder)
+        more = {"cert": str(tls_cert or ""), "key": str(tls_key or "")}
+        more |= {"folder": str(folder), "url": url, "proxy": behind_proxy, "header": proxy_header}
+        serve([], address, port, browser=False, service=more)
 
 
 def _init(folder: Path) -> None:

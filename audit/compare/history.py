@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from audit.errors import AuditError
+from audit.errors import AuditError, RunError, UsageError
 from audit.run.generations import Generation, open_generation
 from preflight.files import read_regular
 
@@ -69,8 +69,7 @@ def note_history(run: Path, before: Generation | None, published: Generation) ->
     """Add what was published to the history; that of a run which cannot be written stays short."""
     with contextlib.suppress(OSError, AuditError):
         line = json.dumps(asdict(_look(before, published)), ensure_ascii=False)
-        with (run / HISTORY).open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+        append_line(run / HISTORY, line)
 
 
 def _look(before: Generation | None, published: Generation) -> Moment:
@@ -96,6 +95,38 @@ def _look(before: Generation | None, published: Generation) -> Moment:
             dict(store.query(_WENT).iter_rows()) if known else {},
             came.head(MOST_NAMED).rows() if known else (),
         )
+
+
+def add_moment(run: Path, said: Mapping[str, Any]) -> Moment:
+    """Add what a scan elsewhere found to the history of a folder that has no run, once.
+
+    Raises UsageError for what is no moment.
+    """
+    try:
+        moment = Moment(**said)
+        datetime.fromisoformat(moment.at)
+        for counts in (moment.splits, moment.classes, moment.severities, moment.codes,
+                       moment.came, moment.went, {"": moment.files}):  # fmt: skip
+            if not all(type(n) is int and n >= 0 for n in counts.values()):
+                raise ValueError("a count is no number")
+        if not all(isinstance(v, str | None) for row in moment.named for v in row[:4]):
+            raise ValueError("named has texts")
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"This is no line of {HISTORY}: {error}.") from None
+    line, *last = (json.dumps(asdict(one)) for one in (moment, *read_history(run)[-1:]))
+    if line not in last:
+        append_line(run / HISTORY, line)
+    return moment
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file, which is made where it is absent; raises RunError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error}).") from None
 
 
 def read_history(run: Path) -> list[Moment]:

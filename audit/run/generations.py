@@ -9,7 +9,7 @@
 DuckDB admits one writing process or many readers, and a reader that holds a file keeps its old
 content. So nothing that is published ever changes: a scan builds beside, then renames and replaces
 CURRENT, each atomically; a re-check adds a findings file. The last two of each stay, for
-comparison.
+comparison, or as many as RUN/keep says.
 
 A folder gets the name of a generation, and a file that of findings, only when it is finished. So
 CURRENT can be found again from the names where it is damaged or names what is not there: the newest
@@ -30,11 +30,12 @@ from audit.errors import DamagedError, RunError
 from audit.run import digests
 from audit.run.store import AGAIN, Store, Tracer
 from audit.run.tables import SCHEMA_VERSION
-from preflight.files import refuse_special
+from preflight.files import read_regular, refuse_special
 from preflight.terminal import nearest_path
 
 MEASUREMENTS = "measurements.duckdb"
 POINTER = "CURRENT"
+KEEP = "keep"
 KEPT = 2
 GENERATION = re.compile(r"gen-\d{4,}")
 FINDINGS = re.compile(r"findings-\d{4,}\.duckdb")
@@ -254,7 +255,7 @@ def publish_sealed(run: Path, findings: str) -> Generation:
     (run / "building").rename(target)
     found = Generation(target, target / findings)
     make_current(run, found)
-    _prune(list_generations(run), keep=target)
+    _prune(list_generations(run), keep=target, n=_kept(run))
     return found
 
 
@@ -279,10 +280,10 @@ def publish_findings(run: Path, generation: Generation, built: Path, name: str) 
     digests.write_seal(generation.path)
     found = Generation(generation.path, target)
     make_current(run, found)
-    files = list_findings(generation.path)
+    files, n = list_findings(generation.path), _kept(run)
     # out of the seal first: what the seal names and is missing would count as damage
-    digests.write_seal(generation.path, without=[p.name for p in files[:-KEPT]])
-    _prune(files, keep=target)
+    digests.write_seal(generation.path, without=[p.name for p in files[:-n]])
+    _prune(files, keep=target, n=n)
     return found
 
 
@@ -291,8 +292,21 @@ def _number(path: Path) -> int:
     return int(match[1]) if match else 0
 
 
-def _prune(paths: list[Path], keep: Path) -> None:
-    for path in paths[:-KEPT]:
+def keep_generations(run: Path, n: int) -> None:
+    """Say how many generations of a run, and findings of each, stay from now on."""
+    if n != _kept(run) and run.is_dir():
+        digests.write_synced(run / KEEP, f"{n}\n".encode())
+
+
+def _kept(run: Path) -> int:
+    try:
+        return max(2, int(read_regular(run / KEEP)))
+    except (OSError, ValueError):
+        return KEPT
+
+
+def _prune(paths: list[Path], keep: Path, n: int) -> None:
+    for path in paths[:-n]:
         if path == keep:
             continue
         if path.is_dir():

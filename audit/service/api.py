@@ -23,7 +23,8 @@ from urllib.parse import parse_qsl
 from audit.browse.people import Person
 from audit.errors import AuditError, UsageError, error_place
 from audit.records import finite
-from audit.service.datasets import ServedDataset, Service
+from audit.service.datasets import Service
+from audit.service.jobs import ServedDataset
 
 ROOT, JSON = "/api/v1", "application/json"
 MOST_BODY, BODY_S = 1 << 20, 20.0  # bytes; s that it may take
@@ -46,8 +47,8 @@ class RefusedError(AuditError):
 
 @dataclass(frozen=True, slots=True)
 class ApiField:
-    """A word of a request: `place` is path, query, header or body, `kind` string, integer or array
-    (of strings). `least` and `most` bound an integer, or the number of items.
+    """A word of a request: `place` is path, query, header or body, `kind` string, integer, object
+    or array (of strings). `least` and `most` bound an integer, or the number of items.
     """
 
     name: str
@@ -61,7 +62,7 @@ class ApiField:
     most: int = 2**53
 
     def read(self, given: Mapping[str, Mapping[str, Any]]) -> Any:
-        """Return the value from its place in a request; raises UsageError for one that is none."""
+        """Return the value from its place in a request; raises RefusedError for what is none."""
         value = given[self.place].get(self.name.lower() if self.place == "header" else self.name)
         if value is None and not self.needed:
             return self.default
@@ -73,9 +74,12 @@ class ApiField:
         elif self.kind == "array":
             good = isinstance(value, list) and all(isinstance(one, str) for one in value)
             good = good and self.least <= len(value or ()) <= self.most
+        elif self.kind == "object":
+            good = isinstance(value, dict)
         if not good or (self.choices and value not in self.choices):
             choices = f" ({', '.join(self.choices)})" if self.choices else ""
-            raise UsageError(f"{self.name}, in the {self.place}, is {self.meaning}{choices}.")
+            said = f"{self.name}, in the {self.place}, is {self.meaning}{choices}."
+            raise RefusedError(404 if self.place == "path" else 400, said)
         return value
 
     def schema(self) -> dict[str, Any]:
@@ -131,7 +135,9 @@ class ApiRoute:
     def fields(self) -> list[ApiField]:
         """Return its fields, those of the path first."""
         named = [part[1:-1] for part in self.path.split("/") if part[:1] == "{"]
-        return [*(ApiField(n, f"the {n}", "path", needed=True) for n in named), *self.own]
+        kinds = {"batch": "integer", "job": "integer"}
+        path = (ApiField(n, f"the {n}", "path", kinds.get(n, "string"), True) for n in named)
+        return [*path, *self.own]
 
     def read(self, given: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Return the words of a request by name; raises UsageError for one that is not known."""

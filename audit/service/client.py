@@ -10,9 +10,11 @@ of the service is a UsageError with its sentence. Standard library and polars al
 from __future__ import annotations
 
 import json
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -20,6 +22,7 @@ from uuid import uuid4
 
 import polars as pl
 
+from audit.compare.history import read_history
 from audit.errors import UsageError
 
 PATIENCE_S = 60.0
@@ -132,6 +135,22 @@ class RemoteRun:
 def connect_service(url: str, token: str) -> Connection:
     """Return a service, asked as the person whose token this is; nothing is asked yet."""
     return Connection(url, token)
+
+
+def push_scan(run: Path, url: str, *, with_paths: bool = False, dry_run: bool = False) -> list[str]:
+    """Send what the last scan of a run found to `url`, that of a service and a dataset's name.
+
+    Counts, names of splits and classes, codes and fingerprints leave; ids of samples with
+    `with_paths` alone. Returns what leaves, a line each; with `dry_run` nothing is sent.
+    """
+    sent = asdict(read_history(run)[-1])
+    if not with_paths:
+        sent["named"] = [[*row[:3], None] for row in sent["named"]]
+    if not dry_run:
+        root, _, name = url.rstrip("/").rpartition("/")
+        connection = Connection(root, os.environ.get("PREFLIGHT_TOKEN", ""))
+        connection.ask(f"/datasets/{quote(name, '')}/history", {"moment": sent})
+    return [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in sent.items()]
 
 
 def _frame(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:

@@ -6,6 +6,11 @@
     source = "/data/pets"
     people = ["Ada", "Bob"]     # who may see it; everybody who is invited where left out
     every = "1d"                # how often it is scanned by itself: minutes, hours or days
+    keep = 5                    # how many generations stay; 2 where left out
+
+    [[dataset]]
+    name = "far"
+    pushed = true               # instead of a run: scanned elsewhere, by `audit scan --push`
 
 Above the first of them may stand `webhook = "https://..."`, which is told what `audit.service.jobs`
 has for news.
@@ -20,27 +25,28 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import threading
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audit.browse import findings
 from audit.browse.overview import FindingTally, count_progress
-from audit.browse.people import ADMIN, LONGEST, People, Person
-from audit.compare.history import read_history
+from audit.browse.people import LONGEST, People, Person
+from audit.browse.pictures import FOLDER as THUMBNAILS
+from audit.browse.stores import key_of, look
+from audit.compare.history import HISTORY, read_history
 from audit.decisions.ledger import Ledger
-from audit.decisions.waivers import apply_decisions
 from audit.errors import AuditError, RunError, UsageError
 from audit.neighbors.pairs.overlap import Finder
 from audit.run import generations
 from audit.run.digests import write_synced
-from audit.run.store import Store
-from audit.service.jobs import JobQueue
+from audit.run.generations import KEPT
+from audit.service.jobs import JobQueue, ServedDataset
 from preflight.files import read_regular, real
 
 if TYPE_CHECKING:
@@ -48,36 +54,20 @@ if TYPE_CHECKING:
 
 FILE = "datasets.toml"
 HEAD = "# What `audit serve` shows; `people`: who may see a dataset, everybody where left out.\n"
-KEYS = {"name": str, "run": str, "source": str, "people": list, "every": str}
+KEYS: dict[str, type] = {"name": str, "run": str, "source": str, "people": list, "every": str}
+KEYS |= {"keep": int, "pushed": bool}
 SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
-KEPT = 8  # stores open at once
+PROFILES = "profiles.jsonl"
+COUNTED = ("error", "warning")
 FINDERS = 2  # runs whose pictures are held to look others up in
-
-
-@dataclass(frozen=True, slots=True)
-class ServedDataset:
-    """A dataset of the file; `people` may see it, everybody where it is empty; admins see all.
-
-    `every_s`: seconds between the scans that it has by itself, 0 for none.
-    """
-
-    name: str
-    run: Path
-    source: str = ""
-    people: tuple[str, ...] = ()
-    every_s: float = 0.0
-
-    def is_open_to(self, person: Person) -> bool:
-        """Say whether a person may see it."""
-        named = {name.casefold() for name in self.people}
-        return not named or person.role == ADMIN or person.name.casefold() in named
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetLine:
     """A dataset at home. `errors`, `warnings`: open ones; `*_change`: of all that were found, since
     the scan before, None for the first. `scanned`: when, UTC; `decided`: decisions by person, the
-    most first. `problem`: why nothing is known of it, "" where all is well.
+    most first. `trend`: errors and warnings found by each scan. `problem`: why nothing is known of
+    it, "" where all is well. Of a dataset that is scanned elsewhere all that were found are open.
     """
 
     name: str
@@ -88,6 +78,7 @@ class DatasetLine:
     warnings_change: int | None = None
     scanned: str = ""
     decided: Mapping[str, int] = field(default_factory=dict)
+    trend: Sequence[int] = ()
     problem: str = ""
 
 
@@ -96,12 +87,18 @@ class DatasetLine:
 
 def read_datasets(folder: Path) -> dict[str, ServedDataset]:
     """Return the datasets by name; raises UsageError for a file that is absent or says nonsense."""
+    return read_file(folder)[0]
+
+
+def read_file(folder: Path) -> tuple[dict[str, ServedDataset], str]:
+    """Return the datasets by name, and the address that is told news, "" without one."""
     path = folder / FILE
     try:
         said = tomllib.loads(read_regular(path).decode())
         if unknown := said.keys() - {"dataset", "webhook"}:
             raise ValueError(f"it has webhook and [[dataset]], and no {unknown.pop()}")
-        if not str(said.get("webhook", "https://")).startswith(("https://", "http://")):
+        webhook = str(said.get("webhook", ""))
+        if webhook and not webhook.startswith(("https://", "http://")):
             raise ValueError("webhook is an address, https://...")
         found = [_dataset(folder, row) for row in said.get("dataset", [])]
     except OSError as error:
@@ -113,7 +110,7 @@ def read_datasets(folder: Path) -> dict[str, ServedDataset]:
     named = {one.name: one for one in found}
     if len(named) < len(found):
         raise UsageError(f"{path} has two datasets of one name: give each a name of its own.")
-    return named
+    return named, webhook
 
 
 def _dataset(folder: Path, row: Mapping[str, Any]) -> ServedDataset:
@@ -123,18 +120,20 @@ def _dataset(folder: Path, row: Mapping[str, Any]) -> ServedDataset:
     name, people = row.get("name", ""), row.get("people", [])
     if not name or "/" in name or len(name) > LONGEST or not name.isprintable():
         raise ValueError(f"{name!r} is no name: 1 to {LONGEST} printable characters and no /")
-    if not row.get("run") or not all(isinstance(one, str) for one in people):
-        raise ValueError(f"{name!r} needs a run, and people are names")
+    pushed = row.get("pushed", False)
+    if bool(row.get("run")) == pushed or not all(isinstance(one, str) for one in people):
+        raise ValueError(f"{name!r} needs a run or pushed = true, and people are names")
     every = re.fullmatch(r"([1-9]\d{0,4})([mhd])", row.get("every", "1d"))
     if every is None or ("every" in row and not row.get("source")):
         raise ValueError(f'every of {name!r} is a time such as "1d", "6h" or "30m", with a source')
     every_s = int(every[1]) * SECONDS[every[2]] if "every" in row else 0.0
-    return ServedDataset(name, folder / row["run"], row.get("source", ""), tuple(people), every_s)
-
-
-def read_webhook(folder: Path) -> str:
-    """Return the address that is told news, "" without one."""
-    return str(tomllib.loads(read_regular(folder / FILE).decode()).get("webhook", ""))
+    keep = row.get("keep", KEPT)
+    if not KEPT <= keep <= 1000:
+        raise ValueError(f"keep of {name!r} is a number from {KEPT} to 1000")
+    run, source = folder / row.get("run", f"pushed-{name}"), row.get("source", "")
+    if pushed and source:
+        raise ValueError(f"{name!r} is pushed, and has no source here")
+    return ServedDataset(name, run, source, tuple(people), every_s, keep, pushed)
 
 
 def write_datasets(folder: Path) -> list[ServedDataset]:
@@ -173,43 +172,35 @@ def _source(run: Path) -> str:
     return str(roots[0]) if len(roots) == 1 else ""
 
 
+def forget(folder: Path, name: str) -> list[str]:
+    """Remove what is kept of a dataset beside its run and decisions (thumbnails, history), and the
+    profiles and links under a name; returns what went. The run itself is its owner's.
+    """
+    known, profiles = read_datasets(folder), read_lines(folder / PROFILES)
+    paths = [known[name].run / part for part in (THUMBNAILS, HISTORY)] if name in known else []
+    gone = [str(path) for path in paths if path.exists()]
+    for path in paths:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    left = [one for one in profiles if one.get("name") != name]
+    if len(left) < len(profiles):
+        write_synced(folder / PROFILES, "".join(f"{json.dumps(x)}\n" for x in left).encode())
+        gone.append(f"{len(profiles) - len(left):,} profiles")
+    links = People(folder).withdraw(name)
+    return gone + [f"{links:,} links and browsers"] * (links > 0)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a file with one JSON document a line; [] without the file."""
+    lines, found = b"", list[dict[str, Any]]()
+    with suppress(OSError):
+        lines = read_regular(path)
+    for line in lines.split(b"\n"):
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return found
+
+
 # ---- what is served ----
-
-
-class _Open:
-    """The published generation of a run, for one thread at a time, and which ledger it knows of."""
-
-    def __init__(self, run: Path) -> None:
-        self.run, self.lock = run, threading.Lock()
-        self.store: Store | None = None
-        self.key = self.marked = ""
-
-    def refresh(self) -> Store:
-        """Return the store of what is published now, with the statuses of the ledger as it is."""
-        generation = generations.require(self.run)
-        key = _key(generation)
-        if self.store is None or key != self.key:
-            self.close()
-            self.store = generations.open_generation(generation)
-            findings.index(self.store)
-            self.key = key
-        now = Ledger(self.run).revision()  # first: what is decided meanwhile is read once more
-        if self.marked != now:
-            settled = apply_decisions(self.run, generation).settled
-            findings.mark(self.store, settled.select("fingerprint", "status").rows())
-            self.marked = now
-        return self.store
-
-    def close(self) -> None:
-        """Close the store."""
-        if self.store is not None:
-            self.store.close()
-        self.store, self.key, self.marked = None, "", ""
-
-
-def _key(generation: generations.Generation) -> str:
-    # the time too: a run that was deleted and made again has the same names again
-    return f"{generation.findings}@{generation.findings.stat().st_mtime_ns}"
 
 
 class Service:
@@ -218,16 +209,15 @@ class Service:
     def __init__(self, folder: Path) -> None:
         """Name the folder; raises UsageError as `read_datasets` does."""
         self.folder, self.people = folder, People(folder)
-        self._lock, self._opened = threading.Lock(), dict[Path, _Open]()
         self._finding, self._finders = threading.Lock(), dict[tuple[Path, str], Finder]()
         self.jobs: JobQueue | None = None
         self._lines: dict[str, tuple[tuple[str, str], DatasetLine]] = {}
-        read_datasets(folder)
+        self._webhook = read_file(folder)[1]
 
     def begin(self, link: str = "") -> JobQueue:
         """Begin the queue of jobs, which others lack until this is over; `link` leads here."""
-        known, webhook = partial(read_datasets, self.folder), read_webhook(self.folder)
-        self.jobs = JobQueue(self.folder, known, webhook=webhook, link=link)
+        known = partial(read_datasets, self.folder)
+        self.jobs = JobQueue(self.folder, known, webhook=self._webhook, link=link)
         threading.Thread(target=self.jobs.run, daemon=True).start()
         return self.jobs
 
@@ -246,39 +236,29 @@ class Service:
         known = read_datasets(self.folder)
         return {name: one for name, one in known.items() if one.is_open_to(person)}
 
-    @contextmanager
-    def store(self, run: Path) -> Iterator[Store]:
-        """Give the store of a run to one thread at a time; raises RunError where there is none."""
-        with self._lock:
-            opened = self._opened.pop(run, None) or _Open(run)
-            self._opened[run] = opened  # the last that was used
-            for one in list(self._opened.values())[:-KEPT]:
-                if one.lock.acquire(blocking=False):
-                    one.close()
-                    del self._opened[one.run]
-                    one.lock.release()
-        with opened.lock:
-            yield opened.refresh()
-
     def line(self, one: ServedDataset) -> DatasetLine:
         """Return the line of a dataset; what cannot be opened says so in it."""
         try:
-            now = (_key(generations.require(one.run)), Ledger(one.run).revision())
+            history = read_history(one.run)
+            rows = [moment.row() for moment in history]
+            trend = [row["error"] + row["warning"] for row in rows]
+            a, b = (rows[-1][s] - rows[-2][s] if rows[1:] else None for s in COUNTED)
+            if one.pushed and not rows:
+                return DatasetLine(one.name, problem="No scan of it was pushed yet.")
+            if one.pushed:
+                files, errors, warnings = (rows[-1][s] for s in ("files", *COUNTED))
+                at = history[-1].at
+                return DatasetLine(one.name, files, errors, warnings, a, b, at, trend=trend)
+            now = (key_of(generations.require(one.run)), Ledger(one.run).revision())
             if self._lines.get(one.name, ((), None))[0] != now:
-                self._lines[one.name] = (now, self._line(one))
+                with look(one.run).store() as store:
+                    pictures = int(store.scalar("SELECT count(*) FROM samples"))
+                    left = count_progress(store, "severity")
+                    scanned = store.meta().get("created", "")
+                errors, warnings = (left.get(s, FindingTally()).open for s in COUNTED)
+                by = Ledger(one.run).count_by_person()
+                line = DatasetLine(one.name, pictures, errors, warnings, a, b, scanned, by, trend)
+                self._lines[one.name] = (now, line)
             return self._lines[one.name][1]
         except (AuditError, OSError) as error:
             return DatasetLine(one.name, problem=str(error))
-
-    def _line(self, one: ServedDataset) -> DatasetLine:
-        with self.store(one.run) as store:
-            pictures = int(store.scalar("SELECT count(*) FROM samples"))
-            left = count_progress(store, "severity")
-            scanned = store.meta().get("created", "")
-        errors, warnings = (left.get(s, FindingTally()).open for s in ("error", "warning"))
-        rows = [moment.row() for moment in read_history(one.run)[-2:]]
-        changes = [rows[1][s] - rows[0][s] if rows[1:] else None for s in ("error", "warning")]
-        return DatasetLine(
-            one.name, pictures, errors, warnings, changes[0], changes[1], scanned,
-            Ledger(one.run).count_by_person(),
-        )  # fmt: skip

@@ -21,13 +21,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from audit.browse.people import ADMIN, Person
 from audit.checking.config import load_config
 from audit.compare.expectations import judge_expectations, parse_expectations
 from audit.compare.history import Moment, read_history
 from audit.errors import AuditError, RunError, UsageError
-from audit.service.work import Job, Stage, start_job
+from audit.run.generations import KEPT as KEPT_GENERATIONS
+from audit.run.generations import keep_generations
+from audit.service.work import LOCKED, Job, Stage, start_job
 
 FILE = "jobs.sqlite"
 SCAN, RECHECK = "scan", "recheck"
@@ -46,17 +49,26 @@ TABLES = """
 """
 
 
-class Scanned(Protocol):
-    """A dataset that is served; `every_s`: seconds between its scans, 0 for none by itself."""
+@dataclass(frozen=True, slots=True)
+class ServedDataset:
+    """A dataset of the file; `people` may see it, everybody where it is empty; admins see all.
 
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def run(self) -> Path: ...  # noqa: D102
-    @property
-    def source(self) -> str: ...  # noqa: D102
-    @property
-    def every_s(self) -> float: ...  # noqa: D102
+    `every_s`: seconds between the scans that it has by itself, 0 for none; `keep`: generations that
+    stay; `pushed`: it is scanned elsewhere, and `run` holds nothing but what was sent of it.
+    """
+
+    name: str
+    run: Path
+    source: str = ""
+    people: tuple[str, ...] = ()
+    every_s: float = 0.0
+    keep: int = KEPT_GENERATIONS
+    pushed: bool = False
+
+    def is_open_to(self, person: Person) -> bool:
+        """Say whether a person may see it."""
+        named = {name.casefold() for name in self.people}
+        return not named or person.role == ADMIN or person.name.casefold() in named
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,7 @@ class JobQueue:
     def __init__(
         self,
         folder: Path,
-        datasets: Callable[[], Mapping[str, Scanned]],
+        datasets: Callable[[], Mapping[str, ServedDataset]],
         *,
         webhook: str = "",
         link: str = "",
@@ -110,7 +122,8 @@ class JobQueue:
         self._datasets, self._webhook, self._link = datasets, webhook, link
         self._at_once, self._clock, self._start, self._send = at_once, clock, start, send
         self._lock, self._ended = threading.RLock(), threading.Event()
-        self._running: dict[int, tuple[Job, Scanned, Moment | None]] = {}
+        self._running: dict[int, tuple[Job, ServedDataset, Moment | None]] = {}
+        self._again: dict[int, float] = {}  # when a job whose run was locked is tried again
         self.problem = ""
         path = folder / FILE
         try:
@@ -169,7 +182,7 @@ class JobQueue:
             now = {number: job.stage for number, (job, _, _) in self._running.items()}
         return [replace(ServedJob(*row), stage=now.get(row[0], Stage())) for row in rows]
 
-    def next_scan(self, one: Scanned) -> float | None:
+    def next_scan(self, one: ServedDataset) -> float | None:
         """Return when a dataset is due, in seconds since 1970; None for one without a schedule."""
         if not one.every_s:
             return None
@@ -222,6 +235,10 @@ class JobQueue:
         for number, (job, one, before) in list(self._running.items()):
             if job.followed.is_set():
                 del self._running[number]
+                if job.state == FAILED and job.code == LOCKED:  # by `audit scan` in a terminal
+                    self._settle(number, WAITING, job.said)
+                    self._again[number] = self._clock() + PAUSE_S
+                    continue
                 self._settle(number, job.state, job.said)
                 broken = self._newly_broken(one) if job.state == DONE else []
                 for event in news(one, number, job.state, before, broken):
@@ -231,7 +248,7 @@ class JobQueue:
         with self._con:
             self._con.execute(
                 "UPDATE jobs SET state = ?, said = ?, ended = ? WHERE number = ? AND state = ?",
-                [state, said, self._clock(), number, only],
+                [state, said, None if state == WAITING else self._clock(), number, only],
             )
             self._con.execute("DELETE FROM jobs WHERE number <= ? AND ended > 0", [number - KEPT])
 
@@ -249,22 +266,25 @@ class JobQueue:
             chosen = served.get(dataset)
             if chosen is None:
                 self._settle(number, FAILED, "datasets.toml has it no more.", only=WAITING)
+            elif 0 < self._again.get(number, 0) - now <= PAUSE_S:
+                continue
             elif len(self._running) < self._at_once and chosen.run not in busy:
                 self._begin(number, chosen, action)
 
-    def _begin(self, number: int, one: Scanned, action: str) -> None:
+    def _begin(self, number: int, one: ServedDataset, action: str) -> None:
         with self._con:  # noted first: a kill between the two begins it again
             self._con.execute(
                 "UPDATE jobs SET state = ?, began = ? WHERE number = ?",
                 [RUNNING, self._clock(), number],
             )
+        keep_generations(one.run, one.keep)
         before = next(reversed(read_history(one.run)), None)
         what, more = f"{action} of {one.name}", [one.source] if action == SCAN else []
         self._running[number] = self._start(what, action, one.run, more), one, before
 
     # ---- being told ----
 
-    def _newly_broken(self, one: Scanned) -> list[str]:
+    def _newly_broken(self, one: ServedDataset) -> list[str]:
         """Return the expectations that are broken now and were not after the job before."""
         now = broken_expectations(one.run)
         with self._con:
@@ -313,7 +333,7 @@ def broken_expectations(run: Path) -> list[str]:
 
 
 def news(
-    one: Scanned, number: int, state: str, before: Moment | None, broken: Sequence[str]
+    one: ServedDataset, number: int, state: str, before: Moment | None, broken: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return what is worth telling of a job that ended: it failed, it brought errors, or there are
     `broken` expectations. Each has an id of its own.

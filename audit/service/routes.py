@@ -6,18 +6,22 @@ import base64
 import json
 import tempfile
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from audit.browse import findings, images
 from audit.browse.conditions import from_link
 from audit.browse.findings import FindingFilter
 from audit.browse.images import Card, Edge, Order
 from audit.browse.label_review import count_suspects, load_suspects
-from audit.browse.people import ADMIN, REVIEWER, VIEWER
+from audit.browse.people import ADMIN, REVIEWER, VIEWER, check_name
 from audit.browse.pictures import FOLDER, ThumbnailCache, view
-from audit.compare.history import read_history
+from audit.browse.stores import look
+from audit.compare.history import add_moment, append_line, read_history
 from audit.decisions import decisions
 from audit.decisions.ledger import Decision, Entry, Ledger
 from audit.errors import UsageError
@@ -27,7 +31,12 @@ from audit.report.documents import finding_facts
 from audit.report.thumbnails import Thumbnail
 from audit.run import generations
 from audit.service.api import ApiCall, ApiField, ApiRoute, RefusedError, Reply, describe_api
+from audit.service.datasets import PROFILES, read_lines
 from audit.service.jobs import RECHECK, SCAN, JobQueue, job_facts
+from audit.subset import Goal, draw_subset, make_plan, score_subset
+from audit.subset.draw import recipe_from
+from audit.subset.predictions import standard_columns
+from audit.subset.source import frame_from_run
 
 SQL_S = 10.0
 MOST_PICTURE = 32 << 20  # bytes of a body that has a picture
@@ -62,7 +71,7 @@ def get_findings(call: ApiCall) -> Any:
         codes, words["severity"], words["split"], None, words["label"], words["status"],
         words["text"] or "",
     )  # fmt: skip
-    with call.service.store(call.dataset.run) as store:
+    with look(call.dataset.run).store() as store:
         start = 0
         if words["after"]:
             place = findings.place_of(store, words["after"])
@@ -83,7 +92,7 @@ def _without(row: Any, *names: str) -> dict[str, Any]:
 
 def get_finding(call: ApiCall) -> Any:
     """Return one finding with its evidence and its first samples."""
-    with call.service.store(call.dataset.run) as store:
+    with look(call.dataset.run).store() as store:
         opened = findings.open_finding(store, call.words["fingerprint"])
     if opened is None:
         raise RefusedError(404, "This run has no such finding.")
@@ -95,7 +104,7 @@ def get_pictures(call: ApiCall) -> Any:
     """Return samples under a filter, sorted."""
     words = call.words
     column = words["sort"].removeprefix("-")
-    with call.service.store(call.dataset.run) as store:
+    with look(call.dataset.run).store() as store:
         page = images.page(
             store, from_link(words["where"] or ""), Order(column, words["sort"][:1] == "-"),
             after=Edge.from_link(words["after"] or ""), size=words["limit"],
@@ -115,7 +124,7 @@ def get_thumbnail(call: ApiCall) -> Any:
 
 
 def _card(call: ApiCall) -> Card:
-    with call.service.store(call.dataset.run) as store:
+    with look(call.dataset.run).store() as store:
         found = images.cards(store, [call.words["id"]])
     if not found:
         raise RefusedError(404, "This run has no picture of this id.")
@@ -135,7 +144,7 @@ def get_groups(call: ApiCall) -> Any:
         f'SELECT "group", list(id ORDER BY id) AS ids FROM ({GROUPS}) WHERE "group" > ? '
         "GROUP BY 1 ORDER BY 1 LIMIT ?"
     )
-    with call.service.store(call.dataset.run) as store:
+    with look(call.dataset.run).store() as store:
         found = store.rows(sql, [after, limit + 1])
     following = found[limit - 1]["group"] if len(found) > limit else None
     return {"groups": found[:limit], "next": following}
@@ -144,7 +153,7 @@ def get_groups(call: ApiCall) -> Any:
 def get_labels(call: ApiCall) -> Any:
     """Return labels, the most doubtful first."""
     first, limit = call.words["after"] + 1, call.words["limit"]
-    with call.service.store(call.dataset.run) as store:
+    with look(call.dataset.run).store() as store:
         total = count_suspects(store)
         rows = load_suspects(store, first, limit)
     last, found = first + limit - 1, [asdict(row) for row in rows]
@@ -193,6 +202,68 @@ def find_picture(call: ApiCall) -> Any:
     return {"samples": found.drop("path").to_dicts()}
 
 
+# ---- what is sent from elsewhere ----
+
+
+def post_history(call: ApiCall) -> Any:
+    """Add what a scan elsewhere found, of a dataset that has no run here."""
+    if not call.dataset.pushed:
+        raise UsageError("This dataset is scanned here: push to one with `pushed = true`.")
+    return {"moment": asdict(add_moment(call.dataset.run, call.words["moment"]))}
+
+
+def get_profiles(call: ApiCall) -> Any:
+    """Return profiles that were pushed, oldest first."""
+    return {"profiles": read_lines(call.service.folder / PROFILES)[-call.words["limit"] :]}
+
+
+def post_profile(call: ApiCall) -> Any:
+    """Keep a profile under a name."""
+    name, said = check_name(call.words["name"]), call.words["profile"]
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    kept = {**said, "name": name, "by": call.person.name, "received": at}
+    append_line(call.service.folder / PROFILES, json.dumps(kept))
+    return {"name": name, "received": at}
+
+
+# ---- subsets ----
+
+
+def plan_subset(call: ApiCall) -> Any:
+    """Return a plan of an evaluation subset."""
+    words = call.words
+    frame = frame_from_run(call.dataset.run, words["split"], words["by"])
+    try:
+        plan = make_plan(frame, Goal(**words["goal"]), by=words["by"])
+    except TypeError as error:
+        raise UsageError(f"goal, in the body, has no such field or value ({error}).") from None
+    return replace(plan, split=words["split"]).document()
+
+
+def draw_planned(call: ApiCall) -> Any:
+    """Return the rows of a plan; the same seed draws the same."""
+    rows = _drawn(call)
+    return {"columns": rows.columns, "rows": rows.rows()}
+
+
+def score_planned(call: ApiCall) -> Any:
+    """Return what predictions on the rows of a plan say of a model."""
+    said = call.words["predictions"]
+    if not all(isinstance(one, str) for one in said.values()):
+        raise UsageError("predictions, in the body, has a class by id of a sample.")
+    table = pl.DataFrame({"id": list(said), "prediction": list(said.values())})
+    found = score_subset(_drawn(call), [standard_columns(table)], metrics=[call.words["metric"]])
+    return found.document()
+
+
+def _drawn(call: ApiCall) -> pl.DataFrame:
+    plan = call.words["plan"]
+    recipe, split = recipe_from(plan), plan.get("split") or "test"
+    extra = [*recipe.strata.by, *([recipe.group] if recipe.group else [])]
+    frame = frame_from_run(call.dataset.run, str(split), extra)
+    return draw_subset(frame, recipe, call.words["seed"]).rows
+
+
 # ---- jobs ----
 
 
@@ -210,11 +281,8 @@ def ask_job(call: ApiCall) -> Any:
 
 def cancel_job(call: ApiCall) -> Any:
     """Stop a job, or take it from the queue; what it measured is kept."""
-    number = call.words["job"]
-    if not number.isascii() or not number.isdigit() or len(number) > 12:
-        raise RefusedError(404, "There is no such job.")
-    _queue(call).cancel(int(number))
-    return {"job": int(number)}
+    _queue(call).cancel(call.words["job"])
+    return {"job": call.words["job"]}
 
 
 def _queue(call: ApiCall) -> JobQueue:
@@ -255,9 +323,7 @@ def post_decision(call: ApiCall) -> Any:
 def delete_decision(call: ApiCall) -> Any:
     """Take back a batch of one's own."""
     batch, at = call.words["batch"], call.words["at"]
-    if not batch.isascii() or not batch.isdigit() or len(batch) > 18:
-        raise RefusedError(404, "There is no such batch.")
-    done = Ledger(call.dataset.run).undo_batch(batch, at, call.person.name)
+    done = Ledger(call.dataset.run).undo_batch(str(batch), at, call.person.name)
     if not done:
         raise RefusedError(404, "You have no such batch that holds: it is undone, or another's.")
     return {"decisions": [_facts(one) for one in done]}
@@ -278,6 +344,10 @@ def _limit(most: int = 500, place: str = "query") -> ApiField:
 ONE = "/datasets/{dataset}"
 AFTER = ApiField("after", "`next` of the page before")
 ID = ApiField("id", "the id of a sample", needed=True)
+PLANNED = (
+    ApiField("plan", "a document subset-plan/1", "body", "object", needed=True),
+    ApiField("seed", "the same draws the same", "body", "integer", default=0),
+)
 ROUTES = (
     ApiRoute("GET", "/openapi.json", VIEWER, get_openapi, "OpenAPI 3.1"),
     ApiRoute(
@@ -353,6 +423,37 @@ ROUTES = (
         "POST", f"{ONE}/find", VIEWER, find_picture,
         "samples: id, split, label, kind (bytes, pixels, near), score, transformation",
         (ApiField("picture", "the bytes of an image file in base64", "body", needed=True),),
+        most_body=MOST_PICTURE,
+    ),
+    ApiRoute(
+        "POST", f"{ONE}/history", REVIEWER, post_history, "the moment, which is added once",
+        (ApiField("moment", "a line of RUN/history.jsonl", "body", "object", needed=True),),
+    ),
+    ApiRoute("GET", "/profiles", VIEWER, get_profiles, "profiles by name", (_limit(),)),
+    ApiRoute(
+        "POST", "/profiles", REVIEWER, post_profile, "name, received",
+        (
+            ApiField("name", "what was profiled", "body", needed=True),
+            ApiField("profile", "a row of `pipeline-profiler runs`", "body", "object", needed=True),
+        ),
+    ),
+    ApiRoute(
+        "POST", f"{ONE}/subsets/plan", VIEWER, plan_subset, "a document subset-plan/1",
+        (
+            ApiField("goal", 'such as {"n": 500} or {"half_width": 0.01}', "body", "object",
+                     needed=True),
+            ApiField("split", "a split", "body", default="test"),
+            ApiField("by", "columns to stratify by", "body", "array", default=[], most=10),
+        ),
+    ),
+    ApiRoute("POST", f"{ONE}/subsets/draw", VIEWER, draw_planned, "columns, rows", PLANNED),
+    ApiRoute(
+        "POST", f"{ONE}/subsets/score", VIEWER, score_planned, "metrics with intervals",
+        (
+            *PLANNED,
+            ApiField("predictions", "the class by id of a sample", "body", "object", needed=True),
+            ApiField("metric", "a metric", "body", default="accuracy"),
+        ),
         most_body=MOST_PICTURE,
     ),
     ApiRoute(

@@ -1,13 +1,13 @@
 """Work in the background: a scan, a re-check or a new folder, in a process of its own.
 
-    python -m audit.service.work scan RUN SOURCE ...      python -m audit.ui.work recheck RUN
+    python -m audit.service.work scan RUN SOURCE ...      python -m audit.service.work recheck RUN
     python -m audit.service.work apply RUN FOLDER copy|hardlink
 
 Its own process, because a scan takes all cores and much memory and must be stoppable at any moment;
 what it had measured is kept and the next scan goes on from there. It reports lines of JSON; a
 thread of the app reads them and keeps the latest, and a page only looks. Cancelling interrupts the
 worker as Ctrl-C would, and ends it where that does not help in time. When the app that started it
-is gone, the pipe is closed and the work ends. No Streamlit in here."""
+is gone, its pipes are closed and the work ends at once. No Streamlit in here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from audit.checking.config import load_config
-from audit.errors import AuditError
+from audit.errors import AuditError, LockedError
 from audit.exports.application import HOWS, apply_plan
 from audit.exports.planning import plan_dataset
 from audit.scanning import scanning
@@ -36,7 +36,8 @@ from audit.scanning.options import ScanOptions
 
 
 PATIENCE_S = 10.0
-KEPT = "What it did is kept"
+AGAIN = "What it did is kept: start again, and it goes on from there."
+LOCKED = 75  # exit code of a worker whose run another process writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Job:
     makes_run: bool = True
     said: str = ""
     state: str = "running"
+    code: int = 0
     followed: threading.Event = field(default_factory=threading.Event)
     _began: dict[str, tuple[float, int]] = field(default_factory=dict)
 
@@ -82,10 +84,10 @@ class Job:
         for line in lines:
             with suppress(ValueError):
                 self.hear(json.loads(line))
-        code = self.process.wait()
+        self.code = self.process.wait()
         if self.state == "running":
-            self.state = "done" if code == 0 else "failed"
-            self.said = self.said or self._why(code)
+            self.state = "done" if self.code == 0 else "failed"
+            self.said = self.said or f"The worker stopped with code {self.code}. {AGAIN}"
         self.followed.set()
 
     def hear(self, facts: Mapping[str, Any]) -> None:
@@ -100,27 +102,15 @@ class Job:
         seconds = self.clock() - at
         rate = (done - first) / seconds if seconds > 0.5 and done > first else None
         left = (total - done) / rate if rate and total else None
-        return Stage(
-            PHASE_WORDS.get(phase, phase).capitalize(),
-            done,
-            total,
-            int(facts["errors"]),
-            rate,
-            left,
-        )
-
-    def _why(self, code: int) -> str:
-        return (
-            f"The worker stopped with code {code} before it was done. {KEPT}: start again, and it "
-            "goes on from there."
-        )
+        word = PHASE_WORDS.get(phase, phase).capitalize()
+        return Stage(word, done, total, int(facts["errors"]), rate, left)
 
     def cancel(self) -> None:
         """Stop the worker; what it measured is kept."""
         if self.state != "running":
             return
         self.state = "cancelled"
-        self.said = f"Cancelled. {KEPT}: start again, and it goes on from there."
+        self.said = f"Cancelled. {AGAIN}"
         self.process.send_signal(signal.SIGINT)
         threading.Thread(target=self._end, daemon=True).start()
 
@@ -139,23 +129,17 @@ def start_job(
 
     `more` follows the run on its command line; `makes` is a folder that is made, and no run.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "audit.service.work", action, str(run), *more],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
+    pipes: Any = {"stdout": subprocess.PIPE, "stdin": subprocess.PIPE, "text": True}
+    line = [sys.executable, "-m", "audit.service.work", action, str(run), *more]
+    process = subprocess.Popen(line, stderr=subprocess.DEVNULL, start_new_session=True, **pipes)
     job = Job(what, makes or run, process, makes_run=makes is None)
     threading.Thread(target=_follow, args=(job,), daemon=True).start()
     return job
 
 
 def _follow(job: Job) -> None:
-    assert job.process.stdout is not None
-    with job.process.stdout as lines:
-        job.follow(lines)
+    with job.process:  # closes its pipes
+        job.follow(job.process.stdout or ())
 
 
 def tell(**facts: Any) -> None:
@@ -185,10 +169,16 @@ def main(arguments: Sequence[str]) -> int:
         tell(result=said(request.carry_out(report_progress)))
     except AuditError as error:
         tell(error=str(error))
-        return 2
+        return LOCKED if isinstance(error, LockedError) else 2
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _end_with_the_app() -> None:
+    """Interrupt this process when the other end of its input is gone, by a kill too."""
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def make_folder(run: Path, folder: Path, how: str) -> str:
@@ -213,4 +203,7 @@ def said(done: scanning.ScanResult) -> str:
 
 
 if __name__ == "__main__":
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(10)  # who looks at a page meanwhile comes first
+    threading.Thread(target=_end_with_the_app, daemon=True).start()
     sys.exit(main(sys.argv[1:]))

@@ -10,7 +10,8 @@ asks for a name before any other; a second cookie remembers it for the next link
 withdrawn is put out at the next message: every one of an open websocket is checked.
 
 `audit serve` has no links of its own: each person comes by an invitation, and `/api/v1`, which
-takes no cookie, is answered by `audit.service.api` once host and origin are looked at.
+takes no cookie, is answered by `audit.service.api` once host and origin are looked at. Behind a
+proxy that authenticates, who asks is whom its header names, and nothing is answered but the proxy.
 
 Also checked: the name the browser asked for (a foreign name that leads here is an attack called DNS
 rebinding) and the origin of the page that asks. The answers forbid being framed, and loading
@@ -25,6 +26,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from dataclasses import replace
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
@@ -94,21 +96,29 @@ class Guard:
 
     `hosts` are the names (with port) under which the app may be asked for; empty: any. `suggested`
     is the name that stands in the field for one; with `read_only` everybody looks on. `api` is
-    that of `audit serve`.
+    that of `audit serve`; `proxy` the address that alone is answered, `header` the one of its
+    requests that names an invited person; `secure`: browsers come by https.
     """
 
     def __init__(
         self, app: App, people: People, port: int, hosts: Collection[str] = (),
         suggested: str = "", *, read_only: bool = False, api: Api | None = None,
+        proxy: str = "", header: str = "", secure: bool = False,
     ) -> None:  # fmt: skip
         self._app, self._people, self._suggested = app, people, suggested
         self._cookie = f"audit-app-{port}"
         self._hosts = frozenset(host.lower() for host in hosts)
         self._read_only, self.api = read_only, api
+        self._proxy, self._header, self._secure = proxy, header.lower(), secure
         _served.append(self)
 
-    def person(self, cookies: Mapping[str, str]) -> Person | None:
-        """Return who sent these cookies, None where it is nobody that may look on."""
+    def person(self, cookies: Mapping[str, str], headers: Mapping[str, str]) -> Person | None:
+        """Return who sent these cookies and headers, None where it is nobody that may look on.
+
+        Headers have names in small letters; they came from the proxy where there is one.
+        """
+        if self._proxy:
+            return self._people.named(headers.get(self._header, ""))
         found = self._people.identify(cookies.get(self._cookie, ""))
         return replace(found, role=VIEWER) if found and self._read_only else found
 
@@ -117,8 +127,9 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        cookies: dict[str, str] = dict(_COOKIE.findall(headers.get(b"cookie", "")))
+        headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
+        cookies: dict[str, str] = dict(_COOKIE.findall(headers.get("cookie", "")))
+        who = partial(self.person, cookies, headers)
         asks = scope["type"] == "http" and scope.get("method") in ("GET", "HEAD")
         is_api = scope["type"] == "http" and scope["path"].startswith(API)
         if not self._is_own(scope, headers):
@@ -129,22 +140,24 @@ class Guard:
             await self._app(scope, receive, _with_policy(send))
         elif asks and (token := self._admitted(scope, cookies)):
             await self._exchange(scope, headers, send, token)
-        elif (person := self.person(cookies)) is None:
+        elif (person := who()) is None:
             await _refuse(scope, send, NOT_INVITED if self.api else NO_LINK)
-        elif scope["type"] == "http" and scope["path"] == NAMING:
+        elif scope["type"] == "http" and scope["path"] == NAMING and not self._proxy:
             await self._name(scope, receive, send, cookies, person)
         elif person.name and scope["type"] == "websocket":
-            await self._app(scope, *self._watched(receive, send, cookies))
+            await self._app(scope, *_watched(receive, send, who))
         elif person.name:
             await self._app(scope, receive, _with_policy(send))
-        elif asks and "text/html" in headers.get(b"accept", ""):
+        elif asks and "text/html" in headers.get("accept", ""):
             await self._ask(send, _without_token(scope))
         else:
             await _refuse(scope, send, NO_NAME)
 
-    def _is_own(self, scope: Scope, headers: MutableMapping[bytes, str]) -> bool:
+    def _is_own(self, scope: Scope, headers: Mapping[str, str]) -> bool:
         """Say whether the app is asked for by its own name, and by a page of its own if by one."""
-        host, origin = headers.get(b"host", "").lower(), headers.get(b"origin")
+        host, origin = headers.get("host", "").lower(), headers.get("origin")
+        if self._proxy and (scope.get("client") or ("",))[0] != self._proxy:
+            return False
         if self._hosts and host not in self._hosts:
             return False
         if origin is None:  # a browser always names it for a websocket
@@ -161,7 +174,7 @@ class Guard:
         return self._people.admit(query[PARAMETER], known.name if known else before, own)
 
     async def _exchange(
-        self, scope: Scope, headers: MutableMapping[bytes, str], send: Send, token: str
+        self, scope: Scope, headers: Mapping[str, str], send: Send, token: str
     ) -> None:
         """Give the cookie, and turn to the same address without the token.
 
@@ -172,8 +185,9 @@ class Guard:
         given = f"{self._cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
         if self.api:  # until the invitation ends, and not only until the browser does
             given += f"; Max-Age={REMEMBERED_S}"
+        given += "; Secure" if self._secure else ""
         cookie = (b"set-cookie", given.encode())
-        if headers.get(b"sec-fetch-site") in ("cross-site", "same-site"):
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             page = f'<meta http-equiv="refresh" content="0;url={escape(place)}">'
             await _answer(send, 200, page, cookie, kind="text/html")
         else:
@@ -203,26 +217,6 @@ class Guard:
         page = ASKED.format(**{key: escape(str(value)) for key, value in shown.items()})
         await _answer(send, 200, page, kind="text/html")
 
-    def _watched(
-        self, receive: Receive, send: Send, cookies: Mapping[str, str]
-    ) -> tuple[Receive, Send]:
-        """Return what receives and sends messages of a person until the person is withdrawn."""
-        ended: list[bool] = []
-
-        async def receiving() -> MutableMapping[str, Any]:
-            message = await receive()
-            if message["type"] == "websocket.receive" and self.person(cookies) is None:
-                ended.append(True)
-                await send({"type": "websocket.close", "code": 1008})
-                return {"type": "websocket.disconnect", "code": 1008}
-            return message
-
-        async def sending(message: MutableMapping[str, Any]) -> None:
-            if not ended:  # what the app had still to say goes nowhere
-                await send(message)
-
-        return receiving, sending
-
 
 ASKED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Your name</title>
 <meta name="viewport" content="width=device-width">
@@ -237,6 +231,27 @@ ASKED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Your name
 <label>Your name <input name="name" value="{name}" maxlength="{longest}" required autofocus
   autocomplete="nickname"></label> <button>Go on</button></form></main></html>
 """
+
+
+def _watched(
+    receive: Receive, send: Send, who: Callable[[], Person | None]
+) -> tuple[Receive, Send]:
+    """Return what receives and sends messages of a person until the person is withdrawn."""
+    ended: list[bool] = []
+
+    async def receiving() -> MutableMapping[str, Any]:
+        message = await receive()
+        if message["type"] == "websocket.receive" and who() is None:
+            ended.append(True)
+            await send({"type": "websocket.close", "code": 1008})
+            return {"type": "websocket.disconnect", "code": 1008}
+        return message
+
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if not ended:  # what the app had still to say goes nowhere
+            await send(message)
+
+    return receiving, sending
 
 
 def _without_token(scope: Scope) -> str:

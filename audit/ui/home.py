@@ -1,15 +1,25 @@
-"""Home: the datasets of `audit serve` that this person may see, one line each."""
+"""Home: the datasets of `audit serve` that this person may see, one line each; profiles below."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
 from audit.browse.people import ADMIN
-from audit.service.datasets import DatasetLine, ServedDataset, Service
-from audit.service.jobs import FAILED, RECHECK, RUNNING, SCAN, WAITING, JobQueue, ServedJob
+from audit.service.datasets import PROFILES, DatasetLine, Service, read_lines
+from audit.service.jobs import (
+    FAILED,
+    RECHECK,
+    RUNNING,
+    SCAN,
+    WAITING,
+    JobQueue,
+    ServedDataset,
+    ServedJob,
+)
 from audit.ui import html, link
 from audit.ui.deciding import button
 from audit.ui.guard import served
@@ -22,10 +32,20 @@ COLUMNS = (
     ListColumn("pictures", "Pictures", "number", "5rem"),
     ListColumn("errors", "Open errors", "number", "6rem"),
     ListColumn("warnings", "Open warnings", "number", "8rem"),
+    ListColumn("trend", "By scan", "line", "6rem"),
     ListColumn("scanned", "Last scan, UTC", "text", "9rem"),
     ListColumn("decided", "Decisions", "text", "8rem"),
     ListColumn("work", "Now and next"),
 )
+PROFILED = (
+    ListColumn("name", "Profile", "text", "9rem"),
+    ListColumn("verdict", "Verdict", "text", "9rem"),
+    ListColumn("value", "Last", "text", "9rem"),
+    ListColumn("trend", "By run", "line", "6rem"),
+    ListColumn("commit", "Commit", "code", "7rem"),
+    ListColumn("received", "Sent, UTC"),
+)
+MOST_PROFILES = 1_000
 CHOSEN = "dataset to scan"
 
 
@@ -48,6 +68,7 @@ def page() -> None:
     for line in lines:
         if line.problem:
             html.notice(f"{line.name}: {line.problem}", "error")
+    _profiles(read_lines(service.folder / PROFILES)[-MOST_PROFILES:])
     if me().role == ADMIN and service.jobs is not None:
         _work(service.jobs, [one.name for one in shown if one.source])
 
@@ -83,6 +104,28 @@ def _now_and_next(jobs: JobQueue | None, latest: list[ServedJob], one: ServedDat
     return "" if due is None else f"scan at {datetime.fromtimestamp(due, UTC):%Y-%m-%d %H:%M}"
 
 
+def _profiles(sent: list[dict[str, Any]]) -> None:
+    """List what was pushed by name, with the figure of each run, oldest first."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for one in sent:
+        by_name.setdefault(str(one.get("name")), []).append(one)
+    rows = []
+    for name, ones in by_name.items():
+        last, values = ones[-1], [v for one in ones if _is_number(v := one.get("value"))]
+        shown = f"{last.get('metric') or ''} {values[-1]:.3g}" if values else ""
+        said = {key: str(last.get(key) or "") for key in ("verdict", "received", "git_commit")}
+        cells = {"name": name, "verdict": said["verdict"], "value": shown, "trend": values[-30:]}
+        cells |= {"commit": said["git_commit"][:8], "received": said["received"][:16]}
+        rows.append(ListRow(name, cells))
+    if rows:
+        st.header("Profiles")
+        show_listing("profiles", PROFILED, rows, lambda name: None)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300  # and no NaN
+
+
 def _work(jobs: JobQueue, names: list[str]) -> None:
     """Let an admin scan a dataset again, or check its run again."""
     if not names:
@@ -103,13 +146,15 @@ def _ask(jobs: JobQueue, action: str) -> None:
 
 def _row(line: DatasetLine, work: str) -> ListRow:
     if line.problem:
-        cells = dict.fromkeys([column.key for column in COLUMNS], "") | {"decided": "see below"}
-        return ListRow(line.name, cells | {"name": line.name, "work": work}, settled=True)
+        empty: dict[str, Any] = dict.fromkeys([column.key for column in COLUMNS], "")
+        shown = {"decided": "see below", "name": line.name, "work": work, "trend": ()}
+        return ListRow(line.name, empty | shown, settled=True)
     cells = {
         "name": line.name,
         "pictures": f"{line.pictures:,}",
         "errors": _changed(line.errors, line.errors_change),
         "warnings": _changed(line.warnings, line.warnings_change),
+        "trend": line.trend[-30:],
         "scanned": line.scanned[:16].replace("T", " "),
         "decided": ", ".join(f"{name} {n:,}" for name, n in line.decided.items()) or "none",
         "work": work,

@@ -37,6 +37,8 @@ WRITTEN = "written by the export"
 MOST = 12  # files in a list
 OWN = 20  # batches of one's own that are offered to be taken back
 RESTS_S = 1.0  # after the last message of keys
+FOLLOW_S = 5.0  # between drawings of the whole page for what others decide: 20 do so all the time
+FOLLOWED = "when the whole page was drawn for what others decided, monotonic"
 SEEN = "revision of the ledger when the whole page was drawn"
 FORMS = {
     "csv": "Tables, CSV",
@@ -297,11 +299,14 @@ def _follow(run: Opened) -> None:
 def _summary(run: Opened) -> None:
     now, seen = open_chosen_run(), st.session_state.get(SEEN, run.ledger.revision)
     # Not in the middle of one's own keys: the whole page takes longer to draw than a key does.
-    rests = time.monotonic() - st.session_state.get(PRESSED, -RESTS_S) >= RESTS_S
+    at = time.monotonic()
+    rests = at - st.session_state.get(PRESSED, -RESTS_S) >= RESTS_S
+    rests = rests and at - st.session_state.get(FOLLOWED, -FOLLOW_S) >= FOLLOW_S
     if now.run == run.run and now.ledger.revision != seen and rests:
         news = Ledger(now.run).has_news(seen, me().name)
         st.session_state[SEEN] = now.ledger.revision
         if news:
+            st.session_state[FOLLOWED] = at
             st.rerun()
     summary = now.ledger
     last = summary.last

@@ -21,7 +21,9 @@ from preflight.terminal import visible
 
 @dataclass(frozen=True, slots=True)
 class ListColumn:
-    """A column: `kind` is text, code, number, severity, dot, chip or bar; `width` is in CSS."""
+    """A column: `kind` is text, code, number, severity, dot, chip, bar or line (of numbers);
+    `width` is in CSS.
+    """
 
     key: str
     label: str

@@ -3,34 +3,31 @@
 Runs are those named on the command line, those found below ./runs, and those a person chose on the
 Start page: a link can name one of these, never a path. With `audit serve` they are the datasets
 that this person may see, and no others. Each script run looks at RUN/CURRENT (a few
-bytes), so a scan that publishes while the app is open shows at the next click. The store of a
-generation is opened once a process and shared by all tabs under a lock.
+bytes), so a scan that publishes while the app is open shows at the next click. Stores are those of
+`audit.browse.stores`, which all tabs and the API share.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import streamlit as st
 
-from audit.browse import decided, findings, images
-from audit.browse.decided import LedgerSummary
+from audit.browse import images
 from audit.browse.people import REVIEWER, VIEWER, Person
 from audit.browse.pictures import FOLDER, ThumbnailCache
-from audit.decisions.ledger import Ledger, whoami
+from audit.browse.stores import Look, is_open, look
+from audit.decisions.ledger import whoami
 from audit.errors import AuditError, RunError
 from audit.report import Report, collect_report
-from audit.run import generations
 from audit.run.store import Store
 from audit.ui import html, link
 from audit.ui.guard import served, serving
@@ -49,37 +46,11 @@ class NoRunError(RunError):
     """A page has no run to show."""
 
 
-@dataclass
-class Shared:
-    """An open generation, used by one thread at a time; `marked` is the ledger it knows of."""
-
-    store: Store
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    marked: str = ""
-
-
 @dataclass(frozen=True)
-class Opened:
-    """A run as the pages see it in this run of the script.
+class Opened(Look):
+    """A run as the pages see it in this run of the script."""
 
-    `key` names its data for caches: it changes with every scan and re-check that publishes.
-    """
-
-    run: Path
     name: str
-    generation: generations.Generation
-    ledger: LedgerSummary
-    key: str
-
-    @contextmanager
-    def store(self) -> Iterator[Store]:
-        """Give the store to one thread at a time, with the ledger's statuses in it."""
-        shared = _shared(self.key, self.generation)
-        with shared.lock:
-            if shared.marked != self.ledger.revision:
-                findings.mark(shared.store, self.ledger.statuses)
-                shared.marked = self.ledger.revision
-            yield shared.store
 
     def ask(
         self, question: Callable[Concatenate[Store, P], T], *args: P.args, **more: P.kwargs
@@ -122,7 +93,8 @@ def me() -> Person:
     guard = serving()
     if guard is None:
         return Person(whoami(), REVIEWER)
-    return guard.person(st.context.cookies) or Person("", VIEWER)
+    sent = {name.lower(): value for name, value in st.context.headers.items()}
+    return guard.person(st.context.cookies, sent) or Person("", VIEWER)
 
 
 def add_run(path: Path) -> str:
@@ -170,11 +142,11 @@ def open_chosen_run() -> Opened:
     link.put(run=name)
     run = known_runs()[name]
     try:
-        generation = generations.require(run)
-        key = _key(generation)
-        return Opened(
-            run, name, generation, _ledger(run, key, Ledger(run).revision(), generation), key
-        )
+        seen = look(run)
+        if not is_open(seen.key):
+            with st.spinner("Opening the run …"), seen.store():
+                pass
+        return Opened(run, seen.generation, seen.key, seen.ledger, name)
     except (OSError, RunError) as error:
         if not run.exists():
             raise NoRunError(
@@ -186,21 +158,7 @@ def open_chosen_run() -> Opened:
         ) from None
 
 
-def _key(generation: generations.Generation) -> str:
-    # The time too: a run that was deleted and made again has the same names again.
-    return f"{generation.findings}@{generation.findings.stat().st_mtime_ns}"
-
-
 # ---- caches: an argument that begins with _ does not count ----
-
-
-@st.cache_resource(
-    max_entries=3, show_spinner="Opening the run …", on_release=lambda s: s.store.close()
-)
-def _shared(key: str, _generation: generations.Generation) -> Shared:
-    store = generations.open_generation(_generation)
-    findings.index(store)
-    return Shared(store)
 
 
 @st.cache_data(max_entries=512, show_spinner=False)
@@ -209,13 +167,6 @@ def _answer(
 ) -> Any:
     with _run.store() as store:
         return _question(store, *args, **more)
-
-
-@st.cache_resource(max_entries=6, show_spinner=False)
-def _ledger(
-    run: Path, key: str, revision: str, _generation: generations.Generation
-) -> LedgerSummary:
-    return decided.summarise_ledger(run, _generation)
 
 
 @st.cache_resource(max_entries=3, show_spinner="Counting …")

@@ -21,10 +21,11 @@ import socket
 import sys
 import tempfile
 import webbrowser
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from audit.browse.people import REVIEWER, VIEWER, People
 from audit.decisions.ledger import whoami
@@ -92,7 +93,7 @@ def command(
     *,
     browser: bool = True,
     read_only: bool = False,
-    folder: Path | None = None,
+    service: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Return the command that serves the app to the holder of the link, or the datasets of a folder
     to those who are invited.
@@ -101,10 +102,10 @@ def command(
     """
     _check(words)
     # Without a terminal's own browser window: the server opens one with the link.
-    more = {"server.maxUploadSize": 1} if folder else {}  # MB: no page of a service takes a file
+    more = {"server.maxUploadSize": 1} if service else {}  # MB: no page of a service takes a file
     chosen = {
         "address": address, "port": port, "browser": browser, "read_only": read_only,
-        "options": options(address, browser=False) | more, "folder": folder and str(folder),
+        "options": options(address, browser=False) | more, "service": service,
     }  # fmt: skip
     return [sys.executable, "-m", "audit.ui.server", json.dumps(chosen), "--", *words]
 
@@ -127,10 +128,10 @@ def serve(
     *,
     browser: bool = True,
     read_only: bool = False,
-    folder: Path | None = None,
+    service: Mapping[str, str] | None = None,
 ) -> None:
     """Become the server: this process is replaced, so that Ctrl-C and signals reach it."""
-    line = command(words, address, port, browser=browser, read_only=read_only, folder=folder)
+    line = command(words, address, port, browser=browser, read_only=read_only, service=service)
     os.execv(line[0], line)
 
 
@@ -197,30 +198,38 @@ def serve_guarded(settings: dict[str, Any], words: Sequence[str]) -> None:
     listening = bound_socket(address, settings["port"])
     port = listening.getsockname()[1]
     bootstrap.load_config_options({**settings["options"], "server.port": port})
-    api = _api(settings["folder"])
+    service = settings["service"] or {}
+    url = service.get("url") or f"http://{shown_host(address)}:{port}"
+    api = _api(service.get("folder"))
     if api is not None:
-        api.service.begin(f"http://{shown_host(address)}:{port}/")
+        api.service.begin(f"{url}/")
     roles = () if api else (VIEWER,) if read_only else (REVIEWER, VIEWER)
     with _people_of(words, api) as people, people.serving(*roles) as tokens:
-        links = [link_with(address, port, token) for token in tokens]
+        links = [f"{url}/?{PARAMETER}={token}" for token in tokens]
 
         @contextlib.asynccontextmanager
         async def announcing(_: Any) -> AsyncIterator[None]:
-            said = _announced(links) if links else _announced_service(people, address, port)
-            sys.stdout.write(said + in_clear(address, port))
+            clear = "" if api else in_clear(address, port)
+            sys.stdout.write(
+                (_announced(links) if links else _announced_service(people, url)) + clear
+            )
             sys.stdout.flush()
             with _opened(links[0]) if settings["browser"] else contextlib.nullcontext():
                 yield
 
         own = own_hosts(address, port)
+        named = [urlsplit(url).netloc] if service.get("url") else []
         guard = Middleware(
-            Guard, people=people, port=port, hosts=own, read_only=read_only,
-            suggested=whoami() if own else "", api=api,
+            Guard, people=people, port=port, hosts=own + named, read_only=read_only,
+            suggested=whoami() if own else "", api=api, proxy=service.get("proxy", ""),
+            header=service.get("header", ""), secure=url.startswith("https://"),
         )  # fmt: skip
         app = st.App(script(), middleware=[guard], lifespan=announcing)
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_graceful_shutdown=2,
-            ws_max_size=200_000_000, server_header=False,
+            ws_max_size=200_000_000, server_header=False, ssl_certfile=service.get("cert") or None,
+            ssl_keyfile=service.get("key") or None,
+            proxy_headers=False,  # who a proxy says it is would hide that it is the proxy
         )  # fmt: skip
         uvicorn.Server(config).run(sockets=[listening])
 
@@ -235,11 +244,6 @@ def _api(folder: str | None) -> Api | None:
     return Api(Service(Path(folder)), ROUTES)
 
 
-def link_with(address: str, port: int, token: str) -> str:
-    """Return the link that has a token."""
-    return f"http://{shown_host(address)}:{port}/?{PARAMETER}={token}"
-
-
 def _announced(links: Sequence[str]) -> str:
     """Return what is printed: the link to decide, where there is one, and the link to look on."""
     *deciding, looking = links
@@ -248,10 +252,10 @@ def _announced(links: Sequence[str]) -> str:
     return "".join(first) + to_look
 
 
-def _announced_service(people: People, address: str, port: int) -> str:
+def _announced_service(people: People, url: str) -> str:
     names = ", ".join(f"{one.name} ({one.role})" for one in people.invited()) or "nobody yet"
     return (
-        f"The service is at http://{shown_host(address)}:{port}/ for {names}.\n"
+        f"The service is at {url}/ for {names}.\n"
         "`audit serve --invite NAME` prints a link for another person. Ctrl-C ends it.\n"
     )
 

@@ -66,7 +66,8 @@ GROUPS = {
 }
 RARE = {
     "--cold", "--files", "--epoch-steps", "--seed", "--limit", "--replace", "--study", "--note",
-    "--config", "--runs", "--no-record", "--trace", "--ceiling",
+    "--config", "--runs", "--no-record", "--trace", "--ceiling", "--push", "--dry-run",
+    "--with-code", "--with-paths",
 }  # fmt: skip
 NEWEST = 3
 ESTIMATED_S = 60.0  # a longer measurement says first how long it will take

@@ -90,7 +90,9 @@ def make(run: Path, folder: Path) -> Served:
         shutil.copytree(run, folder / "runs" / name)
     write_datasets(folder)
     file = folder / "datasets.toml"
-    file.write_text(file.read_text() + 'people = ["ada"]\n')  # the last of the file is `secret`
+    # the last of the file is `secret`; `far` is scanned elsewhere
+    far = '\n[[dataset]]\nname = "far"\npushed = true\npeople = ["ada"]\n'
+    file.write_text(file.read_text() + f'people = ["ada"]\n{far}')
     people = People(folder)
     tokens = {role: people.invite(name, role) for role, name in NAMES.items()} | {"": ""}
     service = Service(folder)

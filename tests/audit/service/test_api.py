@@ -27,11 +27,17 @@ from tests.audit.service.conftest import Served
 
 ID = "train/cat/0.jpg"
 DECISION = {"things": [ID], "verdict": "keep"}
+MOMENT = {
+    "at": "2026-01-01T00:00:00+00:00", "generation": "gen-0001/findings-0001.duckdb", "files": 24,
+    "severities": {"error": 3, "warning": 4}, "codes": {"DUP001": 7},
+}  # fmt: skip
 # What a request of a route needs to be answered, by its path.
 NEEDS: dict[str, dict[str, Any]] = {
     "picture": {"id": ID}, "thumbnail": {"id": ID},
     "sql": {"body": {"query": "SELECT 1 AS one"}}, "find": {"body": {"picture": ""}},
-    "jobs": {"body": {"action": "recheck"}},
+    "jobs": {"body": {"action": "recheck"}}, "history": {"body": {"moment": MOMENT}},
+    "profiles": {"body": {"name": "resnet", "profile": {"verdict": "data-bound"}}},
+    "plan": {"body": {"goal": {"n": 4}, "split": "train"}},
 }  # fmt: skip
 
 
@@ -48,10 +54,15 @@ def request(served: Served, route: ApiRoute) -> tuple[str, dict[str, Any]]:
         words = {"body": DECISION, "headers": {"idempotency-key": route.path}}
     if route.path.endswith("/find"):
         words = {"body": {"picture": picture(served)}}
+    if route.path.endswith(("/draw", "/score")):
+        _, _, plan = served.call("POST", "/datasets/pets/subsets/plan", **NEEDS["plan"])
+        more = {"predictions": dict(Run(served.run).images.select("id", "label").iter_rows())}
+        words = {"body": {"plan": json.loads(plan)} | (more if "score" in route.path else {})}
     if route.method == "GET":
         words.pop("body", None)
     fingerprint = Run(served.run).findings["fingerprint"][0]
-    path = route.path.replace("{dataset}", "pets").replace("{fingerprint}", fingerprint)
+    name = "far" if (route.method, route.path[-8:]) == ("POST", "/history") else "pets"
+    path = route.path.replace("{dataset}", name).replace("{fingerprint}", fingerprint)
     path = path.replace("{job}", "1")
     if "{batch}" in path:
         (decided,) = Run(served.run).decide(ID, "drop", by="Ann")
@@ -81,7 +92,11 @@ def test_each_route_answers_those_of_its_role_and_above_and_nobody_else(
 def test_what_is_asked_of_a_dataset_is_what_python_says(shared: Served) -> None:
     run = Run(shared.run)
     frame = run.findings
-    assert [one["name"] for one in shared.get("/datasets", ADMIN)["datasets"]] == ["pets", "secret"]
+    assert [one["name"] for one in shared.get("/datasets", ADMIN)["datasets"]] == [
+        "pets",
+        "secret",
+        "far",
+    ]
     found = shared.get("/datasets/pets/findings")
     assert found["total"] == len(frame) == len(found["findings"])
     assert {one["fingerprint"] for one in found["findings"]} == set(frame["fingerprint"])
@@ -361,3 +376,57 @@ def test_jobs_are_asked_for_listed_and_cancelled(served: Served) -> None:
     assert served.get("/jobs", ADMIN)["jobs"][0]["state"] == "cancelled"
     assert served.call("DELETE", "/jobs/x", ADMIN)[0] == 404
     assert served.call("POST", path, ADMIN, {"action": "apply"})[0] == 400
+
+
+def test_what_is_scanned_elsewhere_is_a_line_with_its_history(served: Served) -> None:
+    path, later = "/datasets/far/history", MOMENT | {"severities": {"error": 5}}
+    for moment in (MOMENT, MOMENT, later):
+        assert served.call("POST", path, REVIEWER, {"moment": moment})[0] == 200
+    assert [one["severities"] for one in served.get(path, REVIEWER)["moments"]] == [
+        MOMENT["severities"], {"error": 5},
+    ]  # fmt: skip
+    line = served.get("/datasets", REVIEWER)["datasets"][-1]
+    assert (line["name"], line["pictures"], line["errors"], line["warnings"]) == ("far", 24, 5, 0)
+    assert (line["errors_change"], line["trend"], line["problem"]) == (2, [7, 5], "")
+    for wrong in ({"at": "today"}, {"files": "many"}, {"codes": {"X": -1}}, {"more": 1},
+                  {"named": [[1]]}, {"codes": 3}):  # fmt: skip
+        status, _, body = served.call("POST", path, REVIEWER, {"moment": MOMENT | wrong})
+        assert (status, "no line of history" in json.loads(body)["error"]) == (400, True)
+    status, _, body = served.call("POST", "/datasets/pets/history", REVIEWER, {"moment": MOMENT})
+    assert (status, "scanned here" in json.loads(body)["error"]) == (400, True)
+
+
+def test_a_subset_is_planned_drawn_and_scored_as_in_python(shared: Served) -> None:
+    def post(what: str, **body: Any) -> tuple[int, Any]:
+        status, _, sent = shared.call("POST", f"/datasets/pets/subsets/{what}", body=body)
+        return status, json.loads(sent)
+
+    status, plan = post("plan", goal={"n": 6}, split="train")
+    assert (status, plan["n"], plan["split"]) == (200, 6, "train")
+    _, drawn = post("draw", plan=plan, seed=3)
+    near = Run(shared.run).subset(split="train", seed=3, n=6)
+    assert (drawn["columns"], len(drawn["rows"])) == (near.columns, len(near))
+    place = near.columns.index("sample_id")
+    assert [row[place] for row in drawn["rows"]] == near["sample_id"].to_list()
+    right = dict(near.select("sample_id", "label").iter_rows())
+    status, score = post("score", plan=plan, seed=3, predictions=right)
+    assert (status, score["schema"]) == (200, "subset-score/1")
+    assert score["models"][0]["metrics"][0]["estimands"]["full-set"]["value"] == 1.0
+    for what, body in (
+        ("plan", {"goal": {"size": 3}}), ("plan", {"goal": {"n": 3}, "split": "none"}),
+        ("draw", {"plan": {"schema": "x"}}), ("draw", {"plan": plan, "seed": "x"}),
+        ("score", {"plan": plan, "predictions": {"a": 1}}),
+    ):  # fmt: skip
+        status, said = post(what, **body)
+        assert status == 400, said
+
+
+def test_profiles_are_kept_with_who_sent_them(served: Served) -> None:
+    for n, value in enumerate((0.4, 0.1)):
+        body = {"name": "resnet", "profile": {"value": value, "git_commit": f"c{n}", "by": "Eve"}}
+        assert served.call("POST", "/profiles", REVIEWER, body)[0] == 200
+    kept = served.get("/profiles")["profiles"]
+    assert [(one["name"], one["by"], one["value"], one["git_commit"]) for one in kept] == [
+        ("resnet", "Ada", 0.4, "c0"), ("resnet", "Ada", 0.1, "c1"),
+    ]  # fmt: skip
+    assert [one["value"] for one in served.get("/profiles", limit=1)["profiles"]] == [0.1]

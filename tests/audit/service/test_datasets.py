@@ -12,7 +12,6 @@ from audit.browse.people import ADMIN, VIEWER, Person
 from audit.compare.history import HISTORY
 from audit.errors import UsageError
 from audit.interface import Run
-from audit.service import datasets
 from audit.service.datasets import DatasetLine, Service, read_datasets, write_datasets
 from tests.audit.service.conftest import Served
 
@@ -43,6 +42,9 @@ def test_init_lists_the_runs_that_the_file_lacks(reviewed_run: Path, tmp_path: P
         "[[dataset]]\nname = 'a'\nrun = 'r'\nevery = '1d'", "[[datasets]]", "no toml", "\udcff",
         "[[dataset]]\nname = 'a'\nrun = 'r'\n[[dataset]]\nname = 'a'\nrun = 's'",
         "[[dataset]]\nname = 'a'\nrun = 'r'\npeople = [3]",
+        "[[dataset]]\nname = 'a'\nrun = 'r'\nkeep = 1", "[[dataset]]\nname = 'a'\npushed = false",
+        "[[dataset]]\nname = 'a'\nrun = 'r'\npushed = true", "webhook = 'file:///x'",
+        "[[dataset]]\nname = 'a'\nsource = 'r'\npushed = true",
         "[[dataset]]\nname = \"a\\n\"\nrun = 'r'",
     ],
 )  # fmt: skip
@@ -61,9 +63,9 @@ def test_who_may_see_what_follows_the_file(served: Served) -> None:
         return list(service.datasets(Person(name, role)))
 
     assert seen("Vic") == ["pets"]
-    assert seen("ADA") == seen("Ann", ADMIN) == ["pets", "secret"]
+    assert seen("ADA") == seen("Ann", ADMIN) == ["pets", "secret", "far"]
     file.write_text(file.read_text().replace('"ada"', '"ada", "Vic"'))
-    assert seen("Vic") == ["pets", "secret"]
+    assert seen("Vic") == ["pets", "secret", "far"]
     file.unlink()
     with pytest.raises(UsageError, match="--init"):
         seen("Vic")
@@ -95,16 +97,3 @@ def test_a_line_says_how_a_dataset_fares(served: Served) -> None:
     gone = service.line(pets)
     assert "There is no run at" in gone.problem
     assert gone == DatasetLine("pets", problem=gone.problem)
-
-
-def test_stores_that_were_not_used_of_late_are_closed(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(datasets, "KEPT", 1)
-    first, second = (served.service.folder / "runs" / name for name in ("pets", "secret"))
-    with served.service.store(first) as store, served.service.store(second):
-        assert store.scalar("SELECT 1") == 1  # in use by this thread
-    for run in (second, first, second):
-        with served.service.store(run) as store:
-            assert store.scalar("SELECT count(*) FROM samples") == 24
-    assert list(served.service._opened) == [second]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,9 +15,11 @@ import pytest
 
 from audit.compare.history import HISTORY, Moment
 from audit.errors import RunError, UsageError
+from audit.run import generations
+from audit.scanning import scanning
 from audit.service import jobs
 from audit.service.jobs import FILE, JobQueue
-from audit.service.work import Job
+from audit.service.work import LOCKED, Job
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Pets:
     run: Path
     source: str = "/data/pets"
     every_s: float = 0.0
+    keep: int = 2
 
 
 class Process:
@@ -130,6 +134,44 @@ def test_a_run_has_one_writer_where_several_jobs_may_run(hands: Hands) -> None:
     queue.step()
     assert [run for _, run, _ in hands.begun] == ["cats", "dogs"]
     queue.close()
+
+
+def test_a_job_whose_run_is_written_by_another_waits_and_is_tried_again(
+    hands: Hands, queue: JobQueue
+) -> None:
+    queue.ask("cats", "scan", "Ada")
+    queue.ask("dogs", "scan", "Ada")
+    queue.step()
+    hands.end(0, LOCKED, "cats is being written.")
+    queue.step()
+    assert states(queue) == [("cats", "waiting"), ("dogs", "running")]
+    assert (queue.jobs()[1].said, queue.jobs()[1].ended) == ("cats is being written.", None)
+    hands.end(1)
+    queue.step()
+    assert states(queue)[0] == ("cats", "waiting")
+    hands.now += jobs.PAUSE_S + 1
+    queue.step()
+    assert states(queue)[0] == ("cats", "running")
+    hands.end(2)
+    queue.step()
+    assert states(queue) == [("cats", "done"), ("dogs", "done")]
+    assert hands.sent == []
+
+
+def test_a_run_keeps_as_many_generations_as_the_file_says(
+    hands: Hands, queue: JobQueue, reviewed_run: Path
+) -> None:
+    shutil.copytree(reviewed_run, hands.served["cats"].run, dirs_exist_ok=True)
+    hands.add("cats", keep=3)
+    queue.ask("cats", "recheck", "Ada")
+    queue.step()
+    run = hands.served["cats"].run
+    for kept in (2, 3, 3):
+        scanning.recheck(run)
+        assert len(list(generations.require(run).path.glob("findings-*.duckdb"))) == kept
+    (run / generations.KEEP).write_text("many")
+    scanning.recheck(run)
+    assert len(list(generations.require(run).path.glob("findings-*.duckdb"))) == 2
 
 
 def test_a_job_is_cancelled_before_it_begins_and_while_it_runs(

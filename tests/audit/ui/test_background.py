@@ -14,7 +14,7 @@ import pytest
 from audit.decisions.decisions import decide_samples
 from audit.errors import RunError
 from audit.records import Action
-from audit.run import generations
+from audit.run import generations, writer_lock
 from audit.service import work
 from audit.service.work import Job, Stage
 from audit.ui import server
@@ -89,6 +89,19 @@ def test_a_real_worker_scans(tree: Path, tmp_path: Path) -> None:
     assert (made.state, made.said, made.makes_run) == ("done", "24 files read.", True)
     assert made.stage.phase == "Running checks"
     assert generations.require(tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_worker_ends_with_the_app_that_started_it(tree: Path, tmp_path: Path) -> None:
+    with writer_lock.hold_run(tmp_path / "run", "scanned"):
+        locked = work.start_job("work", "scan", tmp_path / "run", [str(tree)])
+        assert locked.followed.wait(PATIENCE_S)
+        assert (locked.state, locked.code) == ("failed", work.LOCKED)
+    code = "import time, threading; from audit.service import work; "
+    code += "threading.Thread(target=work._end_with_the_app, daemon=True).start(); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
+        process.communicate(timeout=PATIENCE_S)  # its input is closed, as by a kill
+    assert process.returncode
 
 
 def worked(capsys: pytest.CaptureFixture[str], *words: object) -> Job:

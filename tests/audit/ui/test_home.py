@@ -39,7 +39,9 @@ def service(monkeypatch: pytest.MonkeyPatch, scanned: Path, tmp_path: Path) -> S
 
 
 def come(monkeypatch: pytest.MonkeyPatch, service: Service, person: Person) -> None:
-    one = SimpleNamespace(api=SimpleNamespace(service=service), person=lambda cookies: person)
+    one = SimpleNamespace(
+        api=SimpleNamespace(service=service), person=lambda cookies, headers: person
+    )
     monkeypatch.setattr(guard, "_served", [one])
 
 

@@ -165,7 +165,7 @@ def test_who_is_withdrawn_is_put_out_at_the_next_message(
     with ThreadPoolExecutor(1) as thread:  # a browser of another test keeps this thread's loop
         thread.submit(asyncio.run, guard(scope, receive, send)).result()
     assert [message["type"] for message in sent] == ["websocket.send", "websocket.close"]
-    assert Guard(app, people, 1, read_only=True).person({}) is None
+    assert Guard(app, people, 1, read_only=True).person({}, {}) is None
     other = people.admit(people.invite("Ada", REVIEWER))
-    seen = Guard(app, people, 1, read_only=True).person({"audit-app-1": other or ""})
+    seen = Guard(app, people, 1, read_only=True).person({"audit-app-1": other or ""}, {})
     assert seen == Person("Ada", VIEWER)

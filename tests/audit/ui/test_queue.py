@@ -297,7 +297,7 @@ def tab(monkeypatch: pytest.MonkeyPatch, run: Path) -> Tabs:
 
         def press(verb: str, finding: str = "", *samples: str) -> tuple[str, str]:
             at.session_state["presses"] = [(f"{id(at)} {next(numbers)}", verb, finding, samples)]
-            served = SimpleNamespace(person=lambda cookies: person)
+            served = SimpleNamespace(person=lambda cookies, headers: person)
             monkeypatch.setattr(opened, "serving", lambda: served)
             at.run()
             assert not at.exception

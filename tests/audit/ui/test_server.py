@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -41,12 +42,16 @@ class Served:
     port: int
     token: str
     said: str
+    trusted: str = ""  # a file with the certificate of a server that has one
 
     def ask(
         self, method: str, path: str, form: dict[str, str] | None = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
         """Ask once; returns status, headers (lower case) and body."""
         line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        if self.trusted:
+            context = ssl.create_default_context(cafile=self.trusted)
+            line = http.client.HTTPSConnection("localhost", self.port, context=context)
         given = {k.replace("_", "-"): v for k, v in headers.items()}
         line.request(method, path, urlencode(form) if form else None, given)
         answer = line.getresponse()
@@ -67,7 +72,7 @@ class Served:
     @property
     def origin(self) -> str:
         """The origin of its own pages."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"https://localhost:{self.port}" if self.trusted else f"http://127.0.0.1:{self.port}"
 
     def cookie(self, name: str = "") -> str:
         """Trade the token for the cookie, as a browser sends it, which says a name of its own."""

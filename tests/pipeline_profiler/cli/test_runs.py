@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,6 +94,50 @@ def test_a_table_that_cannot_be_written_costs_a_sentence_and_nothing_else(
     assert table.read_text() == "my diary"
     assert command_line(["runs"]) == 2
     assert "no table of runs" in capsys.readouterr().err
+
+
+def test_what_is_pushed_has_code_and_paths_only_when_asked(
+    table: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[urllib.request.Request] = []
+
+    def take(request: urllib.request.Request, timeout: float) -> Any:
+        sent.append(request)
+        return io.BytesIO()
+
+    monkeypatch.setattr(urllib.request, "urlopen", take)
+    monkeypatch.setenv("PREFLIGHT_TOKEN", "secret-token")
+    call = ["check-log", make_log(table.parent, "good.csv"), "--push", "https://here/logs/"]
+    told = {}
+    for name, more in {
+        "none": [], "dry": ["--dry-run"], "unkept": ["--no-record"], "code": ["--with-code"],
+        "paths": ["--with-paths"], "both": ["--with-code", "--with-paths"],
+    }.items():  # fmt: skip
+        assert command_line([*call, *more]) == 0
+        told[name] = capsys.readouterr().err
+    assert len(sent) == 5
+    assert len(listed(capsys)) == 5  # --no-record adds no row
+    assert "would leave for https://here/logs/" in told["dry"]
+    assert {one.full_url for one in sent} == {"https://here/api/v1/profiles"}
+    assert sent[0].headers["Authorization"] == "Bearer secret-token"
+    assert not any("secret-token" in one for one in told.values())
+    bodies = [json.loads(one.data) for one in sent]  # type: ignore[arg-type]
+    assert {body["name"] for body in bodies} == {"logs"}
+    keys = [set(body["profile"]) for body in bodies]
+    assert keys[0] == keys[1] >= {"command", "verdict", "time", "exit_code"}
+    for word in ("command_line", "folder", "git_diff", "sentence", str(table.parent)):
+        assert word not in json.dumps(bodies[0])
+        assert not any(word in line for line in told["none"].splitlines() if line[:2] == "  ")
+    assert {"command_line", "folder"} <= keys[3] - keys[0]
+    assert "sentence" not in keys[2] | keys[3]
+    assert keys[4] >= keys[2] | keys[3] | {"sentence"}
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no route")
+
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    assert command_line(call) == 0
+    assert "Not pushed to https://here/logs/: no route." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
