@@ -177,6 +177,7 @@ def parser(every: bool = False) -> argparse.ArgumentParser:
         commands, "run", run_command, "measure the arms, name the causes, save the session"
     )
     run.add_argument("--ceiling", action="store_true", help="only the step, fed from memory")
+    runs.add_push_options(run)
     hidden = _measuring(commands, "replay", run_command)  # what `run --ceiling` was called
     hidden.set_defaults(ceiling=True)
     sweep_parser = _measuring(

@@ -46,6 +46,11 @@ def add_recording_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--config", default="", metavar="LINK", help="configuration, as file or link")
     p.add_argument("--runs", default="", metavar="FILE", help="the table of runs to add to")
     p.add_argument("--no-record", action="store_true", help="add no row to the table of runs")
+    p.set_defaults(push="")
+
+
+def add_push_options(p: argparse.ArgumentParser) -> None:
+    """The options that send the row to a service."""
     p.add_argument(
         "--push", default="", metavar="URL", help="send it to https://HOST/NAME, a service"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import urllib.request
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pipeline_profiler.cli import checks, runs
 from pipeline_profiler.cli.main import command_line
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.entry import outcome_of_session
@@ -99,6 +101,13 @@ def test_a_table_that_cannot_be_written_costs_a_sentence_and_nothing_else(
 def test_what_is_pushed_has_code_and_paths_only_when_asked(
     table: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # a measurement of `run` takes seconds: the row of another command goes the same way
+
+    def add(p: argparse.ArgumentParser) -> None:
+        runs.add_recording_options(p)
+        runs.add_push_options(p)
+
+    monkeypatch.setattr(checks, "add_recording_options", add)
     sent: list[urllib.request.Request] = []
 
     def take(request: urllib.request.Request, timeout: float) -> Any:
