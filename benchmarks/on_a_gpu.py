@@ -103,8 +103,9 @@ def pretended_device() -> Iterator[None]:
     """Fakes for the clock and the memory of a device: the profiler takes its CUDA paths."""
     describe = environment.describe
 
-    def described() -> Document:
-        found: Document = describe()
+    def described(gpu: bool = False) -> Document:
+        with patch.object(environment, "has_cuda", lambda: False):
+            found: Document = describe()
         return found | {"torch": found["torch"] | {"device": "pretended"}}
 
     def silent(*given: object) -> None:

@@ -434,7 +434,8 @@ def measure_precisions(
     if options.memory_limit is not None:
         sweep.reasons.append(backend.limit_memory(options.memory_limit))
     session = Session(created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-    session.environment = environment.describe()  # before: memory free at the start
+    # now: the memory that is free at the start
+    session.environment = environment.describe(gpu=backend.device == "cuda")
     _fill_before_rescue(guard, sweep)
     try:
         with kept_when_stopped(session, guard):

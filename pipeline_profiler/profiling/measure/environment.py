@@ -28,8 +28,8 @@ MAJOR_FAULTS = 9  # of /proc/PID/stat behind the name
 BLOCK_BYTES = 512  # in which ended children's reads are counted
 
 
-def describe() -> dict[str, Any]:
-    """The environment as plain data."""
+def describe(gpu: bool = False) -> dict[str, Any]:
+    """The environment as plain data; `gpu`: with torch's GPU, although nothing has used it yet."""
     mounted = sorted(set(network_mounts().values()))
     return {
         "python": platform.python_version(),
@@ -43,7 +43,7 @@ def describe() -> dict[str, Any]:
         "cpu_pressure": _told(_pressure),
         "open_files_limit": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         **({"network_file_systems": mounted} if mounted else {}),
-        **_frameworks(),
+        **_frameworks(gpu),
     }
 
 
@@ -204,11 +204,11 @@ def packages() -> dict[str, str]:
     return {name: str(version) for name, version in versions.items() if version is not None}
 
 
-def _frameworks() -> dict[str, Any]:
+def _frameworks(gpu: bool) -> dict[str, Any]:
     versions: dict[str, Any] = {}
     torch = sys.modules.get("torch")
     if torch is not None:
-        cuda = torch.cuda.is_available()
+        cuda = gpu or has_cuda()
         versions["torch"] = {
             "version": torch.__version__,
             "threads": torch.get_num_threads(),
@@ -276,6 +276,6 @@ def architecture_problem(capability: tuple[int, int], built: Sequence[str]) -> s
 
 
 def has_cuda() -> bool:
-    """True where torch is loaded and sees a GPU."""
+    """True where torch has begun to use a GPU: one that the user's code leaves alone is none."""
     torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_available())
+    return torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized()

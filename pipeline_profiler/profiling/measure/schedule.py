@@ -96,6 +96,7 @@ def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, Kep
         drive(bench, bench.loader(), recorder, steps, seconds, kept_batches)
     finally:
         probes.keep_stacks(recorder, sampler)
+    session.environment = environment.describe()  # now: a step has begun to use its GPU, if any
     # the buffers' worth is left out, but never more than half: a short pass must say something
     recorder.run.warmup = min(max(1, Window.of(recorder.run).in_flight), recorder.steps // 2)
     if not kept_batches:
@@ -320,7 +321,6 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     first, kept_batches = pilot(bench, options, session)
     if first.run.config.get("one_shot") and hasattr(bench.loader(), "__next__"):
         bench._loader = None
-    session.environment = environment.describe()
     bench.guard.pulse.doing = "a look along the epoch"
     if _is_stream(first):
         bench.save_meanwhile(session)  # it goes where nothing has been: the loader may hang there

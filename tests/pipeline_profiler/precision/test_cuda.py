@@ -113,7 +113,7 @@ def test_a_smaller_card_is_replayed_by_the_memory_limit() -> None:
 
 
 def test_the_environment_names_the_card_and_this_build_has_code_for_it() -> None:
-    found = environment.describe()["torch"]
+    found = environment.describe(gpu=True)["torch"]
     assert all((found["cuda"], found["cudnn"]))
     assert 0 < found["memory_free_bytes"] <= found["memory_total_bytes"]
     assert found["architecture_problem"] == ""

@@ -97,9 +97,8 @@ def test_a_step_that_goes_on_after_its_return_is_timed_by_its_device(
     """Of 30 ms at next() a device that has 20 ms left to do waits for 10."""
     clock = FakeClock()
     device = QueuedDevice(clock)
-    describe = environment.describe
-    on_it = {"device": "a queue"}
-    monkeypatch.setattr(environment, "describe", lambda: describe() | {"torch": on_it})
+    on_it = environment.describe() | {"torch": {"device": "a queue"}}
+    monkeypatch.setattr(environment, "describe", lambda: on_it)
     monkeypatch.setattr(environment, "has_cuda", lambda: True)
     for name in ("Event", "synchronize", "is_initialized"):
         monkeypatch.setattr(torch.cuda, name, getattr(device, name))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from pipeline_profiler.profiling.measure import environment
 from pipeline_profiler.profiling.measure.environment import architecture_problem, driver_version
 from pipeline_profiler.profiling.record.session import Session
 
+HAS_CUDA = environment.has_cuda
 BUILD = ["sm_75", "sm_80", "sm_86", "sm_90", "compute_90"]
 
 
@@ -63,3 +65,12 @@ def test_a_gpu_has_measured_what_the_documents_show() -> None:
     assert (
         found["device"].removeprefix("NVIDIA ") in (root.parent / "docs/benchmarks.md").read_text()
     )
+
+
+def test_a_gpu_that_nothing_uses_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else batches in hand would go to it, and the step stands on the CPU."""
+    monkeypatch.setattr(environment, "has_cuda", HAS_CUDA)
+    for used in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda used=used: used)
+        assert environment.has_cuda() == used
