@@ -239,26 +239,38 @@ class Service:
     def line(self, one: ServedDataset) -> DatasetLine:
         """Return the line of a dataset; what cannot be opened says so in it."""
         try:
-            history = read_history(one.run)
-            rows = [moment.row() for moment in history]
-            trend = [row["error"] + row["warning"] for row in rows]
-            a, b = (rows[-1][s] - rows[-2][s] if rows[1:] else None for s in COUNTED)
-            if one.pushed and not rows:
-                return DatasetLine(one.name, problem="No scan of it was pushed yet.")
             if one.pushed:
-                files, errors, warnings = (rows[-1][s] for s in ("files", *COUNTED))
-                at = history[-1].at
-                return DatasetLine(one.name, files, errors, warnings, a, b, at, trend=trend)
+                return _pushed_line(one)
             now = (key_of(generations.require(one.run)), Ledger(one.run).revision())
             if self._lines.get(one.name, ((), None))[0] != now:
-                with look(one.run).store() as store:
-                    pictures = int(store.scalar("SELECT count(*) FROM samples"))
-                    left = count_progress(store, "severity")
-                    scanned = store.meta().get("created", "")
-                errors, warnings = (left.get(s, FindingTally()).open for s in COUNTED)
-                by = Ledger(one.run).count_by_person()
-                line = DatasetLine(one.name, pictures, errors, warnings, a, b, scanned, by, trend)
-                self._lines[one.name] = (now, line)
+                self._lines[one.name] = (now, _line(one))
             return self._lines[one.name][1]
         except (AuditError, OSError) as error:
             return DatasetLine(one.name, problem=str(error))
+
+
+def _line(one: ServedDataset) -> DatasetLine:
+    with look(one.run).store() as store:
+        pictures = int(store.scalar("SELECT count(*) FROM samples"))
+        left = count_progress(store, "severity")
+        scanned = store.meta().get("created", "")
+    errors, warnings = (left.get(s, FindingTally()).open for s in COUNTED)
+    a, b, trend = _changes([moment.row() for moment in read_history(one.run)])
+    by = Ledger(one.run).count_by_person()
+    return DatasetLine(one.name, pictures, errors, warnings, a, b, scanned, by, trend)
+
+
+def _pushed_line(one: ServedDataset) -> DatasetLine:
+    history = read_history(one.run)
+    if not history:
+        return DatasetLine(one.name, problem="No scan of it was pushed yet.")
+    rows = [moment.row() for moment in history]
+    files, errors, warnings = (rows[-1][s] for s in ("files", *COUNTED))
+    a, b, trend = _changes(rows)
+    return DatasetLine(one.name, files, errors, warnings, a, b, history[-1].at, trend=trend)
+
+
+def _changes(rows: Sequence[Mapping[str, Any]]) -> tuple[int | None, int | None, list[int]]:
+    """Return how many more errors and warnings than the scan before, and what each scan found."""
+    a, b = (rows[-1][s] - rows[-2][s] if rows[1:] else None for s in COUNTED)
+    return a, b, [row["error"] + row["warning"] for row in rows]
