@@ -131,12 +131,21 @@ def append_line(path: Path, line: str) -> None:
 
 def read_history(run: Path) -> list[Moment]:
     """Return the moments of a run, oldest first; [] of one that was made by an earlier version."""
-    lines, found, names = b"", list[Moment](), {f.name for f in fields(Moment)}
+    found, names = list[Moment](), {f.name for f in fields(Moment)}
+    for row in read_lines(run / HISTORY):
+        with contextlib.suppress(TypeError):
+            found.append(Moment(**{k: v for k, v in row.items() if k in names}))
+    return found
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a file with one JSON document a line; [] without the file."""
+    lines, found = b"", list[dict[str, Any]]()
     with contextlib.suppress(OSError):
-        lines = read_regular(run / HISTORY)
+        lines = read_regular(path)
     for line in lines.split(b"\n"):
-        with contextlib.suppress(ValueError, TypeError):
-            found.append(Moment(**{k: v for k, v in json.loads(line).items() if k in names}))
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
     return found
 
 

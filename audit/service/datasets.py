@@ -29,7 +29,6 @@ import shutil
 import threading
 import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,7 +38,7 @@ from audit.browse.overview import FindingTally, count_progress
 from audit.browse.people import LONGEST, People, Person
 from audit.browse.pictures import FOLDER as THUMBNAILS
 from audit.browse.stores import key_of, look
-from audit.compare.history import HISTORY, read_history
+from audit.compare.history import HISTORY, read_history, read_lines
 from audit.decisions.ledger import Ledger
 from audit.errors import AuditError, RunError, UsageError
 from audit.neighbors.pairs.overlap import Finder
@@ -187,17 +186,6 @@ def forget(folder: Path, name: str) -> list[str]:
         gone.append(f"{len(profiles) - len(left):,} profiles")
     links = People(folder).withdraw(name)
     return gone + [f"{links:,} links and browsers"] * (links > 0)
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the objects of a file with one JSON document a line; [] without the file."""
-    lines, found = b"", list[dict[str, Any]]()
-    with suppress(OSError):
-        lines = read_regular(path)
-    for line in lines.split(b"\n"):
-        with suppress(ValueError):
-            found.append(json.loads(line))
-    return found
 
 
 # ---- what is served ----

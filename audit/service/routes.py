@@ -21,7 +21,7 @@ from audit.browse.label_review import count_suspects, load_suspects
 from audit.browse.people import ADMIN, REVIEWER, VIEWER, check_name
 from audit.browse.pictures import FOLDER, ThumbnailCache, view
 from audit.browse.stores import look
-from audit.compare.history import add_moment, append_line, read_history
+from audit.compare.history import add_moment, append_line, read_history, read_lines
 from audit.decisions import decisions
 from audit.decisions.ledger import Decision, Entry, Ledger
 from audit.errors import UsageError
@@ -31,7 +31,7 @@ from audit.report.documents import finding_facts
 from audit.report.thumbnails import Thumbnail
 from audit.run import generations
 from audit.service.api import ApiCall, ApiField, ApiRoute, RefusedError, Reply, describe_api
-from audit.service.datasets import PROFILES, read_lines
+from audit.service.datasets import PROFILES
 from audit.service.jobs import RECHECK, SCAN, JobQueue, job_facts
 from audit.subset import Goal, draw_subset, make_plan, score_subset
 from audit.subset.draw import recipe_from

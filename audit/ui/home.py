@@ -9,7 +9,8 @@ from typing import Any
 import streamlit as st
 
 from audit.browse.people import ADMIN
-from audit.service.datasets import PROFILES, DatasetLine, Service, read_lines
+from audit.compare.history import read_lines
+from audit.service.datasets import PROFILES, DatasetLine, Service
 from audit.service.jobs import (
     FAILED,
     RECHECK,
