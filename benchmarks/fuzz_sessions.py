@@ -98,7 +98,7 @@ def _with_every_key(document: Document) -> Document:
         "interventions": [{"name": "parallel map", "why": "w", "how": "h", "op": "map",
                            "baseline_ms": 3.0, "period_ms": 2.0, "spread": 0.01, "repeats": 3,
                            "gains": [0.3, 0.3]}],
-        "starvation": 0.1, "utilisation_symptom": 0.9,
+        "utilisation_symptom": 0.9,
         "synchronising_lines": [{"at": "train.py:3", "per_step": 1.0}],
     }  # fmt: skip
     document["runs"][0] |= {"stacks": {"wait|read|a.py:1 f: g()": 900, "step||b.py:2 h: i()": 5}}

@@ -40,13 +40,14 @@ from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
 from pipeline_profiler.profiling.measure import arms, environment
 from pipeline_profiler.profiling.measure.arms import Bench, Options
 from pipeline_profiler.profiling.measure.schedule import measure_arms
+from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.recorder import Recorder
 from pipeline_profiler.profiling.record.session import Session, utc_now
-from pipeline_profiler.report.precision import format_row
+from pipeline_profiler.report.precision import HEAD, format_row
 
 app = hall(__doc__)
 Step = Callable[[Any], Any]
-SHARES = {"tests": 0.15, "precision": 0.45, "pipeline": 0.08}  # of the time
+SHARES = {"tests": 0.15, "precision": 0.6, "pipeline": 0.05}  # of the time
 COPIED = (1, 16, 128)  # megabytes
 STEPS_MS = (0.3, 1.0, 10.0, 50.0)
 AHEAD_MS = 200.0  # of work that a host launches before it must wait for its device
@@ -313,12 +314,14 @@ def pipeline(device: Device, p: Pipeline, seconds: float) -> Document:
     found = diagnose_session(session)
     first = found.causes[0].code if found.causes else "none"
     copy = found.evidence.parts.get("copy")
+    warm = found.evidence.windows.arm(Arm.WARM)
+    seen = [window.starvation.value for window in warm if window.tells_of_device]
     return {
         "name": p.name, "planted_ms": round(planted_ms, 2), "without_ms": round(without_ms, 2),
         "saved": round(1 - without_ms / planted_ms, 3),
         "verdict": found.verdict.value, "first": first,
         "stall": found.stall.as_dict(), "copy": copy and copy.as_dict(),
-        "starvation_by_events": session.probes.starvation,
+        "starvation_by_events": statistics.mean(seen) if seen else None,
         "utilisation": session.probes.utilisation_symptom,
         "right": found.verdict.bound == p.starved,
     }  # fmt: skip
@@ -379,8 +382,7 @@ def page(session: Session, lines: list[str]) -> str:
     if "precision" in session.results:
         table = table_from_dict(session.results["precision"])
         rows = ["| " + " | ".join(format_row(row)) + " |" for row in table.rows]
-        rows.insert(0, "|" + "---|" * (rows[0].count("|") - 1))
-        rows.insert(0, re.sub(r"-+", " ", rows[0]))
+        rows[:0] = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
         rows += ["", *(f"- {sentence}" for sentence in table.sentences)]
     text = ["## On a GPU (`make gpu`)", "", *(f"- {line}" for line in lines), "", *rows]
     return "\n".join(text) + "\n"

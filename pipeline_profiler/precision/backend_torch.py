@@ -322,6 +322,10 @@ def make_optimizer(recipe: Recipe, parameters: list[nn.Parameter], device: str) 
     momentum = {"momentum": 0.9} if recipe.optimizer == "sgd" else {}
     fused = True if device == "cuda" else None
     optimizer: optim.Optimizer = make(parameters, recipe.lr, fused=fused, **momentum)
+    if fused and momentum:
+        # where the first step overflows, torch's fused SGD begins with whatever lay in memory
+        for weight in parameters:
+            optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
     return optimizer
 
 

@@ -381,14 +381,19 @@ def _search_cell(sweep: SweepState, cell: Cell) -> LargestBatch:
         return after.status == "ok"
 
     limit = sweep.options.largest_limit
-    size = bisect_largest(fits, 1, limit)
+    trained = [
+        probed.batch_size
+        for probed in sweep.live_cells()
+        if (probed.model, probed.precision) == (cell.model, cell.precision)
+    ]
+    size = bisect_largest(fits, max(trained, default=1), limit)
     return LargestBatch(cell.model, cell.precision, size, size == limit, trials, trouble[:1])
 
 
 def bisect_largest(fits: Callable[[int], bool], start: int, limit: int) -> int:
-    """The largest batch size up to `limit` for which `fits` holds; 0 where not even one does.
+    """The largest batch size up to `limit` for which `fits` holds, within 1 in 64; 0 where none is.
 
-    `fits` must be monotone, as memory is.
+    The first that is tried is `start`. `fits` must be monotone, as memory is.
     """
     # invariant: `low` fits (or is 0) and, once the doubling has ended, `high` does not
     low, high = 0, max(1, start)
@@ -401,7 +406,7 @@ def bisect_largest(fits: Callable[[int], bool], start: int, limit: int) -> int:
         if low == limit or fits(limit):
             return limit
         high = limit
-    while high - low > 1:
+    while high - low > max(1, low // 64):
         middle = (low + high) // 2
         if fits(middle):
             low = middle

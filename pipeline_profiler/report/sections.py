@@ -344,7 +344,7 @@ def waiting(session: Session, windows: Windows) -> Section | None:
         "batch deliverable; near 100 % is healthy)",
         f"time to first batch {first} (by epoch)",
         *_first_batch(timed),
-        *_on_device(session),
+        *_on_device(session, timed),
         *parts_line(session.results.get("phases") or {}, session),
     ]
     low, high = timed.clock_error_ns
@@ -371,12 +371,13 @@ def _first_batch(timed: Window) -> list[str]:
     return [] if spawn is None else [f"  of the first, {in_ms(spawn)} until a worker began to load"]
 
 
-def _on_device(session: Session) -> list[str]:
+def _on_device(session: Session, timed: Window) -> list[str]:
     probed = session.probes
     if not probed.on_device:
         return ["device rows (starvation by events, copy, utilisation): n/a, no GPU was used"]
-    share, use = probed.starvation, probed.utilisation_symptom
-    lines = [f"device idle for data (events): {'n/a' if share is None else f'{share:.1%}'}"]
+    use = probed.utilisation_symptom
+    share = f"{timed.starvation.value:.1%}" if timed.tells_of_device else "n/a"
+    lines = [f"device idle for data (events): {share}"]
     shown = "n/a" if use is None else f"{use:.0%}"
     return [*lines, f"utilisation {shown} (some kernel ran: a symptom, not a cause)"]
 

@@ -16,8 +16,6 @@ class DeviceGaps:
     def __init__(self, cuda: Any) -> None:
         self._cuda = cuda
         self._ended: Any = None
-        self._first: Any = None
-        self._last: Any = None
         self._open: deque[tuple[int, int, Any, Any]] = deque()
 
     def _event(self) -> Any:
@@ -28,13 +26,11 @@ class DeviceGaps:
     def asked(self) -> None:
         """The step is enqueued and next() is called."""
         self._ended = self._event() if self._cuda.is_initialized() else None
-        self._first = self._first or self._ended
 
     def delivered(self, step: int, wall: int) -> None:
         """next() has returned after `wall` nanoseconds, nothing of the next step is enqueued."""
         if self._ended is not None:
-            self._last = self._event()
-            self._open.append((step, wall, self._ended, self._last))
+            self._open.append((step, wall, self._ended, self._event()))
 
     def resolved(self) -> list[tuple[int, int]]:
         """(step, nanoseconds that the device waited) of the steps it has passed."""
@@ -43,12 +39,3 @@ class DeviceGaps:
             step, wall, before, after = self._open.popleft()
             rows.append((step, min(wall, max(0, round(before.elapsed_time(after) * 1e6)))))
         return rows
-
-    def share(self) -> float | None:
-        """Waited / device time since the first step; None before two steps. Synchronises."""
-        self._cuda.synchronize()
-        rows = self.resolved()
-        if len(rows) < 2:
-            return None
-        total = float(self._first.elapsed_time(self._last))
-        return sum(waited for _, waited in rows) / 1e6 / total if total > 0 else None

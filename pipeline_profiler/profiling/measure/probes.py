@@ -4,8 +4,7 @@ Stack samples name lines of code; a batch that notes its reads tells unused fiel
 samples are loaded once more, alone; a suspected setting is changed and measured as the trial
 setting; a tf.data graph is timed prefix by prefix and tried with each intervention.
 
-Only a GPU run has starvation by events (`DeviceGaps`, read after the window, so that nothing
-synchronises inside it), synchronising lines, and utilisation; else they are None ("n/a"), not 0.
+Only a GPU run has synchronising lines and utilisation; else they are None ("n/a"), not 0.
 NVML's utilisation is the share of time in which *some* kernel ran: a symptom, never a cause.
 """
 
@@ -24,19 +23,18 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
 
 from pipeline_profiler.profiling.adapters import tf_data, tf_graph, torch_loader
-from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
 from pipeline_profiler.profiling.adapters.torch_loader import path_of
 from pipeline_profiler.profiling.diagnose.intervals import t_quantile
 from pipeline_profiler.profiling.diagnose.stalls import slowest_samples, stalled_by_sample
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import environment
-from pipeline_profiler.profiling.measure.arms import Bench, Options, Step, drive
+from pipeline_profiler.profiling.measure.arms import Bench, Options, drive
 from pipeline_profiler.profiling.measure.kept_batches import (
     KeptBatches,
     changes_sentence,
@@ -64,25 +62,6 @@ from pipeline_profiler.profiling.record.stages import Clock
 
 SAMPLE_S = 0.5
 _PACKAGE = pathlib.Path(__file__).parents[2]
-
-
-def watch_starvation(loader: Any, step: Step, clock: Clock, steps: int) -> float | None:
-    """Observed starvation of one warm loop with CUDA events; None without a GPU."""
-    if not environment.has_cuda():
-        return None
-    gaps, done, iterator = DeviceGaps(sys.modules["torch"].cuda), 0, iter(loader)
-    while done < steps:
-        begin = clock()
-        try:
-            batch = next(iterator)
-        except StopIteration:
-            iterator = iter(loader)
-            continue
-        gaps.delivered(done, clock() - begin)
-        step(batch)
-        gaps.asked()
-        done += 1
-    return gaps.share()
 
 
 def synchronising_lines(step: Callable[[], Any], times: int = 3) -> list[SynchronisingLine] | None:
@@ -166,16 +145,18 @@ def stack_seconds(options: Options) -> float:
     return min(3.0 if options.quick else 6.0, STACK_SHARE * options.budget)
 
 
-def sample_stacks(bench: Bench, options: Options) -> Run:
-    """One short run with stack samples, in the trainer and in every worker."""
+def sample_stacks(bench: Bench, options: Options, session: Session) -> Run:
+    """One short run with stack samples, in the trainer and in every worker; a GPU's utilisation."""
     recorder = Recorder(bench.clock, arm=Arm.STACKS)
     recorder.sample_stacks = True
     calls_back = bench.settings().get("kind") == "tf"  # a map with tf.numpy_function does
     sampler = StackSampler.start_here(lambda: recorder.phase, calls_back)
-    try:
-        drive(bench, bench.loader(), recorder, 400, stack_seconds(options))
-    finally:
-        keep_stacks(recorder, sampler)
+    with Utilisation() if environment.has_cuda() else nullcontext() as symptom:
+        try:
+            drive(bench, bench.loader(), recorder, 400, stack_seconds(options))
+        finally:
+            keep_stacks(recorder, sampler)
+    session.probes.utilisation_symptom = symptom.mean if symptom else None
     recorder.run.spans = type(recorder.run.spans)()  # its times are disturbed: keep the names only
     return recorder.run
 
@@ -195,14 +176,11 @@ def keep_stacks(recorder: Recorder, sampler: StackSampler | None) -> None:
 
 
 def probe_device(bench: Bench, kept_batches: KeptBatches, session: Session) -> None:
-    """With CUDA: starvation by events, synchronising lines, utilisation; else nothing (n/a)."""
+    """With CUDA: synchronising lines; else nothing (n/a)."""
     if not environment.has_cuda():
         return
-    outcome, steps = session.probes, session.plan.steps
-    with Utilisation() as symptom:
-        outcome.starvation = watch_starvation(bench.loader(), bench.step, bench.clock, steps)
+    outcome = session.probes
     outcome.synchronising_lines = synchronising_lines(lambda: bench.step(kept_batches.hand_out(0)))
-    outcome.utilisation_symptom = symptom.mean
     outcome.on_device = True
 
 

@@ -379,7 +379,7 @@ def _probe_before(
 ) -> None:
     """Probes whose findings the arms or the first diagnosis need."""
     bench.guard.pulse.doing = "the first probes"
-    session.runs.append(probes.sample_stacks(bench, options))
+    session.runs.append(probes.sample_stacks(bench, options, session))
     probes.probe_step(bench, kept_batches, options, session)
     session.probes.recording_ns = probes.recording_ns(bench)
     session.probes.piped_bytes = probes.piped_bytes(bench, kept_batches)

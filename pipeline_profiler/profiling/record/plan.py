@@ -124,8 +124,7 @@ class Probes:
     repeatable: Repeatable | None = None
     reduced: dict[str, float] | None = None  # the user's files: ms by each way, side
     slow_samples: list[SlowSample] | None = None
-    on_device: bool = False  # the three rows below were probed: CUDA was there
-    starvation: float | None = None
+    on_device: bool = False  # the two rows below were probed: CUDA was there
     synchronising_lines: list[SynchronisingLine] | None = None
     utilisation_symptom: float | None = None
 
@@ -140,9 +139,9 @@ class Probes:
     def from_json(cls, data: Mapping[str, Any]) -> Probes:
         """Inverse of `to_json`."""
         known = {name: data.get(_KEYS.get(name, name)) for name in (*_ALWAYS, *_ON_DEVICE)}
-        return cls(on_device="starvation" in data, **cast("dict[str, Any]", known))
+        return cls(on_device=_ON_DEVICE[0] in data, **cast("dict[str, Any]", known))
 
 
-_ON_DEVICE = ("starvation", "synchronising_lines", "utilisation_symptom")
+_ON_DEVICE = ("synchronising_lines", "utilisation_symptom")
 _ALWAYS = tuple(f.name for f in fields(Probes) if f.name not in (*_ON_DEVICE, "on_device"))
 _KEYS = {"change": "try"}  # a word that Python keeps for itself

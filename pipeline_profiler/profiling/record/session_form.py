@@ -374,7 +374,6 @@ PLAN = fields_of(
         "repeatable": maybe(fields_of({}, {"same": flag, "bytes": number, "samples": COUNT})),
         "reduced": maybe(by_name(number)),
         "slow_samples": maybe(several(SLOW_SAMPLE)),
-        "starvation": maybe(number),
         "synchronising_lines": maybe(several(fields_of({"at": text, "per_step": number}))),
         "utilisation_symptom": maybe(number),
     },

@@ -123,7 +123,9 @@ def test_out_of_memory_is_a_row_and_the_sweep_goes_on(refuse: Callable[[], None]
     assert "out of memory at batch 32" in found["rows"][1]["sentence"]
     assert found["largest"][0]["batch_size"] == 13
     assert not found["largest"][0]["limit_reached"]
-    assert any("largest batch that fits is 13, found in" in text for text in found["sentences"])
+    assert any(
+        "largest batch that fits is 13, to 2 %, found in" in text for text in found["sentences"]
+    )
 
 
 def test_memory_that_runs_out_later_keeps_what_the_probe_found() -> None:

@@ -16,6 +16,7 @@ from pipeline_profiler.precision.backend_torch import (
     MEMORY_CPU,
     TorchBackend,
     TorchTrainer,
+    make_optimizer,
     watch_updates,
 )
 from pipeline_profiler.precision.trainer import Cell, Recipe
@@ -115,6 +116,21 @@ def test_a_fused_optimizer_reports_its_skips_without_being_asked() -> None:
     assert made.skipped() == [0, 1, 2, 3]
     assert weights[3] == 1.0
     assert weights[4] != 1.0
+
+
+def test_a_skipped_first_step_leaves_a_fused_optimizer_nothing() -> None:
+    """torch's fused SGD makes its momentum in the first step, and where it overflows fills none."""
+    weight = torch.nn.Parameter(torch.ones(1000))
+    optimizer = make_optimizer(Recipe(lr=1.0), [weight], "cuda")
+    optimizer.grad_scale, optimizer.found_inf = torch.ones(1), torch.ones(1)
+    rubbish = torch.full((1000,), 7.0)
+    del rubbish  # what lies in memory where the next 1,000 floats are made
+    weight.grad = torch.full((1000,), torch.inf)
+    optimizer.step()
+    optimizer.found_inf = torch.zeros(1)
+    weight.grad = torch.full((1000,), 0.5)
+    optimizer.step()
+    assert weight.tolist() == [0.5] * 1000
 
 
 def test_losses_are_the_same_from_the_same_seed() -> None:

@@ -9,10 +9,13 @@ import torch
 
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
+from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import arms, environment, probes
 from pipeline_profiler.profiling.measure.arms import Bench, Options
 from pipeline_profiler.profiling.measure.kept_batches import KeptBatches, as_given
 from pipeline_profiler.profiling.measure.schedule import measure_arms
+from pipeline_profiler.profiling.record.recorder import Recorder
+from pipeline_profiler.profiling.record.session import Run
 from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList
 
 pytestmark = [pytest.mark.slow, pytest.mark.cuda]
@@ -23,7 +26,6 @@ gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_without_a_gpu_rows_are_unknown_not_zero() -> None:
     if environment.has_cuda():
         pytest.skip("there is a GPU")
-    assert probes.watch_starvation([1], lambda batch: None, time.perf_counter_ns, 1) is None
     assert probes.synchronising_lines(lambda: None) is None
     with probes.Utilisation() as symptom:
         assert symptom.mean is None
@@ -84,7 +86,7 @@ def test_the_device_waits_no_longer_than_next_took() -> None:
         gaps.asked()
         clock.advance(10 + idle_ms)
         gaps.delivered(number, next_ms * MS)
-    assert gaps.share() == pytest.approx((4 + 3) / (4 + 10 + 7))
+    assert gaps.resolved() == [(1, 4 * MS), (2, 3 * MS)]
     assert gaps.resolved() == []
 
 
@@ -126,6 +128,14 @@ def device_step(milliseconds: int) -> Any:
     return step
 
 
+def trained(loader: Any) -> Run:
+    """A window of 30 steps of the warm loader."""
+    recorder = Recorder()
+    recorder.run.warmup = 2  # before its first step a device has waited for none
+    arms.drive(Bench(lambda: loader, device_step(2)), loader, recorder, 30)
+    return recorder.run
+
+
 @gpu
 def test_starvation_is_seen_on_the_device() -> None:
     slow = [torch.zeros(1)] * 40
@@ -139,12 +149,10 @@ def test_starvation_is_seen_on_the_device() -> None:
         def __iter__(self) -> Any:
             return late()
 
-    step = device_step(2)
-    starved = probes.watch_starvation(Loader(), step, time.perf_counter_ns, 30)
-    fed = probes.watch_starvation(slow, step, time.perf_counter_ns, 30)
-    assert starved is not None
-    assert fed is not None
-    assert starved > fed
+    starved, fed = Window.of(trained(Loader())), Window.of(trained(slow))
+    assert starved.tells_of_device
+    assert fed.tells_of_device
+    assert starved.starvation.value > fed.starvation.value
 
 
 @gpu

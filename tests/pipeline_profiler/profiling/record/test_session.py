@@ -95,7 +95,7 @@ def test_plan_and_probes_share_one_place_in_the_file(tmp_path: Path) -> None:
     path = Session(plan=plan, probes=probes).save(tmp_path / "s.json")
     held = json.loads(path.read_text())["plan"]
     assert (held["arms"], held["reasons"], held["try"]) == (["D", "W"], ["why"], {"workers": 2})
-    assert "starvation" not in held  # not probed is not None
+    assert "synchronising_lines" not in held  # not probed is not None
     again = Session.load(path)
     assert again.probes == probes
     assert again.plan == replace(plan, reasons=(Reason("why"),))
@@ -103,7 +103,7 @@ def test_plan_and_probes_share_one_place_in_the_file(tmp_path: Path) -> None:
 
 def test_device_rows_that_were_probed_and_unknown_stay_apart(tmp_path: Path) -> None:
     path = Session(probes=Probes(on_device=True)).save(tmp_path / "s.json")
-    assert json.loads(path.read_text())["plan"]["starvation"] is None
+    assert json.loads(path.read_text())["plan"]["synchronising_lines"] is None
     assert Session.load(path).probes.on_device
 
 
