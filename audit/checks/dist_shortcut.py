@@ -103,8 +103,8 @@ class Shortcut(Check):
     marks, with 95 % limits above these. Brightness and contrast of the picture count only where the
     border agrees with an AUC of `min_auc`: ink is the subject of a written digit. Blur and noise
     are unknown where there is no texture. Copies count once, and pictures of one manifest group
-    count as one. If a shortcut holds in a training split and not in an evaluation split, or the
-    reverse, the finding says so and is an error.
+    count as one. If a shortcut holds in a training split and surely not half as much in an
+    evaluation split, or the reverse, the finding says so and is an error.
 
     ## Why is this bad
     A model learns whatever separates the classes most easily. If that is the light or the JPEG
@@ -406,7 +406,19 @@ def _by_split(table: PropertyTable, one: Separation, params: Shortcut.Params) ->
 
 
 def _differs(table: PropertyTable, by_split: Sequence[Separation], params: Shortcut.Params) -> bool:
-    """Say whether the limits of a training and of an evaluation split are apart."""
+    """Say whether of a training and an evaluation split one has surely not half of the effect.
+
+    Among thousands of pictures 0.78 and 0.82 are surely different, and mean the same.
+    """
     trained = [s for s in by_split if table.splits[s.split] in params.train_splits]
     others = [s for s in by_split if table.splits[s.split] not in params.train_splits]
-    return any(a.low > b.high or b.low > a.high for a in trained for b in others)
+    pairs = [(a, b) for a in trained for b in others]
+    return any(_is_lost(a, b) or _is_lost(b, a) for a, b in pairs)
+
+
+def _is_lost(there: Separation, here: Separation) -> bool:
+    """Say whether `here` surely lacks half of what `there` surely has."""
+    up = 1 if there.auc > 0.5 else -1
+    has = min(up * (there.low - 0.5), up * (there.high - 0.5))
+    most = max(up * (here.low - 0.5), up * (here.high - 0.5))
+    return has > 0 and most < has / 2
