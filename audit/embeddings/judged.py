@@ -135,11 +135,11 @@ def judge_vectors(
     caller has it, is used again if it is the one that is needed.
     """
     rows = np.flatnonzero(labels >= 0)
-    usable = len(views) == 1 and len(rows) == len(labels)
-    unusual = measure_unusual(views[0, rows] if len(views) == 1 else views[:, rows].mean(0))
-    scores = score_views(
-        views[:, rows], labels[rows], groups[rows], n_classes, decomposition if usable else None
-    )
+    whole = len(rows) == len(labels)
+    seen = views if whole else views[:, rows]  # a copy
+    unusual = measure_unusual(seen[0] if len(seen) == 1 else seen.mean(0))
+    known = decomposition if whole and len(views) == 1 else None
+    scores = score_views(seen, labels[rows], groups[rows], n_classes, known)
     votes, smooth = vote_shares(nearest, labels, groups, n_classes, rows)
     return _conclude([scores, np.log(smooth)], unusual, labels[rows], groups[rows], votes)
 

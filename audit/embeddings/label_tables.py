@@ -32,7 +32,6 @@ from audit.embeddings.vectors import Opening, PictureVectors, load_vectors
 from audit.errors import UsageError
 from audit.run.store import Store
 from audit.statistics.outlying import LEAST
-from preflight.cores import usable_cores
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -40,7 +39,6 @@ TABLES = (
     "label_scores", "vector_neighbours", "label_neighbours", "embedding_map", "label_facts",
     "vector_failures", "vector_outliers", "several_scores",
 )  # fmt: skip
-FEW_PICTURES = 3_000
 SHOWN_NEIGHBOURS = 5
 FRAME_STEP = 2
 """The numbers of frames that follow each other differ by so much at most: some are dropped."""
@@ -81,19 +79,14 @@ def find_vectors(
     store.give_back_memory()
     # crops teach a model of labels: where none is judged, nobody asks for them
     judged = not label_pictures(pictures, np.zeros(len(pictures), np.bool_)).reason
-    with _few_threads(len(pictures)):
+    with threadpool_limits(1, "blas"):
         return load_vectors(store, run, pictures, options, opening, crops=judged)
 
 
 def relate_labels(store: Store, found: PictureVectors) -> None:
     """Fill the tables of labels and vectors; raises UsageError where probabilities lack a class."""
-    with _few_threads(len(found.rows)):
+    with threadpool_limits(1, "blas"):
         _relate(store, found)
-
-
-def _few_threads(pictures: int) -> threadpool_limits:
-    # on few rows more threads only wait for each other
-    return threadpool_limits(1 if pictures < FEW_PICTURES else usable_cores(), "blas")
 
 
 def _relate(store: Store, found: PictureVectors) -> None:

@@ -12,16 +12,15 @@ found before is what would be found now.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
 from audit.embeddings.ridge import Decomposition
-from audit.machine.compiled import compiled_on_first_call, usable_threads
+from audit.machine.compiled import compiled_on_first_call
+from audit.machine.sharing import by_rows
 from audit.neighbors.pair_cache import MIX_1, Fingerprints, KnownNeighbours, find_contained
 
 Floats = npt.NDArray[np.float32]
@@ -214,8 +213,7 @@ def _search(
     index = np.full((len(asked), k), -1, np.int64)
     similarity = np.full((len(asked), k), -np.inf, np.float32)
 
-    def search(start: int) -> None:
-        here = slice(start, start + ROWS)
+    def search(here: slice) -> None:
         rows = asked[here]
         for column in range(0, len(chosen), COLUMNS):
             columns = slice(column, column + COLUMNS)
@@ -223,8 +221,7 @@ def _search(
             block -= offsets[chosen[columns]]
             offer_neighbours(block, groups[rows], owners, column, index[here], similarity[here])
 
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(usable_threads()) as pool:
-        list(pool.map(search, range(0, len(asked), ROWS)))
+    list(by_rows(search, len(asked), ROWS))
     found = index >= 0
     index[found] = chosen[index[found]]
     return index, similarity

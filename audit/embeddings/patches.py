@@ -21,7 +21,6 @@ Costs 0.5 ms a view and core; memory 4 kB a view.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,9 +30,9 @@ import blake3
 import cv2
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
-from audit.machine.compiled import summed_in_any_order, usable_threads
+from audit.machine.compiled import summed_in_any_order
+from audit.machine.sharing import by_rows
 from audit.picture.signatures import COLOUR_SIDE, GREY_SIDE, Signatures
 from audit.statistics.association import class_sums
 
@@ -126,14 +125,12 @@ def code_view(table: Signatures, coder: Coder, region: tuple[int, int, int]) -> 
     """Return the codes (n, w) of a view of each signature, each the same in any table."""
     out = np.empty((len(table), len(coder.middle)), np.int8)
 
-    def fill(start: int) -> None:
-        rows = slice(start, start + BATCH)
+    def fill(rows: slice) -> None:
         codes = encode(_crop(colour_pictures(table[rows]), *region), coder.words)
         steps = np.rint((codes - coder.middle) * (STEPS / coder.spread))
         out[rows] = np.clip(steps, -MOST_STEPS, MOST_STEPS)
 
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(usable_threads()) as pool:
-        list(pool.map(fill, range(0, len(table), BATCH)))
+    list(by_rows(fill, len(table), BATCH))
     return out
 
 

@@ -13,12 +13,10 @@ Costs about 1 ms of one core a picture and version.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import cv2
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
 from audit.embeddings.patches import (
     LUMA,
@@ -30,7 +28,7 @@ from audit.embeddings.patches import (
     scale_columns,
 )
 from audit.embeddings.ridge import decompose, left_out_scores
-from audit.machine.compiled import usable_threads
+from audit.machine.sharing import by_rows
 
 Floats = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.uint8]
@@ -208,11 +206,9 @@ def _learn(reduced: Floats) -> Dictionary:
 
 
 def _coded(reduced: Floats, words: Dictionary) -> Floats:
-    stride, starts = _stride(reduced.shape[1]), range(0, len(reduced), BATCH)
+    stride = _stride(reduced.shape[1])
 
-    def code(start: int) -> Floats:
-        part = np.ascontiguousarray(reduced[start : start + BATCH])
-        return code_patches(part, words, stride)
+    def code(rows: slice) -> Floats:
+        return code_patches(np.ascontiguousarray(reduced[rows]), words, stride)
 
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(usable_threads()) as pool:
-        return np.concatenate(list(pool.map(code, starts)))
+    return np.concatenate(list(by_rows(code, len(reduced), BATCH)))

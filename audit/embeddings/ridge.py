@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from audit.machine.sharing import by_rows
+
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 PENALTIES = 10.0 ** np.arange(-4.5, 0.01, 0.5)
@@ -45,15 +47,18 @@ def decompose(vectors: Floats) -> Decomposition:
         values = np.maximum(values, 0)
     else:
         gram = np.zeros((d, d))
-        for start in range(0, n, BLOCK):
-            part = vectors[start : start + BLOCK]
-            gram += part.T @ part
+        for part in by_rows(lambda rows: vectors[rows].T @ vectors[rows], n, BLOCK):
+            gram += part
         values, axes = np.linalg.eigh(gram)
     kept = np.flatnonzero(values > max(float(values.max(initial=0.0)), 1e-12) * 1e-7)[::-1]
     # the axes that are kept alone: all, and then a copy of some, would take twice as much
     axes, values = axes[:, kept], values[kept]
     main = np.ascontiguousarray(axes if n >= d else axes * np.sqrt(values), np.float32)
-    return Decomposition(vectors @ main if n >= d else main, values)
+    return Decomposition(_product(vectors, main) if n >= d else main, values)
+
+
+def _product(rows: Floats, matrix: Floats) -> Floats:
+    return np.concatenate(list(by_rows(lambda part: rows[part] @ matrix, len(rows), BLOCK)))
 
 
 def left_out_scores(
@@ -126,11 +131,9 @@ def _leverages(
 ) -> npt.NDArray[np.float32]:
     """Return the diagonals (p, n) of the hat matrices, with the intercept."""
     weights = (1 / (decomposition.values[:, None] + penalties)).astype(np.float32)
-    found = np.empty((len(penalties), len(decomposition.turned)), np.float32)
-    for start in range(0, found.shape[1], BLOCK):
-        part = decomposition.turned[start : start + BLOCK]
-        found[:, start : start + BLOCK] = ((part * part) @ weights).T
-    return found + np.float32(1 / found.shape[1])
+    turned = decomposition.turned
+    found = by_rows(lambda rows: (turned[rows] ** 2 @ weights).T, len(turned), BLOCK)
+    return np.concatenate(list(found), axis=1) + np.float32(1 / len(turned))
 
 
 def _predict(
@@ -145,7 +148,7 @@ def _predict(
     """Return centred predictions with each group left out."""
     n, weights = len(labels), 1 / (decomposition.values + penalty)
     slopes = (weights[:, None] * sums).astype(np.float32)
-    scores = decomposition.turned @ slopes
+    scores = _product(decomposition.turned, slopes)
     fitted = [scores[rows].astype(np.float64) for rows in members]
     rest = np.maximum(1 - leverage, np.float32(1e-6))
     scores += leverage[:, None] * shares.astype(np.float32)

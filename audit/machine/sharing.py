@@ -9,10 +9,16 @@ and a `RowTable` of another kind there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
+from threadpoolctl import threadpool_limits
+
+from audit.machine.compiled import usable_threads
+
 Part = TypeVar("Part")
+Made = TypeVar("Made")
 Found = TypeVar("Found", covariant=True)
 
 Advance = Callable[[float], None]
@@ -47,6 +53,20 @@ class Share(Protocol):
     ) -> Iterable[Found]:
         """Share out the parts."""
         ...
+
+
+def by_rows(work: Callable[[slice], Made], n: int, block: int) -> Iterator[Made]:
+    """Yield what `work` makes of each `block` of n rows, in order, on all cores.
+
+    BLAS has one thread in each: its own threads wait by spinning, ten times the processor time
+    where other programs run, and sum in another order on another number of cores.
+    """
+    parts = [slice(start, min(start + block, n)) for start in range(0, n, block)]
+    if len(parts) < 2:
+        yield from map(work, parts)
+        return
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(usable_threads()) as pool:
+        yield from pool.map(work, parts)
 
 
 def at_once(step: SearchStep[Found], parts: Sequence[Any], advance: Advance) -> Iterable[Found]:

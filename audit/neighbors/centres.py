@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from audit.machine.sharing import by_rows
 from audit.neighbors.descriptor import cosine_basis
 from audit.neighbors.pair_cache import Fingerprints, KnownCentres, find_contained, places_of
 from audit.neighbors.verification import VerifiedPairs
@@ -32,6 +33,8 @@ SIDE = GREY_SIDE // 2
 FREQUENCIES = 9
 """Cosines along each axis, the constant left out."""
 BLOCK = 1024
+CACHED = 256
+"""Rows whose planes stay in a core's cache."""
 HEAD = 20
 """Principal axes that bound the similarity of two middles, of 80."""
 ROUNDING = 1e-5
@@ -131,11 +134,13 @@ def find_same_centres(
     """
     centres = cut_centres(table)
     # a plain middle with one outline agrees with any other of that outline: it has no vote
-    rows = np.flatnonzero(_count_textured(centres) >= LEAST_TEXTURED)
+    counts = by_rows(lambda part: _count_textured(centres[part]), len(centres), CACHED)
+    rows = np.flatnonzero(np.concatenate([*counts, []]) >= LEAST_TEXTURED)
     n_new = None if new is None else int(np.searchsorted(rows, new))
     if len(rows) < 2 or n_new == 0:
         return SameCentres(*NONE)
-    vectors = describe_centres(centres[rows])
+    described = by_rows(lambda part: describe_centres(centres[rows[part]]), len(rows), CACHED)
+    vectors = np.concatenate(list(described))
     limit = accident_limit(vectors, seed)
     if np.isinf(limit):
         return SameCentres(*NONE, telling=False)

@@ -23,11 +23,12 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from audit.machine.sharing import by_rows
 from audit.neighbors.orientations import SWAP_AXES, parity_sign
 from audit.picture.signatures import COLOUR_SIDE, Signatures
 
 Descriptors = npt.NDArray[np.float32]
-BATCH = 256
+BATCH = 128
 """Signatures that are described at a time: their planes fit into a core's cache."""
 
 
@@ -111,11 +112,14 @@ def describe(
     """
     chosen = np.arange(len(table)) if rows is None else rows
     out = np.zeros((len(table), len(layout().order)), np.float32)
-    for start in range(0, len(chosen), batch):
+
+    def work(rows: slice) -> None:
         # the last batch reaches back: in a small one, sums are formed in another order
-        part = chosen[max(0, min(start, len(chosen) - batch)) : start + batch]
+        part = chosen[max(0, min(rows.start, len(chosen) - batch)) : rows.stop]
         held = table[part]
         out[part] = _describe(held["grey"], held["colour"])
+
+    list(by_rows(work, len(chosen), batch))
     return out
 
 
