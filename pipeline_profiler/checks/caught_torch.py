@@ -37,7 +37,7 @@ from pipeline_profiler.checks.caught_tape import (
     recording_mode,
     step_of_tape,
 )
-from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags
+from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, overflowed_fused
 from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES
 from pipeline_profiler.checks.user_code import Patience
 from pipeline_profiler.checks.user_training import Training
@@ -419,6 +419,7 @@ class Caught:
         self.facts.places.setdefault("optimizer", user_place())
         if self.optimizer is None:
             self.optimizer = optimizer
+            self.facts.overflowed = overflowed_fused(optimizer)
             mine = [s for s in self.schedules if _optimizer_of(s) is optimizer]
             self.schedule = mine[-1] if mine else None
             kept = {id(p): p for group in optimizer.param_groups for p in group["params"]}

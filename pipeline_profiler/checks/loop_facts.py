@@ -30,7 +30,8 @@ class LoopFacts:
     for a plateau was told: its mode, the value, whether it is the share of right answers.
     idle_flags: as the function of this name found them at the first step. average: (steps before
     it was evaluated, share of the way of the weights that it has gone) of a copy of the model.
-    run_steps: of the whole run by its schedule, 0 where it does not tell.
+    run_steps: of the whole run by its schedule, 0 where it does not tell. overflowed: whether the
+    first step of a fused SGD with momentum overflowed behind a GradScaler; None: there is none.
     places: lines of the user's file by what stands there.
     """
 
@@ -55,6 +56,7 @@ class LoopFacts:
     idle_flags: tuple[str, ...] = ()
     average: tuple[int, float] | None = None
     run_steps: int = 0
+    overflowed: bool | None = None
     before: str = ""  # the line of a training that ended before this one began, and is not examined
     places: dict[str, str] = field(default_factory=dict)
 
@@ -66,6 +68,14 @@ class LoopFacts:
             *([] if self.evaluations else ["an evaluation"]),
             *([] if self.epochs > 1 or self.after_evaluation else ["a second epoch"]),
         ]
+
+
+def overflowed_fused(optimizer: Any) -> bool | None:
+    """Whether this first step of a fused SGD with momentum overflows; None of other optimizers."""
+    found = getattr(optimizer, "found_inf", None)  # set by GradScaler while it calls step()
+    fused = any(g.get("fused") and g.get("momentum") for g in optimizer.param_groups)
+    held = any("momentum_buffer" in state for state in optimizer.state.values())
+    return bool(found) if found is not None and fused and not held else None
 
 
 def idle_flags(model: Any) -> tuple[str, ...]:

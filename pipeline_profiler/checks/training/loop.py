@@ -327,3 +327,47 @@ class AverageLate(_Loop):
         ("a reference", loop_seen(average=(8, 0.0), run_steps=200)),
         ("one that is warmed up", loop_seen(average=(8, 0.8), run_steps=200)),
     )
+
+
+class MomentumUnwritten(_Loop):
+    """A fused SGD whose first step overflows, and that goes on with a momentum nobody wrote.
+
+    ## What it does
+    Reads, at the first step of your script's optimizer, whether it is an SGD with `fused=True` and
+    momentum behind a `GradScaler`, and whether that step overflowed.
+
+    ## Why is this bad
+    torch makes the momentum in the first step, and where the scaler found infinities the fused
+    kernel leaves it unwritten (torch 2.11 and 2.13): the second step adds whatever lay in memory to
+    the weights. The loss becomes NaN, or the training starts somewhere else each time.
+
+    ## How it decides
+    Fails where the first step overflowed, which at the usual first scale of 65,536 is common.
+    Exact.
+
+    ## What to do
+    `fused=False` (or `foreach=True`), or Adam and AdamW, whose fused kernels start from zeros; or
+    zeros as `optimizer.state[p]["momentum_buffer"]` before the first step.
+
+    ## Limits
+    Needs `check-training -- train.py`, on a machine where its scaler works. A first step that does
+    not overflow here may elsewhere.
+    """
+
+    code = "TRAIN048"
+    name = "momentum-unwritten"
+    causes = ("torch's fused SGD leaves its momentum unwritten where the first step overflows",)
+    next_step = "Make the optimizer with fused=False."
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        if facts.overflowed is None:
+            return absent("No fused SGD with momentum is stepped by a GradScaler.")
+        if facts.overflowed:
+            return self.failed(
+                "The first step overflows: the fused SGD goes on with a momentum nobody wrote.",
+                place=facts.places.get("optimizer", ""),
+            )
+        return passed("The first step of the fused SGD does not overflow.")
+
+    PLANTED = (("the first step overflows", loop_seen(overflowed=True)),)
+    HEALTHY = (("it does not", loop_seen(overflowed=False)),)

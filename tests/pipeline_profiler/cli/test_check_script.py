@@ -213,6 +213,18 @@ def test_an_average_that_is_evaluated_has_left_the_start(
     assert bool(found["unreached"]) == bool(begun)
 
 
+@pytest.mark.parametrize(("scale", "told"), [(1.0, "pass"), (2.0**127, "fail")])
+def test_a_fused_first_step_that_overflows_is_named(folder: Path, scale: float, told: str) -> None:
+    text = SCRIPT.replace("optimizer.step()", "scaler.step(optimizer)\n        scaler.update()")
+    text = text.replace("loss.backward()", "scaler.scale(100 * loss).backward()")
+    made = f"scaler = torch.amp.GradScaler('cpu', init_scale={scale})\noptimizer = "
+    text = text.replace("optimizer = ", made, 1).replace("momentum=0.9", "momentum=0.9, fused=True")
+    _, out, err = run(folder, text, "--only", "TRAIN048")
+    found = json.loads(out)["checks"][0]
+    assert found["verdict"] == told, out + err
+    assert found.get("place", "").startswith("train.py:") == (told == "fail")
+
+
 def test_a_run_that_ends_inside_an_evaluation_trains_in_the_checks(folder: Path) -> None:
     """The evaluation is slow, and runs without gradients: the time is over inside of it."""
     slow = "    with torch.no_grad():\n        for _ in range(10**9):\n            model(inputs)\n"
