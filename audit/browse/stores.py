@@ -2,7 +2,9 @@
 
 A generation is opened once, used by one thread at a time, and closed when `KEPT` others were used
 since. The ledger's summary is made once for each of its revisions, by one thread, while others wait
-for it. Both are looked for with every use: it costs a few files of some bytes.
+for it; what it is about is looked up for the newest decisions alone (`LookedUp`). The store has the
+statuses of the newest summary, which each use brings up to date and none takes back. Run and ledger
+are looked for with every use: it costs a few files of some bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 from audit.browse import findings
 from audit.browse.decided import LedgerSummary, summarise_ledger
 from audit.decisions.ledger import Ledger
+from audit.decisions.waivers import LookedUp
 from audit.run import generations
 from audit.run.generations import Generation
 from audit.run.store import Store
@@ -25,15 +28,16 @@ KEPT = 8
 
 @dataclass
 class _Open:
-    """What is open of a generation; `marked` is the ledger whose statuses the store has, `users`
+    """What is open of a generation; `marked` is the summary whose statuses the store has, `users`
     how many hold it or wait for it.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     store: Store | None = None
-    marked: str = ""
+    marked: LedgerSummary | None = None
     users: int = 0
     ledger: LedgerSummary | None = None
+    known: LookedUp = field(default_factory=LookedUp)
     reading: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -52,37 +56,47 @@ class Look:
 
     @contextmanager
     def store(self) -> Iterator[Store]:
-        """Give the store to one thread at a time, with the ledger's statuses in it."""
+        """Give the store to one thread at a time, with the statuses of this look or newer ones."""
         with _taken(self.key) as opened, opened.lock:
             if opened.store is None:
-                store = generations.open_generation(self.generation)
-                findings.index(store)
-                opened.store, opened.marked = store, ""
-            if opened.marked != self.ledger.revision:
-                findings.mark(opened.store, self.ledger.statuses)
-                opened.marked = self.ledger.revision
+                opened.store, opened.marked = _open(self.key, self.generation), None
+            ledger = opened.ledger or self.ledger
+            if opened.marked is not ledger:
+                findings.mark(opened.store, ledger.statuses)
+                opened.marked = ledger
             yield opened.store
 
 
 def look(run: Path) -> Look:
     """Return a run as it is now; raises RunError where there is none, OSError where it vanishes."""
     generation = generations.require(run)
-    key = key_of(generation)
+    key = generation.key
     with _taken(key) as opened, opened.reading:
-        if opened.ledger is None or opened.ledger.revision != Ledger(run).revision():
-            opened.ledger = summarise_ledger(run, generation)
-        return Look(run, generation, key, opened.ledger)
+        now, ledger = Ledger(run).revision(), opened.ledger
+        if ledger is None or ledger.revision != now:
+            if ledger and _went_back(ledger.revision, now):  # another ledger is in its place
+                opened.known = LookedUp()
+            ledger = opened.ledger = summarise_ledger(run, generation, opened.known)
+        return Look(run, generation, key, ledger)
+
+
+def _open(key: str, generation: Generation) -> Store:
+    store = generations.hold(key, generation)
+    try:
+        findings.index(store)
+    except BaseException:
+        generations.let_go(key)
+        raise
+    return store
+
+
+def _went_back(before: str, now: str) -> bool:
+    return any(int(n) < int(m) for m, n in zip(before.split("/"), now.split("/"), strict=True))
 
 
 def is_open(key: str) -> bool:
     """Say whether a generation need not be opened and indexed first."""
     return key in _opened and _opened[key].store is not None
-
-
-def key_of(generation: Generation) -> str:
-    """Return what names a generation's data: it changes with every scan and re-check."""
-    # the time too: a run that was deleted and made again has the same names again
-    return f"{generation.findings}@{generation.findings.stat().st_mtime_ns}"
 
 
 @contextmanager
@@ -93,7 +107,7 @@ def _taken(key: str) -> Iterator[_Open]:
         for old, one in list(_opened.items())[:-KEPT]:
             if not one.users:
                 if one.store is not None:
-                    one.store.close()
+                    generations.let_go(old)
                 del _opened[old]
     try:
         yield opened

@@ -64,6 +64,7 @@ class Store:
         self._con = connection
         self._tracer = tracer
         self._shared: dict[tuple[Any, ...], Any] = {}
+        self._made = "TABLE"
         self.attached: set[str] = set()
 
     @classmethod
@@ -96,6 +97,14 @@ class Store:
         except duckdb.Error as error:
             raise _open_error(path, error) from None
         self.attached.add(name)
+
+    def beside(self) -> Store:
+        """Return another connection to the same databases, for another thread; the tables that it
+        makes are its own, and gone with it.
+        """
+        other = Store(self._con.cursor(), self._tracer)
+        other._made = "TEMP TABLE"
+        return other
 
     def close(self) -> None:
         """Close the connection; a writer checkpoints first so that no .wal file is left."""
@@ -207,7 +216,9 @@ class Store:
     def create_from(self, table: str, frame: pl.DataFrame | pa.Table) -> None:
         """Create `table` with the columns and rows of `frame`."""
         with self.frame_as("incoming", frame):
-            self.execute(f"CREATE OR REPLACE TABLE {identifier(table)} AS SELECT * FROM incoming")
+            self.execute(
+                f"CREATE OR REPLACE {self._made} {identifier(table)} AS SELECT * FROM incoming"
+            )
 
     @contextlib.contextmanager
     def frame_as(self, name: str, frame: pl.DataFrame | pa.Table) -> Iterator[None]:

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 from audit.browse.overview import FindingTally, count_progress
 from audit.browse.people import LONGEST, People, Person
 from audit.browse.pictures import FOLDER as THUMBNAILS
-from audit.browse.stores import key_of, look
+from audit.browse.stores import look
 from audit.compare.history import HISTORY, read_history, read_lines
 from audit.decisions.ledger import Ledger
 from audit.errors import AuditError, RunError, UsageError
@@ -229,7 +229,7 @@ class Service:
         try:
             if one.pushed:
                 return _pushed_line(one)
-            now = (key_of(generations.require(one.run)), Ledger(one.run).revision())
+            now = (generations.require(one.run).key, Ledger(one.run).revision())
             if self._lines.get(one.name, ((), None))[0] != now:
                 self._lines[one.name] = (now, _line(one))
             return self._lines[one.name][1]
