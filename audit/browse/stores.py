@@ -1,10 +1,10 @@
 """Published runs that are open in this process: one store for all who look, pages and API.
 
 A generation is opened once, used by one thread at a time, and closed when `KEPT` others were used
-since. The ledger's summary is made once for each of its revisions, by one thread, while others wait
-for it; what it is about is looked up for the newest decisions alone (`LookedUp`). The store has the
-statuses of the newest summary, which each use brings up to date and none takes back. Run and ledger
-are looked for with every use: it costs a few files of some bytes.
+since. The ledger's summary is made by one thread, while others wait for one that has all that was
+decided when they came; what it is about is looked up for the newest decisions alone (`LookedUp`).
+The store has the statuses of the newest summary, which each use brings up to date and none takes
+back. Run and ledger are looked for with every use: it costs a few files of some bytes.
 """
 
 from __future__ import annotations
@@ -69,15 +69,22 @@ class Look:
 
 def look(run: Path) -> Look:
     """Return a run as it is now; raises RunError where there is none, OSError where it vanishes."""
-    generation = generations.require(run)
+    generation, wanted = generations.require(run), Ledger(run).revision()
     key = generation.key
     with _taken(key) as opened, opened.reading:
-        now, ledger = Ledger(run).revision(), opened.ledger
-        if ledger is None or ledger.revision != now:
-            if ledger and _went_back(ledger.revision, now):  # another ledger is in its place
-                opened.known = LookedUp()
+        ledger = opened.ledger
+        differs = ledger is not None and ledger.revision != wanted
+        if ledger and differs and not _reaches(Ledger(run).revision(), ledger.revision):
+            ledger, opened.known = None, LookedUp()  # another is in its place
+        if ledger is None or not _reaches(ledger.revision, wanted):
             ledger = opened.ledger = summarise_ledger(run, generation, opened.known)
         return Look(run, generation, key, ledger)
+
+
+def _reaches(revision: str, wanted: str) -> bool:
+    """Say whether a revision has all that another has."""
+    pairs = zip(revision.split("/"), wanted.split("/"), strict=True)
+    return all(int(has) >= int(wants) for has, wants in pairs)
 
 
 def _open(key: str, generation: Generation) -> Store:
@@ -88,10 +95,6 @@ def _open(key: str, generation: Generation) -> Store:
         generations.let_go(key)
         raise
     return store
-
-
-def _went_back(before: str, now: str) -> bool:
-    return any(int(n) < int(m) for m, n in zip(before.split("/"), now.split("/"), strict=True))
 
 
 def is_open(key: str) -> bool:

@@ -145,6 +145,31 @@ def list_findings(folder: Path) -> list[Path]:
     return sorted((p for p in folder.iterdir() if FINDINGS.fullmatch(p.name)), key=_number)
 
 
+def list_kept(run: Path) -> list[Generation]:
+    """Return what is still there of a run, oldest first: each findings file of each generation."""
+    folders = list_generations(run)
+    return [Generation(folder, file) for folder in folders for file in list_findings(folder)]
+
+
+def find_generation(place: Path) -> tuple[Path, Generation]:
+    """Return the run and the generation that a path names: RUN the published one, RUN/gen-0003 that
+    with its newest findings, RUN/gen-0003/findings-0001.duckdb that with these.
+
+    Raises RunError where it is not there, or is there no more.
+    """
+    if not (GENERATION.fullmatch(place.name) or FINDINGS.fullmatch(place.name)):
+        return place, require(place)
+    if (place / POINTER).exists():  # a run that has the name of a generation
+        return place, require(place)
+    run = place.parent if GENERATION.fullmatch(place.name) else place.parent.parent
+    kept = list_kept(run)
+    found = [one for one in kept if place in (one.path, one.findings)]
+    if not found:
+        names = ", ".join(one.name for one in kept) or "none"
+        raise RunError(f"{run} has no {place.relative_to(run)} (any more): it keeps {names}.")
+    return run, found[-1]
+
+
 def require(run: Path) -> Generation:
     """Return the published generation for reading; raises RunError that says how to make one."""
     if not run.is_dir():

@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from time import sleep
+from typing import Any
 
 import pytest
 
@@ -97,6 +101,37 @@ def test_a_summary_that_was_kept_up_is_that_of_the_whole_ledger(
         assert sorted(kept.statuses) == sorted(whole.statuses)
         assert kept.stale.equals(whole.stale)
         assert (kept.by_sample, kept.tags) == (whole.by_sample, whole.tags)
+
+
+def test_who_waits_for_a_summary_takes_it_where_it_has_what_was_decided_by_then(
+    reviewed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Path(shutil.copytree(reviewed_run, tmp_path / "run"))
+    key, ids = stores.look(run).key, Run(run).images["id"].to_list()
+    made, goes_on = list[int](), Event()
+
+    def slow(*args: Any) -> Any:
+        made.append(1)
+        assert goes_on.wait(30)
+        found = summarise_ledger(*args)
+        Run(run).decide(ids[1 + len(made)], "drop", by="Bob")  # the ledger is never at rest
+        return found
+
+    monkeypatch.setattr(stores, "summarise_ledger", slow)
+    with ThreadPoolExecutor(9) as threads:
+        Run(run).decide(ids[0], "drop", by="Ada")
+        first = threads.submit(stores.look, run)
+        while not made:
+            sleep(0.001)
+        Run(run).decide(ids[1], "drop", by="Ada")
+        others = [threads.submit(stores.look, run) for _ in range(8)]
+        while stores._opened[key].users < 9:  # all have come
+            sleep(0.001)
+        goes_on.set()
+        assert set(first.result().ledger.by_sample) >= {ids[0]}
+        for one in others:
+            assert set(one.result().ledger.by_sample) >= set(ids[:2]), "decided before it looked"
+    assert len(made) == 1, "the one that they wait for has it, whatever comes meanwhile"
 
 
 def test_another_ledger_in_its_place_is_looked_up_anew(reviewed_run: Path, tmp_path: Path) -> None:
