@@ -1,10 +1,11 @@
 """Published runs that are open in this process: one store for all who look, pages and API.
 
-A generation is opened once, used by one thread at a time, and closed when `KEPT` others were used
-since. The ledger's summary is made by one thread, while others wait for one that has all that was
-decided when they came; what it is about is looked up for the newest decisions alone (`LookedUp`).
-The store has the statuses of the newest summary, which each use brings up to date and none takes
-back. Run and ledger are looked for with every use: it costs a few files of some bytes.
+A generation is opened once, used by one page at a time and by any number of readers beside it, and
+closed when `KEPT` others were used since. The ledger's summary is made by one thread, while others
+wait for one that has all that was decided when they came; what it is about is looked up for the
+newest decisions alone (`LookedUp`). The store has the statuses of the newest summary, which each
+use brings up to date and none takes back. Run and ledger are looked for with every use: it costs a
+few files of some bytes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ KEPT = 8
 class _Open:
     """What is open of a generation; `marked` is the summary whose statuses the store has, `users`
     how many hold it or wait for it.
+
+    Who uses the store holds `lock`; who opens it or brings it up to date, `bringing`; who sums up
+    the ledger, `reading`.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -38,6 +42,7 @@ class _Open:
     users: int = 0
     ledger: LedgerSummary | None = None
     known: LookedUp = field(default_factory=LookedUp)
+    bringing: threading.Lock = field(default_factory=threading.Lock)
     reading: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -56,15 +61,34 @@ class Look:
 
     @contextmanager
     def store(self) -> Iterator[Store]:
-        """Give the store to one thread at a time, with the statuses of this look or newer ones."""
-        with _taken(self.key) as opened, opened.lock:
-            if opened.store is None:
-                opened.store, opened.marked = _open(self.key, self.generation), None
-            ledger = opened.ledger or self.ledger
-            if opened.marked is not ledger:
-                findings.mark(opened.store, ledger.statuses)
-                opened.marked = ledger
+        """Give the store to one thread at a time: for a page, which may make tables of its own."""
+        with self._brought_up() as opened, opened.lock:
+            assert opened.store is not None
             yield opened.store
+
+    @contextmanager
+    def reader(self) -> Iterator[Store]:
+        """Give another connection to the same: for one who only reads, and waits for nobody."""
+        with self._brought_up():
+            store = generations.open_held(self.key)
+            assert store is not None
+            with store:
+                yield store
+
+    @contextmanager
+    def _brought_up(self) -> Iterator[_Open]:
+        """Open the store where it is not, and let it have the statuses of this look or newer."""
+        with _taken(self.key) as opened:
+            with opened.bringing:
+                if opened.store is None:
+                    opened.store, opened.marked = _open(self.key, self.generation), None
+                ledger = opened.ledger or self.ledger
+                writer = None if opened.marked is ledger else generations.open_held(self.key)
+                if writer is not None:
+                    with writer:  # not by the store, which another thread may be using
+                        findings.mark(writer, ledger.statuses)
+                    opened.marked = ledger
+            yield opened
 
 
 def look(run: Path) -> Look:

@@ -64,7 +64,7 @@ class Store:
         self._con = connection
         self._tracer = tracer
         self._shared: dict[tuple[Any, ...], Any] = {}
-        self._made = "TABLE"
+        self._made, self._is_complete = "TABLE", False
         self.attached: set[str] = set()
 
     @classmethod
@@ -103,7 +103,7 @@ class Store:
         makes are its own, and gone with it.
         """
         other = Store(self._con.cursor(), self._tracer)
-        other._made = "TEMP TABLE"
+        other._made, other._is_complete = "TEMP TABLE", self._is_complete
         return other
 
     def close(self) -> None:
@@ -140,13 +140,14 @@ class Store:
 
     def complete(self) -> None:
         """Let a run that was made before some tables show them, empty: for this connection."""
-        missing = [table for table in ADDED_TABLES if not self.columns(table)]
-        if not missing:
+        if self._is_complete:
             return
+        missing = [table for table in ADDED_TABLES if not self.columns(table)]
+        self._is_complete = not missing
         for table in missing:
             body = ", ".join(f"{identifier(c.name)} {c.type}" for c in OTHER_TABLES[table])
             self.execute(f"CREATE TEMP TABLE {table} ({body})")
-        for view in ADDED_VIEWS:
+        for view in ADDED_VIEWS if missing else ():
             self.execute(view.replace("OR REPLACE", "OR REPLACE TEMP"))
 
     # ---- what several readers need ----

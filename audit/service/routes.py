@@ -88,7 +88,7 @@ def get_findings(call: ApiCall) -> Any:
         codes, words["severity"], words["split"], None, words["label"], words["status"],
         words["text"] or "",
     )  # fmt: skip
-    with look(call.dataset.run).store() as store:
+    with look(call.dataset.run).reader() as store:
         start = 0
         if words["after"]:
             place = findings.place_of(store, words["after"])
@@ -109,7 +109,7 @@ def _without(row: Any, *names: str) -> dict[str, Any]:
 
 def get_finding(call: ApiCall) -> Any:
     """Return one finding with its evidence and its first samples."""
-    with look(call.dataset.run).store() as store:
+    with look(call.dataset.run).reader() as store:
         opened = findings.open_finding(store, call.words["fingerprint"])
     if opened is None:
         raise RefusedError(404, "This run has no such finding.")
@@ -121,7 +121,7 @@ def get_pictures(call: ApiCall) -> Any:
     """Return samples under a filter, sorted."""
     words = call.words
     column = words["sort"].removeprefix("-")
-    with look(call.dataset.run).store() as store:
+    with look(call.dataset.run).reader() as store:
         page = images.page(
             store, from_link(words["where"] or ""), Order(column, words["sort"][:1] == "-"),
             after=Edge.from_link(words["after"] or ""), size=words["limit"],
@@ -141,7 +141,7 @@ def get_thumbnail(call: ApiCall) -> Any:
 
 
 def _card(call: ApiCall) -> Card:
-    with look(call.dataset.run).store() as store:
+    with look(call.dataset.run).reader() as store:
         found = images.cards(store, [call.words["id"]])
     if not found:
         raise RefusedError(404, "This run has no picture of this id.")
@@ -161,7 +161,7 @@ def get_groups(call: ApiCall) -> Any:
         f'SELECT "group", list(id ORDER BY id) AS ids FROM ({GROUPS}) WHERE "group" > ? '
         "GROUP BY 1 ORDER BY 1 LIMIT ?"
     )
-    with look(call.dataset.run).store() as store:
+    with look(call.dataset.run).reader() as store:
         found = store.rows(sql, [after, limit + 1])
     following = found[limit - 1]["group"] if len(found) > limit else None
     return {"groups": found[:limit], "next": following}
