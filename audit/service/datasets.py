@@ -16,9 +16,7 @@ Above the first of them may stand `webhook = "https://..."`, which is told what 
 has for news.
 
 The file is read for each request. A request names a dataset, never a path: it is looked up
-among the names here. The store of a generation is opened once, used by one thread at a time and
-closed when others were used since; a line costs the index of its findings, once for each scan and
-each decision.
+among the names here. A line costs the index of its findings, once for each scan and decision.
 """
 
 from __future__ import annotations
