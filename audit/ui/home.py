@@ -114,7 +114,7 @@ def _profiles(sent: list[dict[str, Any]]) -> None:
     if not by_name:
         return
     st.header("Profiles")
-    by = link.choose("Figure over time, by", "by", [DAY, COMMIT], any_="run")
+    by = link.choose("Figure over time, by", "by", [DAY, COMMIT], any_="run", width=240)
     rows = []
     for name, ones in by_name.items():
         last, values = ones[-1], figures(ones, by)
