@@ -280,7 +280,8 @@ class Run:
     @property
     def history(self) -> pl.DataFrame:
         """What each scan and re-check found, oldest first: at (UTC), files, findings by severity
-        (error, warning, info), how many came and how many went.
+        (error, warning, info), how many came and how many went, and the generation, which `diff`
+        takes for as long as it is kept.
         """
         return pl.DataFrame([moment.row() for moment in read_history(self.path)])
 
@@ -305,7 +306,9 @@ class Run:
             return store.user_query(query)
 
     def diff(self, earlier: Run | Place) -> RunDiff:
-        """Return what changed since an earlier audit: `.files`, `.findings`, `.counts()`."""
+        """Return what changed since an earlier audit, or an earlier generation of this one, such as
+        `run.path / "gen-0003"`: `.files`, `.findings`, `.counts()`.
+        """
         return compare_runs(earlier.path if isinstance(earlier, Run) else Path(earlier), self.path)
 
     # ---- looking ----

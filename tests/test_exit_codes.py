@@ -67,6 +67,18 @@ TABLE = (
     Row("audit --help", 0, "usage"),
     Row("audit scan clean --out new-run --jobs 1 --fail-on never", 0),
     Row("audit scan marked --out new-run --jobs 1", 1),
+    Row("audit scan clean --out new-run --jobs 1 --push http://127.0.0.1:9/pets", 2, "the token"),
+    Row("audit scan clean --out new-run --jobs 1 --push https://host", 2, "https://HOST"),
+    Row(
+        "audit scan clean --out new-run --jobs 1 TO_NOBODY && ls new-run/CURRENT",
+        0,
+        "kept in new-run: the same command sends it",
+    ),
+    Row(
+        f"profile run train.py:make_loader {QUICK} -o new.json TO_NOBODY && ls new.json",
+        0,
+        "new.json; --push with the next run",
+    ),
     Row("audit", 0, "audit scan FOLDER"),
 )
 
@@ -95,12 +107,14 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a line of the table; its words in capitals say where and with which disk."""
+    token = {"PREFLIGHT_TOKEN": "t"} if "TO_NOBODY" in line else {}
     for tool, module in TOOLS.items():
         # a start of its own: streams that it meets closed or full, and all of torch
         if "&-" in line or "2>" in line or line.startswith(f"{tool} run "):
             line = re.sub(f"^{tool}(?= |$)", f"{shlex.quote(sys.executable)} -m {module}", line)
         line = warm_shell(line, tool, module)
     line = line.replace("HERE", str(folder))
+    line = line.replace("TO_NOBODY", "--push http://127.0.0.1:9/pets")  # where nothing answers
     if "FULL_DISK" in line:  # no file may grow: as on a disk without a free block
         line = f"ulimit -f 0; {line.replace('FULL_DISK', '')}"
     if "IN_DELETED" in line:
@@ -108,7 +122,7 @@ def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", line],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | token,
         capture_output=True,
         text=True,
         check=False,

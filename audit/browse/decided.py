@@ -13,7 +13,7 @@ import polars as pl
 
 from audit.decisions.decisions import tagged_samples
 from audit.decisions.ledger import Decision, Ledger
-from audit.decisions.waivers import apply_decisions
+from audit.decisions.waivers import LookedUp, apply_decisions
 from audit.run.generations import Generation
 
 RECENT = 30
@@ -47,14 +47,19 @@ class LedgerSummary:
         return next((d for d in self.recent if not d.undone), None)
 
 
-def summarise_ledger(run: Path, generation: Generation) -> LedgerSummary:
-    """Return what the ledger of a run amounts to for one generation."""
+def summarise_ledger(
+    run: Path, generation: Generation, known: LookedUp | None = None
+) -> LedgerSummary:
+    """Return what the ledger of a run amounts to for one generation.
+
+    `known`: what was looked up for this ledger and generation before.
+    """
     ledger = Ledger(run)
     # Before the decisions: one that arrives in between is read now and once more at the next call,
     # and none is ever missed.
     now = ledger.revision()
-    applied = apply_decisions(run, generation)
-    tagged = tagged_samples(run, generation).group_by("tag").agg("id").sort("tag")
+    applied = apply_decisions(run, generation, known)
+    tagged = tagged_samples(run, generation, known).group_by("tag").agg("id").sort("tag")
     return LedgerSummary(
         revision=now,
         statuses=tuple(applied.settled.select("fingerprint", "status").iter_rows()),

@@ -48,8 +48,10 @@ class FailOn(StrEnum):
 
 
 def diff_command(
-    before: Annotated[Path, typer.Argument(help="Run directory of the earlier audit.")],
-    after: Annotated[Path, typer.Argument(help="Run directory of the later one.")],
+    before: Annotated[
+        Path, typer.Argument(help="Run directory of the earlier audit, or RUN/gen-0003 in it.")
+    ],
+    after: Annotated[Path, typer.Argument(help="Run directory, or generation, of the later one.")],
     as_json: JsonOption = False,
     everything: Annotated[
         bool, typer.Option("--all", help="List every change, not the first of each kind.")
@@ -98,10 +100,11 @@ def history_command(
         )
         return
     document = {"schema": SCHEMA, "run": str(run), "moments": [asdict(one) for one in history]}
-    print_answer(as_json, lambda: json.dumps(document), lambda: _history_lines(history))
+    kept = {one.name for one in generations.list_kept(run)}
+    print_answer(as_json, lambda: json.dumps(document), lambda: _history_lines(history, kept))
 
 
-def _history_lines(history: Sequence[Moment]) -> Iterator[str]:
+def _history_lines(history: Sequence[Moment], kept: set[str]) -> Iterator[str]:
     from audit.compare.history import last_change
 
     if not history:
@@ -109,7 +112,7 @@ def _history_lines(history: Sequence[Moment]) -> Iterator[str]:
         return
     yield (
         f"{'published, UTC':<20}{'files':>11}{'errors':>9}{'warnings':>10}{'info':>8}{'came':>8}"
-        f"{'went':>8}"
+        f"{'went':>8}  kept, for audit diff"
     )
     for moment in history:
         row = moment.row()
@@ -118,6 +121,7 @@ def _history_lines(history: Sequence[Moment]) -> Iterator[str]:
             f"{row['at'][:19].replace('T', ' '):<20}{row['files']:>11,}{row['error']:>9,}"
             f"{row['warning']:>10,}{row['info']:>8,}"
             + (f"{'':>16}" if first else f"{row['came']:>8,}{row['went']:>8,}")
+            + (f"  {moment.generation}" if moment.generation in kept else "")
         )
     if said := last_change(history):
         yield said

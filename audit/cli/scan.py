@@ -105,6 +105,10 @@ def scan_command(
     _need_baseline(fail_on, baseline)
     if (dry_run or with_paths) and not push:
         raise UsageError("--dry-run and --with-paths are about --push URL: name where to.")
+    if push:
+        from audit.service.client import check_push
+
+        check_push(push, dry_run=dry_run)
     earlier = None
     if baseline is not None:
         from audit.compare.diff import Snapshot
@@ -154,7 +158,8 @@ def _push(run: Path, url: str, with_paths: bool, dry_run: bool) -> None:
     try:
         lines = push_scan(run, url, with_paths=with_paths, dry_run=dry_run)
     except UsageError as error:
-        terminal.write_message(f"Not pushed: {error}")
+        kept = f"The result is kept in {run}: the same command sends it, and reads no file again."
+        terminal.write_message(f"Not pushed: {error} {kept}")
         return
     said = "would leave" if dry_run else "left"
     terminal.write_message("\n".join([f"What {said} for {url}:", *lines]))

@@ -54,7 +54,7 @@ def _no_objects() -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What of a run is compared; taken before a scan replaces it."""
+    """What of a run, or of a generation, is compared; taken before a scan replaces it."""
 
     run: Path
     samples: pl.DataFrame
@@ -64,14 +64,18 @@ class Snapshot:
     vectors: str = ""
 
     @classmethod
-    def of(cls, run: Path) -> Snapshot:
-        """Read a run; raises RunError where there is none."""
-        settled = apply_decisions(run).settled.select("fingerprint", "status")
-        with generations.open_run(run) as store:
+    def of(cls, place: Path) -> Snapshot:
+        """Read a run, or a generation of one (`find_generation`), with the decisions of today.
+
+        Raises RunError where there is none.
+        """
+        run, generation = generations.find_generation(place)
+        settled = apply_decisions(run, generation).settled.select("fingerprint", "status")
+        with generations.open_beside(generation) as store:
             findings = store.query(FINDINGS).drop("place")
             findings = findings.join(settled, on="fingerprint", how="left", maintain_order="left")
             return cls(
-                run,
+                place,
                 store.query(SAMPLES),
                 findings.with_columns(pl.col("status").fill_null("open")),
                 frozenset(str(row["code"]) for row in store.rows(RAN)),
@@ -140,7 +144,7 @@ class RunDiff:
 
 
 def compare_runs(before: Path, after: Path) -> RunDiff:
-    """Compare two runs; raises RunError where one is absent or damaged."""
+    """Compare two runs or generations; raises RunError where one is absent or damaged."""
     return compare_snapshots(Snapshot.of(before), Snapshot.of(after))
 
 

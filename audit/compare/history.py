@@ -62,7 +62,8 @@ class Moment:
         """Return the counts for a table."""
         found = {name: self.severities.get(name, 0) for name in ("error", "warning", "info")}
         came, went = sum(self.came.values()), sum(self.went.values())
-        return {"at": self.at, "files": self.files, **found, "came": came, "went": went}
+        counts = {"files": self.files, **found, "came": came, "went": went}
+        return {"at": self.at, **counts, "generation": self.generation}
 
 
 def note_history(run: Path, before: Generation | None, published: Generation) -> None:

@@ -19,10 +19,10 @@ import polars as pl
 from audit.decisions.box_fixes import FIXABLE, ProposedFix, fix_entries, propose_fixes
 from audit.decisions.ledger import Decision, Entry, Ledger
 from audit.decisions.waivers import (
+    LookedUp,
     apply_decisions,
     load_findings,
     open_for_deciding,
-    resolve,
     snapshot_finding,
 )
 from audit.errors import UsageError
@@ -97,7 +97,8 @@ def select_samples(run: Path, predicate: str) -> list[str]:
     tag) is there as well. Raises UsageError with DuckDB's first line.
     """
     tagged = tagged_samples(run)
-    with open_for_deciding(run) as store:
+    with generations.open_run(run) as store:  # for itself: no other may be locked with it
+        store.execute("SET search_path = 'memory.main,measurements.main,judged.main'")
         store.create_from("tags", tagged)
         store.lock_for_reading()
         # The line break ends a trailing comment.
@@ -299,15 +300,20 @@ LONGEST_TAG = 80
 SEPARATOR = "; "  # between the tags of a sample, where one text holds them all
 
 
-def tagged_samples(run: Path, generation: generations.Generation | None = None) -> pl.DataFrame:
-    """Return (id, tag), sorted: what holds for a generation of the run (default: the current)."""
-    last = _last_said(_resolved_tags(run, generation), "sample_id")
+def tagged_samples(
+    run: Path, generation: generations.Generation | None = None, known: LookedUp | None = None
+) -> pl.DataFrame:
+    """Return (id, tag), sorted: what holds for a generation of the run (default: the current).
+
+    `known`: what was looked up for this ledger and generation before.
+    """
+    last = _last_said(_resolved_tags(run, generation, known or LookedUp()), "sample_id")
     return last.filter("given").select(id="sample_id", tag="tag").sort("id", "tag")
 
 
 def stale_tags(run: Path, generation: generations.Generation | None = None) -> pl.DataFrame:
     """Return (decision, reason): tags whose content is in the run no more, and why not."""
-    said = _resolved_tags(run, generation)
+    said = _resolved_tags(run, generation, LookedUp())
     lost = _last_said(said.filter(pl.col("sample_id").is_null()), "subject", "content_hash")
     # what was said again of the same name with its present content needs no reminder of the old
     again = said.filter(pl.col("sample_id") == pl.col("subject")).select("subject", "tag")
@@ -315,14 +321,16 @@ def stale_tags(run: Path, generation: generations.Generation | None = None) -> p
     return stale.select("decision", "reason").sort("decision")
 
 
-def _resolved_tags(run: Path, generation: generations.Generation | None) -> pl.DataFrame:
+def _resolved_tags(
+    run: Path, generation: generations.Generation | None, known: LookedUp
+) -> pl.DataFrame:
     """Return what was tagged and untagged, oldest first, with the sample that each is about now."""
     given = Ledger(run).tags()
     if given.is_empty():
         nothing = {"sample_id": pl.String, "reason": pl.String}
         return pl.DataFrame(schema={**given.schema, **nothing})
     with open_for_deciding(run, generation) as store:
-        return resolve(store, given)
+        return known.resolve(store, given)
 
 
 def _last_said(said: pl.DataFrame, *subject: str) -> pl.DataFrame:

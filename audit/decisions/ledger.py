@@ -40,7 +40,7 @@ from typing import Any
 import blake3
 import polars as pl
 
-from audit.errors import DamagedError, LockedError, RunError, UsageError
+from audit.errors import AuditError, DamagedError, LockedError, RunError, UsageError
 from audit.records import DECISIONS, TAGGING, Action, Severity
 from audit.run.digests import REPAIR as REMAKE
 from audit.run.digests import sync, write_synced
@@ -185,14 +185,22 @@ class Ledger:
         """Record entries under a person's key, or return what was recorded under it before.
 
         `asked` says what was asked for: raises UsageError where it was something else before. Key
-        and entries are written in one transaction of both files, or not at all.
+        and entries are written in one transaction of both files, or not at all. Others can write
+        while the entries are made.
         """
+        refused, new = None, list[Entry]()
+        try:
+            new = list(entries())
+        except AuditError as error:  # what was recorded before may be gone from the run since
+            refused = error
         with self._writing(keyed=True) as con:
             con.execute(KEYED)
             sql = "SELECT asked, batch FROM keyed.requests WHERE by = ? AND key = ?"
             row = con.execute(sql, [by, key]).fetchone()
             if row is None:
-                decided = self._add(con, entries())
+                if refused is not None:
+                    raise refused
+                decided = self._add(con, new)
                 batch = decided[0].batch if decided else 0
                 con.execute(
                     "INSERT INTO keyed.requests VALUES (?, ?, ?, ?)", [by, key, asked, batch]

@@ -13,14 +13,16 @@ A decision names a sample by id *and* content. It applies where both still match
 that moved if the old id is gone and exactly one sample carries the content; otherwise it is
 *stale*: shown, never applied. So is the drop of a copy whose keeper is gone: it would lose the
 picture. A finding is settled by a decision about it, or because its samples were dropped.
-Everything is derived from the ledger and a generation; 100,000 decisions take a second.
+Everything is derived from the ledger and a generation; 100,000 decisions take a second. Who asks
+again and again keeps a `LookedUp`, and then only what was decided since is looked for in the run.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +45,11 @@ FINDINGS = """
 """
 RESOLVE = """
     WITH here AS (
-        SELECT s.id, f.content_hash FROM measurements.main.samples s
-        LEFT JOIN measurements.main.features f ON f.sample_id = s.id
-        WHERE s.id IN (SELECT subject FROM asked)
-    ), present AS (
+        SELECT s.id, f.content_hash
+        FROM (FROM measurements.main.samples WHERE id IN (SELECT subject FROM asked)) s
+        LEFT JOIN (FROM measurements.main.features WHERE sample_id IN (SELECT subject FROM asked)) f
+        ON f.sample_id = s.id
+    ), present AS MATERIALIZED (
         SELECT d.*, h.id AS there, h.content_hash AS now
         FROM asked d LEFT JOIN here h ON h.id = d.subject
     ), carriers AS (
@@ -76,6 +79,11 @@ MATCHES = """
     SELECT c.decision, c.fingerprint, c.severity, c.n_samples - c.known AS unknown,
         c.fingerprint = d.subject AS same
     FROM counted c JOIN subjects d ON d.decision = c.decision
+"""
+MEMBERSHIPS = """
+    SELECT d.id, m.fingerprint, f.n_samples FROM dropped d
+    JOIN judged.main.finding_samples m ON m.sample_id = d.id
+    JOIN judged.main.findings f USING (fingerprint)
 """
 
 
@@ -112,20 +120,71 @@ def resolve(store: Store, subjects: pl.DataFrame) -> pl.DataFrame:
     return subjects.hstack(found)
 
 
-def _still_applying(store: Store, decisions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+class LookedUp:
+    """What the ledger is about in one generation, which never changes: kept, so that each sample
+    and each decision is looked up once.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._known: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
+
+    def resolve(self, store: Store, subjects: pl.DataFrame) -> pl.DataFrame:
+        """Do as the function `resolve`."""
+        key = ["subject", "content_hash"]
+        asked = subjects.select(key).unique(maintain_order=True)
+        found = self._once(key, asked, partial(resolve, store))
+        return subjects.join(found, on=key, how="left", nulls_equal=True, maintain_order="left")
+
+    def findings(self, store: Store, heads: pl.DataFrame) -> pl.DataFrame:
+        """Return decision, fingerprint, reason (null where it applies) of decisions on findings."""
+        return self._once(["decision"], heads, partial(self._find_findings, store))
+
+    def _find_findings(self, store: Store, heads: pl.DataFrame) -> pl.DataFrame:
+        snapshots = {
+            row["decision"]: json.loads(row["evidence"] or "{}")
+            for row in heads.iter_rows(named=True)
+        }
+        heads = heads.select("decision", "subject", "verb")
+        rows = [
+            *_about_samples(store, heads, snapshots, self),
+            *_about_the_whole(store, heads, snapshots),
+        ]
+        schema = {"decision": pl.Int64, "fingerprint": pl.String, "reason": pl.String}
+        return pl.DataFrame(rows, schema, orient="row")
+
+    def memberships(self, store: Store, samples: pl.DataFrame) -> pl.DataFrame:
+        """Return id, fingerprint, n_samples of the findings that samples are in."""
+
+        def find(some: pl.DataFrame) -> pl.DataFrame:
+            store.create_from("dropped", some)
+            return store.query(MEMBERSHIPS)
+
+        return self._once(["id"], samples.select("id"), find)
+
+    def _once(
+        self, key: list[str], rows: pl.DataFrame, find: Callable[[pl.DataFrame], pl.DataFrame]
+    ) -> pl.DataFrame:
+        """Return what `find` says of rows, any number for each: each key is asked once."""
+        asked, found = self._known.get(key[0], (None, None))
+        new = rows if asked is None else rows.join(asked, on=key, how="anti", nulls_equal=True)
+        if asked is None or found is None or new.height:
+            now, more = new.select(key), find(new)
+            asked = now if asked is None else pl.concat([asked, now])
+            found = more if found is None else pl.concat([found, more])
+            self._known[key[0]] = asked, found
+        return found.join(rows.select(key), on=key, how="semi", nulls_equal=True)
+
+
+def _still_applying(
+    store: Store, decisions: pl.DataFrame, known: LookedUp
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return which decisions on findings (rows of `Ledger.current`) still apply, and to what.
 
     In effect: fingerprint, decision, verb; lapsed: decision, fingerprint, reason.
     """
-    snapshots = {
-        row["id"]: json.loads(row["evidence"] or "{}") for row in decisions.iter_rows(named=True)
-    }
-    heads = decisions.select(pl.col("id").alias("decision"), "subject", "verb")
-    rows = [
-        *_about_samples(store, heads, snapshots), *_about_the_whole(store, heads, snapshots)
-    ]  # fmt: skip
-    schema = {"decision": pl.Int64, "fingerprint": pl.String, "reason": pl.String}
-    said = pl.DataFrame(rows, schema, orient="row")
+    heads = decisions.select("subject", "verb", "evidence", decision="id")
+    said = known.findings(store, heads)
     effective = said.filter(pl.col("reason").is_null()).drop("reason").sort("decision")
     effective = effective.unique("fingerprint", keep="last", maintain_order=True)
     # A finding that was decided again needs no reminder of the decision that lapsed.
@@ -134,7 +193,7 @@ def _still_applying(store: Store, decisions: pl.DataFrame) -> tuple[pl.DataFrame
 
 
 def _about_samples(
-    store: Store, heads: pl.DataFrame, snapshots: Mapping[int, Mapping[str, Any]]
+    store: Store, heads: pl.DataFrame, snapshots: Mapping[int, Mapping[str, Any]], known: LookedUp
 ) -> Iterator[tuple[int, str, str | None]]:
     """Yield (decision, fingerprint, None if it applies, else why not) by members."""
     members = [
@@ -142,10 +201,12 @@ def _about_samples(
         for decision, snapshot in snapshots.items()
         for sample, content in snapshot.get("members", ())
     ]
+    if not members:
+        return
     schema = {
         "decision": pl.Int64, "code": pl.String, "subject": pl.String, "content_hash": pl.String,
     }  # fmt: skip
-    store.create_from("members", resolve(store, pl.DataFrame(members, schema, orient="row")))
+    store.create_from("members", known.resolve(store, pl.DataFrame(members, schema, orient="row")))
     store.create_from("subjects", heads)
     for decision, fingerprint, severity, unknown, same in store.query(MATCHES).iter_rows():
         reason = _more_severe(snapshots[decision], severity)
@@ -161,6 +222,8 @@ def _about_the_whole(
 ) -> Iterator[tuple[int, str, str | None]]:
     """Yield the same for findings about a class, a split or the dataset, by fingerprint."""
     whole = [row for row in heads.iter_rows() if "members" not in snapshots[row[0]]]
+    if not whole:
+        return
     now = load_findings(store, [fingerprint for _, fingerprint, _ in whole])
     by_fingerprint = {row["fingerprint"]: row for row in now.iter_rows(named=True)}
     for decision, fingerprint, _ in whole:
@@ -231,14 +294,19 @@ class Applied:
 
 def open_for_deciding(run: Path, generation: generations.Generation | None = None) -> Store:
     """Open a run for reading, with room in memory for tables of decisions beside its own."""
-    store = generations.open_generation(generation or generations.require(run))
+    store = generations.open_beside(generation or generations.require(run))
     store.execute("SET search_path = 'memory.main,measurements.main,judged.main'")
     return store
 
 
-def apply_decisions(run: Path, generation: generations.Generation | None = None) -> Applied:
-    """Return what the decisions amount to for a generation of the run (default: the current)."""
-    current = Ledger(run).current()
+def apply_decisions(
+    run: Path, generation: generations.Generation | None = None, known: LookedUp | None = None
+) -> Applied:
+    """Return what the decisions amount to for a generation of the run (default: the current).
+
+    `known`: what was looked up for this ledger and generation before.
+    """
+    current, known = Ledger(run).current(), known or LookedUp()
     if current.is_empty():
         none = pl.DataFrame(
             schema={"fingerprint": pl.String, "status": pl.String, "verb": pl.String,
@@ -246,10 +314,10 @@ def apply_decisions(run: Path, generation: generations.Generation | None = None)
         )  # fmt: skip
         return Applied(pl.DataFrame(schema=EFFECTIVE), pl.DataFrame(schema=STALE), none)
     with open_for_deciding(run, generation) as store:
-        effective, stale = _samples(store, current.filter(pl.col("kind") == "sample"))
+        effective, stale = _samples(store, current.filter(pl.col("kind") == "sample"), known)
         on_findings = current.filter(pl.col("kind") == "finding")
-        decided, lapsed = _still_applying(store, on_findings)
-        superseded = _without_samples(store, effective)
+        decided, lapsed = _still_applying(store, on_findings, known)
+        superseded = _without_samples(store, effective, known)
     lapsed = (
         lapsed.join(on_findings.rename({"id": "decision"}), on="decision")
         .with_columns(pl.lit("finding").alias("kind"))
@@ -264,10 +332,12 @@ def apply_decisions(run: Path, generation: generations.Generation | None = None)
     return Applied(effective, pl.concat([stale, lapsed]), settled)
 
 
-def _samples(store: Store, current: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _samples(
+    store: Store, current: pl.DataFrame, known: LookedUp
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the decisions in effect, one row per sample, and those that are stale."""
-    resolved = resolve(store, current.rename({"id": "decision"}))
-    resolved = _without_keeper(store, resolved)
+    resolved = known.resolve(store, current.rename({"id": "decision"}))
+    resolved = _without_keeper(store, resolved, known)
     moved = pl.col("sample_id") != pl.col("subject")
     reason = pl.when(pl.col("note") != "").then(pl.col("note")).otherwise(
         pl.format("{} by {}", "verb", "by")
@@ -290,7 +360,7 @@ def _samples(store: Store, current: pl.DataFrame) -> tuple[pl.DataFrame, pl.Data
     return effective, resolved.select(*STALE.names(), "sample_id").filter(lost).drop("sample_id")
 
 
-def _without_keeper(store: Store, resolved: pl.DataFrame) -> pl.DataFrame:
+def _without_keeper(store: Store, resolved: pl.DataFrame, known: LookedUp) -> pl.DataFrame:
     """Make a drop stale where the copy that was to stay is gone: it would lose the picture."""
     keeper = pl.col("evidence").str.json_path_match
     copies = resolved.filter(pl.col("evidence").is_not_null() & pl.col("dropped")).select(
@@ -300,19 +370,19 @@ def _without_keeper(store: Store, resolved: pl.DataFrame) -> pl.DataFrame:
     )
     if copies.is_empty():
         return resolved
-    lost = resolve(store, copies).filter(pl.col("sample_id").is_null())
+    lost = known.resolve(store, copies).filter(pl.col("sample_id").is_null())
     said = pl.format("its copy {}, which was to stay: {}", "subject", "reason")
     resolved = resolved.join(lost.select("decision", said.alias("lost")), on="decision", how="left")
     here = pl.when(pl.col("lost").is_null()).then(pl.col("sample_id"))
     return resolved.with_columns(here, pl.coalesce("lost", "reason").alias("reason"))
 
 
-def _without_samples(store: Store, effective: pl.DataFrame) -> pl.DataFrame:
+def _without_samples(store: Store, effective: pl.DataFrame, known: LookedUp) -> pl.DataFrame:
     """Return the findings that drops have superseded: at most one sample left of several."""
-    store.create_from("dropped", effective.filter("dropped").select("id", "decision"))
-    return store.query(
-        "SELECT f.fingerprint, 'decided' AS status, 'drop' AS verb, max(d.decision) AS decision "
-        "FROM dropped d JOIN judged.main.finding_samples m ON m.sample_id = d.id "
-        "JOIN judged.main.findings f USING (fingerprint) GROUP BY f.fingerprint, f.n_samples "
-        "HAVING count(*) >= greatest(1, f.n_samples - 1)"
+    dropped = effective.filter("dropped").select("id", "decision")
+    found = known.memberships(store, dropped).join(dropped, on="id")
+    counted = found.group_by("fingerprint", "n_samples").agg(pl.col("decision").max(), pl.len())
+    left = pl.max_horizontal(pl.lit(1), pl.col("n_samples") - 1)
+    return counted.filter(pl.col("len") >= left).select(
+        "fingerprint", pl.lit("decided").alias("status"), pl.lit("drop").alias("verb"), "decision"
     )

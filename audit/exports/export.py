@@ -82,7 +82,7 @@ PAIRS = """
     ORDER BY list_position(['bytes', 'pixels', 'near'], kind), a, b
 """
 TAGS = f"""
-    LEFT JOIN (SELECT id, string_agg(tag, '{SEPARATOR}' ORDER BY tag) AS tags FROM memory.main.tags
+    LEFT JOIN (SELECT id, string_agg(tag, '{SEPARATOR}' ORDER BY tag) AS tags FROM tags
     GROUP BY id) t ON t.id = s.id
 """
 # The kept set, relabels and moves applied, in the order of the listing; `{extra}`: tags where a

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,12 @@ class Generation:
     def measurements(self) -> Path:
         """Path of the measurements database."""
         return self.path / MEASUREMENTS
+
+    @property
+    def key(self) -> str:
+        """What names its data: it changes with every scan and re-check."""
+        # the time too: a run that was deleted and made again has the same names again
+        return f"{self.findings}@{self.findings.stat().st_mtime_ns}"
 
 
 def current(run: Path) -> Generation | None:
@@ -138,6 +145,31 @@ def list_findings(folder: Path) -> list[Path]:
     return sorted((p for p in folder.iterdir() if FINDINGS.fullmatch(p.name)), key=_number)
 
 
+def list_kept(run: Path) -> list[Generation]:
+    """Return what is still there of a run, oldest first: each findings file of each generation."""
+    folders = list_generations(run)
+    return [Generation(folder, file) for folder in folders for file in list_findings(folder)]
+
+
+def find_generation(place: Path) -> tuple[Path, Generation]:
+    """Return the run and the generation that a path names: RUN the published one, RUN/gen-0003 that
+    with its newest findings, RUN/gen-0003/findings-0001.duckdb that with these.
+
+    Raises RunError where it is not there, or is there no more.
+    """
+    if not (GENERATION.fullmatch(place.name) or FINDINGS.fullmatch(place.name)):
+        return place, require(place)
+    if (place / POINTER).exists():  # a run that has the name of a generation
+        return place, require(place)
+    run = place.parent if GENERATION.fullmatch(place.name) else place.parent.parent
+    kept = list_kept(run)
+    found = [one for one in kept if place in (one.path, one.findings)]
+    if not found:
+        names = ", ".join(one.name for one in kept) or "none"
+        raise RunError(f"{run} has no {place.relative_to(run)} (any more): it keeps {names}.")
+    return run, found[-1]
+
+
 def require(run: Path) -> Generation:
     """Return the published generation for reading; raises RunError that says how to make one."""
     if not run.is_dir():
@@ -193,6 +225,42 @@ def open_generation(generation: Generation, tracer: Tracer | None = None) -> Sto
     return _with_both(Store.memory(tracer), paths)
 
 
+_held: dict[str, Store] = {}  # by the key of a generation
+_holding = threading.Lock()
+
+
+def hold(key: str, generation: Generation) -> Store:
+    """Open a generation whose databases others in this process use too (`open_beside`), until it is
+    let go.
+    """
+    store = open_generation(generation)
+    with _holding:
+        _held[key] = store
+    return store
+
+
+def let_go(key: str) -> None:
+    """Close what was held; who uses it still can do so to the end."""
+    with _holding:
+        _held.pop(key).close()
+
+
+def open_held(key: str) -> Store | None:
+    """Open another connection to what is held, None where it is not."""
+    with _holding:
+        held = _held.get(key)
+        store = held and held.beside()
+    return _ready(store) if store else None
+
+
+def open_beside(generation: Generation) -> Store:
+    """Open a generation as `open_generation` does: in a fiftieth of the time where it is held."""
+    with contextlib.suppress(OSError):
+        if store := open_held(generation.key):
+            return store
+    return open_generation(generation)
+
+
 def open_for_users(run: Path) -> Store:
     """Open the current generation for SQL that a user wrote: it reads the run and nothing else.
 
@@ -210,11 +278,15 @@ def _with_both(store: Store, paths: Mapping[str, Path]) -> Store:
     try:
         for name, path in paths.items():
             store.attach(path, name)
-        store.execute("SET search_path = 'measurements.main,judged.main'")
-        store.complete()
+        return _ready(store)
     except BaseException:
         store.close()
         raise
+
+
+def _ready(store: Store) -> Store:
+    store.execute("SET search_path = 'measurements.main,judged.main'")
+    store.complete()
     return store
 
 

@@ -64,6 +64,7 @@ class Store:
         self._con = connection
         self._tracer = tracer
         self._shared: dict[tuple[Any, ...], Any] = {}
+        self._made, self._is_complete = "TABLE", False
         self.attached: set[str] = set()
 
     @classmethod
@@ -96,6 +97,14 @@ class Store:
         except duckdb.Error as error:
             raise _open_error(path, error) from None
         self.attached.add(name)
+
+    def beside(self) -> Store:
+        """Return another connection to the same databases, for another thread; the tables that it
+        makes are its own, and gone with it.
+        """
+        other = Store(self._con.cursor(), self._tracer)
+        other._made, other._is_complete = "TEMP TABLE", self._is_complete
+        return other
 
     def close(self) -> None:
         """Close the connection; a writer checkpoints first so that no .wal file is left."""
@@ -131,13 +140,14 @@ class Store:
 
     def complete(self) -> None:
         """Let a run that was made before some tables show them, empty: for this connection."""
-        missing = [table for table in ADDED_TABLES if not self.columns(table)]
-        if not missing:
+        if self._is_complete:
             return
+        missing = [table for table in ADDED_TABLES if not self.columns(table)]
+        self._is_complete = not missing
         for table in missing:
             body = ", ".join(f"{identifier(c.name)} {c.type}" for c in OTHER_TABLES[table])
             self.execute(f"CREATE TEMP TABLE {table} ({body})")
-        for view in ADDED_VIEWS:
+        for view in ADDED_VIEWS if missing else ():
             self.execute(view.replace("OR REPLACE", "OR REPLACE TEMP"))
 
     # ---- what several readers need ----
@@ -207,7 +217,9 @@ class Store:
     def create_from(self, table: str, frame: pl.DataFrame | pa.Table) -> None:
         """Create `table` with the columns and rows of `frame`."""
         with self.frame_as("incoming", frame):
-            self.execute(f"CREATE OR REPLACE TABLE {identifier(table)} AS SELECT * FROM incoming")
+            self.execute(
+                f"CREATE OR REPLACE {self._made} {identifier(table)} AS SELECT * FROM incoming"
+            )
 
     @contextlib.contextmanager
     def frame_as(self, name: str, frame: pl.DataFrame | pa.Table) -> Iterator[None]:

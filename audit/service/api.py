@@ -13,11 +13,12 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from audit.browse.people import Person
@@ -26,9 +27,10 @@ from audit.records import finite
 from audit.service.datasets import Service
 from audit.service.jobs import ServedDataset
 
+T = TypeVar("T")
 ROOT, JSON = "/api/v1", "application/json"
 MOST_BODY, BODY_S = 1 << 20, 20.0  # bytes; s that it may take
-AT_ONCE = 4
+AT_ONCE, THREADS = 4, 32  # requests of a person at work; threads for all of them
 NONE = ServedDataset("", Path())  # of a route that names none
 NO_TOKEN = (
     "This needs the token of a person: send `Authorization: Bearer TOKEN`, with the token of the "
@@ -206,6 +208,8 @@ class Api:
         """Answer for a service by a table of routes."""
         self.service, self._routes = service, routes
         self._working = Counter[str]()
+        # Those of asyncio are few, and most of these wait for a lock or a disk.
+        self._threads = ThreadPoolExecutor(THREADS, "api")
 
     async def __call__(self, scope: Message, receive: Receiver, send: Sender) -> None:
         """Answer one request; what goes wrong before the answer begins is a sentence."""
@@ -214,7 +218,7 @@ class Api:
             try:
                 headers = {k.decode("latin-1").lower(): v.decode("latin-1")
                            for k, v in scope["headers"]}  # fmt: skip
-                person = await asyncio.to_thread(self._identify, headers.get("authorization", ""))
+                person = await self._apart(self._identify, headers.get("authorization", ""))
                 if self._working[person.name] >= AT_ONCE:
                     said = f"You have {AT_ONCE} requests at work: send the next after one of them."
                     raise RefusedError(429, said)
@@ -223,21 +227,34 @@ class Api:
                 route, words = self._route(scope["method"], scope["path"], person)
                 query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
                 sent = {"path": words, "query": dict(query), "header": headers, "body": {}}
-                dataset = self._dataset(words, person)
                 if any(one.place == "body" for one in route.own):
                     sent["body"] = await _body(headers, receive, route.most_body)
-                call = ApiCall(self.service, person, route.read(sent), dataset)
-                reply = await asyncio.to_thread(lambda: _encode(route.answer(call)))
+                reply = await self._apart(self._answer, route, person, sent)
             except Exception as error:  # noqa: BLE001 - a sentence, and in the log where it is ours
                 status, sentence = _refusal(error)
                 reply = _encode({"error": sentence})
-            await _send(send, reply, status)
+            await self._send(send, reply, status)
         finally:
             self._working[name] -= bool(name)
 
     async def refuse(self, send: Sender, status: int, sentence: str) -> None:
         """Answer with a status and a sentence."""
-        await _send(send, _encode({"error": sentence}), status)
+        await self._send(send, _encode({"error": sentence}), status)
+
+    async def _apart(self, act: Callable[..., T], *args: Any) -> T:
+        """Do something that may take a while in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act, *args)
+
+    async def _send(self, send: Sender, reply: Reply, status: int) -> None:
+        more = {401: [(b"www-authenticate", b"Bearer")], 429: [(b"retry-after", b"1")]}
+        headers = [(b"content-type", reply.kind.encode()), *more.get(status, []), *SAFE]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        if not isinstance(reply.body, bytes):
+            pieces = _pieces(reply.body)
+            while piece := await self._apart(next, pieces, b""):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        last = reply.body if isinstance(reply.body, bytes) else b""
+        await send({"type": "http.response.body", "body": last})
 
     def _identify(self, authorization: str) -> Person:
         scheme, _, token = authorization.partition(" ")
@@ -245,6 +262,12 @@ class Api:
         if person is None or not person.name:
             raise RefusedError(401, NO_TOKEN)
         return person
+
+    def _answer(
+        self, route: ApiRoute, person: Person, sent: Mapping[str, Mapping[str, Any]]
+    ) -> Reply:
+        dataset = self._dataset(sent["path"], person)
+        return _encode(route.answer(ApiCall(self.service, person, route.read(sent), dataset)))
 
     def _route(self, method: str, path: str, person: Person) -> tuple[ApiRoute, dict[str, str]]:
         place = path.removeprefix(ROOT)
@@ -310,17 +333,7 @@ def _encode(given: Any) -> Reply:
     if isinstance(given, Reply):
         return given
     text = json.dumps(finite(given), ensure_ascii=False, allow_nan=False, default=_as_json)
-    return Reply(iter([text]), JSON)
-
-
-async def _send(send: Sender, reply: Reply, status: int) -> None:
-    more = {401: [(b"www-authenticate", b"Bearer")], 429: [(b"retry-after", b"1")]}.get(status, [])
-    headers = [(b"content-type", reply.kind.encode()), *more, *SAFE]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    pieces = iter([reply.body]) if isinstance(reply.body, bytes) else _pieces(reply.body)
-    while piece := await asyncio.to_thread(next, pieces, b""):
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+    return Reply(text.encode("utf-8", "backslashreplace"), JSON)
 
 
 def _pieces(texts: Iterator[str], at_once: int = 500) -> Iterator[bytes]:

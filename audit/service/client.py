@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -135,6 +136,14 @@ class RemoteRun:
 def connect_service(url: str, token: str) -> Connection:
     """Return a service, asked as the person whose token this is; nothing is asked yet."""
     return Connection(url, token)
+
+
+def check_push(url: str, *, dry_run: bool = False) -> None:
+    """Raise UsageError for what nothing can be pushed to: before a scan, not after it."""
+    if not re.fullmatch(r"https?://[^/]+(/.*)?/[^/]+/?", url):
+        raise UsageError(f"--push names a dataset of a service, https://HOST/DATASET, not {url!r}.")
+    if not (dry_run or os.environ.get("PREFLIGHT_TOKEN")):
+        raise UsageError("--push needs the token of a reviewer in PREFLIGHT_TOKEN.")
 
 
 def push_scan(run: Path, url: str, *, with_paths: bool = False, dry_run: bool = False) -> list[str]:

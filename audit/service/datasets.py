@@ -16,9 +16,7 @@ Above the first of them may stand `webhook = "https://..."`, which is told what 
 has for news.
 
 The file is read for each request. A request names a dataset, never a path: it is looked up
-among the names here. The store of a generation is opened once, used by one thread at a time and
-closed when others were used since; a line costs the index of its findings, once for each scan and
-each decision.
+among the names here. A line costs the index of its findings, once for each scan and decision.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 from audit.browse.overview import FindingTally, count_progress
 from audit.browse.people import LONGEST, People, Person
 from audit.browse.pictures import FOLDER as THUMBNAILS
-from audit.browse.stores import key_of, look
+from audit.browse.stores import look
 from audit.compare.history import HISTORY, read_history, read_lines
 from audit.decisions.ledger import Ledger
 from audit.errors import AuditError, RunError, UsageError
@@ -229,7 +227,7 @@ class Service:
         try:
             if one.pushed:
                 return _pushed_line(one)
-            now = (key_of(generations.require(one.run)), Ledger(one.run).revision())
+            now = (generations.require(one.run).key, Ledger(one.run).revision())
             if self._lines.get(one.name, ((), None))[0] != now:
                 self._lines[one.name] = (now, _line(one))
             return self._lines[one.name][1]

@@ -1,10 +1,10 @@
 """The jobs of `audit serve`: scans and re-checks in a queue that lies in FOLDER/jobs.sqlite.
 
 A job waits, runs in a process of its own (`audit.service.work`) and is done, failed or cancelled;
-one writer a run, `at_once` in all, the first asked is the first begun. The queue survives the
-server: its workers end with it, and what was running begins again, from the parts that it had
-measured. A dataset with `every` is scanned again when so much time has passed since its last scan
-began; a clock that was set back delays that by one interval at most.
+one at a time, the first asked is the first begun. The queue survives the server: its worker ends
+with it, and what was running begins again, from the parts that it had measured. A dataset with
+`every` is scanned again when so much time has passed since its last scan began; a clock that was
+set back delays that by one interval at most.
 
 What somebody wants to be told (`news`) is sent once to one webhook: counts, codes of checks and a
 link, no name of a file. It is tried again with growing pauses, and given up after a day.
@@ -110,7 +110,6 @@ class JobQueue:
         *,
         webhook: str = "",
         link: str = "",
-        at_once: int = 1,
         clock: Callable[[], float] = time.time,
         start: Start = start_job,
         send: Send = send_json,
@@ -120,7 +119,7 @@ class JobQueue:
         `link` is where this server is, for the news.
         """
         self._datasets, self._webhook, self._link = datasets, webhook, link
-        self._at_once, self._clock, self._start, self._send = at_once, clock, start, send
+        self._clock, self._start, self._send = clock, start, send
         self._lock, self._ended = threading.RLock(), threading.Event()
         self._running: dict[int, tuple[Job, ServedDataset, Moment | None]] = {}
         self._again: dict[int, float] = {}  # when a job whose run was locked is tried again
@@ -262,13 +261,12 @@ class JobQueue:
             "SELECT number, dataset, action FROM jobs WHERE state = ? ORDER BY number", [WAITING]
         ).fetchall()
         for number, dataset, action in rows:
-            busy = {known.run for _, known, _ in self._running.values()}
             chosen = served.get(dataset)
             if chosen is None:
                 self._settle(number, FAILED, "datasets.toml has it no more.", only=WAITING)
             elif 0 < self._again.get(number, 0) - now <= PAUSE_S:
                 continue
-            elif len(self._running) < self._at_once and chosen.run not in busy:
+            elif not self._running:
                 self._begin(number, chosen, action)
 
     def _begin(self, number: int, one: ServedDataset, action: str) -> None:

@@ -6,6 +6,8 @@ import base64
 import json
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +23,7 @@ from audit.browse.label_review import count_suspects, load_suspects
 from audit.browse.people import ADMIN, REVIEWER, VIEWER, check_name
 from audit.browse.pictures import FOLDER, ThumbnailCache, view
 from audit.browse.stores import look
+from audit.compare.diff import compare_runs
 from audit.compare.history import add_moment, append_line, read_history, read_lines
 from audit.decisions import decisions
 from audit.decisions.ledger import Decision, Entry, Ledger
@@ -30,7 +33,7 @@ from audit.report import FORMATS, PICTURED, collect_report, render
 from audit.report.documents import finding_facts
 from audit.report.thumbnails import Thumbnail
 from audit.run import generations
-from audit.service.api import ApiCall, ApiField, ApiRoute, RefusedError, Reply, describe_api
+from audit.service.api import JSON, ApiCall, ApiField, ApiRoute, RefusedError, Reply, describe_api
 from audit.service.datasets import PROFILES
 from audit.service.jobs import RECHECK, SCAN, JobQueue, job_facts
 from audit.subset import Goal, draw_subset, make_plan, score_subset
@@ -41,7 +44,7 @@ from audit.subset.source import frame_from_run
 SQL_S = 10.0
 MOST_PICTURE = 32 << 20  # bytes of a body that has a picture
 KINDS = {"txt": "text/plain", "md": "text/markdown", "html": "text/html", "xml": "application/xml"}
-_sql = threading.Lock()  # one query at a time: each may take the memory that DuckDB is given
+_lock = threading.Lock()
 
 
 # ---- what can be read ----
@@ -63,6 +66,20 @@ def get_history(call: ApiCall) -> Any:
     return {"moments": [asdict(moment) for moment in read_history(call.dataset.run)]}
 
 
+def get_diff(call: ApiCall) -> Any:
+    """Return what changed between two generations that are kept, as `audit diff --json`."""
+    kept = generations.list_kept(call.dataset.run)
+    known = {name: one.findings for one in kept for name in (one.path.name, one.name)}
+    asked = call.words["before"], call.words["after"] or (kept[-1].name if kept else "")
+    if unknown := [name for name in asked if name not in known]:
+        raise UsageError(f"{unknown[0]!r} is not kept: {', '.join(known) or 'nothing is'}.")
+    with _alone():
+        found = compare_runs(*(known[name] for name in asked))
+    # by their names: where the run lies is nobody's business
+    named = replace(found, before=Path(asked[0]), after=Path(asked[1]))
+    return Reply(named.document().encode(), JSON)
+
+
 def get_findings(call: ApiCall) -> Any:
     """Return findings under a filter, the worst first."""
     words = call.words
@@ -71,7 +88,7 @@ def get_findings(call: ApiCall) -> Any:
         codes, words["severity"], words["split"], None, words["label"], words["status"],
         words["text"] or "",
     )  # fmt: skip
-    with look(call.dataset.run).store() as store:
+    with look(call.dataset.run).reader() as store:
         start = 0
         if words["after"]:
             place = findings.place_of(store, words["after"])
@@ -92,7 +109,7 @@ def _without(row: Any, *names: str) -> dict[str, Any]:
 
 def get_finding(call: ApiCall) -> Any:
     """Return one finding with its evidence and its first samples."""
-    with look(call.dataset.run).store() as store:
+    with look(call.dataset.run).reader() as store:
         opened = findings.open_finding(store, call.words["fingerprint"])
     if opened is None:
         raise RefusedError(404, "This run has no such finding.")
@@ -104,7 +121,7 @@ def get_pictures(call: ApiCall) -> Any:
     """Return samples under a filter, sorted."""
     words = call.words
     column = words["sort"].removeprefix("-")
-    with look(call.dataset.run).store() as store:
+    with look(call.dataset.run).reader() as store:
         page = images.page(
             store, from_link(words["where"] or ""), Order(column, words["sort"][:1] == "-"),
             after=Edge.from_link(words["after"] or ""), size=words["limit"],
@@ -124,7 +141,7 @@ def get_thumbnail(call: ApiCall) -> Any:
 
 
 def _card(call: ApiCall) -> Card:
-    with look(call.dataset.run).store() as store:
+    with look(call.dataset.run).reader() as store:
         found = images.cards(store, [call.words["id"]])
     if not found:
         raise RefusedError(404, "This run has no picture of this id.")
@@ -144,7 +161,7 @@ def get_groups(call: ApiCall) -> Any:
         f'SELECT "group", list(id ORDER BY id) AS ids FROM ({GROUPS}) WHERE "group" > ? '
         "GROUP BY 1 ORDER BY 1 LIMIT ?"
     )
-    with look(call.dataset.run).store() as store:
+    with look(call.dataset.run).reader() as store:
         found = store.rows(sql, [after, limit + 1])
     following = found[limit - 1]["group"] if len(found) > limit else None
     return {"groups": found[:limit], "next": following}
@@ -170,15 +187,21 @@ def get_report(call: ApiCall) -> Any:
 def run_sql(call: ApiCall) -> Any:
     """Return the first rows of a SELECT."""
     limit = call.words["limit"]
-    if not _sql.acquire(blocking=False):
-        raise RefusedError(429, "Another query is at work: send yours when it is done.")
-    try:
-        with generations.open_for_users(call.dataset.run) as store:
-            frame = store.user_query(call.words["query"], limit, SQL_S)
-    finally:
-        _sql.release()
+    with _alone(), generations.open_for_users(call.dataset.run) as store:
+        frame = store.user_query(call.words["query"], limit, SQL_S)
     rows = [list(row) for row in frame.head(limit).rows()]
     return {"columns": frame.columns, "rows": rows, "cut": frame.height > limit}
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Let one do so at a time: each may take the memory that DuckDB is given."""
+    if not _lock.acquire(blocking=False):
+        raise RefusedError(429, "Another query is at work: send yours when it is done.")
+    try:
+        yield
+    finally:
+        _lock.release()
 
 
 def get_people(call: ApiCall) -> Any:
@@ -356,6 +379,13 @@ ROUTES = (
         "was scanned, decisions by person, problem",
     ),
     ApiRoute("GET", f"{ONE}/history", VIEWER, get_history, "moments, as in RUN/history.jsonl"),
+    ApiRoute(
+        "GET", f"{ONE}/diff", VIEWER, get_diff, "a document audit-diff/1",
+        (
+            ApiField("before", "`generation` of the history, such as gen-0003", needed=True),
+            ApiField("after", "a later one; the last where left out"),
+        ),
+    ),
     ApiRoute(
         "GET", f"{ONE}/findings", VIEWER, get_findings, "findings, total, next",
         (

@@ -1,6 +1,7 @@
 """Changes: the scans of a run over time, and two runs side by side, what `audit diff` says.
 
-The later one is the chosen run; the earlier any other that this app knows."""
+The later one is the chosen run; the earlier any other that this app knows, or an earlier generation
+of the run that is still kept."""
 
 from __future__ import annotations
 
@@ -39,16 +40,18 @@ def page() -> None:
     run = open_chosen_run()
     st.title("Changes")
     _history(read_history(run.run))
-    others = [name for name in known_runs() if name != run.name]
+    kept = reversed(generations.list_kept(run.run))
+    own = {one.name: one.findings for one in kept if one != run.generation}
+    others = {**own, **{name: path for name, path in known_runs().items() if name != run.name}}
     if not others:
         html.empty(
             "There is no other scan to compare with.",
-            "Scan the dataset again into another run directory, or open an earlier run on the "
-            "page Start; or start the app with both: audit app EARLIER LATER.",
+            "Scan the dataset again, or open an earlier run on the page Start; or start the app "
+            "with both: audit app EARLIER LATER.",
         )
         return
-    earlier = link.choose("Earlier scan", "earlier", others, any_=None)
-    before = known_runs()[earlier]
+    earlier = link.choose("Earlier scan", "earlier", list(others), any_=None)
+    before = others[earlier]
     found = _compared(_state(before), _state(run.run), before, run.run)
     with st.container(horizontal=True):
         for change, n in found.counts().items():
@@ -87,9 +90,10 @@ def _history(moments: Sequence[Moment]) -> None:
         html.paragraph(said, "quiet small")
 
 
-def _state(run: Path) -> str:
-    """Return what names a run and all that was decided about it."""
-    return f"{generations.require(run).findings}{Ledger(run).revision()}"
+def _state(place: Path) -> str:
+    """Return what names a run or generation and all that was decided about it."""
+    run, generation = generations.find_generation(place)
+    return f"{generation.key}{Ledger(run).revision()}"
 
 
 @cached

@@ -42,11 +42,12 @@ PROFILED = (
     ListColumn("name", "Profile", "text", "9rem"),
     ListColumn("verdict", "Verdict", "text", "9rem"),
     ListColumn("value", "Last", "text", "9rem"),
-    ListColumn("trend", "By run", "line", "6rem"),
+    ListColumn("trend", "Over time", "line", "6rem"),
     ListColumn("commit", "Commit", "code", "7rem"),
     ListColumn("received", "Sent, UTC"),
 )
-MOST_PROFILES = 1_000
+MOST_PROFILES, POINTS = 1_000, 30
+DAY, COMMIT = "day", "commit"
 CHOSEN = "dataset to scan"
 
 
@@ -106,21 +107,36 @@ def _now_and_next(jobs: JobQueue | None, latest: list[ServedJob], one: ServedDat
 
 
 def _profiles(sent: list[dict[str, Any]]) -> None:
-    """List what was pushed by name, with the figure of each run, oldest first."""
+    """List what was pushed by name, with the figure over time."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for one in sent:
         by_name.setdefault(str(one.get("name")), []).append(one)
+    if not by_name:
+        return
+    st.header("Profiles")
+    by = link.choose("Figure over time, by", "by", [DAY, COMMIT], any_="run", width=240)
     rows = []
     for name, ones in by_name.items():
-        last, values = ones[-1], [v for one in ones if _is_number(v := one.get("value"))]
-        shown = f"{last.get('metric') or ''} {values[-1]:.3g}" if values else ""
+        last, values = ones[-1], figures(ones, by)
+        shown = f"{last.get('metric') or ''} {figures(ones)[-1]:.3g}" if values else ""
         said = {key: str(last.get(key) or "") for key in ("verdict", "received", "git_commit")}
-        cells = {"name": name, "verdict": said["verdict"], "value": shown, "trend": values[-30:]}
-        cells |= {"commit": said["git_commit"][:8], "received": said["received"][:16]}
-        rows.append(ListRow(name, cells))
-    if rows:
-        st.header("Profiles")
-        show_listing("profiles", PROFILED, rows, lambda name: None)
+        cells: dict[str, Any] = {"name": name, "verdict": said["verdict"], "value": shown}
+        cells |= {"trend": values[-POINTS:], "received": said["received"][:16]}
+        rows.append(ListRow(name, cells | {"commit": said["git_commit"][:8]}))
+    show_listing("profiles", PROFILED, rows, lambda name: None)
+
+
+def figures(ones: list[dict[str, Any]], by: str = "") -> list[float]:
+    """Return the figure of each run, or the mean of each day or commit in the order in which they
+    came: of those runs whose figure is the last one's.
+    """
+    found: dict[str, list[float]] = {}
+    for number, one in enumerate(ones):
+        if one.get("metric") == ones[-1].get("metric") and _is_number(value := one.get("value")):
+            day, commit = str(one.get("received"))[:10], str(one.get("git_commit") or "")
+            key = {DAY: day, COMMIT: commit}.get(by, str(number))
+            found.setdefault(key, []).append(float(value or 0.0))
+    return [sum(values) / len(values) for values in found.values()]
 
 
 def _is_number(value: Any) -> bool:

@@ -10,6 +10,7 @@ and at most 1200 high.
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import re
 import shlex
@@ -27,6 +28,7 @@ from typing import Any
 
 from PIL import Image
 
+from audit.browse.people import People
 from audit.decisions import keeper_rules
 from audit.scanning import scanning
 from audit.sources import open_source
@@ -67,6 +69,20 @@ FILES = {
     "report": "audit report {run} -o {page}",
     "profile": "pipeline-profiler report {session} -o {page}",
 }
+SERVICE = "service"  # Home of `audit serve`
+DATASETS = """
+[[dataset]]
+name = "fish"
+run = "{earlier}"
+source = "sample_data"
+every = "1d"
+
+[[dataset]]
+name = "sample_data"
+run = "{run}"
+source = "sample_data"
+"""
+SHARES = {"1f0c2ab4": (0.31, 0.3), "9fe1870a": (0.12, 0.13, 0.11)}  # of stalls, by commit
 LOADER = "sample_data/loader.py:make_loader"
 SESSION = "torch-input-bound.json.gz"
 SHORTEN = """root => {
@@ -100,8 +116,10 @@ def main() -> None:
                 )
                 # one browser for all pages: a name is one person's
                 person = _admitted(browser, entrance)
-                for name in sys.argv[1:] or (*PAGES, *FILES):
-                    if name in PAGES:
+                for name in sys.argv[1:] or (*PAGES, *FILES, SERVICE):
+                    if name == SERVICE:
+                        _photograph_service(browser, Path(folder) / SERVICE, run, earlier)
+                    elif name in PAGES:
                         _photograph(person, entrance.partition("/?")[0], name, (str(ROOT), folder))
                     else:
                         _photograph_file(browser, name, run)
@@ -141,8 +159,34 @@ def _admitted(browser: Any, entrance: str) -> Any:
     return context
 
 
+def _photograph_service(browser: Any, folder: Path, run: Path, earlier: Path) -> None:
+    """Serve both runs and the profiles of a week, and photograph Home as an admin sees it."""
+    folder.mkdir()
+    (folder / "datasets.toml").write_text(DATASETS.format(run=run, earlier=earlier))
+    shares = [(commit, share) for commit, values in SHARES.items() for share in values]
+    rows = [
+        {"name": "resnet", "metric": "stall share", "value": share, "git_commit": commit,
+         "verdict": "input-bound", "received": f"2026-11-{20 + day}T08:00:00+00:00"}
+        for day, (commit, share) in enumerate(shares)
+    ]  # fmt: skip
+    (folder / "profiles.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    token, port = People(folder).invite(getpass.getuser(), "admin"), _free_port()
+    line = [sys.executable, "-m", "audit", "serve", str(folder), "--port", str(port)]
+    server = subprocess.Popen(
+        line, stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    try:
+        _wait_for(server, port)
+        context = browser.new_context(viewport={"width": WIDTH, "height": 900})
+        context.request.get(f"http://127.0.0.1:{port}/?token={token}")
+        _photograph(context, f"http://127.0.0.1:{port}", SERVICE, (str(ROOT), str(folder)))
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
 def _photograph(person: Any, address: str, name: str, hidden: Sequence[str]) -> None:
-    link, theme, tab, there = PAGES[name]
+    link, theme, tab, there = PAGES.get(name, ("", "light", "", "text=Scan again"))
     page = person.new_page()
     page.emulate_media(color_scheme=theme)
     page.set_default_timeout(90_000)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import re
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -76,8 +79,18 @@ def begin_recording(args: argparse.Namespace, argv: Sequence[str]) -> None:
     args.outcome = None
     if not hasattr(args, "no_record") or not (args.push or _is_recorded(args)):
         return
+    if args.push:
+        _check_push(args)
     args.recording = Recording(argv)
     args.recording.code = read_code(_folder_of(args))
+
+
+def _check_push(args: argparse.Namespace) -> None:
+    """ProfileError for what nothing can be pushed to: before the measurement, not after it."""
+    if not re.fullmatch(r"https?://[^/]+(/.*)?/[^/]+/?", args.push):
+        raise ProfileError(f"--push names a profile of a service, https://HOST/NAME: {args.push!r}")
+    if not (args.dry_run or os.environ.get("PREFLIGHT_TOKEN")):
+        raise ProfileError("--push needs the token of a reviewer in PREFLIGHT_TOKEN.")
 
 
 def record_outcome(args: argparse.Namespace, exit_code: int) -> None:
@@ -130,11 +143,20 @@ def push_row(row: RunRow, args: argparse.Namespace) -> None:
         if not args.dry_run:
             urllib.request.urlopen(request, timeout=PATIENCE_S).close()
     except (OSError, ValueError) as error:
-        say(f"Not pushed to {args.push}: {error}. PREFLIGHT_TOKEN has a reviewer's token.")
+        where = f" The session is kept in {row.file}; --push with the next run sends that."
+        say(f"Not pushed to {args.push}: {_refusal(error)}.{where if row.file else ''}")
         return
     say(f"What {'would leave' if args.dry_run else 'left'} for {args.push}:")
     for key, value in sent.items():
         say(f"  {key}: {json.dumps(value, ensure_ascii=False)}")
+
+
+def _refusal(error: Exception) -> str:
+    """Return the sentence of a service that refused, or what is wrong with the way there."""
+    if isinstance(error, urllib.error.HTTPError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return str(json.load(error)["error"]).removesuffix(".")
+    return str(error)
 
 
 def _row(

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from time import sleep
+from typing import Any
 
 import pytest
 
 from audit.browse import findings, stores
+from audit.browse.decided import summarise_ledger
 from audit.browse.findings import FindingFilter
+from audit.decisions import waivers
+from audit.errors import UsageError
 from audit.interface import Run
+from audit.run import generations
 
 
 def test_stores_that_were_not_used_of_late_are_closed(
@@ -27,13 +37,110 @@ def test_stores_that_were_not_used_of_late_are_closed(
     assert not stores.is_open(stores.look(first).key)
 
 
-def test_a_look_has_the_ledger_of_its_moment(reviewed_run: Path, tmp_path: Path) -> None:
+def test_the_statuses_of_a_store_go_forward_alone(reviewed_run: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(reviewed_run, tmp_path / "run"))
     before = stores.look(run)
     assert stores.look(run).ledger is before.ledger  # read once
+    assert _settled(before) == 0
     Run(run).decide("FILE001", "false-positive", by="Ada")
-    after, decided = stores.look(run), FindingFilter(status="decided")
-    for seen, n in ((after, 1), (before, 0), (after, 1)):
-        with seen.store() as store:
-            waived = findings.count_findings(store, FindingFilter(status="waived"))
-            assert findings.count_findings(store, decided) + waived == n
+    after = stores.look(run)
+    assert _settled(after) == _settled(before) == 1, "an earlier look does not take it back"
+    Run(run).undo(by="Ada")
+    assert _settled(after) == 1, "it is brought up to date by a look"
+    assert _settled(stores.look(run)) == _settled(after) == 0
+
+
+def _settled(seen: stores.Look) -> int:
+    with seen.store() as store:
+        each = (FindingFilter(status=status) for status in ("decided", "waived"))
+        return sum(findings.count_findings(store, one) for one in each)
+
+
+def test_only_what_was_decided_since_is_looked_up(
+    reviewed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Path(shutil.copytree(reviewed_run, tmp_path / "run"))
+    asked: list[int] = []
+    known = waivers.resolve
+    monkeypatch.setattr(
+        waivers, "resolve", lambda s, rows: asked.append(rows.height) or known(s, rows)
+    )
+    ids = Run(run).images["id"].to_list()
+    for sample in ids[:3]:
+        Run(run).decide(sample, "drop", by="Ada")
+        asked.clear()
+        assert stores.look(run).ledger.by_sample[sample] == "drop"
+        assert sum(asked) == 1, "one was decided"
+    Run(run).undo(by="Ada")
+    asked.clear()
+    assert set(stores.look(run).ledger.by_sample) == set(ids[:2])
+    assert not asked, "an undo needs no look-up"
+
+
+def test_a_summary_that_was_kept_up_is_that_of_the_whole_ledger(
+    reviewed_run: Path, tmp_path: Path
+) -> None:
+    """Any acts in any order: what is kept of the acts before changes nothing of the sum."""
+    run = Path(shutil.copytree(reviewed_run, tmp_path / "run"))
+    mine, draw = Run(run), random.Random(5)
+    ids, prints = mine.images["id"].to_list(), mine.findings["fingerprint"].to_list()
+    for _ in range(40):
+        with contextlib.suppress(UsageError):  # nothing to undo, or copies that may not go
+            match draw.randrange(5):
+                case 0:
+                    mine.undo(by="Ada")
+                case 1:
+                    mine.decide(draw.choice(prints), draw.choice(("keep", "drop")), by="Ada")
+                case 2:
+                    mine.decide(draw.choice(prints), "false-positive", by="Ada")
+                case _:
+                    verb = draw.choice(("keep", "drop", "relabel:owl", "tag:night"))
+                    mine.decide(draw.sample(ids, 2), verb, by="Ada")
+        kept = stores.look(run).ledger
+        whole = summarise_ledger(run, generations.require(run))
+        assert sorted(kept.statuses) == sorted(whole.statuses)
+        assert kept.stale.equals(whole.stale)
+        assert (kept.by_sample, kept.tags) == (whole.by_sample, whole.tags)
+
+
+def test_who_waits_for_a_summary_takes_it_where_it_has_what_was_decided_by_then(
+    reviewed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Path(shutil.copytree(reviewed_run, tmp_path / "run"))
+    key, ids = stores.look(run).key, Run(run).images["id"].to_list()
+    made, goes_on = list[int](), Event()
+
+    def slow(*args: Any) -> Any:
+        made.append(1)
+        assert goes_on.wait(30)
+        found = summarise_ledger(*args)
+        Run(run).decide(ids[1 + len(made)], "drop", by="Bob")  # the ledger is never at rest
+        return found
+
+    monkeypatch.setattr(stores, "summarise_ledger", slow)
+    with ThreadPoolExecutor(9) as threads:
+        Run(run).decide(ids[0], "drop", by="Ada")
+        first = threads.submit(stores.look, run)
+        while not made:
+            sleep(0.001)
+        Run(run).decide(ids[1], "drop", by="Ada")
+        others = [threads.submit(stores.look, run) for _ in range(8)]
+        while stores._opened[key].users < 9:  # all have come
+            sleep(0.001)
+        goes_on.set()
+        assert set(first.result().ledger.by_sample) >= {ids[0]}
+        for one in others:
+            assert set(one.result().ledger.by_sample) >= set(ids[:2]), "decided before it looked"
+    assert len(made) == 1, "the one that they wait for has it, whatever comes meanwhile"
+
+
+def test_another_ledger_in_its_place_is_looked_up_anew(reviewed_run: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(reviewed_run, tmp_path / "run"))
+    ids = Run(run).images["id"].to_list()
+    for sample in ids[:2]:
+        Run(run).decide(sample, "drop", by="Ada")
+    assert set(stores.look(run).ledger.by_sample) == set(ids[:2])
+    for path in run.glob("decisions.*"):
+        path.unlink()
+    Run(run).decide(ids[5], "drop", by="Ada")
+    assert set(stores.look(run).ledger.by_sample) == {ids[5]}

@@ -11,11 +11,13 @@ import polars as pl
 import pytest
 from PIL import Image
 
+import audit
 from audit.compare.diff import RunDiff, Snapshot, compare_runs, compare_snapshots
 from audit.decisions.decisions import decide_findings
 from audit.errors import RunError
 from audit.records import Action, Severity
-from tests.audit.run.scanned import scan_tree
+from audit.run.generations import keep_generations, list_kept
+from tests.audit.run.scanned import recheck_run, scan_tree
 from tests.conftest import make_tree, picture
 from tests.warm import warm_audit
 
@@ -247,3 +249,29 @@ def test_what_other_vectors_found_is_neither_new_nor_fixed() -> None:
         diff = compare_snapshots(before, replace(after, vectors='{"embedder": "1234"}'))
         assert diff.counts() == {"new": 0, "fixed": 0, "persisting": 0, "unchecked": 1}
         assert diff.findings["why"].to_list() == ["the other audit judged by other vectors"]
+
+
+def test_generations_that_are_kept_are_compared_by_their_path(tmp_path: Path) -> None:
+    tree, run = make_tree(tmp_path / "pets"), tmp_path / "run"
+    keep_generations(run, 3)  # before the first scan there is nothing to keep
+    scan_tree(tree, run, checks=CHECKS)
+    keep_generations(run, 3)
+    for number in range(2):
+        (tree / "train" / "cat" / f"broken{number}.jpg").write_bytes(b"GIF89a")
+        scan_tree(tree, run, checks=CHECKS)
+    first, second, third = (run / f"gen-000{n}" for n in (1, 2, 3))
+    here = audit.open(run)
+    assert [here.diff(one).counts()["new"] for one in (first, second, third)] == [2, 1, 0]
+    assert here.history["generation"].to_list() == [one.name for one in list_kept(run)]
+    assert compare_runs(first, second).files["after"].to_list() == ["train/cat/broken0.jpg"]
+    recheck_run(run)
+    files = [third / f"findings-000{n}.duckdb" for n in (1, 2)]
+    assert compare_runs(*files).counts()["persisting"] == len(here.findings)
+    told = warm_audit("diff", "run/gen-0001", "run", "--json", folder=tmp_path)
+    assert json.loads(told.stdout)["before"] == "run/gen-0001"
+    gone = warm_audit("diff", "run/gen-0009", "run", folder=tmp_path)
+    assert gone.returncode == 2
+    assert "gen-0009" in gone.stderr
+    assert "gen-0001/findings-0001.duckdb" in gone.stderr, "what there is, is named"
+    named = Path(shutil.copytree(run, tmp_path / "gen-0001"))  # a run of the name of a generation
+    assert compare_runs(named, run).counts()["persisting"] == len(here.findings)

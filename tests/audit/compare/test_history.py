@@ -59,6 +59,7 @@ def test_what_came_with_which_scan_is_told_for_ever(tmp_path: Path) -> None:
     assert told.stdout.count("\n") >= 7
     assert "SPLIT001 came with the scan" in brought.stdout
     assert len(json.loads(document.stdout)["moments"]) == 6
+    assert told.stdout.count("  gen-") == 2, "those that are kept are named"
 
 
 def test_a_damaged_line_and_what_a_later_version_adds_are_passed_over(tmp_path: Path) -> None:

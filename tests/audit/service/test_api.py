@@ -23,6 +23,7 @@ from audit.report import FORMATS
 from audit.service import routes
 from audit.service.api import AT_ONCE, MOST_BODY, ApiRoute
 from audit.service.routes import ROUTES
+from tests.audit.run.scanned import recheck_run
 from tests.audit.service.conftest import Served
 
 ID = "train/cat/0.jpg"
@@ -33,7 +34,7 @@ MOMENT = {
 }  # fmt: skip
 # What a request of a route needs to be answered, by its path.
 NEEDS: dict[str, dict[str, Any]] = {
-    "picture": {"id": ID}, "thumbnail": {"id": ID},
+    "diff": {"before": "gen-0001"}, "picture": {"id": ID}, "thumbnail": {"id": ID},
     "sql": {"body": {"query": "SELECT 1 AS one"}}, "find": {"body": {"picture": ""}},
     "jobs": {"body": {"action": "recheck"}}, "history": {"body": {"moment": MOMENT}},
     "profiles": {"body": {"name": "resnet", "profile": {"verdict": "data-bound"}}},
@@ -147,6 +148,19 @@ def test_what_is_asked_of_a_dataset_is_what_python_says(shared: Served) -> None:
         "rows": [[i, 1.5, "2026-01-02", None] for i in run.images["id"][:2]],
     }  # fmt: skip
     assert [one["name"] for one in shared.get("/people", ADMIN)["people"]] == ["Ada", "Ann", "Vic"]
+
+
+def test_kept_generations_are_compared_by_name_and_nothing_else_is_opened(served: Served) -> None:
+    (name,) = {moment["generation"] for moment in served.get("/datasets/pets/history")["moments"]}
+    recheck_run(served.run)
+    path = "/datasets/pets/diff"
+    found = served.get(path, before=name)
+    assert (found["before"], found["after"]) == (name, "gen-0001/findings-0002.duckdb")
+    assert found["counts"]["persisting"] == len(Run(served.run).findings)
+    assert str(served.run) not in json.dumps(found), "no path of the server"
+    for word in ("gen-0009", "../secret/gen-0001", str(served.run / "gen-0001"), ".", ""):
+        status, _, body = served.call("GET", path, before=word)
+        assert (status, "is not kept" in json.loads(body)["error"]) == (400, True), word
 
 
 @pytest.mark.parametrize(("path", "longest"), [("picture", 96), ("thumbnail", 96)])
@@ -309,7 +323,7 @@ def test_too_much_at_once_is_refused(shared: Served) -> None:
     assert shared.call("GET", "/datasets", ADMIN)[0] == 200
     shared.api._working["Vic"] = 0
     sql = {"body": {"query": "SELECT 1"}}
-    with routes._sql:
+    with routes._lock:
         assert shared.call("POST", "/datasets/pets/sql", **sql)[0] == 429
     assert shared.call("POST", "/datasets/pets/sql", **sql)[0] == 200
 

@@ -127,15 +127,6 @@ def test_jobs_begin_in_their_order_one_at_a_time(hands: Hands, queue: JobQueue) 
     assert [(job.by, job.said) for job in queue.jobs()] == [("Bob", ""), ("Ada", "24 files read.")]
 
 
-def test_a_run_has_one_writer_where_several_jobs_may_run(hands: Hands) -> None:
-    queue = hands.queue(at_once=2)
-    for name, action in (("cats", "scan"), ("cats", "recheck"), ("dogs", "scan")):
-        queue.ask(name, action, "Ada")
-    queue.step()
-    assert [run for _, run, _ in hands.begun] == ["cats", "dogs"]
-    queue.close()
-
-
 def test_a_job_whose_run_is_written_by_another_waits_and_is_tried_again(
     hands: Hands, queue: JobQueue
 ) -> None:

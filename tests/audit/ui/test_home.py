@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 
 from audit.browse.people import ADMIN, REVIEWER, VIEWER, Person
 from audit.interface import Run
-from audit.service.datasets import Service, read_datasets, write_datasets
+from audit.service.datasets import PROFILES, Service, read_datasets, write_datasets
 from audit.service.jobs import JobQueue
 from audit.ui import guard
 from preflight_app import all_pages, pages_of_service
@@ -114,3 +114,25 @@ def test_an_admin_asks_for_a_scan_and_everybody_sees_it_wait(
     come(monkeypatch, service, Person("Vic", VIEWER))
     assert [row["work"] for row in rows(show("home"))] == ["scan waiting"]
     service.jobs.close()
+
+
+def test_a_profile_is_shown_by_run_day_and_commit(show: Show, service: Service) -> None:
+    sent = [
+        ("2026-11-01T08:00", "a", 0.5), ("2026-11-01T09:00", "a", 0.3),
+        ("2026-11-02T08:00", "a", 0.1), ("2026-11-02T09:00", "b", 0.3),
+        ("2026-11-03T09:00", "b", None), ("2026-11-03T10:00", "b", 0.2),
+    ]  # fmt: skip
+    lines = [
+        {"name": "resnet", "metric": "stall share", "received": at, "git_commit": c, "value": v}
+        for at, c, v in sent
+    ]
+    lines.insert(2, lines[0] | {"metric": "batches a second", "value": 900})  # is no share
+    (service.folder / PROFILES).write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    for by, values in (
+        ("", [0.5, 0.3, 0.1, 0.3, 0.2]), ("day", [0.4, 0.2, 0.2]), ("commit", [0.3, 0.25]),
+    ):  # fmt: skip
+        at = show("home", by=by)
+        (listing,) = [c for c in at.get("bidi_component") if '"Over time"' in c.proto.json]
+        (row,) = json.loads(listing.proto.json)["rows"]
+        assert row["cells"]["trend"] == pytest.approx(values)
+        assert row["cells"]["value"] == "stall share 0.2"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import urllib.error
 import urllib.request
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +143,27 @@ def test_what_is_pushed_has_code_and_paths_only_when_asked(
     assert "sentence" not in keys[2] | keys[3]
     assert keys[4] >= keys[2] | keys[3] | {"sentence"}
 
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError("no route")
+    body = io.BytesIO(b'{"error": "This needs the role reviewer."}')
+    for error, said in (
+        (OSError("no route"), "no route."),
+        (urllib.error.HTTPError("", 403, "Forbidden", Message(), body), "needs the role reviewer."),
+        (urllib.error.HTTPError("", 502, "Bad", Message(), io.BytesIO(b"<html>")), "502: Bad."),
+    ):
 
-    monkeypatch.setattr(urllib.request, "urlopen", refuse)
-    assert command_line(call) == 0
-    assert "Not pushed to https://here/logs/: no route." in capsys.readouterr().err
+        def refuse(*_: object, error: Exception = error, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr(urllib.request, "urlopen", refuse)
+        assert command_line(call) == 0
+        told_so = capsys.readouterr().err
+        assert "Not pushed to https://here/logs/: " in told_so
+        assert said in told_so
+    assert len(listed(capsys)) == 8, "each is in the table of runs"
+    monkeypatch.setenv("PREFLIGHT_TOKEN", "")
+    for url, why in (("https://here", "https://HOST/NAME"), ("https://here/logs", "the token")):
+        assert command_line([*call[:-1], url]) == 2
+        assert why in capsys.readouterr().err
+    assert len(listed(capsys)) == 8, "nothing was measured"
 
 
 @pytest.mark.parametrize(
