@@ -11,6 +11,7 @@ from threading import Event
 from time import sleep
 from typing import Any
 
+import polars as pl
 import pytest
 
 from audit.browse import findings, stores
@@ -144,3 +145,15 @@ def test_another_ledger_in_its_place_is_looked_up_anew(reviewed_run: Path, tmp_p
         path.unlink()
     Run(run).decide(ids[5], "drop", by="Ada")
     assert set(stores.look(run).ledger.by_sample) == {ids[5]}
+
+
+def test_one_picture_with_another_content_is_looked_up_as_another(reviewed_run: Path) -> None:
+    known = waivers.LookedUp()
+    with waivers.open_for_deciding(reviewed_run) as store:
+        (name, content), *_ = store.query(
+            "SELECT sample_id, content_hash FROM measurements.main.features "
+            "WHERE content_hash IS NOT NULL ORDER BY sample_id"
+        ).iter_rows()
+        for held, found in ((content, name), ("f" * 32, None)):
+            asked = pl.DataFrame({"subject": [name], "content_hash": [held]})
+            assert known.resolve(store, asked)["sample_id"].to_list() == [found]
