@@ -50,6 +50,8 @@ PROPERTIES: Mapping[str, tuple[str, str]] = {
     "bytes_per_pixel": ("n_bytes / pixels", "ln(greatest(n_bytes, 1) / pixels)"),
 }
 LEAST_NOISE = 0.008  # two grey levels: below that nobody sees it
+LEAST_GAP = 0.15
+"""On those scales, a gap from which anybody would mind: 15 % more pixels, 4 % of full scale."""
 LOUD, LOUDER, MOST_LOUD = 0.08, 1.25, 8
 """Noise in the smoothest patch of a large picture that texture has not (of 1,000 photographs one
 has it, which was taken from a screen; bright sand comes to .074), how much more than all others
@@ -85,11 +87,11 @@ class StatisticalOutlier(Check):
     the properties that make it odd, if it lies beyond a gap that is too large for tails of the
     estimated shape: in a dataset without outliers, at most `rate` false findings per image are
     expected, and at most `max_false` in all, however many images it has. Several modes are allowed;
-    up to 3 images can be outliers together; a value that images of several other classes have is
-    not odd. Noise is no kind of subject: up to 8 images that are noisier than all others are
-    reported together, whatever their classes, if chance makes such a gap in half of `max_false` of
-    the datasets; or if, at full size, they have more than 20 grey levels of it in their smoothest
-    patch, a quarter more than all others.
+    up to 3 images can be outliers together; a gap of a few percent is none; a value that images of
+    several other classes have is not odd. Noise is no kind of subject: up to 8 images that are
+    noisier than all others are reported together, whatever their classes, if chance makes such a
+    gap in half of `max_false` of the datasets; or if, at full size, they have more than 20 grey
+    levels of it in their smoothest patch, a quarter more than all others.
 
     ## Why is this bad
     Outliers are often not what the label says: a screenshot among photographs, a rendered picture,
@@ -148,6 +150,9 @@ class StatisticalOutlier(Check):
         yield Case("no outlier", _varied(60))
         yield Case("two modes", _varied(60) + _varied(60, brightness=0.85, n_bytes=300_000))
         yield Case("all alike", [{}] * 60)
+        files = [{**row, "n_bytes": 50_000 + 40 * i} for i, row in enumerate(_varied(60))]
+        yield Case("a file that is a tenth smaller is none",
+             [*files, {**middle, "n_bytes": 45_000}])  # fmt: skip
         yield Case("too few to compare", [*_varied(20), {"noise": 0.4}])
         yield Case(
             "what other classes have is not odd",
@@ -204,8 +209,10 @@ class StatisticalOutlier(Check):
         grained = frame["missing_tones"].to_numpy() <= FEW_TONES
         seen = grained & (frame["noise"].to_numpy() >= LEAST_NOISE)
         for name in PROPERTIES:
-            for oddity in _odd_rows(frame[f"log {name}"].to_numpy(), classes, params):
-                if name != "noise" or seen[oddity.row] or seen[oddity.nearest]:
+            values = frame[f"log {name}"].to_numpy()
+            for oddity in _odd_rows(values, classes, params):
+                shown = name != "noise" or seen[oddity.row] or seen[oddity.nearest]
+                if shown and abs(values[oddity.row] - values[oddity.nearest]) >= LEAST_GAP:
                     odd[oddity.row][name] = oddity
         sizes = np.bincount(classes[classes >= 0], minlength=len(names))
         for row in sorted(odd):
