@@ -179,6 +179,9 @@ class StatisticalOutlier(Check):
         noisy = {**_varied(60)[30], "id": "x.jpg", "noise": 0.4}
         loud = [{**middle, "id": f"{i}.jpg", "noise": 0.11 + 0.002 * i} for i in range(6)]
         yield Case("a picture of noise", [*_varied(60), noisy], ["x.jpg"])
+        burst = [{**middle, "pixel_hash": "f" * 32, "noise": 0.11 + 0.002 * i} for i in range(6)]
+        yield Case("six copies of sand are one picture", [*_varied(230), *(
+             {**row, "id": f"{i}.jpg"} for i, row in enumerate(burst))], ["0.jpg"])  # fmt: skip
         yield Case("between two modes",
              [{**r, "brightness": r["brightness"] / 10} for r in _varied(60)]
              + [{**r, "brightness": 1 - r["brightness"] / 10} for r in _varied(60)]
@@ -220,7 +223,10 @@ class StatisticalOutlier(Check):
             compared = int(sizes[group]) if group >= 0 else len(frame)
             where = f"class {names[group]}" if group >= 0 else "the dataset"
             yield self._finding(frame, odd[row], f"{compared - 1:,} of {where}", params)
-        noisy, chance = _noisiest(frame["log noise"].to_numpy(), params.max_false / 2)
+        # copies and frames of a burst are one picture
+        _, once = np.unique(frame["unit"].to_numpy(), return_index=True)
+        places, chance = _noisiest(frame["log noise"].to_numpy()[once], params.max_false / 2)
+        noisy = once[places].tolist()
         for place in sorted(set(noisy[:-1]) - set(odd)):
             if seen[place]:
                 odd[place] = {}
@@ -308,10 +314,11 @@ def _measurements(
         for name, (shown, scaled) in PROPERTIES.items()
     )
     sql = f"""
-        SELECT id, subject, noise_floor,
+        SELECT id, subject, noise_floor, coalesce(unit, id) AS unit,
             CASE WHEN count(*) OVER (PARTITION BY label) >= $min_class THEN label END AS label,
             {columns}
-        FROM images WHERE {MEASURABLE} ORDER BY id
+        FROM images LEFT JOIN (SELECT id, unit FROM pictures) USING (id)
+        WHERE {MEASURABLE} ORDER BY id
     """
     frame = asked(store, sql, params)
     names = frame["label"].drop_nulls().unique().sort().to_list()
