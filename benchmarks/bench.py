@@ -7,6 +7,7 @@ one JSON document. `typer`, which the product's own commands use, reads the para
 from __future__ import annotations
 
 import contextlib
+import csv
 import functools
 import json
 import multiprocessing
@@ -102,6 +103,12 @@ def cifar_files(real: Path) -> Iterator[tuple[str, bytes]]:
             handle = archive.extractfile(member) if member.name.endswith(".jpg") else None
             if handle is not None:
                 yield member.name.partition("/")[2], handle.read()
+
+
+def judged_pairs(judged: str) -> list[tuple[str, str]]:
+    """Return the pairs of names that were judged `same` or `unsure`."""
+    with (Path(__file__).parent / "judged_pairs.csv").open() as file:
+        return [(r["one"], r["other"]) for r in csv.DictReader(file) if r["judged"] == judged]
 
 
 def cifar_pictures(real: Path) -> Iterator[tuple[str, Picture]]:

@@ -42,7 +42,6 @@ as different; the list says nothing about pairs that no search here proposed.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import importlib.util
 import sys
@@ -63,6 +62,7 @@ from bench import (
     Picture,
     cifar_pictures,
     hall,
+    judged_pairs,
     measures,
     read_picture,
     real_data,
@@ -94,12 +94,6 @@ app = hall(__doc__)
 
 
 # ---- the pictures ----
-
-
-def judged_pairs(judged: str) -> list[tuple[str, str]]:
-    """Return the pairs of names that were judged `same` or `unsure`."""
-    with (Path(__file__).parent / "judged_pairs.csv").open() as file:
-        return [(r["one"], r["other"]) for r in csv.DictReader(file) if r["judged"] == judged]
 
 
 def shrunk(picture: Picture) -> Picture:

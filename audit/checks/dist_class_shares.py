@@ -79,7 +79,7 @@ class ClassShareShift(QueryCheck):
         train_splits: names of the splits that models are trained on
         """
 
-        rate: float = 0.01
+        rate: float = 0.002
         min_excess: float = 0.1
         min_units: int = 30
         train_splits: tuple[str, ...] = ("train", "training")

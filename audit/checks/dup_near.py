@@ -26,8 +26,7 @@ class NearDuplicate(Check):
     descriptor; each pair is aligned (shift, scale, small rotation, mirror, crop) and scored, and
     every member of a group is verified against its representative. Reports, split by split, each
     group with at least two different pictures. Different labels within a group are an error, if
-    the pictures that have them score `sure_errors` standard errors above the threshold, or were
-    compared at full resolution.
+    the pictures that have them score `sure_errors` standard errors above the threshold.
 
     ## Why is this bad
     Copies count several times: in training they get more weight than intended, in a test set they
@@ -82,8 +81,7 @@ class NearDuplicate(Check):
             links AS (
                 SELECT g.representative, g.pixel_hash, CASE WHEN g.position > 0 THEN g.score END
                     AS score, p.similarity, p.distance, p.transformation, x.id AS first,
-                    y.id AS second, g.position = 0 OR g.score >= ({SURE})
-                        OR coalesce(p.verified_full_size, FALSE) AS sure
+                    y.id AS second, g.position = 0 OR g.score >= ({SURE}) AS sure
                 FROM groups g
                 LEFT JOIN pairs p ON g.position > 0 AND p.a = least(g.representative, g.pixel_hash)
                     AND p.b = greatest(g.representative, g.pixel_hash)

@@ -138,7 +138,7 @@ class Bright(_ShowsNothing):
         """
 
         min_p1: float = 0.7
-        min_p99: float = 0.9
+        min_p99: float = 0.98
         max_saturation: float = 0.15
 
     @staticmethod
@@ -152,9 +152,9 @@ class Bright(_ShowsNothing):
         yield Case("transparent, shown on white", [{"brightness_p1": 0.95, "transparent": 0.97}])
         yield Case(
             "a pale van before a pale sky",
-            [{"brightness_p1": 0.74, "brightness_p99": 0.86, "contrast": 0.03}],
+            [{"brightness_p1": 0.8, "brightness_p99": 0.97, "contrast": 0.04}],
         )
-        washed = {"brightness_p1": 0.86, "contrast": 0.03, "saturation": 0.1}
+        washed = {"brightness_p1": 0.86, "brightness_p99": 1.0, "contrast": 0.03, "saturation": 0.1}
         yield Case("yellow and cyan", [{**washed, "saturation": 0.17}])
         yield Case("washed out", [{**washed, "id": "a.jpg"}], ["a.jpg"])
         yield Case(

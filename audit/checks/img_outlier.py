@@ -25,7 +25,7 @@ import polars as pl
 
 from audit.checking.cases import Case
 from audit.checking.check import Check, asked
-from audit.checking.properties import MISSING_TONES
+from audit.checking.properties import FEW_TONES, MISSING_TONES
 from audit.records import Finding, Severity
 from audit.run.store import Store
 from audit.statistics.outlying import MAX_BLOCK, Oddity, chances_of_largest, find_apart
@@ -50,9 +50,12 @@ PROPERTIES: Mapping[str, tuple[str, str]] = {
     "bytes_per_pixel": ("n_bytes / pixels", "ln(greatest(n_bytes, 1) / pixels)"),
 }
 LEAST_NOISE = 0.008  # two grey levels: below that nobody sees it
-LOUD, LOUDER, MOST_LOUD = 0.07, 1.25, 8
-"""Noise in the smoothest patch of a large picture that no texture has (of 1,000 photographs one has
-it, which was taken from a screen), how much more than all others that is, and how many at most."""
+LEAST_GAP = 0.15
+"""On those scales, a gap from which anybody would mind: 15 % more pixels, 4 % of full scale."""
+LOUD, LOUDER, MOST_LOUD = 0.08, 1.25, 8
+"""Noise in the smoothest patch of a large picture that texture has not (of 1,000 photographs one
+has it, which was taken from a screen; bright sand comes to .074), how much more than all others
+that is, and how many at most."""
 MEASURABLE = """
     status = 'ok' AND contrast >= 0.004 AND transparent < 0.5 AND pixels > 0
     AND brightness_p99 >= $max_p99_dark AND brightness_p1 <= $min_p1_bright
@@ -84,11 +87,11 @@ class StatisticalOutlier(Check):
     the properties that make it odd, if it lies beyond a gap that is too large for tails of the
     estimated shape: in a dataset without outliers, at most `rate` false findings per image are
     expected, and at most `max_false` in all, however many images it has. Several modes are allowed;
-    up to 3 images can be outliers together; a value that images of several other classes have is
-    not odd. Noise is no kind of subject: up to 8 images that are noisier than all others are
-    reported together, whatever their classes, if chance makes such a gap in half of `max_false` of
-    the datasets; or if, at full size, they have more than 18 grey levels of it in their smoothest
-    patch, a quarter more than all others.
+    up to 3 images can be outliers together; a gap of a few percent is none; a value that images of
+    several other classes have is not odd. Noise is no kind of subject: up to 8 images that are
+    noisier than all others are reported together, whatever their classes, if chance makes such a
+    gap in half of `max_false` of the datasets; or if, at full size, they have more than 20 grey
+    levels of it in their smoothest patch, a quarter more than all others.
 
     ## Why is this bad
     Outliers are often not what the label says: a screenshot among photographs, a rendered picture,
@@ -107,7 +110,7 @@ class StatisticalOutlier(Check):
     group are left out (IMG005 and IMG006 compare sizes and shapes). Modes with less than a tenth of
     a class of 50 may be reported as outliers. If even the logarithms have heavy tails (Student's t
     with 3 degrees of freedom) and classes are small, false findings can reach 30 times the rate.
-    Noise of large photographs under 18 grey levels is seen at a reduced size, where much of it is
+    Noise of large photographs under 20 grey levels is seen at a reduced size, where much of it is
     averaged away.
     Flat, dark, washed-out, damaged and transparent pictures are left out: other checks report them.
 
@@ -147,6 +150,9 @@ class StatisticalOutlier(Check):
         yield Case("no outlier", _varied(60))
         yield Case("two modes", _varied(60) + _varied(60, brightness=0.85, n_bytes=300_000))
         yield Case("all alike", [{}] * 60)
+        files = [{**row, "n_bytes": 50_000 + 40 * i} for i, row in enumerate(_varied(60))]
+        yield Case("a file that is a tenth smaller is none",
+             [*files, {**middle, "n_bytes": 45_000}])  # fmt: skip
         yield Case("too few to compare", [*_varied(20), {"noise": 0.4}])
         yield Case(
             "what other classes have is not odd",
@@ -161,6 +167,9 @@ class StatisticalOutlier(Check):
              _varied(230) + [{**_varied(230)[50], "saturation": 0.0}] * 6)  # fmt: skip
         yield Case("pages have hardly any noise", [{**row, "noise": 0.0002} for row in _varied(230)]
              + [{**middle, "noise": 0.001 + 0.0005 * i} for i in range(6)])  # fmt: skip
+        page = {**middle, "entropy": 2.0}
+        yield Case("dense text is no noise", [{**row, "noise": 0.0007} for row in _varied(190)]
+             + [{**page, "noise": 0.009 + 0.0002 * i} for i in range(7)])  # fmt: skip
         digits = [{**row, "noise": 0.0003 + 1e-6 * i} for i, row in enumerate(_varied(230))]
         yield Case("the noisiest of digits has noise that nobody sees",
              [*digits, {**middle, "noise": 0.005}])  # fmt: skip
@@ -170,6 +179,9 @@ class StatisticalOutlier(Check):
         noisy = {**_varied(60)[30], "id": "x.jpg", "noise": 0.4}
         loud = [{**middle, "id": f"{i}.jpg", "noise": 0.11 + 0.002 * i} for i in range(6)]
         yield Case("a picture of noise", [*_varied(60), noisy], ["x.jpg"])
+        burst = [{**middle, "pixel_hash": "f" * 32, "noise": 0.11 + 0.002 * i} for i in range(6)]
+        yield Case("six copies of sand are one picture", [*_varied(230), *(
+             {**row, "id": f"{i}.jpg"} for i, row in enumerate(burst))], ["0.jpg"])  # fmt: skip
         yield Case("between two modes",
              [{**r, "brightness": r["brightness"] / 10} for r in _varied(60)]
              + [{**r, "brightness": 1 - r["brightness"] / 10} for r in _varied(60)]
@@ -196,10 +208,14 @@ class StatisticalOutlier(Check):
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         frame, classes, names = _measurements(store, params)
         odd: dict[int, dict[str, Oddity]] = defaultdict(dict)
+        # the noise of a page or of strokes is what is drawn, or a gap of what nobody sees
+        grained = frame["missing_tones"].to_numpy() <= FEW_TONES
+        seen = grained & (frame["noise"].to_numpy() >= LEAST_NOISE)
         for name in PROPERTIES:
-            for oddity in _odd_rows(frame[f"log {name}"].to_numpy(), classes, params):
-                shown = max(float(frame[name][i]) for i in (oddity.row, oddity.nearest))
-                if name != "noise" or shown >= LEAST_NOISE:  # else a gap of what nobody sees
+            values = frame[f"log {name}"].to_numpy()
+            for oddity in _odd_rows(values, classes, params):
+                shown = name != "noise" or seen[oddity.row] or seen[oddity.nearest]
+                if shown and abs(values[oddity.row] - values[oddity.nearest]) >= LEAST_GAP:
                     odd[oddity.row][name] = oddity
         sizes = np.bincount(classes[classes >= 0], minlength=len(names))
         for row in sorted(odd):
@@ -207,13 +223,14 @@ class StatisticalOutlier(Check):
             compared = int(sizes[group]) if group >= 0 else len(frame)
             where = f"class {names[group]}" if group >= 0 else "the dataset"
             yield self._finding(frame, odd[row], f"{compared - 1:,} of {where}", params)
-        noisy, chance = _noisiest(frame["log noise"].to_numpy(), params.max_false / 2)
-        seen = frame["noise"].to_numpy() >= LEAST_NOISE
+        # copies and frames of a burst are one picture
+        _, once = np.unique(frame["unit"].to_numpy(), return_index=True)
+        places, chance = _noisiest(frame["log noise"].to_numpy()[once], params.max_false / 2)
+        noisy = once[places].tolist()
         for place in sorted(set(noisy[:-1]) - set(odd)):
-            if not seen[place]:
-                continue  # a page has none: a quarter of a grey level is a gap there
-            odd[place] = {}
-            yield self._noisy(frame, place, noisy, chance)
+            if seen[place]:
+                odd[place] = {}
+                yield self._noisy(frame, place, noisy, chance)
         loud = _loudest(frame["noise_floor"].drop_nulls().to_numpy())
         for place in frame["noise_floor"].arg_sort(descending=True, nulls_last=True)[:loud]:
             if place not in odd:
@@ -242,7 +259,7 @@ class StatisticalOutlier(Check):
         return self.finding(
             frame["subject"][row],
             f"Even the smoothest part of this image has noise of {255 * value:.0f} grey levels, "
-            f"which no texture has: {together} of {len(frame):,} images have so much.",
+            f"which texture has not: {together} of {len(frame):,} images have so much.",
             {"noise_floor": value, "together": together},
             (frame["id"][row],),
         )
@@ -297,10 +314,11 @@ def _measurements(
         for name, (shown, scaled) in PROPERTIES.items()
     )
     sql = f"""
-        SELECT id, subject, noise_floor,
+        SELECT id, subject, noise_floor, coalesce(unit, id) AS unit,
             CASE WHEN count(*) OVER (PARTITION BY label) >= $min_class THEN label END AS label,
             {columns}
-        FROM images WHERE {MEASURABLE} ORDER BY id
+        FROM images LEFT JOIN (SELECT id, unit FROM pictures) USING (id)
+        WHERE {MEASURABLE} ORDER BY id
     """
     frame = asked(store, sql, params)
     names = frame["label"].drop_nulls().unique().sort().to_list()

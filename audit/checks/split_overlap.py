@@ -33,7 +33,7 @@ class SplitOverlap(Check):
     Treats copies and verified near-duplicates as one picture and reports each picture that is in
     more than one split; the evidence says how it is the same (bytes, pixels or near). An error
     unless all that joins the splits are near-duplicates whose score lies within `sure_errors`
-    standard errors above the threshold, none checked at full resolution: those are warnings, for
+    standard errors above the threshold (a check at full resolution adds 1): those are warnings, for
     different pictures of one kind come as near. States for each evaluation split the share of its
     samples that are also in a training split (`train_splits`), with a 95 % Wilson interval.
 
@@ -181,10 +181,8 @@ GROUPS_ACROSS = f"""
     ), pixels AS (
         SELECT DISTINCT unit FROM members GROUP BY unit, pixel_hash HAVING count(DISTINCT split) > 1
     ), surely AS (
-        SELECT unit FROM members m JOIN groups g USING (pixel_hash)
-        LEFT JOIN pairs p ON p.a = least(g.representative, g.pixel_hash)
-            AND p.b = greatest(g.representative, g.pixel_hash), bound
-        WHERE g.position = 0 OR g.score >= bound.sure OR p.verified_full_size
+        SELECT unit FROM members m JOIN groups g USING (pixel_hash), bound
+        WHERE g.position = 0 OR g.score >= bound.sure
         GROUP BY unit HAVING count(DISTINCT split) > 1
     ), weakest AS (
         SELECT g.representative AS unit, g.score, p.transformation
@@ -209,7 +207,7 @@ PAIRS_ACROSS = f"""
     WITH comparable AS ({COMPARABLE}), bound AS (SELECT ({SURE}) AS sure),
     crossing AS (
         SELECT DISTINCT p.a, p.b, p.score, p.transformation, x.unit AS first, y.unit AS second,
-            p.score >= bound.sure OR p.verified_full_size AS sure
+            p.score >= bound.sure AS sure
         FROM bound, pairs p JOIN comparable x ON x.pixel_hash = p.a
         JOIN comparable y ON y.pixel_hash = p.b
         WHERE x.unit <> y.unit AND x.split <> y.split

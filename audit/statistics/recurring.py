@@ -39,6 +39,7 @@ LEAST_SURE = 3.5
 reach any AUC that is worth a look."""
 AT_ONCE = 500  # classes that are looked for together: the scores of more fill the memory
 MANY_CLASSES = 10  # from which most have no mark, and show how far an AUC strays by chance
+DEALS = 10  # of labels, which show it where classes are fewer
 
 
 class Recurring(NamedTuple):
@@ -69,15 +70,13 @@ def find_recurring(detail: Floats, label: Ints, classes: int, least: float) -> l
     error = np.sqrt((len(label) + 1) / (12 * inside * np.maximum(len(label) - inside, 1)))
     planes = [detail[:, rows, columns].reshape(len(detail), -1) for rows, columns in PARTS.values()]
     patterns = [_patterns(plane, label, fold, classes) for plane in planes]
-    aucs = np.empty((len(PARTS), classes))
-    for at, plane in enumerate(planes):
-        for start in range(0, classes, AT_ONCE):
-            chosen = np.arange(start, min(start + AT_ONCE, classes))
-            scores = _scores(plane, fold, patterns[at], chosen).astype(np.float64)
-            aucs[at, chosen] = [auc_of(scores[:, k - start], label == k) for k in chosen]
-    # of a fold, the pictures of a class share one pattern: their AUC spreads more than of strangers
-    spread = 1.4826 * np.median(np.abs(aucs - 0.5) / error) if classes >= MANY_CLASSES else 1.0
-    asked = np.maximum(least, 0.5 + LEAST_SURE * max(spread, 1.0) * error)
+    aucs = _aucs(planes, patterns, fold, label, classes)
+    asked = np.maximum(least, 0.5 + LEAST_SURE * error)
+    if (aucs >= asked).any():
+        # of a fold, the pictures of a class share one pattern: AUCs spread more than of strangers
+        strayed = aucs if classes >= MANY_CLASSES else _dealt(planes, fold, label, classes)
+        spread = 1.4826 * np.median(np.abs(strayed - 0.5) / error)
+        asked = np.maximum(least, 0.5 + LEAST_SURE * max(spread, 1.0) * error)
     found = []
     for at, part in enumerate(PARTS):
         chosen = np.flatnonzero(aucs[at] >= asked)
@@ -87,6 +86,29 @@ def find_recurring(detail: Floats, label: Ints, classes: int, least: float) -> l
 
 
 Pattern = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def _aucs(
+    planes: list[Floats], patterns: list[list[Pattern]], fold: Ints, label: Ints, classes: int
+) -> NDArray[np.float64]:
+    """Return the AUC (parts, k) of the pattern of each class at each part."""
+    aucs = np.empty((len(planes), classes))
+    for at, plane in enumerate(planes):
+        for start in range(0, classes, AT_ONCE):
+            chosen = np.arange(start, min(start + AT_ONCE, classes))
+            scores = _scores(plane, fold, patterns[at], chosen).astype(np.float64)
+            aucs[at, chosen] = [auc_of(scores[:, k - start], label == k) for k in chosen]
+    return aucs
+
+
+def _dealt(planes: list[Floats], fold: Ints, label: Ints, classes: int) -> NDArray[np.float64]:
+    """Return the AUCs (deals, parts, k) of labels that were dealt to the pictures by chance."""
+    rng, found = np.random.default_rng(1), []
+    for _ in range(DEALS):
+        dealt = rng.permutation(label)
+        patterns = [_patterns(plane, dealt, fold, classes) for plane in planes]
+        found.append(_aucs(planes, patterns, fold, dealt, classes))
+    return np.stack(found)
 
 
 def _patterns(plane: Floats, label: Ints, fold: Ints, classes: int) -> list[Pattern]:

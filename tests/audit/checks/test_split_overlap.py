@@ -17,7 +17,7 @@ FACTS = [{"key": "threshold", "value": "6.8"}, {"key": "threshold_error", "value
     ("score", "checked", "third", "sure"),
     [
         (7.0, False, {}, False),  # within two errors of the threshold
-        (7.0, True, {}, True),
+        (7.0, True, {}, False),  # a check at full resolution is in the score
         (9.3, False, {}, True),
         (7.0, False, {"pixel_hash": A, "split": "test"}, True),  # the same pixels are sure
         (7.0, False, {"pixel_hash": B, "split": "test"}, False),
@@ -45,7 +45,7 @@ def test_an_error_is_sure(
     ("score", "checked", "labels", "worst"),
     [
         (7.0, False, ("cat", "dog", "cat"), Severity.WARNING),
-        (7.0, True, ("cat", "dog", "cat"), Severity.ERROR),
+        (7.0, True, ("cat", "dog", "cat"), Severity.WARNING),
         (9.3, False, ("cat", "dog", "cat"), Severity.ERROR),
         (9.3, False, ("cat", "cat", "cat"), Severity.WARNING),
         (7.0, False, ("cat", "cat", "dog"), Severity.ERROR),  # the third is A again
