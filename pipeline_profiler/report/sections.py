@@ -210,28 +210,12 @@ def _causes(session: Session) -> Section | None:
 def split_causes(
     causes: Sequence[Mapping[str, Any]],
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Return (those shown to cost time, by the lower limit of their interval; the others).
+    """Return (those shown to cost time; the others), each in the order of the diagnosis.
 
-    What was tried, or is a line of code, comes before what was not where their intervals overlap.
-    That the step is all there is comes after everything that was found.
-
-    One whose interval includes zero, or says nothing, is not shown to cost anything. One without an
-    interval keeps its place behind those that have one.
+    One whose interval includes zero, or says nothing, is not shown to cost anything.
     """
     unsure = [c for c in causes if tells_nothing(c) or (c.get("low") is not None and c["low"] <= 0)]
-    shown = [c for c in causes if c not in unsure]
-
-    def low(cause: Mapping[str, Any]) -> float:
-        return cause["low"] if cause.get("low") is not None else 0.0
-
-    largest = max((low(cause) for cause in shown if cause["code"] != COMPUTE_BOUND), default=0.0)
-
-    def place(cause: Mapping[str, Any]) -> tuple[bool, bool, float]:
-        high = cause.get("high")
-        known = "not tried" not in (cause.get("next") or "") and (high or 0.0) >= largest
-        return cause["code"] == COMPUTE_BOUND, not known, -low(cause)
-
-    return sorted(shown, key=place), unsure
+    return [c for c in causes if c not in unsure], unsure
 
 
 def unexplained(session: Session) -> str:

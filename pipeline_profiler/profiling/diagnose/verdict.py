@@ -130,6 +130,7 @@ INPUT_RULES: tuple[Rule, ...] = (
     loader.head_of_line,
     rare.isolated_stall,
     loader.too_few_workers_at_par,
+    stages.smaller_copies,
     stages.dominant_stage,
     loader.too_few_workers,
     stages.largest_stage,
@@ -268,20 +269,23 @@ def seconds_of_trial(e: Evidence) -> float:
 
 
 def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagnosis]:
-    """Sure, sufficient causes by specificity, other sure ones by their low end, then the rest."""
+    """Sure, sufficient causes by specificity, other sure ones by their low end, then the rest.
 
-    def place(row: tuple[int, Diagnosis]) -> tuple[int, float]:
+    Of the sufficient, what was tried or is a line of code comes before what was not tried.
+    """
+
+    def place(row: tuple[int, Diagnosis]) -> tuple[int, bool, float]:
         index, cause = row
         if cause.code in ADVICE:
-            return 3, 0.0
+            return 3, False, 0.0
         # an interval that holds nothing is no ground to fix anything, however high its point; nor
         # are other programs, which are no part of the pipeline
         if cause.share.low <= 0 or cause.evidence.get("whose") == loader.OTHER_PROGRAMS:
-            return 2, -cause.share.low
+            return 2, False, -cause.share.low
         # measured against at least 5 %: of a tiny stall anything would be enough
         if cause.share.value >= ENOUGH * max(stall.value, MODERATE):
-            return 0, float(index)
-        return 1, -cause.share.low
+            return 0, "not tried" in cause.next, float(index)
+        return 1, False, -cause.share.low
 
     worth = [row for row in rows if row[1].share.value >= WORTH_NAMING]
     return [cause for _, cause in sorted(worth, key=place)]

@@ -7,6 +7,7 @@ itself comes first. Shares come from a replay of the run's batches without the s
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from pipeline_profiler.profiling.diagnose.rules.loader import (
 
 WORTH_REDUCING = 0.2  # of the decoding
 DOMINANT = 0.50  # share of the loading time from which one stage is "the" stage
+DECODING = 0.25  # from which smaller copies, where they help, help the decoder
 REPEATED_SHARE = 0.3  # of the loading time
 STAGE_CODES = {
     "read": "PIPE001",
@@ -60,6 +62,15 @@ def dominant_stage(e: Evidence) -> Diagnosis | None:
     """One named stage that is most of the worker's time."""
     name, share = e.top_stage
     return _stage(e, name, share) if name != "sample code" and share >= DOMINANT else None
+
+
+def smaller_copies(e: Evidence) -> Diagnosis | None:
+    """Decoding, where whole samples of smaller copies were tried and save more than it takes."""
+    tried, share = e.session.probes.reduced or {}, e.stage_shares.get("decode", 0.0)
+    if "copied_ms" not in tried or share < DECODING:
+        return None
+    own, saved = _stage(e, "decode", share), _saved_by_copies(e, tried)
+    return replace(own, share=saved) if saved.value > own.share.value else None
 
 
 def largest_stage(e: Evidence) -> Diagnosis | None:
@@ -138,12 +149,17 @@ def _said_of_reduced(e: Evidence) -> str:
         if name not in tried or tried[name] > (1 - WORTH_REDUCING) * tried[of]:
             continue
         part = 1 - tried[name] / tried[of]
-        saved = _saved_of(e, parts, part)
-        if name == "copied_ms":
-            saved = saved.widened(saved.value * tried.get("copied_error", 0.0) / part)
+        saved = _saved_by_copies(e, tried) if name == "copied_ms" else _saved_of(e, parts, part)
         told = f"{words} {tried[name]:.1f} ms instead of {tried[of]:.1f}"
         said.append(f"{told}: {_of_the_step(saved)}")
     return f"; tried on your files, {', '.join(said)}" if said else ""
+
+
+def _saved_by_copies(e: Evidence, tried: Mapping[str, float]) -> Interval:
+    """What whole samples of smaller copies save, as tried."""
+    part = 1 - tried["copied_ms"] / tried["sample_ms"]
+    saved = _saved_of(e, PER_SAMPLE, max(0.0, part))
+    return saved.widened(saved.value * tried.get("copied_error", 0.0) / max(part, 0.01))
 
 
 def _said_of_packing(e: Evidence) -> str:
