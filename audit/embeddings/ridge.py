@@ -58,7 +58,9 @@ def decompose(vectors: Floats) -> Decomposition:
 
 
 def _product(rows: Floats, matrix: Floats) -> Floats:
-    return np.concatenate(list(by_rows(lambda part: rows[part] @ matrix, len(rows), BLOCK)))
+    out = np.empty((len(rows), matrix.shape[1]), np.float32)
+    list(by_rows(lambda part: np.matmul(rows[part], matrix, out=out[part]), len(rows), BLOCK))
+    return out
 
 
 def left_out_scores(

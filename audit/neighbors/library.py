@@ -8,7 +8,6 @@ in a file which has no name where they are more than `AT_HAND`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property
 from itertools import pairwise
 from tempfile import TemporaryFile
@@ -18,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from audit.machine.compiled import usable_threads
 from audit.machine.sharing import RowTable
 from audit.neighbors.dense import Neighbours, find_nearest_in
 from audit.neighbors.descriptor import compare_orientations, describe, layout, swap_axes
@@ -67,13 +65,8 @@ class Library:
     def descriptors(self) -> Floats:
         """Descriptors (m, D) of the usable rows."""
         made: Floats = large_array((len(self.usable), len(layout().order)), np.float32)
-        starts = range(0, len(made), PART)
-
-        def fill(start: int) -> None:
+        for start in range(0, len(made), PART):
             made[start : start + PART] = describe(self.table[self.usable[start : start + PART]])
-
-        with ThreadPoolExecutor(usable_threads()) as pool:
-            list(pool.map(fill, starts))
         return made
 
     def nearest(self, described: Floats, k: int, *, listed: bool = False) -> Neighbours:
