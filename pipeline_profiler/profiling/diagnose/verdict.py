@@ -97,6 +97,7 @@ ENOUGH = 0.60  # share of the stall whose removal makes a cause sufficient by it
 WORTH_NAMING = 0.03
 SAID_START = 0.005  # of the step, from which epoch starts are said
 TOO_MANY_REPEATS = 40  # more are no advice
+ALONE = "repeats alone cannot settle it"
 ADVICE = ("PIPE023",)  # a way round a slow stage, never the cause itself
 
 
@@ -341,8 +342,8 @@ def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
     # more repeats than anybody would run are no advice
     if more >= TOO_MANY_REPEATS:
         others = evidence.machine.others
-        busy = f", of which other programs took {others:.0%} of the cores" if others >= BUSY else ""
-        return f"{text}; repeats alone cannot settle it: measure on a quieter machine{busy}"
+        why = f"other programs took {others:.0%} of the cores" if others >= BUSY else ALONE
+        return f"{text}; {why}: measure on a quieter machine"
     words = "repeat" if more == 1 else "repeats"
     return f"{text}; about {more} more {words} would settle it" if more else text
 

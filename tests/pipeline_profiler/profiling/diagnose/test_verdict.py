@@ -820,7 +820,7 @@ def test_a_stall_that_may_be_the_neighbours_cannot_be_told() -> None:
     session.environment |= {"others_cpu": 0.4, "steal": 0.05}
     found = diagnose_session(session)
     assert found.verdict == "inconclusive"
-    assert "a quieter machine, of which other programs took 45% of the cores" in found.sentence
+    assert "; other programs took 45% of the cores: measure on a quieter machine" in found.sentence
     # however large it looks, and where it looks like none
     for cost in (60.0, 2.0):
         other = session_of(lambda j, cost=cost: cost, **crowd)
