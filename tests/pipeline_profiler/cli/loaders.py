@@ -143,9 +143,12 @@ def interrupt_when(folder: Path, words: str, *argv: Any) -> tuple[int, str]:
     """Run a command and send Ctrl-C once stderr has said `words`; (exit code, the rest of it)."""
     command = [sys.executable, "-m", "pipeline_profiler", *map(str, argv)]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
+    # what runs in the background ignores Ctrl-C, and so would what it starts
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env, cwd=folder
     ) as process:
+        signal.signal(signal.SIGINT, before)
         assert process.stderr is not None
         for line in process.stderr:
             if words in line:
