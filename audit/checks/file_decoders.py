@@ -187,6 +187,7 @@ RULES: tuple[Rule, ...] = (
         "an error",
     ),
 )
+BY_KIND: Mapping[str, Rule] = {rule.kind: rule for rule in RULES}
 
 
 class DecoderDisagreement(Check):
