@@ -272,21 +272,24 @@ def seconds_of_trial(e: Evidence) -> float:
 def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagnosis]:
     """Sure, sufficient causes by specificity, other sure ones by their low end, then the rest.
 
-    Of the sufficient, what was tried or is a line of code comes before what was not tried.
+    Of the sufficient, a number of workers that was predicted and not tried comes after a stage that
+    is most of the loading.
     """
+    known = INPUT_RULES.index(stages.dominant_stage)
 
-    def place(row: tuple[int, Diagnosis]) -> tuple[int, bool, float]:
+    def place(row: tuple[int, Diagnosis]) -> tuple[int, float]:
         index, cause = row
         if cause.code in ADVICE:
-            return 3, False, 0.0
+            return 3, 0.0
         # an interval that holds nothing is no ground to fix anything, however high its point; nor
         # are other programs, which are no part of the pipeline
         if cause.share.low <= 0 or cause.evidence.get("whose") == loader.OTHER_PROGRAMS:
-            return 2, False, -cause.share.low
+            return 2, -cause.share.low
         # measured against at least 5 %: of a tiny stall anything would be enough
         if cause.share.value >= ENOUGH * max(stall.value, MODERATE):
-            return 0, "not tried" in cause.next, float(index)
-        return 1, False, -cause.share.low
+            untried = cause.code == "PIPE006" and "predicted, not tried" in cause.next
+            return 0, max(index, known + 0.5) if untried else index
+        return 1, -cause.share.low
 
     worth = [row for row in rows if row[1].share.value >= WORTH_NAMING]
     return [cause for _, cause in sorted(worth, key=place)]

@@ -379,8 +379,8 @@ def test_a_lock_that_all_workers_wait_for_is_told() -> None:
     assert "at one lock" in causes["PIPE025"].next
     # another setting is named with the line that takes the time
     session.runs = [*session_of(lambda j: 38.0, workers=1).runs, session.runs[-1]]
-    first, cause = diagnose_session(session).causes[:2]
-    assert (first.code, cause.code) == ("PIPE025", "PIPE006")  # the line, then what was not tried
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == "PIPE006"
     assert "100% of loading is sample code (data.py:9 D.__getitem__: with LOCK:)" in cause.cause
 
 
