@@ -106,9 +106,10 @@ def scan_command(
     if (dry_run or with_paths) and not push:
         raise UsageError("--dry-run and --with-paths are about --push URL: name where to.")
     if push:
-        from audit.service.client import check_push
+        from preflight.push import find_push_problem
 
-        check_push(push, dry_run=dry_run)
+        if problem := find_push_problem(push, "dataset", dry_run=dry_run):
+            raise UsageError(problem)
     earlier = None
     if baseline is not None:
         from audit.compare.diff import Snapshot

@@ -98,7 +98,7 @@ def select_samples(run: Path, predicate: str) -> list[str]:
     """
     tagged = tagged_samples(run)
     with generations.open_run(run) as store:  # for itself: no other may be locked with it
-        store.execute("SET search_path = 'memory.main,measurements.main,judged.main'")
+        generations.with_own_tables(store)
         store.create_from("tags", tagged)
         store.lock_for_reading()
         # The line break ends a trailing comment.

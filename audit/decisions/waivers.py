@@ -295,8 +295,7 @@ class Applied:
 def open_for_deciding(run: Path, generation: generations.Generation | None = None) -> Store:
     """Open a run for reading, with room in memory for tables of decisions beside its own."""
     store = generations.open_beside(generation or generations.require(run))
-    store.execute("SET search_path = 'memory.main,measurements.main,judged.main'")
-    return store
+    return generations.with_own_tables(store)
 
 
 def apply_decisions(

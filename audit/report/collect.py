@@ -239,7 +239,7 @@ def stream_findings(report: Report, code: str = "") -> Iterator[ReportedFinding]
 
 def _hide(store: Store, fingerprints: Sequence[str]) -> None:
     """Give the store the view `reported`, the findings that nobody waived, and their folds."""
-    store.execute("SET search_path = 'memory.main,measurements.main,judged.main'")
+    generations.with_own_tables(store)
     store.create_from(
         "waived", pl.DataFrame({"fingerprint": fingerprints}, {"fingerprint": pl.String})
     )

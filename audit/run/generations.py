@@ -157,9 +157,8 @@ def find_generation(place: Path) -> tuple[Path, Generation]:
 
     Raises RunError where it is not there, or is there no more.
     """
-    if not (GENERATION.fullmatch(place.name) or FINDINGS.fullmatch(place.name)):
-        return place, require(place)
-    if (place / POINTER).exists():  # a run that has the name of a generation
+    named = GENERATION.fullmatch(place.name) or FINDINGS.fullmatch(place.name)
+    if not named or (place / POINTER).exists():  # a run may have the name of a generation
         return place, require(place)
     run = place.parent if GENERATION.fullmatch(place.name) else place.parent.parent
     kept = list_kept(run)
@@ -282,6 +281,12 @@ def _with_both(store: Store, paths: Mapping[str, Path]) -> Store:
     except BaseException:
         store.close()
         raise
+
+
+def with_own_tables(store: Store) -> Store:
+    """Let what is made in memory come before the tables of the run."""
+    store.execute("SET search_path = 'memory.main,measurements.main,judged.main'")
+    return store
 
 
 def _ready(store: Store) -> Store:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ import polars as pl
 
 from audit.compare.history import read_history
 from audit.errors import UsageError
+from preflight.push import refusal_of
 
 PATIENCE_S = 60.0
 
@@ -57,8 +57,7 @@ class Connection:
             with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
-            is_ours = error.headers.get_content_type() == "application/json"
-            raise UsageError(json.load(error)["error"] if is_ours else str(error)) from None
+            raise UsageError(refusal_of(error)) from None
         except (OSError, ValueError) as error:
             raise UsageError(f"{self._root} cannot be reached ({error}): is it served?") from None
 
@@ -136,14 +135,6 @@ class RemoteRun:
 def connect_service(url: str, token: str) -> Connection:
     """Return a service, asked as the person whose token this is; nothing is asked yet."""
     return Connection(url, token)
-
-
-def check_push(url: str, *, dry_run: bool = False) -> None:
-    """Raise UsageError for what nothing can be pushed to: before a scan, not after it."""
-    if not re.fullmatch(r"https?://[^/]+(/.*)?/[^/]+/?", url):
-        raise UsageError(f"--push names a dataset of a service, https://HOST/DATASET, not {url!r}.")
-    if not (dry_run or os.environ.get("PREFLIGHT_TOKEN")):
-        raise UsageError("--push needs the token of a reviewer in PREFLIGHT_TOKEN.")
 
 
 def push_scan(run: Path, url: str, *, with_paths: bool = False, dry_run: bool = False) -> list[str]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import re
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +24,7 @@ from pipeline_profiler.runs.entry import (
     working_folder,
 )
 from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
+from preflight.push import find_push_problem, refusal_of
 
 # ---- the row of a command ----
 # Each command that measures adds a row; where it cannot, it only says so. A command leaves its
@@ -79,18 +77,10 @@ def begin_recording(args: argparse.Namespace, argv: Sequence[str]) -> None:
     args.outcome = None
     if not hasattr(args, "no_record") or not (args.push or _is_recorded(args)):
         return
-    if args.push:
-        _check_push(args)
+    if args.push and (why := find_push_problem(args.push, "profile", dry_run=args.dry_run)):
+        raise ProfileError(why)
     args.recording = Recording(argv)
     args.recording.code = read_code(_folder_of(args))
-
-
-def _check_push(args: argparse.Namespace) -> None:
-    """ProfileError for what nothing can be pushed to: before the measurement, not after it."""
-    if not re.fullmatch(r"https?://[^/]+(/.*)?/[^/]+/?", args.push):
-        raise ProfileError(f"--push names a profile of a service, https://HOST/NAME: {args.push!r}")
-    if not (args.dry_run or os.environ.get("PREFLIGHT_TOKEN")):
-        raise ProfileError("--push needs the token of a reviewer in PREFLIGHT_TOKEN.")
 
 
 def record_outcome(args: argparse.Namespace, exit_code: int) -> None:
@@ -144,19 +134,12 @@ def push_row(row: RunRow, args: argparse.Namespace) -> None:
             urllib.request.urlopen(request, timeout=PATIENCE_S).close()
     except (OSError, ValueError) as error:
         where = f" The session is kept in {row.file}; --push with the next run sends that."
-        say(f"Not pushed to {args.push}: {_refusal(error)}.{where if row.file else ''}")
+        why = refusal_of(error).removesuffix(".")
+        say(f"Not pushed to {args.push}: {why}.{where if row.file else ''}")
         return
     say(f"What {'would leave' if args.dry_run else 'left'} for {args.push}:")
     for key, value in sent.items():
         say(f"  {key}: {json.dumps(value, ensure_ascii=False)}")
-
-
-def _refusal(error: Exception) -> str:
-    """Return the sentence of a service that refused, or what is wrong with the way there."""
-    if isinstance(error, urllib.error.HTTPError):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return str(json.load(error)["error"]).removesuffix(".")
-    return str(error)
 
 
 def _row(

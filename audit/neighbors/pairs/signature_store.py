@@ -203,7 +203,7 @@ def _count_lacking(run: Path) -> int:
     """Return how many measured pictures of the current generation have no signature stored."""
     try:
         with generations.open_run(run) as store:
-            store.execute("SET search_path = 'memory.main,measurements.main,judged.main'")
+            generations.with_own_tables(store)
             store.create_from("signed", stored_hashes(run))
             return int(store.scalar(f"SELECT count(*) FROM features f WHERE {UNSIGNED}"))
     except RunError:  # a damaged generation is a part of its own

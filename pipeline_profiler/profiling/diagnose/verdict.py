@@ -287,8 +287,8 @@ def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagn
             return 2, -cause.share.low
         # measured against at least 5 %: of a tiny stall anything would be enough
         if cause.share.value >= ENOUGH * max(stall.value, MODERATE):
-            untried = cause.code == "PIPE006" and "predicted, not tried" in cause.next
-            return 0, max(index, known + 0.5) if untried else index
+            predicted = cause.code == "PIPE006" and cause.change and not cause.tried
+            return 0, max(index, known + 0.5) if predicted else index
         return 1, -cause.share.low
 
     worth = [row for row in rows if row[1].share.value >= WORTH_NAMING]
