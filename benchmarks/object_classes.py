@@ -1,6 +1,6 @@
-"""Classes of objects: what is found of planted faults, of nothing, by each format, at what cost.
+"""Classes of objects: what is found of planted faults, of nothing, at what cost.
 
-    python benchmarks/object_classes.py planted | nulls | formats | scale
+    python benchmarks/object_classes.py planted | nulls | scale
 
 Drawn worlds: pictures hold classes that like or avoid each other, some of them many objects; sizes
 depend on the class and on the picture, and each picture is of one of three cameras. The null is a
@@ -10,10 +10,8 @@ counted are all of the checks of classes; none of them should be there.
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -232,122 +230,6 @@ def planted(sets: int = 20, pictures: int = 1000) -> tuple[Document, bool]:
         document[plant.__name__] = {"found": hits, "of": sets, "others": sorted(set(others))}
         print(plant.__name__, document[plant.__name__], flush=True)
     return document, all(row["found"] == sets for row in document.values())
-
-
-# ---- one set in four formats ----
-
-
-def boxes_of(world: World, rng: np.random.Generator) -> Iterator[tuple[int, int, list[float]]]:
-    """Yield picture, class and corners of every box of a world, in px of 640 x 480."""
-    for picture, label, n in world.held.select("picture", "label", "n").iter_rows():
-        for _ in range(n):
-            w, h = rng.integers(8, 200, 2).tolist()
-            x, y = int(rng.integers(0, 640 - w)), int(rng.integers(0, 480 - h))
-            yield picture, int(label[-2:]), [x, y, x + w, y + h]
-
-
-def write_format(root: Path, form: str, world: World, boxes: list[Any], names: list[str]) -> Path:
-    """Write the dataset with hard links to one picture, and return what is scanned."""
-    from PIL import Image
-
-    (root / "images").mkdir(parents=True)
-    blank = root.parent / "blank.jpg"
-    Image.new("RGB", (640, 480), (90, 120, 90)).save(blank)
-    files = [f"{s}/{i:05d}.jpg" for i, s in enumerate(world.pictures["split"])]
-    for name in files:
-        (root / "images" / name).parent.mkdir(exist_ok=True)
-        (root / "images" / name).hardlink_to(blank)
-    by_picture: dict[int, list[Any]] = {i: [] for i in range(len(files))}
-    for picture, k, box in boxes:
-        by_picture[picture].append((k, box))
-    if form == "COCO":
-        (root / "annotations").mkdir()
-        for split in SPLITS:
-            mine = [i for i, name in enumerate(files) if name.startswith(split)]
-            document = {
-                "images": [
-                    {"id": i, "file_name": files[i].partition("/")[2], "width": 640, "height": 480}
-                    for i in mine
-                ],
-                "annotations": [
-                    {
-                        "id": 1000 * i + j, "image_id": i, "category_id": k, "iscrowd": 0,
-                        "bbox": [b[0], b[1], b[2] - b[0], b[3] - b[1]],
-                    }
-                    for i in mine for j, (k, b) in enumerate(by_picture[i])
-                ],
-                "categories": [{"id": k, "name": name} for k, name in enumerate(names)],
-            }  # fmt: skip
-            (root / f"annotations/instances_{split}.json").write_text(json.dumps(document))
-    elif form == "YOLO":
-        (root / "data.yaml").write_text(
-            "train: images/train\nval: images/val\ntest: images/test\nnames: " + json.dumps(names)
-        )
-        for i, name in enumerate(files):
-            path = root / "labels" / name.replace(".jpg", ".txt")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lines = [
-                f"{k} {(b[0] + b[2]) / 1280:.8f} {(b[1] + b[3]) / 960:.8f} "
-                f"{(b[2] - b[0]) / 640:.8f} {(b[3] - b[1]) / 480:.8f}"
-                for k, b in by_picture[i]
-            ]
-            path.write_text("\n".join(lines))
-    elif form == "VOC":
-        for i, name in enumerate(files):
-            path = root / "annotations" / name.replace(".jpg", ".xml")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            objects = "".join(
-                f"<object><name>{names[k]}</name><bndbox><xmin>{b[0]}</xmin><ymin>{b[1]}</ymin>"
-                f"<xmax>{b[2]}</xmax><ymax>{b[3]}</ymax></bndbox></object>"
-                for k, b in by_picture[i]
-            )
-            path.write_text(
-                f"<annotation><filename>{name.partition('/')[2]}</filename><size><width>640</width>"
-                f"<height>480</height><depth>3</depth></size>{objects}</annotation>"
-            )
-    else:
-        rows = ["path,split,xmin,ymin,xmax,ymax,class"]
-        for i, name in enumerate(files):
-            where = f"images/{name},{name.partition('/')[0]}"
-            rows += [f"{where},{','.join(map(str, b))},{names[k]}" for k, b in by_picture[i]]
-            rows += [] if by_picture[i] else [f"{where},,,,,"]
-        (root / "boxes.csv").write_text("\n".join(rows) + "\n")
-        return root / "boxes.csv"
-    return root
-
-
-@measures(app)
-def formats(pictures: int = 5000, classes: int = 12) -> tuple[Document, bool]:
-    """The same drawn set as COCO, YOLO, VOC and CSV: the same findings about classes?"""
-    from audit.annotations import measure_boxes
-    from audit.sources import open_source
-    from tests.audit.annotations.datasets import fill
-
-    world = World(np.random.default_rng(3), pictures, classes)
-    absent(world)
-    drifted_share(world, "class 02")
-    names = [f"class {k:02d}" for k in range(classes)]
-    boxes = list(boxes_of(world, np.random.default_rng(4)))
-    document: Document = {"boxes": len(boxes)}
-    kept: dict[str, Mapping[tuple[str, str], str]] = {}
-    for form in ("COCO", "YOLO", "VOC", "CSV"):
-        with tempfile.TemporaryDirectory() as place, Store.memory() as store:
-            source = write_format(Path(place) / "set", form, world, boxes, names)
-            fill(store, open_source([str(source)]))
-            measure_boxes(store)
-            kept[form] = {
-                (check.code, finding.subject): finding.message
-                for check in (all_checks()[c] for c in CHECKS if c not in ("DIST008", "DIST009"))
-                for finding in check.find(store, make_params(check, {}))
-                if finding.subject.startswith("object:")
-            }
-            document[form] = [" ".join(key) for key in sorted(kept[form])]
-            print(form, document[form], flush=True)
-    same = all(found == kept["COCO"] for found in kept.values())
-    return document | {"same": same}, same
-
-
-# ---- what it costs ----
 
 
 @measures(app)

@@ -19,7 +19,7 @@ found, placed and scored by how easy its object is, wrong ones come by the pictu
 by Zipf's law (80 of them, the rarest in about 40 pictures); scenes of 20 alike pictures; good and
 bad models.
 `trained`: three checkpoints of a small network on drawn shapes of eight classes, trained here in
-about three minutes. `segmented`: mean IoU of two rounds of the U-Net of `predicted_labels.py` on
+about three minutes. `segmented`: mean IoU of two rounds of the U-Net of `drawn_masks.py` on
 5,000 of its drawn pictures. `speed`: matching and AP beside pycocotools, where it is installed, on
 a set of the size of COCO's val.
 """
@@ -360,7 +360,7 @@ def trained(draws: int = 300, size: list[int] | None = None) -> tuple[Document, 
 @measures(app)
 def segmented(draws: int = 300, size: list[int] | None = None) -> tuple[Document, bool]:
     """Do intervals of a mean IoU hold on the masks of a trained network?"""
-    from predicted_labels import KINDS, class_map, draw_pictures, predict, train
+    from drawn_masks import KINDS, class_map, draw_pictures, predict, train
 
     rng = np.random.default_rng(SEED)
     pictures, things = draw_pictures(500, rng)
