@@ -130,23 +130,19 @@ class People:
 
     def identify(self, token: str) -> Person | None:
         """Return who holds the token of a link or of a browser, None where nobody does."""
-        if not token or not self.path.exists():
-            return None
-        with self._open(writes=False) as con:
-            sql = f"SELECT name, role FROM people WHERE {IS_OPEN}"
-            row = con.execute(sql, [_digest(token), self._at()]).fetchone()
-        return Person(*row) if row else None
+        return self._one(IS_OPEN, _digest(token)) if token else None
 
     def named(self, name: str) -> Person | None:
         """Return the person who was invited under a name, None where nobody was or no more is."""
-        if not name or not self.path.exists():
+        is_link = "name = ? COLLATE NOCASE AND link IS NULL AND expires > ?"
+        return self._one(is_link, name) if name else None
+
+    def _one(self, condition: str, value: str) -> Person | None:
+        if not self.path.exists():
             return None
         with self._open(writes=False) as con:
-            sql = (
-                "SELECT name, role FROM people WHERE name = ? COLLATE NOCASE AND link IS NULL "
-                "AND expires > ?"
-            )
-            row = con.execute(sql, [name, self._at()]).fetchone()
+            sql = f"SELECT name, role FROM people WHERE {condition}"
+            row = con.execute(sql, [value, self._at()]).fetchone()
         return Person(*row) if row else None
 
     def rename(self, token: str, name: str) -> None:

@@ -316,10 +316,6 @@ class SeenBatch:
         return len(part) if part is not None and part.ndim else len(self.records)
 
 
-def _as_seen(part: Any) -> Array | None:
-    return None if part is None else as_array(part)
-
-
 def _alike(one: Array | None, two: Array | None) -> bool:
     if one is None or two is None or one.dtype != two.dtype:
         return one is two
@@ -429,9 +425,7 @@ class LoaderSubject:
     def seen(self, raw: Any, records: tuple[SampleRecord, ...] = ()) -> SeenBatch:
         """A batch taken apart."""
         inputs, targets = inputs_and_targets(raw, self.split)
-        return SeenBatch(
-            raw, as_array(inputs), None if targets is None else as_array(targets), records
-        )
+        return SeenBatch(raw, as_array(inputs), as_array(targets), records)
 
     @property
     def batches(self) -> list[SeenBatch]:
@@ -456,7 +450,7 @@ class LoaderSubject:
         with contextlib.suppress(UsersError):  # a training that cannot be made: others say so
             steps, evaluated = self.entered() if self.entered is not None else (steps, evaluated)
         made, judged = (
-            [SeenBatch(raw, _as_seen(inputs), _as_seen(targets)) for raw, inputs, targets in rows]
+            [SeenBatch(raw, as_array(inputs), as_array(targets)) for raw, inputs, targets in rows]
             for rows in (steps, evaluated)
         )
         pairs, others = (

@@ -7,6 +7,7 @@ notes give them. Tables that list paths are manifests and not read here.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 NAME = "parquet"
 NAMED = False
 LABELS = ("label", "labels", "class", "class_name", "target", "fine_label", "category")
+ENDINGS = (".parquet", ".pq")
 PATHS = ("path", "file", "filename", "file_name", "image_path", "file_path", "filepath", "img_path")
 SPLITS = ("split", "subset", "partition")
 NO_TABLE = (OSError, ValueError, RuntimeError)  # what pyarrow raises for a damaged file
@@ -34,28 +36,24 @@ NO_TABLE = (OSError, ValueError, RuntimeError)  # what pyarrow raises for a dama
 
 def recognises(path: str) -> bool:
     """Return whether a file is Parquet with a column of pictures."""
-    if not path.lower().endswith((".parquet", ".pq")):
+    schema = columns_of(path)
+    if schema is None or picture_column(schema) is None:
         return False
-    import pyarrow as pa
-
-    try:
-        schema = open_parquet(path).schema_arrow
-        return picture_column(schema) is not None and not _lists_paths(schema)
-    except (*NO_TABLE, pa.ArrowException):
-        return False
+    return {*PATHS}.isdisjoint(map(str.lower, text_columns(schema)))  # else it is a manifest
 
 
 def is_unreadable(path: str) -> bool:
     """Return whether a file is called a table and cannot be opened as one: nobody knows of what."""
-    if not path.lower().endswith((".parquet", ".pq")):
-        return False
+    return path.lower().endswith(ENDINGS) and columns_of(path) is None
+
+
+def columns_of(path: str) -> pa.Schema | None:
+    """Return the columns of a Parquet file, None for any other and for one that is damaged."""
     import pyarrow as pa
 
-    try:
-        open_parquet(path)
-    except (*NO_TABLE, pa.ArrowException):
-        return True
-    return False
+    with contextlib.suppress(*NO_TABLE, pa.ArrowException):
+        return open_parquet(path).schema_arrow if path.lower().endswith(ENDINGS) else None
+    return None
 
 
 def list_members(path: str) -> Iterator[PackMember]:
@@ -144,16 +142,12 @@ def picture_column(schema: pa.Schema) -> str | None:
     return called[0] if called else found[0] if len(found) == 1 else None
 
 
-def _lists_paths(schema: pa.Schema) -> bool:
-    """Return whether a column of texts says where pictures are: then it is a manifest."""
+def text_columns(schema: pa.Schema) -> list[str]:
+    """Return the names of the columns of texts."""
     import pyarrow as pa
 
-    texts = [
-        f.name.lower()
-        for f in schema
-        if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)
-    ]
-    return any(name in PATHS for name in texts)
+    tests = (pa.types.is_string, pa.types.is_large_string)
+    return [field.name for field in schema if any(test(field.type) for test in tests)]
 
 
 def _is_record(kind: pa.DataType) -> bool:

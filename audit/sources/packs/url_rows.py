@@ -19,12 +19,14 @@ from audit.sources.packs.parquet_rows import (
     NO_TABLE,
     PATHS,
     SPLITS,
+    columns_of,
     damaged_group,
     first_taken,
     open_parquet,
     picture_column,
     plain_columns,
     read_value,
+    text_columns,
 )
 from audit.sources.readings import ReadingError
 from audit.sources.tables import number_columns
@@ -46,17 +48,10 @@ _ROWS = 10_000  # as Python objects at a time
 
 def recognises(path: str) -> bool:
     """Return whether a file is Parquet with a column of addresses."""
-    if not path.lower().endswith((".parquet", ".pq")):
+    schema = columns_of(path)
+    if schema is None or picture_column(schema) is not None or _address_column(schema) is None:
         return False
-    import pyarrow as pa
-
-    try:
-        schema = open_parquet(path).schema_arrow
-    except (*NO_TABLE, pa.ArrowException):
-        return False
-    if picture_column(schema) is not None or _address_column(schema) is None:
-        return False
-    texts = {name.lower() for name in _texts(schema)}
+    texts = {name.lower() for name in text_columns(schema)}
     boxed = number_columns([name.strip().lower() for name in schema.names])
     return not boxed and texts.isdisjoint((*PATHS, *_OTHER_PATHS))
 
@@ -118,13 +113,6 @@ def _row_group(path: str, group: int, column: str) -> pa.ChunkedArray:
 
 def _address_column(schema: pa.Schema) -> str | None:
     """Return the column of texts that is called an address, None without one."""
-    texts = _texts(schema)
+    texts = text_columns(schema)
     named = {name.lower(): name for name in reversed(texts)}
     return next((named[name] for name in ADDRESSES if name in named), None)
-
-
-def _texts(schema: pa.Schema) -> list[Any]:
-    import pyarrow as pa
-
-    tests = (pa.types.is_string, pa.types.is_large_string)
-    return [field.name for field in schema if any(test(field.type) for test in tests)]

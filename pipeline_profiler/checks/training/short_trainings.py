@@ -182,7 +182,7 @@ def _judge(before: list[float], after: list[float], steps: int) -> Answer:
         return LossFalls.failed(f"The loss is {last} after {steps} steps.", **numbers)
     gains = [b - a for b, a in zip(before, after, strict=True)]
     mean = sum(gains) / len(gains)
-    spread = _error(gains) if len(gains) > 1 else 0.0
+    spread = float(np.std(gains, ddof=1)) / math.sqrt(len(gains)) if len(gains) > 1 else 0.0
     numbers |= {"gain": mean, "interval": T_999 * spread}
     said = f"The loss goes from {first:.4g} to {last:.4g} in {steps} steps on {len(before)} batches"
     if steps < FALL_LEAST_STEPS and mean < 0.01 * abs(first):
@@ -323,9 +323,3 @@ def _failed_rate(text: str, best: float, numbers: dict[str, Any]) -> Answer:
         f"Try {best:g} times the learning rate.",
         **numbers,
     )
-
-
-def _error(values: list[float]) -> float:
-    """The standard error of the mean; infinite of one value."""
-    count = len(values)
-    return float(np.std(values, ddof=1)) / math.sqrt(count) if count > 1 else math.inf
