@@ -129,10 +129,10 @@ def serve_app(
     ] = False,
 ) -> None:
     """Look at runs and profiles in the browser, and decide."""
-    from audit.ui.server import serve
+    from audit.ui.server import become, command
 
     words = [str(path) for path in runs or ()]
-    serve(words, address, port, browser=browser, read_only=read_only)
+    become(command(words, address, port, browser=browser, read_only=read_only))
 
 
 app.command("serve")(serve_command)

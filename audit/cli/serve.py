@@ -106,7 +106,7 @@ def serve_command(
         )
     else:
         from audit.service.datasets import read_datasets
-        from audit.ui.server import serve
+        from audit.ui.server import become, command
 
         if bool(tls_cert) != bool(tls_key):
             raise UsageError("--tls-cert and --tls-key belong together: give both.")
@@ -125,7 +125,7 @@ def serve_command(
             write_note(f"Nobody can come in yet: `audit serve {quoted(folder)} --invite NAME`.")
         more = {"cert": str(tls_cert or ""), "key": str(tls_key or "")}
         more |= {"folder": str(folder), "url": url, "proxy": behind_proxy, "header": proxy_header}
-        serve([], address, port, browser=False, service=more)
+        become(command([], address, port, browser=False, service=more))
 
 
 def _init(folder: Path) -> None:

@@ -168,19 +168,14 @@ def _place(
 def _below(row: Mapping[str, Any], roots: Mapping[str, str]) -> str:
     """Return a sample's path below its root; of one outside of it, its name."""
     path = path_of(row["uri"])
-    if path is None:
-        return _name_inside(row)
+    if path is None:  # in a pack or a store; a row of a table has no extension
+        name = str(row["id"]).removeprefix(f"{row['source']}:" if row["source"] else "")
+        if extension_of_name(name) or not row["format"]:
+            return name
+        return f"{name}.{EXTENSIONS.get(row['format'], row['format'].lower())}"
     root = path_of(roots.get(row["source"], "")) or ""
     relative = os.path.relpath(path, root) if root else os.path.basename(path)
     return os.path.basename(path) if relative.split("/")[0] == ".." else relative
-
-
-def _name_inside(row: Mapping[str, Any]) -> str:
-    """Return the name of a picture in a pack or a store; a row of a table has no extension."""
-    name = str(row["id"]).removeprefix(f"{row['source']}:" if row["source"] else "")
-    if extension_of_name(name) or not row["format"]:
-        return name
-    return f"{name}.{EXTENSIONS.get(row['format'], row['format'].lower())}"
 
 
 # ---- the document ----

@@ -480,23 +480,17 @@ def planned_level(
 
     Raises UsageError where both are there and differ: intervals would not keep the plan's word.
     """
-    level, times = _kept_level(rows)
+    kept = [pl.col(n).cast(pl.Float64, strict=False).max() for n in PLANNED if n in rows]
+    level, times = rows.select(kept).row(0) if len(kept) == len(PLANNED) else (None, None)
     for option, given, meant in (("--confidence", confidence, level), ("--looks", looks, times)):
         if given is not None and meant is not None and given != meant:
             raise UsageError(
                 f"{option} is {given:g}, and this subset was planned for {meant:g}: leave out "
                 f"{option}, or plan again with it and draw."
             )
-    kept = next(float(v) for v in (confidence, level, 0.95) if v is not None)
-    check_level(kept, "--confidence")
-    return kept, next(int(v) for v in (looks, times, 1) if v is not None)
-
-
-def _kept_level(rows: pl.DataFrame) -> list[float | None]:
-    numbers = [
-        pl.col(name).cast(pl.Float64, strict=False).max() for name in PLANNED if name in rows
-    ]
-    return list(rows.select(numbers).row(0)) if len(numbers) == len(PLANNED) else [None, None]
+    chosen = next(float(v) for v in (confidence, level, 0.95) if v is not None)
+    check_level(chosen, "--confidence")
+    return chosen, next(int(v) for v in (looks, times, 1) if v is not None)
 
 
 def first_units(rows: pl.DataFrame, n: int) -> pl.DataFrame:

@@ -121,17 +121,8 @@ def _check(words: Sequence[str]) -> None:
             )
 
 
-def serve(
-    words: Sequence[str],
-    address: str = "127.0.0.1",
-    port: int | None = None,
-    *,
-    browser: bool = True,
-    read_only: bool = False,
-    service: Mapping[str, str] | None = None,
-) -> None:
-    """Become the server: this process is replaced, so that Ctrl-C and signals reach it."""
-    line = command(words, address, port, browser=browser, read_only=read_only, service=service)
+def become(line: Sequence[str]) -> None:
+    """Become what `command` returned: this process is replaced, so that Ctrl-C reaches it."""
     os.execv(line[0], line)
 
 
