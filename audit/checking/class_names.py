@@ -25,14 +25,10 @@ def fold_name(name: str) -> str:
         # Only in mixed scripts: a wholly Cyrillic or Greek name keeps its own letters.
         text = text.casefold().translate(LOOKALIKES)
     text = COPY_SUFFIX.sub("", text) or text
-    bare = "".join(c for c in unicodedata.normalize("NFD", text.casefold()) if not _accent(c))
+    # Combining marks of the Latin, Greek and Cyrillic scripts; vowel signs of others are letters.
+    bare = re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFD", text.casefold()))
     # Between digits a separator carries meaning: 1_1 is not 11.
     return _singular(SEPARATORS.sub(lambda m: " " if _between_digits(m) else "", bare))
-
-
-def _accent(char: str) -> bool:
-    # Combining marks of the Latin, Greek and Cyrillic scripts; vowel signs of others are letters.
-    return "\u0300" <= char <= "\u036f"
 
 
 def _between_digits(match: re.Match[str]) -> bool:

@@ -91,11 +91,6 @@ def open_previews(paths: Sequence[str], longest: int) -> dict[str, Preview]:
     return found
 
 
-def open_preview(path: str, longest: int) -> Preview:
-    """Return the preview of one file."""
-    return open_previews([path], longest)[path]
-
-
 def feature_pictures(executor: Executor, limits: Limits) -> Callable[[str], Preview]:
     """Return a function from a path to its feature picture, opened by the executor."""
     work = PreviewMaker(limits, None)

@@ -73,8 +73,9 @@ def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> I
     for number, one in enumerate(stream_findings(report) if found is None else found):
         told[one.fold] += 1
         whole = not one.fold or told[one.fold] <= TOLD_WHOLE
-        facts = finding_facts(one) if whole else _short_facts(one)
-        yield (",\n" if number else "\n") + dumped(facts)
+        # of a large fold: every field, but no sentence and no figures
+        short = {} if whole else {"message": "", "evidence": {}}
+        yield (",\n" if number else "\n") + dumped(finding_facts(one) | short)
     tail = {"completeness": list(report.completeness), "timing": _timing(report)}
     yield "\n]," + dumped(tail)[1:] + "\n"
 
@@ -96,11 +97,6 @@ def finding_facts(finding: ReportedFinding) -> dict[str, Any]:
     names = ("code", "name", "severity", "sample_ids", "message", "evidence", "action")
     some = (name for name in ("fold", "same_as") if getattr(finding, name))
     return {name: getattr(finding, name) for name in (*names, "fingerprint", *some)}
-
-
-def _short_facts(finding: ReportedFinding) -> dict[str, Any]:
-    """Return a finding of a large fold: every field, but no sentence and no figures."""
-    return finding_facts(finding) | {"message": "", "evidence": {}}
 
 
 def _fold_facts(check: CheckSummary, fold: Fold) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Protocol
 import cv2
 
 from audit.picture.pixels import Pixels
-from audit.picture.preview import Preview, open_preview, open_previews
+from audit.picture.preview import Preview, open_previews
 from audit.report.contents import Example, Member, Report
 from audit.sources.paths import reading_place
 
@@ -120,7 +120,7 @@ def preview_sample(sample: Pictured, longest: int) -> tuple[Preview, str]:
     path, reason = _openable(sample)
     if reason:
         return Preview(error=reason), reason
-    preview = open_preview(path, longest)
+    preview = open_previews([path], longest)[path]
     return preview, preview.error or _change_note(sample, preview)
 
 
