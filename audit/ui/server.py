@@ -121,7 +121,7 @@ def _check(words: Sequence[str]) -> None:
             )
 
 
-def become(line: Sequence[str]) -> None:
+def become(line: list[str]) -> None:
     """Become what `command` returned: this process is replaced, so that Ctrl-C reaches it."""
     os.execv(line[0], line)
 
