@@ -89,13 +89,13 @@ def compiled_kernel(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Compile a function; `parallel` and `nogil` kernels are entry points and cached on disk."""
     numba = load_numba()
-    settings = {"parallel": parallel, "fastmath": fastmath, "nogil": nogil}
+    settings = {"parallel": parallel, "fastmath": fastmath, "nogil": nogil, "error_model": "numpy"}
     if parallel or nogil:
         return lambda function: _compile_cached(function, settings)
     return cast(Callable[[Callable[P, R]], Callable[P, R]], numba.njit(**settings))
 
 
-def _compile_cached(function: Callable[P, R], settings: dict[str, bool]) -> Callable[P, R]:
+def _compile_cached(function: Callable[P, R], settings: dict[str, Any]) -> Callable[P, R]:
     """Compile a function with its result kept on disk, wherever that is possible."""
     numba = load_numba()
     try:

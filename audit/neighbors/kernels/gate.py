@@ -177,11 +177,12 @@ def _descend(
     p: Array,
     warped: Array,
     valid: Array,
+    spare: Array,
     step: Array,
 ) -> bool:
     """Take the steps from the map p, in place; leave the warped picture; False where it is lost."""
     for n in range(n_steps + 1):
-        count = sample(laid, p, warped, valid)
+        count = sample(laid, p, warped, valid, spare)
         # under a third of overlap anything can be made to agree
         if count < 0.3 * template.size:
             return False
@@ -213,6 +214,7 @@ def pass_batch(
     down = np.empty((_N, _N), np.float32)
     warped = np.empty((_N, _N), np.float32)
     valid = np.empty((_N, _N), np.float32)
+    spare = np.empty((3, _N * _N), np.float32)
     strips = np.empty((3, 4), np.float32)
     columns = np.empty((3, _N), np.float32)
     step = np.empty(6)
@@ -236,7 +238,7 @@ def pass_batch(
         for s in range(starts.shape[0]):
             for m in range(6):
                 p[m] = starts[s, m]
-            if not _descend(template, laid, steps, n_steps, p, warped, valid, step):
+            if not _descend(template, laid, steps, n_steps, p, warped, valid, spare, step):
                 continue
             if _correlate(across, down, warped, valid, strips, columns) >= needed[t]:
                 passed[t] = True
