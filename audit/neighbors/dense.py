@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 EXACT_LIMIT = 200_000
 """Images up to which all pairs are compared: about two minutes on two cores."""
-BLOCK = 1024
+BLOCK = 384
 ANCHORS_PER_IMAGE = 3
 STRETCH = 64 * BLOCK
 """Rows that are fetched together, where they are not at hand."""

@@ -47,17 +47,15 @@ def orient_plane(source: Array, k: int, out: Array) -> None:
 
 
 @compiled_kernel(fastmath=True)
-def _halve(full: Array, half: Array) -> None:
+def halve(full: Array, half: Array) -> None:
     """Average 2x2 pixels."""
     n = half.shape[0]
     for y in range(n):
+        above, below, out = full[2 * y], full[2 * y + 1], half[y]
         for x in range(n):
-            half[y, x] = 0.25 * (
-                full[2 * y, 2 * x]
-                + full[2 * y, 2 * x + 1]
-                + full[2 * y + 1, 2 * x]
-                + full[2 * y + 1, 2 * x + 1]
-            )
+            upper = np.float32(above[2 * x]) + np.float32(above[2 * x + 1])
+            lower = np.float32(below[2 * x]) + np.float32(below[2 * x + 1])
+            out[x] = np.float32(0.25) * (upper + lower)
 
 
 @compiled_kernel(fastmath=True)
@@ -392,10 +390,10 @@ def align_batch(
         i, j, k = pairs[t, 0], pairs[t, 1], orientations[t]
         orient_plane(grey[i], upright, raw)
         _soften(raw, a)
-        _halve(raw, a2)
+        halve(raw, a2)
         orient_plane(grey[j], k, raw)
         _soften(raw, b)
-        _halve(raw, b2)
+        halve(raw, b2)
         steepest(a2, rows2)
         # every start is tried coarsely: a quarter of the pixels, and a wider basin
         top = -2.0
