@@ -66,7 +66,7 @@ FAINT_COLOUR = 16.0
 of grey must not push a copy behind strangers that have no colour at all."""
 
 
-class Layout(NamedTuple):
+class Components(NamedTuple):
     """How the components lie: classes of parity begin at `edges`; of the first and the last class
     those that change sign when the axes are swapped begin at `odd`. A component is the sum of two
     rows of all spectra, times their weights.
@@ -84,7 +84,7 @@ class Layout(NamedTuple):
 
 
 @cache
-def layout() -> Layout:
+def layout() -> Components:
     """Work out the components by parity, and the fixed weights."""
     rows = [
         (f, u, v)
@@ -113,7 +113,7 @@ def layout() -> Layout:
             parts[6 * odd_x + 1].append((k, other, half, -field.swap * half))
     starts = [0, *accumulate(len(part) for part in parts)]
     one, other_, first, second = zip(*chain(*parts), strict=True)
-    return Layout(
+    return Components(
         tuple(starts[::2]),
         (starts[1], starts[7]),
         (np.array(one), np.array(other_)),
