@@ -333,10 +333,10 @@ def _large(
         low[:, prop], high[:, prop] = _share_limits(table, prop, effects.auc[:, prop])
     surely = np.maximum(low, 1 - high)
     large = enough[:, None] & (surely >= limit) & _meant(table, effects.auc, params)
-    p_values = two_sided(effects.z)
     found = []
-    for label, prop in np.argwhere(large).tolist():
-        p = float(p_values[label, prop])
+    for (label, prop), p in zip(
+        np.argwhere(large).tolist(), two_sided(effects.z[large]).tolist(), strict=True
+    ):
         if table.properties[prop].level:
             p = max(p, _exact(table, label, prop))
         found.append(

@@ -88,22 +88,29 @@ def compiled_kernel(
     *, parallel: bool = False, fastmath: bool = False, nogil: bool = False
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Compile a function; `parallel` and `nogil` kernels are entry points and cached on disk."""
-    numba = load_numba()
     settings = {"parallel": parallel, "fastmath": fastmath, "nogil": nogil}
     if parallel or nogil:
         return lambda function: _compile_cached(function, settings)
-    return cast(Callable[[Callable[P, R]], Callable[P, R]], numba.njit(**settings))
+    return lambda function: _compile(function, settings)
+
+
+def _compile(
+    function: Callable[P, R], settings: dict[str, bool], *, cache: bool = False
+) -> Callable[P, R]:
+    # division by zero is no error: to look for it at every pixel keeps loops from being vectorised
+    njit = load_numba().njit(**settings, error_model="numpy", cache=cache)
+    return cast(Callable[P, R], njit(function))
 
 
 def _compile_cached(function: Callable[P, R], settings: dict[str, bool]) -> Callable[P, R]:
     """Compile a function with its result kept on disk, wherever that is possible."""
     numba = load_numba()
     try:
-        return cast(Callable[P, R], numba.njit(**settings, cache=True)(function))
+        return _compile(function, settings, cache=True)
     except RuntimeError:  # numba found no folder that it may write
         folder = _private_folder()
         if folder is None or str(folder) == numba.config.CACHE_DIR:
-            return cast(Callable[P, R], numba.njit(**settings)(function))
+            return _compile(function, settings)
         numba.config.CACHE_DIR = str(folder)
         return _compile_cached(function, settings)
 

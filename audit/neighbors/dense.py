@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from threading import Lock
 
 import cv2
@@ -27,14 +26,14 @@ from threadpoolctl import threadpool_limits
 
 from audit.machine.compiled import usable_threads
 from audit.machine.sharing import Advance, RowTable, Share, at_once, ignore_share
-from audit.neighbors.descriptor import Descriptors, layout, swap_axes
-from audit.neighbors.kernels.offers import best_sign, merge_offers, offer_rows
+from audit.neighbors.descriptor import Descriptors, layout
+from audit.neighbors.kernels.offers import best_orientation, merge_offers, offer_rows
 
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 EXACT_LIMIT = 200_000
 """Images up to which all pairs are compared: about two minutes on two cores."""
-BLOCK = 1024
+BLOCK = 384
 ANCHORS_PER_IMAGE = 3
 STRETCH = 64 * BLOCK
 """Rows that are fetched together, where they are not at hand."""
@@ -185,11 +184,11 @@ def _empty(n: int, k: int) -> tuple[Floats, Indices]:
 class _Blocks:
     """Similarities of blocks, best of eight orientations, in buffers that are used again.
 
-    Fresh 4 MB arrays cost more in page faults than the products that fill them.
+    Fresh arrays cost more in page faults than the products that fill them.
     """
 
     def __init__(self) -> None:
-        self._parts = np.empty((4, BLOCK * BLOCK), np.float32)
+        self._parts = np.empty((8, BLOCK * BLOCK), np.float32)
         self._out = np.empty(BLOCK * BLOCK, np.float32)
         self._turned = np.empty(BLOCK * BLOCK, np.float32)
 
@@ -203,17 +202,18 @@ class _Blocks:
         """Return (rows of first, rows of second); valid until the next call."""
         shape = len(first), len(second)
         size = shape[0] * shape[1]
-        edges = layout().edges
-        parts = [part[:size].reshape(shape) for part in self._parts]
-        out = self._out[:size].reshape(shape)
-        # below every cosine
-        out[:] = -2.0
-        for query in (first, swap_axes(first)):
-            # one product a parity class: the four sign patterns are then sums of the same parts
-            for part, (a, b) in zip(parts, pairwise(edges), strict=True):
-                np.matmul(query[:, a:b], second[:, a:b].T, out=part)
-            best_sign(parts[0], parts[1], parts[2], parts[3], out)
-        return out
+        zero, one, two, three, end = layout().edges
+        odd, last_odd = layout().odd
+        x, y = slice(one, two), slice(two, three)
+        # the parts of the two classes that a swap of the axes leaves in place; then the others,
+        # as they lie and swapped
+        same = [slice(zero, odd), slice(odd, one), slice(three, last_odd), slice(last_odd, end)]
+        asked = [*same, x, y, y, x]
+        parts = self._parts[:, :size]
+        for part, columns, held in zip(parts, asked, [*same, x, y, x, y], strict=True):
+            np.matmul(first[:, columns], second[:, held].T, out=part.reshape(shape))
+        best_orientation(parts, self._out[:size])
+        return self._out[:size].reshape(shape)
 
 
 Task = Callable[[_Blocks, Floats, Indices], None]

@@ -6,17 +6,20 @@ low frequencies of a cosine transform. Nothing is fitted to any data: the basis 
 picture has the same descriptor in every dataset, and yesterday's library can be searched today.
 
 Every component is even or odd under mirroring x and under mirroring y, so mirroring is a change of
-sign and swapping the axes a permutation. With the components sorted by those parities, four
-partial products give the similarity to a picture, its mirror image, its flip and its half turn;
-the same with the transposed query gives the other four. Eight orientations for the price of two.
+sign. With the components sorted by those parities, four partial products give the similarity to a
+picture, its mirror image, its flip and its half turn. Components of the two classes that are alike
+in x and y are sums and differences of two that change places when the axes are swapped: half of
+them stay then, half change sign. The other two classes change places. Eight orientations for the
+price of one and a half.
 
-Cost: 0.05 ms an image; 174 float32 (696 bytes) an image while searching, nothing on disk.
+Cost: 0.04 ms an image; 174 float32 (696 bytes) an image while searching, nothing on disk.
 """
 
 from __future__ import annotations
 
+import math
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
 import cv2
@@ -63,36 +66,59 @@ FAINT_COLOUR = 16.0
 of grey must not push a copy behind strangers that have no colour at all."""
 
 
-class _Layout(NamedTuple):
-    """How the components lie: per field its slice before sorting, and the sorting itself."""
+class Components(NamedTuple):
+    """How the components lie: classes of parity begin at `edges`; of the first and the last class
+    those that change sign when the axes are swapped begin at `odd`. A component is the sum of two
+    rows of all spectra, times their weights.
+    """
 
-    order: npt.NDArray[np.intp]
     edges: tuple[int, ...]
-    swap_from: npt.NDArray[np.intp]
-    swap_sign: npt.NDArray[np.float32]
-    weight: npt.NDArray[np.float32]
+    odd: tuple[int, int]
+    rows: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+    weights: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
+
+    @property
+    def width(self) -> int:
+        """Components of a descriptor."""
+        return self.edges[-1]
 
 
 @cache
-def layout() -> _Layout:
-    """Work out parity classes, the permutation that swaps the axes, and the fixed weights."""
+def layout() -> Components:
+    """Work out the components by parity, and the fixed weights."""
     rows = [
-        (f, field.mirror * (-1) ** u, field.mirror * (-1) ** v, u, v)
+        (f, u, v)
         for f, field in enumerate(FIELDS)
         for v in range(field.frequencies)
         for u in range(field.frequencies)
         # the constant term says how bright the picture is, which a copy may change
         if u or v
     ]
-    # a basis function of order u has parity (-1)^u; a field odd by itself turns that round
-    classes = [(0 if x > 0 else 1) + (0 if y > 0 else 2) for _, x, y, _, _ in rows]
-    order = np.argsort(classes, kind="stable")
-    place = {(rows[k][0], rows[k][3], rows[k][4]): n for n, k in enumerate(order)}
-    swap_from = np.array([place[rows[k][0], rows[k][4], rows[k][3]] for k in order])
-    sign = np.array([FIELDS[rows[k][0]].swap for k in order], np.float32)
-    weight = [FIELDS[f].weight * (u * u + v * v) ** FIELDS[f].slope for f, _, _, u, v in rows]
-    edges = tuple(int(e) for e in np.searchsorted(np.sort(classes), [0, 1, 2, 3, 4]))
-    return _Layout(order, edges, swap_from, sign, np.array(weight, np.float32)[order])
+    place = {row: k for k, row in enumerate(rows)}
+    # by class of parity, odd under a swap of the axes or not: two rows and their weights
+    parts: list[list[tuple[int, int, float, float]]] = [[] for _ in range(8)]
+    for k, (f, u, v) in enumerate(rows):
+        field, other = FIELDS[f], place[f, v, u]
+        weight = field.weight * (u * u + v * v) ** field.slope
+        # a basis function of order u has parity (-1)^u; a field odd by itself turns that round
+        odd_x, odd_y = field.mirror * (-1) ** u < 0, field.mirror * (-1) ** v < 0
+        if odd_x and not odd_y:
+            parts[2].append((k, k, weight, 0.0))
+            parts[4].append((other, other, field.swap * weight, 0.0))
+        elif odd_x == odd_y and k == other:
+            parts[6 * odd_x + (field.swap < 0)].append((k, k, weight, 0.0))
+        elif odd_x == odd_y and k < other:
+            half = weight / math.sqrt(2)
+            parts[6 * odd_x].append((k, other, half, field.swap * half))
+            parts[6 * odd_x + 1].append((k, other, half, -field.swap * half))
+    starts = [0, *accumulate(len(part) for part in parts)]
+    one, other_, first, second = zip(*chain(*parts), strict=True)
+    return Components(
+        tuple(starts[::2]),
+        (starts[1], starts[7]),
+        (np.array(one), np.array(other_)),
+        (np.array(first, np.float32), np.array(second, np.float32)),
+    )
 
 
 @cache
@@ -111,7 +137,7 @@ def describe(
     Those of other than `rows` (None: all) stay zero.
     """
     chosen = np.arange(len(table)) if rows is None else rows
-    out = np.zeros((len(table), len(layout().order)), np.float32)
+    out = np.zeros((len(table), layout().width), np.float32)
 
     def work(rows: slice) -> None:
         # the last batch reaches back: in a small one, sums are formed in another order
@@ -125,8 +151,13 @@ def describe(
 
 def swap_axes(descriptors: Descriptors) -> Descriptors:
     """Return the descriptors of the transposed pictures."""
-    plan = layout()
-    return np.asarray(descriptors[:, plan.swap_from] * plan.swap_sign, np.float32)
+    _, one, two, three, end = layout().edges
+    first_odd, last_odd = layout().odd
+    out = descriptors.copy()
+    out[:, first_odd:one] *= -1
+    out[:, one:two], out[:, two:three] = descriptors[:, two:three], descriptors[:, one:two]
+    out[:, last_odd:end] *= -1
+    return out
 
 
 def compare_orientations(first: Descriptors, second: Descriptors) -> npt.NDArray[np.float32]:
@@ -151,8 +182,9 @@ def _describe(grey: npt.NDArray[np.uint8], colour: npt.NDArray[np.uint8]) -> Des
         # each field to length one before its weight: contrast must not decide between fields
         rows = spectrum.reshape(len(plane), -1)[:, 1:]
         parts.append(_unit(rows, FAINT_COLOUR if plane.shape[-1] == COLOUR_SIDE else 1e-4))
-    plan = layout()
-    return _unit(np.concatenate(parts, axis=1)[:, plan.order] * plan.weight)
+    plan, spectra = layout(), np.concatenate(parts, axis=1)
+    one, other = (spectra[:, rows] * w for rows, w in zip(plan.rows, plan.weights, strict=True))
+    return _unit(one + other)
 
 
 def _unit(rows: npt.NDArray[np.float32], least: float = 1e-4) -> npt.NDArray[np.float32]:

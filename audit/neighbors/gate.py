@@ -1,6 +1,6 @@
 """The gate before verification: is this candidate worth the full search for a map?
 
-Nearly all candidates are strangers, and the full search costs 75 to 140 us a pair. The gate asks
+Nearly all candidates are strangers, and the full search costs 50 to 110 us a pair. The gate asks
 two cheap questions and weighs the answers together. Does the pair stand out from its
 surroundings: by how much are the two nearer, by descriptor, than the one's last listed neighbour
 is (*contrast*)? And do gradients agree at 16 px after four plain steps of registration from three
@@ -8,8 +8,8 @@ zooms? A pair that stands out by 0.24 needs a correlation of 0 only, one that do
 (a burst of forty shots) one of 0.72.
 
 Calibrated on half of the benchmark's pictures so that at most 1 in 2,000 pairs that the full search
-would have found is lost; 8 to 13 % of strangers pass. `benchmarks/gate.py` measures both on the
-other half, for every way of changing. About 20 us a pair.
+would have found is lost; 8 to 13 % of strangers pass. `benchmarks/near_duplicates.py` measures both
+on the other half, for every way of changing. About 10 us a pair.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from audit.machine.compiled import usable_threads
 from audit.neighbors.kernels.gate import pass_batch
-from audit.picture.signatures import Signatures
 
 Floats = npt.NDArray[np.float64]
 Pairs = npt.NDArray[np.int64]
@@ -46,20 +45,13 @@ def measure_contrast(similarity: Floats, background: Floats, pairs: Pairs) -> Fl
     return np.asarray(similarity - background[pairs].min(axis=1), np.float64)
 
 
-def shrink_planes(table: Signatures) -> npt.NDArray[np.float32]:
-    """Return the grey planes of signatures at 16 px, (n, 16, 16) float32."""
-    grey = table["grey"].astype(np.float32)
-    quarters = grey[:, ::2, ::2] + grey[:, ::2, 1::2] + grey[:, 1::2, ::2] + grey[:, 1::2, 1::2]
-    return np.ascontiguousarray(quarters * np.float32(0.25))
-
-
 def pass_gate(
-    planes: npt.NDArray[np.float32],
+    grey: npt.NDArray[np.uint8],
     pairs: Pairs,
     orientations: npt.NDArray[np.int64],
     contrast: Floats,
 ) -> npt.NDArray[np.bool_]:
-    """Say which pairs (m, 2) of `planes` to align in full.
+    """Say which pairs (m, 2) of `grey` planes (n, 32, 32) to align in full.
 
     `orientations` (m,) say how the second picture is laid down first; pairs with the same first
     picture are quicker side by side.
@@ -70,7 +62,7 @@ def pass_gate(
     def work(start: int) -> None:
         part = slice(start, start + CHUNK)
         pass_batch(
-            planes, pairs[part], orientations[part], STARTS, N_STEPS, needed[part], passed[part]
+            grey, pairs[part], orientations[part], STARTS, N_STEPS, needed[part], passed[part]
         )
 
     with ThreadPoolExecutor(usable_threads()) as pool:

@@ -64,7 +64,7 @@ class Library:
     @cached_property
     def descriptors(self) -> Floats:
         """Descriptors (m, D) of the usable rows."""
-        made: Floats = large_array((len(self.usable), len(layout().order)), np.float32)
+        made: Floats = large_array((len(self.usable), layout().width), np.float32)
         for start in range(0, len(made), PART):
             made[start : start + PART] = describe(self.table[self.usable[start : start + PART]])
         return made

@@ -443,7 +443,7 @@ class _Search:
         """Return digests of the strangers of those that are kept and `asked` for, else 0."""
         names = np.zeros(len(asked), np.uint64)
         pairs = examined.whole(np.flatnonzero(asked))
-        names[asked] = name_strangers(pairs, self.descriptors, self.pool, self.codes)
+        names[asked] = name_strangers(pairs, self.table, self.descriptors, self.pool, self.codes)
         return names
 
     def _kept(self) -> bool:

@@ -81,7 +81,7 @@ def share_signatures(
 ) -> SearchTables:
     """Write these rows of a table, which are in the order of their keys; nodes describe them."""
     n = len(rows)
-    width = len(descriptor.layout().order)
+    width = descriptor.layout().width
     signatures = StoredRows(place, "signatures", n, SIGNATURE_DTYPE)
     descriptors = StoredRows(place, "descriptors", n, np.float32, width)
     share, starts = OverNodes(executor), [start for start, _ in signatures.files()]

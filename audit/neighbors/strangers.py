@@ -29,7 +29,7 @@ from audit.machine.sharing import RowTable
 from audit.neighbors.dense import similarity_table
 from audit.neighbors.descriptor import compare_orientations
 from audit.neighbors.kernels.registration import lay_gradients
-from audit.neighbors.pair_cache import MIX_1, Fingerprints
+from audit.neighbors.pair_cache import MIX_1, MIX_2, Fingerprints
 from audit.neighbors.verification import (
     NO_MATCH,
     Floats,
@@ -46,7 +46,9 @@ Planes = npt.NDArray[np.float32]
 
 POOL = 300
 """Pictures of a set that strangers are taken from: a family of copies is a few of them at most."""
+NEAREST = 4
 RANKS = np.array([0, 1, 2, 3, 5, 7, 11, 15, 23, 31, 47, 63, 95, 127, 191, 255])
+ALL_BITS = np.uint64(2**64 - 1)
 LINKED = -2.5
 """Score of the signatures from which a stranger may be of the template's family, and a pair is
 worth weighing."""
@@ -71,22 +73,46 @@ def choose_pool(usable: Rows, codes: Fingerprints) -> Rows:
     return np.sort(usable[np.argsort(codes[usable], kind="stable")[:POOL]])
 
 
-def choose_strangers(templates: Rows, descriptors: RowTable, pool: Rows) -> Rows:
-    """Return the strangers (n, k) of templates (n,): those of the `RANKS` by nearness."""
+def choose_strangers(templates: Rows, table: RowTable, descriptors: RowTable, pool: Rows) -> Rows:
+    """Return the strangers (n, k) of templates (n,): as near as those of the `RANKS`.
+
+    The four nearest, and of ever smaller parts of the pool, which are each template's own, the
+    nearest that is left: one of 1/16 of the pool is about the sixteenth of all. One that comes or
+    goes changes the strangers of few templates, where ranks themselves would move for all.
+    """
     near = similarity_table(descriptors[templates], descriptors[pool])
-    near[templates[:, None] == pool] = -np.inf
+    free = templates[:, None] != pool
+    drawn = (_digests(table[templates])[:, None] ^ _digests(table[pool])) * MIX_1
+    drawn ^= drawn >> np.uint64(29)
+    place = np.argsort(np.argsort(np.where(free, drawn * MIX_2, ALL_BITS), axis=1), axis=1)
     ranks = RANKS[: np.searchsorted(RANKS, len(pool) - 1)]
-    return np.asarray(pool[np.argsort(-near, axis=1, kind="stable")[:, ranks]])
+    chosen = np.empty((len(templates), len(ranks)), np.intp)
+    for k, rank in enumerate(ranks[::-1]):  # the smallest part first
+        size = len(pool) if rank < NEAREST else max(round(len(pool) / (rank + 1)), k + 1)
+        chosen[:, k] = np.where(free & (place < size), near, -np.inf).argmax(axis=1)
+        free[np.arange(len(templates)), chosen[:, k]] = False
+    return np.asarray(pool[chosen[:, ::-1]])
+
+
+def _digests(signatures: Signatures) -> Fingerprints:
+    """Return 64 bits of each of (n,) signatures: the same in any table, to the last bit."""
+    words = np.ascontiguousarray(signatures["grey"]).reshape(len(signatures), -1).view(np.uint64)
+    factors = np.arange(1, words.shape[1] + 1, dtype=np.uint64) * MIX_1 | np.uint64(1)
+    return np.asarray(((words ^ (words >> np.uint64(29))) * factors).sum(axis=1) * MIX_2)
 
 
 def name_strangers(
-    pairs: VerifiedPairs, descriptors: RowTable, pool: Rows, codes: Fingerprints
+    pairs: VerifiedPairs,
+    table: RowTable,
+    descriptors: RowTable,
+    pool: Rows,
+    codes: Fingerprints,
 ) -> Fingerprints:
     """Return 64 bits of the strangers that each pair (m,) is weighed against, by their `codes`."""
     template = pairs.pairs[np.arange(len(pairs.pairs)), pairs.template]
     units, unit = np.unique(template, return_inverse=True)
     named = np.zeros(len(units), np.uint64)
-    for column in codes[choose_strangers(units, descriptors, pool)].T:
+    for column in codes[choose_strangers(units, table, descriptors, pool)].T:
         named = (named ^ column) * MIX_1
         named ^= named >> np.uint64(29)
     return np.asarray(named[unit.ravel()])
@@ -202,7 +228,7 @@ def _lay_strangers(
 ) -> list[_Around]:
     """Align strangers of templates, (row, softening) each, and lay them over these."""
     templates, soft = units.T
-    chosen = choose_strangers(templates, descriptors, pool)
+    chosen = choose_strangers(templates, table, descriptors, pool)
     n, k = chosen.shape
     asked = np.stack([np.repeat(templates, k), chosen.ravel()], axis=1)
     rows, place = np.unique(np.concatenate([asked.ravel(), templates]), return_inverse=True)

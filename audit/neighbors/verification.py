@@ -46,7 +46,7 @@ import numpy.typing as npt
 from audit.machine.compiled import one_thread, usable_threads
 from audit.machine.sharing import Advance, RowTable, Share, at_once, ignore_share
 from audit.neighbors.descriptor import compare_orientations
-from audit.neighbors.gate import measure_contrast, pass_gate, shrink_planes
+from audit.neighbors.gate import measure_contrast, pass_gate
 from audit.neighbors.kernels.registration import align_batch
 from audit.neighbors.orientations import INVERSE, SWAP_AXES
 from audit.picture.signatures import GREY_SIDE, Signatures, is_comparable
@@ -213,12 +213,12 @@ def _pass_gate(
 ) -> npt.NDArray[np.bool_]:
     """Say which pairs to align: those that pass in one of the orientations that would be tried."""
     used, place = np.unique(pairs, return_inverse=True)
-    planes, places = shrink_planes(table[used]), place.reshape(-1, 2).astype(np.int64)
+    grey, places = table["grey"][used], place.reshape(-1, 2).astype(np.int64)
     passed = np.zeros(len(pairs), np.bool_)
     for guess, wanted in enumerate((usable, usable & close)):
         rows = np.flatnonzero(wanted & ~passed)
         passed[rows] = pass_gate(
-            planes, places[rows], np.ascontiguousarray(choice[rows, guess]), contrast[rows]
+            grey, places[rows], np.ascontiguousarray(choice[rows, guess]), contrast[rows]
         )
     return passed
 

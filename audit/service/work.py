@@ -175,10 +175,16 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _end_with_the_app() -> None:
+def end_with_the_app() -> None:
     """Interrupt this process when the other end of its input is gone, by a kill too."""
-    sys.stdin.read()
-    os.kill(os.getpid(), signal.SIGINT)
+
+    def wait() -> None:
+        sys.stdin.read()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    # what a shell runs in the background ignores it, and so would the workers of an app there
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def make_folder(run: Path, folder: Path, how: str) -> str:
@@ -205,5 +211,5 @@ def said(done: scanning.ScanResult) -> str:
 if __name__ == "__main__":
     if hasattr(os, "nice"):  # not on Windows
         os.nice(10)  # who looks at a page meanwhile comes first
-    threading.Thread(target=_end_with_the_app, daemon=True).start()
+    end_with_the_app()
     sys.exit(main(sys.argv[1:]))

@@ -9,6 +9,7 @@ variance; rows are units, so that copies count once. 60,000 rows and 100 columns
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -99,9 +100,9 @@ def class_sums(values: NDArray[Any], classes: NDArray[Any], n_classes: int) -> N
 
 def two_sided(z: Floats) -> Floats:
     """Return the p-value of standard scores."""
-    from scipy.special import ndtr
-
-    return np.asarray(2 * ndtr(-np.abs(z)))
+    # the library's own takes .12 s to import, which is much of a small scan
+    tails = map(math.erfc, (np.abs(z) * math.sqrt(0.5)).ravel().tolist())
+    return np.fromiter(tails, np.float64, np.size(z)).reshape(np.shape(z))
 
 
 def level_p_values(inside: Floats, n: Floats, total: Floats, size: Floats) -> Floats:

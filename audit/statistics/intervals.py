@@ -239,14 +239,18 @@ def benjamini_hochberg(p_values: ArrayLike) -> Floats:
 
 
 def rarity(counts: ArrayLike, expected: ArrayLike) -> Floats:
-    """Return the p-value that a count so small comes from chance, times the number of counts.
+    """Return the p-value that a count so small comes from chance, times the number of counts; 1
+    where it is not below what is expected.
 
     Poisson: the cells of a table that was dealt at random; Bonferroni over its cells.
     """
-    from scipy.special import pdtr
+    n, mean = np.asarray(counts, float), np.asarray(expected, float)
+    chance, below = np.ones(n.shape), n < mean
+    if below.any():
+        from scipy.special import pdtr
 
-    n = np.asarray(counts, float)
-    return np.asarray(np.minimum(1.0, pdtr(n, np.asarray(expected, float)) * n.size))
+        chance[below] = np.minimum(1.0, pdtr(n[below], mean[below]) * n.size)
+    return chance
 
 
 def hypergeometric_tails(

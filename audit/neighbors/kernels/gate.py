@@ -13,7 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from audit.machine.compiled import compiled_kernel
-from audit.neighbors.kernels.registration import compose_inverse, orient_plane, sample, steepest
+from audit.neighbors.kernels.registration import (
+    compose_inverse,
+    halve,
+    orient_plane,
+    sample,
+    steepest,
+)
 
 Array = npt.NDArray[Any]
 
@@ -177,11 +183,12 @@ def _descend(
     p: Array,
     warped: Array,
     valid: Array,
+    spare: Array,
     step: Array,
 ) -> bool:
     """Take the steps from the map p, in place; leave the warped picture; False where it is lost."""
     for n in range(n_steps + 1):
-        count = sample(laid, p, warped, valid)
+        count = sample(laid, p, warped, valid, spare)
         # under a third of overlap anything can be made to agree
         if count < 0.3 * template.size:
             return False
@@ -192,7 +199,7 @@ def _descend(
 
 @compiled_kernel(nogil=True, fastmath=True)
 def pass_batch(
-    planes: Array,
+    grey: Array,
     pairs: Array,
     orientations: Array,
     starts: Array,
@@ -202,9 +209,11 @@ def pass_batch(
 ) -> None:
     """Set `passed` where some start leads to the gradient correlation that the pair needs.
 
-    `planes` (n, 16, 16) float32; the template of a pair is its first. `needed` (m,): -1 or less
-    passes without a look.
+    `grey` (n, 32, 32) planes of signatures; the template of a pair is its first. `needed` (m,): -1
+    or less passes without a look.
     """
+    template = np.empty((_N, _N), np.float32)
+    plane = np.empty((_N, _N), np.float32)
     laid = np.empty((_N, _N), np.float32)
     rows = np.empty((8, _N * _N), np.float32)
     steps = np.empty((6, _N * _N), np.float32)
@@ -213,6 +222,7 @@ def pass_batch(
     down = np.empty((_N, _N), np.float32)
     warped = np.empty((_N, _N), np.float32)
     valid = np.empty((_N, _N), np.float32)
+    spare = np.empty((3, _N * _N), np.float32)
     strips = np.empty((3, 4), np.float32)
     columns = np.empty((3, _N), np.float32)
     step = np.empty(6)
@@ -222,9 +232,9 @@ def pass_batch(
         passed[t] = needed[t] <= -1.0
         if passed[t]:
             continue
-        template = planes[pairs[t, 0]]
         if pairs[t, 0] != last:
             last = pairs[t, 0]
+            halve(grey[last], template)
             usable = _project(template, rows, matrix, steps)
             for y in range(1, _N - 1):
                 for x in range(1, _N - 1):
@@ -232,11 +242,12 @@ def pass_batch(
                     down[y, x] = template[y + 1, x] - template[y - 1, x]
         if not usable:
             continue
-        orient_plane(planes[pairs[t, 1]], orientations[t], laid)
+        halve(grey[pairs[t, 1]], plane)
+        orient_plane(plane, orientations[t], laid)
         for s in range(starts.shape[0]):
             for m in range(6):
                 p[m] = starts[s, m]
-            if not _descend(template, laid, steps, n_steps, p, warped, valid, step):
+            if not _descend(template, laid, steps, n_steps, p, warped, valid, spare, step):
                 continue
             if _correlate(across, down, warped, valid, strips, columns) >= needed[t]:
                 passed[t] = True

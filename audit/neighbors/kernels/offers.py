@@ -19,16 +19,19 @@ _STEPS, _STEP = np.float32(16_384), np.float32(1 / 16_384)
 
 
 @compiled_kernel(nogil=True, fastmath=True)
-def best_sign(p0: Array, p1: Array, p2: Array, p3: Array, out: Array) -> None:
-    """Raise `out` to the best of the four sums of signs: as is, mirrored, flipped, half turn."""
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            # classes are even-even, odd in x, odd in y, odd in both; a mirror flips two of them
-            a, b = p0[i, j] + p1[i, j], p0[i, j] - p1[i, j]
-            c, d = p2[i, j] + p3[i, j], p2[i, j] - p3[i, j]
-            top = max(max(a + c, a - c), max(b + d, b - d))
-            top = np.floor(top * _STEPS + np.float32(0.5)) * _STEP
-            out[i, j] = max(out[i, j], top)
+def best_orientation(parts: Array, out: Array) -> None:
+    """Write the best of the eight sums of partial products (8, ...) that `dense` lists."""
+    even, odd, last_even, last_odd = parts[0], parts[1], parts[2], parts[3]
+    one, two, one_swapped, two_swapped = parts[4], parts[5], parts[6], parts[7]
+    for i in range(out.size):
+        # classes are even-even, odd in x, odd in y, odd in both; a mirror flips two of them
+        p0, p3 = even[i] + odd[i], last_even[i] + last_odd[i]
+        top = max(p0 + one[i] + abs(two[i] + p3), p0 - one[i] + abs(two[i] - p3))
+        # with the axes swapped, what is odd under that changes sign
+        p0, p3 = even[i] - odd[i], last_even[i] - last_odd[i]
+        top = max(top, p0 + one_swapped[i] + abs(two_swapped[i] + p3))
+        top = max(top, p0 - one_swapped[i] + abs(two_swapped[i] - p3))
+        out[i] = np.floor(top * _STEPS + np.float32(0.5)) * _STEP
 
 
 @inlined

@@ -32,24 +32,30 @@ _M = 16
 def orient_plane(source: Array, k: int, out: Array) -> None:
     """Copy a plane laid down in orientation k."""
     n = source.shape[0]
+    # every orientation reads the plane in steps that are the same all over
+    first, second = np.int64(0), np.int64(1)
+    v, u = source_place_of(first, first, n, k)
+    start = v * n + u
+    v, u = source_place_of(first, second, n, k)
+    across = v * n + u - start
+    v, u = source_place_of(second, first, n, k)
+    down = v * n + u - start
+    flat = source.ravel()
     for y in range(n):
         for x in range(n):
-            v, u = source_place_of(y, x, n, k)
-            out[y, x] = source[v, u]
+            out[y, x] = flat[np.uint64(start + y * down + x * across)]
 
 
 @compiled_kernel(fastmath=True)
-def _halve(full: Array, half: Array) -> None:
+def halve(full: Array, half: Array) -> None:
     """Average 2x2 pixels."""
     n = half.shape[0]
     for y in range(n):
+        above, below, out = full[2 * y], full[2 * y + 1], half[y]
         for x in range(n):
-            half[y, x] = 0.25 * (
-                full[2 * y, 2 * x]
-                + full[2 * y, 2 * x + 1]
-                + full[2 * y + 1, 2 * x]
-                + full[2 * y + 1, 2 * x + 1]
-            )
+            upper = np.float32(above[2 * x]) + np.float32(above[2 * x + 1])
+            lower = np.float32(below[2 * x]) + np.float32(below[2 * x + 1])
+            out[x] = np.float32(0.25) * (upper + lower)
 
 
 @compiled_kernel(fastmath=True)
@@ -58,46 +64,59 @@ def _soften(source: Array, out: Array) -> None:
     # Lucas-Kanade takes the picture for locally linear, which single pixels are not; the binomial
     # is the least smoothing that removes the frequency a central difference cannot see
     n = source.shape[0]
+    line = np.empty(n, np.float32)
     for y in range(n):
-        a, b = max(y - 1, 0), min(y + 1, n - 1)
+        above, at, below = source[max(y - 1, 0)], source[y], source[min(y + 1, n - 1)]
         for x in range(n):
-            c, d = max(x - 1, 0), min(x + 1, n - 1)
-            out[y, x] = (
-                4.0 * source[y, x]
-                + 2.0 * (source[a, x] + source[b, x] + source[y, c] + source[y, d])
-                + source[a, c]
-                + source[a, d]
-                + source[b, c]
-                + source[b, d]
-            ) * 0.0625
+            line[x] = above[x] + 2.0 * at[x] + below[x]
+        for x in range(1, n - 1):
+            out[y, x] = (line[x - 1] + 2.0 * line[x] + line[x + 1]) * 0.0625
+        out[y, 0] = (3.0 * line[0] + line[1]) * 0.0625
+        out[y, n - 1] = (line[n - 2] + 3.0 * line[n - 1]) * 0.0625
 
 
 @compiled_kernel(fastmath=True)
-def sample(picture: Array, p: Array, out: Array, valid: Array) -> int:
-    """Warp `picture` onto the template's grid; mark what lies inside; return how many do."""
+def sample(picture: Array, p: Array, out: Array, valid: Array, spare: Array) -> int:
+    """Warp `picture` onto the template's grid; mark what lies inside; return how many do.
+
+    `spare` (3, pixels) is overwritten.
+    """
     n = picture.shape[0]
-    half = 0.5 * n
-    count = 0
+    flat, flat_out, inside = picture.ravel(), out.ravel(), valid.ravel()
+    place, right, down = spare[0], spare[1], spare[2]
+    half, shift = np.float32(0.5 * n), np.float32(0.5)
+    last, edge = np.float32(n - 1.001), np.float32(n - 0.5)
+    xx, xy, x0 = np.float32(1.0 + p[0]), np.float32(p[1]), np.float32(p[2] + 1.0)
+    yx, yy, y0 = np.float32(p[3]), np.float32(1.0 + p[4]), np.float32(p[5] + 1.0)
+    zero, one = np.float32(0.0), np.float32(1.0)
+    side, nowhere, farthest = np.int32(n), np.int32(0), np.int32(n * n - n - 2)
+    count = zero
+    # places first, without a branch and in single precision: the compiler vectorises that, and not
+    # what reads the picture
     for y in range(n):
-        ty = (y + 0.5) / half - 1.0
+        ty = np.float32(y) + shift - half
+        u0, v0 = xy * ty + x0 * half - shift, yy * ty + y0 * half - shift
         for x in range(n):
-            tx = (x + 0.5) / half - 1.0
-            u = ((1.0 + p[0]) * tx + p[1] * ty + p[2] + 1.0) * half - 0.5
-            v = (p[3] * tx + (1.0 + p[4]) * ty + p[5] + 1.0) * half - 0.5
-            inside = u > -0.5 and v > -0.5 and u < n - 0.5 and v < n - 0.5
-            valid[y, x] = 1.0 if inside else 0.0
-            if inside:
-                u = min(max(u, 0.0), n - 1.001)
-                v = min(max(v, 0.0), n - 1.001)
-                i, j = int(v), int(u)
-                fv, fu = v - i, u - j
-                top = picture[i, j] + fu * (picture[i, j + 1] - picture[i, j])
-                low = picture[i + 1, j] + fu * (picture[i + 1, j + 1] - picture[i + 1, j])
-                out[y, x] = top + fv * (low - top)
-                count += 1
-            else:
-                out[y, x] = 0.0
-    return count
+            tx = np.float32(x) + shift - half
+            u, v = u0 + xx * tx, v0 + yx * tx
+            seen = one if (u > -shift) & (v > -shift) & (u < edge) & (v < edge) else zero
+            u, v = min(max(u, zero), last), min(max(v, zero), last)
+            i, j = np.int32(v), np.int32(u)
+            k = y * n + x
+            right[k], down[k] = u - np.float32(j), v - np.float32(i)
+            # of a map that is no number, too, the place lies in the picture
+            place[k] = np.float32(min(max(i * side + j, nowhere), farthest))
+            inside[k] = seen
+            count += seen
+    # unsigned: no index counts from the end
+    low, next_to = np.uint64(n), np.uint64(1)
+    for k in range(n * n):
+        at = np.uint64(np.uint32(place[k]))
+        a, b, fu = flat[at], flat[at + low], right[k]
+        above = a + fu * (flat[at + next_to] - a)
+        below = b + fu * (flat[at + low + next_to] - b)
+        flat_out[k] = inside[k] * (above + down[k] * (below - above))
+    return int(count)
 
 
 @compiled_kernel(fastmath=True)
@@ -106,26 +125,31 @@ def steepest(template: Array, rows: Array) -> None:
     # of the template, hence once a pair and not once a step: that is what makes the search
     # inverse-compositional [Baker and Matthews, IJCV 2004] and cheap
     n = template.shape[0]
-    half = 0.5 * n
-    k = 0
-    for y in range(n):
-        ty = (y + 0.5) / half - 1.0
-        a, b = max(y - 1, 0), min(y + 1, n - 1)
-        for x in range(n):
-            tx = (x + 0.5) / half - 1.0
-            c, d = max(x - 1, 0), min(x + 1, n - 1)
-            gx = (template[y, d] - template[y, c]) / (d - c) * half
-            gy = (template[b, x] - template[a, x]) / (b - a) * half
-            rows[0, k] = gx * tx
-            rows[1, k] = gx * ty
-            rows[2, k] = gx
-            rows[3, k] = gy * tx
-            rows[4, k] = gy * ty
-            rows[5, k] = gy
-            # gain and bias are unknowns like the map, so a change of light is not taken for motion
-            rows[6, k] = template[y, x]
-            rows[7, k] = 1.0
-            k += 1
+    half = np.float32(0.5 * n)
+    flat = template.ravel()
+    across, down = rows[2], rows[5]
+    for k in range(1, n * n - 1):
+        across[k] = (flat[k + 1] - flat[k - 1]) * (np.float32(0.5) * half)
+    for k in range(n, n * n - n):
+        down[k] = (flat[k + n] - flat[k - n]) * (np.float32(0.5) * half)
+    for k in range(n):  # at the edges from one side
+        left, low = k * n, n * n - n + k
+        across[left] = (flat[left + 1] - flat[left]) * half
+        across[left + n - 1] = (flat[left + n - 1] - flat[left + n - 2]) * half
+        down[k], down[low] = (flat[k + n] - flat[k]) * half, (flat[low] - flat[low - n]) * half
+    for i in (2, 5):
+        gradient, by_x, by_y = rows[i], rows[i - 2], rows[i - 1]
+        for y in range(n):
+            ty = (np.float32(y) + np.float32(0.5)) / half - np.float32(1.0)
+            for x in range(n):
+                k = y * n + x
+                by_x[k] = gradient[k] * ((np.float32(x) + np.float32(0.5)) / half - np.float32(1.0))
+                by_y[k] = gradient[k] * ty
+    # gain and bias are unknowns like the map, so a change of light is not taken for motion
+    light, constant = rows[6], rows[7]
+    for k in range(n * n):
+        light[k] = flat[k]
+        constant[k] = 1.0
 
 
 @compiled_kernel(fastmath=True)
@@ -205,6 +229,7 @@ def _register(
     valid: Array,
     weight: Array,
     error: Array,
+    spare: Array,
 ) -> bool:
     """Run Lucas-Kanade from p, in place; False where the overlap or the system fails."""
     size = template.size
@@ -212,26 +237,29 @@ def _register(
     matrix = np.empty((8, 8))
     vector = np.empty(8)
     for step in range(steps):
-        count = sample(picture, p, warped, valid)
+        count = sample(picture, p, warped, valid, spare)
         # under a third of overlap anything can be made to agree
         if count < 0.3 * size:
             return False
+        # all in single precision: one double constant would make the compiler double every pixel
         st = sw = stt = sww = np.float32(0.0)
         for k in range(size):
-            v = flat_v[k]
-            st += v * flat_t[k]
+            seen_t = flat_v[k] * flat_t[k]
+            st += seen_t
             sw += flat_w[k]
-            stt += v * flat_t[k] * flat_t[k]
+            stt += seen_t * flat_t[k]
             sww += flat_w[k] * flat_w[k]
-        mt, mw = st / count, sw / count
-        spread: Any = max(stt / count - mt * mt, 1e-6)
-        other: Any = max(sww / count - mw * mw, 1e-6)
+        seen = np.float32(count)
+        mt, mw = st / seen, sw / seen
+        spread: Any = max(stt / seen - mt * mt, np.float32(1e-6))
+        other: Any = max(sww / seen - mw * mw, np.float32(1e-6))
         # the other picture is brought to the template's mean and spread first, or the first steps
         # would spend themselves on brightness
         gain = np.sqrt(spread / other)
+        level = mt - mw * gain
         see = np.float32(0.0)
         for k in range(size):
-            error[k] = flat_v[k] * ((flat_w[k] - mw) * gain + mt - flat_t[k])
+            error[k] = flat_v[k] * (flat_w[k] * gain + level - flat_t[k])
             see += error[k] * error[k]
         if margin > 0:
             # the frame counts for little: captions and turned corners are there
@@ -244,9 +272,9 @@ def _register(
             # Cauchy weights: an error of a few times the typical one hardly counts, so a caption
             # does not drag the map; not in the first two steps, when everything is still far off
             typical: Any = max(1.5 * see / count, 1e-6)
-            cut = np.float32(1.0 / typical)
+            cut, one = np.float32(1.0 / typical), np.float32(1.0)
             for k in range(size):
-                weight[k] = flat_v[k] / (1.0 + error[k] * error[k] * cut)
+                weight[k] = flat_v[k] / (one + error[k] * error[k] * cut)
         else:
             for k in range(size):
                 weight[k] = flat_v[k]
@@ -302,6 +330,7 @@ def lay_gradients(
     plane = np.empty((_N, _N), np.float32)
     other = np.empty((_N, _N), np.float32)
     valid = np.empty((_N, _N), np.float32)
+    spare = np.empty((3, _N * _N), np.float32)
     for t in range(rows.size):
         orient_plane(grey[rows[t]], orientations[t], plane)
         for _ in range(soft[t]):
@@ -309,7 +338,7 @@ def lay_gradients(
             for y in range(_N):
                 for x in range(_N):
                     plane[y, x] = other[y, x]
-        sample(plane, maps[t], other, valid)
+        sample(plane, maps[t], other, valid, spare)
         for y in range(1, _N - 1):
             for x in range(1, _N - 1):
                 if valid[y, x - 1] * valid[y, x + 1] * valid[y - 1, x] * valid[y + 1, x] > 0.0:
@@ -343,10 +372,12 @@ def align_batch(
     valid = np.empty((_N, _N), np.float32)
     weight = np.empty(_N * _N, np.float32)
     error = np.empty(_N * _N, np.float32)
+    spare = np.empty((3, _N * _N), np.float32)
     warped2 = np.empty((_M, _M), np.float32)
     valid2 = np.empty((_M, _M), np.float32)
     weight2 = np.empty(_M * _M, np.float32)
     error2 = np.empty(_M * _M, np.float32)
+    spare2 = np.empty((3, _M * _M), np.float32)
     six = np.empty(6)
     two = np.empty(2)
     p = np.empty(6)
@@ -359,10 +390,10 @@ def align_batch(
         i, j, k = pairs[t, 0], pairs[t, 1], orientations[t]
         orient_plane(grey[i], upright, raw)
         _soften(raw, a)
-        _halve(raw, a2)
+        halve(raw, a2)
         orient_plane(grey[j], k, raw)
         _soften(raw, b)
-        _halve(raw, b2)
+        halve(raw, b2)
         steepest(a2, rows2)
         # every start is tried coarsely: a quarter of the pixels, and a wider basin
         top = -2.0
@@ -371,10 +402,21 @@ def align_batch(
             for m in range(6):
                 p[m] = starts[s, m]
             if not _register(
-                a2, b2, rows2, p, coarse_steps, 0.01, margins[s], warped2, valid2, weight2, error2
+                a2,
+                b2,
+                rows2,
+                p,
+                coarse_steps,
+                0.01,
+                margins[s],
+                warped2,
+                valid2,
+                weight2,
+                error2,
+                spare2,
             ):
                 continue
-            if sample(b2, p, warped2, valid2) < 0.3 * _M * _M:
+            if sample(b2, p, warped2, valid2, spare2) < 0.3 * _M * _M:
                 continue
             correlate_gradients(a2, warped2, valid2, 4, six)
             # the whole without its worst strip, or captioned copies would lose at this stage
@@ -394,11 +436,22 @@ def align_batch(
             p[m] = best[m]
         # less damping than before: the start is right to a coarse pixel
         if not _register(
-            a, b, rows, p, fine_steps, 0.002, 2 * margins[first], warped, valid, weight, error
+            a,
+            b,
+            rows,
+            p,
+            fine_steps,
+            0.002,
+            2 * margins[first],
+            warped,
+            valid,
+            weight,
+            error,
+            spare,
         ):
             for m in range(6):
                 p[m] = best[m]
-        count = sample(b, p, warped, valid)
+        count = sample(b, p, warped, valid, spare)
         correlate_gradients(a, warped, valid, 4, six)
         scores[t, 0], scores[t, 1], scores[t, 2] = six[0], six[1], six[2]
         scores[t, 7], scores[t, 10], scores[t, 11] = six[3], six[5], six[4]
@@ -408,7 +461,7 @@ def align_batch(
         det = abs((1.0 + p[0]) * (1.0 + p[4]) - p[1] * p[3])
         scores[t, 5], scores[t, 6] = share, min(share * det, 1.0)
         # coarse once more through the final map: heavy noise and JPEG blocks vanish at 16 px
-        sample(b2, p, warped2, valid2)
+        sample(b2, p, warped2, valid2, spare2)
         correlate_gradients(a2, warped2, valid2, 4, six)
         scores[t, 3], scores[t, 12], scores[t, 13] = six[0], six[5], six[1]
         correlate_colours(colour[i], colour[j], k, p, two)

@@ -7,11 +7,11 @@ import pytest
 
 from audit.neighbors.dense import find_nearest
 from audit.neighbors.descriptor import describe
-from audit.neighbors.gate import measure_contrast, pass_gate, shrink_planes
+from audit.neighbors.gate import measure_contrast, pass_gate
 from audit.neighbors.search import SearchOptions, find_near_duplicates
 from audit.neighbors.synthetic import TRANSFORMATIONS, make_duplicate
 from audit.neighbors.verification import verify
-from audit.picture.signatures import GREY_SIDE, Signatures, make_signature, stack_signatures
+from audit.picture.signatures import Signatures, make_signature, stack_signatures
 from tests.audit.scenes import draw_scene
 
 STRANGERS = 60
@@ -27,7 +27,10 @@ def passed(table: Signatures, pairs: list[tuple[int, int]], contrast: float) -> 
     """Pass pairs as they lie, at one contrast."""
     rows = np.array(pairs, np.int64)
     return pass_gate(
-        shrink_planes(table), rows, np.zeros(len(rows), np.int64), np.full(len(rows), contrast)
+        np.ascontiguousarray(table["grey"]),
+        rows,
+        np.zeros(len(rows), np.int64),
+        np.full(len(rows), contrast),
     ).tolist()
 
 
@@ -69,13 +72,6 @@ def test_contrast_is_taken_from_the_lonelier_side() -> None:
     background = np.array([0.5, 0.2, np.inf])
     pairs = np.array([[0, 1], [0, 2]])
     assert measure_contrast(np.array([0.6, 0.6]), background, pairs) == pytest.approx([0.4, 0.1])
-
-
-def test_planes_are_means_of_four_pixels(strangers: Signatures) -> None:
-    planes = shrink_planes(strangers)
-    grey = strangers["grey"].astype(float)
-    assert planes.shape == (STRANGERS, GREY_SIDE // 2, GREY_SIDE // 2)
-    assert planes[3, 2, 5] == pytest.approx(grey[3, 4:6, 10:12].mean())
 
 
 def test_order_and_company_change_nothing(strangers: Signatures) -> None:

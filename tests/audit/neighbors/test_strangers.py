@@ -8,12 +8,13 @@ import cv2
 import numpy as np
 import pytest
 
+from audit.neighbors.dense import similarity_table
 from audit.neighbors.descriptor import describe
 from audit.neighbors.search import Relation, SearchOptions, find_near_duplicates
-from audit.neighbors.strangers import BIAS, BY_OWN, choose_pool, weigh
+from audit.neighbors.strangers import BIAS, BY_OWN, choose_pool, choose_strangers, weigh
 from audit.neighbors.synthetic import make_duplicate
 from audit.neighbors.verification import MOST_STRETCHED, NO_MATCH, verify
-from audit.picture.signatures import make_signature, stack_signatures
+from audit.picture.signatures import SIGNATURE_DTYPE, make_signature, stack_signatures
 
 STROKES = [
     [(50, 10), (20, 30), (20, 70), (50, 90), (80, 70), (80, 30), (50, 10)],
@@ -108,6 +109,28 @@ def test_what_strangers_share_is_taken_away(scenes: list[np.ndarray]) -> None:
     # nobody to compare with: agreement counts as it is
     alone = weigh(verified.take(np.array([0])), table, descriptors, np.array([0]))
     assert alone.score[0] > BIAS + 3 * BY_OWN
+
+
+def test_a_picture_that_goes_changes_the_strangers_of_few() -> None:
+    rng = np.random.default_rng(0)
+    table = np.zeros(600, SIGNATURE_DTYPE)
+    table["grey"] = rng.integers(0, 256, (600, 32, 32))
+    table["colour"], table["size"] = rng.integers(0, 256, (600, 8, 8, 3)), 200
+    descriptors = describe(table)
+    codes, rows = rng.integers(0, 2**63, 600).astype(np.uint64), np.arange(600)
+    pool = choose_pool(rows, codes)
+    before, changed = choose_strangers(rows, table, descriptors, pool), []
+    for gone in pool[::30]:
+        others = choose_pool(rows[rows != gone], codes)
+        after = choose_strangers(rows, table, descriptors, others)
+        changed.append((np.sort(before) != np.sort(after)).any(axis=1).mean())
+    assert not (before == rows[:, None]).any()
+    assert all(len(set(row)) == len(row) for row in before.tolist())
+    assert np.mean(changed) < 0.2
+    near = similarity_table(descriptors, descriptors[pool])
+    near[rows[:, None] == pool] = -2
+    nearest = pool[np.argsort(-near, axis=1, kind="stable")[:, :4]]
+    assert all(set(four) <= set(row) for four, row in zip(nearest, before, strict=True))
 
 
 def test_more_than_three_to_one_is_no_copy(scenes: list[np.ndarray]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import ks_2samp, mannwhitneyu
+from scipy.stats import ks_2samp, mannwhitneyu, poisson
 
 from audit.statistics.association import (
     auc_limits,
@@ -17,6 +17,7 @@ from audit.statistics.association import (
     unit_folds,
     weighted_shifts,
 )
+from audit.statistics.intervals import rarity
 
 
 def test_auc_and_p_value_equal_those_of_mann_and_whitney() -> None:
@@ -32,6 +33,12 @@ def test_auc_and_p_value_equal_those_of_mann_and_whitney() -> None:
                 test.statistic / len(inside) / len(outside)
             )
             assert two_sided(effects.z)[k, column] == pytest.approx(test.pvalue)
+
+
+def test_only_what_is_below_its_expectation_is_rare() -> None:
+    chance = rarity([0, 5, 9, 3], [4, 5, 3, 3.5])
+    assert chance == pytest.approx([4 * np.exp(-4), 1, 1, min(1, 4 * poisson.cdf(3, 3.5))])
+    assert rarity([], []).shape == (0,)
 
 
 def test_what_differs_between_strata_alone_is_no_effect() -> None:

@@ -97,8 +97,9 @@ def test_a_worker_ends_with_the_app_that_started_it(tree: Path, tmp_path: Path) 
         locked = work.start_job("work", "scan", tmp_path / "run", [str(tree)])
         assert locked.followed.wait(PATIENCE_S)
         assert (locked.state, locked.code) == ("failed", work.LOCKED)
-    code = "import time, threading; from audit.service import work; "
-    code += "threading.Thread(target=work._end_with_the_app, daemon=True).start(); time.sleep(60)"
+    code = "import signal, time; from audit.service import work; "
+    code += "signal.signal(signal.SIGINT, signal.SIG_IGN); "  # as a shell does in the background
+    code += "work.end_with_the_app(); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
         process.communicate(timeout=PATIENCE_S)  # its input is closed, as by a kill
     assert process.returncode
