@@ -985,6 +985,14 @@ def planted_set(name: str, seed: int, real: Path) -> Judged:
     return drawn
 
 
+def _as_opencv(picture: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a picture as OpenCV writes it: grey, colours, or colours and opacity."""
+    if picture.ndim == 2:
+        return picture
+    swap = cv2.COLOR_RGB2BGR if picture.shape[2] == 3 else cv2.COLOR_RGBA2BGRA
+    return cv2.cvtColor(np.ascontiguousarray(picture), swap)
+
+
 def scanned(drawn: Judged) -> list[dict[str, Any]]:
     """Return the findings of a scan of the set, written as files of numbered names."""
     with tempfile.TemporaryDirectory() as folder:
@@ -993,7 +1001,7 @@ def scanned(drawn: Judged) -> list[dict[str, Any]]:
             place.mkdir(parents=True, exist_ok=True)
             # photographs stay what they are: JPEG
             ending = ".jpg" if drawn.photographs else ".png"
-            cv2.imwrite(str(place / f"{i:05d}{ending}"), picture[..., ::-1])
+            cv2.imwrite(str(place / f"{i:05d}{ending}"), _as_opencv(picture))
         run = Path(folder, "run")
         scanning.scan(open_source([str(Path(folder, "set"))]), run, jobs=1)
         with open_run(run) as store:
