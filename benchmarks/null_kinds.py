@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -480,8 +481,8 @@ def count(
         rows.append({"set": kind, "seed": seed, "n": len(drawn.pictures), "found": found,
                      "to_judge": wrong, "cpu_s": round(took["cpu_s"], 1)})  # fmt: skip
         save_row(results, rows[-1])
-        said = "; ".join(f"{f['severity']} {f['code']} {f['subject'][:40]}" for f in wrong)
-        print(f"{kind} {seed} ({took['cpu_s']:.1f} s): {said}", flush=True)
+        said = Counter(f"{f['severity']} {f['code']}" for f in wrong)
+        print(f"{kind} {seed} ({took['cpu_s']:.1f} s): {dict(said)}", flush=True)
     return {"sets": len(rows), "to_judge": sum(bool(row["to_judge"]) for row in rows)}
 
 
