@@ -43,10 +43,12 @@ from null_pictures import (
     colour,
     field_of,
     named,
+    negative,
     noisy,
     real_pictures,
     scanned,
     untrue,
+    upside_down,
     words,
 )
 from PIL import Image, ImageDraw, ImageFont
@@ -554,14 +556,6 @@ def _receipt(picture: Picture, rng: Rng) -> Picture:
     return noisy(np.asarray(page, np.float64), rng, 2.0)
 
 
-def _negative(picture: Picture, rng: Rng) -> Picture:
-    return np.asarray(255 - picture, np.uint8)
-
-
-def _upside_down(picture: Picture, rng: Rng) -> Picture:
-    return np.ascontiguousarray(picture[::-1, ::-1])
-
-
 # How a picture changes, and the share of a class that does; 0: three pictures of any class.
 PLANTED: Mapping[str, tuple[Callable[[Picture, Rng], Picture], float]] = {
     "black bars on half of a class": (_barred, 0.5),
@@ -572,8 +566,8 @@ PLANTED: Mapping[str, tuple[Callable[[Picture, Rng], Picture], float]] = {
     "noise of 60 %": (_grainy, 0),
     "sketches": (_inked, 0),
     "documents": (_receipt, 0),
-    "negatives": (_negative, 0),
-    "upside down": (_upside_down, 0),
+    "negatives": (negative, 0),
+    "upside down": (upside_down, 0),
 }
 
 

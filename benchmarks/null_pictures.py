@@ -946,11 +946,11 @@ def _document(picture: Picture, rng: Rng) -> Picture:
     return page(rng)
 
 
-def _negative(picture: Picture, rng: Rng) -> Picture:
+def negative(picture: Picture, rng: Rng) -> Picture:
     return np.asarray(255 - picture, np.uint8)
 
 
-def _upside_down(picture: Picture, rng: Rng) -> Picture:
+def upside_down(picture: Picture, rng: Rng) -> Picture:
     return np.ascontiguousarray(picture[::-1, ::-1])
 
 
@@ -964,8 +964,8 @@ PLANTED: Mapping[str, tuple[Sequence[str], Change, float]] = {
     "noise of 60 %": (PHOTOS, _mixed_with_noise, 0),
     "sketches": (PHOTOS, _sketched, 0),
     "documents": (PHOTOS, _document, 0),
-    "negatives": (PHOTOS, _negative, 0),
-    "upside down": (PHOTOS, _upside_down, 0),
+    "negatives": (PHOTOS, negative, 0),
+    "upside down": (PHOTOS, upside_down, 0),
 }
 
 
