@@ -133,6 +133,14 @@ def test_curves_on_one_ruled_paper_have_no_middle_of_their_own() -> None:
     assert not found.telling
 
 
+def test_one_pattern_in_other_colours_is_not_one_picture(scenes: list[np.ndarray]) -> None:
+    rng = np.random.default_rng(3)
+    painted = (scenes[0] * (1.0, 0.45, 0.3)).astype(np.uint8)
+    copies = [make_duplicate(p, "vignette", rng) for p in (painted, painted[..., ::-1])]
+    assert found_pairs([*scenes[1:], painted, copies[0]]) == {(len(scenes) - 1, len(scenes))}
+    assert found_pairs([*scenes[1:], painted, copies[1]]) == set()
+
+
 def test_framed_copies_are_found_in_a_library(scenes: list[np.ndarray]) -> None:
     rng = np.random.default_rng(3)
     new = [*(make_duplicate(s, "vignette", rng) for s in scenes[:6]), *scenes[50:54]]
