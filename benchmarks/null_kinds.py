@@ -304,9 +304,9 @@ def maps(style: Rng, real: Path) -> Callable[[Rng], Drawn]:
             )
         for _ in range(int(rng.integers(4, 13))):
             ink, wide = roads[int(rng.random() < 0.25)]
-            ends = [(int(a), int(b)) for a, b in rng.integers(-60, 316, (2, 2))]
-            cv2.line(board, *ends, (200, 195, 190), wide + 2, cv2.LINE_AA)
-            cv2.line(board, *ends, ink, wide, cv2.LINE_AA)
+            start, end = rng.integers(-60, 316, (2, 2)).tolist()
+            cv2.line(board, start, end, (200, 195, 190), wide + 2, cv2.LINE_AA)
+            cv2.line(board, start, end, ink, wide, cv2.LINE_AA)
         sheet = Image.fromarray(board)
         for _ in range(int(rng.integers(0, 4))):
             at = int(rng.integers(0, 180)), int(rng.integers(0, 240))
@@ -523,7 +523,7 @@ def _signed(picture: Picture, rng: Rng) -> Picture:
     cv2.rectangle(mark, (at[0] - round(0.5 * r), at[1] - 1), (at[0] + round(0.5 * r), at[1] + 1),
                   255, -1)  # fmt: skip
     share = 0.55 * mark[..., None] / 255
-    return np.rint(picture * (1 - share) + 255 * share).astype(np.uint8)
+    return np.asarray(np.rint(picture * (1 - share) + 255 * share), np.uint8)
 
 
 def _cooled(picture: Picture, rng: Rng) -> Picture:

@@ -990,7 +990,7 @@ def _as_opencv(picture: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if picture.ndim == 2:
         return picture
     swap = cv2.COLOR_RGB2BGR if picture.shape[2] == 3 else cv2.COLOR_RGBA2BGRA
-    return cv2.cvtColor(np.ascontiguousarray(picture), swap)
+    return np.asarray(cv2.cvtColor(np.ascontiguousarray(picture), swap))
 
 
 def scanned(drawn: Judged) -> list[dict[str, Any]]:
