@@ -60,9 +60,9 @@ WEAK_SHARE, LEAST_WEAK_SLOPE, SAME_WEAK = 0.5, 0.7, 0.6
 """Half of the gradients are weaker than outlines; they must be there (grey levels a pixel) and
 correlate. Rounding to whole levels makes slopes of 0.2 to 0.3, strangers correlate below 0.3."""
 
-COLOURFUL, SAME_COLOURS = 6.0, 0.2
-"""Levels by which colours of a middle differ from grey, from which they must not contradict: of 700
-framed copies the least has a cosine of .26; middles of pixel art that agree by chance are at .1."""
+COLOURFUL, SAME_COLOURS = 6.0, 0.5
+"""Levels by which colours of a middle differ from grey, from which they must agree (cosine): of 700
+framed copies 99 in 100 do, all but one of photographs; the middles of pixel art agree by chance."""
 
 
 def cut_centres(table: Signatures) -> Floats:
@@ -348,7 +348,7 @@ def _agree(first: Floats, second: Floats) -> npt.NDArray[np.bool_]:
 
 
 def _same_colours(first: Signatures, second: Signatures) -> npt.NDArray[np.bool_]:
-    """Say where the colours of the middles do not contradict, or one of them is nearly grey."""
+    """Say where the colours of the middles agree, or one of them is nearly grey."""
     edge = COLOUR_SIDE // 4
     planes = [part["colour"][:, edge:-edge, edge:-edge].astype(np.float32) for part in
               (first, second)]  # fmt: skip
