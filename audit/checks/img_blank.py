@@ -130,8 +130,9 @@ class Bright(_ShowsNothing):
     Reports an image if the 1st percentile of its luma is above `min_p1`, the 99th above `min_p99`
     and its saturation below `max_saturation`. A product on a white background or a page of text has
     dark parts and is not reported, nor is something pale before a plain sky, where nothing is
-    white, nor bright colours: too much light washes them out. If more than `max_share` of the
-    images are so, they are reported once, as a property of the dataset.
+    white, nor bright colours: too much light washes them out; nor is a pale thing on plain white,
+    all around it. If more than `max_share` of the images are so, they are reported once, as a
+    property of the dataset.
 
     ## Why is this bad
     Overexposure destroys details that the label depends on. A wrong conversion (a range of 0..1
@@ -157,6 +158,7 @@ class Bright(_ShowsNothing):
     name = "bright-image"
     features = (
         "brightness_p1", "brightness_p99", "brightness", "contrast", "saturation", "transparent",
+        "border_red", "border_green", "border_blue", "border_spread",
     )  # fmt: skip
 
     @dataclass(frozen=True)
@@ -187,6 +189,8 @@ class Bright(_ShowsNothing):
         )
         washed = {"brightness_p1": 0.86, "brightness_p99": 1.0, "contrast": 0.03, "saturation": 0.1}
         yield Case("yellow and cyan", [{**washed, "saturation": 0.17}])
+        white = {f"border_{c}": 0.996 for c in ("red", "green", "blue")}
+        yield Case("a pale cup on plain white", [{**washed, **white, "border_spread": 0.002}])
         yield Case("washed out", [{**washed, "id": "a.jpg"}], ["a.jpg"])
         yield Case(
             "bright in most of the dataset is still bright",
@@ -198,6 +202,7 @@ class Bright(_ShowsNothing):
     where = """
         brightness_p1 > $min_p1 AND brightness_p99 > $min_p99 AND transparent < 0.5
         AND saturation < $max_saturation AND contrast BETWEEN 0.004 AND 1.01 - brightness_p1
+        AND (border_spread > 0.01 OR least(border_red, border_green, border_blue) < 0.97)
     """
     message = (
         "99 % of this image's pixels are brighter than {brightness_p1:.0%} of full scale (a "

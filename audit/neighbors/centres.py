@@ -62,7 +62,7 @@ correlate. Rounding to whole levels makes slopes of 0.2 to 0.3, strangers correl
 
 COLOURFUL, SAME_COLOURS = 6.0, 0.5
 """Levels by which colours of a middle differ from grey, from which they must agree (cosine): of 700
-framed copies 99 in 100 do, all but one of photographs; the middles of pixel art agree by chance."""
+framed copies 98 in 100 do, all but one of photographs; the middles of pixel art agree by chance."""
 
 
 def cut_centres(table: Signatures) -> Floats:
