@@ -946,11 +946,11 @@ def _document(picture: Picture, rng: Rng) -> Picture:
     return page(rng)
 
 
-def _negative(picture: Picture, rng: Rng) -> Picture:
+def negative(picture: Picture, rng: Rng) -> Picture:
     return np.asarray(255 - picture, np.uint8)
 
 
-def _upside_down(picture: Picture, rng: Rng) -> Picture:
+def upside_down(picture: Picture, rng: Rng) -> Picture:
     return np.ascontiguousarray(picture[::-1, ::-1])
 
 
@@ -964,8 +964,8 @@ PLANTED: Mapping[str, tuple[Sequence[str], Change, float]] = {
     "noise of 60 %": (PHOTOS, _mixed_with_noise, 0),
     "sketches": (PHOTOS, _sketched, 0),
     "documents": (PHOTOS, _document, 0),
-    "negatives": (PHOTOS, _negative, 0),
-    "upside down": (PHOTOS, _upside_down, 0),
+    "negatives": (PHOTOS, negative, 0),
+    "upside down": (PHOTOS, upside_down, 0),
 }
 
 
@@ -985,6 +985,14 @@ def planted_set(name: str, seed: int, real: Path) -> Judged:
     return drawn
 
 
+def _as_opencv(picture: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a picture as OpenCV writes it: grey, colours, or colours and opacity."""
+    if picture.ndim == 2:
+        return picture
+    swap = cv2.COLOR_RGB2BGR if picture.shape[2] == 3 else cv2.COLOR_RGBA2BGRA
+    return np.asarray(cv2.cvtColor(np.ascontiguousarray(picture), swap))
+
+
 def scanned(drawn: Judged) -> list[dict[str, Any]]:
     """Return the findings of a scan of the set, written as files of numbered names."""
     with tempfile.TemporaryDirectory() as folder:
@@ -993,7 +1001,7 @@ def scanned(drawn: Judged) -> list[dict[str, Any]]:
             place.mkdir(parents=True, exist_ok=True)
             # photographs stay what they are: JPEG
             ending = ".jpg" if drawn.photographs else ".png"
-            cv2.imwrite(str(place / f"{i:05d}{ending}"), picture[..., ::-1])
+            cv2.imwrite(str(place / f"{i:05d}{ending}"), _as_opencv(picture))
         run = Path(folder, "run")
         scanning.scan(open_source([str(Path(folder, "set"))]), run, jobs=1)
         with open_run(run) as store:

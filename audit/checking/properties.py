@@ -50,9 +50,11 @@ LOOK: Mapping[str, str] = {
 PLACE: Mapping[str, str] = {
     "a red or green cast": "cast_red", "a blue or yellow cast": "cast_blue",
 }  # fmt: skip
-# Measured over the whole picture, subject and all: a shortcut only if the border says so too.
-SEEN_AT_BORDER: Mapping[str, str] = {
+# Measured over the whole picture, subject and all: a shortcut only if another says so too. Light
+# reaches the border; what blurs a picture takes its grain, which the outlines of a subject do not.
+BACKED_BY: Mapping[str, str] = {
     "brightness": "border brightness", "contrast": "border spread",
+    "sharpness": "noise", "noise": "sharpness",
 }  # fmt: skip
 FRAME, LEAST_FRAME = "a frame of one colour", 0.01
 NUISANCE: Mapping[str, str] = {

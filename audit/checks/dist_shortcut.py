@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from audit.checking.cases import Case
 from audit.checking.check import Check, asked
 from audit.checking.properties import (
+    BACKED_BY,
     MEASURED_COLUMNS,
     PLACE,
-    SEEN_AT_BORDER,
     Floats,
     PropertyTable,
     property_table,
@@ -101,10 +101,11 @@ class Shortcut(Check):
     all properties, classes and splits) and large: at least `min_auc` for properties of files,
     `min_auc_light` for those of the light, which subjects also shape, `min_auc_mark` for frames and
     marks, with 95 % limits above these. Brightness and contrast of the picture count only where the
-    border agrees with an AUC of `min_auc`: ink is the subject of a written digit. Blur and noise
-    are unknown where there is no texture. Copies count once, and pictures of one manifest group
-    count as one. If a shortcut holds in a training split and surely not half as much in an
-    evaluation split, or the reverse, the finding says so and is an error.
+    border agrees with an AUC of `min_auc`, as ink is the subject of a written digit; blur and noise
+    where each agrees with the other, as outlines change but one of them; both are unknown where
+    there is no texture. Copies count once, and pictures of one manifest group count as one. If a
+    shortcut holds in a training split and surely not half as much in an evaluation split, or the
+    reverse, the finding says so and is an error.
 
     ## Why is this bad
     A model learns whatever separates the classes most easily. If that is the light or the JPEG
@@ -195,6 +196,11 @@ class Shortcut(Check):
                       for i, row in enumerate(sites)]))  # fmt: skip
         yield Case("a class photographed brighter", _both(_varied(60, "apple") + _varied(60, "boat")
              + _varied(60, "flower", 0.25)), ["class:flower"])  # fmt: skip
+        soft = [{**r, "sharpness": r["sharpness"] / 3} for r in _varied(60, "flower")]
+        yield Case("outlines are soft, and leave the grain as it is",
+             _both(_varied(60, "apple") + _varied(60, "boat") + soft))  # fmt: skip
+        yield Case("a class out of focus", _both(_varied(60, "apple") + _varied(60, "boat")
+             + [{**r, "noise": r["noise"] / 3} for r in soft]), ["class:flower"])  # fmt: skip
         yield Case("a class saved as PNG", _varied(60, "apple") + _varied(60, "boat")
              + _varied(50, "tree", format="PNG") + _varied(10, "tree"), ["class:tree"])  # fmt: skip
         yield Case("a word of the file name", _varied(60, "apple") + _varied(60, "boat")
@@ -368,15 +374,15 @@ def _share_limits(table: PropertyTable, prop: int, auc: Floats) -> tuple[Floats,
 def _meant(table: PropertyTable, auc: Floats, params: Shortcut.Params) -> NDArray[np.bool_]:
     """Say of classes (k) and properties (p) which may be a shortcut: not what the subject is.
 
-    What is measured over the whole picture needs the border to agree; a mark belongs to its class.
+    What is measured over the whole picture needs another to agree; a mark belongs to its class.
     """
     names = [p.name for p in table.properties]
     meant = np.ones(auc.shape, bool)
     for at, prop in enumerate(table.properties):
         if prop.of is not None:
             meant[:, at] = (np.array(table.labels) == prop.of) & (auc[:, at] > 0.5)
-        elif border := SEEN_AT_BORDER.get(prop.name):
-            side = auc[:, names.index(border)] - 0.5 if border in names else np.zeros(len(auc))
+        elif other := BACKED_BY.get(prop.name):
+            side = auc[:, names.index(other)] - 0.5 if other in names else np.zeros(len(auc))
             same = np.sign(side) == np.sign(auc[:, at] - 0.5)
             meant[:, at] = same & (np.abs(side) >= params.min_auc - 0.5)
     return meant

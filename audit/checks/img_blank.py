@@ -11,12 +11,19 @@ from audit.checking.check import QueryCheck, asked
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 
+LEAST_SET = 30  # images from which most of them may be said to be so
+
 
 class _ShowsNothing(QueryCheck):
-    """What the checks of this file share: sound images that fulfil a condition, told one by one."""
+    """What the checks of this file share: sound images that fulfil a condition, told one by one.
+
+    Where most of a dataset fulfil it, that is told once: of each it would bury the report.
+    """
 
     severity = Severity.WARNING
     where: ClassVar[str]
+    common: ClassVar[str]
+    common_severity: ClassVar[Severity] = Severity.INFO
     counts = "SELECT count(*) FILTER (WHERE status = 'ok') AS n, count(*) - n AS rest FROM images"
     examined = (
         "All {n:,} intact images were checked; {rest:,} damaged or unreadable ones were left out."
@@ -25,7 +32,18 @@ class _ShowsNothing(QueryCheck):
     def find(self, store: Store, params: Any) -> Iterator[Finding]:
         columns = ", ".join(self.features)
         sql = f"SELECT id, subject, {columns} FROM images WHERE status = 'ok' AND {self.where}"
-        for row in asked(store, f"{sql} ORDER BY id", params).iter_rows(named=True):
+        rows = asked(store, f"{sql} ORDER BY id", params)
+        n = int(store.scalar("SELECT count(*) FROM images WHERE status = 'ok'"))
+        if n >= LEAST_SET and len(rows) > params.max_share * n:
+            yield self.finding(
+                "dataset",
+                f"{len(rows):,} of {n:,} images {self.common}",
+                {"images": len(rows), "of": n},
+                tuple(rows["id"]),
+                severity=self.common_severity,
+            )
+            return
+        for row in rows.iter_rows(named=True):
             yield self.of_row(row, params)
 
 
@@ -34,7 +52,8 @@ class Dark(_ShowsNothing):
 
     ## What it does
     Reports an image if the 99th percentile of its luma is below `max_p99`. A night scene with a
-    lamp or thin lines on black are not reported; a picture without any bright part is.
+    lamp or thin lines on black are not reported; a picture without any bright part is. If more than
+    `max_share` of the images are so, they are reported once, as a property of the dataset.
 
     ## Why is this bad
     A model learns nothing from a covered lens, a failed exposure or a wrong conversion, and in a
@@ -48,9 +67,9 @@ class Dark(_ShowsNothing):
     dark scenes (then lower `max_p99`).
 
     ## Limits
-    Astronomy, X-ray and night datasets are dark by nature: adapt the threshold. IMG004 reports
-    pictures of one colour, including black; mostly transparent pictures and damaged files are left
-    out.
+    Astronomy, X-ray and night datasets are dark by nature: adapt the threshold. Lengths or 12 bits
+    in pictures of 16 bits are dark too, as most decoders hand them out. IMG004 reports pictures of
+    one colour, including black; mostly transparent pictures and damaged files are left out.
 
     ## References
     Luma: Recommendation ITU-R BT.601-7 (2011), section 2.5.1.
@@ -62,9 +81,12 @@ class Dark(_ShowsNothing):
 
     @dataclass(frozen=True)
     class Params:
-        """max_p99: reported below this 99th percentile of luma, 0..1"""
+        """max_p99: reported below this 99th percentile of luma, 0..1
+        max_share: reported once if more than this share of the images are, 0..1
+        """
 
         max_p99: float = 0.16
+        max_share: float = 0.5
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -81,6 +103,8 @@ class Dark(_ShowsNothing):
             [{"id": i, "brightness_p99": 0.1, "contrast": 0.02} for i in "abc"] + [{}],
             ["a", "b", "c"],
         )
+        yield Case("night scenes are reported once",
+             [{"brightness_p99": 0.1, "contrast": 0.02}] * 20 + [{}] * 15, ["dataset"])  # fmt: skip
 
     # More contrast than that: thin bright lines, in less than 1 % of the pixels.
     # Less than 0.004 (one grey level): a flat picture, which IMG004 reports.
@@ -93,6 +117,10 @@ class Dark(_ShowsNothing):
         "counts as dark below {params.max_p99:.0%})."
     )
     evidence = ("brightness_p99", "brightness", "max_p99")
+    common = (
+        "are dark: by their nature (night, depth, X-rays), or because values of fewer bits or of "
+        "another range were saved as they were."
+    )
 
 
 class Bright(_ShowsNothing):
@@ -102,7 +130,9 @@ class Bright(_ShowsNothing):
     Reports an image if the 1st percentile of its luma is above `min_p1`, the 99th above `min_p99`
     and its saturation below `max_saturation`. A product on a white background or a page of text has
     dark parts and is not reported, nor is something pale before a plain sky, where nothing is
-    white, nor bright colours: too much light washes them out.
+    white, nor bright colours: too much light washes them out; nor is a pale thing on plain white,
+    all around it. If more than `max_share` of the images are so, they are reported once, as a
+    property of the dataset.
 
     ## Why is this bad
     Overexposure destroys details that the label depends on. A wrong conversion (a range of 0..1
@@ -128,6 +158,7 @@ class Bright(_ShowsNothing):
     name = "bright-image"
     features = (
         "brightness_p1", "brightness_p99", "brightness", "contrast", "saturation", "transparent",
+        "border_red", "border_green", "border_blue", "border_spread",
     )  # fmt: skip
 
     @dataclass(frozen=True)
@@ -135,11 +166,13 @@ class Bright(_ShowsNothing):
         """min_p1: reported above this 1st percentile of luma, 0..1
         min_p99: and above this 99th percentile: too much light makes something white, 0..1
         max_saturation: and below this mean saturation: too much light takes colour away, 0..1
+        max_share: reported once if more than this share of the images are, 0..1
         """
 
         min_p1: float = 0.7
         min_p99: float = 0.98
         max_saturation: float = 0.15
+        max_share: float = 0.5
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -156,22 +189,30 @@ class Bright(_ShowsNothing):
         )
         washed = {"brightness_p1": 0.86, "brightness_p99": 1.0, "contrast": 0.03, "saturation": 0.1}
         yield Case("yellow and cyan", [{**washed, "saturation": 0.17}])
+        white = {f"border_{c}": 0.996 for c in ("red", "green", "blue")}
+        yield Case("a pale cup on plain white", [{**washed, **white, "border_spread": 0.002}])
         yield Case("washed out", [{**washed, "id": "a.jpg"}], ["a.jpg"])
         yield Case(
             "bright in most of the dataset is still bright",
             [{**washed, "id": i, "brightness_p1": 0.8} for i in "abc"] + [{}],
             ["a", "b", "c"],
         )
+        yield Case("street maps are reported once", [washed] * 20 + [{}] * 15, ["dataset"])
 
     where = """
         brightness_p1 > $min_p1 AND brightness_p99 > $min_p99 AND transparent < 0.5
         AND saturation < $max_saturation AND contrast BETWEEN 0.004 AND 1.01 - brightness_p1
+        AND (border_spread > 0.01 OR least(border_red, border_green, border_blue) < 0.97)
     """
     message = (
         "99 % of this image's pixels are brighter than {brightness_p1:.0%} of full scale (a "
         "picture counts as washed out above {params.min_p1:.0%})."
     )
     evidence = ("brightness_p1", "brightness", "min_p1")
+    common = (
+        "are pale all over: by their nature (maps, drawings, fog), or because they were exposed or "
+        "converted so."
+    )
 
 
 class LowInformation(_ShowsNothing):
@@ -181,7 +222,8 @@ class LowInformation(_ShowsNothing):
     Reports an image if its contrast (standard deviation of luma) is below `max_contrast`, the
     entropy of its luma histogram is below `max_entropy` and at most `max_edge_density` of its
     pixels are on an edge; or if at least `min_transparent` of it is transparent. Entropy alone is
-    not enough: a handwritten digit on black has a low entropy but much information.
+    not enough: a handwritten digit on black has a low entropy but much information. If more than
+    `max_share` of the images are so, they are reported once, as a property of the dataset.
 
     ## Why is this bad
     There is nothing to learn, but the label is trained on. Usually it is a placeholder, a failed
@@ -194,8 +236,7 @@ class LowInformation(_ShowsNothing):
     Drop it, unless empty pictures are a class of their own (background, no defect).
 
     ## Limits
-    Colour patterns of constant luma count as flat. Very dark pictures can be both flat and dark
-    (IMG001).
+    Colour patterns of constant luma count as flat. A file that IMG001 names is not named again.
 
     ## References
     Shannon (1948), A Mathematical Theory of Communication: entropy of the histogram, in bits.
@@ -204,6 +245,7 @@ class LowInformation(_ShowsNothing):
     code = "IMG004"
     name = "low-information"
     features = ("contrast", "entropy", "edge_density", "transparent", "brightness")
+    left_to = ("IMG001",)
 
     @dataclass(frozen=True)
     class Params:
@@ -211,12 +253,14 @@ class LowInformation(_ShowsNothing):
         max_entropy: and below this entropy of the luma histogram, bits
         max_edge_density: and at most this share of pixels on an edge, 0..1
         min_transparent: or at least this share of the picture is transparent, 0..1
+        max_share: reported once if more than this share of the images are, 0..1
         """
 
         max_contrast: float = 0.02
         max_entropy: float = 2.0
         max_edge_density: float = 0.01
         min_transparent: float = 0.999
+        max_share: float = 0.5
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -237,6 +281,9 @@ class LowInformation(_ShowsNothing):
             ["a.jpg"],
         )
         yield Case("fully transparent", [{"id": "a.png", "transparent": 1.0}], ["a.png"])
+        yield Case("an export that failed is reported once",
+             [{"entropy": 0.0, "contrast": 0.0, "edge_density": 0.0}] * 20 + [{}] * 15,
+             ["dataset"])  # fmt: skip
 
     where = """
         (transparent >= $min_transparent OR (contrast < $max_contrast AND entropy < $max_entropy
@@ -246,6 +293,8 @@ class LowInformation(_ShowsNothing):
         "contrast", "entropy", "brightness", "transparent", "max_contrast", "max_entropy"
     )  # fmt: skip
     action = Action.DROP
+    common = "show nothing: each is of one colour, or nearly, or transparent."
+    common_severity = Severity.WARNING
 
     def said(self, row: Mapping[str, Any], params: Any) -> str:
         if row["transparent"] >= params.min_transparent:

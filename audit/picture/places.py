@@ -18,6 +18,8 @@ from audit.records import Column
 Floats = npt.NDArray[np.float64]
 STEP = 24
 """Grey levels by which the picture differs from a frame where this ends."""
+UNEVEN = 0.15
+"""Share of a frame's width by which its two sides may differ; 2 px in any case."""
 DARK = 2.0
 """Added to means of colours (levels): below that a ratio is rounding."""
 
@@ -25,8 +27,9 @@ PLACES: tuple[Column, ...] = (
     Column(
         "frame",
         "DOUBLE",
-        "share of the picture that a border of one colour takes which ends in a straight edge, "
-        "0 (none, or a plain ground) .. 1",
+        "share of the picture that an even border of one colour takes which ends in a straight "
+        "edge, 0 (none, or a plain ground) .. 1",
+        version=2,
     ),
     Column(
         "cast_red",
@@ -44,7 +47,10 @@ def measure_places(records: Signatures, border: Floats) -> dict[str, Any]:
 
 
 def _frames(records: Signatures, border: Floats) -> Floats:
-    """Return the share that the frame takes; a ground that the subject only touches is none."""
+    """Return the share that the frame takes; a ground that the subject only touches is none.
+
+    Nor is one that a box lies on somewhere: what is added lies evenly, or on one side alone.
+    """
     size, trim = records["size"].astype(np.float64), records["trim"].astype(np.float64)
     kept = (size[:, 0] - trim[:, 0] - trim[:, 2]) * (size[:, 1] - trim[:, 1] - trim[:, 3])
     share = 1 - kept / np.maximum(size.prod(1), 1)
@@ -54,8 +60,10 @@ def _frames(records: Signatures, border: Floats) -> Floats:
     apart = np.abs(ends - 255 * border[found, None, None]) > STEP
     cut = trim[found] > 0
     edges = (apart.mean(2) * cut).sum(1) / cut.sum(1)
+    low, high = np.sort(trim[found].reshape(-1, 2, 2), axis=1).swapaxes(0, 1)
+    even = (low <= 1) | (high - low <= np.maximum(UNEVEN * high, 2))
     frames = np.zeros(len(records))
-    frames[found] = np.where(edges > 0.6, share[found], 0.0)
+    frames[found] = np.where((edges > 0.6) & even.all(1), share[found], 0.0)
     return frames
 
 

@@ -17,6 +17,7 @@ from audit.neighbors.overlap import search_against
 from audit.neighbors.pair_cache import KnownCentres
 from audit.neighbors.search import SearchOptions, find_near_duplicates
 from audit.neighbors.synthetic import FRAMES, make_duplicate
+from audit.picture.features import feature_picture
 from audit.picture.signatures import make_signature, stack_signatures
 
 
@@ -107,6 +108,37 @@ def test_the_search_groups_framed_copies(scenes: list[np.ndarray]) -> None:
     assert len(relation.grouping.groups) == 10
     assert not relation.completeness.middles
     assert (relation.pairs.similarity > 0).all()
+
+
+def heartbeat(seed: int) -> np.ndarray:
+    """A curve on ruled paper: the paper is most of what a signature shows."""
+    rng = np.random.default_rng(seed)
+    board = np.full((240, 600, 3), 250, np.uint8)
+    board[:, ::12] = board[::12] = (240, 190, 190)
+    time, level, beat = np.arange(600), np.zeros(600), rng.uniform(0, 60)
+    gap, high = rng.uniform(45, 95), rng.uniform(50, 90)
+    while beat < 600:
+        for centre, wide, rise in ((-14, 5, 8), (0, 1.8, high), (3, 1.6, -14), (20, 8, 14)):
+            level += rise * np.exp(-(((time - beat - centre) / wide) ** 2))
+        beat += gap * rng.uniform(0.6, 1.5)
+    path = np.stack([time, 160 - level], axis=1).astype(np.int32)
+    cv2.polylines(board, [path], False, (40, 40, 60), 1, cv2.LINE_AA)
+    return feature_picture(board)
+
+
+def test_curves_on_one_ruled_paper_have_no_middle_of_their_own() -> None:
+    table = stack_signatures([make_signature(heartbeat(seed)) for seed in range(240)])
+    found = find_same_centres(table)
+    assert not len(found.pairs)
+    assert not found.telling
+
+
+def test_one_pattern_in_other_colours_is_not_one_picture(scenes: list[np.ndarray]) -> None:
+    rng = np.random.default_rng(3)
+    painted = (scenes[0] * (1.0, 0.45, 0.3)).astype(np.uint8)
+    copies = [make_duplicate(p, "vignette", rng) for p in (painted, painted[..., ::-1])]
+    assert found_pairs([*scenes[1:], painted, copies[0]]) == {(len(scenes) - 1, len(scenes))}
+    assert found_pairs([*scenes[1:], painted, copies[1]]) == set()
 
 
 def test_framed_copies_are_found_in_a_library(scenes: list[np.ndarray]) -> None:

@@ -37,6 +37,12 @@ def test_a_frame_takes_its_share_of_the_picture(level: int) -> None:
     assert places(framed(scene(), level))["frame"] == pytest.approx(share)
 
 
+def test_a_box_somewhere_on_a_plain_ground_has_no_frame() -> None:
+    for above, below in ((4, 4), (4, 60), (60, 4)):
+        box = np.pad(framed(scene(), 255), ((above, below), (0, 0), (0, 0)), constant_values=255)
+        assert (places(box)["frame"] > 0) == (above == below)
+
+
 def test_a_plain_ground_is_no_frame() -> None:
     ground = np.full((96, 128, 3), 0, np.uint8)
     ground[20:70, 40:60] = 230  # a stroke on black touches the cut at a few pixels of each side
