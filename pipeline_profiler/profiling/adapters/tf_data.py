@@ -88,6 +88,13 @@ def settled_after(periods: Sequence[float]) -> int:
     return len(walls) * WINDOW
 
 
+def null_loader(batch: Any, batches: int) -> Any:
+    """A dataset that has nothing to do: the same batch so often, from a thread of TensorFlow's."""
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensors(batch).repeat(batches).prefetch(1)
+
+
 def rebuild(dataset: Any, changes: dict[str, Any]) -> None:
     """No setting of a loader is one of a graph: `tf_graph.apply` rebuilds it with a change."""
 

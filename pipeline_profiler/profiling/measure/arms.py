@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline_profiler.profiling.adapters import attach, module_for, torch_loader
+from pipeline_profiler.profiling.adapters import attach, module_for, tf_data, torch_loader
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
 from pipeline_profiler.profiling.measure import cold_cache, environment
 from pipeline_profiler.profiling.measure.kept_batches import Cycle, KeptBatches, as_given
@@ -445,15 +445,17 @@ def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
 def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
     """The empty-loader baseline: next() of a loader that has nothing to do.
 
-    For a DataLoader with workers that is one over a constant, beside the user's own step: the
-    hand-over between processes costs about a millisecond, whatever the dataset, and more after a
-    long step than after a short one (caches and clocks have cooled down). Steps too long for the
-    hand-over to matter are replaced by a shorter pause.
+    For a DataLoader with workers that is one over a constant, for tf.data one that gives the same
+    batch again, beside the user's own step: the hand-over between processes or from TensorFlow's
+    threads costs up to a millisecond, whatever the dataset, and more after a long step than after
+    a short one (caches and clocks have cooled down). Steps too long for the hand-over to matter
+    are replaced by a shorter pause.
     """
     recorder = Recorder(bench.clock, arm=Arm.NULL)
     recorder.run.warmup = NULL_WARMUP
     bench.guard.pulse.recorder = recorder
-    if bench.settings().get("kind") == "torch" and bench.settings().get("workers"):
+    kind = bench.settings().get("kind")
+    if kind == "tf" or (kind == "torch" and bench.settings().get("workers")):
         handing = bench.clock()
         kept_batches.hand_out(0), kept_batches.versions(0)
         handing = bench.clock() - handing
@@ -465,7 +467,12 @@ def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
         paced = max(step_ns, 1e6) if short else LONGEST_NULL_MS * 1e6
         steps = NULL_WARMUP + max(NULL_LEAST, min(NULL_STEPS, int(NULL_SECONDS * 1e9 / paced)))
         batches = iter(Cycle(kept_batches, bench.clock)) if own else itertools.repeat(None)
-        for _ in recorder.watch(torch_loader.null_loader(bench.loader(), steps)):
+        empty = (
+            tf_data.null_loader(kept_batches[0], steps)
+            if kind == "tf"
+            else torch_loader.null_loader(bench.loader(), steps)
+        )
+        for _ in recorder.watch(empty):
             step(next(batches))
             bench.guard.pulse.steps += 1
     else:

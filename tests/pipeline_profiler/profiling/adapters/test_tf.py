@@ -15,7 +15,8 @@ from pipeline_profiler.precision.data_source import make_sized_loader
 from pipeline_profiler.profiling.adapters import kind_of, tf_data, tf_graph
 from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.diagnose.window import Window
-from pipeline_profiler.profiling.measure.arms import Bench, Options
+from pipeline_profiler.profiling.measure.arms import NULL_LEAST, Bench, Options, null_run
+from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
 from pipeline_profiler.profiling.measure.schedule import measure_arms
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Run, Session
@@ -51,6 +52,17 @@ def test_a_dataset_is_recognised_and_described() -> None:
 def test_a_dataset_that_is_made_without_a_batch_size_is_taken_as_it_is() -> None:
     ds = graph()
     assert make_sized_loader(lambda: ds, 4) is ds
+
+
+def test_the_empty_loader_of_a_dataset_gives_its_batch_again_beside_the_step() -> None:
+    batch = next(iter(graph()))
+    empty = list(tf_data.null_loader(batch, 5))
+    assert len(empty) == 5
+    assert all((one["x"].numpy() == batch["x"].numpy()).all() for one in empty)
+    seen: list[Any] = []
+    run = null_run(Bench(graph, seen.append), KeptBatches([batch]), 2e6)
+    assert len(run.spans.columns["batch"])
+    assert len(seen) >= NULL_LEAST
 
 
 def test_batches_pass_unchanged_and_are_recorded() -> None:

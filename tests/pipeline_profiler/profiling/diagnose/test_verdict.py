@@ -449,9 +449,36 @@ def test_python_that_a_graph_calls_is_named_where_the_graph_waits_for_it(
         "wait||map.py:16 featurise: out[k] += 1": python,
         "wait||": 100 - python,
     }
+    for run in session.arm(Arm.WARM):
+        run.totals["hidden_cpu_ns"] = int(120 * 30 * MS)  # a thread that computes while one waits
     cause = {c.code: c for c in diagnose_session(session).causes}["PIPE028"]
     assert ("map.py:16 featurise" in cause.cause) == named
     assert ("take turns for one interpreter lock" in cause.next) == named
+
+
+@pytest.mark.parametrize(
+    ("helped", "words"),
+    [
+        (None, "let more of its calls wait at a time"),
+        (True, "let more of its calls wait at a time"),
+        (False, "its calls share, as more calls at a time were tried and did not help"),
+    ],
+)
+def test_a_python_function_of_a_graph_that_only_waits_is_told_from_one_that_computes(
+    helped: bool | None, words: str
+) -> None:
+    rows = schedule(120, 0, 0, 20.0, lambda j: 30.0)
+    for row in rows:
+        del row["fetch"]
+    session = made_session(rows, 20.0, kind="tf")
+    session.runs[0].stacks = {"wait||map.py:16 fetch: session.get(url)": 100}
+    if helped is not None:
+        row = {"name": "parallel map", "why": "", "how": "", "baseline_ms": 50.0, "spread": 0.03}
+        session.probes.interventions = [row | {"period_ms": 40.0 if helped else 49.0}]  # type: ignore[list-item]
+    cause = {c.code: c for c in diagnose_session(session).causes}["PIPE028"]
+    assert "mostly blocked" in cause.cause
+    assert words in cause.next
+    assert "interpreter lock" not in cause.next
 
 
 @pytest.mark.parametrize(("own", "holds"), [(21, True), (38, False)])
