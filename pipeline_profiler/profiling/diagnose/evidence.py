@@ -112,6 +112,8 @@ def make_case(window: Window, labels: Mapping[str, float]) -> Case:
     steps, batches, config = window.steps, window.batches, window.run.config
     costs = predict.measured_costs(window)
     workers = int(config.get("workers") or 0)
+    if config.get("iterable_dataset") and len(batches.batch) > LEAST_STEPS:
+        workers = min(workers, len(np.unique(batches.worker)))  # others have nothing to deliver
     # without workers, or with a loader that tells nothing, the wait is the fetch
     serial = workers == 0 or not len(batches.batch) or window.in_main
     fetch = steps.wait[steps.normal] if serial else batches.fetch

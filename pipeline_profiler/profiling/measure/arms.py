@@ -34,7 +34,7 @@ from pipeline_profiler.profiling.record.arm import (
     WITH_LOADER,
     Arm,
 )
-from pipeline_profiler.profiling.record.plan import Plan
+from pipeline_profiler.profiling.record.plan import Plan, idle_workers
 from pipeline_profiler.profiling.record.recorder import Recorder, Source
 from pipeline_profiler.profiling.record.session import Run, Session
 from pipeline_profiler.profiling.record.stages import Clock
@@ -43,6 +43,7 @@ Step = Callable[[Any], Any]
 Progress = Callable[[str], None]
 NULL_WARMUP, NULL_LEAST, NULL_STEPS, NULL_SECONDS = 10, 20, 110, 0.8
 HANDING_SHARE = 0.2  # of the step, that handing it a batch may take
+LOOK_ON = 3.0  # times as long is a stream looked along whose first worker has nothing more
 LONGEST_NULL_MS = 40.0  # 20 hand-overs of 2 ms: beyond it the floor is never asked for
 FULL_SECONDS, QUICK_SECONDS = 105.0, 25.0
 # with --quick all is over after so many seconds; what the last probes, the report and an overrun
@@ -361,27 +362,44 @@ class Look:
     steps: int  # drawn
     epoch_steps: int  # where its end was reached; else 0
     window_steps: float  # steps that are drawn in the time of one with training
+    delivered: dict[str, int] = field(default_factory=dict)  # worker -> its last step
 
 
 def look_along(bench: Bench, seconds: float, period_ns: float) -> Look | None:
     """Draw a stream for so long without training on it: how long is an epoch, how far can one get?
 
+    Where a worker has nothing more, it goes on for longer, to see the end that the others make.
     None for a dataset that is read by index, which tells its length and begins anywhere.
     """
     settings = bench.settings()
     by_index = settings.get("kind") == "torch" and not settings.get("iterable_dataset")
     if by_index or settings.get("one_shot"):
         return None
-    begin, count, ended = bench.clock(), 0, True
-    for _ in bench.loader():
+    recorder, begin, count, ended = Recorder(bench.clock), bench.clock(), 0, True
+    limit = seconds * 1e9
+    epoch = recorder.watch(bench.loader())
+    for _ in epoch:
         count += 1
         bench.guard.pulse.steps += 1
-        if bench.clock() - begin > seconds * 1e9:
+        if bench.clock() - begin > limit:
+            if limit == seconds * 1e9 and idle_workers(_delivered(recorder, settings), count):
+                limit *= LOOK_ON
+                continue
             ended = False
             break
+    _close(epoch)
     pace = (bench.clock() - begin) / max(1, count)
     length = bench.epoch_steps or int(settings.get("batches") or 0) or (count if ended else 0)
-    return Look(count, length, period_ns / max(pace, 1.0))
+    return Look(count, length, period_ns / max(pace, 1.0), _delivered(recorder, settings))
+
+
+def _delivered(recorder: Recorder, settings: dict[str, Any]) -> dict[str, int]:
+    """The last step that each worker of a DataLoader delivered, 0 of none; {} where not told."""
+    rows, workers = recorder.snapshot().batches, int(settings.get("workers") or 0)
+    last = dict.fromkeys(map(str, range(workers)), 0) if len(rows["batch"]) else {}
+    for step, worker in zip(rows["batch"], rows["worker"], strict=True):
+        last[str(worker)] = max(last.get(str(worker), 0), step + 1)
+    return last
 
 
 def _somewhere_in_the_epoch(bench: Bench, recorder: Recorder, total: int) -> Any:

@@ -8,15 +8,18 @@ the planted-bottleneck benchmark; they are constants here so that they can be ar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence, measured_or_predicted
 from pipeline_profiler.profiling.diagnose.finding import Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
+from pipeline_profiler.profiling.diagnose.rules.loader import shared_period
 from pipeline_profiler.profiling.diagnose.stalls import slowest_samples
 from pipeline_profiler.profiling.diagnose.window import Flags, Window
 from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.plan import idle_workers
 
 MOSTLY = 0.6  # of the stall
 STRAGGLER_TIMES = 4.0  # slowest sample against the typical one
@@ -320,6 +323,42 @@ def _slowest(cases: Sequence[Case]) -> tuple[int, float, float] | None:
     if max(medians) < SLOWER * middle or slower < SEPARATED:
         return None
     return worker, max(medians), middle
+
+
+def idle_worker(e: Evidence) -> Diagnosis | None:
+    """A worker of a stream has nothing more, or never had, while others go on.
+
+    Each phase of the epoch lasts as its workers deliver, by the throughput model: what an even
+    deal saves is of the stretch that was drawn, wherever in it the windows lie.
+    """
+    delivered = e.session.probes.delivered or {}
+    drawn = max((w.least_epoch_steps for w in e.windows.arm(Arm.PILOT)), default=0)
+    idle = idle_workers(delivered, drawn)
+    if not idle:
+        return None
+    marks = [0, *sorted(idle.values()), drawn]
+
+    def evened(case: Case) -> float:
+        of = {
+            n: shared_period(e.cores, case, case.costs, workers=n) for n in range(1, e.workers + 1)
+        }
+        left = range(e.workers, 0, -1)
+        whole = sum((b - a) * of[n] for n, (a, b) in zip(left, pairwise(marks), strict=False))
+        return case.replayed * drawn * of[e.workers] / whole
+
+    said = [
+        f"worker {worker} " + (f"has none after step {step}" if step else "never has one")
+        for worker, step in sorted(idle.items())
+    ]
+    return Diagnosis(
+        "PIPE032",
+        f"{len(idle)} of {e.workers} workers run out of batches while the others go on: "
+        f"{', '.join(said)} of {drawn} that were drawn",
+        e.saving(evened),
+        {"idle_workers": len(idle), "drawn_steps": drawn},
+        "deal the shards evenly: at least one a worker, as many and as large for each, or deal "
+        "samples instead of shards",
+    )
 
 
 def _evened(case: Case, worker: int) -> Floats:

@@ -166,6 +166,37 @@ def test_a_slow_worker_is_the_same_one_in_each_of_several_short_runs(
     assert ("PIPE030" in codes) == named
 
 
+def stream_of(delivered: dict[str, int], drawn: int, cost: float, only: int = 2) -> Session:
+    """A stream whose windows saw `only` of its two workers, and how it was drawn to its end."""
+    rows = schedule(60, only, 2, 16.0, lambda j: cost)
+    session = made_session(rows, 16.0, workers=2, prefetch=2, iterable_dataset=True)
+    session.runs.append(made_run(schedule(9, 2, 2, 16.0, lambda j: cost), Arm.PILOT))
+    session.runs[-1].totals["drawn_steps"] = drawn
+    session.probes.delivered = delivered
+    return session
+
+
+def test_a_worker_that_runs_out_after_the_windows_leaves_no_all_clear() -> None:
+    found = diagnose_session(stream_of({"0": 240, "1": 120}, 240, 28.0))
+    assert found.verdict == "inconclusive"
+    assert found.causes[0].code == "PIPE032"
+    assert "worker 1 has none after step 120 of 240 that were drawn" in found.causes[0].cause
+    # half of the epoch in 28 ms a step, 16 with both workers
+    assert found.causes[0].share.value == pytest.approx(1 - 32 / 44, abs=0.03)
+    even = diagnose_session(stream_of({"0": 240, "1": 239}, 240, 28.0))
+    assert even.verdict == "not input-bound"
+    assert "PIPE032" not in [cause.code for cause in even.causes]
+
+
+def test_a_worker_without_any_shard_is_named_first_and_the_replay_has_one_less() -> None:
+    found = diagnose_session(stream_of({"0": 240, "1": 0}, 240, 28.0, only=1))
+    assert found.verdict == "input-bound high"
+    assert found.causes[0].code == "PIPE032"
+    assert "worker 1 never has one of 240" in found.causes[0].cause
+    assert found.causes[0].share.value == pytest.approx(1 - 16 / 28, abs=0.03)
+    assert found.evidence.cases[0].workers == 1
+
+
 def test_start_up_of_each_epoch() -> None:
     rows = schedule(90, 2, 2, 20.0, lambda j: 10.0)
     shift = 0.0
