@@ -88,7 +88,7 @@ def settled_after(periods: Sequence[float]) -> int:
     return len(walls) * WINDOW
 
 
-def null_loader(batch: Any, batches: int) -> Any:
+def repeated_batch(batch: Any, batches: int) -> Any:
     """A dataset that has nothing to do: the same batch so often, from a thread of TensorFlow's."""
     import tensorflow as tf
 

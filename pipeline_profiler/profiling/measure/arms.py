@@ -486,7 +486,7 @@ def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
         steps = NULL_WARMUP + max(NULL_LEAST, min(NULL_STEPS, int(NULL_SECONDS * 1e9 / paced)))
         batches = iter(Cycle(kept_batches, bench.clock)) if own else itertools.repeat(None)
         empty = (
-            tf_data.null_loader(kept_batches[0], steps)
+            tf_data.repeated_batch(kept_batches[0], steps)
             if kind == "tf"
             else torch_loader.null_loader(bench.loader(), steps)
         )

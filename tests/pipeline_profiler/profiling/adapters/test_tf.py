@@ -56,7 +56,7 @@ def test_a_dataset_that_is_made_without_a_batch_size_is_taken_as_it_is() -> None
 
 def test_the_empty_loader_of_a_dataset_gives_its_batch_again_beside_the_step() -> None:
     batch = next(iter(graph()))
-    empty = list(tf_data.null_loader(batch, 5))
+    empty = list(tf_data.repeated_batch(batch, 5))
     assert len(empty) == 5
     assert all((one["x"].numpy() == batch["x"].numpy()).all() for one in empty)
     seen: list[Any] = []
