@@ -11,7 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pipeline_profiler.profiling.adapters.tf_graph import name_of, options_of, prefixes, visits
+from pipeline_profiler.profiling.adapters.tf_graph import (
+    from_generator,
+    name_of,
+    options_of,
+    prefixes,
+    visits,
+)
 from pipeline_profiler.profiling.record.plan import Operation
 from pipeline_profiler.profiling.record.recorder import Source
 from pipeline_profiler.profiling.record.stack_sampler import frames_of
@@ -36,6 +42,7 @@ def describe(dataset: Any) -> dict[str, Any]:
         "batches": length if length >= 0 else None,
         "endless": length == -1,  # tf.data's INFINITE_CARDINALITY: one start a training
         "options": options_of(dataset),
+        "generator": from_generator(dataset),
         "one_shot": False,
     }
 

@@ -224,8 +224,8 @@ def diagnose_session(session: Session) -> Conclusion:
     # what comes after the windows costs as much where they do not wait
     inside = run_rules(INPUT_RULES if stalled else (rare.idle_worker,), evidence, failed)
     later = any(c.code == "PIPE032" and c.share.low >= MODERATE for _, c in inside)
-    if verdict == Verdict.NOT_BOUND and later:
-        verdict = Verdict.INCONCLUSIVE
+    if later and not verdict.bound:
+        verdict, more = Verdict.INCONCLUSIVE, 0
     beside = run_rules(COMPUTE_RULES, evidence, failed)
     told = [(index, said_of_trial(cause, evidence)) for index, cause in inside]
     causes = [*ranked(told, evidence.stall), *(cause for _, cause in beside)]

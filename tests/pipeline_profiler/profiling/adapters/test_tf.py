@@ -65,6 +65,15 @@ def test_the_empty_loader_of_a_dataset_gives_its_batch_again_beside_the_step() -
     assert len(seen) >= NULL_LEAST
 
 
+def test_a_python_generator_is_known_from_a_function_in_python() -> None:
+    spec = tf.TensorSpec((), tf.int64)
+    made = tf.data.Dataset.from_generator(lambda: iter(range(8)), output_signature=spec).batch(2)
+    called = graph().map(lambda row: tf.py_function(lambda x: x, [row["x"]], tf.int64))
+    assert [tf_data.describe(ds)["generator"] for ds in (made, called)] == [True, False]
+    assert tf_graph.calls_python(made)
+    assert tf_graph.calls_python(called)
+
+
 def test_batches_pass_unchanged_and_are_recorded() -> None:
     rec = Recorder()
     seen = sorted(int(v) for batch in rec.watch(graph()) for v in batch["x"])

@@ -237,6 +237,15 @@ def test_one_worker_hands_out_whole_batches_that_lie_ready() -> None:
     assert [float(batch[0, 0]) for batch in handed] == [0, 1, 0, 1, 0]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_sampler_is_timed_where_no_worker_loads_too(workers: int) -> None:
+    rec = Recorder()
+    loader = DataLoader(Plain(), 3, sampler=SequentialSampler(range(24)), num_workers=workers)
+    assert len(list(rec.watch(loader))) == 8
+    drawn = Window.whole_of(rec.session().runs[0]).spans("sampler")
+    assert sorted(drawn["batch"]) == list(range(8)) if workers == 0 else len(drawn["batch"])
+
+
 class Dealt(IterableDataset[int]):
     """A stream whose workers have so many samples each."""
 
