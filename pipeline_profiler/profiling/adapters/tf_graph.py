@@ -178,8 +178,11 @@ def _parallel_map(ds: Any, op: Any) -> Any:
 
 
 def _wider_interleave(dataset: Any) -> Any | None:
-    """More sources open at a time than the user has; None where that many are open already."""
-    kinds = [op for op in prefixes(dataset) if name_of(op) in INTERLEAVES]
+    """More sources open at a time than the user has; None where that many are open already.
+
+    Nor where there is one source only, as under a generator.
+    """
+    kinds = [op for op in prefixes(dataset) if name_of(op) in INTERLEAVES and not _single(op)]
     found = [op for op in kinds if name_of(op) != "ParallelInterleave" or _cycle(op) < OPEN]
     if not found:
         return None
@@ -194,6 +197,11 @@ def _wider_interleave(dataset: Any) -> Any | None:
         return ds.interleave(user_function(op._map_func), open_now, block, tf.data.AUTOTUNE)
 
     return rebuilt(dataset, exchange)
+
+
+def _single(op: Any) -> bool:
+    """Whether an operation takes the elements of one source alone."""
+    return all(int(source.cardinality()) == 1 for source in op._inputs())
 
 
 def _cycle(op: Any) -> int:

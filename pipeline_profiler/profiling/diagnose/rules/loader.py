@@ -331,6 +331,8 @@ def too_few_workers(e: Evidence) -> Diagnosis | None:
 
 
 def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
+    if e.idle_workers:
+        return None  # more of them would have nothing to load either
     tried = trials_of(e, "workers")
     count = int(tried[0].run.config["workers"]) if tried else _enough_workers(e, most)
     share = measured_or_predicted(

@@ -19,7 +19,6 @@ from pipeline_profiler.profiling.diagnose.rules.loader import shared_period
 from pipeline_profiler.profiling.diagnose.stalls import slowest_samples
 from pipeline_profiler.profiling.diagnose.window import Flags, Window
 from pipeline_profiler.profiling.record.arm import Arm
-from pipeline_profiler.profiling.record.plan import idle_workers
 from pipeline_profiler.profiling.record.session import MAIN
 
 MOSTLY = 0.6  # of the stall
@@ -342,9 +341,7 @@ def idle_worker(e: Evidence) -> Diagnosis | None:
     Each phase of the epoch lasts as its workers deliver, by the throughput model: what an even
     deal saves is of the stretch that was drawn, wherever in it the windows lie.
     """
-    delivered = e.session.probes.delivered or {}
-    drawn = max((w.least_epoch_steps for w in e.windows.arm(Arm.PILOT)), default=0)
-    idle = idle_workers(delivered, drawn)
+    idle, drawn = e.idle_workers, e.drawn_steps
     if not idle:
         return None
     marks = [0, *sorted(idle.values()), drawn]

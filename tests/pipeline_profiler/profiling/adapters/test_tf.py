@@ -72,6 +72,8 @@ def test_a_python_generator_is_known_from_a_function_in_python() -> None:
     assert [tf_data.describe(ds)["generator"] for ds in (made, called)] == [True, False]
     assert tf_graph.calls_python(made)
     assert tf_graph.calls_python(called)
+    with pytest.raises(ProfileError, match="does not apply"):  # one source
+        tf_graph.apply(made, "parallel interleave")
 
 
 def test_batches_pass_unchanged_and_are_recorded() -> None:

@@ -195,6 +195,7 @@ def test_a_worker_without_any_shard_is_named_first_and_the_replay_has_one_less()
     assert "worker 1 has no batch in the 240 steps" in found.causes[0].cause
     assert found.causes[0].share.value == pytest.approx(1 - 16 / 28, abs=0.03)
     assert found.evidence.cases[0].workers == 1
+    assert "PIPE006" not in [cause.code for cause in found.causes]
 
 
 def test_start_up_of_each_epoch() -> None:
