@@ -12,7 +12,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -243,26 +243,30 @@ def calls_python(dataset: Any) -> bool:
     In a dataset that an interleave makes as well: the server that runs Python waits for it when it
     is stopped, and Python waits for the server.
     """
-    return any("PyFunc" in op or op == "GeneratorDataset" for op in _called(dataset))
+    for graph in _graphs(dataset):
+        # its own operations, and those of the functions it calls; a generator's Python sits in
+        # functions of the GeneratorDataset inside its flat_map
+        own = graph.as_graph_def()
+        nodes = [*own.node, *(node for f in own.library.function for node in f.node_def)]
+        if any("PyFunc" in node.op or node.op == "GeneratorDataset" for node in nodes):
+            return True
+    return False
 
 
 def from_generator(dataset: Any) -> bool:
     """Whether a Python generator makes its elements, one at a time."""
-    return "GeneratorDataset" in _called(dataset)
+    return any(
+        op.type == "GeneratorDataset" for graph in _graphs(dataset) for op in graph.get_operations()
+    )
 
 
-def _called(dataset: Any) -> set[str]:
-    """The operations in the functions of a graph, and in those that they call."""
-    kinds: set[str] = set()
+def _graphs(dataset: Any) -> Iterator[Any]:
+    """The functions that the operations call, as graphs."""
     for op in prefixes(dataset):
         wrapper = getattr(op, "_map_func", None)
         graph = getattr(getattr(wrapper, "function", None), "graph", None)
         if graph is not None:
-            # a generator's Python sits in functions of the GeneratorDataset inside its flat_map
-            own = graph.as_graph_def()
-            nodes = [*own.node, *(node for f in own.library.function for node in f.node_def)]
-            kinds |= {node.op for node in nodes}
-    return kinds
+            yield graph
 
 
 def drop_fields(fields: tuple[str, ...]) -> Callable[[Any], Any | None]:
