@@ -808,11 +808,6 @@ def healthy_slow_start_once(planted: bool) -> Any:
 
 
 @plant("PIPE000", bound=False)
-def healthy_step_that_pops_its_labels(planted: bool) -> Any:
-    return labelled_loader(Costs(read=0)), lambda batch: (pops_labels(batch), nap(30))[1]
-
-
-@plant("PIPE000", bound=False)
 def tf_healthy_epochs(planted: bool) -> Any:
     ds = tf_range().take(LONG_EPOCH * BATCH).map(tf_map(0.5), num_parallel_calls=2)
     return ds.shuffle(BATCH).batch(BATCH).prefetch(4), sleepy(50)

@@ -216,6 +216,27 @@ def heavy_shards_in_one_worker(planted: bool) -> Any:
     return DataLoader(Dealt(14.0 if planted else 1.0), BATCH, num_workers=3), sleepy()
 
 
+class Shards(IterableDataset[Any]):
+    """A stream of which each worker has so many batches."""
+
+    def __init__(self, held: tuple[int, ...]) -> None:
+        """By worker."""
+        self.held = held
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        """The worker's samples."""
+        info = get_worker_info()
+        for _ in range(self.held[info.id if info else 0] * BATCH):
+            nap(4.0)
+            yield torch.zeros(8)
+
+
+@plant("PIPE032")
+def one_shard_for_two_workers(planted: bool) -> Any:
+    held = (160, 0) if planted else (80, 80)
+    return DataLoader(Shards(held), BATCH, num_workers=2), sleepy()
+
+
 class Drifting:
     """A step that takes longer and longer."""
 

@@ -11,7 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pipeline_profiler.profiling.adapters.tf_graph import name_of, options_of, prefixes, visits
+from pipeline_profiler.profiling.adapters.tf_graph import (
+    from_generator,
+    name_of,
+    options_of,
+    prefixes,
+    visits,
+)
 from pipeline_profiler.profiling.record.plan import Operation
 from pipeline_profiler.profiling.record.recorder import Source
 from pipeline_profiler.profiling.record.stack_sampler import frames_of
@@ -36,6 +42,7 @@ def describe(dataset: Any) -> dict[str, Any]:
         "batches": length if length >= 0 else None,
         "endless": length == -1,  # tf.data's INFINITE_CARDINALITY: one start a training
         "options": options_of(dataset),
+        "generator": from_generator(dataset),
         "one_shot": False,
     }
 
@@ -86,6 +93,13 @@ def settled_after(periods: Sequence[float]) -> int:
         if max(recent) - min(recent) < FLAT_WITHIN * max(recent):
             return k * WINDOW
     return len(walls) * WINDOW
+
+
+def repeated_batch(batch: Any, batches: int) -> Any:
+    """A dataset that has nothing to do: the same batch so often, from a thread of TensorFlow's."""
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensors(batch).repeat(batches).prefetch(1)
 
 
 def rebuild(dataset: Any, changes: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -178,8 +178,11 @@ def _parallel_map(ds: Any, op: Any) -> Any:
 
 
 def _wider_interleave(dataset: Any) -> Any | None:
-    """More sources open at a time than the user has; None where that many are open already."""
-    kinds = [op for op in prefixes(dataset) if name_of(op) in INTERLEAVES]
+    """More sources open at a time than the user has; None where that many are open already.
+
+    Nor where there is one source only, as under a generator.
+    """
+    kinds = [op for op in prefixes(dataset) if name_of(op) in INTERLEAVES and not _single(op)]
     found = [op for op in kinds if name_of(op) != "ParallelInterleave" or _cycle(op) < OPEN]
     if not found:
         return None
@@ -194,6 +197,11 @@ def _wider_interleave(dataset: Any) -> Any | None:
         return ds.interleave(user_function(op._map_func), open_now, block, tf.data.AUTOTUNE)
 
     return rebuilt(dataset, exchange)
+
+
+def _single(op: Any) -> bool:
+    """Whether an operation takes the elements of one source alone."""
+    return all(int(source.cardinality()) == 1 for source in op._inputs())
 
 
 def _cycle(op: Any) -> int:
@@ -235,11 +243,7 @@ def calls_python(dataset: Any) -> bool:
     In a dataset that an interleave makes as well: the server that runs Python waits for it when it
     is stopped, and Python waits for the server.
     """
-    for op in prefixes(dataset):
-        wrapper = getattr(op, "_map_func", None)
-        graph = getattr(getattr(wrapper, "function", None), "graph", None)
-        if graph is None:
-            continue
+    for graph in _graphs(dataset):
         # its own operations, and those of the functions it calls; a generator's Python sits in
         # functions of the GeneratorDataset inside its flat_map
         own = graph.as_graph_def()
@@ -247,6 +251,22 @@ def calls_python(dataset: Any) -> bool:
         if any("PyFunc" in node.op or node.op == "GeneratorDataset" for node in nodes):
             return True
     return False
+
+
+def from_generator(dataset: Any) -> bool:
+    """Whether a Python generator makes its elements, one at a time."""
+    return any(
+        op.type == "GeneratorDataset" for graph in _graphs(dataset) for op in graph.get_operations()
+    )
+
+
+def _graphs(dataset: Any) -> Iterator[Any]:
+    """The functions that the operations call, as graphs."""
+    for op in prefixes(dataset):
+        wrapper = getattr(op, "_map_func", None)
+        graph = getattr(getattr(wrapper, "function", None), "graph", None)
+        if graph is not None:
+            yield graph
 
 
 def drop_fields(fields: tuple[str, ...]) -> Callable[[Any], Any | None]:

@@ -67,7 +67,8 @@ class _Loading:
             return
         self.reset()
         self.open, self.tag, self.gc_ns = True, tag, 0
-        self.timer.collect()
+        if self.worker != MAIN:  # in the trainer the sampler has just drawn this batch
+            self.timer.collect()
         self._before = (*self._clocks(), *self.counters.io())
         self._start, self._cpu = self.timer.clock(), self.timer.cpu()
 

@@ -44,6 +44,7 @@ from pipeline_profiler.profiling.diagnose.window import (
     without_rhythm,
 )
 from pipeline_profiler.profiling.record.arm import KEPT_BATCHES, REPORTED, SPLIT_ORDER, Arm
+from pipeline_profiler.profiling.record.plan import idle_workers
 from pipeline_profiler.profiling.record.session import MAIN, Run, Session
 from preflight.cores import usable_cores
 
@@ -112,6 +113,8 @@ def make_case(window: Window, labels: Mapping[str, float]) -> Case:
     steps, batches, config = window.steps, window.batches, window.run.config
     costs = predict.measured_costs(window)
     workers = int(config.get("workers") or 0)
+    if config.get("iterable_dataset") and len(batches.batch) > LEAST_STEPS:
+        workers = min(workers, len(np.unique(batches.worker)))  # others have nothing to deliver
     # without workers, or with a loader that tells nothing, the wait is the fetch
     serial = workers == 0 or not len(batches.batch) or window.in_main
     fetch = steps.wait[steps.normal] if serial else batches.fetch
@@ -347,6 +350,16 @@ class Evidence:
     def workers(self) -> int:
         """Worker processes of the loader; 0 where it runs in the trainer or is unknown."""
         return int(self.config.get("workers") or 0)
+
+    @property
+    def drawn_steps(self) -> int:
+        """Steps that a stream was seen or drawn for at its first look."""
+        return max((w.least_epoch_steps for w in self.windows.arm(Arm.PILOT)), default=0)
+
+    @property
+    def idle_workers(self) -> dict[str, int]:
+        """Workers of a stream that had nothing more, and the last step of each."""
+        return idle_workers(self.session.probes.delivered or {}, self.drawn_steps)
 
     @cached_property
     def open_start(self) -> float:

@@ -45,6 +45,7 @@ NAMES = {
     "PIPE029": "late-hand-over",
     "PIPE030": "slow-worker",
     "PIPE031": "slow-first-use",
+    "PIPE032": "idle-worker",
 }
 
 

@@ -122,6 +122,7 @@ INPUT_RULES: tuple[Rule, ...] = (
     rare.collector_pauses,
     rare.slow_sampler,
     compute.blocked_step_serial,
+    rare.idle_worker,
     rare.slow_worker,
     rare.straggler_samples,
     rare.periodic_stall,
@@ -220,7 +221,11 @@ def diagnose_session(session: Session) -> Conclusion:
     # a stall that is large by its value is explained too, even where its interval is wide
     stalled = verdict.bound or evidence.stall.value >= MODERATE or evidence.dear_start
     failed: list[FailedRule] = []
-    inside = run_rules(INPUT_RULES, evidence, failed) if stalled else []
+    # what comes after the windows costs as much where they do not wait
+    inside = run_rules(INPUT_RULES if stalled else (rare.idle_worker,), evidence, failed)
+    later = any(c.code == "PIPE032" and c.share.low >= MODERATE for _, c in inside)
+    if later and not verdict.bound:
+        verdict, more = Verdict.INCONCLUSIVE, 0
     beside = run_rules(COMPUTE_RULES, evidence, failed)
     told = [(index, said_of_trial(cause, evidence)) for index, cause in inside]
     causes = [*ranked(told, evidence.stall), *(cause for _, cause in beside)]

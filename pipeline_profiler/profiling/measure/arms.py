@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline_profiler.profiling.adapters import attach, module_for, torch_loader
+from pipeline_profiler.profiling.adapters import attach, module_for, tf_data, torch_loader
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
 from pipeline_profiler.profiling.measure import cold_cache, environment
 from pipeline_profiler.profiling.measure.kept_batches import Cycle, KeptBatches, as_given
@@ -34,7 +34,7 @@ from pipeline_profiler.profiling.record.arm import (
     WITH_LOADER,
     Arm,
 )
-from pipeline_profiler.profiling.record.plan import Plan
+from pipeline_profiler.profiling.record.plan import Plan, idle_workers
 from pipeline_profiler.profiling.record.recorder import Recorder, Source
 from pipeline_profiler.profiling.record.session import Run, Session
 from pipeline_profiler.profiling.record.stages import Clock
@@ -43,6 +43,7 @@ Step = Callable[[Any], Any]
 Progress = Callable[[str], None]
 NULL_WARMUP, NULL_LEAST, NULL_STEPS, NULL_SECONDS = 10, 20, 110, 0.8
 HANDING_SHARE = 0.2  # of the step, that handing it a batch may take
+LOOK_ON = 3.0  # times as long is a stream looked along whose first worker has nothing more
 LONGEST_NULL_MS = 40.0  # 20 hand-overs of 2 ms: beyond it the floor is never asked for
 FULL_SECONDS, QUICK_SECONDS = 105.0, 25.0
 # with --quick all is over after so many seconds; what the last probes, the report and an overrun
@@ -361,27 +362,44 @@ class Look:
     steps: int  # drawn
     epoch_steps: int  # where its end was reached; else 0
     window_steps: float  # steps that are drawn in the time of one with training
+    delivered: dict[str, int] = field(default_factory=dict)  # worker -> its last step
 
 
 def look_along(bench: Bench, seconds: float, period_ns: float) -> Look | None:
     """Draw a stream for so long without training on it: how long is an epoch, how far can one get?
 
+    Where a worker has nothing more, it goes on for longer, to see the end that the others make.
     None for a dataset that is read by index, which tells its length and begins anywhere.
     """
     settings = bench.settings()
     by_index = settings.get("kind") == "torch" and not settings.get("iterable_dataset")
     if by_index or settings.get("one_shot"):
         return None
-    begin, count, ended = bench.clock(), 0, True
-    for _ in bench.loader():
+    recorder, begin, count, ended = Recorder(bench.clock), bench.clock(), 0, True
+    limit = seconds * 1e9
+    epoch = recorder.watch(bench.loader())
+    for _ in epoch:
         count += 1
         bench.guard.pulse.steps += 1
-        if bench.clock() - begin > seconds * 1e9:
+        if bench.clock() - begin > limit:
+            if limit == seconds * 1e9 and idle_workers(_delivered(recorder, settings), count):
+                limit *= LOOK_ON
+                continue
             ended = False
             break
+    _close(epoch)
     pace = (bench.clock() - begin) / max(1, count)
     length = bench.epoch_steps or int(settings.get("batches") or 0) or (count if ended else 0)
-    return Look(count, length, period_ns / max(pace, 1.0))
+    return Look(count, length, period_ns / max(pace, 1.0), _delivered(recorder, settings))
+
+
+def _delivered(recorder: Recorder, settings: dict[str, Any]) -> dict[str, int]:
+    """The last step that each worker of a DataLoader delivered, 0 of none; {} where not told."""
+    rows, workers = recorder.snapshot().batches, int(settings.get("workers") or 0)
+    last = dict.fromkeys(map(str, range(workers)), 0) if len(rows["batch"]) else {}
+    for step, worker in zip(rows["batch"], rows["worker"], strict=True):
+        last[str(worker)] = max(last.get(str(worker), 0), step + 1)
+    return last
 
 
 def _somewhere_in_the_epoch(bench: Bench, recorder: Recorder, total: int) -> Any:
@@ -445,15 +463,17 @@ def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
 def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
     """The empty-loader baseline: next() of a loader that has nothing to do.
 
-    For a DataLoader with workers that is one over a constant, beside the user's own step: the
-    hand-over between processes costs about a millisecond, whatever the dataset, and more after a
-    long step than after a short one (caches and clocks have cooled down). Steps too long for the
-    hand-over to matter are replaced by a shorter pause.
+    For a DataLoader with workers that is one over a constant, for tf.data one that gives the same
+    batch again, beside the user's own step: the hand-over between processes or from TensorFlow's
+    threads costs up to a millisecond, whatever the dataset, and more after a long step than after
+    a short one (caches and clocks have cooled down). Steps too long for the hand-over to matter
+    are replaced by a shorter pause.
     """
     recorder = Recorder(bench.clock, arm=Arm.NULL)
     recorder.run.warmup = NULL_WARMUP
     bench.guard.pulse.recorder = recorder
-    if bench.settings().get("kind") == "torch" and bench.settings().get("workers"):
+    kind = bench.settings().get("kind")
+    if kind == "tf" or (kind == "torch" and bench.settings().get("workers")):
         handing = bench.clock()
         kept_batches.hand_out(0), kept_batches.versions(0)
         handing = bench.clock() - handing
@@ -465,7 +485,12 @@ def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
         paced = max(step_ns, 1e6) if short else LONGEST_NULL_MS * 1e6
         steps = NULL_WARMUP + max(NULL_LEAST, min(NULL_STEPS, int(NULL_SECONDS * 1e9 / paced)))
         batches = iter(Cycle(kept_batches, bench.clock)) if own else itertools.repeat(None)
-        for _ in recorder.watch(torch_loader.null_loader(bench.loader(), steps)):
+        empty = (
+            tf_data.repeated_batch(kept_batches[0], steps)
+            if kind == "tf"
+            else torch_loader.null_loader(bench.loader(), steps)
+        )
+        for _ in recorder.watch(empty):
             step(next(batches))
             bench.guard.pulse.steps += 1
     else:

@@ -327,6 +327,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
         bench.look = look_along(bench, LOOK_SHARE * options.budget, first.period_ns)
     if bench.look:
         first.run.totals["drawn_steps"] = bench.look.steps
+        session.probes.delivered = bench.look.delivered or None
         if bench.look.epoch_steps:
             bench.epoch_steps = first.run.config["epoch_steps"] = bench.look.epoch_steps
     plan = session.plan = make_plan(first, options, loader)

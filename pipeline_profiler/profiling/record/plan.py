@@ -115,6 +115,7 @@ class Probes:
     unused_fields: dict[str, int] | None = None  # field -> bytes a batch that no step touched
     batch_bytes: int | None = None
     piped_bytes: float | None = None  # of a batch, through a worker's pipe
+    delivered: dict[str, int] | None = None  # a stream's worker -> its last step, as drawn once
     recording_ns: float | None = None  # a step, of the recorder around batches in hand
     prefixes: list[Operation] | None = None
     interventions: list[TriedIntervention] | None = None
@@ -140,6 +141,15 @@ class Probes:
         """Inverse of `to_json`."""
         known = {name: data.get(_KEYS.get(name, name)) for name in (*_ALWAYS, *_ON_DEVICE)}
         return cls(on_device=_ON_DEVICE[0] in data, **cast("dict[str, Any]", known))
+
+
+LEAST_IDLE = 12  # steps without a batch of a worker; in order, each delivers in its turn
+
+
+def idle_workers(delivered: Mapping[str, int], steps: int) -> dict[str, int]:
+    """Workers that had nothing more in a stream drawn for `steps`, and the last step of each."""
+    least = max(LEAST_IDLE, 4 * len(delivered))
+    return {worker: last for worker, last in delivered.items() if steps - last >= least}
 
 
 _ON_DEVICE = ("synchronising_lines", "utilisation_symptom")

@@ -365,6 +365,7 @@ PLAN = fields_of(
         "unused_fields": maybe(by_name(number)),
         "batch_bytes": maybe(number),
         "piped_bytes": maybe(number),
+        "delivered": maybe(by_name(number)),
         "recording_ns": maybe(number),
         "prefixes": maybe(several(OPERATION)),
         "interventions": maybe(several(INTERVENTION)),

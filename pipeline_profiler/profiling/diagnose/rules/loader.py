@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -96,16 +97,18 @@ def _late_ms(e: Evidence) -> float:
     return float(np.mean(late)) / 1e6
 
 
-def relieved(e: Evidence, case: Case, left: float) -> dict[str, float]:
+def relieved(e: Evidence, case: Case, left: float) -> dict[str, Any]:
     """What a hand-over costs when only `left` of the loading remains, as inputs of a replay.
 
     Beyond what an empty loader's costs, and where the batch's own weight is not what it takes, it
     waits for the worker: the thread that sends, and the one that gives out the batch's memory,
     share the interpreter lock with the code that makes the next batch, and the trainer shares the
-    cores with it. Both waits last as long as that code runs, so they go in proportion to it.
+    cores with it. Both waits last as long as that code runs, so they go in proportion to it. So
+    does what a loader in the training process costs the step by the lock, caches and cores.
     """
     if not case.workers:
-        return {}
+        alone = _loop_alone(e, case)
+        return {"loop": alone + left * (case.loop - alone)}
     if _weight_ms(e) >= PICKLED_PART * _late_ms(e):
         return {}
     floor = {name: min(_floor(e, case), getattr(case, name)) for name in ("overhead", "ready")}
@@ -328,6 +331,8 @@ def too_few_workers(e: Evidence) -> Diagnosis | None:
 
 
 def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
+    if e.idle_workers:
+        return None  # more of them would have nothing to load either
     tried = trials_of(e, "workers")
     count = int(tried[0].run.config["workers"]) if tried else _enough_workers(e, most)
     share = measured_or_predicted(

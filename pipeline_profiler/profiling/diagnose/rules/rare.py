@@ -8,15 +8,18 @@ the planted-bottleneck benchmark; they are constants here so that they can be ar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence, measured_or_predicted
 from pipeline_profiler.profiling.diagnose.finding import Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
+from pipeline_profiler.profiling.diagnose.rules.loader import shared_period
 from pipeline_profiler.profiling.diagnose.stalls import slowest_samples
 from pipeline_profiler.profiling.diagnose.window import Flags, Window
 from pipeline_profiler.profiling.record.arm import Arm
+from pipeline_profiler.profiling.record.session import MAIN
 
 MOSTLY = 0.6  # of the stall
 STRAGGLER_TIMES = 4.0  # slowest sample against the typical one
@@ -55,7 +58,10 @@ def worker_startup(e: Evidence) -> Diagnosis | None:
     said = f"{begins} (worker start-up, first fetch)"
     if not e.workers and share.value > MOSTLY * e.stall.value:
         # most of what next() waits for, so the line seen most often in it is that of the start
+        drawn = float(np.mean([_drawn_at_starts(case.window.whole) for case in e.cases]))
         place = e.labels.top_place("sample code")
+        # of torch's own samplers no line is seen; one of the user's is a generator
+        place = "the sampler" if drawn > MOSTLY and "__iter__" not in place else place
         said = f"{begins}" + (f", most of it at {place}" if place else " (sampler, first fetch)")
         fix = "make once what is made anew for each epoch: an order, an index, a filled buffer"
         seen |= {"at": place} if place else {}
@@ -69,6 +75,13 @@ def _avoidable_start(case: Case) -> float:
     typical = float(case.steps.wait[case.steps.normal].mean())
     loading = float(case.fetch.mean()) + case.overhead - typical
     return max(0.0, case.startup - max(0.0, loading) / case.window.epoch_steps)
+
+
+def _drawn_at_starts(whole: Window) -> float:
+    """The sampler's share of the time from iter() to the first batch."""
+    steps = whole.steps
+    drawing = whole.wall_of("sampler", steps.batch[steps.first], MAIN).sum()
+    return float(drawing) / max(1.0, float(steps.startup.sum()))
 
 
 def _buffer_fills(e: Evidence) -> bool:
@@ -320,6 +333,40 @@ def _slowest(cases: Sequence[Case]) -> tuple[int, float, float] | None:
     if max(medians) < SLOWER * middle or slower < SEPARATED:
         return None
     return worker, max(medians), middle
+
+
+def idle_worker(e: Evidence) -> Diagnosis | None:
+    """A worker of a stream has nothing more, or never had, while others go on.
+
+    Each phase of the epoch lasts as its workers deliver, by the throughput model: what an even
+    deal saves is of the stretch that was drawn, wherever in it the windows lie.
+    """
+    idle, drawn = e.idle_workers, e.drawn_steps
+    if not idle:
+        return None
+    marks = [0, *sorted(idle.values()), drawn]
+
+    def evened(case: Case) -> float:
+        of = {
+            n: shared_period(e.cores, case, case.costs, workers=n) for n in range(1, e.workers + 1)
+        }
+        left = range(e.workers, 0, -1)
+        whole = sum((b - a) * of[n] for n, (a, b) in zip(left, pairwise(marks), strict=False))
+        return case.replayed * drawn * of[e.workers] / whole
+
+    said = [
+        f"worker {worker} has no batch " + (f"after step {step} of the" if step else "in the")
+        for worker, step in sorted(idle.items())
+    ]
+    return Diagnosis(
+        "PIPE032",
+        f"the loader goes on without {len(idle)} of its {e.workers} workers: {', '.join(said)} "
+        f"{drawn} steps that were drawn",
+        e.saving(evened),
+        {"idle_workers": len(idle), "drawn_steps": drawn},
+        "deal the shards evenly: at least one a worker, as many and as large for each, or deal "
+        "samples instead of shards",
+    )
 
 
 def _evened(case: Case, worker: int) -> Floats:

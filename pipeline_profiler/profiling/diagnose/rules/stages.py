@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline_profiler.profiling.diagnose.evidence import Case, Evidence, sampled
-from pipeline_profiler.profiling.diagnose.finding import Diagnosis
+from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND, Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
 from pipeline_profiler.profiling.diagnose.rules.loader import (
     LIGHTER_BATCH,
@@ -45,16 +45,37 @@ STAGE_NEXT = {
     "serialise": LIGHTER_BATCH,
 }
 PER_SAMPLE = ("read", "decode", "transform", "sample code")
+TEXT = re.compile(r"csv|json|xml|yaml|read_table|read_excel|loadtxt|genfromtxt", re.IGNORECASE)
 LOCKED = re.compile(r"\bwith\b[^:]*\block|\.acquire\(|\bflock\(|\blockf\(", re.IGNORECASE)
 REDUCED = (
     "decode at a reduced size (Image.draft before load, cv2.IMREAD_REDUCED_*), or store smaller"
 )
 ONE_LOCK = "the workers wait for each other at one lock: give each its own handle or connection"
+SMALL_MS = 0.05  # of an element, below which what it costs is the call and not the work
+MANY = 32  # elements of a batch
+MORE_CALLS = ("parallel map", "parallel interleave")  # interventions that make calls concurrent
 IN_PYTHON = 0.15  # of the stacks in next(), from which Python is what a tf.data graph waits for
 NO_PYTHON = (
     "write it in TensorFlow's operations, or prepare it once: calls of a Python function take "
     "turns for one interpreter lock, whatever num_parallel_calls is"
 )
+MORE_AT_ONCE = (
+    "the function waits rather than computes: let more of its calls wait at a time "
+    "(num_parallel_calls of the map, cycle_length of the interleave), or ask for more in one call"
+)
+SHARED = (
+    "the function waits for something that its calls share, as more calls at a time were tried and "
+    "did not help: a lock, one connection, a rate limit"
+)
+ONE_BY_ONE = (
+    "let the generator give whole batches, or use arrays or files (from_tensor_slices, TFRecord): "
+    "each element costs a call of Python and copies"
+)
+WHOLE_BATCHES = (
+    "batch before the map, and map whole batches (parse_example, operations on the whole batch): "
+    "each of the {} elements of a batch pays for a call of its own"
+)
+ONCE = "parse it once, and keep arrays (in memory, np.save, Arrow) instead of text"
 PARTS_NEXT = "name its parts with `with stage(...)`"
 
 
@@ -106,7 +127,9 @@ def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
         return remote
     fix = STAGE_NEXT.get(name, PARTS_NEXT + (", or look at the line shown" if place else ""))
     in_python = e.config.get("kind") == "tf" and _seen_in_python(e) >= IN_PYTHON
-    fix = NO_PYTHON if in_python else fix
+    fix = ONCE if name == "decode" and TEXT.search(place) else fix
+    if e.config.get("kind") == "tf":
+        fix = _of_python(e, blocked) if in_python else _of_graph(e, ms) or fix
     place = "" if e.config.get("kind") == "tf" and not in_python else place
     tried = _said_of_reduced(e) if name == "decode" else ""
     packing = _said_of_packing(e) if name == "read" else ""
@@ -118,6 +141,25 @@ def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
         {"ms_per_batch": ms, "share_of_loading": share_of_fetch, "blocked": blocked, "at": place},
         ONE_LOCK if contended else REDUCED if tried else fix,
     )
+
+
+def _of_python(e: Evidence, blocked: float) -> str:
+    """What to do about a Python function in a tf.data graph: one that computes, or that waits."""
+    if blocked <= 0.5:
+        return NO_PYTHON
+    tried = [r for r in e.session.probes.interventions or [] if r["name"] in MORE_CALLS]
+    helped = [r for r in tried if r["period_ms"] < (1 - NOT_BOUND) * r["baseline_ms"]]
+    return SHARED if tried and not helped else MORE_AT_ONCE
+
+
+def _of_graph(e: Evidence, ms: float) -> str:
+    """What to do about a graph whose time is no Python function's of the user; '' unknown."""
+    if e.config.get("generator"):
+        return ONE_BY_ONE
+    rows = e.session.probes.prefixes or []
+    mapped = [row["visits"] for row in rows if row["operation"] in ("Map", "ParallelMap")]
+    elements = max(mapped, default=0.0)
+    return WHOLE_BATCHES.format(round(elements)) if elements >= max(MANY, ms / SMALL_MS) else ""
 
 
 def _seen_in_python(e: Evidence) -> float:

@@ -15,7 +15,8 @@ from pipeline_profiler.precision.data_source import make_sized_loader
 from pipeline_profiler.profiling.adapters import kind_of, tf_data, tf_graph
 from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.diagnose.window import Window
-from pipeline_profiler.profiling.measure.arms import Bench, Options
+from pipeline_profiler.profiling.measure.arms import NULL_LEAST, Bench, Options, null_run
+from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
 from pipeline_profiler.profiling.measure.schedule import measure_arms
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Run, Session
@@ -51,6 +52,28 @@ def test_a_dataset_is_recognised_and_described() -> None:
 def test_a_dataset_that_is_made_without_a_batch_size_is_taken_as_it_is() -> None:
     ds = graph()
     assert make_sized_loader(lambda: ds, 4) is ds
+
+
+def test_the_empty_loader_of_a_dataset_gives_its_batch_again_beside_the_step() -> None:
+    batch = next(iter(graph()))
+    empty = list(tf_data.repeated_batch(batch, 5))
+    assert len(empty) == 5
+    assert all((one["x"].numpy() == batch["x"].numpy()).all() for one in empty)
+    seen: list[Any] = []
+    run = null_run(Bench(graph, seen.append), KeptBatches([batch]), 2e6)
+    assert len(run.spans.columns["batch"])
+    assert len(seen) >= NULL_LEAST
+
+
+def test_a_python_generator_is_known_from_a_function_in_python() -> None:
+    spec = tf.TensorSpec((), tf.int64)
+    made = tf.data.Dataset.from_generator(lambda: iter(range(8)), output_signature=spec).batch(2)
+    called = graph().map(lambda row: tf.py_function(lambda x: x, [row["x"]], tf.int64))
+    assert [tf_data.describe(ds)["generator"] for ds in (made, called)] == [True, False]
+    assert tf_graph.calls_python(made)
+    assert tf_graph.calls_python(called)
+    with pytest.raises(ProfileError, match="does not apply"):  # one source
+        tf_graph.apply(made, "parallel interleave")
 
 
 def test_batches_pass_unchanged_and_are_recorded() -> None:

@@ -1,6 +1,7 @@
 """The DataLoader adapter in every mode; structure is asserted, never a time."""
 
 import gc
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,10 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 from pipeline_profiler import ProfileError, Recorder, stage
 from pipeline_profiler.profiling.adapters import torch_loader
 from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.measure.arms import Bench, Look, look_along
+from pipeline_profiler.profiling.record.plan import idle_workers
 from pipeline_profiler.profiling.record.session import MAIN, Run
+from tests.pipeline_profiler.fakes import MS
 
 pytestmark = pytest.mark.slow
 
@@ -231,3 +235,43 @@ def test_one_worker_hands_out_whole_batches_that_lie_ready() -> None:
     batches = [torch.zeros(2, 3), torch.ones(2, 3)]
     handed = list(torch_loader.kept_loader(DataLoader(range(4)), batches, 5))  # type: ignore[arg-type]
     assert [float(batch[0, 0]) for batch in handed] == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_sampler_is_timed_where_no_worker_loads_too(workers: int) -> None:
+    rec = Recorder()
+    loader = DataLoader(Plain(), 3, sampler=SequentialSampler(range(24)), num_workers=workers)
+    assert len(list(rec.watch(loader))) == 8
+    drawn = Window.whole_of(rec.session().runs[0]).spans("sampler")
+    assert sorted(drawn["batch"]) == list(range(8)) if workers == 0 else len(drawn["batch"])
+
+
+class Dealt(IterableDataset[int]):
+    """A stream whose workers have so many samples each."""
+
+    def __init__(self, samples: tuple[int, ...]) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Iterator[int]:
+        info = torch.utils.data.get_worker_info()
+        assert info is not None
+        return iter(range(self.samples[info.id]))
+
+
+def look_at(samples: tuple[int, ...], seconds: float) -> Look:
+    """The look along such a stream with two workers; the clock moves on when it is read."""
+    loader = DataLoader(Dealt(samples), 2, num_workers=2)
+    ticks = itertools.count(0, int(MS))
+    found = look_along(Bench(lambda: loader, print, lambda: next(ticks)), seconds, 20 * MS)
+    assert found is not None
+    return found
+
+
+def test_a_look_along_a_stream_sees_which_worker_has_nothing_more_and_goes_on_for_it() -> None:
+    uneven = look_at((60, 20), 60.0)
+    assert (uneven.steps, uneven.delivered) == (40, {"0": 40, "1": 20})
+    assert idle_workers(uneven.delivered, uneven.steps) == {"1": 20}
+    cut, cut_even = look_at((1000, 2), 0.15), look_at((1000, 1000), 0.15)
+    assert cut.steps > 2 * cut_even.steps
+    assert idle_workers(cut.delivered, cut.steps) == {"1": cut.delivered["1"]}
+    assert not idle_workers(cut_even.delivered, cut_even.steps)

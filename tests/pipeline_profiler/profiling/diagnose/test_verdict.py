@@ -166,6 +166,38 @@ def test_a_slow_worker_is_the_same_one_in_each_of_several_short_runs(
     assert ("PIPE030" in codes) == named
 
 
+def stream_of(delivered: dict[str, int], drawn: int, cost: float, only: int = 2) -> Session:
+    """A stream whose windows saw `only` of its two workers, and how it was drawn to its end."""
+    rows = schedule(60, only, 2, 16.0, lambda j: cost)
+    session = made_session(rows, 16.0, workers=2, prefetch=2, iterable_dataset=True)
+    session.runs.append(made_run(schedule(9, 2, 2, 16.0, lambda j: cost), Arm.PILOT))
+    session.runs[-1].totals["drawn_steps"] = drawn
+    session.probes.delivered = delivered
+    return session
+
+
+def test_a_worker_that_runs_out_after_the_windows_leaves_no_all_clear() -> None:
+    found = diagnose_session(stream_of({"0": 240, "1": 120}, 240, 28.0))
+    assert found.verdict == "inconclusive"
+    assert found.causes[0].code == "PIPE032"
+    assert "worker 1 has no batch after step 120 of the 240 steps" in found.causes[0].cause
+    # half of the epoch in 28 ms a step, 16 with both workers
+    assert found.causes[0].share.value == pytest.approx(1 - 32 / 44, abs=0.03)
+    even = diagnose_session(stream_of({"0": 240, "1": 239}, 240, 28.0))
+    assert even.verdict == "not input-bound"
+    assert "PIPE032" not in [cause.code for cause in even.causes]
+
+
+def test_a_worker_without_any_shard_is_named_first_and_the_replay_has_one_less() -> None:
+    found = diagnose_session(stream_of({"0": 240, "1": 0}, 240, 28.0, only=1))
+    assert found.verdict == "input-bound high"
+    assert found.causes[0].code == "PIPE032"
+    assert "worker 1 has no batch in the 240 steps" in found.causes[0].cause
+    assert found.causes[0].share.value == pytest.approx(1 - 16 / 28, abs=0.03)
+    assert found.evidence.cases[0].workers == 1
+    assert "PIPE006" not in [cause.code for cause in found.causes]
+
+
 def test_start_up_of_each_epoch() -> None:
     rows = schedule(90, 2, 2, 20.0, lambda j: 10.0)
     shift = 0.0
@@ -201,6 +233,28 @@ def test_what_an_epoch_begins_with_in_the_training_process_is_named_by_its_line(
     assert cause.share.value == pytest.approx(most / 19 / (24 + most / 19), rel=0.1)
     # (the first of six epochs begins with the run)
     assert cause.share.low > 0  # timed as it is: no model of the other steps, and no error of one
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [("set.py:9 Rows.__getitem__: return self.x[i]", "the sampler"),
+     ("words.py:15 length: len(text) < Sorted.__iter__", "words.py:15 length: len(text)")],
+)  # fmt: skip
+def test_a_sampler_that_draws_an_epoch_at_its_begin_is_named(place: str, said: str) -> None:
+    rows, shift = schedule(96, 0, 0, 20.0, lambda j: 4.0), 0.0
+    for i, row in enumerate(rows):
+        if i and i % 16 == 0:
+            shift += 200.0
+            row |= {"first": True, "iter": row["entry"] + shift - 200.0}
+        for key in ("entry", "got", "end", "start", "sent", "received"):
+            row[key] += shift
+    session = made_session(rows, 20.0)
+    session.runs[0].stacks[f"wait||{place}"] = 100
+    for run in session.arm(Arm.WARM):
+        for span in [s for s in run.spans if s.stage == "iter" and s.batch]:
+            run.spans.add("sampler", span.batch, MAIN, span.start_ns, 190 * MS)
+    cause = {c.code: c for c in diagnose_session(session).causes}["PIPE011"]
+    assert f"before its first batch, most of it at {said}" in cause.cause
 
 
 def test_the_loading_of_an_epochs_first_batch_stays() -> None:
@@ -449,9 +503,83 @@ def test_python_that_a_graph_calls_is_named_where_the_graph_waits_for_it(
         "wait||map.py:16 featurise: out[k] += 1": python,
         "wait||": 100 - python,
     }
+    for run in session.arm(Arm.WARM):
+        run.totals["hidden_cpu_ns"] = int(120 * 30 * MS)  # a thread that computes while one waits
     cause = {c.code: c for c in diagnose_session(session).causes}["PIPE028"]
     assert ("map.py:16 featurise" in cause.cause) == named
     assert ("take turns for one interpreter lock" in cause.next) == named
+
+
+@pytest.mark.parametrize(
+    ("generator", "elements", "words"),
+    [
+        (True, 64.0, "let the generator give whole batches"),
+        (False, 1024.0, "each of the 1024 elements of a batch pays for a call of its own"),
+        (False, 64.0, "name its parts"),  # half a millisecond of each element is work
+    ],
+)
+def test_a_graph_that_pays_for_calls_is_told_to_make_fewer(
+    generator: bool, elements: float, words: str
+) -> None:
+    rows = schedule(120, 0, 0, 20.0, lambda j: 30.0)
+    for row in rows:
+        del row["fetch"]
+    session = made_session(rows, 20.0, kind="tf", generator=generator)
+    row = {"operation": "Map", "ms": 9.0, "total_ms": 9.0, "first_ms": 1.0, "visits": elements}
+    session.probes.prefixes = [row]  # type: ignore[list-item]
+    cause = {c.code: c for c in diagnose_session(session).causes}["PIPE028"]
+    assert words in cause.next
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("pd.read_csv(path, nrows=1)", "parse it once"), ("Image.open(path)", "decode at a reduced")],
+)
+def test_text_that_is_parsed_for_each_sample_is_told_to_be_kept_as_arrays(
+    line: str, words: str
+) -> None:
+    session = session_of(lambda j: 60.0)
+    session.runs[0].stacks[f"worker|decode|rows.py:7 Rows.__getitem__: {line}"] = 100
+    cause = diagnose_session(session).causes[0]
+    assert cause.code == "PIPE002"
+    assert words in cause.next
+
+
+def test_what_a_loader_in_the_process_costs_the_step_goes_with_its_work() -> None:
+    """30 ms of loading, and a step of 20 ms that takes 35 beside it."""
+    rows = schedule(120, 0, 0, 35.0, lambda j: 30.0)
+    for row in rows:
+        del row["fetch"]
+    session = made_session(rows, 20.0, kind="iterable")
+    session.runs[0].stacks["wait|transform|text.py:3 tokenise: ids.append(word)"] = 100
+    found = diagnose_session(session)
+    assert found.causes[0].code == "PIPE003"
+    assert found.causes[0].share.value == pytest.approx(1 - 20 / 65, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("helped", "words"),
+    [
+        (None, "let more of its calls wait at a time"),
+        (True, "let more of its calls wait at a time"),
+        (False, "its calls share, as more calls at a time were tried and did not help"),
+    ],
+)
+def test_a_python_function_of_a_graph_that_only_waits_is_told_from_one_that_computes(
+    helped: bool | None, words: str
+) -> None:
+    rows = schedule(120, 0, 0, 20.0, lambda j: 30.0)
+    for row in rows:
+        del row["fetch"]
+    session = made_session(rows, 20.0, kind="tf")
+    session.runs[0].stacks = {"wait||map.py:16 fetch: session.get(url)": 100}
+    if helped is not None:
+        row = {"name": "parallel map", "why": "", "how": "", "baseline_ms": 50.0, "spread": 0.03}
+        session.probes.interventions = [row | {"period_ms": 40.0 if helped else 49.0}]  # type: ignore[list-item]
+    cause = {c.code: c for c in diagnose_session(session).causes}["PIPE028"]
+    assert "mostly blocked" in cause.cause
+    assert words in cause.next
+    assert "interpreter lock" not in cause.next
 
 
 @pytest.mark.parametrize(("own", "holds"), [(21, True), (38, False)])
