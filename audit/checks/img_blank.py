@@ -121,6 +121,7 @@ class Dark(_ShowsNothing):
         "are dark: by their nature (night, depth, X-rays), or because values of fewer bits or of "
         "another range were saved as they were."
     )
+    common_severity = Severity.WARNING
 
 
 class Bright(_ShowsNothing):
