@@ -208,6 +208,8 @@ def test_a_lasso_fills_the_grid(visitor: Visitor) -> None:
 
 
 def test_pictures_are_found_seen_closely_and_compared(visitor: Visitor) -> None:
+    from playwright.sync_api import expect
+
     page = visitor.page
     visitor.open("?run=looked")
     # the worst of each of the first three things, as far as they are about files
@@ -239,6 +241,8 @@ def test_pictures_are_found_seen_closely_and_compared(visitor: Visitor) -> None:
     search.fill("2924")
     search.press("Enter")
     visitor.says("1 file")
+    # the gallery of before holds more until the page is there: a click in it leads nowhere
+    expect(page.locator(".gallery .card")).to_have_count(1, timeout=PATIENCE_MS)
     page.locator(".gallery .card").last.click()
     stage = page.get_by_role("dialog").locator(".viewer .stage")
     stage.locator("img").wait_for()
