@@ -402,19 +402,9 @@ def align_batch(
             for m in range(6):
                 p[m] = starts[s, m]
             if not _register(
-                a2,
-                b2,
-                rows2,
-                p,
-                coarse_steps,
-                0.01,
-                margins[s],
-                warped2,
-                valid2,
-                weight2,
-                error2,
+                a2, b2, rows2, p, coarse_steps, 0.01, margins[s], warped2, valid2, weight2, error2,
                 spare2,
-            ):
+            ):  # fmt: skip
                 continue
             if sample(b2, p, warped2, valid2, spare2) < 0.3 * _M * _M:
                 continue
@@ -436,19 +426,9 @@ def align_batch(
             p[m] = best[m]
         # less damping than before: the start is right to a coarse pixel
         if not _register(
-            a,
-            b,
-            rows,
-            p,
-            fine_steps,
-            0.002,
-            2 * margins[first],
-            warped,
-            valid,
-            weight,
-            error,
+            a, b, rows, p, fine_steps, 0.002, 2 * margins[first], warped, valid, weight, error,
             spare,
-        ):
+        ):  # fmt: skip
             for m in range(6):
                 p[m] = best[m]
         count = sample(b, p, warped, valid, spare)

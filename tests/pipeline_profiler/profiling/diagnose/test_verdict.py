@@ -198,15 +198,20 @@ def test_a_worker_without_any_shard_is_named_first_and_the_replay_has_one_less()
     assert "PIPE006" not in [cause.code for cause in found.causes]
 
 
-def test_start_up_of_each_epoch() -> None:
-    rows = schedule(90, 2, 2, 20.0, lambda j: 10.0)
+def begun_anew(rows: list[dict[str, Any]], every: int, wait: float) -> list[dict[str, Any]]:
+    """Let an epoch begin `every` so many steps, each after so many ms more."""
     shift = 0.0
     for i, row in enumerate(rows):
-        if i and i % 15 == 0:
-            shift += 200.0
-            row |= {"first": True, "iter": row["entry"] + shift - 200.0}
+        if i and i % every == 0:
+            shift += wait
+            row |= {"first": True, "iter": row["entry"] + shift - wait}
         for key in ("entry", "got", "end", "start", "sent", "received"):
             row[key] += shift
+    return rows
+
+
+def test_start_up_of_each_epoch() -> None:
+    rows = begun_anew(schedule(90, 2, 2, 20.0, lambda j: 10.0), 15, 200.0)
     session = made_session(rows, 20.0, workers=2, prefetch=2)
     cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE011"
@@ -218,13 +223,7 @@ def test_start_up_of_each_epoch() -> None:
 def test_what_an_epoch_begins_with_in_the_training_process_is_named_by_its_line(
     most: float, told: bool
 ) -> None:
-    rows, shift = schedule(96, 0, 0, 20.0, lambda j: 4.0), 0.0
-    for i, row in enumerate(rows):
-        if i and i % 16 == 0:
-            shift += most
-            row |= {"first": True, "iter": row["entry"] + shift - most}
-        for key in ("entry", "got", "end", "start", "sent", "received"):
-            row[key] += shift
+    rows = begun_anew(schedule(96, 0, 0, 20.0, lambda j: 4.0), 16, most)
     session = made_session(rows, 20.0)
     session.runs[0].stacks["wait||words.py:15 length: return len(text) < Sorted.__iter__"] = 100
     cause = {c.code: c for c in diagnose_session(session).causes}["PIPE011"]
@@ -241,13 +240,7 @@ def test_what_an_epoch_begins_with_in_the_training_process_is_named_by_its_line(
      ("words.py:15 length: len(text) < Sorted.__iter__", "words.py:15 length: len(text)")],
 )  # fmt: skip
 def test_a_sampler_that_draws_an_epoch_at_its_begin_is_named(place: str, said: str) -> None:
-    rows, shift = schedule(96, 0, 0, 20.0, lambda j: 4.0), 0.0
-    for i, row in enumerate(rows):
-        if i and i % 16 == 0:
-            shift += 200.0
-            row |= {"first": True, "iter": row["entry"] + shift - 200.0}
-        for key in ("entry", "got", "end", "start", "sent", "received"):
-            row[key] += shift
+    rows = begun_anew(schedule(96, 0, 0, 20.0, lambda j: 4.0), 16, 200.0)
     session = made_session(rows, 20.0)
     session.runs[0].stacks[f"wait||{place}"] = 100
     for run in session.arm(Arm.WARM):
