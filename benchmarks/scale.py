@@ -107,7 +107,8 @@ app = hall(__doc__)
 BLOCK = 5_000
 COPIES = 50  # one picture in so many has a copy
 KINDS = [kind for kind in TRANSFORMATIONS if kind != "crop_80"]
-Made = tuple[Signatures, npt.NDArray[np.uint64], list[tuple[int, int]]]
+Sources = npt.NDArray[np.int64]  # (pictures, 2): the real ones a picture is blended from, in order
+Made = tuple[Signatures, npt.NDArray[np.uint64], list[tuple[int, int]], Sources]
 GROWN = np.dtype([("signature", SIGNATURE_DTYPE), ("hash", np.uint64)])
 
 
@@ -122,7 +123,7 @@ def grow(base: list[Picture], images: int) -> Iterator[Made]:
 def write_grown(base: list[Picture], images: int, path: Path) -> None:
     """Write so many records of `GROWN`, whole blocks, one after the other."""
     with path.open("wb") as file:
-        for signatures, codes, _ in grow(base, images):
+        for signatures, codes, _, _ in grow(base, images):
             records = np.empty(len(codes), GROWN)
             records["signature"], records["hash"] = signatures, codes
             file.write(records.tobytes())
@@ -142,26 +143,28 @@ def _grow(base: list[Picture], block: tuple[int, int]) -> Made:
 
 
 def grow_block(base: list[Picture], start: int, size: int) -> Made:
-    """Return signatures (size,), hashes (size,) and the rows (copy, original) of one block."""
+    """Return signatures, hashes, the rows (copy, original) and the sources of one block."""
     rng = np.random.default_rng([start, 1])
     copies = size // COPIES
-    pictures = [_grown(base, rng) for _ in range(size - copies)]
+    made = [_grown(base, rng) for _ in range(size - copies)]
+    pictures, sources = [picture for picture, _ in made], [both for _, both in made]
     planted = []
     for number in range(copies):
         original = number * COPIES
         kind = KINDS[(start // COPIES + number) % len(KINDS)]
         pictures.append(make_duplicate(pictures[original], kind, rng))
+        sources.append(sources[original])
         planted.append((start + size - copies + number, start + original))
     hashes = [measure_pictures(picture[None])["phash"][0] for picture in pictures]
     signatures = stack_signatures([make_signature(picture) for picture in pictures])
-    return signatures, np.array(hashes, np.uint64), planted
+    return signatures, np.array(hashes, np.uint64), planted, np.sort(sources, axis=1)
 
 
-def _grown(base: list[Picture], rng: np.random.Generator) -> Picture:
-    """Return a picture that is new: two blended, a part cut out, other light."""
-    one, two = base[rng.integers(len(base))], base[rng.integers(len(base))]
+def _grown(base: list[Picture], rng: np.random.Generator) -> tuple[Picture, tuple[int, int]]:
+    """Return a new picture: two blended, a part cut out, other light; and which two."""
+    both = int(rng.integers(len(base))), int(rng.integers(len(base)))
     share = float(rng.uniform(0.3, 0.7))
-    mixed = cv2.addWeighted(one, share, two, 1 - share, 0.0)
+    mixed = cv2.addWeighted(base[both[0]], share, base[both[1]], 1 - share, 0.0)
     side = mixed.shape[0]
     kept = int(rng.integers(int(0.75 * side), side + 1))
     top, left = rng.integers(0, side - kept + 1, 2)
@@ -169,7 +172,8 @@ def _grown(base: list[Picture], rng: np.random.Generator) -> Picture:
     lit = cv2.convertScaleAbs(
         cut, alpha=float(rng.uniform(0.7, 1.3)), beta=float(rng.uniform(-20, 20))
     )
-    return np.ascontiguousarray(lit[:, ::-1] if rng.random() < 0.5 else lit).astype(np.uint8)
+    turned = lit[:, ::-1] if rng.random() < 0.5 else lit
+    return np.ascontiguousarray(turned).astype(np.uint8), both
 
 
 # ---- the search alone ----
@@ -177,10 +181,11 @@ def _grown(base: list[Picture], rng: np.random.Generator) -> Picture:
 
 def measure_search(base: list[Picture], images: int) -> dict[str, float]:
     table, hashes = np.zeros(images, SIGNATURE_DTYPE), np.zeros(images, np.uint64)
+    sources = np.zeros((images, 2), np.int64)
     planted, made = [], 0
-    for signatures, codes, pairs in grow(base, images):
+    for signatures, codes, pairs, both in grow(base, images):
         rows = slice(made, made + len(codes))
-        table[rows], hashes[rows] = signatures, codes
+        table[rows], hashes[rows], sources[rows] = signatures, codes, both
         planted += pairs
         made = rows.stop
     # in the order of the keys, as a scan has them
@@ -188,6 +193,7 @@ def measure_search(base: list[Picture], images: int) -> dict[str, float]:
     with timed() as cost:
         found = find_near_duplicates(table, keys, hashes)
     called = set(map(frozenset, found.pairs.pairs.tolist()))
+    extra = called - set(map(frozenset, planted))
     told = found.completeness
     candidates = told.verified_pairs
     for sentence in told.sentences():
@@ -201,6 +207,19 @@ def measure_search(base: list[Picture], images: int) -> dict[str, float]:
         "planted": len(planted),
         "found": sum(frozenset(pair) in called for pair in planted),
         "pairs": len(called),
+        **kinship(sources, np.array([*map(tuple, extra)], np.int64).reshape(-1, 2)),
+    }
+
+
+def kinship(sources: Sources, pairs: npt.NDArray[np.int64]) -> dict[str, int]:
+    """How many pairs that nobody planted are blends of the same two pictures, of one, of none."""
+    a, b = sources[pairs[:, 0]], sources[pairs[:, 1]]
+    same = (a == b).all(axis=1)
+    some = (a[:, :, None] == b[:, None, :]).any(axis=(1, 2)) & ~same
+    return {
+        "same sources": int(same.sum()),
+        "one source": int(some.sum()),
+        "unrelated": int((~same & ~some).sum()),
     }
 
 
@@ -226,7 +245,7 @@ def write_files(base: list[Picture], folder: Path, n: int) -> list[tuple[str, st
     rng, made = np.random.default_rng([0, 1]), n - n // COPIES
     for number in range(n):
         if number < made:
-            picture, suffix = _grown(base, rng), ".jpg"
+            (picture, _), suffix = _grown(base, rng), ".jpg"
             options = [cv2.IMWRITE_JPEG_QUALITY, 92]
         else:
             original = read_picture(folder / f"{(number - made) * (COPIES - 1):07d}.jpg")
