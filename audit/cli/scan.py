@@ -5,6 +5,7 @@ All three end with the report of a run; the exit code is what it says. `audit.cl
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,7 +25,7 @@ from audit.cli.options import (
     scan_option,
 )
 from audit.errors import UsageError
-from audit.scanning.options import PROCESSES, ScanOptions
+from audit.scanning.options import PROCESSES, RUNS, ScanOptions
 from preflight import terminal
 from preflight.ending import ExitCode, strongest
 
@@ -95,6 +96,11 @@ def scan_command(
     ] = False,
 ) -> None:
     """Index a dataset and report what is wrong with it; run it again after any change."""
+    if executor == PROCESSES and all(map(os.path.isdir, source)):
+        from audit.machine.workers import fork_ahead
+
+        if not os.path.exists(out or RUNS / os.path.basename(source[0])):  # a first scan
+            fork_ahead()
     from audit.compare.expectations import judge_expectations, parse_expectations
     from audit.report import collect_report
     from audit.scanning.estimate import Forecast

@@ -2,8 +2,10 @@
 
 `python -m audit.picture.worker FORKS SOCKET` imports what decoding and measuring need, has one
 thread, and has never run polars, pyarrow or a pool of threads, after which a forked process would
-hang. A fork costs 0.06 CPU s where a worker that is started costs 0.5 to 1. Linux only; where the
-process ends, or has more than one thread, workers are started one by one as elsewhere.
+hang. A fork costs 0.06 CPU s where a worker that is started costs 0.5 to 1. A command that has
+loaded nothing yet imports the same, forks this process off itself and goes on: another 0.5 CPU s.
+Linux only; where the process ends, or has more than one thread, workers are started one by one as
+elsewhere.
 
 Orders are two numbers, with descriptors beside a `FORK`; each is answered with one, in order. A
 forked worker is a child of this process, which alone can tell how it ended: it is kept as a zombie
@@ -40,8 +42,8 @@ THREADS = "/proc/self/task"
 class ForkServer:
     """The process, as its caller sees it; threads may share one."""
 
-    def __init__(self, program: str, environment: dict[str, str]) -> None:
-        """Start it; OSError where the system has no room for a process."""
+    def __init__(self, start: Callable[[int], subprocess.Popen[bytes] | Child]) -> None:
+        """Start it with its end of a socket; OSError where the system has no room for a process."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         self._asked: deque[ForkedProcess] = deque()  # those whose numbers are still to come
@@ -50,7 +52,16 @@ class ForkServer:
             # 0 to 2 get others in the child
             number = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD, 3)
         try:
-            self.process = subprocess.Popen(
+            self.process = start(number)
+        finally:
+            os.close(number)
+
+    @classmethod
+    def of_program(cls, program: str, environment: dict[str, str]) -> ForkServer:
+        """Start the program that forks."""
+
+        def start(number: int) -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
                 [sys.executable, "-P", "-m", program, "forks", str(number)],
                 pass_fds=[number],
                 env={**environment, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
@@ -58,8 +69,25 @@ class ForkServer:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-        finally:
-            os.close(number)
+
+        return cls(start)
+
+    @classmethod
+    def of_this_process(cls, serve: Callable[[socket.socket], None]) -> ForkServer:
+        """Fork it off this process, which must have one thread; it runs `serve(control)`."""
+
+        def start(number: int) -> Child:
+            gc.freeze()  # collecting would touch, and so copy, every page of the other
+            if forked := os.fork():
+                return Child(forked)
+            try:
+                _keep_only(number)
+                serve(socket.socket(fileno=number))
+                os._exit(0)
+            finally:
+                os._exit(1)
+
+        return cls(start)
 
     def fork(self, descriptors: Sequence[int], memory: int) -> ForkedProcess:
         """Ask for a worker with these descriptors; OSError where the process has ended."""
@@ -101,6 +129,34 @@ class ForkServer:
         self.process.wait()
 
 
+class Child:
+    """A child of this process, with the methods of `Popen` that are used here."""
+
+    def __init__(self, pid: int) -> None:
+        """Remember its number; it is waited for once."""
+        self.pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Return how it ended, None where it did not."""
+        return self._wait(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        """Return how it ended."""
+        return self._wait(0)
+
+    def kill(self) -> None:
+        """End it now."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _wait(self, options: int) -> int | None:
+        if self._code is None:
+            found, status = os.waitpid(self.pid, options)
+            self._code = os.waitstatus_to_exitcode(status) if found else None
+        return self._code
+
+
 class ForkedProcess:
     """A worker that was forked, with the methods of `Popen` that its caller uses.
 
@@ -132,13 +188,22 @@ class ForkedProcess:
 # ---- inside the process ----
 
 
+def _keep_only(number: int) -> None:
+    """Close every descriptor but this one; the streams lead nowhere."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nowhere, stream)
+    os.closerange(3, number)
+    os.closerange(number + 1, os.sysconf("SC_OPEN_MAX"))
+
+
 def serve_forks(control: socket.socket, work: Callable[[Sequence[int], int], None]) -> None:
     """Fork a process for `work(descriptors, memory)` at each order, until the caller is gone.
 
     Raises RuntimeError where there are threads: a fork would take their locks along.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if (threads := len(os.listdir(THREADS))) > 1:
+    if (threads := count_threads()) > 1:
         raise RuntimeError(f"{threads} threads")
     gc.collect()
     gc.freeze()  # collecting would touch, and so copy, every page in each worker
@@ -189,6 +254,11 @@ def _ending(number: int) -> int:
                 return os.waitstatus_to_exitcode(status)
         time.sleep(0.001)
     return ALIVE
+
+
+def count_threads() -> int:
+    """Return how many threads this process has."""
+    return len(os.listdir(THREADS))
 
 
 def can_fork() -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import importlib
 import math
 import mmap
 import os
@@ -34,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.errors import MachineError, error_text, find_machine_error
-from audit.machine.fork_server import ForkedProcess, ForkServer, can_fork
+from audit.machine.fork_server import ForkedProcess, ForkServer, can_fork, count_threads
 
 PROGRAM = "audit.picture.worker"
 IDLE_S = 300.0
@@ -45,6 +46,8 @@ OVERHEAD = 3 << 30
 MARK = struct.Struct("qd")
 
 FORKS = can_fork()
+# A process that was forked after one of them has run may hang.
+THREADED = {"polars", "pyarrow", "duckdb", "torch", "tensorflow"}
 
 _idle: dict[int, list[Worker]] = {}
 _idle_lock = threading.Lock()
@@ -131,6 +134,21 @@ def worker_cpu_s() -> float:
     return _cpu_s[0] + forking
 
 
+def fork_ahead() -> None:
+    """Fork what forks workers off this process, if that has one thread and nothing that hangs.
+
+    For a command that will measure pictures, before it loads anything: what both need is loaded
+    once. Elsewhere nothing happens, and the first worker starts a program of its own.
+    """
+    if not FORKS or _servers or THREADED & sys.modules.keys() or count_threads() > 1:
+        return
+    program = importlib.import_module(PROGRAM)
+    program.prepare()
+    if count_threads() == 1:
+        with _servers_lock, contextlib.suppress(OSError):
+            _servers[_module_path()] = ForkServer.of_this_process(program.serve)
+
+
 def take_worker(memory: int) -> Worker:
     """Return a worker that waits, or a new one."""
     while True:
@@ -184,10 +202,13 @@ def _shared_memory() -> int:
     return descriptor
 
 
+def _module_path() -> str:
+    return os.pathsep.join(str(Path(entry or ".").absolute()) for entry in sys.path)
+
+
 def _start(pipe: int, shared: int, memory: int) -> subprocess.Popen[bytes] | ForkedProcess:
     descriptors = [number for number in (pipe, shared) if number >= 0]
-    path = os.pathsep.join(str(Path(entry or ".").absolute()) for entry in sys.path)
-    environment = {**os.environ, "PYTHONPATH": path}
+    environment = {**os.environ, "PYTHONPATH": _module_path()}
     try:
         if FORKS and (forked := _fork(descriptors, memory, environment)) is not None:
             return forked
@@ -217,7 +238,7 @@ def _fork(
             for other in _servers.values():
                 other.stop()
             _servers.clear()
-            server = _servers[path] = ForkServer(PROGRAM, environment)
+            server = _servers[path] = ForkServer.of_program(PROGRAM, environment)
         with contextlib.suppress(OSError):
             return server.fork(descriptors, memory)
     return None

@@ -22,15 +22,33 @@ from audit.machine.workers import serve_pipe
 
 def run_worker(arguments: Sequence[str]) -> None:
     """Serve a caller, who gives two descriptors and the bytes of memory that may be taken."""
-    cv2.setNumThreads(1)  # the processes are the parallelism
     if arguments[0] == "forks":
-        from audit.picture.measure import warm_up
-
-        warm_up()
-        serve_forks(socket.socket(fileno=int(arguments[1])), _serve)
+        serve(socket.socket(fileno=int(arguments[1])))
     else:
         pipe, shared, memory = map(int, arguments)
+        cv2.setNumThreads(1)
         _serve((pipe, shared), memory)
+
+
+def prepare() -> None:
+    """Load what measuring needs, without a thread; kernels only where none is to be compiled."""
+    from audit.picture.header import warm_up_header
+    from audit.picture.measure import warm_up
+
+    threads = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    if warm_up_header():
+        warm_up()
+    cv2.setNumThreads(threads)
+
+
+def serve(control: socket.socket) -> None:
+    """Load or compile what is still needed, then fork workers as `control` orders."""
+    from audit.picture.measure import warm_up
+
+    cv2.setNumThreads(1)  # the processes are the parallelism
+    warm_up()
+    serve_forks(control, _serve)
 
 
 def _serve(descriptors: Sequence[int], memory: int) -> None:

@@ -21,6 +21,8 @@ from audit.machine import workers
 from audit.machine.executors import Failure, Processes, Serial
 from tests.conftest import ROOT
 
+FORKS = workers.FORKS
+
 
 @pytest.fixture(autouse=True, params=["forked", "started"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
@@ -250,6 +252,58 @@ def test_a_script_without_a_guard_a_pipe_and_closed_streams_work(tmp_path: Path)
             env=environment,
         )  # fmt: skip
         assert done.stdout == "3\n", done.stderr
+
+
+AHEAD = """
+import os, sys, threading
+if sys.argv[1] == "thread":
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+if sys.argv[1] == "polars":
+    import polars
+    if forked := os.fork():  # of its threads none is left, and what they held stays held
+        os.waitpid(forked, 0)
+        os._exit(0)
+lock = open(sys.argv[2], "w")
+from audit.machine import workers
+workers.fork_ahead()
+forked = [server.process.pid for server in workers._servers.values()]
+from audit.machine.executors import Processes
+print(sum(len(chunk) for chunk, _ in Processes(2).run(len, [[1, 2], [3]])))
+used = [server.process.pid for server in workers._servers.values()]
+print(forked == used)
+if forked:
+    of = f"/proc/{forked[0]}"
+    loaded = open(f"{of}/maps").read()
+    print(len(os.listdir(f"{of}/task")), "numba" in loaded, "polars" in loaded, "arrow" in loaded)
+    workers.worker_cpu_s()  # answered when the descriptors of the last worker are closed
+    print(len({os.readlink(f"{of}/fd/{n}") for n in os.listdir(f"{of}/fd")}))
+    print(forked[0], flush=True)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), 9)
+"""
+
+
+@ONCE
+@pytest.mark.skipif(not FORKS, reason="of systems that can fork workers")
+def test_what_forks_workers_is_forked_off_a_process_that_may(tmp_path: Path) -> None:
+    def printed(how: str) -> list[str]:
+        line = [sys.executable, "-c", AHEAD, how, str(tmp_path / "lock")]
+        return subprocess.run(
+            line, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, stdout=subprocess.PIPE,
+            text=True, check=False,
+        ).stdout.split("\n")  # fmt: skip
+
+    for how in ("plainly", "killed"):
+        count, same, loaded, descriptors, pid, _ = printed(how)
+        assert (count, same) == ("3", "True")
+        assert loaded == "1 True False False"
+        assert descriptors == "2", "nothing, and the socket: a lock is not held on"
+        until = time.monotonic() + 30
+        while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not Path(f"/proc/{pid}").exists(), "it ends with its caller"
+    for how in ("thread", "polars"):
+        assert printed(how)[:2] == ["3", "False"]
 
 
 ARENAS = """
