@@ -184,6 +184,13 @@ def summed_in_any_order(function: Callable[P, R]) -> Callable[P, R]:
     return FirstCallKernel(function, fastmath=True)
 
 
+def is_on_disk(kernel: Callable[..., Any]) -> bool:
+    """Say whether an earlier process has kept the code of a kernel; nothing is compiled."""
+    dispatcher: Any = kernel.link() if isinstance(kernel, FirstCallKernel) else kernel
+    folder = dispatcher.stats.cache_path
+    return bool(folder) and any(Path(folder).glob(f"*.{dispatcher.__name__}-*.nbi"))
+
+
 def plain_functions(names: Mapping[str, Any], **replaced: Any) -> dict[str, Any]:
     """Return the functions of a module that wait to be compiled, as plain Python, by name.
 

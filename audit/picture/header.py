@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageCms
 
-from audit.machine.compiled import compiled_on_first_call
+from audit.machine.compiled import compiled_on_first_call, is_on_disk
 
 MOST_FRAMES = (1 << 31) - 1  # what the column holds; a PNG may say one more
 MOST_PAGES = 1_000_000  # of a TIFF, counted in .5 s; directories may overlap, one at each byte
@@ -232,11 +232,14 @@ def _first_eoi(data: Any, start: int) -> int:
     return -1
 
 
-def warm_up_header() -> bool:
-    """Load or compile the kernel, so that no file's time limit pays for it; was it on the disk?"""
+def warm_up_header() -> None:
+    """Load or compile the kernel, so that no file's time limit pays for it."""
     _first_eoi(np.frombuffer(b"\xff\xd9", np.uint8), 0)
-    called: Any = _first_eoi  # numba's dispatcher since the call
-    return bool(called.stats.cache_hits)
+
+
+def header_is_compiled() -> bool:
+    """Say whether an earlier process has compiled the kernel."""
+    return is_on_disk(_first_eoi)
 
 
 def _png_end(data: bytes) -> dict[str, Any]:

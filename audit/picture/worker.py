@@ -23,31 +23,34 @@ from audit.machine.workers import serve_pipe
 def run_worker(arguments: Sequence[str]) -> None:
     """Serve a caller, who gives two descriptors and the bytes of memory that may be taken."""
     if arguments[0] == "forks":
+        prepare()
         serve(socket.socket(fileno=int(arguments[1])))
     else:
         pipe, shared, memory = map(int, arguments)
-        cv2.setNumThreads(1)
+        cv2.setNumThreads(1)  # the processes are the parallelism
         _serve((pipe, shared), memory)
 
 
+def is_compiled() -> bool:
+    """Say whether `prepare` has nothing to compile, as far as one kernel tells."""
+    from audit.picture.header import header_is_compiled
+
+    return header_is_compiled()
+
+
 def prepare() -> None:
-    """Load what measuring needs, without a thread; kernels only where none is to be compiled."""
-    from audit.picture.header import warm_up_header
+    """Load and compile all that measuring needs, without a thread."""
     from audit.picture.measure import warm_up
 
     threads = cv2.getNumThreads()
     cv2.setNumThreads(1)
-    if warm_up_header():
-        warm_up()
+    warm_up()
     cv2.setNumThreads(threads)
 
 
 def serve(control: socket.socket) -> None:
-    """Load or compile what is still needed, then fork workers as `control` orders."""
-    from audit.picture.measure import warm_up
-
-    cv2.setNumThreads(1)  # the processes are the parallelism
-    warm_up()
+    """Fork workers as `control` orders."""
+    cv2.setNumThreads(1)
     serve_forks(control, _serve)
 
 

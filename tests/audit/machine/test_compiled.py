@@ -65,3 +65,22 @@ def test_what_somebody_else_could_have_put_there_is_not_run(
     assert names == "['dhash', 'phash', 'phash256']"
     assert folder == ""
     assert list(theirs.iterdir()) == []
+
+
+KERNEL = """
+from audit.machine.compiled import compiled_on_first_call, is_on_disk
+
+@compiled_on_first_call
+def add_one(number):
+    return number + 1
+
+print(is_on_disk(add_one), add_one(1), is_on_disk(add_one))
+"""
+
+
+def test_that_a_kernel_is_compiled_is_known_before_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    run = [sys.executable, "-c", "import kernel"]
+    for told in ("False 2 True\n", "True 2 True\n"):
+        assert subprocess.check_output(run, env=environment, text=True, cwd=tmp_path) == told

@@ -19,6 +19,7 @@ import pytest
 from audit.errors import MachineError, find_machine_error
 from audit.machine import workers
 from audit.machine.executors import Failure, Processes, Serial
+from audit.picture.measure import warm_up
 from tests.conftest import ROOT
 
 FORKS = workers.FORKS
@@ -293,6 +294,7 @@ def test_what_forks_workers_is_forked_off_a_process_that_may(tmp_path: Path) -> 
             text=True, check=False,
         ).stdout.split("\n")  # fmt: skip
 
+    warm_up()  # where kernels are to be compiled, another process does that
     for how in ("plainly", "killed"):
         count, same, loaded, descriptors, pid, _ = printed(how)
         assert (count, same) == ("3", "True")
