@@ -6,7 +6,9 @@ is the mean of the fine detail (4 times a pixel less its four neighbours) of the
 the others, each place weighed by its variance over pictures, as a linear discriminant does. The
 pattern is taken from four fifths of the pictures and looked for in the last: that a pattern fits
 the pictures it was made of says nothing. Only the rim is looked at, because the subject of a class
-lies in the middle and recurs by itself. 2,000 pictures of 10 classes take about .3 s.
+lies in the middle and recurs by itself; what recurs in the middle too is a subject that reaches the
+rim: the squares of a board, a code that is printed across a label. 2,000 pictures of 10 classes
+take about .3 s.
 """
 
 from __future__ import annotations
@@ -29,6 +31,10 @@ PARTS = {
     "bottom left": (slice(24, 32), slice(0, 16)),
     "bottom right": (slice(24, 32), slice(16, 32)),
 }
+MIDDLE = slice(8, 24), slice(8, 24)
+MOST_IN_MIDDLE = 0.2
+"""Share of a mark's strength that the middle may have, place by place: a stamp ends within the rim,
+and is the stronger for it."""
 FOLDS = 5
 STRONG = 15.0
 """Levels of detail above which more is no more: one sharp edge is not to outweigh ten pictures."""
@@ -80,9 +86,20 @@ def find_recurring(detail: Floats, label: Ints, classes: int, least: float) -> l
     found = []
     for at, part in enumerate(PARTS):
         chosen = np.flatnonzero(aucs[at] >= asked)
+        chosen = chosen[[not _reaches_the_middle(detail, label == k, part) for k in chosen]]
         scores = _scores(planes[at], fold, patterns[at], chosen).astype(np.float64)
         found += [Recurring(int(k), part, scores[:, i]) for i, k in enumerate(chosen)]
     return found
+
+
+def _reaches_the_middle(detail: Floats, inside: NDArray[np.bool_], part: str) -> bool:
+    """Say whether what a class has at a part of the rim goes on in the middle of its pictures."""
+    own, rest = detail[inside], detail[~inside]
+    mean, others = own.mean(0), rest.mean(0)
+    error = np.sqrt((detail.var(0) + FAINT) * (1 / len(own) + 1 / len(rest)))
+    sure = np.maximum(np.abs(mean - others) / error - LEAST_SCORE, 0) ** 2
+    sure[np.abs(mean) <= np.abs(others)] = 0
+    return bool(sure[MIDDLE].mean() > MOST_IN_MIDDLE * sure[PARTS[part]].mean())
 
 
 Pattern = tuple[NDArray[np.float64], NDArray[np.float64]]
