@@ -19,13 +19,7 @@ import polars as pl
 from audit.checking.cases import Case
 from audit.checking.check import Check
 from audit.checking.objects import ObjectTable, object_case, object_table, references
-from audit.checking.properties import (
-    MEASURED_COLUMNS,
-    Floats,
-    Ints,
-    PropertyTable,
-    property_table,
-)
+from audit.checking.properties import MEASURED_COLUMNS, Floats, Ints, PropertyTable, property_table
 from audit.records import Finding, Severity
 from audit.run.store import Store
 from audit.statistics.association import (
