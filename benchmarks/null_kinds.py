@@ -728,7 +728,7 @@ KINDS: Mapping[str, Kind] = {
 JPEG = ("products", "night", "watched place", "comics", "parcels", "plates", "letterboxed",
         "shelves", "dash", "fisheye", "slips")  # fmt: skip
 # Parts of one photograph, or frames of one place, may be found to be copies, and are.
-SHARED = ("night", "watched place", "comics", "letterboxed", "dash", "fisheye")
+SHARED = ("night", "watched place", "comics", "letterboxed", "dash", "fisheye", "radar")
 
 
 def kind_set(kind: str, seed: int, real: Path) -> Judged:
