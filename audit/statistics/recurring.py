@@ -78,27 +78,41 @@ def find_recurring(detail: Floats, label: Ints, classes: int, least: float) -> l
     patterns = [_patterns(plane, label, fold, classes) for plane in planes]
     aucs = _aucs(planes, patterns, fold, label, classes)
     asked = np.maximum(least, 0.5 + LEAST_SURE * error)
-    if (aucs >= asked).any():
-        # of a fold, the pictures of a class share one pattern: AUCs spread more than of strangers
-        strayed = aucs if classes >= MANY_CLASSES else _dealt(planes, fold, label, classes)
-        spread = 1.4826 * np.median(np.abs(strayed - 0.5) / error)
-        asked = np.maximum(least, 0.5 + LEAST_SURE * max(spread, 1.0) * error)
+    if not (aucs >= asked).any():
+        return []
+    # of a fold, the pictures of a class share one pattern: AUCs spread more than of strangers
+    strayed = aucs if classes >= MANY_CLASSES else _dealt(planes, fold, label, classes)
+    spread = 1.4826 * np.median(np.abs(strayed - 0.5) / error)
+    asked = np.maximum(least, 0.5 + LEAST_SURE * max(spread, 1.0) * error)
+    total, variance = detail.sum(0, dtype=np.float64), detail.var(0)
     found = []
     for at, part in enumerate(PARTS):
         chosen = np.flatnonzero(aucs[at] >= asked)
-        chosen = chosen[[not _reaches_the_middle(detail, label == k, part) for k in chosen]]
+        sure = [_surely_differs(detail[label == k], total, variance, len(label)) for k in chosen]
+        chosen = chosen[[not _reaches_the_middle(one, part) for one in sure]]
         scores = _scores(planes[at], fold, patterns[at], chosen).astype(np.float64)
         found += [Recurring(int(k), part, scores[:, i]) for i, k in enumerate(chosen)]
     return found
 
 
-def _reaches_the_middle(detail: Floats, inside: NDArray[np.bool_], part: str) -> bool:
-    """Say whether what a class has at a part of the rim goes on in the middle of its pictures."""
-    own, rest = detail[inside], detail[~inside]
-    mean, others = own.mean(0), rest.mean(0)
-    error = np.sqrt((detail.var(0) + FAINT) * (1 / len(own) + 1 / len(rest)))
+def _surely_differs(
+    own: Floats, total: NDArray[np.float64], variance: Floats, n: int
+) -> NDArray[np.float64]:
+    """Return how strong the detail (32, 32) is that a class surely has and the others have not.
+
+    Standard errors beyond `LEAST_SCORE`, squared. `own`: the detail of its pictures; `total` and
+    `variance`: of all `n`.
+    """
+    rest = max(n - len(own), 1)
+    mean = own.mean(0, dtype=np.float64)
+    others = (total - mean * len(own)) / rest
+    error = np.sqrt((variance + FAINT) * (1 / len(own) + 1 / rest))
     sure = np.maximum(np.abs(mean - others) / error - LEAST_SCORE, 0) ** 2
-    sure[np.abs(mean) <= np.abs(others)] = 0
+    return np.where(np.abs(mean) <= np.abs(others), 0.0, sure)
+
+
+def _reaches_the_middle(sure: NDArray[np.float64], part: str) -> bool:
+    """Say whether what a class has at a part of the rim goes on in the middle of its pictures."""
     return bool(sure[MIDDLE].mean() > MOST_IN_MIDDLE * sure[PARTS[part]].mean())
 
 
