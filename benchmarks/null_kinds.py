@@ -427,16 +427,308 @@ def letterboxed(style: Rng, real: Path) -> Callable[[Rng], Drawn]:
     return draw
 
 
+def shelves(style: Rng, real: Path) -> Callable[[Rng], Drawn]:
+    """Boards of a shop full of goods of 30 kinds, side by side, price tags below; gaps or none."""
+    goods = [cv2.resize(_photograph(style, real), (60, 90)) for _ in range(30)]
+    board_ink, tag = colour(style, 120, 220), colour(style, 200, 256)
+
+    def draw(rng: Rng) -> Drawn:
+        w, h, gaps = 480, 360, bool(rng.random() < 0.5)
+        board = np.full((h, w, 3), colour(rng, 30, 80), np.uint8)
+        for y in range(int(rng.integers(0, 20)), h, 120):
+            x = -int(rng.integers(0, 60))
+            while x < w:
+                one, wide = goods[int(rng.integers(30))], int(rng.integers(36, 64))
+                tall = int(rng.integers(70, 98))
+                facing = np.tile(cv2.resize(one, (wide, tall)), (1, int(rng.integers(1, 5)), 1))
+                if not (gaps and rng.random() < 0.25):
+                    left, right = max(x, 0), max(0, min(x + facing.shape[1], w))
+                    low = min(y + 100, h)
+                    cut = facing[: max(0, low - y - 100 + tall), left - x : right - x]
+                    board[y + 100 - tall : y + 100 - tall + len(cut), left:right] = cut
+                x += facing.shape[1] + int(rng.integers(0, 6))
+            board[y + 100 : y + 116] = board_ink
+            for left in range(int(rng.integers(0, 50)), w, 70):
+                board[y + 102 : y + 114, left : left + 28] = tag
+        light = between(rng, 0.7, 1.1) * (1 + 0.1 * np.linspace(-1, 1, w) * rng.normal())
+        soft = cv2.GaussianBlur(board, (0, 0), between(rng, 0.4, 1.0)) * light[None, :, None]
+        return noisy(soft, rng, between(rng, 1, 4)), "gaps" if gaps else "full"
+
+    return draw
+
+
+def retinas(style: Rng, real: Path) -> Callable[[Rng], Drawn]:
+    """The back of an eye: an orange disc on black with a nerve head, vessels, bright lesions."""
+
+    def branch(rng: Rng, board: Board, at: Board, way: float, wide: float) -> None:
+        for _ in range(int(rng.integers(8, 20))):
+            way += rng.normal(0, 0.18)
+            end = at + 9 * np.array((np.cos(way), np.sin(way)))
+            ends = [tuple(int(4 * v) for v in point) for point in (at, end)]
+            cv2.line(board, *ends, 1.0, max(1, round(wide)), cv2.LINE_AA, 2)
+            at = end
+            if wide > 1.5 and rng.random() < 0.22:
+                branch(rng, board, at, way + rng.choice([-0.6, 0.6]), wide - 1)
+
+    def draw(rng: Rng) -> Drawn:
+        s, ill = 256, bool(rng.random() < 0.4)
+        y, x = np.mgrid[:s, :s] - s / 2
+        vessels = np.zeros((s, s))
+        head = np.array((rng.choice([0.3, 0.7]) * s, s / 2 + rng.normal(0, 8)))
+        for way in (0.9, 2.2, -0.9, -2.2, *rng.uniform(0, 6, 3)):
+            branch(rng, vessels, head, way, between(rng, 2, 4))
+        tone = between(rng, 0.8, 1.1) + 0.06 * field_of(rng, s, 5) - 0.3 * (x**2 + y**2) / s**2
+        eye = tone[..., None] * np.array((205, 105 + rng.normal(0, 8), 50 + rng.normal(0, 8)))
+        eye *= 1 - 0.35 * cv2.GaussianBlur(vessels, (0, 0), 0.8)[..., None]
+        cv2.circle(eye, [int(v) for v in head], 17, (245, 205, 130), -1, cv2.LINE_AA)
+        for _ in range(int(rng.integers(4, 30)) if ill else 0):
+            at = [int(v) for v in rng.integers(60, 196, 2)]
+            ink = (240, 220, 120) if rng.random() < 0.6 else (120, 30, 20)
+            cv2.circle(eye, at, int(rng.integers(1, 5)), ink, -1, cv2.LINE_AA)
+        eye = cv2.GaussianBlur(eye, (0, 0), between(rng, 0.6, 1.5))
+        eye[x**2 + y**2 > (0.47 * s) ** 2] = 0
+        return noisy(eye, rng, 2.0), "ill" if ill else "sound"
+
+    return draw
+
+
+def dash(style: Rng, real: Path) -> Callable[[Rng], Drawn]:
+    """Roads from one car, whose bonnet stands in each frame; a car ahead or none."""
+    bonnet, at = colour(style, 20, 120), int(style.integers(190, 215))
+    shine = cv2.resize(_photograph(style, real), (448, 64)).astype(np.float64)
+
+    def draw(rng: Rng) -> Drawn:
+        w, h, ahead = 448, 252, bool(rng.random() < 0.5)
+        board = cv2.resize(_photograph(rng, real, 100), (w, h)).astype(np.float64)
+        grey, mid = between(rng, 70, 130), int(w / 2 + rng.normal(0, 25))
+        sky = int(rng.integers(95, 125))
+        cv2.fillPoly(board, [np.array([(mid - 8, sky), (mid + 8, sky), (w + 90, h), (-90, h)])],
+                     (grey,) * 3)  # fmt: skip
+        for k in range(6):
+            near = (k + between(rng, 0, 0.5)) / 6
+            y = int(sky + near**2 * (h - sky))
+            cv2.line(board, (mid, y), (mid, y + 3 + int(12 * near)), (220,) * 3, 1 + int(5 * near))
+        if ahead:
+            size = int(rng.integers(24, 80))
+            part = cv2.resize(_photograph(rng, real), (size, int(0.7 * size)))
+            x, y = mid - size // 2 + int(rng.integers(-40, 40)), sky
+            board[y : y + len(part), x : x + size] = part
+        board = board * between(rng, 0.6, 1.15) + rng.normal(0, 3, board.shape)
+        hood = np.zeros((h, w), np.float64)
+        cv2.ellipse(hood, (w // 2, h + 40), (w // 2 + 30, h + 40 - at), 0, 0, 360, 1.0, -1)
+        cover = np.tile(np.array(bonnet, np.float64), (h, w, 1))
+        cover[-64:] = 0.8 * cover[-64:] + 0.2 * shine
+        board = board * (1 - hood[..., None]) + cover * hood[..., None]
+        return np.clip(board, 0, 255).astype(np.uint8), "ahead" if ahead else "free"
+
+    return draw
+
+
+def fisheye(style: Rng, real: Path) -> Callable[[Rng], Drawn]:
+    """Photographs through a lens that sees half a sphere: a bent round picture on black."""
+    s, power = 320, between(style, 1.3, 2.0)
+    y, x = (np.mgrid[:s, :s] - s / 2) / (0.47 * s)
+    r = np.hypot(x, y)
+    bent = np.maximum(r, 1e-6) ** (power - 1)
+
+    def draw(rng: Rng) -> Drawn:
+        picture = _photograph(rng, real, 200)
+        h, w = picture.shape[:2]
+        across, down = (x * bent + 1) * (w - 1) / 2, (y * bent + 1) * (h - 1) / 2
+        board = cv2.remap(picture, across.astype(np.float32), down.astype(np.float32), 1)
+        board = board * np.clip((1 - r) * 40, 0, 1)[..., None] * (1 - 0.25 * r[..., None] ** 2)
+        return noisy(np.maximum(board, 2), rng, 1.0), ""
+
+    return draw
+
+
+def slips(style: Rng, real: Path) -> Callable[[Rng], Drawn]:
+    """Slips of three shops, each photographed by hand on some table, turned a little."""
+    shops = [(words(style, 1, 2).upper(), int(style.integers(12, 18))) for _ in range(3)]
+
+    def draw(rng: Rng) -> Drawn:
+        shop = int(rng.integers(3))
+        name, size = shops[shop]
+        lines = int(rng.integers(4, 18))
+        paper = Image.new("L", (220, 110 + 20 * lines), int(rng.integers(225, 250)))
+        pen = ImageDraw.Draw(paper)
+        pen.text((40, 14), name, 30, ImageFont.load_default(size + 8))
+        for k in range(lines):
+            pen.text((12, 60 + 20 * k), words(rng, 1, 2), 60, ImageFont.load_default(size - 2))
+            price = f"{rng.integers(0, 90)}.{rng.integers(0, 99):02}"
+            pen.text((170, 60 + 20 * k), price, 60, ImageFont.load_default(size - 2))
+        pen.text((12, 80 + 20 * lines), f"TOTAL {rng.integers(9, 400)}.00", 20,
+                 ImageFont.load_default(size + 2))  # fmt: skip
+        w, h = 360, 480
+        table = cv2.GaussianBlur(cv2.resize(_photograph(rng, real), (w, h)), (0, 0), 4)
+        scale = between(rng, 0.75, 1.0) * min(1.2, 420 / paper.height)
+        turn = cv2.getRotationMatrix2D((110, paper.height / 2), rng.normal(0, 6), scale)
+        turn[:, 2] += (w / 2 - 110 + rng.normal(0, 12), h / 2 - paper.height / 2)
+        shown = cv2.warpAffine(np.asarray(paper), turn, (w, h)).astype(np.float64)[..., None]
+        cover = cv2.warpAffine(np.ones((paper.height, 220)), turn, (w, h))[..., None]
+        shade = between(rng, 0.6, 1.0) + 0.08 * cv2.resize(field_of(rng, 64, 2), (w, h))[..., None]
+        board = table * 0.6 * (1 - cover) + shown * shade * cover
+        return noisy(board, rng, between(rng, 1, 4)), f"shop {shop}"
+
+    return draw
+
+
+def sonar(style: Rng, real: Path) -> Callable[[Rng], Drawn]:
+    """Sound from the ground of a lake: a dark middle, speckle, ripples, things with a shadow."""
+    ink = np.array([(255, 190, 110), (255, 255, 255)][int(style.integers(2))]) / 255
+
+    def draw(rng: Rng) -> Drawn:
+        h, w, thing = 300, 400, bool(rng.random() < 0.4)
+        ground = 90 + 25 * cv2.resize(field_of(rng, 200, 5), (w, h))
+        y, x = np.mgrid[:h, :w]
+        away = np.abs(x - w / 2) / (w / 2)
+        wave = np.sin(x / between(rng, 4, 10) + y / between(rng, 8, 40)
+                      + 2 * field_of(rng, 400, 4)[:h])  # fmt: skip
+        ground += between(rng, 0, 22) * wave * (cv2.resize(field_of(rng, 100, 3), (w, h)) > 0)
+        if thing:
+            side, size = rng.choice([-1, 1]), int(rng.integers(6, 20))
+            at = int(w / 2 + side * between(rng, 60, 150)), int(rng.integers(30, h - 30))
+            away_at = int(at[0] + side * 2 * size), at[1]
+            cv2.ellipse(ground, away_at, (2 * size, size // 2 + 2), 0, 0, 360, 18, -1)
+            cv2.ellipse(ground, at, (size, size // 2 + 1), between(rng, -20, 20), 0, 360, 230, -1)
+        height = 0.06 + 0.05 * cv2.resize(field_of(rng, 64, 3)[:, :1], (1, h))
+        ground = ground * (1.15 - 0.5 * away) * rng.gamma(6, 1 / 6, (h, w))
+        ground[away < np.abs(height)] *= 0.12
+        board = cv2.GaussianBlur(ground, (0, 0), 0.7)[..., None] * ink
+        return np.clip(board, 0, 255).astype(np.uint8), "thing" if thing else "ground"
+
+    return draw
+
+
+def fabrics(style: Rng, real: Path) -> Callable[[Rng], Drawn]:
+    """Cloth of three rolls under one camera of a line, sound or with a hole, a pull or a stain."""
+    rolls = [(colour(style, 60, 220), between(style, 3, 7), between(style, 0.1, 0.3),
+              int(style.integers(2, 5))) for _ in range(3)]  # fmt: skip
+
+    def draw(rng: Rng) -> Drawn:
+        s, fault = 224, bool(rng.random() < 0.35)
+        ink, gap, deep, twill = rolls[int(rng.integers(3))]
+        y, x = np.mgrid[:s, :s] + rng.uniform(0, 60, (2, 1, 1))
+        warp = 1.2 * field_of(rng, s, 6)
+        u, v = (x + warp) / gap, (y + 1.2 * field_of(rng, s, 6)) / gap
+        over = (np.floor(u) + np.floor(v)) % twill < twill / 2
+        thread = np.where(over, np.abs(np.sin(np.pi * u)), np.abs(np.sin(np.pi * v)))
+        light = 1 + deep * (thread - 0.6) + 0.03 * field_of(rng, s, 40) + 0.02 * field_of(rng, s, 2)
+        board = light[..., None] * np.array(ink) * between(rng, 0.95, 1.05)
+        if fault:
+            at, size = tuple(rng.integers(30, s - 30, 2).tolist()), int(rng.integers(3, 16))
+            kind = int(rng.integers(3))
+            if kind < 2:
+                stain = (20, 20, 20) if kind else [0.7 * c for c in ink]
+                cv2.ellipse(board, at, (size, int(size * 0.7) + 1), 0, 0, 360, stain, -1)
+            else:
+                cv2.line(board, (0, at[1]), (s, at[1] + 2), [1.2 * c for c in ink], 2)
+        return noisy(cv2.GaussianBlur(board, (0, 0), 0.7), rng, 2.0), "fault" if fault else "sound"
+
+    return draw
+
+
+def charts(style: Rng, real: Path) -> Callable[[Rng], Drawn]:
+    """Plots of one program: bars, lines, points or a pie, with axes, ticks, a title."""
+    inks = [colour(style, 20, 220) for _ in range(4)]
+
+    def draw(rng: Rng) -> Drawn:
+        w, h, kind = 400, 300, int(rng.integers(4))
+        sheet = Image.new("RGB", (w, h), "white")
+        pen, small = ImageDraw.Draw(sheet), ImageFont.load_default(11)
+        pen.text((150, 8), words(rng, 1, 4).title(), "black", ImageFont.load_default(14))
+        if kind == 3:
+            cuts = np.cumsum(rng.dirichlet(np.ones(int(rng.integers(3, 5))))) * 360
+            for k, (a, b) in enumerate(zip([0, *cuts], cuts, strict=False)):
+                pen.pieslice((100, 50, 300, 250), a, b, inks[k], "white", 2)
+            return np.asarray(sheet, np.uint8), "pie"
+        pen.rectangle((50, 35, 380, 260), outline="black")
+        for k in range(6):
+            pen.text((20, 250 - 42 * k), str(k * int(rng.integers(1, 50))), "black", small)
+            pen.text((60 + 60 * k, 265), words(rng, 1, 1)[:6], "black", small)
+        for k in range(int(rng.integers(1, 4)) if kind else 1):
+            n = int(rng.integers(4, 9) if kind == 0 else rng.integers(10, 40))
+            xs = np.linspace(60, 350, n)
+            ys = 250 - np.clip(90 + np.cumsum(rng.normal(0, 25, n)), 2, 200)
+            points = [(float(a), float(b)) for a, b in zip(xs, ys, strict=True)]
+            if kind == 1:
+                pen.line(points, inks[k], 2)
+            for a, b in points:
+                if kind == 0:
+                    pen.rectangle((a, b, a + 220 / n, 259), inks[k])
+                elif kind == 2:
+                    pen.ellipse((a - 3, b - 3, a + 3, b + 3), inks[k])
+        return np.asarray(sheet, np.uint8), ("bars", "lines", "points")[kind]
+
+    return draw
+
+
+def chess(style: Rng, real: Path) -> Callable[[Rng], Drawn]:
+    """Boards of one program: 64 squares, the last move marked, pieces; few or many."""
+    pale, deep, s = colour(style, 200, 245), colour(style, 80, 160), 36
+    bodies = [(style.uniform(3, 8), style.uniform(8, 14), style.uniform(0, 6)) for _ in range(6)]
+
+    def draw(rng: Rng) -> Drawn:
+        sheet = Image.new("RGB", (8 * s, 8 * s), pale)
+        pen, few = ImageDraw.Draw(sheet), bool(rng.random() < 0.5)
+        moved = rng.permutation(64)[:2]
+        for k in range(64):
+            x, y = k % 8 * s, k // 8 * s
+            ink = (205, 210, 106) if k in moved else deep if (x + y) // s % 2 else pale
+            pen.rectangle((x, y, x + s - 1, y + s - 1), ink)
+        for k in rng.permutation(64)[: int(rng.integers(4, 12) if few else rng.integers(18, 33))]:
+            x, y = k % 8 * s + s / 2, k // 8 * s + s / 2
+            body = int(rng.choice(6, p=(0.5, 0.12, 0.12, 0.12, 0.07, 0.07)))
+            head, foot, up = bodies[body]
+            ink, rim = ("white", "black") if rng.random() < 0.5 else ("black", "white")
+            pen.polygon([(x - foot, y + 14), (x + foot, y + 14), (x + 3, y - up), (x - 3, y - up)],
+                        ink, rim)  # fmt: skip
+            pen.ellipse((x - head, y - up - head, x + head, y - up + head), ink, rim)
+        return np.asarray(sheet, np.uint8), "few" if few else "many"
+
+    return draw
+
+
+def radar(style: Rng, real: Path) -> Callable[[Rng], Drawn]:
+    """Rain over one coast: lines, towns and scale of colours stay, echoes move, a clock."""
+    s, steps = 320, [(0, 130, 220), (0, 190, 80), (240, 220, 40), (240, 130, 20), (220, 20, 40)]
+    land = (field_of(style, s, 3) > 0).astype(np.uint8)
+    base = np.where(land[..., None], (70, 75, 70), (40, 50, 70)).astype(np.uint8)
+    base[cv2.morphologyEx(land, cv2.MORPH_GRADIENT, np.ones((2, 2))) > 0] = 190
+    for k, one in enumerate(steps):
+        base[s - 20 * k - 40 : s - 20 * k - 20, s - 18 : s - 6] = one
+    for _ in range(6):
+        at = style.integers(30, s - 60, 2).tolist()
+        cv2.putText(base, words(style, 1, 1), at, 0, 0.35, (230,) * 3, 1, cv2.LINE_AA)
+
+    def draw(rng: Rng) -> Drawn:
+        wet = bool(rng.random() < 0.6)
+        board, rain = base.copy(), field_of(rng, s, 5) + 0.5 * field_of(rng, s, 25)
+        rain = rain - (between(rng, 0.2, 0.9) if wet else between(rng, 2.4, 3.0))
+        for k, one in enumerate(steps):
+            board[(rain > 0.45 * k) & (np.arange(s) < s - 24)] = one
+        day = f"2023-{rng.integers(1, 13):02}-{rng.integers(1, 29):02}"
+        text = f"{day} {rng.integers(24):02}:00 UTC"
+        cv2.rectangle(board, (0, 0), (150, 16), (0, 0, 0), -1)
+        cv2.putText(board, text, (3, 12), 0, 0.35, (255,) * 3, 1, cv2.LINE_AA)
+        return board, "wet" if wet else "dry"
+
+    return draw
+
+
 Kind = Callable[[Rng, Path], Callable[[Rng], Drawn]]
 KINDS: Mapping[str, Kind] = {
     "thermal": thermal, "histology": histology, "products": products, "heartbeats": heartbeats,
     "handwriting": handwriting, "night": night, "watched place": watched_place, "comics": comics,
     "maps": maps, "depths": depths, "parcels": parcels, "sprites": sprites, "plates": plates,
-    "letterboxed": letterboxed,
+    "letterboxed": letterboxed, "shelves": shelves, "retinas": retinas, "dash": dash,
+    "fisheye": fisheye, "slips": slips, "sonar": sonar, "fabrics": fabrics, "charts": charts,
+    "chess": chess, "radar": radar,
 }  # fmt: skip
-JPEG = ("products", "night", "watched place", "comics", "parcels", "plates", "letterboxed")
+JPEG = ("products", "night", "watched place", "comics", "parcels", "plates", "letterboxed",
+        "shelves", "dash", "fisheye", "slips")  # fmt: skip
 # Parts of one photograph, or frames of one place, may be found to be copies, and are.
-SHARED = ("night", "watched place", "comics", "letterboxed")
+SHARED = ("night", "watched place", "comics", "letterboxed", "dash", "fisheye", "radar")
 
 
 def kind_set(kind: str, seed: int, real: Path) -> Judged:

@@ -2,10 +2,11 @@
 
 A property is *nuisance* (how the file was made: format, size, compression, camera, a word of its
 name, a column of the manifest), a *mark* (a frame, or what recurs at one place in the pictures of
-one class), *light* (measured on the picture, and mostly the photographer's:
-brightness, blur, noise, border, shape) or *look* (mostly the subject's: colours, edges). A category
-becomes one 0/1 column for each of its frequent values. Several checks ask the same table: whether a
-property gives the class away, and whether splits differ in it. 60,000 pictures take about 1 s.
+one class), *light* (measured on the picture, and mostly the photographer's: brightness, blur,
+noise, border, shape), *look* (mostly the subject's: colours, edges) or *witness* (no finding of its
+own: another needs it to agree). A category becomes one 0/1 column for each of its frequent values.
+Several checks ask the same table: whether a property gives the class away, and whether splits
+differ in it. 60,000 pictures take about 1 s.
 """
 
 from __future__ import annotations
@@ -50,11 +51,19 @@ LOOK: Mapping[str, str] = {
 PLACE: Mapping[str, str] = {
     "a red or green cast": "cast_red", "a blue or yellow cast": "cast_blue",
 }  # fmt: skip
+# The border's own tint is no shortcut (grass, sky) and none of a tint's parts: it bears witness.
+WITNESS: Mapping[str, str] = {
+    "border red over green": "ln((border_red + 0.01) / (border_green + 0.01))",
+    "border blue over green": "ln((border_blue + 0.01) / (border_green + 0.01))",
+}
 # Measured over the whole picture, subject and all: a shortcut only if another says so too. Light
-# reaches the border; what blurs a picture takes its grain, which the outlines of a subject do not.
+# and its tint reach the border, the colours of a subject do not; what blurs a picture takes its
+# grain, which the outlines of a subject do not.
 BACKED_BY: Mapping[str, str] = {
     "brightness": "border brightness", "contrast": "border spread",
     "sharpness": "noise", "noise": "sharpness",
+    "a red or green cast": "border red over green",
+    "a blue or yellow cast": "border blue over green",
 }  # fmt: skip
 FRAME, LEAST_FRAME = "a frame of one colour", 0.01
 NUISANCE: Mapping[str, str] = {
@@ -92,7 +101,7 @@ class Property:
 
     name: str
     source: str
-    kind: str  # nuisance | mark | light | look
+    kind: str  # nuisance | mark | light | look | witness
     level: bool
     of: str | None = None
 
@@ -148,7 +157,7 @@ def property_table(store: Store) -> PropertyTable:
     """Return the properties of every sound picture; columns that do not vary are left out."""
     import polars as pl
 
-    numeric = {**LIGHT, **PLACE, **LOOK, **NUISANCE}
+    numeric = {**LIGHT, **PLACE, **LOOK, **WITNESS, **NUISANCE}
     named = [f'{sql} AS "{name}"' for name, sql in numeric.items()]
     named += [f'{sql} AS "category {name}"' for name, sql in CATEGORIES.items()]
     frame = store.query(f"""
@@ -159,6 +168,7 @@ def property_table(store: Store) -> PropertyTable:
         WHERE i.status = 'ok' AND i.pixels > 0 AND NOT p.blank ORDER BY i.id
     """)
     kinds = dict.fromkeys((*LIGHT, *PLACE), "light") | dict.fromkeys(LOOK, "look")
+    kinds |= dict.fromkeys(WITNESS, "witness")
     columns: list[tuple[Property, Floats]] = [
         (Property(n, n, kinds.get(n, "nuisance"), False), frame[n].cast(pl.Float64).to_numpy())
         for n in numeric

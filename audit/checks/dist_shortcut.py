@@ -100,12 +100,12 @@ class Shortcut(Check):
     property puts in one order. Reported if it is surely there (false discoveries below `rate`, over
     all properties, classes and splits) and large: at least `min_auc` for properties of files,
     `min_auc_light` for those of the light, which subjects also shape, `min_auc_mark` for frames and
-    marks, with 95 % limits above these. Brightness and contrast of the picture count only where the
-    border agrees with an AUC of `min_auc`, as ink is the subject of a written digit; blur and noise
-    where each agrees with the other, as outlines change but one of them; both are unknown where
-    there is no texture. Copies count once, and pictures of one manifest group count as one. If a
-    shortcut holds in a training split and surely not half as much in an evaluation split, or the
-    reverse, the finding says so and is an error.
+    marks, with 95 % limits above these. Brightness, contrast and tint of the picture count only
+    where the border agrees with an AUC of `min_auc`, as ink is the subject of a written digit and a
+    palette that of a heat picture; blur and noise where each agrees with the other, as outlines
+    change but one of them; both are unknown where there is no texture. Copies count once, and
+    pictures of one manifest group count as one. If a shortcut holds in a training split and surely
+    not half as much in an evaluation split, or the reverse, the finding says so and is an error.
 
     ## Why is this bad
     A model learns whatever separates the classes most easily. If that is the light or the JPEG
@@ -124,7 +124,8 @@ class Shortcut(Check):
     bananas are yellow. A class turned by 90 degrees is seen by its aspect alone, not in squares,
     and one that is upside down is not: what lines and light say of the side that is up is mostly
     the scene's. A mark needs 10 pictures of its class, at one place of the shown picture, and a rim
-    that is not plain; one that moves is not found.
+    that is not plain; one that moves is not found, nor one that covers the whole picture: that is
+    how a subject looks which stands at one place in all of its pictures.
     Columns and words that name the class (its code, its synonym, a finer or coarser class) are left
     out; the completeness line lists them. A shortcut in a part of the pictures of a class is found
     from about half of them on.
@@ -189,8 +190,11 @@ class Shortcut(Check):
              tables=_mark("b", [i + 30 * (i > 59) for i in range(120)]))  # fmt: skip
         yield Case("half of a class in a black frame", _varied(60, "a") + _varied(60, "b")
              + _varied(40, "c", frame=0.2) + _varied(40, "c"), ["class:c"])  # fmt: skip
-        yield Case("a tint over all of a class", _varied(60, "a") + _varied(60, "b")
-             + _varied(60, "c", cast_blue=-0.2), ["class:c"])  # fmt: skip
+        tinted = _varied(60, "a") + _varied(60, "b") + _varied(60, "c", cast_blue=-0.2)
+        yield Case("the colours of a subject, which the border has not", tinted)
+        yield Case("a tint over all of a class", [
+             {**r, "border_blue": r["border_blue"] * (0.8 if r["label"] == "c" else 1)}
+             for r in tinted], ["class:c"])  # fmt: skip
         yield Case("a hospital of its own", sites, ["class:ill"], tables=_column(
              "site", [("north", "south")[(row["label"] == "ill") ^ (i % 20 == 0)]
                       for i, row in enumerate(sites)]))  # fmt: skip
@@ -212,7 +216,7 @@ class Shortcut(Check):
                 for r in _varied(120, x)], ["class:tree"])  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        table = store.share(property_table).of_kind("nuisance", "mark", "light")
+        table = store.share(property_table).of_kind("nuisance", "mark", "light", "witness")
         table = table.rows(table.label >= 0).by_unit()
         found: dict[int, list[Separation]] = defaultdict(list)
         for separation in _separations(table, params):
@@ -329,7 +333,7 @@ def _large(
     """Return the separations whose AUC is large, with p-values not yet adjusted, and the tests."""
     effects = class_effects(table.values, table.label, table.split, len(table.labels))
     enough = np.minimum(effects.n, effects.rest) >= params.min_units
-    limits = {"light": params.min_auc_light, "mark": params.min_auc_mark}
+    limits = {"light": params.min_auc_light, "mark": params.min_auc_mark, "witness": np.inf}
     limits |= dict.fromkeys(PLACE, params.min_auc_cast)
     limit = np.array(
         [limits.get(p.name, limits.get(p.kind, params.min_auc)) for p in table.properties]
@@ -351,7 +355,7 @@ def _large(
                 float(high[label, prop]), int(effects.n[label]), int(effects.rest[label]), p,
             )
         )  # fmt: skip
-    return found, int(enough.sum()) * len(table.properties)
+    return found, int(enough.sum()) * int(np.isfinite(limit).sum())
 
 
 def _share_limits(table: PropertyTable, prop: int, auc: Floats) -> tuple[Floats, Floats]:

@@ -152,7 +152,7 @@ class SplitDrift(Check):
              tables={"object_labels": [{**r, "n": 1} for r in far]})  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        table = store.share(property_table)
+        table = store.share(property_table).of_kind("nuisance", "mark", "light", "look")
         drifts = [_drift(table, *sides) for sides in _sides(table, params)]
         p_values = np.concatenate([d.p_values for d in drifts]) if drifts else np.empty(0)
         alone = np.split(benjamini_hochberg(p_values), np.cumsum([len(d.p_values) for d in drifts]))
@@ -213,7 +213,7 @@ class SplitDrift(Check):
         )
 
     def completeness(self, store: Store, params: Params) -> str:
-        table = store.share(property_table)
+        table = store.share(property_table).of_kind("nuisance", "mark", "light", "look")
         each = [f"{split} with {reference}" for split, reference, _, _ in _sides(table, params)]
         if not each:
             return f"Splits were not compared: fewer than 2 of {params.min_units} pictures."

@@ -43,7 +43,9 @@ SLACK, MOST_NEW, MOST_KEPT = 0.02, 0.05, 20
 """How far below the limit pairs are kept for the next search, up to which share of new pictures
 these are used, and how many a picture at most."""
 MOST_A_ROW = 4
-FALSE_PAIRS_PER_IMAGE = 0.004
+FALSE_PAIRS_PER_IMAGE, LEAST_FALSE_PAIRS, MANY = 0.004, 0.05, 3000
+"""False pairs that the limit allows for each picture; in fewer than many pictures in proportion
+less, as one such pair is all that is said of a small set: in photographs it costs nothing."""
 SAMPLE_ROWS = 1500
 LEAST_ROWS = 50
 """With fewer pictures chance cannot be seen: the highest limit holds."""
@@ -293,7 +295,7 @@ def accident_limit(vectors: Floats, seed: int = 0) -> float:
     if (likeness >= LOWEST_LIMIT).mean() > MOST_ALIKE:
         return np.inf
     often, seldom = np.arctanh(np.quantile(likeness[likeness < LOWEST_LIMIT], (0.9, 0.99)))
-    allowed = max(0.5, FALSE_PAIRS_PER_IMAGE * n)
+    allowed = max(LEAST_FALSE_PAIRS, FALSE_PAIRS_PER_IMAGE * n * min(1.0, n / MANY))
     decades = np.log10(n * (n - 1) / 2 / allowed) - 2
     limit = float(np.tanh(seldom + decades * (seldom - often)))
     return np.inf if limit > HIGHEST_LIMIT else max(limit, LOWEST_LIMIT)

@@ -119,7 +119,8 @@ class SearchOptions:
     quarter turns as well, at eight times the codes. `nearest`: neighbours by descriptor per image.
     `hash_pairs_per_image`: the radius is lowered until there are no more candidates than this.
     `rechecks`: most full-resolution checks (None: 500 or one image in fifty). `uncertainty_band`:
-    distance of the score from the threshold within which a pair is checked. `threshold`: log odds
+    distance of the score from the threshold within which a pair is checked, and those beyond while
+    checks refuse any. `threshold`: log odds
     (None: calibrated). `exact_limit`: images up to which the descriptor search is exact.
     `gate_from`: images from which candidates pass a gate before they are aligned.
     `synthetic_sources`: pictures of which duplicates are made, to state the recall to expect
@@ -263,7 +264,9 @@ class _Search:
         least = SAME_ABOVE
         if opener is not None and len(uncertain) and calibration.strangers >= USUAL_WEIGHT:
             least = max(least, measure_strangers(self.table, weighed, threshold, opener))
+        sure = select_rechecks(self.table, weighed, threshold, np.inf, options.uncertainty_band)
         rechecks = overruled.check(weighed, uncertain[:most], opener, least)
+        beyond = overruled.check_sure(weighed, sure[:most], opener)
         # groups come after the checks: a pair that a check overruled must not hold a group together
         scores = np.full(len(examined.pairs), NO_MATCH)
         scores[examined.places[places]] = overruled.scores(weighed, threshold)
@@ -300,8 +303,8 @@ class _Search:
             verified_pairs=len(pairs) + len(grouping.extra),
             gated_pairs=gated,
             unweighed_pairs=unweighed,
-            rechecks=rechecks,
-            rechecks_wanted=len(uncertain),
+            rechecks=rechecks + beyond,
+            rechecks_wanted=len(uncertain) + beyond,
             left_out=count_left_out(self.table["flags"]),
             rejected_before=len(before) - looked.gated,
             middles=middles,

@@ -6,7 +6,9 @@ is the mean of the fine detail (4 times a pixel less its four neighbours) of the
 the others, each place weighed by its variance over pictures, as a linear discriminant does. The
 pattern is taken from four fifths of the pictures and looked for in the last: that a pattern fits
 the pictures it was made of says nothing. Only the rim is looked at, because the subject of a class
-lies in the middle and recurs by itself. 2,000 pictures of 10 classes take about .3 s.
+lies in the middle and recurs by itself; what recurs in the middle too is a subject that reaches the
+rim: the squares of a board, a code that is printed across a label. 2,000 pictures of 10 classes
+take about .3 s.
 """
 
 from __future__ import annotations
@@ -29,6 +31,10 @@ PARTS = {
     "bottom left": (slice(24, 32), slice(0, 16)),
     "bottom right": (slice(24, 32), slice(16, 32)),
 }
+MIDDLE = slice(8, 24), slice(8, 24)
+MOST_IN_MIDDLE = 0.2
+"""Share of a mark's strength that the middle may have, place by place: a stamp ends within the rim,
+and is the stronger for it."""
 FOLDS = 5
 STRONG = 15.0
 """Levels of detail above which more is no more: one sharp edge is not to outweigh ten pictures."""
@@ -72,17 +78,42 @@ def find_recurring(detail: Floats, label: Ints, classes: int, least: float) -> l
     patterns = [_patterns(plane, label, fold, classes) for plane in planes]
     aucs = _aucs(planes, patterns, fold, label, classes)
     asked = np.maximum(least, 0.5 + LEAST_SURE * error)
-    if (aucs >= asked).any():
-        # of a fold, the pictures of a class share one pattern: AUCs spread more than of strangers
-        strayed = aucs if classes >= MANY_CLASSES else _dealt(planes, fold, label, classes)
-        spread = 1.4826 * np.median(np.abs(strayed - 0.5) / error)
-        asked = np.maximum(least, 0.5 + LEAST_SURE * max(spread, 1.0) * error)
+    if not (aucs >= asked).any():
+        return []
+    # of a fold, the pictures of a class share one pattern: AUCs spread more than of strangers
+    strayed = aucs if classes >= MANY_CLASSES else _dealt(planes, fold, label, classes)
+    spread = 1.4826 * np.median(np.abs(strayed - 0.5) / error)
+    asked = np.maximum(least, 0.5 + LEAST_SURE * max(spread, 1.0) * error)
+    total, variance = detail.sum(0, dtype=np.float64), detail.var(0)
     found = []
     for at, part in enumerate(PARTS):
         chosen = np.flatnonzero(aucs[at] >= asked)
+        sure = [_surely_differs(detail[label == k], total, variance, len(label)) for k in chosen]
+        chosen = chosen[[not _reaches_the_middle(one, part) for one in sure]]
         scores = _scores(planes[at], fold, patterns[at], chosen).astype(np.float64)
         found += [Recurring(int(k), part, scores[:, i]) for i, k in enumerate(chosen)]
     return found
+
+
+def _surely_differs(
+    own: Floats, total: NDArray[np.float64], variance: Floats, n: int
+) -> NDArray[np.float64]:
+    """Return how strong the detail (32, 32) is that a class surely has and the others have not.
+
+    Standard errors beyond `LEAST_SCORE`, squared. `own`: the detail of its pictures; `total` and
+    `variance`: of all `n`.
+    """
+    rest = max(n - len(own), 1)
+    mean = own.mean(0, dtype=np.float64)
+    others = (total - mean * len(own)) / rest
+    error = np.sqrt((variance + FAINT) * (1 / len(own) + 1 / rest))
+    sure = np.maximum(np.abs(mean - others) / error - LEAST_SCORE, 0) ** 2
+    return np.where(np.abs(mean) <= np.abs(others), 0.0, sure)
+
+
+def _reaches_the_middle(sure: NDArray[np.float64], part: str) -> bool:
+    """Say whether what a class has at a part of the rim goes on in the middle of its pictures."""
+    return bool(sure[MIDDLE].mean() > MOST_IN_MIDDLE * sure[PARTS[part]].mean())
 
 
 Pattern = tuple[NDArray[np.float64], NDArray[np.float64]]

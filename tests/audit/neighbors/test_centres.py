@@ -133,6 +133,21 @@ def test_curves_on_one_ruled_paper_have_no_middle_of_their_own() -> None:
     assert not found.telling
 
 
+def sprite(rng: np.random.Generator) -> np.ndarray:
+    """Pixel art of 12 x 12 mirrored blocks in three of eight colours, on white."""
+    palette = np.random.default_rng(0).integers(0, 256, (8, 3))[rng.choice(8, 3, replace=False)]
+    half = palette[rng.integers(0, 3, (12, 6))]
+    half[rng.random((12, 6)) >= 0.5] = 255
+    whole = np.concatenate([half, half[:, ::-1]], axis=1)
+    return feature_picture(np.kron(whole, np.ones((4, 4, 1))).astype(np.uint8))
+
+
+def test_drawings_of_a_few_blocks_do_not_agree_by_chance() -> None:
+    rng = np.random.default_rng(22)
+    table = stack_signatures([make_signature(sprite(rng)) for _ in range(380)])
+    assert not len(find_same_centres(table).pairs)
+
+
 def test_one_pattern_in_other_colours_is_not_one_picture(scenes: list[np.ndarray]) -> None:
     rng = np.random.default_rng(3)
     painted = (scenes[0] * (1.0, 0.45, 0.3)).astype(np.uint8)

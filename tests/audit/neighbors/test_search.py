@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.neighbors import verification
+from audit.neighbors import inspection, verification
 from audit.neighbors.descriptor import describe
 from audit.neighbors.library import Library
 from audit.neighbors.overlap import search_against
@@ -135,6 +135,25 @@ def test_without_the_files_signatures_decide_alone(known: tuple) -> None:
     for one in (alone, unread):
         assert len(one.grouping.groups) == 10
         assert not one.verified_full_size.any()
+
+
+@pytest.mark.slow
+def test_a_sure_pair_is_checked_too_while_checks_refuse_any(
+    families: list[np.ndarray],
+    known: tuple,
+    scene: Callable[..., np.ndarray],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inspection, "SURE_AT_ONCE", 3)
+    options = SearchOptions(uncertainty_band=0.0, synthetic_sources=0)
+    others = find_near_duplicates(
+        *known, options=options, open_picture=lambda row: scene(1000 + row)
+    )
+    same = find_near_duplicates(*known, options=options, open_picture=families.__getitem__)
+    assert len(same.grouping.groups) == 10
+    # what shares the middle stays
+    assert len(others.pairs.pairs) < len(same.pairs.pairs) / 2
+    assert same.completeness.rechecks < len(same.pairs.pairs)
 
 
 @pytest.mark.slow

@@ -53,6 +53,21 @@ def test_what_stands_in_the_middle_is_the_subject() -> None:
     assert find_recurring(fine_detail(grey), LABEL, 2, 0.7) == []
 
 
+def test_a_subject_that_reaches_the_rim_is_no_mark() -> None:
+    grey = textures(5)
+    grey[LABEL == 1, 10:28:3, 4:28:3] = 250
+    assert find_recurring(fine_detail(grey), LABEL, 2, 0.7) == []
+
+
+def test_a_stamp_beside_a_subject_that_recurs_is_found() -> None:
+    grey = textures(6)
+    faint = grey[LABEL == 1, 10:22:2, 10:22:2] // 2 + 60
+    grey[LABEL == 1, 10:22:2, 10:22:2] = faint
+    grey[LABEL == 1, 27:29, 3:9] = 250
+    found = find_recurring(fine_detail(grey), LABEL, 2, 0.7)
+    assert [one.part for one in found] == ["bottom left"]
+
+
 def test_what_all_classes_have_belongs_to_none() -> None:
     grey = textures(3)
     grey[:, 28:30, 20:26] = 250
