@@ -331,7 +331,8 @@ UNTOLD_DRAW = 300
 1 % of all are (95 %)."""
 UNTOLD = (
     "Look at these {listed:,} labels first. How many of them are wrong cannot be told: classes "
-    "that look alike would explain the doubts as well. For the share of wrong labels among all "
+    "that look alike would explain the doubts as well. Where most are wrong, go on in this order "
+    "(`audit export RUN --scores`, label_quality). For the share of wrong labels among all "
     "{judged:,}, review {sample} (`audit labels`)."
 )
 

@@ -2,8 +2,9 @@
 
 What is looked for, the first that is there: the folders and lists that a YAML of YOLO names; text
 files that list pictures (`ImageSets/Main/*.txt` of VOC, `train.txt`, paths or names without
-extension); COCO files each named like a split (`instances_val2017.json`); names that hold a split
-(`img_train_0001.jpg`). Two splits at least, and pictures that exist, show that it is meant.
+extension); COCO files each named like a split (`instances_val2017.json`); `train_test_split.txt`
+of CUB; names that hold a split (`img_train_0001.jpg`). Two splits at least, and pictures that
+exist, show that it is meant.
 
 Costs the reading of those lists; of COCO files the names of pictures alone are looked for.
 """
@@ -15,7 +16,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from itertools import islice, takewhile
 from typing import NamedTuple
 
@@ -29,6 +29,8 @@ _FOLDERS = ("", "ImageSets", "ImageSets/Main", "ImageSets/Segmentation", "ImageS
 _FILE_NAME = re.compile(rb'"file_name"\s*:\s*("(?:[^"\\]|\\.)*")')
 CHUNK, LONGEST_NAME = 1 << 20, 4096
 NEARLY_ALL = 0.95
+PROBED, LEAST_PROBED = 400, 0.9
+"""Names of pictures that are looked at first, and the share of them with a split to look on."""
 MOST_OF_YAML = 1 << 20
 MOST_OF_LIST = 1 << 30
 """Bytes of a list that is read; what is longer lists no pictures that fit a folder tree."""
@@ -71,7 +73,8 @@ def find_listed_splits(tree: FolderListing) -> ListedSplits:
     inner = [os.path.join(outer[-1], name) for name in tree.entries(outer[-1]).folders[:4]]
     found, looked = list[ListedSplits](), set[str]()
     for root in (*outer, *inner):
-        if (named := _named_in_yaml(tree, root)).said:
+        named = _named_in_yaml(tree, root)
+        if (named := named if named.said else _numbered(tree, root)).said:
             return named
         folders = [os.path.normpath(os.path.join(root, below)) for below in _FOLDERS]
         told = (
@@ -164,6 +167,33 @@ def _named_in_yaml(tree: FolderListing, folder: str) -> ListedSplits:
     return NO_SPLITS
 
 
+def _numbered(tree: FolderListing, folder: str) -> ListedSplits:
+    """Return the splits of CUB and NABirds: pictures by number, and 1 for those to train on."""
+    flags = dict(_pairs(os.path.join(folder, "train_test_split.txt")))
+    split_of = {
+        _end(path): "train" if flags[number] == "1" else "test"
+        for number, path in (_pairs(os.path.join(folder, "images.txt")) if flags else ())
+        if number in flags
+    }
+    counts = Counter(split_of.values())
+    if len(counts) < 2:
+        return NO_SPLITS
+    each = ", ".join(f"{split} ({n:,})" for split, n in counts.items())
+    name = os.path.relpath(os.path.join(folder, "train_test_split.txt"), tree.root)
+    return ListedSplits(split_of, f"splits: {each} from {name}")
+
+
+def _pairs(path: str) -> Iterator[tuple[str, str]]:
+    try:
+        with open(path, encoding="utf-8", errors="replace", opener=regular) as file:
+            for line in file:
+                first, _, rest = line.strip().partition(" ")
+                if rest:
+                    yield first, rest
+    except OSError:
+        return
+
+
 def _yaml_keys(path: str) -> Mapping[str, object]:
     import yaml
 
@@ -190,22 +220,24 @@ def _place(folder: str, start: str, value: object) -> str | None:
 def _by_name(tree: FolderListing) -> ListedSplits:
     """Return the splits that names hold, `img_train_0001`, where nearly all pictures have one."""
     stems: dict[tuple[str, ...], set[str]] = {}
-    counts, n = Counter[str](), 0
-    for folder in tree.near_folders():
-        for name in _pictures(tree, folder):
-            n += 1
-            if split := split_in_name(name):
-                counts[split] += 1
-                rest = (word for word in names.words(_end(name)) if not word.isdigit())
-                stem = tuple(word for word in rest if names.CANONICAL.get(word) != split)
-                stems.setdefault(stem, set()).add(split)
-    if counts.total() < NEARLY_ALL * n or not any(len(splits) > 1 for splits in stems.values()):
+    counts = Counter[str]()
+    pictures = [name for folder in tree.near_folders() for name in _pictures(tree, folder)]
+    probe = pictures[:: len(pictures) // PROBED + 1]
+    if sum(split_in_name(name) is not None for name in probe) < LEAST_PROBED * len(probe):
+        return NO_SPLITS
+    for name in pictures:
+        if split := split_in_name(name):
+            counts[split] += 1
+            rest = (word for word in names.words(_end(name)) if not word.isdigit())
+            stem = tuple(word for word in rest if names.CANONICAL.get(word) != split)
+            stems.setdefault(stem, set()).add(split)
+    told = counts.total() >= NEARLY_ALL * len(pictures)
+    if not told or not any(len(splits) > 1 for splits in stems.values()):
         return NO_SPLITS
     each = ", ".join(f"{split} ({n:,})" for split, n in counts.items())
     return ListedSplits({}, f"splits: {each} from the names of files", by_name=True)
 
 
-@lru_cache(maxsize=4096)
 def split_in_name(path: str) -> str | None:
     """Return the split that the name of a picture holds as a word, None for none and for two."""
     found = {names.CANONICAL.get(word) for word in names.words(_end(os.path.basename(path)))}

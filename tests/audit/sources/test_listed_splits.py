@@ -101,6 +101,9 @@ YAML = "path: /content/sets/cats\ntrain: {}\nval: {}\nnames: [cat]\n"
          {"A__ImageSets__train.txt": "1\n", "A__ImageSets__val.txt": "2\n",
           "B__ImageSets__train.txt": "3\n", "B__ImageSets__val.txt": "4\n"},
          "train val train val"),
+        (["images/001.cat/1.jpg", "images/002.dog/2.jpg"],  # CUB, NABirds
+         {"images.txt": "1 001.cat/1.jpg\n2 002.dog/2.jpg\n", "train_test_split.txt": "1 0\n2 1\n"},
+         "test train"),
         (["img_train_1.jpg", "img_val_2.jpg"], {}, "train val"),
         (["cat/train_1.jpg", "cat/test_2.jpg", "dog/train_3.jpg"], {}, "train test train"),
         (["steam_train_1.jpg", "blood_test_2.jpg"], {}, "None None"),  # nothing else is shared
