@@ -111,7 +111,8 @@ class DuplicateBox(_Pairs):
     ## What it does
     Compares the boxes of each picture that are of one class and one file, and flags a pair whose
     overlap (intersection over union) is at least `min_iou`; from `min_near` on, where that is rare:
-    once, or in at most `max_share` of the boxes of the class.
+    once, or in at most `max_share` of the boxes of the class. So it is where pairs that overlap by
+    `min_less` to `min_near` are much rarer: of objects that lie close, fewer overlap farther.
 
     ## Why is this bad
     The object counts twice in training; in evaluation one of the two boxes is always missed,
@@ -141,11 +142,15 @@ class DuplicateBox(_Pairs):
         """min_iou: overlap from which two boxes of one class are one object, 0..1
         min_near: overlap from which they are where hardly any of the class overlap so far, 0..1
         max_share: share of the boxes of the class up to which that is rare, 0..1
+        min_less: overlap from which objects that lie close are counted, 0..1
+        spare: pairs that are imagined among these
         """
 
         min_iou: float = 0.9
         min_near: float = 0.8
         max_share: float = 0.02
+        min_less: float = 0.6
+        spare: int = 3
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -158,23 +163,29 @@ class DuplicateBox(_Pairs):
         yield box_found("drawn twice, carelessly", {}, beside)
         yield box_case("a class that lies so close", {}, beside, {"sample_id": "0001.jpg"},
              {**beside, "sample_id": "0001.jpg"}, images=[{}, {}])  # fmt: skip
+        near = [{"x": x, "y": 120.0 * y} for y in range(9) for x in (100.0, 115.0)]
+        lie = [{"x": x, "y": 120.0 * y, "sample_id": "0001.jpg"}
+               for y in range(9) for x in (100.0, 130.0)]  # fmt: skip
+        yield box_found("a class that was drawn twice", *near)
+        yield box_case("a crowd", *near, *lie, images=[{}, {}])
 
     hits = f"""
         WITH pairs AS MATERIALIZED (
-            SELECT *, iou < $min_iou AS near FROM ({PAIRS})
-            WHERE one_class AND iou >= $min_near
+            SELECT *, iou < $min_iou AS near FROM ({PAIRS}) WHERE one_class
         ), often AS (
-            SELECT file, category_key, count(*) AS times FROM pairs WHERE near
-            GROUP BY file, category_key
+            SELECT file, category_key, count(*) FILTER (WHERE near AND iou >= $min_near) AS times,
+                count(*) FILTER (WHERE iou BETWEEN $min_less AND $min_near) AS less
+            FROM pairs GROUP BY file, category_key
         ), usual AS (
             SELECT o.file, o.category_key FROM often o JOIN boxes b
                 ON b.file = o.file AND b.category_key IS NOT DISTINCT FROM o.category_key
             GROUP BY ALL HAVING any_value(o.times) > greatest(1, $max_share * count(*))
+                AND any_value(o.times) <= 2 * (any_value(o.less) + $spare)
         )
         SELECT p.*, iou AS amount, CASE WHEN iou > 0.9999 THEN 'the same as'
             ELSE printf('%.0f%% one with', 100 * iou) END AS same
-        FROM pairs p WHERE NOT near OR NOT EXISTS (SELECT 1 FROM usual u
-            WHERE u.file = p.file AND u.category_key IS NOT DISTINCT FROM p.category_key)
+        FROM pairs p WHERE iou >= $min_near AND (NOT near OR NOT EXISTS (SELECT 1 FROM usual u
+            WHERE u.file = p.file AND u.category_key IS NOT DISTINCT FROM p.category_key))
     """
     message = "A box ({box}) is {same} entry {other_entry:,} of the same class"
     evidence = ("iou", "other_entry")

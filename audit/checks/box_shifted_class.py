@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,8 @@ from audit.checking.cases import Case
 from audit.checking.check import asked
 from audit.records import Finding, Severity
 from audit.run.store import Store
+from audit.statistics.box_fit import OPPOSITE as OPPOSITE_WAY
+from audit.statistics.box_fit import SIZES
 
 SIDES = ("left", "top", "right", "bottom")
 OPPOSITE = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
@@ -39,8 +42,9 @@ class ShiftedClass(BoxCheck):
     ## What it does
     Two tests per class of a file, and one for the whole file too. The fit: how far light, detail
     and colours differ between a box and the ring around it. Reported where the boxes fit better
-    mirrored, upside down, on the picture before or after, or 6 to 19 % further to one side, by
-    `min_z` standard errors over at least 30 pictures and in more than half of them. The others are
+    mirrored, upside down, on the picture before or after, or 6 to 19 % or half a box further to
+    one side or corner, by `min_z` standard errors over at least 30 pictures and in more than half
+    of them; half or twice as large where they do in `min_share_of_size`. The others are
     on the distances of its boxes from the four sides. Overflow: many
     boxes lie outside one side and none outside the opposite one (a binomial test with one half).
     Offset: objects that are cut by the edge end exactly at it; where many boxes of a class end at
@@ -61,9 +65,9 @@ class ShiftedClass(BoxCheck):
     ## Limits
     Overflow and offset need `min_boxes` boxes, and objects that the edge cuts; their chance of a
     false alarm is at most `alpha` per file. The fit is judged in a picture of 32 x 32, so boxes
-    below an eighth of it, and moves of a few pixels, are not seen; single boxes neither, nor boxes
-    that are all twice too large. Boxes that were dealt to other pictures at random fit nowhere:
-    nothing is said of them.
+    below an eighth of it, and moves of a few pixels, are not seen; neither are single boxes, nor a
+    third of the pictures. A box that leaves no room for its ring shows no size. Boxes that were
+    dealt to other pictures at random fit nowhere: nothing is said of them.
 
     ## References
     Exact binomial test; Poisson test; Bonferroni's correction over classes and sides.
@@ -78,13 +82,16 @@ class ShiftedClass(BoxCheck):
         """min_boxes: smallest number of boxes of a class
         min_at_side: smallest number of boxes that lie outside, or end at the same distance
         alpha: chance of a false alarm, per file
-        min_z: standard errors by which boxes fit better elsewhere: 3.5 is 1 in 270 over 16 places
+        min_z: standard errors by which boxes fit better elsewhere: 3.75 is 1 in 300 over 38 places
+        min_share_of_size: share of pictures that fit better at another size, where a loose box or
+            one around a part may do too
         """
 
         min_boxes: int = 30
         min_at_side: int = 8
         alpha: float = 0.001
-        min_z: float = 3.5
+        min_z: float = 3.75
+        min_share_of_size: float = 0.75
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -96,6 +103,10 @@ class ShiftedClass(BoxCheck):
         fit = {"file": "boxes.json", "boxes": 60, "units": 60, "share": 0.6, "gain_z": 5.0,
                "elsewhere": "mirrored"}  # fmt: skip
         yield box_case("fit as they lie", {}, box_fits=[{**fit, "gain_z": 3.0}])
+        larger = {**fit, "elsewhere": "twice as large"}
+        yield box_case("some fit better twice as large", {}, box_fits=[larger])
+        yield box_found("most fit better twice as large", {}, box_fits=[{**larger, "share": 0.8}],
+             expect="dataset:boxes.json/fit")  # fmt: skip
         yield box_found("fit better mirrored", {}, box_fits=[fit], expect="dataset:boxes.json/fit")
         yield box_found(
             "one class fits better mirrored",
@@ -132,8 +143,9 @@ class ShiftedClass(BoxCheck):
     def _elsewhere(self, store: Store, params: Params) -> Iterator[Finding]:
         if not store.columns("box_fits"):  # a run of before
             return
-        sql = """
-            SELECT * FROM box_fits WHERE gain_z >= $min_z AND share > 0.5
+        sql = f"""
+            SELECT * FROM box_fits WHERE gain_z >= $min_z
+                AND share > if(elsewhere IN {tuple(SIZES)}, $min_share_of_size, 0.5)
             QUALIFY row_number() OVER (PARTITION BY file, label ORDER BY gain_z DESC) = 1
                 AND (label IS NULL OR bool_or(label IS NULL) OVER (PARTITION BY file) = FALSE)
             ORDER BY file, label
@@ -141,6 +153,8 @@ class ShiftedClass(BoxCheck):
         for row in asked(store, sql, params).iter_rows(named=True):
             of = f" of {row['label']}" if row["label"] else ""
             where = row["elsewhere"].replace("%", "% of the picture")
+            if _as_well_opposite(store, row):
+                where = "beside it, in a direction that cannot be told,"
             evidence = {k: v for k, v in row.items() if v is not None}
             yield self.finding(
                 f"class:{row['label']}/fit" if row["label"] else f"dataset:{row['file']}/fit",
@@ -176,6 +190,19 @@ class ShiftedClass(BoxCheck):
 
     judged = "label IS NOT NULL AND width > 0"
     how = ", by class"
+
+
+def _as_well_opposite(store: Store, row: Mapping[str, Any]) -> bool:
+    """Return whether boxes fit nearly as well on the opposite side: a large box may do so."""
+    step, further, way = row["elsewhere"].partition(" further ")
+    if not further:
+        return False
+    sql = """
+        SELECT max(gain_z) FROM box_fits
+        WHERE file = ? AND label IS NOT DISTINCT FROM ? AND elsewhere = ?
+    """
+    opposite = store.scalar(sql, [row["file"], row["label"], f"{step}{further}{OPPOSITE_WAY[way]}"])
+    return bool(opposite is not None and opposite > row["gain_z"] / 2)
 
 
 def _overflow(

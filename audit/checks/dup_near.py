@@ -115,8 +115,8 @@ class NearDuplicate(Check):
             split = "" if row["split"] is None else f"/split:{row['split']}"
             yield self.finding(
                 f"group:{row['representative'][:16]}{split}",
-                f"{members:,} files{place} with {row['pictures']:,} different pictures show the "
-                f"same thing; the lowest log odds of a pair are {row['score']:+.1f}{changed}"
+                f"{members:,} files{place} show the same thing in {row['pictures']:,} versions"
+                f"{changed}; the least sure pair has log odds of {row['score']:+.1f}"
                 + (f", and the labels differ ({labels})." if conflict else ".")
                 + DOUBT * (conflict and not sure),
                 evidence,

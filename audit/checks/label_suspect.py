@@ -42,23 +42,24 @@ class SuspectLabel(QueryCheck):
     """Pictures that look like another class than the one they are filed under.
 
     ## What it does
-    Every scan predicts the class of each picture from the others, by their vectors and without its
-    near-duplicates and the frames beside it, and from the labels of its nearest neighbours, of
-    which what belongs together has one vote. A label is reported when the chance that it is wrong
-    is at least `min_chance`, or when of all that are at least as doubtful no more than `max_false`
-    are expected to be right.
+    Each scan predicts the class of every picture from the other pictures, in two ways: by a linear
+    model of the vectors, and by the labels of the nearest neighbours. Neither sees the picture
+    itself, its near-duplicates or the frames beside it. What belongs together has one vote.
 
-    Classes that look alike make labels doubtful too. So nothing is reported unless wrong labels
-    explain the doubts better than classes that overlap (by `min_gain` in log likelihood), nor
-    unless the predictions agree with these labels better than with labels dealt at random (by 3
-    standard deviations). And how many labels are wrong is known roughly: a few hundred tell 2 %
-    hardly from 8 %. The chance is the one that holds if as few are wrong as may be (99 % limit;
-    from 3,000 labels on a limit that comes nearer to what is found).
+    A label is reported if the chance that it is wrong is at least `min_chance`. Further labels are
+    reported, the most doubtful first, while at most `max_false` of all reported are expected to be
+    right.
 
-    Two signs count without that: labels deep in another class with hardly any on the way there
-    (the tail of a class has eight on the way for each that is so far out); and, where nine labels
-    of ten are predicted, pictures that classifier and neighbours find as typical of another class
-    as its own, if there are more of them than a steady tail sends there.
+    Classes that look alike make labels doubtful too. So two tests come first. The predictions must
+    agree with these labels better than with labels dealt at random (by 3 standard deviations). And
+    wrong labels must explain the doubtful ones better than classes that overlap do (by `min_gain`
+    in log likelihood). The chance that is told is cautious: it holds if the share of wrong labels
+    is the smallest that fits the data (99 % limit, less strict from 3,000 labels on).
+
+    Two patterns show wrong labels without that model. In the first, a few labels lie far inside
+    another class, and hardly any lie between the two classes. In the second, pictures are as
+    typical of another class as the pictures of that class, and there are more of them than chance
+    explains; this one counts only where the model predicts nine labels of ten.
 
     ## Why is this bad
     A model learns wrong labels by heart, and a wrong label in a test set counts a right answer as
@@ -185,9 +186,9 @@ class SuspectLabel(QueryCheck):
             return f"Whether labels are wrong cannot be told: {facts.reason}."
         if facts.labels.agreed < LEAST_AGREED:
             return (
-                f"Whether labels are wrong cannot be told: {facts.vectors} say no more of the "
-                f"{facts.judged:,} labels of {facts.classes:,} classes than of labels dealt at "
-                "random. Vectors from a trained model (--embeddings) see more."
+                f"Whether labels are wrong cannot be told: {facts.vectors} predict the "
+                f"{facts.judged:,} labels of {facts.classes:,} classes no better than labels dealt "
+                "at random. Vectors from a trained model (--embeddings) see more."
             )
         start = (
             f"{facts.judged:,} labels of {facts.classes:,} classes were judged by "
@@ -329,19 +330,21 @@ UNTOLD_DRAW = 300
 """Labels that are reviewed for an answer where there is no forecast: if none is wrong, fewer than
 1 % of all are (95 %)."""
 UNTOLD = (
-    "Look at these {listed:,} labels first. How many of them are wrong cannot be told "
-    "from classes that look alike; for the share of wrong labels among all {judged:,}, review "
-    "{sample} (`audit labels`)."
+    "Look at these {listed:,} labels first. How many of them are wrong cannot be told: classes "
+    "that look alike would explain the doubts as well. Where most are wrong, go on in this order "
+    "(`audit export RUN --scores`, label_quality). For the share of wrong labels among all "
+    "{judged:,}, review {sample} (`audit labels`)."
 )
 
 
 def _forecast(row: Mapping[str, Any]) -> str:
     return (
-        "Look at the first {listed:,} labels in this order: about "
+        "Look at these {listed:,} labels in this order: about "
         f"{row['found'] / row['listed']:.0%} of them are wrong ({{found:,.0f}}; "
-        "{found_low:,.0f} to {found_high:,.0f}), of an estimated {wrong:,.0f} "
-        "({wrong_low:,.0f} to {wrong_high:,.0f}) among all {judged:,}. To know that share within a "
-        "third, review {sample} (`audit labels`)."
+        "{found_low:,.0f} to {found_high:,.0f}). Among all {judged:,} labels an estimated "
+        f"{{wrong:,.0f}} are wrong ({row['wrong'] / row['judged']:.1%}; "
+        "{wrong_low:,.0f} to {wrong_high:,.0f}). To know that share within a third, review "
+        "{sample} (`audit labels`)."
     )
 
 

@@ -139,7 +139,10 @@ class SplitOverlap(Check):
         )
         sizes: dict[str, int] = dict(splits.iter_rows())
         if len(sizes) < 2:
-            return f"{len(sizes)} splits with pictures: no overlap is possible."
+            seen = f"One split ({next(iter(sizes))}) was" if sizes else "No splits were"
+            return (
+                f"{seen} recognised, so none were compared: `audit scan train=DIR test=DIR` tells."
+            )
         trained = [split for split in sizes if split in params.train_splits]
         sentences = []
         for split, n in sizes.items():

@@ -149,7 +149,7 @@ def needs_lines(found: PictureNeeds) -> list[str]:
         f"independent; a cheap classifier on their vectors names {found.accuracy:.1%} rightly "
         f"(largest class: {found.largest_class:.1%}).",
         "",
-        found.sentence,
+        *filter(None, (found.sentence, found.spurious)),
         "",
     ]
     return [
@@ -157,8 +157,9 @@ def needs_lines(found: PictureNeeds) -> list[str]:
         f"Loss in points of accuracy against the whole picture at {found.base} px, 95 % interval, "
         f"paired; a loss below {found.margin:.1%} counts as nothing. Sizes above {found.base} px "
         "were not tried. A larger network may use detail that this classifier does not.",
-        "", "What varies most in each class, against all pictures, and its two ends:",
-        *(f"  {one.label}: {one.what} ({one.ratio:.2f} of all): {one.low} | {one.high}"
+        "", "What varies most in each class, how many times as much as among all pictures, and the "
+        "pictures at its two ends:",
+        *(f"  {one.label}: {one.what}, {one.ratio:.2f} times: {one.low} | {one.high}"
           for one in found.varying),
     ]  # fmt: skip
 

@@ -43,6 +43,11 @@ MOST = 2000
 MARGIN = 0.02
 CHUNK = 32
 SEED = 0
+SPURIOUS = {
+    "in grey": "colour", "light equalised": "light", "a tenth of each border cut": "the border",
+    "orientation normalised": "orientation", "background greyed": "the background",
+}  # fmt: skip
+"""What a version takes out."""
 NOTHING_LOST, LOSES, UNKNOWN = "loses nothing", "loses", "cannot be told"
 
 # One file a picture; a picture with two labels teaches neither.
@@ -121,7 +126,7 @@ class PictureNeeds:
         if self.reason:
             return f"What the pictures need cannot be told: {self.reason}."
         if self.smallest == self.base:
-            return f"Nothing smaller than {self.base} px is shown to lose nothing."
+            return self._why_no_smaller()
         saved = self.pixels / self.smallest**2
         scaled = (
             f" A loader that decodes JPEGs scaled (Pillow's draft) makes {self.decoded} times "
@@ -132,9 +137,42 @@ class PictureNeeds:
             f"the {self.pixels:,} of the median picture." + scaled * (self.decoded > 1)
         )
 
+    def _why_no_smaller(self) -> str:
+        lower = next(
+            (v for v in self.sizes if v.size < self.base and v.verdict != NOTHING_LOST), None
+        )
+        if lower is None:
+            return f"No size below {self.base} px was tried."
+        if lower.verdict == LOSES:
+            return (
+                f"Keep {self.base} px: at {lower.size} px {100 * lower.loss:.1f} points are lost."
+            )
+        return (
+            f"Whether {lower.size} px are enough cannot be told: they lose "
+            f"{100 * lower.loss_low:.1f} to {100 * lower.loss_high:.1f} points."
+        )
+
+    @property
+    def spurious(self) -> str:
+        """Which variation may be taken out before training; empty where nothing is told."""
+        free = [SPURIOUS[v.name] for v in self.versions
+                if v.name in SPURIOUS and v.verdict == NOTHING_LOST]  # fmt: skip
+        if not self.versions:
+            return ""
+        if not free:
+            return "No variation is shown to be spurious: taking any out may lose accuracy."
+        told = " and of ".join(free)
+        return f"The classes do not need differences of {told}: they may be taken out."
+
     def facts(self) -> dict[str, Any]:
         """Return it as a document."""
-        return {"schema": SCHEMA, **asdict(self), "run": str(self.run), "sentence": self.sentence}
+        return {
+            "schema": SCHEMA,
+            **asdict(self),
+            "run": str(self.run),
+            "sentence": self.sentence,
+            "spurious": self.spurious,
+        }
 
     def document(self) -> str:
         """Return it as one JSON document."""

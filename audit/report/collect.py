@@ -8,6 +8,7 @@ positives are counted, and left out of everything else."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -50,6 +51,8 @@ from audit.run.digests import read_document
 from audit.run.store import Store
 from audit.sources.python_objects import GIVEN_AS_OBJECTS
 
+SAW_SOME = re.compile(r"(?!(The [a-z ]+ of )?0 (?!of [1-9]))")
+"""How the sentence of a check begins that had boxes, outlines or predictions to judge."""
 NEEDED = 12  # classes of which a report shows what varies most
 # the columns of a `Member`
 MEMBER = """
@@ -338,9 +341,11 @@ def _completeness(
     dataset: Dataset, checks: Sequence[CheckSummary], not_run: Sequence[str], *, annotated: bool
 ) -> Iterator[str]:
     """Yield the sentences that say what was and was not examined."""
-    idle = (
-        [] if annotated else [c for c in checks if c.code.startswith("BOX") and not c.counts.total]
-    )
+    idle = [
+        check for check in checks
+        if check.code.startswith("BOX") and not check.counts.total
+        and not (annotated and SAW_SOME.match(check.completeness))
+    ]  # fmt: skip
     checks = [check for check in checks if check not in idle]
     yield _read_files(dataset)
     if dataset.skipped:
@@ -349,7 +354,8 @@ def _completeness(
         if check.completeness:
             yield f"{check.code} {check.name}: {check.completeness}"
     if idle:
-        yield f"{len(idle):,} checks of boxes had nothing to judge: no picture has annotations."
+        why = ", ".join(check.code for check in idle) if annotated else "no picture has annotations"
+        yield f"{len(idle):,} checks of boxes had nothing to judge: {why}."
     silent = sorted(check.code for check in checks if not check.completeness)
     if silent:
         yield f"{len(silent):,} checks give no statement of their own: {', '.join(silent)}."

@@ -180,7 +180,7 @@ def alarm(report: Report) -> str:
         return ""
     return (
         f"About {wrong.share:.0%} of the labels are wrong ({wrong.low:.0%} to {wrong.high:.0%}): "
-        "train and evaluate on nothing before they are reviewed (LABEL007)."
+        "review them before you train or evaluate (LABEL007)."
     )
 
 

@@ -126,8 +126,9 @@ class FolderReader:
             uris = [uri_of(path) for path in uris]
         n, state = len(files), folder.state
         splits = [state.split] * n
-        if self._folders.listed.said and state.split is None:
-            splits = [self._folders.listed.of(folder.relative + name) for name in files]
+        if self._folders.listed.said and self._split is None:
+            of = self._folders.listed.of
+            splits = [of(folder.relative + name) or state.split for name in files]
         return SampleRows(
             identities, uris, [self.name] * n, splits, [state.label] * n, [None] * n,
             *stat_files(folder.path, files),

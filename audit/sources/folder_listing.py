@@ -16,6 +16,8 @@ from audit.sources.formats import KINDS, extension_of_name, named_as_images
 from preflight.files import regular
 
 FOLDERS_LISTED = 20
+MOST_OUTER = 4
+"""Lone folders, one in another, that are looked through for what is inside."""
 MOST_DISTANT_READS = 200
 """Files that are opened to tell the layout of a tree that is in no file system."""
 _HEAD_BYTES = 64 * 1024
@@ -190,11 +192,22 @@ class FolderListing:
             for name in entries.files
         )
 
+    def outer_folders(self) -> list[str]:
+        """Return the root and lone folders below it, `VOCdevkit/VOC2007`, the innermost last."""
+        places = [self.root]
+        for _ in range(MOST_OUTER):
+            inside = self.entries(places[-1])
+            if len(inside.folders) != 1 or named_as_images(inside.files):
+                break
+            places.append(os.path.join(places[-1], inside.folders[0]))
+        return places
+
     def near_folders(self) -> Iterator[str]:
-        """Yield the root and two levels of folders below it, the first 20 of each."""
-        yield self.root
-        for name in self.entries(self.root).folders[:FOLDERS_LISTED]:
-            first = os.path.join(self.root, name)
+        """Yield the outer folders and two levels below the innermost, the first 20 of each."""
+        outer = self.outer_folders()
+        yield from outer
+        for name in self.entries(outer[-1]).folders[:FOLDERS_LISTED]:
+            first = os.path.join(outer[-1], name)
             yield first
             for inner in self.entries(first).folders[:FOLDERS_LISTED]:
                 yield os.path.join(first, inner)

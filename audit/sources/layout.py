@@ -23,6 +23,7 @@ from audit.sources import names
 from audit.sources.folder_listing import FOLDERS_LISTED, FolderListing, Level
 from audit.sources.listed_splits import NO_SPLITS, ListedSplits, find_listed_splits
 from audit.sources.listed_tree import ListedTree
+from audit.sources.manifest import told_by_table
 
 # ---- how trees are annotated: what the text of a file must be to show it ----
 # Only the head and the tail of a file are read: its keys may come in any order, and real ones
@@ -152,12 +153,36 @@ def infer_layout(
             chosen = replace(inferred, layout=layout)
         else:
             chosen = _drop_class_labels(inferred, annotation, evidence) if annotation else inferred
-    if listed is None and "split" not in chosen.roles:
+    if listed is None and len(set(chosen.splits.values())) < 2:
         found = find_listed_splits(tree)
-        if found.split_of:
+        if found.said:
             reason = f"{chosen.layout.reason}; {sample_id(found.said)}"
             chosen = replace(chosen, layout=replace(chosen.layout, reason=reason), listed=found)
+    if listed is None and (beside := _tables_beside(tree, chosen)):
+        reason = f"{chosen.layout.reason}; {beside}"
+        chosen = replace(chosen, layout=replace(chosen.layout, reason=reason))
     return replace(chosen, saw_images=tree.saw_images())
+
+
+def _tables_beside(tree: FolderListing, chosen: FolderLayout) -> str:
+    """Say which tables tell labels or splits that the folders do not, and how they are read."""
+    known = {"class": "label", "split": "split"}
+    told = {known[role] for role in chosen.roles if role in known}
+    if chosen.layout.annotations or chosen.listed.said:
+        return ""
+    found = dict[str, str]()
+    outer = tree.outer_folders()
+    for folder in (*outer, *(os.path.join(outer[-1], f) for f in chosen.splits)):
+        for path in tree.files(folder, "csv", "tsv", "jsonl"):
+            more = [role for role in told_by_table(path) if role not in told]
+            if more and os.path.basename(folder) not in found:
+                found[chosen.splits.get(os.path.basename(folder), "data")] = path
+                said = " and ".join(more)
+    if not found:
+        return ""
+    named = len(found) > 1
+    paths = [sample_id(f"{split}={path}" if named else path) for split, path in found.items()]
+    return f"not read: {said} of a table, which `audit scan {' '.join(paths)}` reads"
 
 
 def _annotation(tree: FolderListing, wanted: str | None = None) -> tuple[str | None, str]:

@@ -15,6 +15,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from audit.errors import UsageError
@@ -22,6 +23,7 @@ from audit.records import Layout, Sample, sample_id
 from audit.sources import paths
 from audit.sources.formats import extension_of_name
 from audit.sources.manifest_rows import Table, open_table
+from audit.sources.names import CANONICAL, OPEN_SPLITS, words
 from audit.sources.readings import Given, ReadLog
 from audit.sources.tables import number_columns, typed_frame
 from audit.sources.walk import Exclusion
@@ -41,6 +43,17 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "group": ("group", "group_id", "group_key"),
     "id": ("id", "sample_id"),
 }  # fmt: skip
+# Columns that are the split only where their cells name splits: a `set` may be one of cards, and a
+# `fold` that is a number is one of a cross-validation, neither train nor test.
+_MAYBE_SPLIT = (
+    "set", "usage", "data_split", "dataset_split", "split_name", "data_set", "dataset", "phase",
+    "stage", "fold", "image_set", "mode", "purpose",
+)  # fmt: skip
+_IS_SPLIT = {"is_valid": "val", "is_val": "val", "is_validation": "val", "is_test": "test"}
+ROWS_ASKED = 10_000
+"""Rows in which each cell of such a column must name a split."""
+MOST_BYTES_ASKED = 1 << 26
+"""Size of a table beside pictures up to which it is asked what it tells."""
 _BOX_COLUMNS = frozenset({"xmin", "bbox", "bbox_x", "x_min", "box"})
 
 
@@ -58,6 +71,7 @@ class ManifestReader:
         self._classes = class_columns(given.one_hot, self._table) if given.one_hot else {}
         if self._classes:
             self._used.pop("label", None)
+        self._yes = self._find_split()
         lowered = [column.strip().lower() for column in self._table.columns]
         self._box = number_columns(lowered)
         self._box_places = [lowered.index(c) for c in self._box[1]] if self._box else []
@@ -98,6 +112,24 @@ class ManifestReader:
                 yield (number, listed, path, *texts[:4], sample.label, *size)
 
         return self._box[0], rows()
+
+    def _find_split(self) -> str:
+        """Find the column of splits by its cells where no name says it; return what `true` means.
+
+        That is empty where the cells are names of splits.
+        """
+        lowered = [column.strip().lower().replace(" ", "_") for column in self._table.columns]
+        asked = (*_MAYBE_SPLIT, *_IS_SPLIT) if "split" not in self._used else ()
+        for place in (lowered.index(name) for name in asked if name in lowered):
+            rows = islice(self._table.rows([place]), ROWS_ASKED)
+            cells = {as_text(value) or "" for _, (value,) in rows}
+            yes = _IS_SPLIT.get(lowered[place], "")
+            fits = {cell.lower() for cell in cells} <= YES | NO
+            fits = fits if yes else all(map(split_in_cell, cells))
+            if fits and len(cells) > 1:
+                self._used["split"] = place
+                return yes
+        return ""
 
     def _lists_again(self) -> bool:
         seen = set[Any]()
@@ -205,6 +237,8 @@ class ManifestReader:
             if classes:
                 label = self._marked(values[first_class:n_used], number)
             split = text(values[i_split]) if i_split >= 0 else None
+            if self._yes:
+                split = self._yes if (split or "").lower() in YES else "train"
             group = text(values[i_group]) if i_group >= 0 else None
             unique = identity if self._several else ids.take(identity)
             status = self._file_status(uri) if stat_files else (uri, -1, -1, -1)
@@ -340,6 +374,25 @@ def class_columns(told: str, table: Table) -> dict[str, int]:
         first, last = columns.index(ends[0]), columns.index(ends[-1])
         found |= {columns[place]: place for place in range(first, last + 1)}
     return found
+
+
+def told_by_table(path: str) -> list[str]:
+    """Return which of label and split a table tells of pictures that are there; none of no such."""
+    try:
+        if os.path.getsize(path) > MOST_BYTES_ASKED:
+            return []
+        reader = ManifestReader(Given(path, ""))
+        first = next(reader.samples(ReadLog()), None)
+    except (UsageError, OSError):
+        return []
+    if first is None or first.mtime_ns < 0 or reader.box_columns:
+        return []
+    return [role for role in ("label", "split") if role in reader._used]
+
+
+def split_in_cell(cell: str) -> bool:
+    """Return whether a cell names a split with a word: `Training`, `PublicTest`."""
+    return any(word in CANONICAL or word in OPEN_SPLITS for word in words(cell))
 
 
 def _as_it_is(value: str | None) -> str | None:

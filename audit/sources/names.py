@@ -10,6 +10,7 @@ where two could (`train_1`, `train_2`; `val` and `dev`) and where the word itsel
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable
 from functools import lru_cache
@@ -19,18 +20,25 @@ def _set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# English, then German, Spanish, French, Italian, Portuguese, Dutch, Polish, Russian, Chinese,
+# Japanese and Korean; without accents.
 _SPLITS = {
-    "train": ("train", "training", "trn", "tr"),
-    "val": ("val", "valid", "validation", "validate", "dev", "vl"),
-    "test": ("test", "testing", "tst", "te"),
+    "train": "train training trn tr trainings entrenamiento entrainement apprentissage"
+    " addestramento treino treinamento treinar uczenie treningowy обучение обучающая"
+    " тренировка 训练 訓練 학습 훈련",
+    "val": "val valid validation validate dev vl validierung validacion validazione validacao"
+    " validatie walidacja валидация 验证 検証 검증",
+    "test": "test testing tst te prueba teste testowy тест тестовая 测试 測試 テスト 시험 테스트",
 }
-CANONICAL = {word: split for split, words in _SPLITS.items() for word in words}
+CANONICAL = {word: split for split, words in _SPLITS.items() for word in words.split()}
 # Split names of no fixed meaning: `eval` is for validation in one dataset, for test in another.
 OPEN_SPLITS = _set("eval evaluation holdout trainval unlabeled unlabelled query gallery challenge")
 _CONTAINER = _set(
     "image images img imgs leftimg8bit jpeg jpegs jpegimages pngimages jpg data dataset datasets"
 )
-_FILLER = _CONTAINER | _set("set sets split splits all raw obj seg files folder png")
+_FILLER = _CONTAINER | _set(
+    "set sets split splits all raw obj seg files folder png daten bilder satz menge 集 数据 データ"
+)
 _ANNOTATION = _set(
     "label labels annotation annotations annots annot mask masks segmentation segmentations"
     " segmentationclass segmentationobject segmentationclassaug gt groundtruth scribbles bbox"
@@ -48,7 +56,24 @@ SYSTEM = _set(
 
 def words(name: str) -> list[str]:
     """Return the words of a folder name in lower case: `JPEGImages` is jpeg, images."""
-    return [word.lower() for word in _WORD.findall(name)]
+    plain = name if name.isascii() else _without_accents(name)
+    found = (word.lower() for word in _WORD.findall(plain))
+    return [part for word in found for part in _parts(word)]
+
+
+def _without_accents(name: str) -> str:
+    parted = unicodedata.normalize("NFD", name)
+    bare = "".join(char for char in parted if unicodedata.category(char) != "Mn" or char > "\u2fff")
+    return unicodedata.normalize("NFC", bare)
+
+
+@lru_cache(maxsize=4096)
+def _parts(word: str) -> tuple[str, ...]:
+    """Return `train`, `set` for `trainset`: a split and what only says that it is one."""
+    for end in range(len(word) - 1, 2 if word.isascii() else 1, -1):
+        if word[:end] in CANONICAL and word[end:] in _FILLER and word not in CANONICAL:
+            return word[:end], word[end:]
+    return (word,)
 
 
 @lru_cache(maxsize=4096)

@@ -22,7 +22,16 @@ RING = 0.3  # of the box's side
 LEAST = 4  # cells of a box, or of its ring, in each direction
 FAINT = (4.0, 0.2, 3.0, 3.0)  # added to deviations: of light, log of detail, colours (levels)
 MOVES = (2, 4, 6)  # cells: 6, 12 and 19 % of the picture
-DIRECTIONS = {"right": (1, 0), "left": (-1, 0), "down": (0, 1), "up": (0, -1)}
+DIRECTIONS = {
+    "right": (1, 0), "left": (-1, 0), "down": (0, 1), "up": (0, -1),
+    "right and down": (1, 1), "left and up": (-1, -1),
+    "right and up": (1, -1), "left and down": (-1, 1),
+}  # fmt: skip
+OPPOSITE = {
+    name: next(other for other, to in DIRECTIONS.items() if to == (-dx, -dy))
+    for name, (dx, dy) in DIRECTIONS.items()
+}
+SIZES = {"half as large": 0.5, "twice as large": 2.0}  # both sides, about the middle
 
 
 class Alternative(NamedTuple):
@@ -83,10 +92,14 @@ def _elsewhere(picture: Ints, boxes: Floats, n: int) -> Iterator[tuple[str, Ints
     yield "upside down", picture, np.stack([x0, SIDE - y1, x1, SIDE - y0], axis=1)
     yield "on the picture before", (picture - 1) % n, boxes
     yield "on the picture after", (picture + 1) % n, boxes
-    for cells in MOVES:
-        for name, (dx, dy) in DIRECTIONS.items():
-            moved = boxes + cells * np.array([dx, dy, dx, dy])
-            yield f"{cells / SIDE:.0%} further {name}", picture, moved
+    sides = np.stack([x1 - x0, y1 - y0] * 2, axis=1)
+    for name, (dx, dy) in DIRECTIONS.items():
+        way = np.array([dx, dy, dx, dy])
+        for cells in MOVES:
+            yield f"{cells / SIDE:.0%} further {name}", picture, boxes + cells * way
+        yield f"half a box further {name}", picture, boxes + sides / 2 * way
+    for name, size in SIZES.items():
+        yield name, picture, boxes + (size - 1) / 2 * sides * np.array([-1, -1, 1, 1])
 
 
 def fit_elsewhere(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from audit.cli.main import app
 from audit.compare.needs import (
     LOSES,
     NOTHING_LOST,
+    UNKNOWN,
     PictureNeeds,
     Version,
     find_varying,
@@ -130,6 +132,21 @@ def test_what_may_be_taken_out(change: Callable[[np.ndarray], None], lost: set[i
     losing = {i for i, arm in enumerate(ARMS) if version(found, arm).verdict == LOSES}
     assert lost <= losing
     assert not (losing & {0, 2, 3} - lost)
+
+
+def test_what_is_spurious_and_why_no_size_is_smaller_are_told() -> None:
+    def one(name: str, verdict: str, size: int = 64) -> Version:
+        return Version(name, size, 0.5, 0.05, 0.01, 0.09, verdict)
+
+    sizes = [one("64 px", NOTHING_LOST), one("32 px", LOSES, 32)]
+    arms = [one("light equalised", NOTHING_LOST), one("background greyed", LOSES),
+            one("the middle half of each side", NOTHING_LOST)]  # fmt: skip
+    found = PictureNeeds(Path(), "", base=64, smallest=64, sizes=sizes, versions=arms)
+    assert found.sentence == "Keep 64 px: at 32 px 5.0 points are lost."
+    assert found.spurious == "The classes do not need differences of light: they may be taken out."
+    untold = replace(found, sizes=[sizes[0], one("32 px", UNKNOWN, 32)], versions=arms[1:])
+    assert "cannot be told: they lose 1.0 to 9.0 points" in untold.sentence
+    assert untold.spurious.startswith("No variation is shown to be spurious")
 
 
 def test_what_varies_in_a_class() -> None:

@@ -76,6 +76,77 @@ def test_names_that_begin_with_a_split(tmp_path: Path) -> None:
     assert "train (2)" in said
 
 
+YAML = "path: /content/sets/cats\ntrain: {}\nval: {}\nnames: [cat]\n"
+
+
+@pytest.mark.parametrize(
+    ("pictures", "texts", "expected"),
+    [
+        (["images/1.jpg", "images/2.jpg"],  # lists that only the YAML names
+         {"lists__a.txt": "images/1.jpg\n", "lists__b.txt": "images/2.jpg\n",
+          "data.yaml": YAML.format("lists/a.txt", "lists/b.txt")}, "train val"),
+        (["images/a/1.jpg", "images/b/2.jpg", "images/c/3.jpg"],  # folders that it names
+         {"data.yaml": YAML.format("[images/a, images/b]", "../images/c")}, "train train val"),
+        (["images/1.jpg", "images/2.jpg"],  # one folder for both tells nothing
+         {"data.yaml": YAML.format("images", "images")}, "None None"),
+        (["images/1.jpg", "images/2.jpg"],  # paths of another machine
+         {"train.txt": "/home/me/data/images/1.jpg\n", "val.txt": "/home/me/data/images/2.jpg\n"},
+         "train val"),
+        (["obj_train_data/1.jpg", "obj_train_data/2.jpg"],  # lists, over one folder's name
+         {"train.txt": "data/obj/1.jpg\n", "test.txt": "data/obj/2.jpg\n"}, "train test"),
+        (["VOCdevkit/VOC2007/JPEGImages/1.jpg", "VOCdevkit/VOC2007/JPEGImages/2.jpg"],
+         {"VOCdevkit__VOC2007__ImageSets__Main__train.txt": "1\n",
+          "VOCdevkit__VOC2007__ImageSets__Main__val.txt": "2\n"}, "train val"),
+        (["A/JPEGImages/1.jpg", "A/JPEGImages/2.jpg", "B/JPEGImages/3.jpg", "B/JPEGImages/4.jpg"],
+         {"A__ImageSets__train.txt": "1\n", "A__ImageSets__val.txt": "2\n",
+          "B__ImageSets__train.txt": "3\n", "B__ImageSets__val.txt": "4\n"},
+         "train val train val"),
+        (["images/001.cat/1.jpg", "images/002.dog/2.jpg"],  # CUB, NABirds
+         {"images.txt": "1 001.cat/1.jpg\n2 002.dog/2.jpg\n", "train_test_split.txt": "1 0\n2 1\n"},
+         "test train"),
+        (["img_train_1.jpg", "img_val_2.jpg"], {}, "train val"),
+        (["cat/train_1.jpg", "cat/test_2.jpg", "dog/train_3.jpg"], {}, "train test train"),
+        (["steam_train_1.jpg", "blood_test_2.jpg"], {}, "None None"),  # nothing else is shared
+    ],
+)  # fmt: skip
+def test_what_tells_splits(
+    tmp_path: Path, pictures: list[str], texts: dict[str, str], expected: str
+) -> None:
+    found, _ = splits(tree(tmp_path, pictures, **texts))
+    assert " ".join(str(found[Path(name).name]) for name in pictures) == expected
+
+
+def test_each_class_folder_has_the_splits_of_its_names(tmp_path: Path) -> None:
+    pictures = [f"c{i:02}/{'train' if i % 3 else 'val'}_{i}.jpg" for i in range(30)]
+    found, _ = splits(tree(tmp_path, pictures))
+    assert {name: name.partition("_")[0] for name in found} == found
+
+
+def test_a_table_beside_the_pictures_is_told(tmp_path: Path) -> None:
+    table = "image,label,fold\nimages/1.jpg,cat,0\nimages/2.jpg,dog,1\n"
+    _, said = splits(tree(tmp_path, ["images/1.jpg", "images/2.jpg"], **{"labels.csv": table}))
+    assert f"not read: label of a table, which `audit scan {tmp_path}/labels.csv` reads" in said
+    _, said = splits(tree(tmp_path / "x", ["images/1.jpg"], **{"prices.csv": "image,price\na,2\n"}))
+    assert "not read" not in said
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "expected"),
+    [
+        ("set", "train test", "train test"),
+        ("Usage", "Training PublicTest", "Training PublicTest"),
+        ("is_valid", "False True", "train val"), ("fold", "train val", "train val"),
+        ("fold", "0 1", "None None"), ("set", "hearts spades", "None None"),
+        ("mode", "RGB L", "None None"), ("is_valid", "yes no", "None None"),
+    ],
+)  # fmt: skip
+def test_columns_that_may_be_splits(tmp_path: Path, column: str, cells: str, expected: str) -> None:
+    rows = "".join(f"{i}.jpg,cat,{cell}\n" for i, cell in enumerate(cells.split()))
+    root = tree(tmp_path, ["0.jpg", "1.jpg"], **{"t.csv": f"path,label,{column}\n{rows}"})
+    found = [sample.split for sample in read(open_source([str(root / "t.csv")]))]
+    assert " ".join(map(str, found)) == expected
+
+
 @pytest.mark.parametrize(
     ("pictures", "texts"),
     [

@@ -18,6 +18,8 @@ from audit.sources import names
         ("cat", None), ("steam_train", None), ("train_station", None), ("test_tube", None),
         ("contest", None), ("devil", None), ("training_shoe", None), ("", None),
         ("train_val", "trainval"),
+        ("trainset", "train"), ("TestData", "test"), ("Trainingsdaten", "train"),
+        ("validación", "val"), ("entraînement", "train"), ("训练集", "train"), ("testament", None),
     ],
 )  # fmt: skip
 def test_one_name_alone(name: str, split: str | None) -> None:

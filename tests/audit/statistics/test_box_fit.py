@@ -45,8 +45,21 @@ def test_boxes_that_lie_right_fit_nowhere_better(scenes: tuple[Floats, Ints, Flo
 def test_a_move_is_told_by_the_way_back(scenes: tuple[Floats, Ints, Floats], name: str) -> None:
     dx, dy = DIRECTIONS[name]
     said, z = best(scenes, scenes[1], scenes[2] - 4 * np.array([dx, dy, dx, dy]))
-    assert said == f"12% further {name}"
+    # half of these boxes is as much
+    assert said in (f"12% further {name}", f"half a box further {name}")
     assert z > 4
+
+
+@pytest.mark.parametrize(("size", "said"), [(2.0, "half as large"), (0.6, "twice as large")])
+def test_a_wrong_size_is_told(scenes: tuple[Floats, Ints, Floats], size: float, said: str) -> None:
+    sides = np.tile(scenes[2][:, 2:] - scenes[2][:, :2], 2)
+    name, z = best(scenes, scenes[1], scenes[2] + (size - 1) / 2 * sides * [-1, -1, 1, 1])
+    assert (name, z > 4) == (said, True)
+
+
+def test_a_centre_read_as_a_corner_is_half_a_box(scenes: tuple[Floats, Ints, Floats]) -> None:
+    sides = np.tile(scenes[2][:, 2:] - scenes[2][:, :2], 2)
+    assert best(scenes, scenes[1], scenes[2] + sides / 2)[0] == "half a box further left and up"
 
 
 def test_mirrored_boxes_and_those_of_another_picture_are_told(

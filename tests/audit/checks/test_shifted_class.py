@@ -1,0 +1,25 @@
+"""BOX015 names a direction only where the opposite one does not fit as well."""
+
+from __future__ import annotations
+
+import pytest
+
+from audit.checking.boxes import boxed
+from audit.checking.cases import Case, case_store
+from audit.checks.box_shifted_class import ShiftedClass
+
+FIT = {"file": "b.json", "label": None, "boxes": 60, "units": 60, "share": 0.7}
+
+
+@pytest.mark.parametrize(
+    ("opposite", "said"),
+    [(2.0, "12% of the picture further left than"), (4.0, "in a direction that cannot be told")],
+)
+def test_a_direction_is_told_where_one_alone_fits(opposite: float, said: str) -> None:
+    fits = [
+        {**FIT, "elsewhere": "12% further left", "gain_z": 6.0},
+        {**FIT, "elsewhere": "12% further right", "gain_z": opposite},
+    ]
+    with case_store(Case("", [{}], tables=boxed({}, box_fits=fits))) as store:
+        [finding] = ShiftedClass().find(store, ShiftedClass.Params())
+    assert said in finding.message
