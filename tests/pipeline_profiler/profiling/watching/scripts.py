@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from pipeline_profiler.profiling.record.session import Session
-from tests.conftest import ROOT
+from tests.pipeline_profiler.conftest import UNCOMPILED
 
 HEAD = """
 import argparse, os, signal, sys, time
@@ -58,7 +58,7 @@ def environment() -> dict[str, str]:
     """One thread, no row in the user's table of runs."""
     return {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": UNCOMPILED,
         "OMP_NUM_THREADS": "1",
         "PIPELINE_PROFILER_RUNS": "off",
         "TF_CPP_MIN_LOG_LEVEL": "3",
