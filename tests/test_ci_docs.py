@@ -22,22 +22,26 @@ def snippets() -> list[Any]:
     return [yaml.safe_load(t.content) for t in parsed if t.type == "fence" and t.info == "yaml"]
 
 
+@pytest.mark.usefixtures("peers")
 def test_the_hook_of_this_repository_has_the_form_of_a_hook() -> None:
+    from pre_commit import clientlib
+
     path = ROOT / ".pre-commit-hooks.yaml"
     (hook,) = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert {"id", "name", "entry", "language"} <= set(hook)
     assert hook["language"] == "python"  # which installs the package, as pyproject.toml says
     assert hook["entry"].split()[0] in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert hook["pass_filenames"] is False
-    clientlib = pytest.importorskip("pre_commit.clientlib")
     clientlib.load_manifest(path)
 
 
+@pytest.mark.usefixtures("peers")
 def test_the_configuration_of_the_hook_is_one(tmp_path: Path) -> None:
+    from pre_commit import clientlib
+
     _, config = snippets()
     (hook,) = config["repos"][0]["hooks"]
     assert (hook["language"], hook["pass_filenames"]) == ("system", False)
-    clientlib = pytest.importorskip("pre_commit.clientlib")
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(config))
     clientlib.load_config(path)

@@ -1,15 +1,16 @@
 """`audit` and `pipeline_profiler` in processes of their own, without the two seconds of a start.
 
 Starting Python, importing and loading the search take most of a call in a test. A server does that
-once; each call is a fork of it with the streams, folder, environment and limits of whoever asked.
-What belongs to the start itself (an encoding of the streams, a home folder, signals, killing) is
-tested with real starts.
+once for all test processes; each call is a fork of it with the streams, folder, environment and
+limits of whoever asked. What belongs to the start itself (an encoding of the streams, a home
+folder, signals, killing) is tested with real starts.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -17,6 +18,7 @@ import io
 import json
 import os
 import resource
+import select
 import shlex
 import shutil
 import signal
@@ -25,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,6 +35,7 @@ from typing import Any, NoReturn
 from tests.conftest import ROOT, make_tree
 
 CLIENT = ROOT / "tests" / "warm_client.py"
+STARTED: list[subprocess.Popen[bytes]] = []  # what is forgotten while it runs is warned of
 
 
 def warm_audit(
@@ -61,24 +65,32 @@ def warm_shell(line: str, tool: str, module: str) -> str:
 
 @functools.cache
 def _server() -> Path:
-    """Start the server of this process; return where it listens."""
-    place = Path(tempfile.mkdtemp(prefix="warm")) / "socket"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.warm", str(place)], stdout=subprocess.PIPE, cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_THREADING_LAYER": "workqueue"},
-    )  # fmt: skip
-    atexit.register(shutil.rmtree, place.parent, ignore_errors=True)
-    atexit.register(process.kill)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
+    """Return where the server of this run of the tests listens; the first who asks starts it."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    owner = os.getppid() if run else os.getpid()
+    folder = Path(tempfile.gettempdir(), f"warm-{run or uuid.uuid4().hex}")
+    folder.mkdir(exist_ok=True)
+    place = folder / "socket"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # let go when the file is closed
+        if not place.exists():
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.warm", str(place), str(owner)], cwd=ROOT,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_THREADING_LAYER": "workqueue"},
+            )  # fmt: skip
+            STARTED.append(process)
+            assert process.stdout is not None
+            with process.stdout as said:
+                assert said.readline() == b"ready\n"
     return place
 
 
 # ---- the server ----
 
 
-def serve(place: str) -> None:
-    """Answer calls until this process is killed."""
+def serve(place: str, owner: int) -> None:
+    """Answer calls until the process of the tests is gone."""
     _load()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(place)
@@ -86,6 +98,12 @@ def serve(place: str) -> None:
         print("ready", flush=True)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         while True:
+            while not select.select([listening], [], [], 1)[0]:
+                try:
+                    os.kill(owner, 0)
+                except ProcessLookupError:
+                    shutil.rmtree(Path(place).parent, ignore_errors=True)
+                    return
             asking, _ = listening.accept()
             with asking:
                 if not os.fork():
@@ -204,4 +222,4 @@ def _end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], int(sys.argv[2]))

@@ -13,6 +13,7 @@ import audit
 from audit.cli.main import command_line
 from tests.audit.reviewed import reviewed_dataset, scan
 from tests.audit.scenes import Picture, draw_scene
+from tests.conftest import make_once
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -34,8 +35,11 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 @pytest.fixture(scope="session")
 def reviewed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of `reviewed_dataset` with no decisions; neither it nor its files may be changed."""
-    folder = tmp_path_factory.mktemp("reviewed")
-    return scan(reviewed_dataset(folder / "pets"), folder / "pets-run")
+
+    def make(folder: Path) -> None:
+        scan(reviewed_dataset(folder / "pets"), folder / "pets-run")
+
+    return make_once(tmp_path_factory, "reviewed", make) / "pets-run"
 
 
 @pytest.fixture

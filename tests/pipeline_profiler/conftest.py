@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import DISK
+from tests.conftest import DISK, ROOT
 
+# Of scripts that compile nothing: see the sitecustomize there.
+UNCOMPILED = f"{ROOT / 'tests' / 'pipeline_profiler' / 'uncompiled'}{os.pathsep}{ROOT}"
 TRAINERS = Path(os.environ.get("PREFLIGHT_TRAINERS", Path(sys.prefix) / "trainers_packages"))
 
 

@@ -103,12 +103,11 @@ def test_names_are_read_as_written(tmp_path: Path, form: str) -> None:
     assert read(tmp_path, content) == (expected, [])
 
 
-@pytest.mark.parametrize("form", FORMS)
+# PyYAML itself takes no tab between tokens
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "tabs between"])
 def test_without_libyaml_they_are_read_alike(
     tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if form == "tabs between":
-        pytest.skip("PyYAML itself takes no tab between tokens")
     monkeypatch.delattr(yaml, "CSafeLoader")
     test_names_are_read_as_written(tmp_path, form)
 

@@ -5,17 +5,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
-import duckdb
 import pytest
 
-from audit.checking.cases import case_store
 from audit.checking.check import SECTIONS, Check, all_checks, make_params, page
-from audit.picture.features import FEATURES
-from audit.run.store import Store
-from audit.run.tables import IMAGES_VIEW
 from preflight.check_contract import page_sections
 from tests.preflight.pages import page_faults
 
@@ -55,48 +49,6 @@ def test_thresholds_named_in_the_text_exist(check: Check):
     fields = {field.name for field in dataclasses.fields(check.Params)}
     for word in re.findall(r"`((?:min|max)_\w+)`", text):
         assert word in fields, f"{check.code}: no threshold {word}"
-
-
-# What decoding itself fills is always there: only columns of the picture need declaring.
-PICTURE_COLUMNS = {column.name for column in FEATURES}
-
-
-def fails_without(check: Check, columns: Iterable[str]) -> str:
-    """What DuckDB says of the dirty cases where `columns` were not measured; "": nothing."""
-    for case in (case for case in check.cases() if case.expect):
-        with case_store(case) as store:
-            leave_out(store, columns)
-            params = make_params(check, case.params)
-            try:
-                list(check.find(store, params))
-                check.completeness(store, params)
-            except duckdb.BinderException as error:
-                return str(error)
-    return ""
-
-
-def leave_out(store: Store, columns: Iterable[str]) -> None:
-    """Drop columns of `features`; the views over them that are no business of a check stay."""
-    for view in ("effective_sizes", "pictures"):
-        store.execute(f"CREATE TABLE copied AS SELECT * FROM {view}")
-        store.execute(f"DROP VIEW {view}")
-        store.execute(f"ALTER TABLE copied RENAME TO {view}")
-    others = f"SELECT * EXCLUDE ({', '.join(columns)}) FROM features"
-    store.execute(f"CREATE OR REPLACE TABLE features AS {others}")
-    store.execute(IMAGES_VIEW)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("check", CHECKS)
-def test_every_column_that_its_sql_reads_is_declared(check: Check):
-    assert fails_without(check, PICTURE_COLUMNS - set(check.features)) == ""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("check", CHECKS)
-def test_every_declared_column_is_read(check: Check):
-    for column in check.features:
-        assert column in fails_without(check, [column]), f"{column} is declared, and never read"
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import ray
 
 import audit
 from audit.cluster import ray_cluster
@@ -32,6 +31,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
+    import ray  # half a second, which a process without these tests need not pay
     from ray.cluster_utils import Cluster
 
     # A lost node is noticed after ten seconds, not after half a minute. Not sooner: a node that

@@ -178,11 +178,11 @@ def test_classes_that_show_nothing() -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    rng = np.random.default_rng(5)
+    drawn = backgrounds(np.random.default_rng(5))
     for number in range(210):
         folder = tmp_path / "shots" / f"class {number % 2}"
         folder.mkdir(parents=True, exist_ok=True)
-        pixels = backgrounds(rng)[0] + (np.arange(BASE) < BASE // 2)[:, None, None] * (
+        pixels = drawn[number] + (np.arange(BASE) < BASE // 2)[:, None, None] * (
             80 * (number % 2) - 40
         )
         Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(folder / f"{number}.png")

@@ -255,9 +255,10 @@ make = Net
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.usefixtures("peers")
 def test_onnx(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     shapes = {"given": [2, 3, 8, 8], "said": [2, 3]}
     values = {
         name: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)

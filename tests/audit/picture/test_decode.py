@@ -51,19 +51,23 @@ WRITABLE = [kind for kind in FORMATS if kind in Image.SAVE]
 
 @pytest.mark.filterwarnings("ignore:IM image format:DeprecationWarning")
 @pytest.mark.parametrize("kind", WRITABLE)
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1", "F"])
-def test_what_pillow_writes_is_sound(kind: str, mode: str) -> None:
-    drawn = Image.fromarray(picture(1, 64, 48)).convert(mode)
-    try:
-        data = encoded(drawn, kind)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        pytest.skip(f"Pillow writes no {mode} as {kind}: {error}")
+def test_what_pillow_writes_is_sound(kind: str) -> None:
     extension = next((e for e, k in Image.registered_extensions().items() if k == kind), ".x")
-    got = facts_of(data, f"a{extension}")
-    assert (got["status"], got.get("error")) == ("ok", None)
-    assert got["format"] in (kind, "BMP" if kind == "DIB" else kind)
-    if kind in ("ICO", "CUR", "TGA"):
-        assert got["detected"] in (kind, None)
+    written = []
+    for mode in ("RGB", "RGBA", "L", "P", "1", "F"):
+        drawn = Image.fromarray(picture(1, 64, 48)).convert(mode)
+        try:
+            data = encoded(drawn, kind)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            continue  # it writes no such
+        written.append(mode)
+        got = facts_of(data, f"a{extension}")
+        assert (got["status"], got.get("error")) == ("ok", None), mode
+        assert got["format"] in (kind, "BMP" if kind == "DIB" else kind), mode
+        if kind in ("ICO", "CUR", "TGA"):
+            assert got["detected"] in (kind, None), mode
+    if not written:
+        pytest.skip(f"this Pillow writes no {kind}")
 
 
 @pytest.mark.parametrize("size", [(1, 1), (16, 16), (48, 48), (256, 256)])

@@ -120,9 +120,7 @@ def relabel(root: Path) -> None:
         path.rename(root / "train" / f"k{(kind + 1) % KINDS}" / f"moved_{path.name}")
 
 
-CHANGES = (
-    add, remove, change_some, edit_copies_away, remove_from_pool, a_bit_of_all, relabel,
-)  # fmt: skip
+CHANGES = (add, change_some, edit_copies_away, remove_from_pool, a_bit_of_all, relabel)
 UNLABELLED = (edit_copies_away, remove_from_pool, a_bit_of_all)
 
 

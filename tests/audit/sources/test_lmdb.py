@@ -128,8 +128,10 @@ def test_pages_that_lead_in_a_circle_end(tmp_path: Path) -> None:
     assert "1 of its pages" in damage(source)[0]
 
 
+@pytest.mark.usefixtures("peers")
 def test_what_the_library_wrote_is_read(tmp_path: Path) -> None:
-    lmdb = pytest.importorskip("lmdb")
+    import lmdb
+
     with lmdb.open(str(tmp_path / "set"), map_size=1 << 26, max_dbs=2) as environment:
         with environment.begin(write=True) as transaction:
             for i in range(3000):

@@ -23,9 +23,9 @@ from pipeline_profiler.checks.loader_subject import LoaderSubject  # noqa: E402
 from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_training  # noqa: E402
 from pipeline_profiler.checks.training_subject import TrainingSubject  # noqa: E402
 from tests.pipeline_profiler.checks.conftest import judged  # noqa: E402
+from tests.pipeline_profiler.conftest import UNCOMPILED  # noqa: E402
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[3]
 Change = Callable[[Any], Any]
 PASS, FAIL, CANNOT_TELL = Judgement.PASS, Judgement.FAIL, Judgement.CANNOT_TELL
 
@@ -259,7 +259,7 @@ def test_an_unmodified_script(tmp_path: Path, words: tuple[str, ...], failed: li
     done = subprocess.run(
         [*command, "--only", ",".join(CODES), "--yes", "--", "train.py"],
         cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": UNCOMPILED},
     )  # fmt: skip
     found = json.loads(done.stdout)
     assert sorted(found["failed"]) == failed, found["checks"]

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from pipeline_profiler.profiling.record.session import Session
-from tests.conftest import ROOT
+from tests.pipeline_profiler.conftest import UNCOMPILED
 
 HEAD = """
 import argparse, os, signal, sys, time
@@ -54,25 +54,27 @@ def watch_line(*words: object) -> list[str]:
     return [sys.executable, "-m", "pipeline_profiler", "watch", *map(str, words)]
 
 
-def environment() -> dict[str, str]:
+def environment(paths: str = UNCOMPILED) -> dict[str, str]:
     """One thread, no row in the user's table of runs."""
     return {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": paths,
         "OMP_NUM_THREADS": "1",
         "PIPELINE_PROFILER_RUNS": "off",
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
 
 
-def watch(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+def watch(
+    folder: Path, *words: object, paths: str = UNCOMPILED
+) -> subprocess.CompletedProcess[str]:
     """Watch in `folder`; stdout and stderr as text."""
     return subprocess.run(
         watch_line(*words),
         capture_output=True,
         text=True,
         cwd=folder,
-        env=environment(),
+        env=environment(paths),
         check=False,
     )
 
