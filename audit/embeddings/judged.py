@@ -37,7 +37,8 @@ SURELY = 2.33
 accused: 99 % on one side. A few hundred labels tell 2 % hardly from 8 %."""
 MANY = 3000
 """Labels from which on fewer standard errors do, in proportion: a model that is fitted to fewer
-believes too much of itself and finds shares several times too large, which their number mends."""
+believes too much of itself and finds shares several times too large, which their number mends. So
+a forecast too is lower by as large a share of these errors as labels are lacking."""
 LISTED_SHARE = 0.5
 """Share of a review list that is expected to be wrong."""
 LONGEST = 1.5
@@ -63,7 +64,8 @@ class JudgedLabels:
     `quality` (n,): 0..1, low for those to look at first; `probability` (n,): of the label;
     `suggested` (n,): the most probable other class, and its `suggested_probability`; `chances` (l,
     n): of being wrong under each law of error, how much each law counts, `weights` (l,), and what
-    it explains, `gains` (l,); `surely` (n,): the chance of being wrong where the share of wrong
+    it explains, `gains` (l,); `error_chance` (n,): of being wrong, the mean over laws of error,
+    whose share counts less where labels are few; `surely` (n,): that where the share of wrong
     labels is as small as it may be, which is what to accuse by; `votes` (n, 2): neighbours with the
     given and with the suggested label, of `neighbours` (n,) that have one; `accuracy`: share of
     labels that the model would give as well; `agreed`: how surely it knows anything of labels
@@ -78,16 +80,12 @@ class JudgedLabels:
     chances: npt.NDArray[np.float64]
     weights: npt.NDArray[np.float64]
     gains: npt.NDArray[np.float64]
+    error_chance: npt.NDArray[np.float64]
     surely: npt.NDArray[np.float64]
     votes: Ints
     neighbours: Ints
     accuracy: float
     agreed: float
-
-    @property
-    def error_chance(self) -> npt.NDArray[np.float64]:
-        """The chance (n,) that each label is wrong, the mean over laws of error."""
-        return np.asarray(self.weights @ self.chances)
 
     def order(self) -> Ints:
         """Return the rows, those to look at first in front."""
@@ -108,7 +106,7 @@ class JudgedLabels:
         plausible |= self.weights >= LEAST_WEIGHT
         return WrongCount(
             n,
-            float(self.weights @ wrong),
+            float(self.error_chance[self.order()[:n]].sum()),
             float(np.maximum(wrong - spread, 0)[plausible].min()),
             float(np.minimum(wrong + spread, n)[plausible].max()),
         )
@@ -219,10 +217,15 @@ def _conclude(
     p, chances, weights = _average(overlap, laws, witnesses, unusual, labels)
     gains = np.array([law.gain for law in laws] or [0.0])
     gain = max(hump.gain, float(gains.max()))
-    surely = weights @ with_least_share(chances, gains)
+    to_forecast, to_accuse = errors_less(len(labels))
+    likely = weights @ with_share_less(chances, gains, to_forecast)
+    surely = weights @ with_share_less(chances, gains, to_accuse)
     if hump.gain >= SURE_GAIN and agreed >= LEAST_AGREED:
         chances = np.where(hump.beyond, np.maximum(chances, hump.chance), chances)
-        surely = np.where(hump.beyond, np.maximum(surely, hump.chance), surely)
+        likely, surely = (
+            np.where(hump.beyond, np.maximum(chance, hump.chance), chance)
+            for chance in (likely, surely)
+        )
     own = p[rows, labels]
     others = p.copy()
     others[rows, labels] = -1.0
@@ -236,6 +239,7 @@ def _conclude(
         chances if agreed >= LEAST_AGREED else np.zeros_like(chances),
         weights,
         gains,
+        likely if agreed >= LEAST_AGREED else np.zeros_like(likely),
         surely if agreed >= LEAST_AGREED else np.zeros_like(surely),
         np.stack([votes[rows, labels], votes[rows, suggested]], 1).astype(np.int64),
         votes.sum(1).astype(np.int64),
@@ -244,15 +248,19 @@ def _conclude(
     )
 
 
-def with_least_share(
-    chances: npt.NDArray[np.float64], gains: npt.NDArray[np.float64]
+def errors_less(n: int) -> tuple[float, float]:
+    """Return by how many standard errors n labels lower the share: to forecast, and to accuse."""
+    return SURELY * max(0.0, 1 - n / MANY), SURELY * min(1.0, MANY / n)
+
+
+def with_share_less(
+    chances: npt.NDArray[np.float64], gains: npt.NDArray[np.float64], errors: float
 ) -> npt.NDArray[np.float64]:
-    """Return chances (l, n) of being wrong where the share of each law is at its lower limit.
+    """Return chances (l, n) of being wrong where each law's share is less by standard errors.
 
     Of a normal likelihood the share found is z = sqrt(2 gain) standard errors from 0; the odds that
     a label is wrong grow with the share.
     """
-    errors = SURELY * min(1.0, MANY / chances.shape[1])
     least = np.maximum(1 - errors / np.sqrt(2 * np.maximum(gains, 1e-9)), 0)[:, None]
     odds = least * chances / np.maximum(1 - chances, 1e-12)
     return np.asarray(odds / (1 + odds))

@@ -9,9 +9,10 @@ from audit.checking.label_facts import LEAST_AGREED
 from audit.embeddings.judged import (
     JudgedLabels,
     agreement,
+    errors_less,
     judge_probabilities,
     judge_vectors,
-    with_least_share,
+    with_share_less,
 )
 from audit.embeddings.nearest import Nearest, nearest_rows, vote_shares
 from audit.embeddings.ridge import decompose, left_out_scores
@@ -162,18 +163,31 @@ def test_labels_without_any_meaning_are_not_called_wrong() -> None:
 
 def kept(found: JudgedLabels) -> float:
     """Share of the chances of doubtful labels that is kept where somebody is accused."""
-    doubtful = found.error_chance > 0.3
-    return float((found.surely[doubtful] / found.error_chance[doubtful]).mean())
+    chance = found.weights @ found.chances
+    return float((found.surely[chance > 0.3] / chance[chance > 0.3]).mean())
 
 
 def test_of_many_labels_the_share_is_believed() -> None:
     few, some, many = (
-        with_least_share(np.full((1, n), 0.7), np.array([8.0]))[0, 0] for n in (500, 3000, 12000)
+        with_share_less(np.full((1, 1), 0.7), np.array([8.0]), errors_less(n)[1])[0, 0]
+        for n in (500, 3000, 12000)
     )
     # z = 4: a factor of 1 - 2.33 / 4, and of four times as many labels of 1 - 2.33 / 16
     odds = 0.7 / 0.3
     assert few == some == pytest.approx(0.4175 * odds / (1 + 0.4175 * odds), abs=1e-9)
     assert many == pytest.approx(0.854375 * odds / (1 + 0.854375 * odds), abs=1e-9)
+
+
+def test_of_few_labels_fewer_are_forecast() -> None:
+    assert errors_less(3000)[0] == errors_less(9000)[0] == 0
+    assert errors_less(1500)[0] == pytest.approx(2.33 / 2)
+    points, labels = clouds(5, 600, 4, 3.0)
+    rng = np.random.default_rng(2)
+    given = np.where(rng.random(600) < 0.2, (labels + rng.integers(1, 4, 600)) % 4, labels)
+    found = judged(points, given)
+    assert found.error_chance.sum() < 0.95 * (found.weights @ found.chances).sum()
+    known = found.forecast(600)
+    assert known.low <= known.wrong <= known.high
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2])
