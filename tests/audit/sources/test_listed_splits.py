@@ -90,7 +90,7 @@ YAML = "path: /content/sets/cats\ntrain: {}\nval: {}\nnames: [cat]\n"
         (["images/1.jpg", "images/2.jpg"],  # one folder for both tells nothing
          {"data.yaml": YAML.format("images", "images")}, "None None"),
         (["images/1.jpg", "images/2.jpg"],  # paths of another machine
-         {"train.txt": "/home/me/data/images/1.jpg\n", "val.txt": "/home/me/data/images/2.jpg\n"},
+         {"train.txt": "/content/data/images/1.jpg\n", "val.txt": "/content/data/images/2.jpg\n"},
          "train val"),
         (["obj_train_data/1.jpg", "obj_train_data/2.jpg"],  # lists, over one folder's name
          {"train.txt": "data/obj/1.jpg\n", "test.txt": "data/obj/2.jpg\n"}, "train test"),
