@@ -163,7 +163,8 @@ def stay(bar, step):
     show(bar, step)
     if step.phase == "measure" and step.done:
         marker.touch()
-        time.sleep(600)
+        for _ in range(6000):  # a signal just before a sleep is heard after it
+            time.sleep(0.1)
 
 ProgressBar.__call__ = stay
 if __name__ == "__main__":
