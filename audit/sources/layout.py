@@ -166,10 +166,9 @@ def infer_layout(
 
 def _tables_beside(tree: FolderListing, chosen: FolderLayout) -> str:
     """Say which tables tell labels or splits that the folders do not, and how they are read."""
-    known = {"class": "label", "split": "split"}
-    told = {known[role] for role in chosen.roles if role in known}
     if chosen.layout.annotations or chosen.listed.said:
         return ""
+    told = {"label" if role == "class" else role for role in chosen.roles}
     found = dict[str, str]()
     outer = tree.outer_folders()
     for folder in (*outer, *(os.path.join(outer[-1], f) for f in chosen.splits)):

@@ -124,9 +124,8 @@ class ManifestReader:
             rows = islice(self._table.rows([place]), ROWS_ASKED)
             cells = {as_text(value) or "" for _, (value,) in rows}
             yes = _IS_SPLIT.get(lowered[place], "")
-            fits = {cell.lower() for cell in cells} <= YES | NO
-            fits = fits if yes else all(map(split_in_cell, cells))
-            if fits and len(cells) > 1:
+            told = all(cell.lower() in YES | NO if yes else split_in_cell(cell) for cell in cells)
+            if told and len(cells) > 1:
                 self._used["split"] = place
                 return yes
         return ""

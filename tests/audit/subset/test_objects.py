@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
-import os
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +21,6 @@ from tests.audit.subset.commands import call
 from tests.audit.subset.detections import boxes, made_world
 from tests.conftest import picture
 
-PACKAGES = Path(sys.prefix) / "peers_packages"
 SUMMARY = ("map", "map50", "map75", "map-small", "map-medium", "map-large", "ar1", "ar10", "ar100")
 
 
@@ -46,13 +41,9 @@ def values(evaluation, name):
 # ---- pycocotools ----
 
 
-@pytest.fixture(scope="module")
-def library():
+@pytest.fixture
+def library(peers):
     """The summary and the table of precision of pycocotools."""
-    if PACKAGES.is_dir():
-        sys.path.append(str(PACKAGES))
-    if importlib.util.find_spec("pycocotools") is None and not os.environ.get("CI"):
-        pytest.skip("needs `make test`, which installs pycocotools beside the environment")
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
