@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from audit.errors import UsageError
 from audit.records import Layout, Sample, sample_id
@@ -25,6 +26,9 @@ from audit.sources.listed_tree import ListedTree
 from audit.sources.paths import IdRegister, uri_of
 from audit.sources.readings import Given, ReadLog, SampleRows
 from audit.sources.walk import Exclusion, Folder, Walk
+
+if TYPE_CHECKING:
+    import polars as pl
 
 BLOCK = 5000  # files of one folder that are listed at a time
 
@@ -50,6 +54,7 @@ class FolderReader:
         self.root, self.name = given.path, given.name
         self.met: Mapping[str, FolderEntries] = {}
         """Folders that were listed for samples, by path; of their files, the texts alone."""
+        self._ids: dict[str, str] = {}
         self._folders: FolderLayout = infer_layout(self.root, given.layout, listed)
         self._split = given.split
         if not given.split_wins and "split" in self._folders.roles:
@@ -60,6 +65,15 @@ class FolderReader:
     def layout(self) -> Layout:
         """The layout and the reason for it."""
         return self._folders.layout
+
+    @property
+    def labels_in_table(self) -> bool:
+        """Whether the classes are those of a table beside the pictures."""
+        return self._folders.beside.with_labels
+
+    def metadata(self) -> pl.DataFrame | None:
+        """Return the other columns of tables beside the pictures; None before `rows`."""
+        return self._folders.beside.metadata(self._ids)
 
     def samples(self, log: ReadLog) -> Iterator[Sample]:
         """Yield the samples in walking order, one by one; see `rows`."""
@@ -73,6 +87,7 @@ class FolderReader:
         self.met = walk.met
         start = Place(self._split, None, self._folders.roles, self._folders.wrappers)
         ids = IdRegister()
+        self._ids = {}
         n_deep, deep_example = 0, ""
         for folder in walk.folders(start):
             filled.add(folder.state.split)
@@ -129,8 +144,15 @@ class FolderReader:
         if self._folders.listed.said and self._split is None:
             of = self._folders.listed.of
             splits = [of(folder.relative + name) or state.split for name in files]
+        labels, groups = [state.label] * n, list[str | None]([None] * n)
+        if self._folders.beside.tables:
+            told = [self._folders.beside.of(folder.relative + name) for name in files]
+            labels = [row.label or state.label for row in told]
+            splits = [split or row.split for row, split in zip(told, splits, strict=True)]
+            groups = [row.group for row in told]
+            self._ids |= zip((folder.relative + name for name in files), identities, strict=True)
         return SampleRows(
-            identities, uris, [self.name] * n, splits, [state.label] * n, [None] * n,
+            identities, uris, [self.name] * n, splits, labels, groups,
             *stat_files(folder.path, files),
         )  # fmt: skip
 

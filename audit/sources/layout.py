@@ -14,16 +14,17 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple, cast
 
 from audit.errors import UsageError
 from audit.records import Layout, sample_id
 from audit.sources import names
+from audit.sources.beside import NOTHING, TablesBeside, find_tables_beside
 from audit.sources.folder_listing import FOLDERS_LISTED, FolderListing, Level
 from audit.sources.listed_splits import NO_SPLITS, ListedSplits, find_listed_splits
 from audit.sources.listed_tree import ListedTree
-from audit.sources.manifest import told_by_table
 
 # ---- how trees are annotated: what the text of a file must be to show it ----
 # Only the head and the tail of a file are read: its keys may come in any order, and real ones
@@ -115,6 +116,7 @@ class FolderLayout:
     splits: Mapping[str, str] = field(default_factory=dict)
     saw_images: bool = False
     listed: ListedSplits = NO_SPLITS
+    beside: TablesBeside = NOTHING
 
 
 def option_of(convention: str) -> str:
@@ -158,30 +160,36 @@ def infer_layout(
         if found.said:
             reason = f"{chosen.layout.reason}; {sample_id(found.said)}"
             chosen = replace(chosen, layout=replace(chosen.layout, reason=reason), listed=found)
-    if listed is None and (beside := _tables_beside(tree, chosen)):
-        reason = f"{chosen.layout.reason}; {beside}"
-        chosen = replace(chosen, layout=replace(chosen.layout, reason=reason))
+    if listed is None and wanted not in ROLES and not chosen.layout.annotations:
+        chosen = _with_tables(tree, chosen)
     return replace(chosen, saw_images=tree.saw_images())
 
 
-def _tables_beside(tree: FolderListing, chosen: FolderLayout) -> str:
-    """Say which tables tell labels or splits that the folders do not, and how they are read."""
-    if chosen.layout.annotations or chosen.listed.said:
-        return ""
-    told = {"label" if role == "class" else role for role in chosen.roles}
-    found = dict[str, str]()
-    outer = tree.outer_folders()
-    for folder in (*outer, *(os.path.join(outer[-1], f) for f in chosen.splits)):
-        for path in tree.files(folder, "csv", "tsv", "jsonl"):
-            more = [role for role in told_by_table(path) if role not in told]
-            if more and os.path.basename(folder) not in found:
-                found[chosen.splits.get(os.path.basename(folder), "data")] = path
-                said = " and ".join(more)
-    if not found:
-        return ""
-    named = len(found) > 1
-    paths = [sample_id(f"{split}={path}" if named else path) for split, path in found.items()]
-    return f"not read: {said} of a table, which `audit scan {' '.join(paths)}` reads"
+def _with_tables(tree: FolderListing, chosen: FolderLayout) -> FolderLayout:
+    """Return the layout with the tables that tell what its folders do not."""
+    open_roles = [role for role in ("label", "split") if not _is_told(tree, chosen, role)]
+    beside = find_tables_beside(tree, chosen.splits, open_roles) if open_roles else NOTHING
+    if not beside.tables:
+        return chosen
+    layout, roles = chosen.layout, chosen.roles
+    if "label" in open_roles and "class" in roles:
+        layout, roles = Layout("flat", "its folders hold pictures, but tell no class"), ()
+    layout = replace(layout, reason=f"{layout.reason}; {beside.said}")
+    return replace(chosen, layout=layout, roles=roles, beside=beside)
+
+
+def _is_told(tree: FolderListing, chosen: FolderLayout, role: str) -> bool:
+    if role == "split":
+        return "split" in chosen.roles or bool(chosen.listed.said)
+    if chosen.roles != ROLES["class/file"]:
+        return "class" in chosen.roles
+    level, _ = _open_wrappers(tree)
+    filled = [
+        name for name, paths in islice(level.folders.items(), FOLDERS_LISTED)
+        if any(tree.level(path).n_images for path in paths)
+    ]  # fmt: skip
+    # one folder alone, and `images_001` beside `images_002`, hold what a table may tell apart
+    return len(filled) > 1 and not all(map(names.has_container_word, filled))
 
 
 def _annotation(tree: FolderListing, wanted: str | None = None) -> tuple[str | None, str]:

@@ -252,7 +252,7 @@ def _pictures(tree: FolderListing, folder: str) -> list[str]:
 def _last_words(path: str) -> str:
     """Return what may name a split in a file's name: `instances_val2017` is val2017."""
     stem = os.path.splitext(os.path.basename(path))[0]
-    return re.sub(r"^(instances|person_keypoints|annotations?|list|coco)_", "", stem)
+    return re.sub(r"^(instances|person_keypoints|annotations?|list|coco)_|_(list|ids)$", "", stem)
 
 
 def _end(path: str) -> str:

@@ -14,7 +14,7 @@ import math
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -45,29 +45,30 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 # Columns that are the split only where their cells name splits: a `set` may be one of cards, and a
 # `fold` that is a number is one of a cross-validation, neither train nor test.
-_MAYBE_SPLIT = (
+MAYBE_SPLIT = (
     "set", "usage", "data_split", "dataset_split", "split_name", "data_set", "dataset", "phase",
     "stage", "fold", "image_set", "mode", "purpose",
 )  # fmt: skip
 _IS_SPLIT = {"is_valid": "val", "is_val": "val", "is_validation": "val", "is_test": "test"}
 ROWS_ASKED = 10_000
 """Rows in which each cell of such a column must name a split."""
-MOST_BYTES_ASKED = 1 << 26
-"""Size of a table beside pictures up to which it is asked what it tells."""
 _BOX_COLUMNS = frozenset({"xmin", "bbox", "bbox_x", "x_min", "box"})
 
 
 class ManifestReader:
     """One manifest file; a split that is given fills rows without one (`train=train.csv`)."""
 
-    def __init__(self, given: Given) -> None:
-        """Read header and first row; raises UsageError without a path column or a row."""
+    def __init__(self, given: Given, used: Mapping[str, int] | None = None) -> None:
+        """Read header and first row; raises UsageError without a path column or a row.
+
+        `used` are the numbers of the columns by role, where the caller knows them.
+        """
         self.path, self.name, self._given = given.path, given.name, given
         path = given.path
         self.root = os.path.dirname(path)
         self._base = self.root.rstrip("/") + "/"
         self._table: Table = open_table(path)
-        self._used = _columns(self._table)
+        self._used = _columns(self._table) if used is None else dict(used)
         self._classes = class_columns(given.one_hot, self._table) if given.one_hot else {}
         if self._classes:
             self._used.pop("label", None)
@@ -119,7 +120,7 @@ class ManifestReader:
         That is empty where the cells are names of splits.
         """
         lowered = [column.strip().lower().replace(" ", "_") for column in self._table.columns]
-        asked = (*_MAYBE_SPLIT, *_IS_SPLIT) if "split" not in self._used else ()
+        asked = (*MAYBE_SPLIT, *_IS_SPLIT) if "split" not in self._used else ()
         for place in (lowered.index(name) for name in asked if name in lowered):
             rows = islice(self._table.rows([place]), ROWS_ASKED)
             cells = {as_text(value) or "" for _, (value,) in rows}
@@ -137,6 +138,17 @@ class ManifestReader:
                 return True
             seen.add(path)
         return False
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The columns that are used, {role: name}; of several that are classes, all."""
+        classes = {"label": ", ".join(self._classes)} if self._classes else {}
+        return {role: self._table.columns[i] for role, i in self._used.items()} | classes
+
+    def told(self) -> Iterator[tuple[str, Sample]]:
+        """Yield the path as listed, and the sample, of each row; no picture is looked at."""
+        found = self._identified(stat_files=False)
+        return ((listed, sample) for _, _, listed, sample in found)
 
     @property
     def layout(self) -> Layout:
@@ -177,11 +189,15 @@ class ManifestReader:
 
         Reads the manifest again, without touching the pictures.
         """
+        return self.metadata_of(lambda _, sample: (sample.id,))
+
+    def metadata_of(self, ids_of: Callable[[str, Sample], Iterable[str]]) -> pl.DataFrame | None:
+        """Return the other columns for the samples that a row, listed so, is about."""
         extra = self._extra()
         if not extra:
             return None
         found = self._identified(extra=extra, stat_files=False)
-        rows = ((sample.id, cells) for _, cells, _, sample in found)
+        rows = ((one, cells) for _, cells, name, sample in found for one in ids_of(name, sample))
         columns = [self._table.columns[i] for i in extra]
         from_text, exact = self._table.format == "csv", self._table.mark >= 0
         return typed_frame(rows, columns, from_text=from_text, exact=exact)
@@ -350,8 +366,8 @@ def _columns(table: Table) -> dict[str, int]:
         shown = ", ".join(repr(column) for column in table.columns[:8])
         raise UsageError(
             f"{table.path} has no path column (its columns: {shown}): name the column with the "
-            f"files `path`, or one of {', '.join(ALIASES['path'][1:6])}. The first line must be "
-            "a header."
+            f"files `path`, or one of {', '.join(ALIASES['path'][1:6])}; the first line must be "
+            "a header. Or give the folder of the pictures, whose tables are read by their cells."
         )
     return used
 
@@ -373,20 +389,6 @@ def class_columns(told: str, table: Table) -> dict[str, int]:
         first, last = columns.index(ends[0]), columns.index(ends[-1])
         found |= {columns[place]: place for place in range(first, last + 1)}
     return found
-
-
-def told_by_table(path: str) -> list[str]:
-    """Return which of label and split a table tells of pictures that are there; none of no such."""
-    try:
-        if os.path.getsize(path) > MOST_BYTES_ASKED:
-            return []
-        reader = ManifestReader(Given(path, ""))
-        first = next(reader.samples(ReadLog()), None)
-    except (UsageError, OSError):
-        return []
-    if first is None or first.mtime_ns < 0 or reader.box_columns:
-        return []
-    return [role for role in ("label", "split") if role in reader._used]
 
 
 def split_in_cell(cell: str) -> bool:

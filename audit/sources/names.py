@@ -76,6 +76,11 @@ def _parts(word: str) -> tuple[str, ...]:
     return (word,)
 
 
+def has_container_word(name: str) -> bool:
+    """Return whether a name says that pictures are here, whatever else it says: `images_001`."""
+    return not _CONTAINER.isdisjoint(words(name))
+
+
 @lru_cache(maxsize=4096)
 def is_container(name: str) -> bool:
     """Return whether a name only says that pictures are inside: `images`, `JPEGImages`, `data`."""

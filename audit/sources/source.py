@@ -26,6 +26,7 @@ from audit.sources.names import split_word
 from audit.sources.object_store import check_address, list_store
 from audit.sources.packed import PackedReader, find_packs, find_stored_packs
 from audit.sources.readings import Given, Note, ReadLog, SampleRows, in_rows
+from audit.sources.tables import joined_frames
 from preflight.files import refuse_special
 from preflight.terminal import nearest_path
 
@@ -161,15 +162,15 @@ class Source:
     @property
     def trees(self) -> list[FolderReader]:
         """The trees of names, where annotation files may lie: of folders, stores and archives."""
-        found = map(_rows_of, self._readers)
-        return [reader for reader in found if isinstance(reader, FolderReader)]
+        return [tree for reader in self._readers if (tree := _tree_of(reader))]
 
     @property
     def label_columns(self) -> dict[str, str]:
-        """Names of the roots whose labels come from a column, not from folders: how it is read
+        """Names of the roots whose labels come from columns, not from folders: how these are read
         where the user said it, else empty.
         """
-        readers = [r for r in self._readers if not isinstance(_rows_of(r), FolderReader)]
+        trees = {r.name: tree.labels_in_table for r in self._readers if (tree := _tree_of(r))}
+        readers = [r for r in self._readers if trees.get(r.name, True)]
         return {r.name: ONE_HOT if getattr(r, "one_hot", False) else "" for r in readers}
 
     @property
@@ -180,24 +181,14 @@ class Source:
     @property
     def metadata(self) -> pl.DataFrame | None:
         """The other columns of the manifests by `sample_id`; reads them again; None without any."""
-        frames = [
-            frame
-            for reader in self._readers
-            if not isinstance(reader, FolderReader) and (frame := reader.metadata()) is not None
-        ]
-        if len(frames) < 2:
-            return frames[0] if frames else None
-        import polars as pl
-
-        try:
-            return pl.concat(frames, how="diagonal_relaxed")
-        except pl.exceptions.PolarsError:
-            return pl.concat([f.cast(pl.String) for f in frames], how="diagonal")
+        frames = [frame for reader in self._readers if (frame := reader.metadata()) is not None]
+        return joined_frames(frames)
 
 
-def _rows_of(reader: Reader) -> Reader | None:
-    """Return what reads an archive as a folder; None where packs hold rows."""
-    return reader.tree_reader if isinstance(reader, PackedReader) else reader
+def _tree_of(reader: Reader) -> FolderReader | None:
+    """Return what reads a folder, or an archive as one; None where there are rows."""
+    tree = reader.tree_reader if isinstance(reader, PackedReader) else reader
+    return tree if isinstance(tree, FolderReader) else None
 
 
 def _path(reader: Reader) -> str:

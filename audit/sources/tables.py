@@ -147,6 +147,18 @@ def typed_frame(
     return frame.with_columns(typed)
 
 
+def joined_frames(frames: Sequence[pl.DataFrame]) -> pl.DataFrame | None:
+    """Return the rows of all frames, columns by name; texts where types disagree; None of none."""
+    import polars as pl
+
+    if len(frames) < 2:
+        return frames[0] if frames else None
+    try:
+        return pl.concat(frames, how="diagonal_relaxed")
+    except pl.exceptions.PolarsError:
+        return pl.concat([f.cast(pl.String) for f in frames], how="diagonal")
+
+
 def _series(name: str, values: Sequence[Any]) -> pl.Series:
     import polars as pl
 

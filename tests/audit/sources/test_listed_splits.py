@@ -122,14 +122,6 @@ def test_each_class_folder_has_the_splits_of_its_names(tmp_path: Path) -> None:
     assert {name: name.partition("_")[0] for name in found} == found
 
 
-def test_a_table_beside_the_pictures_is_told(tmp_path: Path) -> None:
-    table = "image,label,fold\nimages/1.jpg,cat,0\nimages/2.jpg,dog,1\n"
-    _, said = splits(tree(tmp_path, ["images/1.jpg", "images/2.jpg"], **{"labels.csv": table}))
-    assert f"not read: label of a table, which `audit scan {tmp_path}/labels.csv` reads" in said
-    _, said = splits(tree(tmp_path / "x", ["images/1.jpg"], **{"prices.csv": "image,price\na,2\n"}))
-    assert "not read" not in said
-
-
 @pytest.mark.parametrize(
     ("column", "cells", "expected"),
     [
