@@ -53,8 +53,10 @@ def test_classes_of_a_table(tmp_path: Path, header: str, rows: list[str], said: 
     "text",
     [
         table("id,price", *(f"{n},{9.99 + i}" for i, n in enumerate(IDS))),  # a measure
+        table("id,price", *rows_of("9.5", "8.25")),
         table("id,text", *(f"{n},a picture of {i} things" for i, n in enumerate(IDS))),  # captions
         table("id,votes", *(f"{n},{v}" for n in IDS for v in "xyx")),  # several rows a picture
+        table("id,vote", *rows_of("x", "y"), "0f3c,y", "33aa,x"),
         table("id,label", *(f"{n},4" for n in IDS)),  # one value, as in an empty submission
         table("id,class", *(f"z{row}" for row in rows_of("pug", "boxer"))),  # others' pictures
         table("id,x,y,w,h,class", *rows_of("1,1,5,5,pug", "2,2,5,5,boxer")),  # boxes
