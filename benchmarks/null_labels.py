@@ -16,7 +16,8 @@ exactly or about. Whatever is reported is wrong. Goal: any report in at most 1 %
 by difficulty, as people err (where the network is unsure, to what it takes the picture for); 0, 2,
 9 and 40 % of them. Per set: average precision, recall and precision of what is reported, how long
 the review list is, what it holds and what it said it would. --beside: cleanlab and its Datalab on
-the same vectors (`pip install "cleanlab[datalab]"`).
+the same vectors (`pip install "cleanlab[datalab]"`). --embedder (`null`, `noise`): the vectors of
+a model, as `audit scan` takes it.
 
 `few`: of 2 to 8 classes of drawn digits or of cifar10-mini, 100 to 900 pictures, no label is wrong,
 or a --share (2 %; 3 labels at least) are, of any class alike, or --hard: by difficulty. Counted are
@@ -39,11 +40,14 @@ from null_pictures import digit
 from vectors import ALIKE, average_precision, cleanlab, with_noise
 
 from audit.checks.label_suspect import SuspectLabel
+from audit.embeddings.embedder import Embedder, load_embedder
 from audit.embeddings.judged import judge_vectors
 from audit.embeddings.label_tables import join_frames
 from audit.embeddings.nearest import nearest_rows
 from audit.embeddings.patches import describe_patches
 from audit.embeddings.ridge import decompose, left_out_scores
+from audit.embeddings.vectors import directions
+from audit.picture.preview import squeeze_picture
 from audit.picture.signatures import make_signature, stack_signatures
 
 app = hall(__doc__)
@@ -75,9 +79,9 @@ def frames(picture: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
     return [np.clip(part * rng.uniform(0.85, 1.15), 0, 255).astype(np.uint8) for part in cut]
 
 
-def pool(cache: Path, data: Path | None, name: str) -> Pool:
+def pool(cache: Path, data: Path | None, name: str, embedder: str | None = None) -> Pool:
     """Return `views` (v, n, 256), `scene` (n,) and `label` (n,), made once a cache."""
-    kept = cache / f"{name}.npz"
+    kept = cache / f"{name}{f'-{embedder}' if embedder else ''}.npz"
     if not kept.exists():
         real, rng = real_data(data, "cifar10-mini.tar"), np.random.default_rng(0)
         label = np.zeros(0, np.int64)
@@ -95,11 +99,21 @@ def pool(cache: Path, data: Path | None, name: str) -> Pool:
         else:
             pictures = photos(real)
         scene = np.arange(len(pictures)) // (FRAMES if name == "scenes" else 1)
-        table = stack_signatures([make_signature(p) for p in pictures])
-        views = describe_patches(table).views
+        if embedder:
+            views = model_views(pictures, load_embedder(embedder))
+        else:
+            table = stack_signatures([make_signature(p) for p in pictures])
+            views = describe_patches(table).views
         axes = np.linalg.eigh(np.tensordot(views, views, ((0, 1), (0, 1))))[1][:, : -AXES - 1 : -1]
         np.savez(kept, views=(views @ axes).astype(np.float32), scene=scene, label=label)
     return dict(np.load(kept))
+
+
+def model_views(pictures: list[np.ndarray], model: Embedder) -> np.ndarray:
+    """Return the directions (1, n, d) of a model's vectors, as a scan with --embedder has them."""
+    batches = (pictures[i : i + model.batch] for i in range(0, len(pictures), model.batch))
+    squares = (np.stack([squeeze_picture(p, model.size) for p in batch]) for batch in batches)
+    return directions(np.concatenate([model.describe(square) for square in squares]))[None]
 
 
 def unseen(pictures: np.ndarray, label: np.ndarray) -> np.ndarray:
@@ -183,9 +197,10 @@ def null(
     sets: int = 300,
     first: int = 0,
     data: Path | None = None,
+    embedder: str | None = None,
 ) -> tuple[Document, bool]:
     """How often is a label accused where labels mean nothing?"""
-    pools = {n: pool(cache, data, n) for n in ("photos", "cifar", "digits", "scenes")}
+    pools = {n: pool(cache, data, n, embedder) for n in ("photos", "cifar", "digits", "scenes")}
     hits: dict[str, list[int]] = {}
     for number in range(first, first + sets):
         kind, views, labels, groups = null_set(pools, number)
@@ -236,9 +251,11 @@ def noise(
     first_seed: int = 0,
     data: Path | None = None,
     beside: bool = False,
+    embedder: str | None = None,
 ) -> Document:
     """What is found of labels that are wrong, and does the forecast hold?"""
-    chosen = pool(cache, data, "cifar")
+    pool(cache, data, "cifar")  # makes the classes of the small network, too
+    chosen = pool(cache, data, "cifar", embedder)
     p, names = np.load(cache / "unseen.npy"), sorted(ALIKE)
     views, label, alone = chosen["views"], chosen["label"], chosen["scene"]
     makes = {
