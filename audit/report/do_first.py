@@ -161,12 +161,13 @@ def rank_first(store: Store, findings: str, costs: Sequence[Cost] = ()) -> tuple
             _WORST.format(findings=findings), [[row["worst"] for row in rows]]
         ).rows()
     }
+    more = {"leaked": _cost_said(costs), "suspected labels": _review_said(store, findings)}
     return tuple(
         FirstThing(
             row["family"], tuple(dict.fromkeys([row["worst_code"], *row["codes"]])),
             Severity.ERROR if row["grave"] else Severity.WARNING,
             row["findings"], row["files"], row["points"],
-            _sentence(named[row["family"]], row, worst[row["worst"]][0], costs),
+            _sentence(named[row["family"]], row, worst[row["worst"]][0], more),
             tuple(worst[row["worst"]][1]), row["worst"],
         )
         for row in rows
@@ -186,7 +187,9 @@ def _points(family: Family, row: Mapping[str, Any], classes: int) -> float:
     return float(100 * family.harm * share * row["sure"] + stopped)
 
 
-def _sentence(family: Family, row: Mapping[str, Any], worst: str, costs: Sequence[Cost]) -> str:
+def _sentence(
+    family: Family, row: Mapping[str, Any], worst: str, more_said: Mapping[str, str]
+) -> str:
     if not family.says:
         more = row["findings"] - 1
         return worst.rstrip(".") + (f", and {counted(more, 'finding')} like it." if more else ".")
@@ -196,16 +199,35 @@ def _sentence(family: Family, row: Mapping[str, Any], worst: str, costs: Sequenc
     )  # fmt: skip
     if row["files"] == 1:
         said = (
-            said.replace(" are ", " is ")
+            said.replace("the labels of ", "the label of ")
+            .replace(" are ", " is ")
             .replace(" show ", " shows ")
             .replace(" repeat ", " repeats ")
         )
+    return as_sentence(said + more_said.get(family.name, ""))
+
+
+def _cost_said(costs: Sequence[Cost]) -> str:
+    """Return what leaks cost at most, behind their sentence."""
     leaks = [cost for cost in costs if cost.kind == "leaked"]
-    if family.name == "leaked" and leaks:
-        dear = max(leaks, key=lambda cost: cost.numbers["share"] or 0)
-        share, low, high = (100 * (dear.numbers[key] or 0) for key in ("share", "low", "high"))
-        said += (
-            f": accuracy on {dear.split} is up to {share:.1f} points too high (95 % interval "
-            f"{low:.1f} to {high:.1f})"
-        )
-    return as_sentence(said)
+    if not leaks:
+        return ""
+    dear = max(leaks, key=lambda cost: cost.numbers["share"] or 0)
+    share, low, high = (100 * (dear.numbers[key] or 0) for key in ("share", "low", "high"))
+    return (
+        f": accuracy on {dear.split} is up to {share:.1f} points too high (95 % interval "
+        f"{low:.1f} to {high:.1f})"
+    )
+
+
+def _review_said(store: Store, findings: str) -> str:
+    """Return the forecast of the review list, behind the labels that are surely wrong."""
+    sql = f"""
+        SELECT TRY_CAST(json_extract_string(evidence, '$.listed') AS DOUBLE),
+            TRY_CAST(json_extract_string(evidence, '$.found') AS DOUBLE)
+        FROM {findings} WHERE code = 'LABEL007'
+    """
+    for listed, found in store.query(sql).rows():
+        if listed and found:
+            return f"; of the first {listed:,.0f} in the order of LABEL007, about {found:,.0f} are"
+    return ""

@@ -136,6 +136,16 @@ def test_few_or_perhaps_few_wrong_labels_are_not(tmp_path: Path, found: list[Fin
     assert "wrong_labels" not in report.summary
 
 
+@pytest.mark.parametrize("found", [21.0, None])  # none: how many are wrong cannot be told
+def test_suspected_labels_come_with_the_forecast(tmp_path: Path, found: float | None) -> None:
+    forecast = {} if found is None else {"found": found}
+    listed = finding("LABEL007", INFO, listed=40, **forecast)
+    suspect = finding("LABEL006", WARNING, "train/1.jpg", error_chance=0.9)
+    (thing,) = report_of(tmp_path, rows("train", 100), [listed, suspect]).first
+    more = "; of the first 40 in the order of LABEL007, about 21 are" if found else ""
+    assert thing.message == f"The label of 1 file is probably wrong{more}."
+
+
 def test_a_scan_says_by_which_vectors_it_judged_and_offers_a_network(tmp_path: Path) -> None:
     report = report_of(tmp_path, rows("train", 3), [])
     assert "judged by" not in to_screen(report)
