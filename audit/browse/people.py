@@ -162,6 +162,12 @@ class People:
             _refuse_taken(con, name, digest)
             con.execute("UPDATE people SET name = ? WHERE digest = ?", [name, digest])
 
+    def free_name(self, name: str) -> str:
+        """Return a name that nobody here has, else nothing."""
+        with self._open(writes=False) as con:
+            sql = "SELECT 1 FROM people WHERE name = ? COLLATE NOCASE"
+            return "" if con.execute(sql, [name]).fetchone() else name
+
     def withdraw(self, name: str) -> int:
         """Withdraw every link and browser of a person; returns how many."""
         with self._open() as con:

@@ -28,7 +28,10 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
     try:
         if not (_has_folder() and _has_address_space()):
             return ExitCode.USAGE
-        return int(run() or ExitCode.CLEAN)
+        code = int(run() or ExitCode.CLEAN)
+        if code == ExitCode.INTERRUPTED:  # the parser's answer to Ctrl-C, which says nothing
+            raise KeyboardInterrupt
+        return code
     except MachineError as error:
         return ENDING.end(visible(str(error)), ExitCode.NO_RESULT)
     except AuditError as error:

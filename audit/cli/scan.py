@@ -141,7 +141,7 @@ def scan_command(
             result = request.carry_out(show)
     except KeyboardInterrupt:
         again = " ".join(["audit", "scan", *source, "--out", str(request.run)])
-        terminal.write_message(f"\nStopped. Nothing is lost: `{again}` goes on from here.")
+        terminal.write_message(f"\nNothing is lost: `{again}` goes on from here.")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     terminal.write_message(_what_happened(result))
     diff = None

@@ -213,7 +213,8 @@ class Guard:
         await _answer(send, 303, "", (b"location", to.encode()), (b"set-cookie", cookie.encode()))
 
     async def _ask(self, send: Send, to: str, *, name: str = "", said: str = "") -> None:
-        shown = {"to": to, "name": name or self._suggested, "said": said, "longest": LONGEST}
+        name = name or self._people.free_name(self._suggested)
+        shown = {"to": to, "name": name, "said": said, "longest": LONGEST}
         page = ASKED.format(**{key: escape(str(value)) for key, value in shown.items()})
         await _answer(send, 200, page, kind="text/html")
 

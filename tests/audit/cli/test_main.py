@@ -202,11 +202,22 @@ def test_ctrl_c_says_how_to_go_on(jobs: int, tree: Path, tmp_path: Path, audit: 
     assert process.returncode == 130
     assert "Traceback" not in said
     assert printed == ""
-    stopped = re.search(r"Stopped\. Nothing is lost: `(.+)` goes on from here\.", said)
-    assert stopped, said
+    stopped = re.search(r"Nothing is lost: `(.+)` goes on from here\.\n\nStopped\.$", said)
+    assert stopped is not None, said
     again = audit(*shlex.split(stopped[1])[1:], *QUICK, "--fail-on", "never")
     assert again.code == 0
     assert "24 resumed from an unfinished scan" in again.err
+
+
+def test_ctrl_c_anywhere_else_says_that_it_stopped(
+    audit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("audit.checking.check.all_checks", interrupted)
+    ended = audit("explain", "FILE001")
+    assert (ended.code, ended.out, ended.err) == (130, "", "\nStopped.\n")
 
 
 def test_every_command_has_help_and_is_on_its_page() -> None:

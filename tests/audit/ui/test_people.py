@@ -45,6 +45,7 @@ def test_a_browser_gets_the_role_of_its_link_and_says_a_name_that_nobody_has(
         assert people.identify(first) == Person("", REVIEWER)
         people.rename(first, "  Ada   L ")
         assert people.identify(first) == Person("Ada L", REVIEWER)
+        assert (people.free_name("ada l"), people.free_name("Bob")) == ("", "Bob")
         assert people.identify(third) == Person("", VIEWER)
         for name, why in (("ada l", "already"), (" ", "Give a name"), ("a\x07", "Give a name"),
                           ("x" * (LONGEST + 1), "Give a name")):  # fmt: skip
