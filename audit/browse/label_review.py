@@ -12,6 +12,7 @@ is made once a generation, in the memory of this process.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,16 +20,19 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from audit.browse.decided import summarise_ledger
 from audit.checking.label_facts import JudgedFacts, read_label_facts
 from audit.checks.label_suspect import SuspectLabel
-from audit.decisions.waivers import apply_decisions
 from audit.embeddings.judged import WrongCount
 from audit.errors import UsageError
 from audit.records import Action
-from audit.run.generations import open_run
+from audit.report.wording import counted
+from audit.run.generations import open_run, require_whole
 from audit.run.store import Store
 
 Floats = npt.NDArray[np.float64]
+KEEP, RELABEL = Action.KEEP.value, "relabel to "
+RECENT, LEAST_REVIEWED = 20, 10
 LEAST_SPREAD = 0.5
 """Deviation of the prior of the shift, in log odds, where the scan's interval is narrower."""
 _RANKED = """
@@ -157,52 +161,107 @@ def _index(store: Store) -> str:
     return INDEX
 
 
+# ---- what was reviewed ----
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """What a review has told so far: of `labels` that were decided `wrong` are, of the last
+    `RECENT` of these in the order of the list `recent_wrong`.
+
+    `listed` and `every` forecast the list of LABEL007 and all labels; None where the scan could not
+    tell.
+    """
+
+    labels: int
+    wrong: int
+    recent_wrong: int
+    listed: WrongCount | None
+    every: WrongCount | None
+
+    def said(self) -> str:
+        """Return in words how it stands and whether to go on."""
+        said = list[str]()
+        if self.labels:
+            said.append(f"{counted(self.labels, 'label')} reviewed, {self.wrong:,} of them wrong.")
+        if self.labels > RECENT:
+            said.append(f"Of the last {RECENT} in this order {self.recent_wrong} are.")
+        if self.listed and self.every:
+            said.append(
+                f"Of the first {self.listed.n:,} about {self.listed.wrong:,.0f} are wrong "
+                f"({self.listed.low:,.0f} to {self.listed.high:,.0f}), of all {self.every.n:,} "
+                f"about {self.every.wrong:,.0f} ({self.every.low:,.0f} to {self.every.high:,.0f})."
+            )
+        elif self.labels < LEAST_REVIEWED:
+            said.append(
+                f"How many are wrong cannot be told: look at the first {LEAST_REVIEWED}, and go on "
+                "while many are."
+            )
+        return " ".join(said)
+
+
+def read_review(store: Store, decided: Mapping[str, str]) -> Reviewed:
+    """Return what the decisions, {sample: what was decided}, tell of all ranked labels."""
+    answers = _answers(store, decided)
+    last = answers.tail(RECENT)["wrong"].sum() if len(answers) else 0
+    counts = len(answers), int(answers["wrong"].sum()), int(last)
+    facts = read_label_facts(store)
+    known = facts.labels if facts else None
+    if known is None or known.gain < SuspectLabel.Params().min_gain or not known.listed:
+        return Reviewed(*counts, None, None)
+    chances = store.query(f"SELECT error_chance FROM {_index(store)} ORDER BY rank")
+    given = np.full(len(chances), np.nan)
+    given[answers["rank"].to_numpy() - 1] = answers["wrong"].cast(pl.Float64).to_numpy()
+    forecasts = update_forecast(chances["error_chance"].to_numpy(), given, known)
+    return Reviewed(*counts, *forecasts)
+
+
+def _answers(store: Store, decided: Mapping[str, str]) -> pl.DataFrame:
+    """Return rank and `wrong` of the labels that were decided, by rank.
+
+    A label is wrong if the picture or a copy of it got another.
+    """
+    said = {one: what for one, what in decided.items() if what == KEEP or _given_to(what)}
+    sql = f"""
+        SELECT rank, bool_or(given <> '' AND given IS DISTINCT FROM label) AS wrong
+        FROM (SELECT rank, label, unnest(samples) AS sample FROM {_index(store)})
+        JOIN (SELECT unnest(?::VARCHAR[]) AS sample, unnest(?::VARCHAR[]) AS given) USING (sample)
+        GROUP BY rank ORDER BY rank
+    """
+    return store.query(sql, [list(said), [_given_to(what) for what in said.values()]])
+
+
+def _given_to(what: str) -> str:
+    return what.removeprefix(RELABEL) if what.startswith(RELABEL) else ""
+
+
 def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:
     """Return `n` labels in the order of the list, from the one at `first` on (0: the top).
 
     Raises RunError where there is no run, UsageError where no label was judged.
     """
+    decided = summarise_ledger(run, require_whole(run)).by_sample
     with open_run(run) as store:
         facts = read_label_facts(store)
         if facts is None or facts.labels is None:
             reason = "this run has no vectors" if facts is None else facts.reason
             raise UsageError(f"No labels of {run} were judged: {reason}. Scan again to judge them.")
-        every = store.query(_RANKED)
+        page = [first + 1, first + n]
+        rows = store.query(f"SELECT * FROM ({_RANKED}) WHERE rank BETWEEN ? AND ?", page)
         sides = [_side(store, name) for name in ("given", "suggested")]
-    every = every.join(_decided(run, every), on="id", how="left", maintain_order="left")
-    rows = every.slice(first, n).drop("samples")
+        told, answers = read_review(store, decided), _answers(store, decided)
+    word = pl.when("wrong").then(pl.lit("wrong")).otherwise(pl.lit("right")).alias("decided")
+    answers = answers.select("rank", word)
+    rows = rows.drop("samples").join(answers, on="rank", how="left", maintain_order="left")
     for side in sides:
         rows = rows.join(side, on="id", how="left", maintain_order="left")
-    said = every["decided"]
-    known = facts.labels
-    told = known.gain >= SuspectLabel.Params().min_gain and known.listed > 0
-    chances = every["error_chance"].to_numpy()
-    answers = (said == "wrong").cast(pl.Float64).to_numpy()
-    forecasts: tuple[WrongCount | None, WrongCount | None] = (None, None)
-    if told:
-        forecasts = update_forecast(chances, answers, known)
-    counts = int(said.is_not_null().sum()), int((said == "wrong").sum())
-    return LabelReview(rows, *counts, *forecasts)
+    return LabelReview(rows, told.labels, told.wrong, told.listed, told.every)
 
 
 def _side(store: Store, name: str) -> pl.DataFrame:
     if not store.columns("label_neighbours"):  # of an earlier version
         return pl.DataFrame(schema={"id": pl.String, name: pl.List(pl.String)})
     return store.query(_SIDE.format(name))
-
-
-def _decided(run: Path, every: pl.DataFrame) -> pl.DataFrame:
-    """Return id and decided: what the ledger says of the label of each picture, if anything."""
-    applied = apply_decisions(run)
-    verbs = [Action.KEEP.value, Action.RELABEL.value]
-    said = applied.effective.filter(pl.col("verb").is_in(verbs)).select(
-        pl.col("id").alias("samples"), "verb", "value"
-    )
-    told = every.select("id", "label", "samples").explode("samples").join(said, on="samples")
-    wrong = (pl.col("verb") == Action.RELABEL.value) & pl.col("value").ne_missing(pl.col("label"))
-    return told.group_by("id").agg(
-        pl.when(wrong.any()).then(pl.lit("wrong")).otherwise(pl.lit("right")).alias("decided")
-    )
 
 
 def update_forecast(

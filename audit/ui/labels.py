@@ -20,7 +20,13 @@ from audit.browse.boxes import COLOURS, AnnotatedPage, AnnotatedPicture, BoxChoi
 from audit.browse.distributions import bar_conditions, class_by_split, label_table, shown_classes
 from audit.browse.findings import FindingFilter
 from audit.browse.images import Card, cards
-from audit.browse.label_review import Suspect, count_suspects, load_suspects, rank_of
+from audit.browse.label_review import (
+    Suspect,
+    count_suspects,
+    load_suspects,
+    rank_of,
+    read_review,
+)
 from audit.browse.pictures import with_boxes
 from audit.report.boxes import render_boxes
 from audit.report.contents import Dataset
@@ -82,12 +88,12 @@ def _suspects(run: Opened) -> None:
         first = asked or _next_rank(run, store, 1, total) or 1
         (current,) = load_suspects(store, first, 1)
         ranked = load_suspects(store, max(first - BEHIND, 1), BEHIND + SUSPECTS + GALLERY)
+        told = read_review(store, run.ledger.by_sample)
     left = [one for one in ranked if one.id == current.id or not _is_decided(run, one)]
     at = left.index(current)
-    reviewed = sum(one.id in run.ledger.by_sample for one in ranked)
     html.paragraph(
-        f"{counted(total, 'label')} ranked, the most doubtful first. This is number {first:,}; "
-        f"{reviewed} of the {len(ranked)} around it are decided.",
+        f"{counted(total, 'label')} ranked, the most doubtful first. This is number {first:,}. "
+        f"{told.said()}",
         "quiet small",
     )
     classes = largest_classes(run)

@@ -11,10 +11,12 @@ import pytest
 from PIL import Image
 
 from audit.browse.label_review import (
+    Reviewed,
     count_suspects,
     label_doubt,
     load_suspects,
     rank_of,
+    read_review,
     update_forecast,
 )
 from audit.checks.label_suspect import LABELS
@@ -84,8 +86,30 @@ def test_a_review_from_the_top(tmp_path: Path) -> None:
     assert after.every is not None
     assert (after.listed.wrong, after.listed.low, after.listed.high) == (1, 1, 1)
     assert after.every.wrong < review.every.wrong - len(ids) / 4
+    # the page says so, too; the copies of a picture, and decisions of another kind, count as before
+    decided = dict.fromkeys(ids[1:], "keep") | {ids[0]: f"relabel to {seen}", ids[1]: "drop"}
+    with open_run(run.path) as store:
+        said = read_review(store, decided).said()
+        assert said.startswith(
+            f"{len(ids) - 1} labels reviewed, 1 of them wrong. Of the last 20 in"
+        )
+        assert f"of all 240 about {after.every.wrong:.0f} (" in said
     run.undo(2)
     assert run.review_labels(1).every == review.every
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (0, "How many are wrong cannot be told: look at the first 10, and go on while many are."),
+        (1, "1 label reviewed, 1 of them wrong. How many are wrong cannot be told: look at the "
+            "first 10, and go on while many are."),
+        (12, "12 labels reviewed, 12 of them wrong."),
+        (40, "40 labels reviewed, 40 of them wrong. Of the last 20 in this order 17 are."),
+    ],
+)  # fmt: skip
+def test_a_review_without_a_forecast_tells_what_it_found(labels: int, said: str) -> None:
+    assert Reviewed(labels, labels, 17, None, None).said() == said
 
 
 def test_a_run_without_judged_labels(tmp_path: Path) -> None:
