@@ -200,7 +200,7 @@ class Reviewed:
         return " ".join(said)
 
 
-def read_review(store: Store, decided: Mapping[str, str]) -> Reviewed:
+def read_reviewed(store: Store, decided: Mapping[str, str]) -> Reviewed:
     """Return what the decisions, {sample: what was decided}, tell of all ranked labels."""
     answers = _answers(store, decided)
     last = answers.tail(RECENT)["wrong"].sum() if len(answers) else 0
@@ -249,7 +249,7 @@ def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:
         page = [first + 1, first + n]
         rows = store.query(f"SELECT * FROM ({_RANKED}) WHERE rank BETWEEN ? AND ?", page)
         sides = [_side(store, name) for name in ("given", "suggested")]
-        told, answers = read_review(store, decided), _answers(store, decided)
+        told, answers = read_reviewed(store, decided), _answers(store, decided)
     word = pl.when("wrong").then(pl.lit("wrong")).otherwise(pl.lit("right")).alias("decided")
     answers = answers.select("rank", word)
     rows = rows.drop("samples").join(answers, on="rank", how="left", maintain_order="left")

@@ -25,7 +25,7 @@ from audit.browse.label_review import (
     count_suspects,
     load_suspects,
     rank_of,
-    read_review,
+    read_reviewed,
 )
 from audit.browse.pictures import with_boxes
 from audit.report.boxes import render_boxes
@@ -88,7 +88,7 @@ def _suspects(run: Opened) -> None:
         first = asked or _next_rank(run, store, 1, total) or 1
         (current,) = load_suspects(store, first, 1)
         ranked = load_suspects(store, max(first - BEHIND, 1), BEHIND + SUSPECTS + GALLERY)
-        told = read_review(store, run.ledger.by_sample)
+        told = read_reviewed(store, run.ledger.by_sample)
     left = [one for one in ranked if one.id == current.id or not _is_decided(run, one)]
     at = left.index(current)
     html.paragraph(

@@ -16,7 +16,7 @@ from audit.browse.label_review import (
     label_doubt,
     load_suspects,
     rank_of,
-    read_review,
+    read_reviewed,
     update_forecast,
 )
 from audit.checks.label_suspect import LABELS
@@ -89,7 +89,7 @@ def test_a_review_from_the_top(tmp_path: Path) -> None:
     # the page says so, too; the copies of a picture, and decisions of another kind, count as before
     decided = dict.fromkeys(ids[1:], "keep") | {ids[0]: f"relabel to {seen}", ids[1]: "drop"}
     with open_run(run.path) as store:
-        said = read_review(store, decided).said()
+        said = read_reviewed(store, decided).said()
         assert said.startswith(
             f"{len(ids) - 1} labels reviewed, 1 of them wrong. Of the last 20 in"
         )
