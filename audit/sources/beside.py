@@ -169,7 +169,7 @@ def find_tables_beside(
         named = [_without_split(one) if one.split else one for one in named]
     told = dict[str, list[str]]()
     for one in named:
-        for what in filter(None, (one.said, one.split and "split by names")):
+        for what in filter(None, (one.said, one.split and "split from the names")):
             name = sample_id(os.path.relpath(one.reader.path, tree.root))
             told.setdefault(what, []).append(name)
     said = "; ".join(f"{what} of {', '.join(paths)}" for what, paths in told.items())
