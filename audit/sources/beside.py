@@ -5,6 +5,9 @@ without extension of the pictures that are there (`id_code`, `Image Index`). The
 with a usual name (`label`, `class`), the only one in whose name such a word stands (`Finding
 Labels`), the only one left whose values come again (`breed`), or one of columns of 0 and 1 of which
 each row has a single 1. A table with several rows a picture, or with boxes, tells nothing here.
+Nor does one whose name or column says that it is of something else: who took the picture, when, a
+quantity, a prediction. No list of such words is complete: numbers and flags count only in a table
+that is named like one of classes.
 
 Costs the reading of those tables, of at most 64 MB each.
 """
@@ -14,9 +17,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,32 +40,32 @@ MOST_BYTES = 1 << 26
 ROWS_ASKED, MOST_CANDIDATES = 1_000, 4
 NAMED = 0.9
 """Share of the pictures of a folder that a table names, or of its names that are pictures there."""
-MOST_NUMBERS = 100
-"""Different numbers in a column that may still be classes; more are a measure."""
-_CLASS_WORDS = frozenset(
-    (
-        "label",
-        "labels",
-        "class",
-        "classes",
-        "cls",
-        "category",
-        "categories",
-        "target",
-        "tag",
-        "tags",
-        "diagnosis",
-        "dx",
-        "species",
-        "breed",
-    )
+MOST_NUMBERS = 10
+"""Different numbers in a column without a usual name that may be classes; more are a measure."""
+_CLASS_WORDS = names.word_set(
+    "label labels class classes cls category categories target tag tags diagnosis dx species breed"
+    " finding findings disease grade klasse kategorie classe clase categoria"
 )
+_NOT_CLASS_WORDS = names.word_set(
+    "annotator annotated assigned author owner photographer reviewer user worker by"
+    " camera device license licence url uri link source path file folder batch status format mode"
+    " date day month year hour time timestamp hash md5 sha"
+    " patient subject participant session study slide lesion site hospital"
+    " age count counts height number price rank rating score size votes weight width"
+)
+"""Words in the name of a column that is of the file, of its making, or a quantity."""
+_TRUTH = _CLASS_WORDS | names.word_set("train training annotation annotations truth groundtruth gt")
+"""Words in the name of a table whose numbers are classes, though no column says so."""
+_GUESSED = names.word_set("pred preds predicted prediction predictions submission")
+"""Words in the name of a table or column of what a model said."""
+_DIGITS_ONLY = re.compile(r"[\d\W_]+")
+_FLAGS = names.word_set("true false yes no")
 _BITS = frozenset({"0", "1"})
 _NUMBERED = {"0": "train", "1": "val", "2": "test"}
 """What numbers of a column of splits mean, where there are these three and most are 0."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 MOST_DIFFERING = 0.01
-"""Share of rows that may repeat a picture and tell something else: the first counts."""
+"""Share of rows that may repeat a picture and tell something else: of it nothing is told."""
 Pictures = Mapping[str, Sequence[str]]
 
 
@@ -82,8 +84,14 @@ class _Named:
     reader: ManifestReader
     rows: Mapping[str, Told]
     folders: frozenset[str]
-    shortened: Callable[[str], str]
+    listed: Set[str]
+    common: str
+    depths: Set[int]
+    """Where folders that were not listed are such as well: below what these share, as deep."""
+    ends: Mapping[str, str]
     said: str
+    split: str | None
+    """The split that its own name tells: `train.csv`."""
 
     def key_of(self, relative: str) -> str | None:
         """Return the key of the row of a picture, the longest end of its path that is one."""
@@ -92,7 +100,10 @@ class _Named:
             _, slash, end = end.partition("/")
             if not slash:
                 return None
-        return end if "/" in end or os.path.dirname(relative) in self.folders else None
+        folder = os.path.dirname(relative)
+        beyond = folder.count("/") in self.depths and folder not in self.listed
+        beyond = beyond and folder.startswith(self.common)
+        return end if "/" in end or folder in self.folders or beyond else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,8 @@ class TablesBeside:
 
     tables: Sequence[_Named] = ()
     said: str = ""
+    names_pictures: bool = False
+    """Whether any table names pictures here, though it may tell nothing of them."""
 
     @property
     def with_labels(self) -> bool:
@@ -125,11 +138,12 @@ NOTHING = TablesBeside()
 
 
 def find_tables_beside(
-    tree: FolderListing, splits: Mapping[str, str], wanted: Sequence[str]
+    tree: FolderListing, splits: Mapping[str, str], wanted: Sequence[str], *, sure: bool = False
 ) -> TablesBeside:
     """Return the tables that tell any of `wanted` (label, split) of the pictures of a tree.
 
     `splits` are the folders that are splits: a table that is named like one tells of its pictures.
+    `sure`: classes are wanted from columns with a usual name, and of nearly all pictures.
     """
     outer = tree.outer_folders()
     inner = tree.entries(outer[-1]).folders[:FOLDERS_LISTED]
@@ -140,27 +154,72 @@ def find_tables_beside(
         for folder in (tree.near_folders() if tables else ())
         if (images := named_as_images(tree.entries(folder).files))
     }
-    found, told = list[_Named](), dict[str, list[str]]()
-    for path in tables:
-        name = os.path.relpath(path, tree.root)
-        one = _read(path, _pictures_for(name, pictures, splits), wanted)
-        if one is not None:
-            found.append(one)
-            told.setdefault(one.said, []).append(sample_id(name))
-    return TablesBeside(found, "; ".join(f"{w} of {', '.join(paths)}" for w, paths in told.items()))
+    words = names.split_values({_name_of(path) for path in tables} if "split" in wanted else ())
+    words = {name: word for name, word in words.items() if word in names.CANONICAL.values()}
+    named = [
+        one
+        for path in tables
+        if (
+            one := _read(
+                path, *_pictures_for(tree, path, pictures, splits), wanted, words, sure=sure
+            )
+        )
+    ]
+    if not _parts_of_a_whole(named):
+        named = [_without_split(one) if one.split else one for one in named]
+    told = dict[str, list[str]]()
+    for one in named:
+        for what in filter(None, (one.said, one.split and "split from the names")):
+            name = sample_id(os.path.relpath(one.reader.path, tree.root))
+            told.setdefault(what, []).append(name)
+    said = "; ".join(f"{what} of {', '.join(paths)}" for what, paths in told.items())
+    labels = sum(1 for one in named for row in one.rows.values() if row.label) if sure else 0
+    if sure and labels < NAMED * sum(map(len, pictures.values())):
+        return NOTHING
+    return TablesBeside([one for one in named if one.said or one.split], said, bool(named))
+
+
+def _name_of(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def _without_split(table: _Named) -> _Named:
+    rows = {key: row._replace(split=None) for key, row in table.rows.items()}
+    return replace(table, rows=rows, split=None)
+
+
+def _parts_of_a_whole(tables: Sequence[_Named]) -> bool:
+    """Return whether tables named like splits tell two at least, and no picture in two."""
+    keys = dict[str, set[str]]()
+    for table in tables:
+        if table.split:
+            keys.setdefault(table.split, set()).update(table.rows)
+    n = sum(map(len, keys.values()))
+    return len(keys) > 1 and n - len(set().union(*keys.values())) <= MOST_DIFFERING * n
 
 
 def stem_of(path: str) -> str:
-    """Return a path without the extension of a picture, its parts after `/`."""
-    plain = path.replace("\\", "/").removeprefix("./")
+    """Return a path as it is compared: without extension, case, and zeros before a number."""
+    plain = path.strip().replace("\\", "/").removeprefix("./").casefold()
     extension = extension_of_name(plain)
-    return plain[: -len(extension) - 1] if KINDS.get(extension) == "image" else plain
+    plain = plain[: -len(extension) - 1] if KINDS.get(extension) == "image" else plain
+    folder, slash, name = plain.rpartition("/")
+    return folder + slash + (name.lstrip("0") or "0") if name.isdecimal() else plain
 
 
-def _pictures_for(name: str, pictures: Pictures, splits: Mapping[str, str]) -> Pictures:
-    """Return the pictures that a table may name: of its split, and below it where there are any."""
-    below, _, file = name.rpartition("/")
-    word = names.split_word(os.path.splitext(file)[0])
+def _last(cell: object) -> str:
+    return stem_of(as_text(cell) or "").rpartition("/")[2]
+
+
+def _pictures_for(
+    tree: FolderListing, path: str, pictures: Pictures, splits: Mapping[str, str]
+) -> tuple[Pictures, Pictures]:
+    """Return the pictures that a table may name: of its split, and below it where there are any.
+
+    Also those of all folders that were listed, where the table may name others than these.
+    """
+    below = os.path.dirname(os.path.relpath(path, tree.root))
+    word = names.split_word(_name_of(path))
     split = {name for name, means in splits.items() if means == word}
     kept = {
         folder: found
@@ -168,56 +227,82 @@ def _pictures_for(name: str, pictures: Pictures, splits: Mapping[str, str]) -> P
         if not split or not split.isdisjoint(folder.split("/"))
     }
     inside = {f: found for f, found in kept.items() if f"{f}/".startswith(f"{below}/")}
-    return (below and inside) or kept
+    return (inside, {}) if below and inside else (kept, pictures)
 
 
 # ---- one table ----
 
 
-def _read(path: str, pictures: Pictures, wanted: Sequence[str]) -> _Named | None:
-    """Return a table that names pictures and tells something wanted of them."""
+def _read(
+    path: str,
+    pictures: Pictures,
+    listed: Pictures,
+    wanted: Sequence[str],
+    words: Mapping[str, str],
+    *,
+    sure: bool,
+) -> _Named | None:
+    """Return a table that names pictures, with what is wanted of them where it tells that."""
     try:
         if not pictures or os.path.getsize(path) > MOST_BYTES:
             return None
         table = open_table(path)
-        if number_columns([column.strip().lower() for column in table.columns]):
-            return None  # boxes
         found = _naming_column(table, pictures)
         if found is None:
             return None
-        column, folders = found
-        reader = _reader(path, table, column, wanted)
+        column, folders, above = found
+        if number_columns([name.strip().lower() for name in table.columns]):
+            wanted = ()  # boxes
+        reader = _reader(path, table, column, wanted, sure=sure)
         told = {role: name for role, name in reader.roles.items() if role in wanted}
-        shortened = _shortened(pictures)
-        rows = _rows(reader, shortened) if told else None
+        split = None if "split" in reader.roles else words.get(_name_of(path))
+        ends = _ends(pictures, above)
+        rows = _rows(reader, ends, split) if told or split else None
     except (UsageError, OSError):
         return None
-    if rows is None or (_all_bare(rows) and _meet(pictures, folders)):
-        return None
-    said = ", ".join(f"{role} from {name!r}" for role, name in told.items())
-    return _Named(reader, rows, folders, shortened, sample_id(said))
+    if rows is None or (not any("/" in key for key in rows) and _meet(pictures, folders)):
+        told, split, rows = {}, None, {}
+    said = ", ".join(
+        f"{role} from {name!r}" for role, name in told.items()
+        if any(getattr(row, role) for row in rows.values())
+    )  # fmt: skip
+    depths = {folder.count("/") for folder in folders} if listed else set()
+    common = os.path.commonpath(folders)
+    keys = listed.keys()
+    return _Named(reader, rows, folders, keys, common, depths, ends, sample_id(said), split)
 
 
-def _naming_column(table: Table, pictures: Pictures) -> tuple[int, frozenset[str]] | None:
-    """Return the column that names pictures, and the folders that these are in.
+def _naming_column(table: Table, pictures: Pictures) -> tuple[int, frozenset[str], Set[str]] | None:
+    """Return the column that names pictures, the folders that these are in, and those it has.
 
     It names nearly all pictures of a folder, or nearly all that it names are there.
     """
     everything = range(len(table.columns))
     asked = [cells for _, cells in islice(table.rows(everything), ROWS_ASKED)]
     likely = [place for place in everything if _may_name([row[place] for row in asked])]
-    # an index of the rows may be equal to the pictures' numbers: names with extension come first
-    likely = sorted(likely, key=lambda p: (not named_as_images([str(asked[0][p])]), p))
-    known = {place: set[str]() for place in likely[:MOST_CANDIDATES]}
+    there = {f: {stem_of(sample_id(name)) for name in found} for f, found in pictures.items()}
+    here = set[str]().union(*there.values())
+
+    def rank(place: int) -> tuple[bool, int, int]:
+        # an index of the rows may be equal to the pictures' numbers: names with extension first
+        hits = sum(_last(row[place]) in here for row in asked)
+        return not named_as_images([str(asked[0][place])]), -hits, place
+
+    known = {place: set[str]() for place in sorted(likely, key=rank)[:MOST_CANDIDATES]}
+    above = {place: set[str]() for place in known}
     for _, cells in table.rows(list(known)):
         for place, cell in zip(known, cells, strict=True):
-            known[place].add(stem_of(as_text(cell) or "").rpartition("/")[2])
-    there = {f: {stem_of(sample_id(name)) for name in found} for f, found in pictures.items()}
+            folder, _, name = stem_of(as_text(cell) or "").rpartition("/")
+            known[place].add(name)
+            above[place].add(folder)
+    for header in (table.columns[place] for place in known):
+        if header.lower() not in ALIASES["path"] and _last(header) in here:
+            return None  # a row: there is no header
     best, most = None, 0
     for place, stems in known.items():
         hits = {folder: len(found & stems) for folder, found in there.items()}
         if sum(hits.values()) > most and (within := _folders_named(hits, there, len(stems))):
-            best, most = (place, within), sum(hits.values())
+            best, most = (place, within, above[place]), sum(hits.values())
     return best
 
 
@@ -233,11 +318,9 @@ def _folders_named(
 
 
 def _may_name(cells: Sequence[Any]) -> bool:
-    return (
-        bool(cells)
-        and all(cell not in (None, "") for cell in cells)
-        and 2 * len(set(map(str, cells))) > len(cells)
-    )
+    if not cells or any(cell in (None, "") for cell in cells):
+        return False
+    return 2 * len(set(map(str, cells))) > len(cells) or bool(named_as_images([str(cells[0])]))
 
 
 def _meet(pictures: Pictures, folders: Set[str]) -> bool:
@@ -246,42 +329,49 @@ def _meet(pictures: Pictures, folders: Set[str]) -> bool:
     return len(folders) > 1 and max(counts.values()) > 1
 
 
-def _all_bare(rows: Mapping[str, Told]) -> bool:
-    return not any("/" in key for key in rows)
+def _ends(pictures: Pictures, above: Set[str]) -> dict[str, str]:
+    """Return {folder in the table: folder here}, without what is elsewhere alone: `/content/x`.
 
-
-def _shortened(pictures: Pictures) -> Callable[[str], str]:
-    """Return what takes folders off a path that are elsewhere alone: `/content/data/images/1`."""
-    parts = [folder.split("/") for folder in pictures]
+    What is before folders that are known here is taken off all: not all were listed.
+    """
+    parts = [folder.casefold().split("/") for folder in pictures]
     here = {"/".join(one[first:]) for one in parts for first in range(len(one))}
-
-    @lru_cache(maxsize=4096)
-    def end_of(folder: str) -> str:
-        while folder and folder not in here:
-            folder = folder.partition("/")[2]
-        return folder
-
-    def shorten(path: str) -> str:
-        folder, _, name = stem_of(path).rpartition("/")
-        end = end_of(folder)
-        return f"{end}/{name}" if end else name
-
-    return shorten
+    before = set[str]()
+    for folder in above:
+        end = folder
+        while end and end not in here:
+            end = end.partition("/")[2]
+        if end:
+            before.add(folder[: len(folder) - len(end)])
+    shortest = sorted(before, key=len)
+    away = {f: next((one for one in shortest if f.startswith(one)), f) for f in above}
+    return {folder: folder.removeprefix(prefix) for folder, prefix in away.items()}
 
 
-def _rows(reader: ManifestReader, shortened: Callable[[str], str]) -> dict[str, Told] | None:
+def _key(path: str, ends: Mapping[str, str]) -> str:
+    folder, _, name = stem_of(path).rpartition("/")
+    return f"{end}/{name}" if (end := ends.get(folder)) else name
+
+
+def _rows(
+    reader: ManifestReader, ends: Mapping[str, str], split: str | None
+) -> dict[str, Told] | None:
     """Return what each row tells, by the end of a path; None where rows of one picture differ."""
     rows = dict[str, Told]()
     n = differing = 0
     for listed, sample in reader.told():
-        told = Told(sample.label, sample.split, sample.group)
-        differing += rows.setdefault(shortened(listed), told) != told
+        told = Told(sample.label, split or sample.split, sample.group)
         n += 1
+        if rows.setdefault(key := _key(listed, ends), told) != told:
+            differing += 1
+            rows[key] = UNTOLD
     if differing > MOST_DIFFERING * n:
         return None
-    splits = Counter(row.split for row in rows.values())
-    if splits.keys() == set(_NUMBERED) and splits.most_common(1)[0][0] == "0":
-        return {key: row._replace(split=_NUMBERED[row.split or ""]) for key, row in rows.items()}
+    splits = Counter(row.split for row in rows.values() if row.split)
+    if splits and all(map(str.isdecimal, splits)):  # else they are the folds of a cross-validation
+        known = splits.keys() == set(_NUMBERED) and splits.most_common(1)[0][0] == "0"
+        meant = _NUMBERED if known else {}
+        return {k: row._replace(split=meant.get(row.split or "")) for k, row in rows.items()}
     return rows
 
 
@@ -290,13 +380,15 @@ def _metadata(table: _Named, ids: Mapping[str, str]) -> pl.DataFrame | None:
     for relative, identity in ids.items():
         if (key := table.key_of(relative)) is not None:
             of_key.setdefault(key, []).append(identity)
-    return table.reader.metadata_of(lambda listed, _: of_key.pop(table.shortened(listed), ()))
+    return table.reader.metadata_of(lambda listed, _: of_key.pop(_key(listed, table.ends), ()))
 
 
 # ---- what its columns are ----
 
 
-def _reader(path: str, table: Table, column: int, wanted: Sequence[str]) -> ManifestReader:
+def _reader(
+    path: str, table: Table, column: int, wanted: Sequence[str], *, sure: bool
+) -> ManifestReader:
     """Return a reader of a table that knows which column names pictures and which the classes."""
     lowered = [name.strip().lower().replace(" ", "_") for name in table.columns]
     used = {"path": column}
@@ -304,12 +396,13 @@ def _reader(path: str, table: Table, column: int, wanted: Sequence[str]) -> Mani
         match = next((lowered.index(name) for name in ALIASES[role] if name in lowered), None)
         if match is not None and match != column:
             used[role] = match
-    if "label" in wanted:
+    if "label" in wanted and _GUESSED.isdisjoint(names.words(_name_of(path))):
         rest = [
             place for place, name in enumerate(lowered)
             if place not in used.values() and name not in MAYBE_SPLIT and not _numbers_rows(name)
+            and _GUESSED.union(names.CANONICAL).isdisjoint(names.words(table.columns[place]))
         ]  # fmt: skip
-        if (place := _label_column(table, lowered, rest)) is not None:
+        if (place := _label_column(table, lowered, rest, sure=sure)) is not None:
             used["label"] = place
         elif one_hot := _one_hot(table, rest):
             return ManifestReader(Given(path, one_hot=one_hot), used)
@@ -320,28 +413,42 @@ def _numbers_rows(name: str) -> bool:
     return name in ("", "index") or name.startswith("unnamed")
 
 
-def _label_column(table: Table, lowered: Sequence[str], rest: Sequence[int]) -> int | None:
-    words = {place: set(names.words(lowered[place])) & _CLASS_WORDS for place in rest}
+def _label_column(
+    table: Table, lowered: Sequence[str], rest: Sequence[int], *, sure: bool
+) -> int | None:
+    told = {place: set(names.words(table.columns[place])) for place in rest}
+    words = {place: found & _CLASS_WORDS for place, found in told.items()}
     usual = [place for name in ALIASES["label"] for place in rest if lowered[place] == name]
     same = [place for place in rest if lowered[place] in words[place]]
     worded = [place for place in rest if words[place]]
-    for places, is_named in ((usual[:1], True), (same, True), (worded, False), (rest, False)):
-        if len(places) == 1 and _are_classes(table, places[0], named=is_named):
+    left = rest if len(rest) == 1 and not sure else ()
+    left = [place for place in left if _NOT_CLASS_WORDS.isdisjoint(told[place])]
+    is_truth = not _TRUTH.isdisjoint(names.words(_name_of(table.path)))
+    for places, doubt in ((usual[:1], 0), (same, 0), (worded, 1), (left, 3 - is_truth)):
+        if len(places) == 1 and _are_classes(_values(table, places[0]), doubt):
             return places[0]
     return None
 
 
-def _are_classes(table: Table, place: int, *, named: bool) -> bool:
-    """Return whether the cells of a column are classes: they come again, and are no measure."""
-    counts = Counter(as_text(cells[0]) for _, cells in table.rows([place]))
-    counts.pop(None, None)
-    if len(counts) < 2 or (not named and 2 * len(counts) > counts.total()):
+def _values(table: Table, place: int) -> Counter[str]:
+    return Counter(text for _, cells in table.rows([place]) if (text := as_text(cells[0])))
+
+
+def _are_classes(counts: Counter[str], doubt: int) -> bool:
+    """Return whether values are classes.
+
+    The name of the column says it (doubt 0), or has a word of it (1: they come again, and are no
+    measure), or that of the table alone (2: numbers are few), or nothing does (3: they are words).
+    """
+    if len(counts) < 2 or any(text.startswith("{") for text in counts):
         return False
-    numbers = [cell for cell in counts if cell and _NUMBER.fullmatch(cell)]
-    measured = len(numbers) == len(counts) and (
-        len(counts) > MOST_NUMBERS or any("." in cell or "e" in cell.lower() for cell in numbers)
-    )
-    return named or not measured
+    numbers = all(map(_NUMBER.fullmatch, counts))
+    measured = numbers and not all(float(text).is_integer() for text in counts)
+    if doubt and (measured or 2 * len(counts) > counts.total()):
+        return False
+    if doubt < 2 or numbers or _FLAGS.issuperset(map(str.casefold, counts)):
+        return doubt < 2 or (doubt == 2 and len(counts) <= MOST_NUMBERS)
+    return not any(map(_DIGITS_ONLY.fullmatch, counts)) and not named_as_images(list(counts))
 
 
 def _one_hot(table: Table, rest: Sequence[int]) -> str:

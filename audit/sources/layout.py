@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
@@ -168,14 +168,33 @@ def infer_layout(
 def _with_tables(tree: FolderListing, chosen: FolderLayout) -> FolderLayout:
     """Return the layout with the tables that tell what its folders do not."""
     open_roles = [role for role in ("label", "split") if not _is_told(tree, chosen, role)]
-    beside = find_tables_beside(tree, chosen.splits, open_roles) if open_roles else NOTHING
-    if not beside.tables:
-        return chosen
+    beside = NOTHING
+    if "label" not in open_roles and _are_numbered(_class_folders(tree, chosen)):
+        beside = find_tables_beside(tree, chosen.splits, [*open_roles, "label"], sure=True)
+    if beside.tables:
+        open_roles.append("label")
+    elif open_roles:
+        beside = find_tables_beside(tree, chosen.splits, open_roles)
     layout, roles = chosen.layout, chosen.roles
-    if "label" in open_roles and "class" in roles:
-        layout, roles = Layout("flat", "its folders hold pictures, but tell no class"), ()
-    layout = replace(layout, reason=f"{layout.reason}; {beside.said}")
+    if "label" in open_roles and "class" in roles and beside.names_pictures:
+        roles = tuple(role for role in roles if role != "class")
+        name = "split/file" if roles else "flat"
+        layout = Layout(name, "its folders hold pictures, but tell no class")
+    if beside.said:
+        layout = replace(layout, reason=f"{layout.reason}; {beside.said}")
     return replace(chosen, layout=layout, roles=roles, beside=beside)
+
+
+def _class_folders(tree: FolderListing, chosen: FolderLayout) -> Collection[str]:
+    level, _ = _open_wrappers(tree)
+    if chosen.roles == ROLES["split/class/file"]:
+        return set[str]().union(*_inner(tree, level, list(chosen.splits)).values())
+    return level.folders if chosen.roles == ROLES["class/file"] else ()
+
+
+def _are_numbered(folders: Collection[str]) -> bool:
+    """Return whether names differ in their numbers alone, `patient_001`: a table may tell more."""
+    return len(folders) > 1 and len({re.sub(r"\d+", "0", name) for name in folders}) == 1
 
 
 def _is_told(tree: FolderListing, chosen: FolderLayout, role: str) -> bool:
@@ -186,10 +205,11 @@ def _is_told(tree: FolderListing, chosen: FolderLayout, role: str) -> bool:
     level, _ = _open_wrappers(tree)
     filled = [
         name for name, paths in islice(level.folders.items(), FOLDERS_LISTED)
-        if any(tree.level(path).n_images for path in paths)
+        if any((inside := tree.level(path)).n_images or inside.folders for path in paths)
     ]  # fmt: skip
     # one folder alone, and `images_001` beside `images_002`, hold what a table may tell apart
-    return len(filled) > 1 and not all(map(names.has_container_word, filled))
+    together = _are_numbered(filled) and all(map(names.has_container_word, filled))
+    return len(filled) > 1 and not together
 
 
 def _annotation(tree: FolderListing, wanted: str | None = None) -> tuple[str | None, str]:

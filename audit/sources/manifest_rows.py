@@ -158,7 +158,7 @@ def _open_csv(path: str) -> Table:
     header = next(text_lines(path)).rstrip("\r\n")
     if is_image_list(path, header):
         return Table(path, "list", ("path", "label"))
-    delimiter = max(",;\t", key=header.count)
+    delimiter = max(",;\t|", key=header.count)
     try:
         if exported := _exported_header(path):
             columns = tuple(original_text(name) or "" for name in exported)

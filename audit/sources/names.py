@@ -16,7 +16,8 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 
-def _set(text: str) -> frozenset[str]:
+def word_set(text: str) -> frozenset[str]:
+    """Return the words of a text, apart by blanks."""
     return frozenset(text.split())
 
 
@@ -32,23 +33,25 @@ _SPLITS = {
 }
 CANONICAL = {word: split for split, words in _SPLITS.items() for word in words.split()}
 # Split names of no fixed meaning: `eval` is for validation in one dataset, for test in another.
-OPEN_SPLITS = _set("eval evaluation holdout trainval unlabeled unlabelled query gallery challenge")
-_CONTAINER = _set(
+OPEN_SPLITS = word_set(
+    "eval evaluation holdout trainval unlabeled unlabelled query gallery challenge"
+)
+_CONTAINER = word_set(
     "image images img imgs leftimg8bit jpeg jpegs jpegimages pngimages jpg data dataset datasets"
 )
-_FILLER = _CONTAINER | _set(
+_FILLER = _CONTAINER | word_set(
     "set sets split splits all raw obj seg files folder png daten bilder satz menge 集 数据 データ"
 )
-_ANNOTATION = _set(
+_ANNOTATION = word_set(
     "label labels annotation annotations annots annot mask masks segmentation segmentations"
     " segmentationclass segmentationobject segmentationclassaug gt groundtruth scribbles bbox"
     " bboxes xml xmls json jsons gtfine gtcoarse panoptic polygons imagesets keypoints captions"
 )
 # Alone these can be a class (`mask`, `no mask`): they count only beside a folder of pictures.
-_WEAK_ANNOTATION = _set("label mask segmentation gt bbox xml json panoptic captions")
+_WEAK_ANNOTATION = word_set("label mask segmentation gt bbox xml json panoptic captions")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 
-SYSTEM = _set(
+SYSTEM = word_set(
     "thumbs.db ehthumbs.db desktop.ini .ds_store __macosx $recycle.bin @eadir lost+found"
     " .spotlight-v100 .trashes .fseventsd __pycache__"
 ) | {"system volume information", "icon\r"}

@@ -39,6 +39,13 @@ def labels(root: Path) -> tuple[str, str]:
                                    for i, n in enumerate(IDS)], "label from 'Finding Labels'"),
         (",image,cls", [f"{i},{row}" for i, row in enumerate(rows_of("pug", "boxer"))], "'cls'"),
         ("id,boxer,pug", rows_of("0.0,1.0", "1.0,0.0"), "label from 'boxer, pug'"),
+        ("id,ClassId,lot", [f"{n},{'pug' if i % 2 == 0 else 'boxer'},x{i}"
+                            for i, n in enumerate(IDS)], "label from 'ClassId'"),
+        ("image \t label", [f" {n.upper()}.JPG \t {'pug' if i % 2 == 0 else 'boxer'}"
+                            for i, n in enumerate(IDS)], "label from 'label'"),
+        ("a,b,c,d,name,label", [f"a{i},b{i},c{i},d{i},{row}" for i, row
+                                in enumerate(rows_of("pug", "boxer"))], "label from 'label'"),
+        ("image| class", [f"{row.replace(',', '| ')}" for row in rows_of("pug", "boxer")], "class"),
         ("path,class", [f"/content/x/train/{row}" for row in rows_of("pug", "boxer")], "'class'"),
     ],
 )  # fmt: skip
@@ -61,13 +68,86 @@ def test_classes_of_a_table(tmp_path: Path, header: str, rows: list[str], said: 
         table("id,class", *(f"z{row}" for row in rows_of("pug", "boxer"))),  # others' pictures
         table("id,x,y,w,h,class", *rows_of("1,1,5,5,pug", "2,2,5,5,boxer")),  # boxes
         table("id,colour,place", *rows_of("red,here", "blue,there")),  # which is the class?
+        table("id,taken", *rows_of("2021-06-01", "2021-06-02")),
+        table("id,assigned_to", *rows_of("ann", "bob")),
+        table("id,PatientID", *rows_of("7", "8")),
+        table("id,stars", *rows_of("1", "4", "5")),  # a number, and nothing says what of
+        table("id,checked", *rows_of("yes", "no")),
+        table("id,predicted_class", *rows_of("pug", "boxer")),
+        table("id,same_as", *rows_of("0f3c.jpg", "1a7b.jpg")),
+        table("0f3c,pug", *rows_of("pug", "boxer")[1:]),  # no header
+        "".join(f'{{"id": "{n}", "objects": {{"at": [{i % 2}]}}}}\n' for i, n in enumerate(IDS)),
         "id,label\n" + "\0" * 9,
     ],
 )  # fmt: skip
 def test_tables_that_tell_no_class(tmp_path: Path, text: str) -> None:
-    root = tree(tmp_path, [f"images/{name}.jpg" for name in IDS], **{"t.csv": text})
-    assert labels(root) == (" ".join(["/"] * 6), open_source([str(root)]).layout.reason)
-    assert "t.csv" not in open_source([str(root)]).layout.reason
+    file = "t.jsonl" if text.startswith("{") else "t.csv"
+    root = tree(tmp_path, [f"images/{name}.jpg" for name in IDS], **{file: text})
+    found, reason = labels(root)
+    assert found == " ".join(["/"] * 6)
+    assert file not in reason
+
+
+def test_numbers_are_classes_where_the_table_is_named_so(tmp_path: Path) -> None:
+    texts = {"trainLabels.csv": table("image,level", *rows_of("0.0", "2.0", ""))}
+    root = tree(tmp_path, [f"images/{name}.jpg" for name in IDS], **texts)
+    assert labels(root)[0] == "/0.0 /2.0 / /0.0 /2.0 /"
+    texts = {"sample_submission.csv": table("image,label", *rows_of("0", "2"))}
+    root = tree(tmp_path / "b", [f"images/{name}.jpg" for name in IDS], **texts)
+    assert labels(root)[0] == " ".join(["/"] * 6)
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (("file\n0.jpg\n1.jpg\n", "file\n2.jpg\n3.jpg\n"), "train/ train/ val/ val/"),
+        (
+            ("f,label\n0.jpg,a\n1.jpg,b\n", "f,label\n2.jpg,b\n3.jpg,a\n"),
+            "train/a train/b val/b val/a",
+        ),
+        (("file\n0.jpg\n1.jpg\n", "file\n1.jpg\n2.jpg\n"), "/ / / /"),  # folds, maybe
+    ],
+)
+def test_a_table_named_like_a_split_tells_it(
+    tmp_path: Path, texts: tuple[str, str], expected: str
+) -> None:
+    tables = dict(zip(("train.csv", "val.csv"), texts, strict=True))
+    assert labels(tree(tmp_path, [f"{i}.jpg" for i in range(4)], **tables))[0] == expected
+
+
+MANY = [f"patient_{i:02d}/scan/{i}.jpg" for i in range(30)]
+
+
+@pytest.mark.parametrize(
+    ("column", "names", "expected"),
+    [
+        ("diagnosis", [f"/home/me/{path}" for path in MANY], "/well"),
+        ("diagnosis", [f"{i}" for i in range(30)], "/well"),
+        ("diagnosis", [f"{i}" for i in range(5)], "/patient_00"),  # the others have none
+        ("weather", MANY, "/patient_00"),  # which is the class?
+    ],
+)
+def test_folders_that_differ_in_numbers_give_way(
+    tmp_path: Path, column: str, names: list[str], expected: str
+) -> None:
+    rows = [f"{name},{'well' if i % 2 == 0 else 'ill'}" for i, name in enumerate(names)]
+    found, _ = labels(tree(tmp_path, MANY, **{"list.csv": table(f"file,{column}", *rows)}))
+    assert found.split()[::29] == [expected, expected.replace("well", "ill").replace("00", "29")]
+
+
+def test_a_lone_folder_is_no_class_beside_a_table(tmp_path: Path) -> None:
+    pictures = [f"holiday/{name}.jpg" for name in IDS]
+    rows = [f"{name}.jpg,text {n}" for name in IDS for n in range(5)]
+    texts = {"captions.csv": table("image,caption", *rows)}
+    assert labels(tree(tmp_path / "a", pictures, **texts))[0] == " ".join(["/"] * 6)
+    assert labels(tree(tmp_path / "b", pictures))[0] == " ".join(["/holiday"] * 6)
+
+
+def test_names_are_compared_without_zeros_and_a_contradiction_is_no_class(tmp_path: Path) -> None:
+    rows = [f"{i},{'ab'[i % 2]}" for i in range(200)] + ["3,a"]
+    pictures = [f"{i:05d}.jpg" for i in range(200)]
+    found = labels(tree(tmp_path, pictures, **{"t.csv": table("id,label", *rows)}))[0]
+    assert found.split()[:6] == ["/a", "/b", "/a", "/", "/a", "/b"]
 
 
 def test_each_split_has_its_table(tmp_path: Path) -> None:
@@ -91,6 +171,10 @@ def test_the_split_of_a_table_may_be_a_number(tmp_path: Path) -> None:
     texts = {"list_eval_partition.csv": table("image_id,partition", *rows)}
     root = tree(tmp_path, [f"img_align/{name}.jpg" for name in IDS], **texts)
     assert labels(root)[0] == "train/ train/ train/ train/ val/ test/"
+    folds = {"t.csv": table("id,label,split", *rows_of("a,0", "b,1", "a,2", "b,3"))}
+    assert (
+        labels(tree(tmp_path / "b", [f"{n}.jpg" for n in IDS], **folds))[0] == "/a /b /a /b /a /b"
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,6 +182,8 @@ def test_the_split_of_a_table_may_be_a_number(tmp_path: Path) -> None:
     [
         (["all_images_1", "all_images_2"], "/pug /pug /pug /boxer /boxer /boxer"),
         (["input"], "/pug /boxer /pug /boxer /pug /boxer"),
+        (["cat_images", "dog_images"], " ".join(["/cat_images"] * 3 + ["/dog_images"] * 3)),
+        (["cats/x", "dogs/y"], "/cats /cats /cats /dogs /dogs /dogs"),
         (["cats", "dogs"], "/cats /cats /cats /dogs /dogs /dogs"),  # they tell the class
     ],
 )
