@@ -295,7 +295,9 @@ def _classes(store: Store) -> tuple[ClassCount, ...]:
         SELECT split, label, sum(n)::BIGINT AS n FROM (
             SELECT s.split, coalesce(l.label, s.label) AS label, count(*) AS n FROM samples s
             LEFT JOIN several_labels l ON l.sample_id = s.id GROUP BY ALL
-            UNION ALL SELECT DISTINCT split, label, 0 FROM declared_classes
+            UNION ALL SELECT DISTINCT split, label, 0 FROM declared_classes d
+            WHERE split IS NOT NULL OR NOT EXISTS (  -- its folder is in no split, its files are
+                FROM samples s WHERE s.label = d.label AND s.split IS NOT NULL)
         ) GROUP BY split, label
         ORDER BY CASE lower(split) WHEN 'train' THEN 0 WHEN 'val' THEN 1 WHEN 'valid' THEN 1
             WHEN 'validation' THEN 1 WHEN 'test' THEN 2 ELSE 3 END, split, label

@@ -397,6 +397,20 @@ def test_a_class_that_a_split_lacks_is_marked(tmp_path: Path) -> None:
     assert len([a for a in bars.tags("text") if a["class"] == "count zero"]) == 2
 
 
+def test_class_folders_whose_files_have_splits_make_no_part_without_one(tmp_path: Path) -> None:
+    for number, name in enumerate(("cat/1", "dog/2", "cat/3", "dog/4")):
+        photo(tmp_path / "data" / f"{name}.jpg", number)
+    (tmp_path / "data" / "owl").mkdir()
+    (tmp_path / "data" / "train.txt").write_text("1\n2\n")
+    (tmp_path / "data" / "test.txt").write_text("3\n4\n")
+    source = open_source([str(tmp_path / "data")])
+    scanning.scan(source, tmp_path / "run", jobs=1, checks=["LABEL001"])
+    found = collect_report(tmp_path / "run").dataset.classes
+    assert {(one.split, one.label) for one in found} == {
+        ("train", "cat"), ("train", "dog"), ("test", "cat"), ("test", "dog"), (None, "owl")
+    }  # fmt: skip
+
+
 def _luminance(color: str) -> float:
     parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
