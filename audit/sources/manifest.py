@@ -40,7 +40,10 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "label": ("label", "class", "category", "target", "class_name", "label_name",
               "labels"),
     "split": ("split", "subset", "partition"),
-    "group": ("group", "group_id", "group_key"),
+    "group": (
+        "group", "group_id", "group_key", "patient_id", "patientid", "subject_id", "subjectid",
+        "participant_id", "lesion_id",
+    ),
     "id": ("id", "sample_id"),
 }  # fmt: skip
 # Columns that are the split only where their cells name splits: a `set` may be one of cards, and a

@@ -195,6 +195,15 @@ def test_folders_that_tell_no_class_give_way(
     assert labels(tree(tmp_path, pictures, **texts))[0] == expected
 
 
+@pytest.mark.parametrize("column", ["Patient ID", "lesion_id"])
+def test_patients_are_groups(tmp_path: Path, column: str) -> None:
+    rows = [f"{name},{'ab'[i % 2]},p{i // 2}" for i, name in enumerate(IDS)]
+    root = tree(
+        tmp_path, [f"{n}.jpg" for n in IDS], **{"t.csv": table(f"id,label,{column}", *rows)}
+    )
+    assert [s.group for s in read(open_source([str(root)]))] == ["p0", "p0", "p1", "p1", "p2", "p2"]
+
+
 def test_other_columns_are_metadata_and_a_part_may_be_told(tmp_path: Path) -> None:
     rows = [f"{name},{'ab'[i % 2]},g{i // 2},{i}" for i, name in enumerate(IDS[:4])]
     texts = {"labels.csv": table("id,label,group,age", *rows)}
