@@ -156,15 +156,15 @@ def find_tables_beside(
     }
     words = names.split_values({_name_of(path) for path in tables} if "split" in wanted else ())
     words = {name: word for name, word in words.items() if word in names.CANONICAL.values()}
-    named = [
-        one
-        for path in tables
-        if (
-            one := _read(
-                path, *_pictures_for(tree, path, pictures, splits), wanted, words, sure=sure
-            )
-        )
-    ]
+    named, unread = list[_Named](), list[str]()
+    for path in tables:
+        within, listed = _pictures_for(tree, path, pictures, splits)
+        try:
+            one = _read(path, within, listed, wanted, words, sure=sure)
+        except (UsageError, OSError) as error:
+            unread += [f"not read: {error}"] * _begins_with(path, within)
+        else:
+            named += [one] if one else []
     if not _parts_of_a_whole(named):
         named = [_without_split(one) if one.split else one for one in named]
     told = dict[str, list[str]]()
@@ -172,7 +172,7 @@ def find_tables_beside(
         for what in filter(None, (one.said, one.split and "split from the names")):
             name = sample_id(os.path.relpath(one.reader.path, tree.root))
             told.setdefault(what, []).append(name)
-    said = "; ".join(f"{what} of {', '.join(paths)}" for what, paths in told.items())
+    said = "; ".join([*(f"{w} of {', '.join(paths)}" for w, paths in told.items()), *unread])
     labels = sum(1 for one in named for row in one.rows.values() if row.label) if sure else 0
     if sure and labels < NAMED * sum(map(len, pictures.values())):
         return NOTHING
@@ -243,23 +243,20 @@ def _read(
     sure: bool,
 ) -> _Named | None:
     """Return a table that names pictures, with what is wanted of them where it tells that."""
-    try:
-        if not pictures or os.path.getsize(path) > MOST_BYTES:
-            return None
-        table = open_table(path)
-        found = _naming_column(table, pictures)
-        if found is None:
-            return None
-        column, folders, above = found
-        if number_columns([name.strip().lower() for name in table.columns]):
-            wanted = ()  # boxes
-        reader = _reader(path, table, column, wanted, sure=sure)
-        told = {role: name for role, name in reader.roles.items() if role in wanted}
-        split = None if "split" in reader.roles else words.get(_name_of(path))
-        ends = _ends(pictures, above)
-        rows = _rows(reader, ends, split) if told or split else None
-    except (UsageError, OSError):
+    if not pictures or os.path.getsize(path) > MOST_BYTES:
         return None
+    table = open_table(path)
+    found = _naming_column(table, pictures)
+    if found is None:
+        return None
+    column, folders, above = found
+    if number_columns([name.strip().lower() for name in table.columns]):
+        wanted = ()  # boxes
+    reader = _reader(path, table, column, wanted, sure=sure)
+    told = {role: name for role, name in reader.roles.items() if role in wanted}
+    split = None if "split" in reader.roles else words.get(_name_of(path))
+    ends = _ends(pictures, above)
+    rows = _rows(reader, ends, split) if told or split else None
     if rows is None or (not any("/" in key for key in rows) and _meet(pictures, folders)):
         told, split, rows = {}, None, {}
     said = ", ".join(
@@ -270,6 +267,20 @@ def _read(
     common = os.path.commonpath(folders)
     keys = listed.keys()
     return _Named(reader, rows, folders, keys, common, depths, ends, sample_id(said), split)
+
+
+def _begins_with(path: str, pictures: Pictures) -> bool:
+    """Return whether a table names pictures in its first rows, though it cannot be read to its end.
+
+    Of one that never names any nobody wants to hear what is wrong with it.
+    """
+    here = {stem_of(sample_id(name)) for found in pictures.values() for name in found}
+    try:
+        table = open_table(path)
+        (_, first), (_, second) = islice(table.rows(range(len(table.columns))), 2)
+    except (UsageError, OSError, ValueError):
+        return False
+    return any(_last(a) in here and _last(b) in here for a, b in zip(first, second, strict=True))
 
 
 def _naming_column(table: Table, pictures: Pictures) -> tuple[int, frozenset[str], Set[str]] | None:

@@ -150,6 +150,15 @@ def test_names_are_compared_without_zeros_and_a_contradiction_is_no_class(tmp_pa
     assert found.split()[:6] == ["/a", "/b", "/a", "/", "/a", "/b"]
 
 
+def test_a_table_that_names_pictures_and_cannot_be_read_is_told(tmp_path: Path) -> None:
+    text = table("id,baseColour", *rows_of("Red", "Blue"), "9ab1,Navy, and white")
+    found, reason = labels(tree(tmp_path / "a", [f"{n}.jpg" for n in IDS], **{"styles.csv": text}))
+    assert found == " ".join(["/"] * 6)
+    assert "not read: styles.csv, line 8: 3 fields, but the header has 2" in reason
+    others = text.replace(IDS[0], "x")
+    assert "styles" not in labels(tree(tmp_path / "b", ["y.jpg"], **{"styles.csv": others}))[1]
+
+
 def test_each_split_has_its_table(tmp_path: Path) -> None:
     pictures = [f"{split}/{i}.jpg" for split in ("test", "train") for i in range(2)]
     texts = {"train.csv": "id,label\n0,cat\n1,dog\n", "test.csv": "id,label\n0,dog\n1,cat\n"}
