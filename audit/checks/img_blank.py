@@ -149,8 +149,8 @@ class Bright(_ShowsNothing):
 
     ## Limits
     Snow, fog and pencil drawings can be this bright: raise `min_p1` for them. IMG004 reports
-    pictures of one colour, including white; mostly transparent pictures and damaged files are left
-    out.
+    pictures of one colour, including white; damaged files are left out, and pictures of which a
+    hundredth is transparent: they are measured on white.
 
     ## References
     Luma: Recommendation ITU-R BT.601-7 (2011), section 2.5.1.
@@ -190,6 +190,7 @@ class Bright(_ShowsNothing):
             [{"brightness_p1": 0.8, "brightness_p99": 0.97, "contrast": 0.04}],
         )
         washed = {"brightness_p1": 0.86, "brightness_p99": 1.0, "contrast": 0.03, "saturation": 0.1}
+        yield Case("a pale sprite, white where it is transparent", [{**washed, "transparent": 0.3}])
         yield Case("yellow and cyan", [{**washed, "saturation": 0.17}])
         white = {f"border_{c}": 0.996 for c in ("red", "green", "blue")}
         yield Case("a pale cup on plain white", [{**washed, **white, "border_spread": 0.002}])
@@ -202,7 +203,7 @@ class Bright(_ShowsNothing):
         yield Case("street maps are reported once", [washed] * 20 + [{}] * 15, ["dataset"])
 
     where = """
-        brightness_p1 > $min_p1 AND brightness_p99 > $min_p99 AND transparent < 0.5
+        brightness_p1 > $min_p1 AND brightness_p99 > $min_p99 AND transparent < 0.01
         AND saturation < $max_saturation AND contrast BETWEEN 0.004 AND 1.01 - brightness_p1
         AND (border_spread > 0.01 OR least(border_red, border_green, border_blue) < 0.97)
     """
