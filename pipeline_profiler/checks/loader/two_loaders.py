@@ -45,9 +45,6 @@ class TrainAndEval(Check):
     lie 0.05 deviations of pixels apart beyond 5.5 standard errors, or channels agree once they are
     turned round in nine of ten files.
 
-    ## What to do
-    Build both transforms from one function, in which only the augmentation is conditional.
-
     ## Limits
     Where different files are compared, a small difference (a missing division of one channel by
     1.1) is not seen. Strong augmentation of colour may come near the bounds.
@@ -230,10 +227,6 @@ class LabelNumbers(Check):
     Fails where a name that both have stands for different numbers. Exact. A class that only one of
     them has is no failure; without a common name, or where a `target_transform` numbers anew, it
     cannot tell.
-
-    ## What to do
-    Take the numbers of the training set: pass its `class_to_idx`, or map names to numbers in one
-    table for both.
 
     ## Limits
     Names must be kept by the dataset. Names that stand for several numbers are left out.

@@ -259,9 +259,6 @@ class StaleGradients(Check):
     still be there at the next one, else they were gathered for nothing. In a script it fails where
     every backward() after a step began with gradients of the step before, in three at least. Exact.
 
-    ## What to do
-    optimizer.zero_grad() before backward(), of the optimizer that steps.
-
     ## Limits
     Needs `check-training -- train.py`, or `train_step` in your file: otherwise the step is ours,
     which clears.
@@ -392,9 +389,6 @@ class Evaluation(Check):
     which stays below a millionth for metrics of size 1. Fails where no number that you return is
     at its best or worst for perfect answers, with most of the other orders on the same side: of a
     metric that reads the answers this is always so, of another one by chance.
-
-    ## What to do
-    torch.no_grad() and eval(); add up sums and counts over the dataset, divide once.
 
     ## Limits
     Needs `evaluate` in your file, and a metric that is a number (or a tuple or dict of them). It
