@@ -64,11 +64,10 @@ class TrainAndEval(Check):
         if subject.make_eval is None:
             return unclear(*NOTHING_BESIDE)
         sets = [getattr(x, "dataset", None) for x in (subject.loader, subject.eval_loader)]
-        found = (
-            None if subject.pairs is not None else _judge_pairs(same_files(sets[0], sets[1], FILES))
-        )
-        if found is not None:
-            return found
+        if subject.pairs is None:
+            found = _judge_pairs(same_files(sets[0], sets[1], FILES))
+            if found is not None:
+                return found
         ours, theirs = _stack(subject.batches), _stack(subject.eval_batches)
         if ours is None or theirs is None:
             return unclear("The inputs of one loader are no pictures of one size.")

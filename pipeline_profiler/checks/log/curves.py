@@ -353,11 +353,9 @@ class Plateau(Check):
                 f"{high / whole:.0%} of the whole: the noise hides which."
             )
         series, whole, low, high = moving[0]
-        return passed(
-            f"The second half of {series.title} gains {(low + high) / 2 / whole:.0%} of the whole.",
-            metric=series.title,
-            share=(low + high) / 2 / whole,
-        )
+        share = (low + high) / 2 / whole
+        said = f"The second half of {series.title} gains {share:.0%} of the whole."
+        return passed(said, metric=series.title, share=share)
 
     @staticmethod
     def _made(length: float, noise: float = 0.05, count: int = 400) -> LogSubject:

@@ -66,11 +66,8 @@ class WrongMode(Check):
         training = subject.fresh()
         if training.train_step is None and training.evaluate is None:
             return _modes_of_loop(subject.settings.loop)
-        modal = [
-            type(m).__name__
-            for m in training.model.modules()
-            if any(word in type(m).__name__ for word in MODAL)
-        ]
+        kinds = [type(m).__name__ for m in training.model.modules()]
+        modal = [kind for kind in kinds if any(word in kind for word in MODAL)]
         if not modal:
             return passed("The model has no module that behaves differently by mode.")
         problems: list[tuple[str, list[str]]] = []
