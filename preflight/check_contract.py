@@ -13,6 +13,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
@@ -105,8 +106,15 @@ def named_checks(checks: Iterable[C], word: str) -> list[C]:
 
 
 def page_text(check: Documented) -> str:
-    """Return the text of a check's page: its docstring, without the indent."""
-    return inspect.cleandoc(type(check).__doc__ or "")
+    """Return the text of a check's page: its docstring, without the indent.
+
+    A page that does not say what to do says the next step that the check's answers name.
+    """
+    text, step = inspect.cleandoc(type(check).__doc__ or ""), getattr(check, "next_step", "")
+    if step and "\n## What to do\n" not in text:
+        advice = f"\n## What to do\n{textwrap.fill(step, 100)}\n\n## Limits\n"
+        text = text.replace("\n## Limits\n", advice, 1)
+    return text
 
 
 def page_sections(check: Documented) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import gc
 import os
 import re
 import shutil
@@ -94,6 +95,16 @@ def own_main() -> Iterator[None]:
     main = sys.modules["__main__"]
     yield
     sys.modules["__main__"] = main
+
+
+@pytest.fixture(autouse=True, scope="module")
+def loaded_left_alone() -> Iterator[None]:
+    """Collect among what a file's tests make: Streamlit collects after each look at a page, and
+    among all that torch and TensorFlow loaded for other files that is half a second each time.
+    """
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -98,11 +98,9 @@ def told_installs() -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.slow
-def test_every_install_line_that_is_told_works_where_it_is_told() -> None:
+def test_every_install_line_names_an_extra_that_there_is_or_a_package_of_the_lock() -> None:
     """Where the package is installed an extra is asked of it by name; elsewhere of a clone."""
-    extras = PROJECT["optional-dependencies"]
-    wanted = set()
+    extras, asked = PROJECT["optional-dependencies"], set()
     for what, files in told_installs().items():
         if what.startswith("tools/dataset_preflight-*.whl"):
             continue  # the wheel that tests/test_wheel.py builds
@@ -110,11 +108,8 @@ def test_every_install_line_that_is_told_works_where_it_is_told() -> None:
         assert not what.startswith("-"), f"{files}: {what}"
         name, _, extra = what.rstrip("]").partition("[")
         if "{" in extra + name:  # a message that names one of the extras
-            wanted |= {f"{OWN}[{one}]" for one in ("app", "embed", "onnx", "tf", "torch")}
             continue
+        asked.add(extra)
         assert not extra or extra in extras, f"{files}: no extra is called {extra}"
-        wanted.add(f"{OWN}[{extra}]" if name in (".", OWN) else what)
-    assert f"{OWN}[ray]" in wanted
-    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "install", "--dry-run"]
-    done = subprocess.run([*pip, *sorted(wanted)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+        assert name in (".", OWN) or canonicalize_name(what) in locked("all"), f"{files}: {what}"
+    assert "ray" in asked

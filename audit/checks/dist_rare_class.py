@@ -155,40 +155,41 @@ LABELLED = {
     OBJECTS: "SELECT label, coalesce(split, '') AS split, units AS k FROM object_sizes",
 }
 LEAST = {PICTURES: 1, OBJECTS: 0}  # a class of one picture is LABEL004's
+# {labelled} and {least} are those of the things that are counted.
+SIZES = """
+    WITH labelled AS ({labelled}), marked AS (
+        SELECT label, k, CASE WHEN split IN (SELECT unnest($train_splits)) THEN NULL
+            WHEN split = '' THEN 'the dataset' ELSE split END AS split FROM labelled
+    ), evaluated AS (
+        SELECT label, split, k FROM marked WHERE split IS NOT NULL
+        UNION ALL
+        -- With training data alone, all images count as evaluated.
+        SELECT label, 'the dataset', k FROM marked
+        WHERE NOT EXISTS (SELECT 1 FROM marked WHERE split IS NOT NULL)
+    ), totals AS (
+        SELECT label, sum(k)::BIGINT AS total, median(sum(k)::BIGINT) OVER () AS median_total
+        FROM labelled GROUP BY label
+    ), sizes AS (
+        SELECT split, label, sum(k)::BIGINT AS n,
+            median(sum(k)::BIGINT) OVER (PARTITION BY split) AS median
+        FROM evaluated GROUP BY split, label
+    ), everywhere AS (
+        -- For a class that no evaluation split contains, the total decides.
+        SELECT * FROM sizes UNION ALL
+        SELECT 'the dataset', label, total, median_total FROM totals
+        WHERE label NOT IN (SELECT label FROM evaluated)
+    )
+    SELECT e.*, t.total, t.median_total,
+        e.n <= $max_share_of_median * e.median AS few_here,
+        t.total <= $max_share_of_median * t.median_total AS few
+    FROM everywhere e JOIN totals t USING (label) WHERE t.total > {least} ORDER BY label, split
+"""
 
 
 def _sizes(store: Store, params: RareClass.Params, things: Things) -> list[dict[str, Any]]:
     """Return a row per class and evaluation split, with its interval; rare ones are `small`."""
-    sql = """
-        WITH labelled AS ({labelled}), marked AS (
-            SELECT label, k, CASE WHEN split IN (SELECT unnest($train_splits)) THEN NULL
-                WHEN split = '' THEN 'the dataset' ELSE split END AS split FROM labelled
-        ), evaluated AS (
-            SELECT label, split, k FROM marked WHERE split IS NOT NULL
-            UNION ALL
-            -- With training data alone, all images count as evaluated.
-            SELECT label, 'the dataset', k FROM marked
-            WHERE NOT EXISTS (SELECT 1 FROM marked WHERE split IS NOT NULL)
-        ), totals AS (
-            SELECT label, sum(k)::BIGINT AS total, median(sum(k)::BIGINT) OVER () AS median_total
-            FROM labelled GROUP BY label
-        ), sizes AS (
-            SELECT split, label, sum(k)::BIGINT AS n,
-                median(sum(k)::BIGINT) OVER (PARTITION BY split) AS median
-            FROM evaluated GROUP BY split, label
-        ), everywhere AS (
-            -- For a class that no evaluation split contains, the total decides.
-            SELECT * FROM sizes UNION ALL
-            SELECT 'the dataset', label, total, median_total FROM totals
-            WHERE label NOT IN (SELECT label FROM evaluated)
-        )
-        SELECT e.*, t.total, t.median_total,
-            e.n <= $max_share_of_median * e.median AS few_here,
-            t.total <= $max_share_of_median * t.median_total AS few
-        FROM everywhere e JOIN totals t USING (label) WHERE t.total > {least} ORDER BY label, split
-    """
     parts = {"labelled": LABELLED[things], "least": str(LEAST[things])}
-    frame = asked_of(store, things, sql, params, **parts)
+    frame = asked_of(store, things, SIZES, params, **parts)
     if frame.is_empty():
         return []
     # Wilson, not normal: at a handful of images the normal interval leaves 0..1.

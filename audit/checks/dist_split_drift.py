@@ -118,14 +118,11 @@ class SplitDrift(Check):
             + _split("test", 40, 3, label="a")
             + _split("test", 120, 4, 0.3, label="b"),
         )
-        rng = np.random.default_rng(5)
+        rng, mean = np.random.default_rng(5), {"train": 0.02, "test": 0.022}
         yield Case(
             "one property moved, by which no picture is told for certain",
             [
-                {
-                    **row,
-                    "noise": float(rng.normal(0.022 if row["split"] == "test" else 0.02, 0.004)),
-                }
+                {**row, "noise": float(rng.normal(mean[row["split"]], 0.004))}
                 for row in _split("train", 200, 1) + _split("test", 50, 2)
             ],
         )

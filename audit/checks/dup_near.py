@@ -17,6 +17,27 @@ THREE = {
     "groups": [*NEAR_GROUP, {"representative": A, "pixel_hash": C, "position": 2, "score": 3.5}]
 }
 
+GROUPS = f"""
+    WITH named AS (SELECT pixel_hash, min(id) AS id FROM pictures GROUP BY pixel_hash),
+    links AS (
+        SELECT g.representative, g.pixel_hash, CASE WHEN g.position > 0 THEN g.score END
+            AS score, p.similarity, p.distance, p.transformation, x.id AS first,
+            y.id AS second, g.position = 0 OR g.score >= ({SURE}) AS sure
+        FROM groups g
+        LEFT JOIN pairs p ON g.position > 0 AND p.a = least(g.representative, g.pixel_hash)
+            AND p.b = greatest(g.representative, g.pixel_hash)
+        LEFT JOIN named x ON x.pixel_hash = p.a LEFT JOIN named y ON y.pixel_hash = p.b
+    )
+    SELECT l.representative, split, list(id ORDER BY id) AS ids,
+        list(coalesce(label, '') ORDER BY id) AS labels,
+        count(DISTINCT nullif(label, '')) FILTER (sure) AS sure_labels,
+        count(DISTINCT pixel_hash) AS pictures, min(score) AS score,
+        -- One member of a group gives the evidence: the one with the lowest score.
+        first(l ORDER BY score NULLS LAST, pixel_hash, id) AS weakest
+    FROM pictures i JOIN links l USING (pixel_hash) GROUP BY l.representative, split
+    HAVING count(DISTINCT pixel_hash) > 1 ORDER BY min(id)
+"""
+
 
 class NearDuplicate(Check):
     """Groups of pictures within one split that show the same thing with small changes.
@@ -76,27 +97,7 @@ class NearDuplicate(Check):
              ["group:aaaaaaaaaaaaaaaa/split:train"], tables=THREE)  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        sql = f"""
-            WITH named AS (SELECT pixel_hash, min(id) AS id FROM pictures GROUP BY pixel_hash),
-            links AS (
-                SELECT g.representative, g.pixel_hash, CASE WHEN g.position > 0 THEN g.score END
-                    AS score, p.similarity, p.distance, p.transformation, x.id AS first,
-                    y.id AS second, g.position = 0 OR g.score >= ({SURE}) AS sure
-                FROM groups g
-                LEFT JOIN pairs p ON g.position > 0 AND p.a = least(g.representative, g.pixel_hash)
-                    AND p.b = greatest(g.representative, g.pixel_hash)
-                LEFT JOIN named x ON x.pixel_hash = p.a LEFT JOIN named y ON y.pixel_hash = p.b
-            )
-            SELECT l.representative, split, list(id ORDER BY id) AS ids,
-                list(coalesce(label, '') ORDER BY id) AS labels,
-                count(DISTINCT nullif(label, '')) FILTER (sure) AS sure_labels,
-                count(DISTINCT pixel_hash) AS pictures, min(score) AS score,
-                -- One member of a group gives the evidence: the one with the lowest score.
-                first(l ORDER BY score NULLS LAST, pixel_hash, id) AS weakest
-            FROM pictures i JOIN links l USING (pixel_hash) GROUP BY l.representative, split
-            HAVING count(DISTINCT pixel_hash) > 1 ORDER BY min(id)
-        """
-        for row in store.rows(sql, [params.sure_errors]):
+        for row in store.rows(GROUPS, [params.sure_errors]):
             conflict = len({label for label in row["labels"] if label}) > 1
             sure = row["sure_labels"] > 1
             weakest, transformation = row["weakest"], row["weakest"]["transformation"]

@@ -133,14 +133,8 @@ class GroupLeakage(Check):
     def cases() -> Iterator[Case]:
         others = [{"id": f"train/cat/a{i}b.jpg", **_look(1000 + i)} for i in range(40)]
         # One camera that shoots all day: by its times alone, everything would be a burst.
-        busy = [
-            {
-                "exif_camera": "Canon EOS 1",
-                "exif_time": NOON + timedelta(minutes=2 * i),
-                **_look(2000 + i),
-            }
-            for i in range(1, 60)
-        ]
+        busy = [{**shot, "split": "train", **_look(2000 + i)}
+                for i, shot in enumerate(_shots(*range(120, 7200, 120)), 1)]  # fmt: skip
         yield Case("groups that keep together",
              [{"group_key": "p1"}, {"group_key": "p1"}, {"group_key": "p2", **TEST}])  # fmt: skip
         yield Case("zero-padded numbering of pictures that have nothing to do with each other",

@@ -235,15 +235,13 @@ def log_command(
         [apply_decisions(run).stale.select("decision", "reason"), stale_tags(run)]
     ).sort("decision")
     shown = Ledger(run).log(limit, lapsed["decision"].tail(limit) if stale else None)
-    ids = [d.id for d in shown]
-    reasons = dict(lapsed.filter(pl.col("decision").is_in(ids)).iter_rows())
+    reasons = dict(lapsed.filter(pl.col("decision").is_in([d.id for d in shown])).iter_rows())
     if as_json:
         rows = [asdict(d) | {"stale": reasons.get(d.id)} for d in shown]
         terminal.write_parts([json.dumps(rows, ensure_ascii=False, indent=1), "\n"])
         return
     for d in shown:
-        mark = " [undone]" if d.undone else ""
-        mark = f" [stale: {reasons[d.id]}]" if d.id in reasons else mark
+        mark = f" [stale: {reasons[d.id]}]" if d.id in reasons else " [undone]" * d.undone
         print_lines([f"{d.id:>6}  {d.at}  {d.by}  {_line(d)}{mark}"])
     if not shown:
         write_note("No decision is stale." if stale else "No decision yet: `audit decide --help`.")

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -39,6 +38,7 @@ from audit.exports.annotation_export import (
     refuse_edited,
 )
 from audit.exports.review_tasks import TOOLS, export_review
+from audit.report.output import write_whole
 from audit.report.wording import counted
 from audit.run import generations
 from audit.run.store import Store, identifier
@@ -274,22 +274,6 @@ def _write_list(paths: pl.Series, path: Path) -> int:
     text = "".join(f"{line}\n" for line in lines)
     write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
     return len(lines)
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Make the file appear whole or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(part)
-        os.replace(part, path)
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written ({error.strerror or error}): choose another place."
-        ) from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
 
 
 def _may_write(path: Path, run: Path, replace: bool) -> None:

@@ -35,8 +35,9 @@ from audit.checking.runner import configure_checks
 from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
 from audit.exports.annotation_export import FORMS, RECORD, export_annotations
-from audit.exports.export import open_tables, write_whole
+from audit.exports.export import open_tables
 from audit.exports.new_splits import SplitRequest, Thing, assign_without_tearing
+from audit.report.output import write_whole
 from audit.run import generations
 from audit.run.digests import file_digest
 from audit.run.store import Store

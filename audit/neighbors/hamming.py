@@ -137,12 +137,11 @@ def find_code_pairs(
     # equal codes once: their pairs need no search, and blank pages would fill a bucket of millions
     unique, inverse = np.unique(np.asarray(codes, np.uint64), return_inverse=True)
     again = None if known is None else _brought_up_to(unique, radius, known)
+    found = partial(CodePairs, unique, inverse.astype(np.int64))
     if again is not None:
-        words = "codes that came since the last scan compared with every other"
-        return CodePairs(unique, inverse.astype(np.int64), *again, words)
+        return found(*again, "codes that came since the last scan compared with every other")
     if plan is None and len(unique) ** 2 <= FEW_PAIRS:
-        hits = _few(unique, unique, radius, later=True)
-        return CodePairs(unique, inverse.astype(np.int64), *hits, OUTRIGHT)
+        return found(*_few(unique, unique, radius, later=True), OUTRIGHT)
     brute_cost = len(unique) ** 2 / 2 / BRUTE_RATE
     # beyond half of the bits nearly every bucket is near every other: no plan can be cheap
     outright = plan == "brute" or (plan is None and len(unique) < PRICED_FROM)
@@ -157,8 +156,7 @@ def find_code_pairs(
             f"{len(best.bits)} chunks of {'+'.join(map(str, best.bits))} bits "
             f"within {'/'.join(map(str, best.radii))}"
         )
-    found = _joined(list(share(step, parts, ignore_share)))
-    return CodePairs(unique, inverse.astype(np.int64), *found, words)
+    return found(*_joined(list(share(step, parts, ignore_share))), words)
 
 
 def find_cross_pairs(

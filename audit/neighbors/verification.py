@@ -192,15 +192,9 @@ def _verify(
     best.attempt(choice[:, 1], usable & close & (best.score < CONVINCED))
     # a search that went astray from one side often finds its way from the other
     best.attempt(best.orientation, (best.score > HOPELESS) & (best.score < CONVINCED), turn=True)
-    return VerifiedPairs(
-        asked,
-        best.score,
-        best.features[:, FEATURES.index("inner")],
-        best.template,
-        best.orientation,
-        best.matrix,
-        best.features[:, FEATURES.index("overlap_a")],
-    )
+    inner, shared = (best.features[:, FEATURES.index(n)] for n in ("inner", "overlap_a"))
+    turned = best.template, best.orientation, best.matrix
+    return VerifiedPairs(asked, best.score, inner, *turned, shared)
 
 
 def _pass_gate(

@@ -34,13 +34,9 @@ def to_html(report: Report, pictures: ReportThumbnails = NO_PICTURES) -> str:
     """Return the whole page; `pictures` come from `make_thumbnails`."""
     data, made = report.dataset, len(pictures.by_id)
     first = [code for thing in report.first for code in thing.codes]
-    found = sorted(
-        (check for check in report.checks if check.counts.total),
-        key=lambda c: (
-            first.index(c.code) if c.code in first else len(first),
-            -c.counts.error, -c.counts.warning, c.code,
-        ),
-    )  # fmt: skip
+    found = [check for check in report.checks if check.counts.total]
+    found.sort(key=lambda c: (-c.counts.error, -c.counts.warning, c.code))
+    found.sort(key=lambda c: first.index(c.code) if c.code in first else len(first))
     examined = list(report.completeness)
     if made < pictures.wanted:
         examined.append(f"{made:,} of {pictures.wanted:,} pictures of the examples drawn.")

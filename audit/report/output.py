@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from audit.errors import UsageError
@@ -91,19 +92,28 @@ def write_card(report: Report, path: Path, licence: str = "") -> tuple[Path, Pat
 
 
 def _write_pieces(path: Path, pieces: Callable[[], Iterator[str]]) -> Path:
-    """Write a file so that it appears whole or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    def write(part: Path) -> None:
         with part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             file.writelines(pieces())
+
+    write_whole(path, write)
+    return path
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Make the file appear whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(part)
         os.replace(part, path)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written ({error.strerror}): choose another place with -o."
+            f"{path} cannot be written ({error.strerror or error}): choose another place."
         ) from None
     finally:
-        part.unlink(missing_ok=True)
-    return path
+        with suppress(OSError):
+            part.unlink()
 
 
 def _refuse_other_files(report: Report, path: Path) -> None:

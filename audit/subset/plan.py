@@ -404,6 +404,7 @@ def _describe(allocation: Allocation, recipe: Recipe) -> Plan:
     needed = {e: None if goal.is_budget else allocation.size(e) for e in ESTIMANDS}
     effect, files = population.domain().cluster_effect, float(population.M.sum())
     weight_effect = unequal_weights(n_h, population)
+    warned = cautions(population, n_h, weight_effect)
     strata = zip(
         population.units.strata, population.stratum_labels, population.N.tolist(),
         population.M.tolist(), n_h.tolist(), allocation.scale.tolist(), strict=True,
@@ -432,11 +433,7 @@ def _describe(allocation: Allocation, recipe: Recipe) -> Plan:
             "effective_set_size": files / effect,
         },
         assumptions=_assumptions(population),
-        reasons=[
-            *population.reasons,
-            *cautions(population, n_h, weight_effect),
-            *price_of_looks(allocation),
-        ],
+        reasons=[*population.reasons, *warned, *price_of_looks(allocation)],
     )
 
 

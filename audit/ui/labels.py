@@ -153,6 +153,7 @@ def _classes(data: Dataset, table: pl.DataFrame) -> None:
     field, title = ("share:Q", "share of the split") if share else ("files:Q", "files")
     axis = alt.Axis(format="%" if share else "~s", tickMinStep=0 if share else 1)
     order = rows["class"].unique(maintain_order=True).to_list()
+    numbers = alt.Tooltip("files:Q", format=","), alt.Tooltip("share:Q", format=".1%")
     bars = (
         alt.Chart(rows)
         .mark_bar(cursor="pointer")
@@ -161,12 +162,7 @@ def _classes(data: Dataset, table: pl.DataFrame) -> None:
             x=alt.X(field, title=title, axis=axis),
             yOffset=alt.YOffset("split:N", sort=None),
             color=alt.Color("split:N", sort=None, title="split"),
-            tooltip=[
-                "class",
-                "split",
-                alt.Tooltip("files:Q", format=","),
-                alt.Tooltip("share:Q", format=".1%"),
-            ],
+            tooltip=["class", "split", *numbers],
         )
         .properties(height=max(160, 30 * len(order)))
     )

@@ -320,14 +320,9 @@ def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtS
     own = [m for m in modules if m.start >= call.end and _is_loss(m, tape, result, outs, targets)]
     replayed = Replayed([calls[n] for n in numbers], result, held, outs, targets, size)
     values = [tape.tensors[node] for node in targets]
-    return CaughtStep(
-        call,
-        _inputs(call),
-        values[0] if len(values) == 1 else tuple(values) or None,
-        own[-1].module if own else replayed,
-        outs[0][0] if len(outs) == 1 else (),
-        head=head,
-    )
+    target = values[0] if len(values) == 1 else tuple(values) or None
+    loss_of, place = own[-1].module if own else replayed, outs[0][0] if len(outs) == 1 else ()
+    return CaughtStep(call, _inputs(call), target, loss_of, place, head=head)
 
 
 def _activation(tape: Tape, numbers: list[int], outs: Any) -> tuple[Call | None, Any]:

@@ -167,10 +167,9 @@ def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Train
             if is_keras(made):
                 made = {"model": made, "loader": _call(functions, "make_loader", {})}
             training = as_training(made)
-            missing: dict[str, Any] = {
-                n: hook for n, hook in own.items() if getattr(training, n) is None
-            }
-            return replace(training, **missing)
+            return replace(
+                training, **{n: f for n, f in own.items() if getattr(training, n) is None}
+            )
         if not kept:
             make_loader = functions.get("make_loader")
             plain = plain_augmentation(make_loader) if make_loader is not None else {}

@@ -16,7 +16,6 @@ parts aside. 60,000 pictures take about 0.2 s.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +28,7 @@ from audit.errors import RunError
 from audit.picture.measure import VERSION_KEY, signature_schema
 from audit.picture.signatures import SIGNATURE_DTYPE, Signatures
 from audit.run import generations
+from audit.run.digests import write_synced
 from audit.run.healing import ABSENT, DAMAGED, SCAN, SOUND, CheckedPart, set_aside
 from audit.run.reuse import PREVIOUS, UNSIGNED
 from audit.run.store import Store
@@ -61,7 +61,8 @@ def write_signatures(run: Path, table: pa.Table) -> Path | None:
     content = sink.getvalue()
     path = run / FOLDER / f"{_digest(content)}.parquet"
     if not _is_whole(path):
-        _write(path, content)
+        path.parent.mkdir(exist_ok=True)
+        write_synced(path, content.to_pybytes())
     return path
 
 
@@ -96,16 +97,6 @@ def stored_hashes(run: Path) -> pa.Table:
     found = [t.select(["content_hash"]).cast(schema) for t in tables if t is not None]
     # not `schema.empty_table`, nor arrays made of values: both import pandas, where it is installed
     return pa.concat_tables(found) if found else pa.Table.from_batches([], schema)
-
-
-def _write(path: Path, content: pa.Buffer) -> None:
-    path.parent.mkdir(exist_ok=True)
-    fresh = path.with_suffix(".new")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
 
 
 def load_signatures(

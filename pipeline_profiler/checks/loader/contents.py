@@ -79,9 +79,6 @@ class EvaluationAugmented(Check):
     often than pictures drawn anew are: of another sample of the label, or of any where the dataset
     has a `transform` or `augment`. Else random samples are "cannot tell".
 
-    ## What to do
-    Give training and evaluation a dataset each, with a transform of its own, and split indices.
-
     ## Limits
     One picture and one label a sample: noise that a model is to remove, masked patches and pairs of
     views may be random rightly. What a step does on the device is not looked at.
@@ -217,9 +214,6 @@ class EvaluationInTraining(Check):
     Fewer copies are "cannot tell", as sets have some; so are inputs that a training set augments,
     and a loader that is evaluated over the very training set, or beside another one (training
     accuracy). Exact.
-
-    ## What to do
-    Split places once, disjoint; `audit overlap TRAIN TEST` finds near-duplicates as well.
 
     ## Limits
     Near-duplicates, other frames of one film, other pictures of one patient are not seen.
@@ -386,9 +380,6 @@ class AugmentedOnce(Check):
     a `transform` or `augment`. Without one it is "cannot tell": made data may be drawn once. Exact.
     A graph of tf.data is read instead: cache() behind a map() that draws fails.
 
-    ## What to do
-    Cache what is read and decoded, and augment after it.
-
     ## Limits
     A dataset that augments all samples when it is made, or has done so before, is not seen.
     """
@@ -483,9 +474,6 @@ class ChangedInPlace(Check):
     ## How it decides
     Fails where an array of 16 numbers or more has other bytes after its sample was read. Exact.
 
-    ## What to do
-    Copy before you change: `image = self.images[i].copy()`; `image - mean`, not `image -= mean`.
-
     ## Limits
     Datasets with indices, and arrays of numpy in the dataset itself. A list that is filled with
     decoded pictures when they are first read changes too: of a cache, read twice before.
@@ -573,9 +561,6 @@ class EvaluationOfOthers(Check):
     Fails where the two have less than 15 % in common, with two classes or more in training and ten
     samples for each class. Equal sets have 100 % but for the draw, sets of other balance far more
     than 15 %.
-
-    ## What to do
-    Shuffle once before a part is held out, or hold out a part of each class.
 
     ## Limits
     One label for each sample, of whole numbers or one-hot. Evaluation of classes that are new on
@@ -668,9 +653,6 @@ class LabelsOfOthers(Check):
     many. Also where a tenth of the labels that enter the loss in another order are of none of the
     pictures that theirs is made of. Labels that this classifier cannot predict at all are "cannot
     tell": so are those of a hard task, and of a random permutation.
-
-    ## What to do
-    Look at `--grid`; shuffle pairs, never two lists; sort files and labels by one key.
 
     ## Limits
     Pictures of one size and whole-number labels of up to 50 classes, without random augmentation.

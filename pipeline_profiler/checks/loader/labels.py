@@ -133,9 +133,6 @@ class LabelHistogram(Check):
     to each other, this happens by chance less than once in 7,000 random orders; a rarer class may
     be missing, so it cannot tell where the dataset declares none of its own labels.
 
-    ## What to do
-    Look at how labels are found: a path that is split at the wrong place gives one name for all.
-
     ## Limits
     A detector of rare things has batches of one class: then skip this check.
     """
@@ -286,9 +283,6 @@ class MaskInterpolated(Check):
     of numbers that do not lie between are fewer by four times: a ramp has no others, a thing that
     is thin has any. "Cannot tell" where what lies between is half as often 3 to 5 pixels wide: a
     cell around its nucleus. Nearest-neighbour masks stay near 0.
-
-    ## What to do
-    Resize masks with nearest neighbour (`Image.NEAREST`, `InterpolationMode.NEAREST`).
 
     ## Limits
     Masks of whole numbers with three values or more. Classes 0 and 1 alone show nothing.

@@ -29,9 +29,6 @@ class Finite(Check):
     ## How it decides
     Fails with one such value. Exact.
 
-    ## What to do
-    Look at the samples named in the evidence; a division by a deviation of zero is the usual cause.
-
     ## Limits
     Only the first batches (about 512 samples) are looked at.
     """
@@ -289,9 +286,6 @@ class Layout(Check):
     pictures, and in 80 % of them, pixels three apart are more alike than neighbours, as happens
     when colours take turns along a row. In photographs neighbours are the most alike.
 
-    ## What to do
-    `permute(2, 0, 1)` or `transpose`, never `view` or `reshape`.
-
     ## Limits
     Tensors of torch only, whose convolutions expect CHW; grey pictures show no mixing.
     """
@@ -388,9 +382,6 @@ class RepeatedPictures(Check):
     of different index. A dataset may hold copies and empty pictures, so fewer are "cannot tell"
     (from 2 % on); `audit scan` finds these.
 
-    ## What to do
-    Compare `dataset[0]` and `dataset[1]`; copy buffers before they are handed on.
-
     ## Limits
     Without indices (streams), equal inputs count only where their targets differ: a stream may
     repeat a small dataset on purpose, and then the targets repeat with it. Augmented copies differ.
@@ -485,9 +476,6 @@ class DeclaredScale(Check):
     un-normalised values lie between the levels by more than a tenth of one. Otherwise fails where
     the least or largest value lies beyond 0..1 by more than 5 %, or where the range is less than
     half of it.
-
-    ## What to do
-    Take mean and deviation from the checkpoint's own documentation, once for all loaders.
 
     ## Limits
     Nothing declared: cannot tell. Very flat pictures (fog, scans) may not fill half of the range.

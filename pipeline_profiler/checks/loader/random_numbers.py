@@ -173,9 +173,6 @@ class Reproducible(Check):
     chance. That another seed gives another order is reported. Random numbers in a parallel map of
     tf.data are "cannot tell" where the targets come in one order: everybody writes it so.
 
-    ## What to do
-    Sort the list of files; seed generators of your own; keep the order of results of threads.
-
     ## Limits
     The first four batches. What depends on the process (hash order of strings) is not seen,
     because all three loaders live in this one.

@@ -258,10 +258,6 @@ class RanksReadAlike(Check):
     ## How it decides
     Fails where both ranks read the same samples in the same order, at least 16 of them. Exact.
 
-    ## What to do
-    A DistributedSampler, or a seed of the shuffling that differs by rank where each rank draws
-    from all samples.
-
     ## Limits
     Needs a file that speaks of ranks. Ranks that share one model in parts (tensor or pipeline
     parallel) must read alike: skip the check there (`--skip LOAD017`). Cannot tell where a library
@@ -390,9 +386,6 @@ class RanksOpenAll(Check):
     ## How it decides
     Fails where two ranks that give different samples open the same files (nine of ten are common),
     and more than 1.5 files a sample. Exact.
-
-    ## What to do
-    Shard the list of files, before anything is opened: `files[rank::world_size]`.
 
     ## Limits
     Files that Python, OpenCV or torchvision opens in the rank's own process, not in workers. Files

@@ -45,9 +45,6 @@ class TrainAndEval(Check):
     lie 0.05 deviations of pixels apart beyond 5.5 standard errors, or channels agree once they are
     turned round in nine of ten files.
 
-    ## What to do
-    Build both transforms from one function, in which only the augmentation is conditional.
-
     ## Limits
     Where different files are compared, a small difference (a missing division of one channel by
     1.1) is not seen. Strong augmentation of colour may come near the bounds.
@@ -67,11 +64,10 @@ class TrainAndEval(Check):
         if subject.make_eval is None:
             return unclear(*NOTHING_BESIDE)
         sets = [getattr(x, "dataset", None) for x in (subject.loader, subject.eval_loader)]
-        found = (
-            None if subject.pairs is not None else _judge_pairs(same_files(sets[0], sets[1], FILES))
-        )
-        if found is not None:
-            return found
+        if subject.pairs is None:
+            found = _judge_pairs(same_files(sets[0], sets[1], FILES))
+            if found is not None:
+                return found
         ours, theirs = _stack(subject.batches), _stack(subject.eval_batches)
         if ours is None or theirs is None:
             return unclear("The inputs of one loader are no pictures of one size.")
@@ -230,10 +226,6 @@ class LabelNumbers(Check):
     Fails where a name that both have stands for different numbers. Exact. A class that only one of
     them has is no failure; without a common name, or where a `target_transform` numbers anew, it
     cannot tell.
-
-    ## What to do
-    Take the numbers of the training set: pass its `class_to_idx`, or map names to numbers in one
-    table for both.
 
     ## Limits
     Names must be kept by the dataset. Names that stand for several numbers are left out.

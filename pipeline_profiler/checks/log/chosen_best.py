@@ -52,10 +52,6 @@ class ChosenBest(Check):
     fewer than 10 evaluations, or no gain beyond the noise, it cannot tell. In simulated runs with
     a noise of 1 or 3 % of the gain none of 2,400 is failed.
 
-    ## What to do
-    Choose on one part of the data and report on another; or average the last checkpoints, and
-    report the mean of the last evaluations.
-
     ## Limits
     A part of what neighbours differ by may be real differences of checkpoints, so the luck is the
     most it can be. Held-out losses and scores only, by name.

@@ -132,9 +132,6 @@ class Diverged(Check):
     around medians, robust) and half of the whole gain above the best. A held-out loss that rises
     is overfitting, not divergence: "cannot tell".
 
-    ## What to do
-    Lower the learning rate, clip gradients, look at the batch where it began.
-
     ## Limits
     Metrics named as losses only (loss, error, mse, mae, nll, perplexity, ...).
     """
@@ -356,11 +353,9 @@ class Plateau(Check):
                 f"{high / whole:.0%} of the whole: the noise hides which."
             )
         series, whole, low, high = moving[0]
-        return passed(
-            f"The second half of {series.title} gains {(low + high) / 2 / whole:.0%} of the whole.",
-            metric=series.title,
-            share=(low + high) / 2 / whole,
-        )
+        share = (low + high) / 2 / whole
+        said = f"The second half of {series.title} gains {share:.0%} of the whole."
+        return passed(said, metric=series.title, share=share)
 
     @staticmethod
     def _made(length: float, noise: float = 0.05, count: int = 400) -> LogSubject:
@@ -433,9 +428,6 @@ class FirstFall(Check):
     Fails where three quarters of the gain of a training loss lie in the first 2 % of its rows and
     divide it by 2.5, while no score of the training or of held-out data makes a quarter of its own
     gain there. Without a score it is "cannot tell": an easy task falls as fast.
-
-    ## What to do
-    Set the bias of the last layer to the base rate (its logits) or the mean of the targets.
 
     ## Limits
     At least 200 rows of a loss. A score that is the share of the largest class stays where it is

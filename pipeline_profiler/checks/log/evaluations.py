@@ -45,9 +45,6 @@ class SubsetChoosesOtherwise(Check):
     without noise. Pairs count as told apart at three deviations. With fewer than 8 common steps,
     or 10 such pairs, it cannot tell.
 
-    ## What to do
-    `audit subset plan` says how large the subset has to be for the difference that matters.
-
     ## Limits
     The two are found by their names: equal but for a word such as subset, small, mini or quick.
     """
@@ -145,9 +142,6 @@ class EvaluationsAreDear(Check):
     Fails where evaluations take half of the run or more. Else it says the share. At least three
     evaluations, and eight gaps of the training without one, or it cannot tell.
 
-    ## What to do
-    Evaluate a subset in between (`audit subset plan` says how many examples), and all at the end.
-
     ## Limits
     Rows with a clock (`wall_time`, `timestamp`, event files), and training rows between
     evaluations. What else happens there (a checkpoint, pictures for a tracker) counts too.
@@ -224,9 +218,6 @@ class Overfitted(Check):
     five deviations of its noise, while the training gained from there on by five of its own. Where
     a held-out score beside a loss keeps nine tenths of its gain it is "cannot tell": the model
     grows surer, not worse. At least 8 evaluations.
-
-    ## What to do
-    Regularise more (weight decay, dropout, augmentation, a smaller model), or keep the best.
 
     ## Limits
     Names of losses and scores, equal but for train, val, test and the like. A gap that is wide from

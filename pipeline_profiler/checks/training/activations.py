@@ -37,9 +37,6 @@ class DeadUnits(Check):
     values of a tanh or sigmoid lie within 1 % of their ends. A sound start has half of the values
     of a ReLU at zero, and few of its units dead.
 
-    ## What to do
-    Scale the inputs, use the default initialisation for the activation, lower a negative bias.
-
     ## Limits
     Activations called as functions (torch.relu) are not seen.
     """

@@ -60,9 +60,6 @@ class Baselines(Check):
     the largest class. Passes where it is ahead of the largest class by as much. Anything else is
     "cannot tell": a large model may need more than 60 steps.
 
-    ## What to do
-    Look at what the model gets (`check-loader --grid`), then at the loss and the learning rate.
-
     ## Limits
     One label or one set of numbers an example. Held-out examples come from the training loader,
     so with augmentation or repeated files they are not new. Fewer than 24 of them: cannot tell.

@@ -48,9 +48,6 @@ class InputIgnored(Check):
     after the steps, or where no output changes by that much when tokens are exchanged. Rounding
     alone differs by less, a working model by far more.
 
-    ## What to do
-    Follow one example through the layers: where does its activation become equal to another's?
-
     ## Limits
     A model that uses a part of its input only passes. Whether it learns from it: TRAIN003.
     """
@@ -181,9 +178,6 @@ class ExamplesMixed(Check):
     ## How it decides
     Fails where an output moves by more than a thousandth of the deviation of outputs. Sums in
     another order move it by less than a hundred-thousandth.
-
-    ## What to do
-    Replace view and reshape by permute; give every reduction its axis.
 
     ## Limits
     Batch norm mixes examples in train mode by design and is not judged here (TRAIN025).

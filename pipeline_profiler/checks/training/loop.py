@@ -46,9 +46,6 @@ class EpochNotTold(_Loop):
     Fails where a sampler that has `set_epoch` and shuffles was iterated twice with one epoch.
     "Cannot tell" where there is no such sampler or no second epoch. Exact.
 
-    ## What to do
-    `loader.sampler.set_epoch(epoch)` at the head of each epoch.
-
     ## Limits
     Needs `check-training -- train.py`.
     """
@@ -87,9 +84,6 @@ class ClippedLate(_Loop):
     ## How it decides
     Fails where gradients are clipped only after the step. "Cannot tell" where nothing is clipped by
     these functions. Exact.
-
-    ## What to do
-    backward(), clip, step(), zero_grad(), in this order.
 
     ## Limits
     Needs `check-training -- train.py`. Clipping by code of your own is not seen.
@@ -130,9 +124,6 @@ class LoadedNothing(_Loop):
     Fails where a load finds none of the model's weights, or where half of them or more stand in the
     checkpoint with the same shape under a name that differs in its first part only. Exact. A new
     head that is left out passes.
-
-    ## What to do
-    Rename the keys before they are loaded, and look at what `load_state_dict` returns.
 
     ## Limits
     Needs `check-training -- train.py`. Weights that are copied by code of your own are not seen.
@@ -181,9 +172,6 @@ class BestWeightsLive(_Loop):
     Fails where a state that was taken after a step is still held after a later one, shares its
     memory with the model, and no function of torch has read it. Exact.
 
-    ## What to do
-    `best = copy.deepcopy(model.state_dict())`, or save it to a file.
-
     ## Limits
     Needs `check-training -- train.py`, and a second epoch. A state that is held but never used
     is reported as well.
@@ -226,9 +214,6 @@ class PlateauTurned(_Loop):
     ## How it decides
     Fails where the value is the share of right answers (0..1 or in per cent, to five digits) and
     the mode is 'min'. Exact.
-
-    ## What to do
-    `ReduceLROnPlateau(optimizer, mode='max')` for scores; 'min' for losses.
 
     ## Limits
     Needs `check-training -- train.py`, and outputs of one class for each example. Other scores are
@@ -283,9 +268,6 @@ class AverageLate(_Loop):
     length is known by its schedule and the weights of the start keep more than 0.7 in it,
     exp(-steps / H); weights that move slower at first double H at most. "Cannot tell" where
     the length is not known.
-
-    ## What to do
-    A decay of 1 - 10 / steps or so, or one that grows: `min(decay, (1 + n) / (10 + n))`.
 
     ## Limits
     Needs `check-training -- train.py`. Lengths are read of OneCycleLR and CosineAnnealingLR.

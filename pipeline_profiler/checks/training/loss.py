@@ -218,9 +218,6 @@ class SoftmaxTwice(Check):
     outputs stay between 0 and 1 for inputs a thousand times as large, and a quarter of the targets
     lie outside (boxes in pixels after a sigmoid).
 
-    ## What to do
-    Give the loss logits; apply the softmax where probabilities are shown.
-
     ## Limits
     Losses that are none of these (by numbers) are "cannot tell".
     """
@@ -519,9 +516,6 @@ class BaseRate(Check):
     0.6 nats, and by a third of log K, in your loss and by the labels counted (ten for each class at
     least, less the bias of such counts), of one label an example: a bias at the base rates would
     save these. Tokens and masks are uneven by nature: it reports only.
-
-    ## What to do
-    Standardise the targets, or set `layer.bias` to the mean (for classes to log base rates).
 
     ## Limits
     Base rates of one batch are rough; take those of the training set.

@@ -171,13 +171,8 @@ def _beside_labels(subject: Examined, training: Training, answer: Answer) -> Ans
 
 def _judge(subject: Examined, done: Learned, first: float, least: float) -> Answer:
     steps, share, agree, _ = done
-    numbers: dict[str, Any] = {
-        "steps": steps,
-        "first_loss": first,
-        "least_loss": least,
-        "share_of_the_way": round(share, 4),
-        "agree": agree,
-    }
+    numbers: dict[str, Any] = {"steps": steps, "first_loss": first, "least_loss": least}
+    numbers |= {"share_of_the_way": round(share, 4), "agree": agree}
     said = f"After {steps} steps on 16 examples, {share:.0%} of the way to the least loss is done"
     if agree is not None:
         said += f", and {agree:.0%} of the predictions equal the labels"

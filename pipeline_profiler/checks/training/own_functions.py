@@ -66,11 +66,8 @@ class WrongMode(Check):
         training = subject.fresh()
         if training.train_step is None and training.evaluate is None:
             return _modes_of_loop(subject.settings.loop)
-        modal = [
-            type(m).__name__
-            for m in training.model.modules()
-            if any(word in type(m).__name__ for word in MODAL)
-        ]
+        kinds = [type(m).__name__ for m in training.model.modules()]
+        modal = [kind for kind in kinds if any(word in kind for word in MODAL)]
         if not modal:
             return passed("The model has no module that behaves differently by mode.")
         problems: list[tuple[str, list[str]]] = []
@@ -259,9 +256,6 @@ class StaleGradients(Check):
     still be there at the next one, else they were gathered for nothing. In a script it fails where
     every backward() after a step began with gradients of the step before, in three at least. Exact.
 
-    ## What to do
-    optimizer.zero_grad() before backward(), of the optimizer that steps.
-
     ## Limits
     Needs `check-training -- train.py`, or `train_step` in your file: otherwise the step is ours,
     which clears.
@@ -392,9 +386,6 @@ class Evaluation(Check):
     which stays below a millionth for metrics of size 1. Fails where no number that you return is
     at its best or worst for perfect answers, with most of the other orders on the same side: of a
     metric that reads the answers this is always so, of another one by chance.
-
-    ## What to do
-    torch.no_grad() and eval(); add up sums and counts over the dataset, divide once.
 
     ## Limits
     Needs `evaluate` in your file, and a metric that is a number (or a tuple or dict of them). It

@@ -302,10 +302,6 @@ class RankWrites(_OfRanks):
     ## How it decides
     Fails where both ranks write the same path. Files of one rank alone, and files by rank, pass.
 
-    ## What to do
-    Write where `rank == 0` only, and let the others wait (`dist.barrier()`); or put the rank into
-    the name of the file.
-
     ## Limits
     What your functions write within three steps and one evaluation: a checkpoint that the loop
     writes outside of them is not seen. Files written by compiled code are not seen.

@@ -401,9 +401,6 @@ class Schedule(Check):
     LambdaLR, reached before the last of the 2,000, is the learning rate itself: its function gives
     rates. Exact.
 
-    ## What to do
-    Count the steps of an epoch, and print the rate after each of the first ten.
-
     ## Limits
     Schedules that need a metric (ReduceLROnPlateau) are not stepped.
     """
@@ -636,10 +633,6 @@ class BatchStatistics(Check):
     batch. From 4 to 15 examples it cannot tell; about 64 are wanted. Where the loader's sampler has
     several ranks and norms are not synchronised, it cannot tell.
 
-    ## What to do
-    Larger batches, group or layer norm, or statistics over all replicas (SyncBatchNorm). The
-    momentum of 0.99 of other frameworks is 0.01 here.
-
     ## Limits
     Ranks are seen in the loader's sampler only; whether their statistics are averaged before an
     evaluation: TRAIN034. momentum=None (a cumulative mean) passes.
@@ -782,9 +775,6 @@ class DropoutRate(Check):
     Fails with a rate above 0.8, or where more than 2 % of the outputs are exactly zero in train
     mode and none in eval mode (real outputs are never exactly zero by chance), or where dropout
     called as a function acts in eval mode. Exact.
-
-    ## What to do
-    In torch the rate is what is *dropped*: use 0.1 to 0.5, before the last layer.
 
     ## Limits
     Dropout that stays on by design (Monte Carlo dropout) fails: skip this check there.

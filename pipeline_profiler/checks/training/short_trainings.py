@@ -43,9 +43,6 @@ class LossFalls(Check):
     than 1 % of the first loss was gained. A paired comparison of the same batches: what differs is
     the training alone.
 
-    ## What to do
-    Look at the causes listed before this check, then at the learning rate.
-
     ## Limits
     Trained on the same few batches, so it says nothing of new data. A warm-up may need longer.
     """

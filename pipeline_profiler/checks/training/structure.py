@@ -32,9 +32,6 @@ class LayersRepeated(Check):
     Fails where a module stands twice or more in one container and its second call depends on what
     its first one returned. One head on the outputs of several layers (as in DETR) passes. Exact.
 
-    ## What to do
-    `[Block() for _ in range(6)]`, or `copy.deepcopy` for each place.
-
     ## Limits
     Weights that are shared on purpose, in a container: `--skip TRAIN045`. A loop in forward() that
     calls one module several times is taken as meant.
@@ -133,9 +130,6 @@ class NotFrozen(Check):
     ## How it decides
     Fails where a parameter with requires_grad has such an attribute, or a module that holds one.
     Exact.
-
-    ## What to do
-    `param.requires_grad = False` for each parameter, or `module.requires_grad_(False)`.
 
     ## Limits
     Attributes that are set before the first step.

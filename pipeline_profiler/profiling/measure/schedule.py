@@ -110,14 +110,11 @@ def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, Kep
 def make_plan(first: Window, options: Options, loader: Any) -> Plan:
     """Arms, steps and repeats with the reason for each, and the seconds they will take."""
     files = list(options.files) or module_for(loader).files(loader)
-    host = (
-        Reason("Host batches show what the copy to the device costs.", (Arm.HOST,))
-        if environment.has_cuda()
-        else Reason(NO_HOST, (Arm.HOST,), included=False)
-    )
+    device = environment.has_cuda()
+    host = "Host batches show what the copy to the device costs." if device else NO_HOST
     reasons = [
         Reason("Batches in hand and the real loader give the stall.", (Arm.RESIDENT, Arm.WARM)),
-        host,
+        Reason(host, (Arm.HOST,), included=device),
         *_shadow_arm(first),
         *_cold_arm(options, files),
     ]

@@ -18,6 +18,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from pipeline_profiler.profiling.measure.kept_batches import copied, is_tensor, mapped, parts_of
+from pipeline_profiler.profiling.record.stage_hooks import Undo
 
 MOST = 64  # steps
 WRAPPERS = {
@@ -46,9 +47,7 @@ class PredictionGrid:
         self.rows: list[tuple[int, list[float], list[int]]] = []  # step, values, guesses
         self.ended, self.inside = "", False
 
-    def hook(
-        self, replace: Callable[[Any, str, Any], None], undo: list[Callable[[], None]]
-    ) -> None:
+    def hook(self, replace: Callable[[Any, str, Any], None], undo: list[Undo]) -> None:
         """Put the hooks in; `replace` sets an attribute and `undo` takes things back."""
         import torch.utils.data.dataloader as loading
         from torch.optim.optimizer import register_optimizer_step_post_hook

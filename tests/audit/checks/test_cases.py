@@ -75,9 +75,36 @@ def test_clean_case_is_clean(check: Check, case: Case):
 
 @pytest.mark.parametrize(("check", "case"), cases(dirty=True))
 def test_dirty_case_is_found(check: Check, case: Case):
-    findings, _, _ = judge(check, case)
+    findings, completeness, hashes = judge(check, case)
     # A case names a sample by its id; the made-up content hash behind it is checked below.
     assert sorted(HASH.sub("", f.subject) for f in findings) == sorted(case.expect)
+    assert len({f.fingerprint for f in findings}) == len(findings)
+    for finding in findings:
+        check_form(check, finding, hashes)
+    for text in [f.message for f in findings] + ([completeness] if completeness else []):
+        assert re.search(r"\d", text), text
+        assert text.endswith("."), text
+        assert not text.endswith(".."), text
+        assert text[0].isupper() or text[0].isdigit(), text
+        assert "\n" not in text
+        assert "None" not in text.replace("None of", ""), text
+        assert "nan" not in text.split(), text
+
+
+def check_form(check: Check, finding: Finding, hashes: dict[str, str | None]) -> None:
+    assert finding.code == check.code
+    assert isinstance(finding.severity, Severity)
+    assert isinstance(finding.action, Action)
+    assert list(finding.sample_ids) == sorted(set(finding.sample_ids))
+    assert set(finding.sample_ids) <= hashes.keys() or check.code == "FILE008"
+    assert finding.evidence
+    kinds = {type(value) for value in finding.evidence.values()}
+    assert kinds <= {int, float, str}, finding.evidence
+    assert finding.evidence_json()
+    if not finding.subject.startswith(("group:", "class:", "split:", "dataset", "object:")):
+        (sample,) = finding.sample_ids
+        digest = hashes.get(sample)
+        assert finding.subject == (f"{sample}@{digest[:16]}" if digest else sample)
 
 
 def fails_without(check: Check, column: str) -> str:
@@ -101,47 +128,14 @@ def test_every_declared_column_is_read(check: Check):
         assert column in fails_without(check, column), f"{column} is declared, and never read"
 
 
-@pytest.mark.parametrize(("check", "case"), cases(dirty=True))
-def test_findings_are_well_formed(check: Check, case: Case):
-    findings, _, hashes = judge(check, case)
-    assert len({f.fingerprint for f in findings}) == len(findings)
-    for finding in findings:
-        assert finding.code == check.code
-        assert isinstance(finding.severity, Severity)
-        assert isinstance(finding.action, Action)
-        assert list(finding.sample_ids) == sorted(set(finding.sample_ids))
-        assert set(finding.sample_ids) <= hashes.keys() or check.code == "FILE008"
-        assert finding.evidence
-        kinds = {type(value) for value in finding.evidence.values()}
-        assert kinds <= {int, float, str}, finding.evidence
-        assert finding.evidence_json()
-        if not finding.subject.startswith(("group:", "class:", "split:", "dataset", "object:")):
-            (sample,) = finding.sample_ids
-            digest = hashes.get(sample)
-            assert finding.subject == (f"{sample}@{digest[:16]}" if digest else sample)
-
-
-@pytest.mark.parametrize("code", [code for code in all_checks() if code.startswith("BOX")])
-def test_no_finding_about_a_box_suggests_what_is_done_to_its_whole_picture(code: str):
-    for case in (case for case in CASES[code] if case.expect):
+def test_no_finding_about_a_box_suggests_what_is_done_to_its_whole_picture():
+    of_boxes = [(c, case) for c in CASES if c.startswith("BOX") for case in CASES[c] if case.expect]
+    for code, case in of_boxes:
         for finding in judge(all_checks()[code], case)[0]:
             assert finding.action is Action.REVIEW
             of_file = finding.subject.startswith(("dataset:", "class:"))
             if finding.sample_ids and code not in ("BOX005", "BOX022"):  # of a picture's entry; all
                 assert is_of_box(code) is not of_file
-
-
-@pytest.mark.parametrize(("check", "case"), cases(dirty=True))
-def test_messages_are_sentences_with_numbers(check: Check, case: Case):
-    findings, completeness, _ = judge(check, case)
-    for text in [f.message for f in findings] + ([completeness] if completeness else []):
-        assert re.search(r"\d", text), text
-        assert text.endswith("."), text
-        assert not text.endswith(".."), text
-        assert text[0].isupper() or text[0].isdigit(), text
-        assert "\n" not in text
-        assert "None" not in text.replace("None of", ""), text
-        assert "nan" not in text.split(), text
 
 
 def of_every_check(case: Case) -> Iterator[tuple[str, list[Finding], str]]:

@@ -17,7 +17,7 @@ from audit.cli.subset import write_rows
 from audit.decisions.label_sample import write_drawn
 from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
-from audit.exports import annotation_export, export
+from audit.exports import annotation_export
 from audit.report import output
 from audit.run import generations, writer_lock
 
@@ -36,7 +36,7 @@ def _locked(folder: Path) -> None:
 
 WRITERS: dict[str, Callable[[Path], Any]] = {
     "a ledger": _ledger,
-    "a table": lambda folder: export.write_whole(folder / "x.csv", lambda part: part.touch()),
+    "a table": lambda folder: output.write_whole(folder / "x.csv", lambda part: part.touch()),
     "a report": lambda folder: output._write_pieces(folder / "x.html", lambda: iter(["x"])),
     "labels to review": lambda folder: write_drawn(FRAME, folder / "x.csv"),
     "a subset as CSV": lambda folder: write_rows(FRAME, folder / "x.csv"),

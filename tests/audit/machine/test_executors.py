@@ -142,6 +142,7 @@ def test_a_bug_in_the_work_is_raised_here() -> None:
         list(Processes(1).run(buggy, [[0]]))
 
 
+@ONCE
 def test_a_worker_that_the_system_killed_says_nothing_of_its_items() -> None:
     outcomes = list(Processes(2).run(killed_once, [["a", "b", "c"], ["d"]]))
     assert sorted(item for _, result in outcomes for item in result) == ["a", "b", "c", "d"]
@@ -157,6 +158,7 @@ def test_a_full_disk_stops_the_work_after_a_second_try() -> None:
         list(results)
 
 
+@ONCE
 def test_a_file_that_takes_more_than_its_worker_may_is_told_from_a_full_machine() -> None:
     outcomes = list(Processes(1, memory=64 << 20).run(greedy, [[1, 2, 3], [4]]))
     failed = {chunk[0]: r.kind for chunk, r in outcomes if isinstance(r, Failure)}

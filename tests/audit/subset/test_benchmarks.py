@@ -126,30 +126,3 @@ def ended(name, *words):
     result = CliRunner().invoke(load(name).app, words)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout.splitlines()[-1]), result.stdout
-
-
-def test_speed_runs_small():
-    assert ended("subset_real", "speed", "--rows", "20000")[0]["rows"] == 20_000
-
-
-def test_stratify_runs_or_says_why(monkeypatch, tmp_path):
-    monkeypatch.setenv("PREFLIGHT_REAL_DATA", str(tmp_path))
-    document, said = ended("subset_real", "stratify")
-    assert "nothing measured" in said
-    assert document["skipped"] == "no data"
-
-
-def test_stratifying_on_confidence_pays(monkeypatch, real_data):
-    monkeypatch.setenv("PREFLIGHT_REAL_DATA", str(real_data))
-    rows = ended("subset_real", "stratify", "--draws", "40")[0]["rows"]
-    worth = {(r["design"], r["model"]): r["equivalent_n"] for r in rows}
-    assert worth["label x confidence", "kernel"] > worth["label", "kernel"] > 195
-    assert worth["the same, Neyman", "kernel"] > worth["label x confidence", "kernel"]
-
-
-def test_intervals_of_average_precision_hold():
-    words = ("worlds", "--draws", "60", "--size", "150", "--only", "20 classes")
-    found = ended("subset_objects", *words)[0]
-    assert found["cells"] == 1
-    assert min(found["low"].values()) >= 0.87
-    assert 0.85 < found["planned"][0] < 1.15

@@ -101,7 +101,7 @@ def test_an_interval_has_a_width_unless_everything_was_scored() -> None:
             assert found["generalisation"].low < 0.99
 
 
-@pytest.mark.parametrize(("accuracy", "n"), [(0.98, 10), (0.99, 10), (0.99, 30), (0.9, 10)])
+@pytest.mark.parametrize(("accuracy", "n"), [(0.98, 10), (0.9, 10)])
 def test_macro_metrics_of_good_models_are_covered(accuracy: float, n: int) -> None:
     # where the spread of replicates covered 59 %
     random, classes = np.random.default_rng(int(1000 * accuracy) + n), 10

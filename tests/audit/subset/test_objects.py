@@ -185,9 +185,9 @@ def test_few_pictures_show_that_they_make_it_too_high():
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A COCO file of 600 pictures, two models' detections, and a third that knows names only."""
+    """A COCO file of 400 pictures, two models' detections, and a third that knows names only."""
     folder = tmp_path_factory.mktemp("objects")
-    document, old = made_world(5, n=600, classes=6, per=3)
+    document, old = made_world(5, n=400, classes=6, per=3)
     rng = np.random.default_rng(2)
     new = [dict(one, score=min(1.0, one["score"] * rng.uniform(0.8, 1.25))) for one in old]
     named = [
@@ -255,12 +255,12 @@ def test_scenes_are_taken_whole_and_rare_classes_brought_in(files):
     truth, old = files / "gt.json", files / "old.json"
     plan = planned(files, "--metric", "map", "--n", 20, "--group", "scene", "--predictions", old,
                    name="scenes")  # fmt: skip
-    assert plan["n_units"] == 61
+    assert plan["n_units"] == 41
     call("draw", "--from", truth, "--plan", files / "scenes.json", "--seed", 1, "-o",
          files / "scenes.csv")  # fmt: skip
     text = call("score", files / "scenes.csv", "--from", truth, "--metric", "map",
                 "--predictions", old)  # fmt: skip
-    assert "files in 20 units drawn from 61" in text
+    assert "files in 20 units drawn from 41" in text
     plan = planned(files, "--metric", "map", "--n", 60, "--by", "rarest_class", "--allocation",
                    "equal", "--predictions", old, name="rare")  # fmt: skip
     drawn = {s["name"]: s["n"] for s in plan["strata"]}
@@ -472,7 +472,7 @@ def test_masks_that_cannot_be_compared(mask_folders, tmp_path):
 @pytest.mark.slow
 def test_an_earlier_model_narrows_the_interval(files):
     truth, old, new = (files / f"{name}.json" for name in ("gt", "old", "new"))
-    planned(files, "--metric", "map", "--n", 150, "--predictions", old, name="based")
+    planned(files, "--metric", "map", "--n", 100, "--predictions", old, name="based")
     subset, plan = files / "based.csv", files / "based.json"
     call("draw", "--from", truth, "--plan", plan, "--seed", 3, "-o", subset)
     words = ["score", subset, "--from", truth, "--plan", plan, "--metric", "map"]
