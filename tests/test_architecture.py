@@ -26,7 +26,9 @@ ROOMS = {
         "annotations, checking cluster subset, checks decisions neighbors, embeddings report,"
         "browse choosing compare exports, scanning, interface, service, ui, cli, __main__"
     ),
-    "pipeline_profiler": ("profiling, checks runs, precision, report, ui, cli, interface __main__"),
+    "pipeline_profiler": (
+        "profiling, adapters checks runs, precision, report, ui, cli, interface __main__"
+    ),
 }
 # Rooms within a room, in the same way.
 WITHIN = {"pipeline_profiler.profiling": "record, adapters diagnose, measure, watching"}

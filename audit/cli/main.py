@@ -19,7 +19,7 @@ from audit.cli.ending import exit_code_of
 from audit.cli.export import apply_command, export_command
 from audit.cli.help import ABOUT, Command, Commands, say_next, show_all_options
 from audit.cli.options import ConfigOption, JobsOption, JsonOption, OwnOption, RunArgument
-from audit.cli.review import decide_command, log_command, undo_command
+from audit.cli.review import decide_command, log_command, tags_command, undo_command
 from audit.cli.scan import recheck_command, report_command, scan_command
 from audit.cli.select import labels_command, needs_command, select_command
 from audit.cli.serve import serve_command
@@ -105,6 +105,7 @@ for name, command in (
     ("select", select_command),
 ):  # fmt: skip
     app.command(name)(command)
+app.command("tags", hidden=True)(tags_command)  # what `log --tags` was called
 
 
 @app.command(name="app")
@@ -151,7 +152,7 @@ def explain(
     from audit.checking.own import load_own
 
     if code is None:
-        list_checks(own)
+        list_checks(own=own)
         return
     try:
         checks = select_checks([code])
@@ -161,7 +162,8 @@ def explain(
         terminal.write_text(page(check))
 
 
-def list_checks(own: list[Path] | None) -> None:
+@app.command(name="checks", hidden=True)  # what `explain` without a code was called
+def list_checks(own: OwnOption = None) -> None:
     """List every check."""
     from audit.checking.check import select_checks
     from audit.checking.own import load_own

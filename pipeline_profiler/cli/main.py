@@ -178,6 +178,8 @@ def parser(every: bool = False) -> argparse.ArgumentParser:
     )
     run.add_argument("--ceiling", action="store_true", help="only the step, fed from memory")
     runs.add_push_options(run)
+    hidden = _measuring(commands, "replay", run_command)  # what `run --ceiling` was called
+    hidden.set_defaults(ceiling=True)
     sweep_parser = _measuring(
         commands, "sweep", sweep_command, "settings, predicted beside measured"
     )
@@ -213,10 +215,10 @@ def parser(every: bool = False) -> argparse.ArgumentParser:
 
 
 def _measuring(
-    commands: Commands, name: str, command: Callable[[argparse.Namespace], int], text: str
+    commands: Commands, name: str, command: Callable[[argparse.Namespace], int], text: str = ""
 ) -> argparse.ArgumentParser:
-    """Add a command that measures."""
-    p = commands.add_parser(name, help=text)
+    """Add a command that measures; one without a text is not listed by --help."""
+    p = commands.add_parser(name, help=text) if text else commands.add_parser(name)
     p.add_argument("loader", metavar="FILE.py:FUNCTION", help="makes the loader")
     p.add_argument("--step", metavar="FILE.py:FUNCTION", help="makes the step: step(batch)")
     p.add_argument("--python", metavar="PATH", help=PYTHON_HELP)

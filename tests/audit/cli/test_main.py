@@ -91,7 +91,7 @@ def test_a_scan_is_reported_printed_again_and_asked(
     assert json.loads(audit("sql", run, f"{sql} DESC", "--json").out)[0] == {"label": "owl", "n": 8}
     assert audit("recheck", run, "--checks", "IMG", "--fail-on", "never").code == 0
     assert "## What it does" in audit("explain", "IMG001").out
-    assert "IMG001" in audit("explain").out
+    assert "IMG001" in audit("checks").out
 
 
 def _check_document(document: dict[str, object]) -> None:
