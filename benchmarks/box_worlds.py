@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,8 @@ class Box:
 
 @dataclass(slots=True)
 class Picture:
+    """A picture, by the name of its file, and the boxes that are annotated in it."""
+
     name: str
     rgb: Rgb
     boxes: list[Box]
@@ -68,6 +71,7 @@ class Photographs:
                     self.files.append(file.read())
 
     def draw(self, rng: Rng, size: tuple[int, int]) -> Image.Image:
+        """Return a part of one of them."""
         image = Image.open(io.BytesIO(self.files[int(rng.integers(len(self.files)))]))
         image.draft("RGB", size)
         wide, high = image.size
@@ -111,6 +115,7 @@ class Cifar:
         self.classes = tuple(sorted(self.files))
 
     def draw(self, rng: Rng, label: str, size: tuple[int, int]) -> Image.Image:
+        """Return one of a class."""
         files = self.files[label]
         tile = Image.open(io.BytesIO(files[int(rng.integers(len(files)))])).convert("RGB")
         if rng.random() < 0.5:
@@ -150,7 +155,7 @@ def _vehicle(draw: ImageDraw.ImageDraw, rng: Rng, wheels: int, cab: float) -> No
         draw.ellipse((at - 5, 70, at + 5, 80), fill=(150, 150, 150))
 
 
-def _draw_thing(draw: ImageDraw.ImageDraw, rng: Rng, label: str) -> None:  # noqa: C901, PLR0912
+def _draw_thing(draw: ImageDraw.ImageDraw, rng: Rng, label: str) -> None:
     dark = (40, 40, 45)
     if label == "car":
         _vehicle(draw, rng, 2, 0)
@@ -215,6 +220,7 @@ class Drawings:
         self.classes = classes
 
     def draw(self, rng: Rng, label: str, size: tuple[int, int]) -> Image.Image:
+        """Return one of a class."""
         tile = Image.new("RGBA", (100, 100))
         _draw_thing(ImageDraw.Draw(tile), rng, label.split(" ")[0])
         tile = tile.rotate(rng.normal() * 12, Image.Resampling.BICUBIC)
@@ -308,6 +314,23 @@ def _loosely(plan: Plan, rng: Rng, place: tuple[int, int, int, int], label: str)
     edges = np.array([left, top, left + wide, top + high]) + off
     edges = np.clip(edges, 0, [*plan.size, *plan.size]).round(1)
     return Box(*edges.tolist(), label)
+
+
+def raccoons(data: Path) -> list[Picture]:
+    """Return the real annotated pictures, as published."""
+    made = []
+    for path in sorted((data / "raccoon/annotations").glob("*.xml")):
+        tree = ElementTree.parse(path)
+        name = tree.findtext("filename", "")
+        image = Image.open(data / "raccoon/images" / name).convert("RGB")
+        boxes = []
+        for thing in tree.iter("object"):
+            edges = [
+                float(thing.findtext(f"bndbox/{e}", "")) for e in ("xmin", "ymin", "xmax", "ymax")
+            ]
+            boxes.append(Box(*edges, thing.findtext("name", "")))
+        made.append(Picture(name, np.asarray(image), boxes))
+    return made
 
 
 # ---- sets in which nothing is wrong, and much is odd ----

@@ -17,7 +17,7 @@ from audit.picture.crops import CROPS_VERSION, LEAST_BOXES, MOST_OF_PICTURE
 from audit.run.store import Store
 
 MOST = 20_000
-"""Boxes that are asked for: with their background they take 120 MB for a moment."""
+"""Boxes that are asked for, at most: with their background they take 20 s and 40 MB on disk."""
 
 _MATCHED = """
     CREATE OR REPLACE TEMP TABLE numbered AS

@@ -10,7 +10,7 @@ through which the background shows, would be accused.
 Background may hold objects that nobody annotated. Then it looks more like a class and fewer boxes
 look like background alone.
 
-Costs .3 ms a crop; half a gigabyte where as many crops are there as are ever cut.
+Costs .4 ms a crop, half of it for its code, which is kept for the next scan.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from audit.checking.class_names import fold_name
 from audit.embeddings.judged import SURE_GAIN, JudgedLabels, judge_vectors
 from audit.embeddings.label_tables import LEAST_CLASS, draw_judged
 from audit.embeddings.nearest import nearest_rows
-from audit.embeddings.patches import STEPS, VIEWS, Codes, load_coder
+from audit.embeddings.patches import VIEWS, Codes, load_coder
 from audit.embeddings.ridge import decompose
 from audit.embeddings.vectors import UNUSABLE, codes_of_view
 from audit.picture.crops import BOX, CORNERS_SQL, GROUND, LEAST_BOXES
 from audit.run.store import Store
 
+Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Chances = npt.NDArray[np.float64]
 LEAST_UNITS = 5
@@ -56,6 +57,11 @@ _BOXES = f"""
         AND c.x0 = b.x0 AND c.y0 = b.y0 AND c.x1 = b.x1 AND c.y1 = b.y1
     ORDER BY name, b.sample_id, b.file, b.entry
 """
+# one box that several files give counts once, as its crop does
+_ALL = (
+    "SELECT count(DISTINCT (sample_id, label, round(x), round(y), round(width), round(height))) "
+    "FROM boxes WHERE sample_id IS NOT NULL"
+)
 _GROUND = f"""
     SELECT {_NAME} AS name, min(i.pixel_hash) AS pixel_hash FROM crops c
     JOIN boxed d ON d.digest = c.digest
@@ -86,7 +92,7 @@ def relate_box_looks(store: Store, run: Path, together: pl.DataFrame) -> None:
         looks, facts = _judge(crops, codes)
     places = boxes.select("name", "sample_id", "file", "image_key", "entry")
     rows = looks.join(places, on="name", maintain_order="left_right").drop("name")
-    total = store.scalar("SELECT count(*) FROM boxes WHERE sample_id IS NOT NULL")
+    total = store.scalar(_ALL)
     with store.transaction():
         store.append("box_looks", rows)
         store.append("box_look_facts", [{**row, "boxes": int(total)} for row in facts])
@@ -97,15 +103,11 @@ def _judge(crops: pl.DataFrame, codes: Codes) -> tuple[pl.DataFrame, list[dict[s
     labels, names = _classes(crops)
     ground = crops["label"].is_null().to_numpy()
     kept = (labels >= 0) | ground
-    crops, codes, labels, ground = (
-        crops.filter(pl.Series(kept)),
-        codes[kept],
-        labels[kept],
-        ground[kept],
-    )
+    crops, codes = crops.filter(pl.Series(kept)), codes[kept]
+    labels, ground = labels[kept], ground[kept]
     owner = crops["together"].cast(pl.String).fill_null("alone " + crops["pixel_hash"])
     groups = np.unique(owner.to_numpy().astype(str), return_inverse=True)[1].astype(np.int64)
-    found = judge_looks(codes, labels, groups, len(names))
+    found = judge_looks(main_axes(codes), labels, groups, len(names))
     spelled = np.asarray([*names, None], object)
     parts, facts = [], []
     for question in found:
@@ -137,7 +139,8 @@ def _classes(crops: pl.DataFrame) -> tuple[Ints, list[str]]:
     counted = held.group_by("key").agg(
         pl.len().alias("n"), pl.col("pixel_hash").n_unique().alias("units"),
         pl.col("label").mode().sort().first(),
-    ).filter((pl.col("n") >= LEAST_CLASS) & (pl.col("units") >= LEAST_UNITS)).sort("key")  # fmt: skip
+    ).filter((pl.col("n") >= LEAST_CLASS) & (pl.col("units") >= LEAST_UNITS))  # fmt: skip
+    counted = counted.sort("key")
     numbers = {name: at for at, name in enumerate(counted["key"])}
     labels = np.array([numbers.get(name, -1) if name else -1 for name in key], np.int64)
     return draw_judged(labels, len(numbers), LEAST_CLASS)[0], counted["label"].to_list()
@@ -161,20 +164,28 @@ class Question:
     reason: str = ""
 
 
-def judge_looks(codes: Codes, labels: Ints, groups: Ints, n_classes: int) -> list[Question]:
-    """Return both questions about crops: codes (n, w), labels (n,), -1 for background."""
+def main_axes(codes: Codes) -> Floats:
+    """Return (n, 128): codes on the main axes of drawn pictures.
+
+    To judge all of a code takes three times as long, and a tenth more is found.
+    """
+    return np.asarray(codes.astype(np.float32) @ load_coder().turn, np.float32)
+
+
+def judge_looks(vectors: Floats, labels: Ints, groups: Ints, n_classes: int) -> list[Question]:
+    """Return both questions about crops: vectors (n, d), labels (n,), -1 for background."""
     ground = labels < 0
     boxes = int((~ground).sum())
     few = f"{boxes:,} boxes of classes that are often enough, but {LEAST_BOXES} are needed"
     reason = few if boxes < LEAST_BOXES else "" if n_classes > 1 else "there is one class"
-    first = _asked(CLASS, codes, labels, groups, n_classes, ~ground, reason)
+    first = _asked(CLASS, vectors, labels, groups, n_classes, ~ground, reason)
     if boxes < LEAST_BOXES or ground.sum() >= LEAST_GROUND:
         reason = few if boxes < LEAST_BOXES else ""
     else:
         reason = f"there are {ground.sum():,} places without a box, but {LEAST_GROUND} are needed"
     asked = ground | ~((first.chance >= SUSPECT) & (first.gain >= SURE_GAIN))
     with_ground = np.where(ground, n_classes, labels)
-    second = _asked(BACKGROUND, codes, with_ground, groups, n_classes + 1, asked, reason)
+    second = _asked(BACKGROUND, vectors, with_ground, groups, n_classes + 1, asked, reason)
     background = (second.suggested == n_classes) & ~ground
     chance = np.where(
         background, second.chance * second.suggested_probability
@@ -191,7 +202,7 @@ def _replaced(found: Question, chance: Chances) -> Question:
 
 
 def _asked(
-    kind: str, codes: Codes, labels: Ints, groups: Ints, n_classes: int,
+    kind: str, vectors: Floats, labels: Ints, groups: Ints, n_classes: int,
     asked: npt.NDArray[np.bool_], reason: str,
 ) -> Question:  # fmt: skip
     """Judge the labels of the crops `asked`, unless there is a reason not to."""
@@ -199,7 +210,7 @@ def _asked(
     empty = np.zeros(n), np.zeros(n), np.full(n, -1), np.zeros(n)
     if reason:
         return Question(kind, *empty, reason=reason)
-    judged = _judged(codes[asked], labels[asked], groups[asked], n_classes)
+    judged = _judged(vectors[asked], labels[asked], groups[asked], n_classes)
     doubtful = judged.suggested_probability > judged.probability
     values = (np.where(doubtful, judged.surely, 0), judged.probability, judged.suggested,
               judged.suggested_probability)  # fmt: skip
@@ -208,10 +219,8 @@ def _asked(
     return Question(kind, *empty, judged.gain, judged.accuracy, judged.agreed)
 
 
-def _judged(codes: Codes, labels: Ints, groups: Ints, n_classes: int) -> JudgedLabels:
-    vectors = codes.astype(np.float32)
-    vectors *= np.float32(1 / STEPS)
-    vectors -= vectors.mean(0, dtype=np.float64).astype(np.float32)
+def _judged(vectors: Floats, labels: Ints, groups: Ints, n_classes: int) -> JudgedLabels:
+    vectors = vectors - vectors.mean(0, dtype=np.float64).astype(np.float32)
     axes = decompose(vectors)
     near = nearest_rows(axes, groups)
     return judge_vectors(vectors[None], near, labels, groups, n_classes, axes)

@@ -18,8 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from audit.picture.pixels import Pixels
-from audit.picture.signatures import GREY_SIDE, SIGNATURE_DTYPE, Signatures, Thumbnails
-from audit.picture.signatures import make_signatures, shrink
+from audit.picture.signatures import (
+    GREY_SIDE,
+    SIGNATURE_DTYPE,
+    Signatures,
+    Thumbnails,
+    make_signatures,
+    shrink,
+)
 
 CROPS_VERSION = "1"
 LEAST_BOXES = 50
@@ -124,19 +130,17 @@ def find_ground(
 
     The same for one seed. Crowded pictures have few such places, or none.
     """
-    rng = np.random.default_rng(seed)
-    taken = np.array(boxes, np.float64)
-    for _ in range(max(LEAST_GROUND, round(GROUND_SHARE * cut))):
-        sizes = taken[rng.integers(0, cut, GROUND_TRIES)]
-        room = np.array([width, height]) - (sizes[:, 2:] - sizes[:, :2])
-        start = np.floor(rng.random((GROUND_TRIES, 2)) * (room + 1))
-        tried = np.hstack([start, start + sizes[:, 2:] - sizes[:, :2]])
-        free = np.flatnonzero(~(_touched(tried, taken) >= TOUCHING).any(1))
-        if len(free):
-            found = tried[free[0]]
-            taken = np.vstack([taken, found])
-            left, top, right, bottom = (int(edge) for edge in found)
-            yield left, top, right, bottom
+    rng, taken = np.random.default_rng(seed), np.array(boxes, np.float64)
+    wanted = max(LEAST_GROUND, round(GROUND_SHARE * cut))
+    sizes = (taken[:, 2:] - taken[:, :2])[rng.integers(0, cut, wanted * GROUND_TRIES)]
+    start = np.floor(rng.random(sizes.shape) * (np.array([width, height]) - sizes + 1))
+    tried = np.hstack([start, start + sizes])
+    free = tried[(_touched(tried, taken) < TOUCHING).all(1)]
+    while len(free) and wanted:
+        left, top, right, bottom = (int(edge) for edge in free[0])
+        yield left, top, right, bottom
+        free = free[_touched(free, free[:1])[:, 0] < TOUCHING]
+        wanted -= 1
 
 
 def _touched(

@@ -194,7 +194,7 @@ BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "box_look_facts": (
         Column("kind", "VARCHAR", "class | background: the question"),
         Column("judged", "BIGINT", "boxes judged"),
-        Column("boxes", "BIGINT", "boxes that annotation files have"),
+        Column("boxes", "BIGINT", "boxes of the pictures, each once"),
         Column("classes", "BIGINT", "classes of the boxes judged"),
         Column("background", "BIGINT", "places without a box that they were compared with"),
         Column("gain", "DOUBLE", "how much better wrong boxes explain it, log likelihood"),

@@ -69,3 +69,13 @@ def keep_crops(store: Store) -> None:
             "JOIN features f ON f.sample_id = b.id AND f.content_hash = c.content_hash "
             "EXCEPT FROM crops"
         )
+
+
+def leave_uncut(store: Store, table: str, signatures: pa.Table) -> None:
+    """Delete rows of features of pictures of which these signatures hold no crops, or others."""
+    with store.frame_as("signatures", signatures.select(["content_hash"])):
+        store.execute(
+            f"DELETE FROM {table} f USING boxed b WHERE b.id = f.sample_id AND f.phash IS NOT NULL "
+            "AND concat_ws('/', f.content_hash, b.digest) NOT IN (SELECT concat_ws('/', "
+            "split_part(content_hash, '/', 1), split_part(content_hash, '/', 2)) FROM signatures)"
+        )

@@ -33,7 +33,7 @@ from audit.picture.measure import FileJob, Hasher, Measured, Measurer, failed_ro
 from audit.run.reuse import SAME_FILE, TRANSIENT, UNCHANGED, own_samples, store_samples
 from audit.run.store import Store, identifier
 from audit.run.tables import SAMPLES
-from audit.scanning.crops import store_crops
+from audit.scanning.crops import leave_uncut, store_crops
 from audit.sources import Source
 from audit.sources.label_lists import read_lists
 from audit.sources.paths import is_inside_process, reading_place
@@ -264,18 +264,12 @@ def take_in_parts(rows: WaitingRows, measurer: Measurer, place: SharedPlace) -> 
         if measured is None:
             continue
         store.create_from("part", measured.features)
-        names = pl.DataFrame(measured.signatures)["content_hash"]
-        content = names.str.split("/").list.first()
-        if rows.boxed:  # of which other boxes were cut is read again
-            cut = pl.DataFrame({"named": names.str.extract(r"^([^/]*/[^/]*)/", 1).drop_nulls()})
-            with store.frame_as("cut", cut):
-                store.execute(
-                    "DELETE FROM part f USING boxed b WHERE b.id = f.sample_id AND "
-                    "f.phash IS NOT NULL AND concat(f.content_hash, '/', b.digest) NOT IN (FROM cut)"
-                )
+        if rows.boxed:
+            leave_uncut(store, "part", measured.signatures)
         wanted = f"part f JOIN pending p ON {SAME_FILE} WHERE NOT {TRANSIENT}"
         found = store.query(f"SELECT f.* FROM {wanted}").to_arrow()
         known = pl.Series(found["content_hash"]).implode()
+        content = pl.col("content_hash").str.split("/").list.first()  # a crop's begins its name
         signatures = pl.DataFrame(measured.signatures).filter(content.is_in(known))
         rows.add(Measured(found, signatures.to_arrow().cast(measured.signatures.schema)))
         store.execute(f"DELETE FROM pending p USING part f WHERE {SAME_FILE} AND NOT {TRANSIENT}")
