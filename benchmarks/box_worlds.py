@@ -338,6 +338,7 @@ def raccoons(data: Path) -> list[Picture]:
 NULLS = (
     "sound", "dealt", "alike", "overlapping", "tiny", "crowd", "grid", "satellite", "medical",
     "half annotated", "a fifth annotated", "regions", "lines", "frames", "stuff", "faint",
+    "loose",
 )  # fmt: skip
 
 
@@ -356,6 +357,7 @@ def null_world(kind: str, seed: int, data: Path) -> list[Picture]:
         "satellite": {"ground": "texture", "side": (10, 40), "each": (3, 12)},
         "half annotated": {"annotated": 0.5, "each": (3, 9)},
         "a fifth annotated": {"annotated": 0.2, "each": (6, 14)},
+        "loose": {"loose": 0.2},
         "faint": {"faint": float(rng.uniform(0.15, 0.5))},
     }
     if kind in ("regions", "lines", "medical"):

@@ -19,14 +19,14 @@ _NAMED = "concat_ws('/', c.content_hash, c.digest, c.kind, concat_ws(',', c.x0, 
 
 
 def store_crops(store: Store, signatures: pa.Table) -> None:
-    """Store what the names of crops among signatures say."""
+    """Store what the names of crops among signatures say, each once: copies share theirs."""
     edge = "split_part(split_part(content_hash, '/', 4), ',', {})::INTEGER"
     with store.frame_as("signatures", signatures.select(["content_hash"])):
         store.execute(
             "INSERT INTO crops SELECT split_part(content_hash, '/', 1), "
             "split_part(content_hash, '/', 2), split_part(content_hash, '/', 3), "
             f"{', '.join(edge.format(n) for n in range(1, 5))} "
-            "FROM signatures WHERE contains(content_hash, '/')"
+            "FROM signatures WHERE contains(content_hash, '/') EXCEPT FROM crops"
         )
 
 

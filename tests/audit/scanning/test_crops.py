@@ -47,7 +47,7 @@ class Drawn:
         document = {
             "images": [
                 {"id": n, "file_name": f"{n:03d}.png", "width": 160, "height": 120}
-                for n in range(60)
+                for n in range(63)
             ],
             "categories": [{"id": n, "name": name} for n, name in enumerate(KINDS)],
             "annotations": self.boxes,
@@ -126,6 +126,15 @@ def added(drawn: Drawn) -> int:
     return 1
 
 
+def copied(drawn: Drawn) -> int:
+    """Three more files show the first picture: two with its boxes, one with fewer."""
+    for number, boxes in ((60, 4), (61, 4), (62, 3)):
+        shutil.copy(drawn.folder / "images/000.png", drawn.folder / f"images/{number:03d}.png")
+        for box in drawn.boxes[:boxes]:
+            drawn.boxes.append({**box, "id": len(drawn.boxes), "image_id": number})
+    return 3
+
+
 def moved(drawn: Drawn) -> int:
     images = drawn.folder / "images"
     (images / "009.png").rename(images / "900.png")
@@ -134,7 +143,7 @@ def moved(drawn: Drawn) -> int:
     return 1
 
 
-@pytest.mark.parametrize("change", [shifted, renamed, removed, added, moved])
+@pytest.mark.parametrize("change", [shifted, renamed, removed, added, copied, moved])
 def test_a_second_scan_says_what_a_first_one_would(
     drawn: Drawn, tmp_path: Path, change: Callable[[Drawn], int]
 ) -> None:
