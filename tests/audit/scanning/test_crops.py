@@ -90,7 +90,9 @@ def scanned(folder: Path, run: Path) -> ScanResult:
 
 def told(run: Path) -> dict[str, list[Any]]:
     with open_run(run) as store:
-        return {name: store.query(f"FROM {name} ORDER BY ALL").rows() for name in TABLES}
+        rows = {name: store.query(f"FROM {name} ORDER BY ALL").rows() for name in TABLES}
+    assert len(set(rows["crops"])) == len(rows["crops"])
+    return rows
 
 
 def test_wrong_classes_and_boxes_on_background_are_found(drawn: Drawn, tmp_path: Path) -> None:
