@@ -107,7 +107,8 @@ class OtherClass(_Looks):
 
     ## Limits
     Needs 50 boxes, of classes with 10 boxes in 5 pictures. Boxes below 8 px a side, crowds, and
-    more than 64 boxes of a picture are not judged; of very many boxes some 20,000 are. What only a
+    more than 64 boxes of a picture are not judged; of very many boxes some 20,000 are, and of a
+    class at most twice as many as of the median one, because a large class draws doubts. What only a
     trained network tells apart (dogs from cats) is hardly reported: a detector's own predictions
     see more (BOX029).
 
@@ -129,12 +130,12 @@ class OtherClass(_Looks):
     @dataclass(frozen=True)
     class Params:
         """min_chance: chance that the class is wrong from which a box is reported, 0..1
-        min_gain: log likelihood that wrong boxes must explain beyond overlap (4: p = 0.002)
+        min_gain: log likelihood that wrong boxes must explain beyond overlap (6: p = 0.0003)
         max_class_doubt: a class of which more would be doubted is left out, 0..1
         """
 
         min_chance: float = 0.8
-        min_gain: float = 4.0
+        min_gain: float = 6.0
         max_class_doubt: float = 0.35
 
     @staticmethod
@@ -184,12 +185,12 @@ class BackgroundBox(_Looks):
     @dataclass(frozen=True)
     class Params:
         """min_chance: chance of background from which a box is reported, 0..1
-        min_gain: log likelihood that such boxes must explain beyond overlap (4: p = 0.002)
+        min_gain: log likelihood that such boxes must explain beyond overlap (6: p = 0.0003)
         max_class_doubt: a class of which more would be doubted is left out, 0..1
         """
 
         min_chance: float = 0.8
-        min_gain: float = 4.0
+        min_gain: float = 6.0
         max_class_doubt: float = 0.35
 
     @staticmethod

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.checking.label_facts import LEAST_AGREED
-from audit.embeddings.box_looks import Question, judge_looks
+from audit.embeddings.box_looks import Question, draw_evenly, judge_looks
 from audit.embeddings.judged import SURE_GAIN
 
 Floats = NDArray[np.float32]
@@ -84,3 +84,21 @@ def test_one_class_is_asked_for_background_alone_and_few_boxes_for_nothing() -> 
     bare = labels >= 0
     _, second = judge_looks(vectors[bare], labels[bare], pictures[bare], 1)
     assert "places without a box" in second.reason
+
+
+def test_many_small_classes_beside_much_background_are_not_accused() -> None:
+    for seed in (3, 22):
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(0, 33, 1900)
+        labels[rng.random(1900) < 1 / 3] = -1
+        middle = rng.normal(size=(34, 128)) * 0.54
+        vectors = (middle[labels] + rng.normal(size=(1900, 128)) * 2).astype(np.float32)
+        for question in judge_looks(vectors, labels, np.arange(1900) // 7, 33):
+            assert question.agreed > LEAST_AGREED
+            assert not len(reported(question))
+
+
+def test_a_large_class_is_drawn_from_and_a_small_one_is_judged_whole() -> None:
+    labels = np.repeat([0, 1, 2, 3], [500, 60, 50, 900])
+    drawn = draw_evenly(labels, 3)
+    assert np.bincount(labels[drawn]).tolist() == [120, 60, 50, 120]
