@@ -185,12 +185,12 @@ class BackgroundBox(_Looks):
     @dataclass(frozen=True)
     class Params:
         """min_chance: chance of background from which a box is reported, 0..1
-        min_gain: log likelihood that such boxes must explain beyond overlap (6: p = 0.0003)
+        min_gain: log likelihood that such boxes must explain beyond overlap (4: p = 0.002)
         max_class_doubt: a class of which more would be doubted is left out, 0..1
         """
 
         min_chance: float = 0.8
-        min_gain: float = 6.0
+        min_gain: float = 4.0
         max_class_doubt: float = 0.35
 
     @staticmethod

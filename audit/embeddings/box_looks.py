@@ -46,8 +46,8 @@ SUSPECT = 0.65
 MOST_OF_MEDIAN = 2
 """Crops of a class, or of background, that are judged, in those of the median class. Beside classes
 that are many and small, one that is ten times as large draws all that is doubtful: of 40 sets of
-points in overlapping classes, without a fault, some were accused in 15; of 60 with so many, in 2,
-where a log likelihood below 6 was gained."""
+points in overlapping classes, without a fault, some were accused in 15; of 310 with so many, in 2,
+of another class, where a log likelihood below 6 was gained: so much is asked for."""
 STORED_CHANCE = 0.05
 CLASS, BACKGROUND = "class", "background"
 
