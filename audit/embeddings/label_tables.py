@@ -83,13 +83,16 @@ def find_vectors(
         return load_vectors(store, run, pictures, options, opening, crops=judged)
 
 
-def relate_labels(store: Store, found: PictureVectors) -> None:
-    """Fill the tables of labels and vectors; raises UsageError where probabilities lack a class."""
+def relate_labels(store: Store, found: PictureVectors) -> pl.DataFrame:
+    """Fill the tables of labels and vectors; raises UsageError where probabilities lack a class.
+
+    Returns which pictures belong together: pixel_hash, together (a number).
+    """
     with threadpool_limits(1, "blas"):
-        _relate(store, found)
+        return _relate(store, found)
 
 
-def _relate(store: Store, found: PictureVectors) -> None:
+def _relate(store: Store, found: PictureVectors) -> pl.DataFrame:
     known = label_pictures(found.rows, find_atypical(found.views[0]), found.probabilities)
     judged = nearest = search = None
     odd: list[Isolated] = []
@@ -130,6 +133,7 @@ def _relate(store: Store, found: PictureVectors) -> None:
             _store_neighbours(store, known, nearest, judged, odd)
             store.append("vector_outliers", _outlier_rows(known, odd))
             _store_by_picture(store, "embedding_map", _map_rows(known, places, scores))
+    return pl.DataFrame({"pixel_hash": known.rows["pixel_hash"], "together": known.groups})
 
 
 def _judge_own(found: PictureVectors, known: Labelled, nearest: Nearest) -> JudgedLabels:

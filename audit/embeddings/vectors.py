@@ -171,7 +171,7 @@ def _built_in(run: Path, pictures: pl.DataFrame, crops: bool) -> PictureVectors:
     n, hashes = len(pictures), pictures["content_hash"]
     coder = load_coder(n > MANY_PICTURES)
     regions = choose_views(n, crops=crops)
-    codes = [_codes(run, hashes, coder, region) for region in regions]
+    codes = [codes_of_view(run, hashes, coder, region) for region in regions]
     usable = codes[0][:, 0] > UNUSABLE
     if not usable.all():  # else all codes would be there twice
         codes = [of_view[usable] for of_view in codes]
@@ -193,7 +193,9 @@ def _codes_of(rows: pl.DataFrame) -> Fingerprints:
     return key_codes([text.encode() for text in both.to_list()])
 
 
-def _codes(run: Path, hashes: pl.Series, coder: Coder, region: tuple[int, int, int]) -> Codes:
+def codes_of_view(
+    run: Path, hashes: pl.Series, coder: Coder, region: tuple[int, int, int]
+) -> Codes:
     """Return the codes (n, w) of a view, `UNUSABLE` of pictures without a signature or with one
     that says nothing; of some thousand pictures they are kept.
     """

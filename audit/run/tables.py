@@ -13,7 +13,7 @@ from audit.records import Column
 from audit.run.annotation_tables import ANNOTATION_TABLES, BOX_STATISTICS_TABLES
 
 SCHEMA_VERSION = 2
-BOX_STATISTICS_VERSION = 2
+BOX_STATISTICS_VERSION = 3
 """Another one makes the next scan relate labels and boxes anew; no file is read for it."""
 SAMPLES: tuple[Column, ...] = (
     Column("id", "VARCHAR", "path relative to its root, the same on every machine; unique"),
@@ -163,6 +163,15 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
     "vector_state": (
         Column("arrays", "BLOB", "neighbours by meaning, for the next scan (NumPy's .npz)"),
     ),
+    "crops": (
+        Column("content_hash", "VARCHAR", "of the picture, or pictures, whose boxes were cut"),
+        Column("digest", "VARCHAR", "of all boxes of the picture: with others it is read again"),
+        Column("kind", "VARCHAR", "box | background (a place without a box) | none (nothing cut)"),
+        Column("x0", "INTEGER", "left edge, px of the shown picture"),
+        Column("y0", "INTEGER", "upper edge"),
+        Column("x1", "INTEGER", "right edge"),
+        Column("y1", "INTEGER", "lower edge"),
+    ),
     "class_marks": (
         Column("label", "VARCHAR", "class whose pictures have a mark at one place of the rim"),
         Column("place", "VARCHAR", "top left | top right | left edge | ... | bottom right"),
@@ -252,6 +261,9 @@ LABELS_VIEW = (
     "UNION ALL SELECT sample_id, label, n, kind FROM object_labels"
 )
 VIEWS = (IMAGES_VIEW, PICTURES_VIEW, PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
-ADDED_TABLES = ("label_columns", "several_labels", "object_labels", "several_scores", "mask_doubts")
+ADDED_TABLES = (
+    "label_columns", "several_labels", "object_labels", "several_scores", "mask_doubts",
+    "box_looks", "box_look_facts",
+)  # fmt: skip
 ADDED_VIEWS = (PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
 """What runs of the same schema that were made earlier lack: empty for whoever reads one."""
