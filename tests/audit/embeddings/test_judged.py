@@ -130,6 +130,14 @@ def test_a_model_that_knows_nothing_accuses_nobody(equal: bool) -> None:
     assert max(agreed) < LEAST_AGREED
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_rare_classes_beside_one_of_twenty_times_their_size_are_not_accused(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(24), [480, *[24] * 23])
+    vectors = (rng.normal(size=(24, 64)) * 0.5)[labels] + rng.normal(size=(len(labels), 64))
+    assert reported(judged(vectors, labels)) == 0
+
+
 def test_agreement_is_counted_in_deviations_of_labels_dealt_anew() -> None:
     points, labels = clouds(9, 200, 4, 1.5)
     own, decomposed = np.arange(200), decompose(points)
