@@ -107,8 +107,7 @@ class OtherClass(_Looks):
 
     ## Limits
     Needs 50 boxes, of classes with 10 boxes in 5 pictures. Boxes below 8 px a side, crowds, and
-    more than 64 boxes of a picture are not judged; of very many boxes some 20,000 are, and of a
-    class at most twice as many as of the median one: a large class draws all doubts. What only a
+    more than 64 boxes of a picture are not judged; of very many boxes some 20,000 are. What only a
     trained network tells apart (dogs from cats) is hardly reported: a detector's own predictions
     see more (BOX029).
 

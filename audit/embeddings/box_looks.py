@@ -43,11 +43,6 @@ LEAST_GROUND = 30
 """Places without a box from which background can be told."""
 SUSPECT = 0.65
 """Chance of another class from which a box is not asked whether it is background."""
-MOST_OF_MEDIAN = 2
-"""Crops of a class, or of background, that are judged, in those of the median class. Beside classes
-that are many and small, one that is ten times as large draws all that is doubtful: of 40 sets of
-points in overlapping classes, without a fault, some were accused in 15; of 310 with so many, in 2,
-of another class, where a log likelihood below 6 was gained: so much is asked for."""
 STORED_CHANCE = 0.05
 CLASS, BACKGROUND = "class", "background"
 
@@ -129,8 +124,8 @@ def _judge(crops: pl.DataFrame, codes: Codes) -> tuple[pl.DataFrame, list[dict[s
             "class_doubt": (doubted / sizes)[labels[rows]],
         }))  # fmt: skip
         facts.append({
-            "kind": question.kind, "judged": question.judged, "classes": len(names),
-            "background": question.background, "gain": question.gain,
+            "kind": question.kind, "judged": int((~ground).sum()), "classes": len(names),
+            "background": int(ground.sum()), "gain": question.gain,
             "accuracy": question.accuracy, "agreed": question.agreed, "reason": question.reason,
         })  # fmt: skip
     return pl.concat(parts), facts
@@ -155,8 +150,7 @@ def _classes(crops: pl.DataFrame) -> tuple[Ints, list[str]]:
 class Question:
     """What is said of n crops: `chance` of being of another `kind`, 0 for those that were not asked
     or fit best as they are; `suggested`, the number of a class, -1 for background. `gain` and the
-    rest are those of `JudgedLabels`; `judged`: boxes, beside so many places of `background`;
-    `reason`, why nothing was asked, else empty.
+    rest are those of `JudgedLabels`; `reason`, why nothing was asked, else empty.
     """
 
     kind: str
@@ -167,8 +161,6 @@ class Question:
     gain: float = 0.0
     accuracy: float = 0.0
     agreed: float = 0.0
-    judged: int = 0
-    background: int = 0
     reason: str = ""
 
 
@@ -186,13 +178,12 @@ def judge_looks(vectors: Floats, labels: Ints, groups: Ints, n_classes: int) -> 
     boxes = int((~ground).sum())
     few = f"{boxes:,} boxes of classes that are often enough, but {LEAST_BOXES} are needed"
     reason = few if boxes < LEAST_BOXES else "" if n_classes > 1 else "there is one class"
-    drawn = draw_evenly(np.where(ground, n_classes, labels), n_classes)
-    first = _asked(CLASS, vectors, labels, groups, n_classes, drawn & ~ground, reason)
+    first = _asked(CLASS, vectors, labels, groups, n_classes, ~ground, reason)
     if boxes < LEAST_BOXES or ground.sum() >= LEAST_GROUND:
         reason = few if boxes < LEAST_BOXES else ""
     else:
         reason = f"there are {ground.sum():,} places without a box, but {LEAST_GROUND} are needed"
-    asked = drawn & ~((first.gain >= SURE_GAIN) & (first.chance >= SUSPECT))
+    asked = ~((first.gain >= SURE_GAIN) & (first.chance >= SUSPECT))
     with_ground = np.where(ground, n_classes, labels)
     second = _asked(BACKGROUND, vectors, with_ground, groups, n_classes + 1, asked, reason)
     background = (second.suggested == n_classes) & ~ground
@@ -202,25 +193,7 @@ def judge_looks(vectors: Floats, labels: Ints, groups: Ints, n_classes: int) -> 
     )  # fmt: skip
     none = np.full_like(second.suggested, -1)
     second = replace(second, chance=np.minimum(chance, 1), suggested=none)
-    n, beside = int((drawn & ~ground).sum()), int((drawn & ground).sum())
-    return [replace(question, judged=n, background=beside) for question in (first, second)]
-
-
-def draw_evenly(labels: Ints, n_classes: int) -> npt.NDArray[np.bool_]:
-    """Return which of n crops are judged: of a large class as many as `MOST_OF_MEDIAN` says.
-
-    The label `n_classes` is background.
-    """
-    sizes = np.bincount(labels, minlength=n_classes + 1)
-    mixed = np.random.default_rng(0).permutation(len(labels))
-    by_class = mixed[np.argsort(labels[mixed], kind="stable")]
-    position = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    most = max(
-        LEAST_GROUND, MOST_OF_MEDIAN * float(np.median(sizes[:n_classes])) if n_classes else 0
-    )
-    drawn = np.zeros(len(labels), np.bool_)
-    drawn[by_class[position < most]] = True
-    return drawn
+    return [first, second]
 
 
 def _asked(

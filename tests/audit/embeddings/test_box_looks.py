@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.checking.label_facts import LEAST_AGREED
-from audit.embeddings.box_looks import Question, draw_evenly, judge_looks
+from audit.embeddings.box_looks import Question, judge_looks
 from audit.embeddings.judged import SURE_GAIN
 
 Floats = NDArray[np.float32]
@@ -96,9 +96,3 @@ def test_many_small_classes_beside_much_background_are_not_accused() -> None:
         for question in judge_looks(vectors, labels, np.arange(1900) // 7, 33):
             assert question.agreed > LEAST_AGREED
             assert not len(reported(question))
-
-
-def test_a_large_class_is_drawn_from_and_a_small_one_is_judged_whole() -> None:
-    labels = np.repeat([0, 1, 2, 3], [500, 60, 50, 900])
-    drawn = draw_evenly(labels, 3)
-    assert np.bincount(labels[drawn]).tolist() == [120, 60, 50, 120]
