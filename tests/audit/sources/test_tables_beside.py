@@ -121,7 +121,7 @@ MANY = [f"patient_{i:02d}/scan/{i}.jpg" for i in range(30)]
 @pytest.mark.parametrize(
     ("column", "names", "expected"),
     [
-        ("diagnosis", [f"/home/me/{path}" for path in MANY], "/well"),
+        ("diagnosis", [f"/data/me/{path}" for path in MANY], "/well"),
         ("diagnosis", [f"{i}" for i in range(30)], "/well"),
         ("diagnosis", [f"{i}" for i in range(5)], "/patient_00"),  # the others have none
         ("weather", MANY, "/patient_00"),  # which is the class?
