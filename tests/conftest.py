@@ -98,10 +98,15 @@ def own_main() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def loaded_left_alone() -> Iterator[None]:
-    """Collect among what a file's tests make: Streamlit collects after each look at a page, and
+def loaded_left_alone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Collect among what the tests of a page make: Streamlit collects after each look at one, and
     among all that torch and TensorFlow loaded for other files that is half a second each time.
+
+    Of pages alone: what a test of another file left is collected elsewhere, as tests of hooks need.
     """
+    if request.path.parent.name != "ui":
+        yield
+        return
     gc.freeze()
     yield
     gc.unfreeze()
