@@ -1,8 +1,8 @@
 """Drawn and pasted objects with boxes, and what annotators do wrong to them, to judge boxes by.
 
 A world is a list of pictures with true boxes; `renamed` and `moved` damage the annotations alone,
-so that one world serves many tries. Backgrounds are real photographs, textures or rooms; objects are
-CIFAR-10 pictures with soft edges or drawings of twelve kinds of thing.
+so that one world serves many tries. Backgrounds are real photographs, textures or rooms; objects
+are CIFAR-10 pictures with soft edges or drawings of twelve kinds of thing.
 """
 
 from __future__ import annotations
