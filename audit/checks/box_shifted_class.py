@@ -45,9 +45,9 @@ class ShiftedClass(BoxCheck):
     mirrored, upside down, on the picture before or after, or 6 to 19 % or half a box further to
     one side or corner, by `min_z` standard errors over at least 30 pictures and in more than half
     of them; all boxes of a file, not those of a class alone, half or twice as large where they do
-    in `min_share_of_size`. The others are
-    on the distances of its boxes from the four sides. Overflow: many
-    boxes lie outside one side and none outside the opposite one (a binomial test with one half).
+    in `min_share_of_size`. The other tests take the distances of the boxes from the four sides.
+    Overflow: many boxes lie outside one side and none outside the opposite one (a binomial test
+    with one half).
     Offset: objects that are cut by the edge end exactly at it; where many boxes of a class end at
     exactly the same distance from a side and none is nearer, while other classes do reach that
     side, the class was moved or scaled (a Poisson test against the density of distances behind).
