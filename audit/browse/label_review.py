@@ -202,7 +202,10 @@ class Reviewed:
 
 def read_reviewed(store: Store, decided: Mapping[str, str]) -> Reviewed:
     """Return what the decisions, {sample: what was decided}, tell of all ranked labels."""
-    answers = _answers(store, decided)
+    return _told_by(store, _answers(store, decided))
+
+
+def _told_by(store: Store, answers: pl.DataFrame) -> Reviewed:
     last = answers.tail(RECENT)["wrong"].sum() if len(answers) else 0
     counts = len(answers), int(answers["wrong"].sum()), int(last)
     facts = read_label_facts(store)
@@ -249,7 +252,8 @@ def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:
         page = [first + 1, first + n]
         rows = store.query(f"SELECT * FROM ({_RANKED}) WHERE rank BETWEEN ? AND ?", page)
         sides = [_side(store, name) for name in ("given", "suggested")]
-        told, answers = read_reviewed(store, decided), _answers(store, decided)
+        answers = _answers(store, decided)
+        told = _told_by(store, answers)
     word = pl.when("wrong").then(pl.lit("wrong")).otherwise(pl.lit("right")).alias("decided")
     answers = answers.select("rank", word)
     rows = rows.drop("samples").join(answers, on="rank", how="left", maintain_order="left")

@@ -165,8 +165,7 @@ class People:
     def free_name(self, name: str) -> str:
         """Return a name that nobody here has, else nothing."""
         with self._open(writes=False) as con:
-            sql = "SELECT 1 FROM people WHERE name = ? COLLATE NOCASE"
-            return "" if con.execute(sql, [name]).fetchone() else name
+            return "" if _is_taken(con, name) else name
 
     def withdraw(self, name: str) -> int:
         """Withdraw every link and browser of a person; returns how many."""
@@ -249,10 +248,14 @@ def _add(
     return token
 
 
+def _is_taken(con: sqlite3.Connection, name: str, digest: str = "") -> bool:
+    sql = "SELECT 1 FROM people WHERE name = ? COLLATE NOCASE AND digest <> ?"
+    return con.execute(sql, [name, digest]).fetchone() is not None
+
+
 def _refuse_taken(con: sqlite3.Connection, name: str, digest: str) -> None:
     """Raise UsageError where another has the name: an undo goes by it."""
-    sql = "SELECT 1 FROM people WHERE name = ? COLLATE NOCASE AND digest <> ?"
-    if con.execute(sql, [name, digest]).fetchone():
+    if _is_taken(con, name, digest):
         raise UsageError(f"Somebody here is called {name} already: choose another name.")
 
 

@@ -32,6 +32,7 @@ from audit.embeddings.patches import VIEWS, Codes, load_coder
 from audit.embeddings.ridge import decompose
 from audit.embeddings.vectors import UNUSABLE, codes_of_view
 from audit.picture.crops import BOX, CORNERS_SQL, GROUND, LEAST_BOXES
+from audit.run.annotation_tables import CROP_NAME
 from audit.run.store import Store
 
 Floats = npt.NDArray[np.float32]
@@ -46,9 +47,8 @@ SUSPECT = 0.65
 STORED_CHANCE = 0.05
 CLASS, BACKGROUND = "class", "background"
 
-_NAME = "concat_ws('/', c.content_hash, c.digest, c.kind, concat_ws(',', c.x0, c.y0, c.x1, c.y1))"
 _BOXES = f"""
-    SELECT {_NAME} AS name, i.pixel_hash, b.label, b.sample_id, b.file, b.image_key, b.entry
+    SELECT {CROP_NAME} AS name, i.pixel_hash, b.label, b.sample_id, b.file, b.image_key, b.entry
     FROM (SELECT *, {CORNERS_SQL} FROM boxes
         WHERE NOT crowd AND label IS NOT NULL AND width > 0 AND height > 0 AND picture_width > 0
             AND isfinite(x) AND isfinite(y) AND isfinite(width) AND isfinite(height)) b
@@ -63,7 +63,7 @@ _ALL = (
     "FROM boxes WHERE sample_id IS NOT NULL"
 )
 _GROUND = f"""
-    SELECT {_NAME} AS name, min(i.pixel_hash) AS pixel_hash FROM crops c
+    SELECT {CROP_NAME} AS name, min(i.pixel_hash) AS pixel_hash FROM crops c
     JOIN boxed d ON d.digest = c.digest
     JOIN images i ON i.id = d.id AND i.content_hash = c.content_hash
     WHERE c.kind = '{GROUND}' GROUP BY name ORDER BY name

@@ -18,6 +18,11 @@ _LINE = Column("line", "BIGINT", "line where the entry begins, from 1; null if u
 _BYTE = Column("byte", "BIGINT", "byte where the entry begins, from 0; null if unknown")
 _SAMPLE = Column("sample_id", "VARCHAR", "the sample it belongs to; null if none was found")
 
+CROP_NAME = (
+    "concat_ws('/', c.content_hash, c.digest, c.kind, concat_ws(',', c.x0, c.y0, c.x1, c.y1))"
+)
+"""The name under which the signature of a row c of `crops` is kept (`audit.picture.crops`)."""
+
 ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
     "annotation_files": (
         _FILE,

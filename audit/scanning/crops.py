@@ -9,13 +9,12 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from audit.run.annotation_tables import CROP_NAME
 from audit.run.reuse import PREVIOUS
 from audit.run.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_NAMED = "concat_ws('/', c.content_hash, c.digest, c.kind, concat_ws(',', c.x0, c.y0, c.x1, c.y1))"
 
 
 def store_crops(store: Store, signatures: pa.Table) -> None:
@@ -44,7 +43,9 @@ def pictures_to_cut(store: Store, signed: pa.Table | None) -> list[str]:
     measured = measured.replace("FROM", f"SELECT {columns} FROM")
     known = nullcontext() if signed is None else store.frame_as("signed", signed)
     lost = (
-        "" if signed is None else f"HAVING bool_and({_NAMED} IN (SELECT content_hash FROM signed))"
+        ""
+        if signed is None
+        else f"HAVING bool_and({CROP_NAME} IN (SELECT content_hash FROM signed))"
     )
     with known:
         return [
