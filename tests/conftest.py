@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import fcntl
-import gc
 import os
 import re
 import shutil
@@ -27,6 +26,8 @@ MEMORY, ROOM_BYTES, DISK = Path("/dev/shm"), 4 << 30, Path(tempfile.gettempdir()
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 os.environ["PIPELINE_PROFILER_RUNS"] = "off"  # tests add no rows to the user's table of runs
+# As the app runs: Streamlit would collect after each page, among all that other tests loaded.
+os.environ["STREAMLIT_RUNNER_POST_SCRIPT_GC"] = "false"
 # The same examples in every run, and no clock: a loaded machine is no failure. A folder that all
 # examples of a test share is meant.
 hypothesis.settings.register_profile(
@@ -95,21 +96,6 @@ def own_main() -> Iterator[None]:
     main = sys.modules["__main__"]
     yield
     sys.modules["__main__"] = main
-
-
-@pytest.fixture(autouse=True, scope="module")
-def loaded_left_alone(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Collect among what the tests of a page make: Streamlit collects after each look at one, and
-    among all that torch and TensorFlow loaded for other files that is half a second each time.
-
-    Of pages alone: what a test of another file left is collected elsewhere, as tests of hooks need.
-    """
-    if request.path.parent.name != "ui":
-        yield
-        return
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -111,7 +111,8 @@ class Job:
             return
         self.state = "cancelled"
         self.said = f"Cancelled. {AGAIN}"
-        self.process.send_signal(signal.SIGINT)
+        assert self.process.stdin is not None
+        self.process.stdin.close()  # however early: a signal is lost on a worker that only starts
         threading.Thread(target=self._end, daemon=True).start()
 
     def _end(self) -> None:

@@ -94,7 +94,7 @@ def served(folder: Path, *words: Path) -> Iterator[list[str]]:
             yield re.findall(r"http://\S+token=\S+", (folder / "app.log").read_text())
         finally:
             process.terminate()
-            process.wait()
+            process.wait(PATIENCE_MS / 1000)
 
 
 def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:

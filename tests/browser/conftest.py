@@ -26,9 +26,13 @@ NOTE = "<script>alert(1)</script> **note**"
 RUNS = ("looked", "decided", "walked", "typed", "grouped", "clicked", "shared")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """Headless Chromium; the tests are skipped where there is none."""
+    """Headless Chromium; the tests are skipped where there is none.
+
+    Closed when the tests of this folder have ended: its driver ends with its pipe, and a process
+    that a later test forks and leaves behind would hold that open, for which the end would wait.
+    """
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -40,7 +44,7 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two sessions made by hand: slow, and mended."""
     folder = tmp_path_factory.mktemp("sessions")
@@ -75,7 +79,7 @@ def nasty_run(folder: Path) -> Path:
     return run
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def app(
     browser: Any,
     sample_data_run: Path,
@@ -91,7 +95,7 @@ def app(
     assert "Traceback" not in (folder / "app.log").read_text()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def profile(browser: Any) -> Iterator[Any]:
     """What all tabs share: the cookie, and the app's own files, which are loaded once."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
@@ -99,7 +103,7 @@ def profile(browser: Any) -> Iterator[Any]:
     context.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ada(profile: Any, app: Served) -> Visitor:
     """The one tab of most tests: a page in a new one is read, compiled and drawn from nothing."""
     return Visitor(profile.new_page(), app.links[REVIEWER])

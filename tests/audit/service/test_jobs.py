@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sqlite3
@@ -37,15 +38,12 @@ class Process:
     """A worker that ends when a test says so."""
 
     def __init__(self) -> None:
-        self.code, self.signals = 0, list[int]()
+        self.code, self.stdin = 0, io.StringIO()
         self.ended = threading.Event()
 
     def wait(self, timeout: float | None = None) -> int:
         self.ended.wait(timeout)
         return self.code
-
-    def send_signal(self, number: int) -> None:
-        self.signals.append(number)
 
 
 class Hands:
@@ -172,7 +170,7 @@ def test_a_job_is_cancelled_before_it_begins_and_while_it_runs(
     queue.step()
     queue.cancel(second)
     queue.cancel(first)
-    assert cast("Process", hands.work[0].process).signals
+    assert cast("Process", hands.work[0].process).stdin.closed
     hands.end(0, code=130)
     queue.step()
     assert states(queue) == [("cats", "cancelled"), ("dogs", "cancelled")]
