@@ -121,11 +121,10 @@ class Shortcut(Check):
 
     ## Limits
     Some of it is content: night scenes are dark. Colours other than a tint are not tested, because
-    bananas are yellow. A class turned by 90 degrees is seen by its aspect alone, not in squares,
-    and one that is upside down is not: what lines and light say of the side that is up is mostly
-    the scene's. A mark needs 10 pictures of its class, at one place of the shown picture, and a rim
-    that is not plain; one that moves is not found, nor one that covers the whole picture: that is
-    how a subject looks which stands at one place in all of its pictures.
+    bananas are yellow. Of pictures that were turned only the aspect is seen here: DIST012. A mark
+    needs 10 pictures of its class, at one place of the shown picture, and a rim that is not plain;
+    one that moves is not found, nor one that covers the whole picture: that is how a subject looks
+    which stands at one place in all of its pictures.
     Columns and words that name the class (its code, its synonym, a finer or coarser class) are left
     out; the completeness line lists them. A shortcut in a part of the pictures of a class is found
     from about half of them on.

@@ -11,7 +11,7 @@ from audit.errors import UsageError
 if TYPE_CHECKING:
     from audit.embeddings.embedder import Embedder
 
-LABELS_VERSION = 6
+LABELS_VERSION = 7
 """Raised when the tables of labels mean something else: a scan then makes them again."""
 
 

@@ -178,6 +178,16 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("sample_id", "VARCHAR", "a picture of this or of another class"),
         Column("score", "DOUBLE", "how much of the mark it shows, any unit, high: more"),
     ),
+    "turned_parts": (
+        Column("kind", "VARCHAR", "label | split"),
+        Column("name", "VARCHAR", "class or split whose pictures lie otherwise than the others"),
+        Column("version", "VARCHAR", "turned to the right | upside down | ... | negatives"),
+        Column("pictures", "BIGINT", "pictures of it that were compared"),
+        Column("share", "DOUBLE", "of these, those that look more like the others changed back"),
+        Column("others", "DOUBLE", "this share among the others"),
+        Column("sure", "DOUBLE", "standard errors by which its pictures look better changed back"),
+        Column("sample_id", "VARCHAR", "one of its clearest pictures"),
+    ),
     "label_facts": (
         Column("key", "VARCHAR", "judged | classes | labels | vectors | reason | ..."),
         Column("value", "VARCHAR", "the fact, as JSON"),
