@@ -49,7 +49,7 @@ def relate_turns(store: Store, run: Path) -> None:
     pictures, table = pictures.filter(pl.Series(usable)), table[usable]
     if len(pictures) < 2 * LEAST:
         return
-    described = _described(table)
+    described = describe_versions(table)
     for name in asked:
         part, names = parts[name][0][usable], parts[name][1]
         group = parts["label"][0][usable]
@@ -67,7 +67,7 @@ def _numbers(names: pl.Series) -> tuple[npt.NDArray[np.int64], list[str]]:
     return np.array([at.get(name, -1) for name in names.to_list()], np.int64), known
 
 
-def _described(table: Signatures) -> npt.NDArray[np.float32]:
+def describe_versions(table: Signatures) -> npt.NDArray[np.float32]:
     """Return the signatures (n,) in each version on main axes (versions, n, 128)."""
     coder = load_coder(many=True)
     described = np.empty((len(VERSIONS), len(table), coder.turn.shape[1]), np.float32)
