@@ -47,9 +47,12 @@ def test_profile_apply_the_advice_and_compare_by_printed_commands(
     measure = shlex.split(
         "run pets.py:make_loader --emulate-step-ms 30 --steps 10 --repeats 3 --seconds 8"
     )
-    assert command_line([*measure, "-o", "before.json"]) == 0
-    screen = capsys.readouterr().out
-    (advised,) = re.findall(r"-> num_workers=(\d+)", screen)
+    for _ in range(2):  # once more where other tests took all of a window
+        assert command_line([*measure, "-o", "before.json"]) == 0
+        screen = capsys.readouterr().out
+        if found := re.findall(r"-> num_workers=(\d+)", screen):
+            break
+    (advised,) = found
     told = [shlex.split(words) for words in COMMAND.findall(screen)]
     (report,) = (words for words in told if words[0] == "report")
     assert command_line(report) == 0
