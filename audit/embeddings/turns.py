@@ -11,19 +11,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from threadpoolctl import threadpool_limits
 
-from audit.embeddings.patches import VIEWS, code_view, load_coder
+from audit.embeddings.patches import LUMA, VIEWS, code_view, load_coder
 from audit.neighbors.pairs.signature_store import load_signatures
 from audit.picture.signatures import Flag, Signatures
 from audit.run.store import Store
-from audit.statistics.turned import LEAST, Turned, find_turned
+from audit.statistics.turned import LEAST, Floats, Ints, Mask, Turned, errors_changed, find_turned
 
 TABLE = "turned_parts"
 MOST, OF_EACH, IN_ALL, SHOWN = 1_000, 30, 60_000, 12
 FOLDS = 5  # of pictures without classes
+LEAST_OF_EACH = 2.0
+"""Standard errors by which light, and colours, alone must look better inverted."""
+MOST_GREY = 0.9  # share of pictures without colours from which nobody asks for these
 VERSIONS = ("as they lie", "turned to the right", "upside down", "turned to the left", "negatives")
 """What pictures are that look right after so many quarters to the left, or inverted."""
 _SQL = """
@@ -55,17 +57,48 @@ def _relate(store: Store, run: Path) -> None:
     pictures, table = pictures.filter(pl.Series(usable)), table[usable]
     if len(pictures) < 2 * LEAST:
         return
-    described = describe_versions(table)
+    classes = parts["label"][0][usable]
     for name in asked:
         part, names = parts[name][0][usable], parts[name][1]
-        group = parts["label"][0][usable]
-        if len(parts["label"][1]) < 3:
-            group = np.arange(len(part)) % FOLDS
-        for one in find_turned(described, part, part if name == "label" else group):
+        group = classes if classes.max() > 1 else np.arange(len(part)) % FOLDS
+        for one in find_changed(table, part, group):
             store.append(TABLE, _rows(name, names[one.part], one, pictures["id"]))
 
 
-def _numbers(names: pl.Series) -> tuple[npt.NDArray[np.int64], list[str]]:
+def find_changed(table: Signatures, part: Ints, group: Ints) -> list[Turned]:
+    """Return the parts of signatures (n,) that were changed: see `find_turned`."""
+    described = np.stack([_axes(changed(table, version)) for version in VERSIONS])
+    return [
+        one for one in find_turned(described, part, group)
+        if VERSIONS[one.version] != "negatives"
+        or _is_negative(table, described[0], part == one.part, group)
+    ]  # fmt: skip
+
+
+def _is_negative(table: Signatures, described: Floats, inside: Mask, group: Ints) -> bool:
+    """Say whether light and colours are inverted, each by itself, and inverted back are as bright
+    as the others: snow is a bright ground with dark things on it.
+    """
+    bright = table["grey"].mean((1, 2), dtype=np.float64)
+    others = bright[~inside]
+    if abs(255 - bright[inside].mean() - others.mean()) > others.std():
+        return False
+    grey = (table["flags"] & Flag.GREYSCALE) != 0
+    planes = table["colour"].astype(np.float32)
+    light = (planes @ LUMA)[..., None]
+    versions = {"light": 255 - 2 * light + planes}
+    if grey.mean() < MOST_GREY:
+        versions["colours"] = 2 * light - planes
+    for what, colour in versions.items():
+        made = table.copy()
+        made["grey"] = 255 - table["grey"] if what == "light" else table["grey"]
+        made["colour"] = np.clip(colour, 0, 255)
+        if errors_changed(_axes(made) - described, inside, group) < LEAST_OF_EACH:
+            return False
+    return True
+
+
+def _numbers(names: pl.Series) -> tuple[Ints, list[str]]:
     """Return the number of each name among those of enough pictures, else -1, and the names."""
     counts = names.drop_nulls().value_counts()
     known = counts.filter(pl.col("count") >= LEAST)[names.name].sort().to_list()
@@ -73,19 +106,20 @@ def _numbers(names: pl.Series) -> tuple[npt.NDArray[np.int64], list[str]]:
     return np.array([at.get(name, -1) for name in names.to_list()], np.int64), known
 
 
-def describe_versions(table: Signatures) -> npt.NDArray[np.float32]:
-    """Return the signatures (n,) in each version on main axes (versions, n, 128)."""
+def changed(table: Signatures, version: str) -> Signatures:
+    """Return signatures of the pictures turned back, or inverted, from a version."""
+    made = table.copy()
+    for plane in ("grey", "colour"):
+        made[plane] = (
+            255 - table[plane] if version == "negatives"
+            else np.rot90(table[plane], VERSIONS.index(version), (1, 2))
+        )  # fmt: skip
+    return made
+
+
+def _axes(table: Signatures) -> Floats:
     coder = load_coder(many=True)
-    described = np.empty((len(VERSIONS), len(table), coder.turn.shape[1]), np.float32)
-    changed = table.copy()
-    for version, target in enumerate(described):
-        for plane in ("grey", "colour"):
-            changed[plane] = (
-                255 - table[plane] if VERSIONS[version] == "negatives"
-                else np.rot90(table[plane], version, (1, 2))
-            )  # fmt: skip
-        target[:] = code_view(changed, coder, VIEWS[0]).astype(np.float32) @ coder.turn
-    return described
+    return np.asarray(code_view(table, coder, VIEWS[0]).astype(np.float32) @ coder.turn)
 
 
 def _rows(kind: str, name: str, one: Turned, ids: pl.Series) -> list[dict[str, object]]:

@@ -81,6 +81,15 @@ def find_turned(described: Floats, part: Ints, group: Ints) -> list[Turned]:
     return [found[key] for key in sorted(found)]
 
 
+def errors_changed(change: Floats, inside: Mask, group: Ints) -> float:
+    """Return by how many standard errors pictures look better changed, by a model of the others.
+
+    `change` (n, d) is what a version differs in, `inside` (n,) says which pictures are asked.
+    """
+    weights = _learn(*_sums(change[None, ~inside].astype(np.float64), group[~inside]))
+    return _errors(change[inside] @ weights)
+
+
 def _of_version(changes: Doubles, part: Ints, group: Ints, version: int) -> list[Turned]:
     """Return the parts that look better in a version: of `changes` (c, n, d) the first is asked
     about, and all are learnt from."""

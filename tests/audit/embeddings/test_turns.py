@@ -80,6 +80,20 @@ def test_nothing_is_found(tmp_path: Path, why: str) -> None:
     pictures = []
     for n, row in enumerate(rows):
         place = "abcd".index(row["label"])
-        way = {"nothing": 0, "no side is up": n % 4, "each its own": place}.get(why, place == 1)
-        pictures.append(landscape(rng, int(way)))
+        way = {"no side is up": n % 4, "each its own": place}.get(why, place == 1)
+        pictures.append(landscape(rng, int(way) if why != "nothing" else 0))
     assert found(tmp_path, pictures, rows) == {}
+
+
+@pytest.mark.parametrize("snow", [False, True])
+def test_dark_things_on_snow_are_no_negatives_of_light_ones(tmp_path: Path, snow: bool) -> None:
+    rng, rows, pictures = np.random.default_rng(6), dealt(), []
+    for row in rows:
+        ground, thing = rng.normal(60, 10), rng.normal(140, 10)
+        if row["label"] == "b":
+            ground, thing = (235, 150) if snow else (255 - ground, 255 - thing)
+        picture = np.full((32, 32, 3), ground) + rng.normal(0, 5, (32, 32, 1))
+        for x, y in rng.integers(0, 28, (8, 2)):
+            picture[y : y + 4, x : x + 4] = thing
+        pictures.append(np.clip(picture, 0, 255).astype(np.uint8))
+    assert found(tmp_path, pictures, rows) == ({} if snow else {"label b": "negatives"})
