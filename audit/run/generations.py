@@ -29,7 +29,7 @@ from pathlib import Path
 
 from audit.errors import DamagedError, RunError
 from audit.run import digests
-from audit.run.store import AGAIN, Store, Tracer
+from audit.run.store import AGAIN, Store
 from audit.run.tables import SCHEMA_VERSION
 from preflight.files import read_regular, refuse_special
 from preflight.terminal import nearest_path
@@ -213,15 +213,15 @@ def find_reusable(run: Path) -> Generation | None:
     return None
 
 
-def open_run(run: Path, tracer: Tracer | None = None) -> Store:
+def open_run(run: Path) -> Store:
     """Open the current generation for reading: its tables, the `images` view and the findings."""
-    return open_generation(require(run), tracer)
+    return open_generation(require(run))
 
 
-def open_generation(generation: Generation, tracer: Tracer | None = None) -> Store:
+def open_generation(generation: Generation) -> Store:
     """Open one generation for reading, whatever is published meanwhile."""
     paths = {"measurements": generation.measurements, "judged": generation.findings}
-    return _with_both(Store.memory(tracer), paths)
+    return _with_both(Store.memory(), paths)
 
 
 _held: dict[str, Store] = {}  # by the key of a generation

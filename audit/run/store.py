@@ -53,24 +53,22 @@ DAMAGE = re.compile(
 )
 READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
 T = TypeVar("T")
-Tracer = Callable[[str, Sequence[Any]], None]
 
 
 class Store:
     """One DuckDB database, open for writing or reading; use it in a `with` block."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, tracer: Tracer | None = None) -> None:
-        """Wrap an open connection; `tracer` is called with every SQL text and its parameters."""
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Wrap an open connection."""
         self._con = connection
-        self._tracer = tracer
         self._shared: dict[tuple[Any, ...], Any] = {}
         self._made, self._is_complete = "TABLE", False
         self.attached: set[str] = set()
 
     @classmethod
-    def memory(cls, tracer: Tracer | None = None) -> Store:
+    def memory(cls) -> Store:
         """Return an empty in-memory store without tables."""
-        return cls(_connect(Path(":memory:"), _spill_folder()), tracer)
+        return cls(_connect(Path(":memory:"), _spill_folder()))
 
     @classmethod
     def create(cls, path: Path) -> Store:
@@ -78,20 +76,18 @@ class Store:
         return cls(_connect(path, {"storage_compatibility_version": STORAGE_VERSION}))
 
     @classmethod
-    def open(cls, path: Path, tracer: Tracer | None = None) -> Store:
+    def open(cls, path: Path) -> Store:
         """Open `path` for reading; raises RunError if it is absent, DamagedError if damaged."""
         if not path.exists():
             raise DamagedError(f"{path} is missing", AGAIN)
         _refuse_special(path)
-        return cls(_connect(path, _spill_folder(), read_only=True), tracer)
+        return cls(_connect(path, _spill_folder(), read_only=True))
 
     def attach(self, path: Path, name: str) -> None:
         """Make another database readable as `name.table`."""
         _refuse_special(path)
         quoted = str(path).replace("'", "''")
         sql = f"ATTACH '{quoted}' AS {identifier(name)} (READ_ONLY)"
-        if self._tracer:
-            self._tracer(sql, ())
         try:
             self._con.execute(sql).fetchall()
         except duckdb.Error as error:
@@ -102,7 +98,7 @@ class Store:
         """Return another connection to the same databases, for another thread; the tables that it
         makes are its own, and gone with it.
         """
-        other = Store(self._con.cursor(), self._tracer)
+        other = Store(self._con.cursor())
         other._made, other._is_complete = "TEMP TABLE", self._is_complete
         return other
 
@@ -255,8 +251,6 @@ class Store:
     def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run a statement for its effect."""
         self._shared.clear()
-        if self._tracer:
-            self._tracer(sql, params)
         with _damage_explained():
             self._con.execute(sql, list(params)).fetchall()
 
@@ -277,8 +271,6 @@ class Store:
         """Return the rows of a SELECT as a polars frame."""
         import polars as pl
 
-        if self._tracer:
-            self._tracer(sql, params)
         with _damage_explained():
             relation = self._con.sql(sql, params=list(params) or None)
             if relation is None:
@@ -318,8 +310,6 @@ class Store:
 
     def scalar(self, sql: str, params: Sequence[Any] = ()) -> Any:
         """Return the first value of the first row, None if there is no row."""
-        if self._tracer:
-            self._tracer(sql, params)
         with _damage_explained():
             row = self._con.execute(sql, list(params)).fetchall()
         return row[0][0] if row else None

@@ -73,45 +73,45 @@ class RandomStreams(Check):
             streams=used,
         )
 
-    @staticmethod
-    def _augmented(**options: Any) -> Any:
-        return toy_loader(ToyImages(augment=True), num_workers=2, **options)
-
-    @staticmethod
-    def _held() -> Any:
-        class Held(ToyImages):
-            def __init__(self) -> None:
-                super().__init__()
-                self.noise = np.random.default_rng(3)
-
-            def __getitem__(self, index: int) -> Any:
-                pixels, label = super().__getitem__(index)
-                return pixels + self.noise.normal(), label
-
-        return toy_loader(Held(), num_workers=2)
-
-    @staticmethod
-    def _reseeded(by_index: bool) -> Any:
-        class Reseeded(ToyImages):
-            def __getitem__(self, index: int) -> Any:
-                random.seed(index if by_index else 42)
-                pixels, label = super().__getitem__(index)
-                return pixels * random.uniform(0.9, 1.1), label
-
-        return toy_loader(Reseeded())
-
     PLANTED = (
         (
             "workers seeded alike",
-            lambda: RandomStreams._augmented(worker_init_fn=lambda worker: np.random.seed(0)),
+            lambda: _augmented(worker_init_fn=lambda worker: np.random.seed(0)),
         ),
-        ("a generator held by the dataset", _held),
-        ("a seed in each sample", lambda: RandomStreams._reseeded(False)),
+        ("a generator held by the dataset", lambda: _held()),
+        ("a seed in each sample", lambda: _reseeded(False)),
     )
     HEALTHY = (
-        ("torch seeds its workers", _augmented),
-        ("seeded from the index", lambda: RandomStreams._reseeded(True)),
+        ("torch seeds its workers", lambda: _augmented()),
+        ("seeded from the index", lambda: _reseeded(True)),
     )
+
+
+def _augmented(**options: Any) -> Any:
+    return toy_loader(ToyImages(augment=True), num_workers=2, **options)
+
+
+def _held() -> Any:
+    class Held(ToyImages):
+        def __init__(self) -> None:
+            super().__init__()
+            self.noise = np.random.default_rng(3)
+
+        def __getitem__(self, index: int) -> Any:
+            pixels, label = super().__getitem__(index)
+            return pixels + self.noise.normal(), label
+
+    return toy_loader(Held(), num_workers=2)
+
+
+def _reseeded(by_index: bool) -> Any:
+    class Reseeded(ToyImages):
+        def __getitem__(self, index: int) -> Any:
+            random.seed(index if by_index else 42)
+            pixels, label = super().__getitem__(index)
+            return pixels * random.uniform(0.9, 1.1), label
+
+    return toy_loader(Reseeded())
 
 
 def _problems(name: str, epochs: list[list[SampleRecord]]) -> list[str]:
@@ -218,18 +218,6 @@ class Reproducible(Check):
             **numbers,
         )
 
-    @staticmethod
-    def _parallel_map() -> Any:
-        import tensorflow as tf
-
-        pictures = tf.data.Dataset.from_tensor_slices(
-            (np.zeros((256, 4, 4, 3), np.float32), np.arange(256) % 10)
-        )
-        noisy = pictures.map(
-            lambda x, y: (x + tf.random.uniform(tf.shape(x)), y), num_parallel_calls=4
-        )
-        return noisy.batch(16)
-
     PLANTED = (
         (
             "seeded by the system",
@@ -239,10 +227,20 @@ class Reproducible(Check):
         ),
     )
     HEALTHY = (
-        ("shuffled, augmented, workers", RandomStreams._augmented),
+        ("shuffled, augmented, workers", _augmented),
         ("in order", lambda: toy_loader(ToyImages(), shuffle=False)),
-        ("noise in a parallel map", _parallel_map),
+        ("noise in a parallel map", lambda: _parallel_map()),
     )
+
+
+def _parallel_map() -> Any:
+    import tensorflow as tf
+
+    pictures = tf.data.Dataset.from_tensor_slices(
+        (np.zeros((256, 4, 4, 3), np.float32), np.arange(256) % 10)
+    )
+    noisy = pictures.map(lambda x, y: (x + tf.random.uniform(tf.shape(x)), y), num_parallel_calls=4)
+    return noisy.batch(16)
 
 
 def _drawn_in_parallel(subject: LoaderSubject) -> bool:

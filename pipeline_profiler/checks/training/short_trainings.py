@@ -59,28 +59,14 @@ class LossFalls(Check):
     def run(self, subject: TrainingSubject) -> Answer:
         training = subject.fresh()
         start = _outputs(subject, training)
-        answer = self._compared(subject, training)
+        answer = _compared(subject, training)
         if answer.judgement == "pass":
             answer = _beyond(subject, training, start, answer)
         return subject.weighed(answer)
 
-    @staticmethod
-    def _compared(subject: Examined, training: Training) -> Answer:
-        batches = subject.batches
-        before = [subject.measured(training, b, mode=True) for b in batches]
-        patience = Patience(FALL_SECONDS, max(2.0, subject.time_left() / 5))
-        number = 0
-        for number in range(1, FALL_STEPS + 1):
-            subject.step(training, batches[number % len(batches)])
-            if patience.over:
-                break
-        modes = (True, False)
-        after = [min(subject.measured(training, b, mode) for mode in modes) for b in batches]
-        return _judge(before, after, number)
-
     def run_keras(self, subject: Examined) -> Answer:
         """The same: the subject measures."""
-        return self._compared(subject, subject.fresh())
+        return _compared(subject, subject.fresh())
 
     PLANTED = (
         ("upwards", lambda: toy_training(optimizer=descent("SGD", 0.05, maximize=True))),
@@ -91,6 +77,20 @@ class LossFalls(Check):
         ("a penalty of large outputs", lambda: toy_training(loss=_signed(1.0))),
         ("a density above one", lambda: _density()),
     )
+
+
+def _compared(subject: Examined, training: Training) -> Answer:
+    batches = subject.batches
+    before = [subject.measured(training, b, mode=True) for b in batches]
+    patience = Patience(FALL_SECONDS, max(2.0, subject.time_left() / 5))
+    number = 0
+    for number in range(1, FALL_STEPS + 1):
+        subject.step(training, batches[number % len(batches)])
+        if patience.over:
+            break
+    modes = (True, False)
+    after = [min(subject.measured(training, b, mode) for mode in modes) for b in batches]
+    return _judge(before, after, number)
 
 
 def _signed(sign: float) -> Any:
@@ -228,66 +228,64 @@ class LearningRate(Check):
     quick = False
 
     def run(self, subject: TrainingSubject) -> Answer:
-        return subject.weighed(self._answer(subject))
+        return subject.weighed(_answer(subject))
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         """Short trainings; a schedule cannot be scaled."""
         optimizer = subject.settings.optimizer
         if callable(getattr(optimizer, "_learning_rate", None)):
             return unclear("The learning rate is a schedule, which is not scaled here.")
-        return self._answer(subject)
+        return _answer(subject)
 
-    @staticmethod
-    def _answer(subject: Examined) -> Answer:
-        ends: dict[float, float] = {}
-        first = _mean_rate(subject, subject.fresh(), subject.batches[:4])
-        for number, factor in enumerate(FACTORS):
-            patience = Patience(RATE_SECONDS, subject.time_left() / (2 * (len(FACTORS) - number)))
-            ends[factor] = _trial(subject, factor, patience)
-            if math.isnan(ends[factor]):
-                return unclear("The budget does not allow the trials.")
-        if all(abs(1 - end / first) < LITTLE for end in ends.values()):
-            patience = Patience(2 * RATE_SECONDS, subject.time_left() / 2)
-            more = {factor: _trial(subject, factor, patience) for factor in MORE_FACTORS}
-            ends |= {factor: end for factor, end in more.items() if not math.isnan(end)}
-        own = 1 - ends[1.0] / first if math.isfinite(ends[1.0]) else -math.inf
-        gains = {f: 1 - e / first if math.isfinite(e) else -math.inf for f, e in ends.items()}
-        numbers: dict[str, Any] = {"first": first, "ends": {str(f): e for f, e in ends.items()}}
-        lower = max(gains[f] for f in (0.01, 0.1))
-        higher = max(gain for factor, gain in gains.items() if factor > 1)
-        best = max(gains, key=lambda f: gains[f])
-        if not first > 0:
-            return unclear("The loss is not above zero, so shares of it mean nothing.", **numbers)
-        said = (
-            f"In {RATE_STEPS} steps the loss goes from {first:.4g} to {ends[1.0]:.4g}; with "
-            f"{best:g} times the learning rate to {ends[best]:.4g}"
-        )
-        if own <= 0 and lower >= 0.1 and subject.settings.schedule is not None:
-            return unclear(f"{said}; a schedule may begin lower, which 20 steps cannot tell.")
-        if own <= 0 and lower >= 0.1:
-            return _failed_rate(f"{said}: it is too high.", best, numbers)
-        if own < LITTLE and higher >= MUCH:
-            patience = Patience(PATIENT * RATE_SECONDS, subject.time_left() / 2)
-            later = _trial(subject, 1.0, patience, PATIENT * RATE_STEPS)
-            numbers["later"] = later
-            if later <= first * (1 - PATIENT * LITTLE):
-                return passed(
-                    f"{said}, and in {PATIENT} times the steps to {later:.4g}.", **numbers
-                )
-            if math.isnan(later):
-                return unclear(f"{said}; the time allowed no more steps.", **numbers)
-            return _failed_rate(f"{said}: it is too low.", best, numbers)
-        return passed(f"{said}.", **numbers)
-
-    @staticmethod
-    def _warmed() -> Any:
-        return toy_training(optimizer=descent("Adam", 3e-4), schedule=warm_up_and_decay)
-
-    HEALTHY = (("a warm-up and a decay", lambda: LearningRate._warmed()),)
+    HEALTHY = (("a warm-up and a decay", lambda: _warmed()),)
     PLANTED = (
         ("too low", lambda: toy_training(optimizer=descent("SGD", 1e-5))),
         ("too high", lambda: toy_regression(optimizer=descent("SGD", 10.0))),
     )
+
+
+def _answer(subject: Examined) -> Answer:
+    ends: dict[float, float] = {}
+    first = _mean_rate(subject, subject.fresh(), subject.batches[:4])
+    for number, factor in enumerate(FACTORS):
+        patience = Patience(RATE_SECONDS, subject.time_left() / (2 * (len(FACTORS) - number)))
+        ends[factor] = _trial(subject, factor, patience)
+        if math.isnan(ends[factor]):
+            return unclear("The budget does not allow the trials.")
+    if all(abs(1 - end / first) < LITTLE for end in ends.values()):
+        patience = Patience(2 * RATE_SECONDS, subject.time_left() / 2)
+        more = {factor: _trial(subject, factor, patience) for factor in MORE_FACTORS}
+        ends |= {factor: end for factor, end in more.items() if not math.isnan(end)}
+    own = 1 - ends[1.0] / first if math.isfinite(ends[1.0]) else -math.inf
+    gains = {f: 1 - e / first if math.isfinite(e) else -math.inf for f, e in ends.items()}
+    numbers: dict[str, Any] = {"first": first, "ends": {str(f): e for f, e in ends.items()}}
+    lower = max(gains[f] for f in (0.01, 0.1))
+    higher = max(gain for factor, gain in gains.items() if factor > 1)
+    best = max(gains, key=lambda f: gains[f])
+    if not first > 0:
+        return unclear("The loss is not above zero, so shares of it mean nothing.", **numbers)
+    said = (
+        f"In {RATE_STEPS} steps the loss goes from {first:.4g} to {ends[1.0]:.4g}; with "
+        f"{best:g} times the learning rate to {ends[best]:.4g}"
+    )
+    if own <= 0 and lower >= 0.1 and subject.settings.schedule is not None:
+        return unclear(f"{said}; a schedule may begin lower, which 20 steps cannot tell.")
+    if own <= 0 and lower >= 0.1:
+        return _failed_rate(f"{said}: it is too high.", best, numbers)
+    if own < LITTLE and higher >= MUCH:
+        patience = Patience(PATIENT * RATE_SECONDS, subject.time_left() / 2)
+        later = _trial(subject, 1.0, patience, PATIENT * RATE_STEPS)
+        numbers["later"] = later
+        if later <= first * (1 - PATIENT * LITTLE):
+            return passed(f"{said}, and in {PATIENT} times the steps to {later:.4g}.", **numbers)
+        if math.isnan(later):
+            return unclear(f"{said}; the time allowed no more steps.", **numbers)
+        return _failed_rate(f"{said}: it is too low.", best, numbers)
+    return passed(f"{said}.", **numbers)
+
+
+def _warmed() -> Any:
+    return toy_training(optimizer=descent("Adam", 3e-4), schedule=warm_up_and_decay)
 
 
 def _trial(subject: Examined, factor: float, patience: Patience, steps: int = RATE_STEPS) -> float:

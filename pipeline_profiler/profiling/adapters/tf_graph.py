@@ -334,10 +334,9 @@ INTERVENTIONS: tuple[Intervention, ...] = (
 )
 
 
-def apply(dataset: Any, name: str, fields: tuple[str, ...] = ()) -> Any:
-    """The dataset with one intervention; ProfileError where it does not apply."""
-    table = {i.name: i.build for i in INTERVENTIONS} | {"drop unused fields": drop_fields(fields)}
-    changed = table[name](dataset) if name in table else None
+def apply(dataset: Any, name: str) -> Any:
+    """The dataset with one of the interventions; ProfileError where it does not apply."""
+    changed = next(i.build for i in INTERVENTIONS if i.name == name)(dataset)
     if changed is None:
         raise ProfileError(f"The intervention '{name}' does not apply to this dataset.")
     return changed

@@ -332,7 +332,6 @@ class Evidence:
     cases: list[Case]
     labels: Labels
     null_ns: float = 0.0  # mean next() of the empty-loader baseline
-    null_p99_ns: float = 0.0
     above_null: Interval | None = None  # the stall less what an empty loader costs here
     floor_ns: float = 0.0  # the baseline, taken off where the step is below 20 of it
     with_floor: Interval | None = None  # the stall with it, where it was taken off
@@ -518,7 +517,7 @@ def gather(session: Session) -> Evidence:
     recording = RecorderCost() if observed else _recording(windows, session)
     labels = read_labels(session, windows.arm(Arm.WARM))
     # what an empty loader costs a step that sleeps is hidden where a device has a queue
-    null_ns, null_p99_ns = (0.0, 0.0) if _on_gpu(session) else null_latency_ns(windows)
+    null_ns = 0.0 if _on_gpu(session) else _null_latency_ns(windows)
     # a hand-over is no fault of the dataset: against a very short step it would be all of the stall
     below = bool(periods[Arm.RESIDENT]) and np.mean(periods[Arm.RESIDENT]) < NULL_FACTOR * null_ns
     floor = null_ns if below else 0.0
@@ -551,7 +550,6 @@ def gather(session: Session) -> Evidence:
         cases=[make_case(window, labels.by_stage) for window in warm],
         labels=labels,
         null_ns=null_ns,
-        null_p99_ns=null_p99_ns,
         above_null=beyond and beyond.widened(recording.left),
         floor_ns=floor,
         with_floor=at_least(stalls.beyond(0.0).share, inside) if floor else None,
@@ -617,13 +615,10 @@ def _run_to_run(periods: dict[Arm, list[float]]) -> float:
     return max(LEAST_RUN_TO_RUN, 1.96 * math.sqrt(2) * float(max(spreads, default=0.0)))
 
 
-def null_latency_ns(windows: Windows) -> tuple[float, float]:
-    """(mean, 99 % quantile) of next() of the empty-loader baseline; 0 where not measured."""
+def _null_latency_ns(windows: Windows) -> float:
+    """Mean next() of the empty-loader baseline; 0 where not measured."""
     waits: list[Ints] = [window.steps.wait for window in windows.arm(Arm.NULL)]
-    if not waits:
-        return 0.0, 0.0
-    joined = np.concatenate(waits)
-    return float(joined.mean()), float(np.quantile(joined, 0.99))
+    return float(np.concatenate(waits).mean()) if waits else 0.0
 
 
 def _periods(windows: Windows, arm: Arm) -> list[float]:

@@ -3,9 +3,9 @@
 Ready: a batch whose worker has finished sending it and that has not been delivered; it is
 deliverable when every batch before it was delivered or is ready too. All of it follows from the
 stamps that travel with the batches, so queue depth is exact, not sampled. Stall event: maximal
-interval inside next() without a deliverable batch, longer than tau = max(1 ms, 3 x p99 of the
-empty loader's next(), 2 % of the period). Workers keep the slowest sample of each batch by its key:
-a batch that is late is late by its slowest sample or by all of them.
+interval inside next() without a deliverable batch, longer than tau = max(1 ms, 2 % of the period).
+Workers keep the slowest sample of each batch by its key: a batch that is late is late by its
+slowest sample or by all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pipeline_profiler.profiling.record.plan import SlowSample
 from pipeline_profiler.profiling.record.session import MAIN
 
 MIN_STALL_NS = 1_000_000
-NULL_FACTOR = 3.0
 PERIOD_FACTOR = 0.02
 
 
@@ -35,17 +34,12 @@ class StallEvent:
     worker: int
 
 
-def stall_threshold_ns(period: float, null_p99: float) -> float:
-    """tau of the definition."""
-    return max(float(MIN_STALL_NS), NULL_FACTOR * null_p99, PERIOD_FACTOR * period)
-
-
-def stall_events(timed: Window, null_p99_ns: float = 0.0) -> list[StallEvent]:
+def stall_events(timed: Window) -> list[StallEvent]:
     """Stall events of the timed window with their causes, in time order."""
     window, batches = timed.steps, timed.batches
     if not len(window.period):
         return []
-    tau = stall_threshold_ns(float(window.period.mean()), null_p99_ns)
+    tau = max(float(MIN_STALL_NS), PERIOD_FACTOR * float(window.period.mean()))
     row = {int(b): i for i, b in enumerate(batches.batch)}
     events = []
     # one event per next(): inside it the loader is late all the time, or only the hand-over is

@@ -388,7 +388,7 @@ def compare(a: Session, b: Session) -> dict[str, Any]:
 
 TF_ROUNDS, TF_REPEATS = 3, 4
 # these change what is trained on or need another machine: recommended, never kept unasked
-ADVICE_ONLY = ("cache", "smaller shuffle buffer", "tf.data service", "drop unused fields")
+ADVICE_ONLY = ("cache", "smaller shuffle buffer", "tf.data service")
 
 
 def tune_dataset(bench: Bench, options: Options, session: Session) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from audit.checking.cases import Case, case_store
 from audit.checking.check import all_checks, make_params
+from tests.audit.asked import asked_of
 
 pytestmark = pytest.mark.slow
 
@@ -24,12 +25,10 @@ def queries(classes: int) -> dict[str, int]:
     with case_store(Case("many classes", images)) as store:
         for code, check in all_checks().items():
             store._shared.clear()  # each check as if it were alone
-            asked: list[str] = []
-            store._tracer = lambda sql, params, asked=asked: asked.append(sql)
-            list(check.find(store, make_params(check, {})))
-            check.completeness(store, make_params(check, {}))
+            with asked_of(store) as asked:
+                list(check.find(store, make_params(check, {})))
+                check.completeness(store, make_params(check, {}))
             seen[code] = len(asked)
-        store._tracer = None
     return seen
 
 

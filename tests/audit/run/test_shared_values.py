@@ -7,6 +7,7 @@ import pytest
 from audit.checking.cases import case_store
 from audit.checking.check import all_checks, make_params
 from audit.run.store import Store
+from tests.audit.asked import asked_of
 
 
 def count_images(store: Store, least: int) -> int:
@@ -20,12 +21,11 @@ def fail_halfway(store: Store) -> None:
 
 
 def test_made_once_until_something_is_written() -> None:
-    asked: list[str] = []
-    store = Store.memory(lambda sql, params: asked.append(sql))
+    store = Store.memory()
     store.execute("CREATE TABLE images (id VARCHAR)")
-    asked.clear()
-    assert [store.share(count_images, 0), store.share(count_images, 0)] == [0, 0]
-    assert (store.share(count_images, 5), len(asked)) == (5, 2)
+    with asked_of(store) as asked:
+        assert [store.share(count_images, 0), store.share(count_images, 0)] == [0, 0]
+        assert (store.share(count_images, 5), len(asked)) == (5, 2)
     store.append("images", [{"id": "a"}])
     assert store.share(count_images, 0) == 1
     with store.rolled_back():
@@ -38,14 +38,11 @@ def test_made_once_until_something_is_written() -> None:
 
 
 def test_the_table_of_properties_is_read_once_for_all_checks() -> None:
-    asked: list[str] = []
     case = next(case for case in all_checks()["DIST005"].cases() if case.expect)
-    with case_store(case) as store:
-        store._tracer = lambda sql, params: asked.append(sql)
+    with case_store(case) as store, asked_of(store) as asked:
         for code in ("DIST004", "DIST005", "DIST007"):
             check = all_checks()[code]
             params = make_params(check, {})
             list(check.find(store, params))
             check.completeness(store, params)
-        store._tracer = None
     assert sum("regexp_replace" in sql for sql in asked) == 1

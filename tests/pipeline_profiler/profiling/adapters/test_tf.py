@@ -128,7 +128,7 @@ def test_prefetch_is_added_where_it_is_missing_only() -> None:
 
 
 def test_unused_fields_are_dropped_before_what_follows() -> None:
-    changed = tf_graph.apply(graph(), "drop unused fields", ("unused",))
+    changed = tf_graph.drop_fields(("unused",))(graph())
     assert set(changed.element_spec) == {"x"}
     assert names(changed)[:3] == ["Range", "Map", "Map"]
     assert elements(changed) == list(range(64))
