@@ -116,7 +116,7 @@ def load_suspects(store: Store, first: int, n: int) -> list[Suspect]:
         [first, first + n - 1],
     )
     near: dict[tuple[str, str], list[str]] = {}
-    if rows and store.columns("label_neighbours"):
+    if rows:
         sql = (
             "SELECT sample_id, side, list(neighbour_id ORDER BY position) AS ids "
             "FROM label_neighbours WHERE sample_id IN (SELECT unnest(?)) GROUP BY ALL"
@@ -263,8 +263,6 @@ def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:
 
 
 def _side(store: Store, name: str) -> pl.DataFrame:
-    if not store.columns("label_neighbours"):  # of an earlier version
-        return pl.DataFrame(schema={"id": pl.String, name: pl.List(pl.String)})
     return store.query(_SIDE.format(name))
 
 

@@ -208,8 +208,6 @@ def _codes(column: pl.Series) -> tuple[Ints, list[str]]:
 
 def _marks(store: Store, frame: pl.DataFrame) -> list[tuple[Property, Floats]]:
     """Return what each picture has of each mark of a class; NaN where it was not looked for."""
-    if not store.columns("class_marks"):  # a run of before
-        return []
     marks = store.query("SELECT * FROM class_marks ORDER BY label, place").partition_by(
         "label", "place", as_dict=True
     )

@@ -145,8 +145,6 @@ class ShiftedClass(BoxCheck):
             yield from self._judge_file(str(file), of_file, params)
 
     def _elsewhere(self, store: Store, params: Params) -> Iterator[Finding]:
-        if not store.columns("box_fits"):  # a run of before
-            return
         sql = f"""
             SELECT * FROM box_fits WHERE gain_z >= $min_z
                 AND share > if(elsewhere IN {tuple(SIZES)}, $min_share_of_size, 0.5)

@@ -86,8 +86,6 @@ class TurnedPart(Check):
         )  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        if not store.columns("turned_parts"):  # a run of before
-            return
         rows = store.rows(
             "FROM turned_parts WHERE sure >= ? ORDER BY kind, name, sample_id", [params.min_sure]
         )
@@ -116,6 +114,6 @@ class TurnedPart(Check):
             GROUP BY i.{{0}})
         """
         classes, splits = (int(store.scalar(sql.format(by))) for by in ("label", "split"))
-        if not store.columns("turned_parts") or (classes < 3 and splits < 2):
+        if classes < 3 and splits < 2:
             return f"Not compared: it takes three classes, or two splits, of {LEAST} pictures."
         return f"{classes:,} classes and {splits:,} splits were asked which way their pictures lie."
