@@ -19,7 +19,7 @@ carry the same hash were drawn by the same rule. The size n is not part of the n
 of different sizes lie inside one another; nor are confidence and looks, which no row depends on and
 each row carries to its score.
 
-Cost: one hash per unit of F (about 0.2 us), one pass to find candidates below a threshold in each
+Cost: one hash per unit of F (about 0.7 us), one pass to find candidates below a threshold in each
 stratum, and a sort of little more than n rows.
 """
 
@@ -36,7 +36,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from audit.errors import UsageError
-from audit.machine.compiled import compiled_on_first_call
 from audit.statistics.intervals import Floats, Ints, check_level
 from audit.subset.predictions import SET_CLASSES
 from audit.subset.source import EligibleSet, select_eligible
@@ -47,8 +46,6 @@ from preflight.files import read_regular
 
 
 U64 = NDArray[np.uint64]
-# Compiling the loop costs about as much as hashing this many keys one by one.
-COMPILE_FROM_ROWS = 200_000
 SLICE_ROWS = 1_000_000
 _LOW_BITS = 11
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
@@ -72,102 +69,11 @@ def permanent_numbers(keys: pl.Series, seed: int) -> NDArray[np.float64]:
 
 def hash_keys(keys: pl.Series) -> U64:
     """Return the first 8 bytes of BLAKE3 of each key as little-endian integers."""
-    result = np.empty(len(keys), np.uint64)
-    compiled = len(keys) >= COMPILE_FROM_ROWS
+    digests = bytearray()
     for start in range(0, len(keys), SLICE_ROWS):
-        part = keys.slice(start, SLICE_ROWS)
-        result[start : start + len(part)] = _compiled(part) if compiled else _by_package(part)
-    return result
-
-
-def _by_package(keys: pl.Series) -> U64:
-    digests = b"".join(blake3.blake3(key.encode()).digest(8) for key in keys.to_list())
+        for key in keys.slice(start, SLICE_ROWS).to_list():
+            digests += blake3.blake3(key.encode()).digest(8)
     return np.frombuffer(digests, "<u8").astype(np.uint64)
-
-
-def _compiled(keys: pl.Series) -> U64:
-    text = keys.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
-    _, offset_buffer, data_buffer = text.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int64)[text.offset : text.offset + len(keys) + 1]
-    data = np.frombuffer(data_buffer, np.uint8) if data_buffer else np.zeros(1, np.uint8)
-    result = first_words(data, offsets)
-    long = np.flatnonzero(np.diff(offsets) > 64)
-    if long.size:
-        result[long] = _by_package(keys.gather(pl.Series(long)))
-    return np.asarray(result)
-
-
-# ---- blake3 ----
-
-
-IV = np.array(
-    [
-        0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A,
-        0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19,
-    ],
-    np.uint32,
-)  # fmt: skip
-PERMUTATION = np.array([2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8], np.int64)
-# The four words that each of the eight quarter-rounds mixes: four columns, then four diagonals.
-QUARTERS = np.array(
-    [
-        [0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15],
-        [0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14],
-    ],
-    np.int64,
-)  # fmt: skip
-FLAGS = np.uint32(1 | 2 | 8)  # CHUNK_START, CHUNK_END, ROOT
-ROUNDS = 7
-
-
-@compiled_on_first_call
-def _rotate(x: np.uint32, by: int) -> np.uint32:
-    return np.uint32((x >> np.uint32(by)) | (x << np.uint32(32 - by)))
-
-
-@compiled_on_first_call
-def first_words(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the hash's first 8 bytes for each key `data[offsets[i]:offsets[i+1]]`.
-
-    Keys longer than 64 bytes get a meaningless number: the caller hashes those itself.
-    """
-    count = offsets.size - 1
-    result = np.empty(count, np.uint64)
-    state, words, moved = np.empty(16, np.uint32), np.empty(16, np.uint32), np.empty(16, np.uint32)
-    for i in range(count):
-        start, length = offsets[i], min(offsets[i + 1] - offsets[i], 64)
-        for w in range(16):
-            word = np.uint32(0)
-            for b in range(4):
-                at = 4 * w + b
-                if at < length:
-                    word |= np.uint32(data[start + at]) << np.uint32(8 * b)
-            words[w] = word  # little-endian, zeros behind the end of the key
-        # A first and only chunk starts from IV, with counter 0.
-        for w in range(12):
-            state[w] = IV[w % 8]
-        state[12], state[13] = np.uint32(0), np.uint32(0)
-        state[14], state[15] = np.uint32(length), FLAGS
-        for r in range(ROUNDS):
-            for q in range(8):
-                a, b4, c, d = QUARTERS[q, 0], QUARTERS[q, 1], QUARTERS[q, 2], QUARTERS[q, 3]
-                state[a] = state[a] + state[b4] + words[2 * q]
-                state[d] = _rotate(state[d] ^ state[a], 16)
-                state[c] = state[c] + state[d]
-                state[b4] = _rotate(state[b4] ^ state[c], 12)
-                state[a] = state[a] + state[b4] + words[2 * q + 1]
-                state[d] = _rotate(state[d] ^ state[a], 8)
-                state[c] = state[c] + state[d]
-                state[b4] = _rotate(state[b4] ^ state[c], 7)
-            if r < ROUNDS - 1:
-                for w in range(16):
-                    moved[w] = words[PERMUTATION[w]]
-                for w in range(16):  # the next round mixes the same words in another order
-                    words[w] = moved[w]
-        # Output word i is state[i] ^ state[i + 8]; the first two are the first 8 bytes.
-        low, high = state[0] ^ state[8], state[1] ^ state[9]
-        result[i] = np.uint64(low) | (np.uint64(high) << np.uint64(32))
-    return result
 
 
 # ---- the recipe ----
