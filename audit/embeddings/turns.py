@@ -126,7 +126,8 @@ def _rows(kind: str, name: str, one: Turned, ids: pl.Series) -> list[dict[str, o
     return [
         {
             "kind": kind, "name": name, "version": VERSIONS[one.version], "pictures": one.n,
-            "share": one.share, "others": one.others, "sure": one.sure, "sample_id": ids[int(row)],
+            "share": one.share, "others": one.others, "groups": one.groups, "sure": one.sure,
+            "sample_id": ids[int(row)],
         }
         for row in one.rows[:SHOWN]
     ]  # fmt: skip

@@ -185,6 +185,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("pictures", "BIGINT", "pictures of it that were compared"),
         Column("share", "DOUBLE", "of these, those that look more like the others changed back"),
         Column("others", "DOUBLE", "this share among the others"),
+        Column("groups", "BIGINT", "classes of these, which agree on what is up"),
         Column("sure", "DOUBLE", "standard errors by which its pictures look better changed back"),
         Column("sample_id", "VARCHAR", "one of its clearest pictures"),
     ),

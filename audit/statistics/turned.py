@@ -52,7 +52,7 @@ LEAST_FIT = 0.5
 class Turned(NamedTuple):
     """A part whose `n` pictures look more like the others in another `version`: `share` of them.
 
-    `others`: this share among the groups beside it; `sure`: standard errors of the part's mean;
+    `others`: this share among the `groups` beside it; `sure`: standard errors of the part's mean;
     `rows`: its pictures, the clearest first.
     """
 
@@ -61,6 +61,7 @@ class Turned(NamedTuple):
     n: int
     share: float
     others: float
+    groups: int
     sure: float
     rows: Ints
 
@@ -115,7 +116,8 @@ def _of_version(changes: Doubles, part: Ints, group: Ints, version: int) -> list
         if _is_sure(gain) and apart >= LEAST_APART and own[0] >= -LEAST_FIT * odds:
             found.append(Turned(
                 suspect, version, len(rows), float((gain > 0).mean()),
-                float((others[rest & (group >= 0)] > 0).mean()), _errors(gain),
+                float((others[rest & (group >= 0)] > 0).mean()),
+                len(_groups(others, group, rest)), _errors(gain),
                 rows[np.argsort(-gain, kind="stable")],
             ))  # fmt: skip
     return found
