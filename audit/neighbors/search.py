@@ -57,11 +57,14 @@ from audit.neighbors.descriptor import describe
 from audit.neighbors.groups import Grouping, Pairs, group_pictures
 from audit.neighbors.hamming import Codes
 from audit.neighbors.inspection import (
+    CONFIRMED,
     SAME_ABOVE,
     Opener,
     Overruled,
     measure_strangers,
+    pairs_of_drawings,
     recheck_limit,
+    select_drawings,
     select_rechecks,
 )
 from audit.neighbors.pair_cache import (
@@ -265,8 +268,12 @@ class _Search:
         if opener is not None and len(uncertain) and calibration.strangers >= USUAL_WEIGHT:
             least = max(least, measure_strangers(self.table, weighed, threshold, opener))
         sure = select_rechecks(self.table, weighed, threshold, np.inf, options.uncertainty_band)
+        left = uncertain[most:]
+        sure = np.concatenate([left[pairs_of_drawings(self.table, weighed.pairs[left])], sure])
         rechecks = overruled.check(weighed, uncertain[:most], opener, least)
-        beyond = overruled.check_sure(weighed, sure[:most], opener)
+        beyond = overruled.check_sure(weighed, sure, opener, most)
+        less = select_drawings(self.table, weighed, threshold - CONFIRMED)
+        overruled.find_equal_drawings(weighed, less[: most - min(most, rechecks)], opener)
         # groups come after the checks: a pair that a check overruled must not hold a group together
         scores = np.full(len(examined.pairs), NO_MATCH)
         scores[examined.places[places]] = overruled.scores(weighed, threshold)
@@ -281,7 +288,10 @@ class _Search:
         def verify_more(pairs: Pairs) -> Floats:
             around = self.background
             found = verify(self.table, self.descriptors, pairs, self.ranks, background=around)
-            self.more.append(self._weigh(found))
+            self.more.append(found := self._weigh(found))
+            near = np.flatnonzero(found.score >= threshold)
+            drawn = near[pairs_of_drawings(self.table, found.pairs[near])]
+            overruled.check(found, drawn, opener, least)
             return overruled.scores(self.more[-1], threshold)
 
         grouping = group_pictures(pairs, scores, verify_more, threshold, self.keys)
