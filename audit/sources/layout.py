@@ -21,7 +21,7 @@ from typing import NamedTuple, cast
 from audit.errors import UsageError
 from audit.records import Layout, sample_id
 from audit.sources import names
-from audit.sources.beside import NOTHING, TablesBeside, find_tables_beside
+from audit.sources.beside import NOT_CLASS_WORDS, NOTHING, TablesBeside, find_tables_beside
 from audit.sources.folder_listing import FOLDERS_LISTED, FolderListing, Level
 from audit.sources.listed_splits import NO_SPLITS, ListedSplits, find_listed_splits
 from audit.sources.listed_tree import ListedTree
@@ -41,6 +41,7 @@ from audit.sources.listed_tree import ListedTree
 _COCO_KEY = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
 _YOLO_LINE = re.compile(r"\s*\d+(?:[ \t]+-?\d*\.?\d+(?:[eE][-+]?\d+)?){4,}[ \t]*(?:\r?\n|$)")
 _YOLO_NAMES = re.compile(r"""^["']?names["']?\s*:""", re.MULTILINE)
+_SHARD = re.compile(r"[0-9a-f]{1,2}")
 _YOLO_TRAIN = re.compile(r"""^["']?(?:train|val|nc)["']?\s*:""", re.MULTILINE)
 
 
@@ -62,6 +63,14 @@ def _is_coco(text: str) -> bool:
     return len(set(_COCO_KEY.findall(text))) >= 2
 
 
+def _is_yolo(text: str) -> bool:
+    # `1 60.0 27.0 325.0 304.0`, `2 139.0 ...` is a table of the boxes of pictures by number (CUB)
+    first, second = [line.split() for line in (*text.splitlines(), "", "")[:2]]
+    in_turn = [first[:1], second[:1]] in ([["0"], ["1"]], [["1"], ["2"]])
+    in_pixels = in_turn and all(float(cell) > 1 for cell in (*first[3:5], *second[3:5]))
+    return bool(_YOLO_LINE.match(text)) and not in_pixels
+
+
 _XML = "is an <annotation> of one picture"
 CONVENTIONS: Mapping[str, tuple[Sign, ...]] = MappingProxyType(
     {
@@ -72,7 +81,7 @@ CONVENTIONS: Mapping[str, tuple[Sign, ...]] = MappingProxyType(
                 lambda text: _YOLO_NAMES.search(text) and _YOLO_TRAIN.search(text),
                 "names classes and splits",
             ),
-            Sign(("txt",), _YOLO_LINE.match, "has lines of class and box"),
+            Sign(("txt",), _is_yolo, "has lines of class and box"),
         ),
         "VOC": (Sign(("xml",), lambda t: "<annotation" in t and "<polygon>" not in t, _XML),),
         "LabelMe": (Sign(("xml",), lambda t: "<annotation" in t and "<polygon>" in t, _XML),),
@@ -162,7 +171,40 @@ def infer_layout(
             chosen = replace(chosen, layout=replace(chosen.layout, reason=reason), listed=found)
     if listed is None and wanted not in ROLES and not chosen.layout.annotations:
         chosen = _with_tables(tree, chosen)
+    if wanted is None and (why := _why_no_classes(tree, chosen)):
+        chosen = _without_classes(chosen, why)
     return replace(chosen, saw_images=tree.saw_images())
+
+
+def _why_no_classes(tree: FolderListing, chosen: FolderLayout) -> str:
+    """Return why folders that look like those of classes are none, empty where they may be."""
+    folders = _class_folders(tree, chosen)
+    if chosen.roles == ROLES["class/file"] and len(_filled(tree)) == 1:
+        return "one folder of pictures alone is no class"
+    if _are_numbered(folders) and not NOT_CLASS_WORDS.isdisjoint(names.words(min(folders))):
+        return "its folders are numbered patients, sessions or the like, and no classes"
+    if "class" in chosen.roles and _are_shards(tree, chosen):
+        return "its folders are named by digits of the names in them, and no classes"
+    return ""
+
+
+def _are_shards(tree: FolderListing, chosen: FolderLayout) -> bool:
+    """Return whether class folders hold folders, `a/4/a4f0.jpg`, all named by a digit or two."""
+    level, _ = _open_wrappers(tree)
+    above = [level] if "split" not in chosen.roles else [
+        tree.level(path) for name in chosen.splits for path in level.folders.get(name, ())
+    ]  # fmt: skip
+    outer = {name: paths for one in above for name, paths in one.folders.items()}
+    inner = [tree.level(paths[0]).folders for paths in islice(outer.values(), FOLDERS_LISTED)]
+    return len(outer) > 1 and all(
+        folders and all(map(_SHARD.fullmatch, folders)) for folders in (outer, *inner)
+    )
+
+
+def _without_classes(chosen: FolderLayout, why: str) -> FolderLayout:
+    roles = tuple(role for role in chosen.roles if role != "class")
+    name, reason = "split/file" if roles else "flat", f"{chosen.layout.reason}; {why}"
+    return replace(chosen, layout=replace(chosen.layout, name=name, reason=reason), roles=roles)
 
 
 def _with_tables(tree: FolderListing, chosen: FolderLayout) -> FolderLayout:
@@ -202,14 +244,19 @@ def _is_told(tree: FolderListing, chosen: FolderLayout, role: str) -> bool:
         return "split" in chosen.roles or bool(chosen.listed.said)
     if chosen.roles != ROLES["class/file"]:
         return "class" in chosen.roles
-    level, _ = _open_wrappers(tree)
-    filled = [
-        name for name, paths in islice(level.folders.items(), FOLDERS_LISTED)
-        if any((inside := tree.level(path)).n_images or inside.folders for path in paths)
-    ]  # fmt: skip
+    filled = _filled(tree)
     # one folder alone, and `images_001` beside `images_002`, hold what a table may tell apart
     together = _are_numbered(filled) and all(map(names.has_container_word, filled))
     return len(filled) > 1 and not together
+
+
+def _filled(tree: FolderListing) -> list[str]:
+    """Return the folders under the root in which pictures or folders are."""
+    level, _ = _open_wrappers(tree)
+    return [
+        name for name, paths in islice(level.folders.items(), FOLDERS_LISTED)
+        if any((inside := tree.level(path)).n_images or inside.folders for path in paths)
+    ]  # fmt: skip
 
 
 def _annotation(tree: FolderListing, wanted: str | None = None) -> tuple[str | None, str]:

@@ -96,9 +96,26 @@ def _listed(
 ) -> ListedSplits:
     splits = names.split_values({_last_words(path): path for path in files})
     told = {path: split for path in files if (split := splits.get(_last_words(path)))}
+    if any(split not in names.CANONICAL.values() for split in told.values()):
+        told = _one_series(told)
     plain = {path: split for path, split in told.items() if split in names.CANONICAL.values()}
     told = plain if len(set(plain.values())) > 1 else told
     return _from_lists(tree, told, read)
+
+
+def _one_series(told: Mapping[str, str]) -> dict[str, str]:
+    """Return of several series of lists the first: `train1`, `val1` before those of the folds 2 to
+    10, `images_train` before `images_variant_train`, which tells the same with the variants.
+    """
+    series = dict[tuple[str, ...], dict[str, str]]()
+    for path in told:
+        parts = names.words(_last_words(path))
+        words = [word for word in parts if word in names.CANONICAL]
+        if len(words) == 1:
+            stem = tuple(word for word in parts if word not in words)
+            series.setdefault(stem, {})[path] = names.CANONICAL[words[0]]
+    whole = [one for one in series.values() if len(set(one.values())) == len(one) > 1]
+    return min(whole, key=lambda one: min(map(len, one)), default=dict(told))
 
 
 def _from_lists(
