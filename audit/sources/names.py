@@ -45,7 +45,8 @@ _FILLER = _CONTAINER | word_set(
 _ANNOTATION = word_set(
     "label labels annotation annotations annots annot anno meta metadata devkit mask masks"
     " segmentation segmentations segmentationclass segmentationobject segmentationclassaug"
-    " gt groundtruth scribbles bbox bboxes xml xmls json jsons gtfine gtcoarse panoptic polygons imagesets keypoints captions"
+    " gt groundtruth scribbles bbox bboxes xml xmls json jsons gtfine gtcoarse panoptic polygons"
+    " imagesets keypoints captions"
 )
 # Alone these can be a class (`mask`, `no mask`): they count only beside a folder of pictures.
 _WEAK_ANNOTATION = word_set(
