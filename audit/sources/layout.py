@@ -393,10 +393,29 @@ def _layout_with_classes(tree: FolderListing, level: Level) -> FolderLayout:
         reason = f"{len(level.folders)} folders that contain {_list_names(list(below))}"
         layout = Layout("class/split/file", reason)
         return FolderLayout(layout, ROLES["class/split/file"], splits=below)
+    if _are_versions(tree, level, inner):
+        reason = f"{_list_names(listed)} hold versions of the same pictures in the same folders"
+        return FolderLayout(Layout("class/file", reason), ("-", "class"))
     count = len(level.folders)
     plural = "s" if count != 1 else ""
     reason = f"{count:,} folder{plural} under the root, not named like splits"
     return FolderLayout(Layout("class/file", reason), ROLES["class/file"])
+
+
+def _are_versions(tree: FolderListing, level: Level, inner: Mapping[str, set[str]]) -> bool:
+    """Return whether all folders hold the same folders with the same files: `color`, `grey`."""
+    classes = next(iter(inner.values()), set[str]())
+    if len(classes) < 2 or not len(inner) == len(level.folders) > 1:
+        return False
+    same = all(one == classes for one in inner.values())
+    files = {
+        frozenset(
+            os.path.splitext(name)[0] for name in tree.entries(f"{path}/{min(classes)}").files
+        )
+        for paths in level.folders.values()
+        for path in paths
+    }
+    return same and len(files) == 1 and bool(min(files))
 
 
 def _list_names(folders: Sequence[str], most: int = 6) -> str:

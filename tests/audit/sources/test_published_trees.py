@@ -55,3 +55,10 @@ def test_a_folder_of_lists_is_no_empty_class(tmp_path: Path) -> None:
     source = open_source([str(root)])
     assert labels(root)[0] == "/pie /pie /soup /soup"
     assert "meta" not in source.layout.reason
+
+
+def test_versions_of_the_same_pictures_are_no_classes(tmp_path: Path) -> None:
+    pictures = [f"{v}/{c}/{c}{n}.jpg" for v in ("color", "grey") for c in "ab" for n in range(2)]
+    assert labels(tree(tmp_path / "a", pictures))[0] == "/a /a /b /b /a /a /b /b"
+    others = [f"{v}/{c}/{v}{n}.jpg" for v in ("color", "grey") for c in "ab" for n in range(2)]
+    assert labels(tree(tmp_path / "b", others))[0].split()[0] == "/color"
