@@ -1,10 +1,9 @@
 """Drawn pictures: what tells two of them apart may be one stroke.
 
-Photographs of two things differ everywhere. Two dials, charts, cards or letters of one hand share
-all but what they say, and agree by any average over the picture. So of drawings, pictures of
-plain areas with edges between, a copy is what differs nowhere: laid over each other, no place of
-theirs may differ once it is blurred. Compression and resizing move levels to and fro along an
-edge, which a blur cancels; a stroke that is elsewhere it leaves.
+Photographs of two things differ everywhere; two dials, charts, cards or letters of one hand share
+all but what they say, and agree by any average. So of drawings, pictures of plain areas with edges
+between, a copy is what differs nowhere: laid over each other and blurred. Compression and resizing
+move levels to and fro along an edge, which a blur cancels; a stroke that is elsewhere it leaves.
 """
 
 from __future__ import annotations
@@ -22,27 +21,30 @@ AROUND = np.ones((3, 3), np.uint8)
 PLAIN = 6
 """Levels within which a pixel agrees with those around it where all is of one colour: JPEG of a
 quality of 75 stays below, the grain of a photograph seldom."""
-DRAWN, RATHER_PLAIN = 0.3, 0.0
-"""Share of plain pixels, less that of textured ones, from which a picture is a drawing (4 in 100
-photographs, things on white, and no small ones), and from which it may be one (1 in 10)."""
+DRAWN, FOUR_COLOURS = 0.3, 0.95
+"""Share of plain pixels, less that of textured ones, from which a picture is a drawing; as many of
+each are enough where four colours are so much of the plain. 6 in 100 photographs are drawings by
+this, things on white, and no small ones."""
 SEEMS = 0.25
 """Share of a signature's pixels, level to both sides, from which its picture may be a drawing; so
 may what has a border of one colour."""
 SIDE, BLUR = 128, 2.0
 """Side (pixels) at which drawings are compared, and the blur, in pixels of the smaller picture."""
-MOST_LIGHT, MOST_COLOUR = 10.0, 12.0
+MOST_LIGHT, MOST_COLOUR, CLOSELY = 10.0, 12.0, 0.6
 """Levels that blurred copies differ by at most, in light and in colour (which JPEG halves, so that
-it is blurred twice as much). Of copies at a quality of 35 and resized by .7 and 1.5, in 20 kinds,
-1 in 100 differed by more; a dial's needle that moved by a degree differs by 10.5."""
-CLOSELY = 0.6
-"""Share of these levels that copies at a quality of 75 keep to."""
+it is blurred twice as much), and the share of them that copies at a quality of 75 keep to. Of
+copies at a quality of 35 or resized, in 20 kinds, 1 in 100 differed by more; a dial's needle that
+moved by a degree differs by 10.5."""
 
 
-def plainness(picture: Picture) -> float:
-    """Return how far a picture (uint8 RGB) is of plain areas, with edges but no texture between."""
+def is_drawn(picture: Picture) -> bool:
+    """Say whether a picture (uint8 RGB) is of plain areas, with edges but no texture between."""
     plain = (cv2.dilate(picture, AROUND) - cv2.erode(picture, AROUND)).max(axis=2) <= PLAIN
     textured = cv2.erode((~plain).astype(np.uint8), AROUND)
-    return float(plain.mean()) - float(textured.mean())
+    red, green, blue = (picture[plain] >> 5).astype(np.int64).T
+    colours = np.sort(np.bincount(red * 64 + green * 8 + blue, minlength=4))
+    few = colours[-4:].sum() >= FOUR_COLOURS * plain.sum()
+    return float(plain.mean()) - float(textured.mean()) >= (0.0 if few else DRAWN)
 
 
 def seem_drawn(some: Signatures) -> npt.NDArray[np.bool_]:
@@ -65,8 +67,8 @@ def agree_everywhere(
     """Say whether two pictures, brought to one size, are equal at every place.
 
     `inside` (128, 128): the places that count; `side`: of the smaller one as it was, where it was
-    brought to that size before; `relit`: up to one change of light of the whole; `share`: of the
-    levels that they may differ by.
+    brought to that size before; `relit`: up to one change of light; `share`: of the levels that
+    they may differ by.
     """
     soft = BLUR * max(1.0, SIDE / (side or min(*first.shape[:2], *second.shape[:2])))
     a, b = (
@@ -75,21 +77,14 @@ def agree_everywhere(
     )
     counts = np.ones((SIDE, SIDE), np.bool_) if inside is None else inside
     if relit:
-        b = _relight(a, b, counts, soft)
-    difference = np.where(counts[:, :, None], a - b, np.float32(0))
+        x, y = (cv2.GaussianBlur(plane[:, :, 0], (0, 0), soft)[counts] for plane in (b, a))
+        covariance = float(((x - x.mean()) * (y - y.mean())).mean())
+        gain = float(np.clip(covariance / max(float(x.var()), 1e-3), 0.5, 2.0))
+        b = (b - [x.mean(), 128, 128]) * gain + [y.mean(), 128, 128]
+    difference = np.where(counts[:, :, None], a - b, 0).astype(np.float32)
     light = np.abs(cv2.GaussianBlur(difference[:, :, 0], (0, 0), soft)).max()
     colour = np.abs(cv2.GaussianBlur(difference[:, :, 1:], (0, 0), 2 * soft)).max()
     return bool(light <= share * MOST_LIGHT and colour <= share * MOST_COLOUR)
-
-
-def _relight(a: Planes, b: Planes, inside: npt.NDArray[np.bool_], soft: float) -> Planes:
-    """Return the second picture with the brightness and contrast of the first."""
-    x, y = (cv2.GaussianBlur(plane[:, :, 0], (0, 0), soft)[inside] for plane in (b, a))
-    covariance = float(((x - x.mean()) * (y - y.mean())).mean())
-    gain = float(np.clip(covariance / max(float(x.var()), 1e-3), 0.5, 2.0))
-    neutral = np.array([x.mean(), 128, 128], np.float32)
-    lit = np.array([y.mean(), 128, 128], np.float32)
-    return np.asarray((b - neutral) * gain + lit, np.float32)
 
 
 def to_square(picture: Picture) -> Picture:

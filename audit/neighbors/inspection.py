@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
 
@@ -30,16 +30,8 @@ from audit.machine.sharing import RowTable
 from audit.neighbors.affine import lay_over, map_in_pixels, refine_map
 from audit.neighbors.candidates import contains_pairs
 from audit.neighbors.dense import STRETCH
-from audit.neighbors.drawings import (
-    CLOSELY,
-    DRAWN,
-    RATHER_PLAIN,
-    SIDE,
-    agree_everywhere,
-    plainness,
-    seem_drawn,
-    to_square,
-)
+from audit.neighbors.drawings import CLOSELY, agree_everywhere, is_drawn, seem_drawn, to_square
+from audit.neighbors.drawings import SIDE as CHECK_SIDE
 from audit.neighbors.orientations import orient
 from audit.neighbors.verification import NO_MATCH, Floats, VerifiedPairs, kept_size
 from audit.picture.signatures import find_border
@@ -47,7 +39,6 @@ from audit.picture.signatures import find_border
 Picture = npt.NDArray[np.uint8]
 Plane = npt.NDArray[np.float32]
 
-CHECK_SIDE = SIDE
 LEAST_SIDE = 48
 """Shorter side (pixels, border cut) from which a file can show more than its signature."""
 SAME_ABOVE = 0.6
@@ -88,12 +79,10 @@ class FullSizeCheck:
 
 UNDECIDED, REFUSED = FullSizeCheck(False, False), FullSizeCheck(False, True)
 EQUAL, SAME_DRAWING, DOUBTED = 1.0, 0.98, -1.0
-"""Contrast of drawings that are closely equal, of those that are equal as far as compression leaves
-them, and of those that are one only if one of them was mirrored, cropped or relit, which may be
-what a drawing means: these stay at the threshold, never beyond."""
+"""Contrast of drawings: closely equal; equal as far as compression leaves them; one only if one of
+them was mirrored, cropped or relit, which may be what it means. These stay at the threshold."""
 REFUSAL, DOUBT, CERTAIN = -1.0, 0.5, 3.0
-"""Verdicts; the last also the log odds beyond the threshold of drawings that are closely equal,
-however alike all are."""
+"""Verdicts; the last also the log odds beyond the threshold of what is closely equal."""
 
 
 def check_full_size(
@@ -107,8 +96,7 @@ def check_full_size(
     `orientation` and `matrix` are what `verify` found on the signatures, in the same order of the
     two pictures: the one of the smaller content hash first.
     """
-    plain = max(plainness(picture_a), plainness(picture_b))
-    drawn = plain >= DRAWN
+    drawn = is_drawn(picture_a) or is_drawn(picture_b)
     if drawn and (contrast := _compare_frames(picture_a, picture_b)):
         return FullSizeCheck(same=True, decided=True, contrast=contrast)
     first, second = _prepare(picture_a), _prepare(picture_b)
@@ -122,8 +110,6 @@ def check_full_size(
         check = _compare(first, laid, warp)
         if drawn and check.same:
             check = _compare_drawn(picture_a, picture_b, orientation, warp)
-        elif orientation and check.same and plain >= RATHER_PLAIN:
-            check = replace(check, contrast=DOUBTED)
         best = max(best, check, key=lambda one: (one.same, one.decided, one.contrast))
         if best.same:
             break
@@ -131,26 +117,21 @@ def check_full_size(
 
 
 def _compare_frames(first: Picture, second: Picture) -> float:
-    """Return `EQUAL` or `SAME_DRAWING` for drawings that are so as they are, `DOUBTED` for those
-    that are in another light or frame, else 0; what lies elsewhere in frames of one size was moved.
+    """Return the contrast of drawings that are equal as they are, in another light, or in a frame
+    of another size (what lies elsewhere in one of the same size was moved); 0 for others.
     """
     if agree_everywhere(first, second):
         return EQUAL if agree_everywhere(first, second, share=CLOSELY) else SAME_DRAWING
-    framed = first.shape != second.shape
-    relit = agree_everywhere(first, second, relit=True)
-    if relit or (framed and agree_everywhere(_cut(first), _cut(second), relit=True)):
-        return DOUBTED
-    return 0.0
+    framed = first.shape != second.shape and agree_everywhere(_cut(first), _cut(second), relit=True)
+    return DOUBTED if framed or agree_everywhere(first, second, relit=True) else 0.0
 
 
-def _compare_drawn(
-    picture_a: Picture, picture_b: Picture, orientation: int, warp: Plane
-) -> FullSizeCheck:
+def _compare_drawn(a: Picture, b: Picture, orientation: int, warp: Plane) -> FullSizeCheck:
     """Ask of drawings that agree on the whole whether they do so at every place."""
-    first, second = _cut(picture_a), _cut(picture_b)
+    first, second = _cut(a), _cut(b)
+    side = min(*first.shape[:2], *second.shape[:2])
     moved, inside = _lay(orient(to_square(second), orientation).astype(np.float32), warp)
     over = np.clip(moved, 0, 255).astype(np.uint8)
-    side = min(*first.shape[:2], *second.shape[:2])
     same = agree_everywhere(to_square(first), over, inside, side=side, relit=True)
     return FullSizeCheck(same, decided=True, contrast=DOUBTED)
 
@@ -353,13 +334,6 @@ def pairs_of_drawings(table: RowTable, pairs: npt.NDArray[np.int64]) -> npt.NDAr
     return np.asarray(seem_drawn(table[used])[place.reshape(-1, 2)].all(axis=1), np.bool_)
 
 
-def select_drawings(table: RowTable, verified: VerifiedPairs, below: float) -> npt.NDArray[np.intp]:
-    """Pairs of what seems drawn that score below some log odds, the most alike first."""
-    rows = np.flatnonzero(verified.score < below)
-    rows = rows[pairs_of_drawings(table, verified.pairs[rows])]
-    return np.asarray(rows[np.argsort(-verified.score[rows], kind="stable")], np.intp)
-
-
 def recheck_limit(wanted: int | None, images: int) -> int:
     """Most full-resolution checks: as wanted, else 500 or one image in fifty."""
     return max(500, images // 50) if wanted is None else wanted
@@ -456,11 +430,7 @@ class Overruled:
         return len(places)
 
     def check_sure(
-        self,
-        verified: VerifiedPairs,
-        places: npt.NDArray[np.intp],
-        opener: Opener | None,
-        most: int,
+        self, verified: VerifiedPairs, places: npt.NDArray[np.intp], opener: Opener, most: int
     ) -> int:
         """Check pairs of a high score, nearest first, while checks refuse any; return how many.
 
@@ -469,28 +439,25 @@ class Overruled:
         seen: list[float] = []
         for start in range(0, min(len(places), most), SURE_AT_ONCE):
             part = places[start : min(start + SURE_AT_ONCE, most)]
-            if not self.check(verified, part, opener):
-                return start
+            self.check(verified, part, opener)
             pairs = np.sort(verified.pairs[part], axis=1).tolist()
-            verdicts = [self.verdicts.get((a, b), 0.0) for a, b in pairs]
-            if not {REFUSAL, DOUBT} & set(verdicts):
-                return start + len(part)
-            seen += verdicts
+            seen += [self.verdicts.get((a, b), 0.0) for a, b in pairs]
+            if not {REFUSAL, DOUBT} & set(seen[start:]):
+                return len(seen)
         refused, doubted = seen.count(REFUSAL), seen.count(DOUBT)
         if 2 * (refused + doubted) >= max(len(seen), 1):
             for a, b in np.sort(verified.pairs[places[most:]], axis=1).tolist():
                 self.verdicts.setdefault((a, b), REFUSAL if refused >= doubted else DOUBT)
             self.find_equal_drawings(verified, places[most:][::-1][:most], opener)
-        return min(len(places), most)
+        return len(seen)
 
     def find_equal_drawings(
-        self, verified: VerifiedPairs, places: npt.NDArray[np.intp], opener: Opener | None
+        self, verified: VerifiedPairs, places: npt.NDArray[np.intp], opener: Opener
     ) -> None:
         """Look which of some pairs of drawings are equal, though others of the set are as alike."""
         for first, second in np.sort(verified.pairs[places], axis=1).tolist():
-            pictures = () if opener is None else (opener(first), opener(second))
-            a, b = pictures or (None, None)
-            if a is None or b is None or max(plainness(a), plainness(b)) < DRAWN:
+            a, b = opener(first), opener(second)
+            if a is None or b is None or not (is_drawn(a) or is_drawn(b)):
                 continue
             if agree_everywhere(a, b, share=CLOSELY):
                 self._seen[first, second], self.verdicts[first, second] = EQUAL, CERTAIN

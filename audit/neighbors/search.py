@@ -64,7 +64,6 @@ from audit.neighbors.inspection import (
     measure_strangers,
     pairs_of_drawings,
     recheck_limit,
-    select_drawings,
     select_rechecks,
 )
 from audit.neighbors.pair_cache import (
@@ -268,12 +267,15 @@ class _Search:
         if opener is not None and len(uncertain) and calibration.strangers >= USUAL_WEIGHT:
             least = max(least, measure_strangers(self.table, weighed, threshold, opener))
         sure = select_rechecks(self.table, weighed, threshold, np.inf, options.uncertainty_band)
-        left = uncertain[most:]
-        sure = np.concatenate([left[pairs_of_drawings(self.table, weighed.pairs[left])], sure])
         rechecks = overruled.check(weighed, uncertain[:most], opener, least)
-        beyond = overruled.check_sure(weighed, sure, opener, most)
-        less = select_drawings(self.table, weighed, threshold - CONFIRMED)
-        overruled.find_equal_drawings(weighed, less[: most - min(most, rechecks)], opener)
+        beyond = 0
+        if opener is not None:
+            drawn = np.flatnonzero(pairs_of_drawings(self.table, weighed.pairs))
+            sure = np.concatenate([np.intersect1d(uncertain[most:], drawn), sure])
+            beyond = overruled.check_sure(weighed, sure, opener, most)
+            less = drawn[weighed.score[drawn] < threshold - CONFIRMED]
+            less = less[np.argsort(-weighed.score[less], kind="stable")]
+            overruled.find_equal_drawings(weighed, less[: max(most - rechecks, 0)], opener)
         # groups come after the checks: a pair that a check overruled must not hold a group together
         scores = np.full(len(examined.pairs), NO_MATCH)
         scores[examined.places[places]] = overruled.scores(weighed, threshold)
