@@ -41,7 +41,6 @@ from audit.sources.listed_tree import ListedTree
 _COCO_KEY = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
 _YOLO_LINE = re.compile(r"\s*\d+(?:[ \t]+-?\d*\.?\d+(?:[eE][-+]?\d+)?){4,}[ \t]*(?:\r?\n|$)")
 _YOLO_NAMES = re.compile(r"""^["']?names["']?\s*:""", re.MULTILINE)
-_SHARD = re.compile(r"[0-9a-f]{1,2}")
 _YOLO_TRAIN = re.compile(r"""^["']?(?:train|val|nc)["']?\s*:""", re.MULTILINE)
 
 
@@ -65,10 +64,9 @@ def _is_coco(text: str) -> bool:
 
 def _is_yolo(text: str) -> bool:
     # `1 60.0 27.0 325.0 304.0`, `2 139.0 ...` is a table of the boxes of pictures by number (CUB)
-    first, second = [line.split() for line in (*text.splitlines(), "", "")[:2]]
-    in_turn = [first[:1], second[:1]] in ([["0"], ["1"]], [["1"], ["2"]])
-    in_pixels = in_turn and all(float(cell) > 1 for cell in (*first[3:5], *second[3:5]))
-    return bool(_YOLO_LINE.match(text)) and not in_pixels
+    first, second = (line.split() for line in (text + "\n\n").splitlines()[:2])
+    by_number = first[:1] == ["1"] and second[:1] == ["2"] and "".join(first[3:4]) > "1"
+    return bool(_YOLO_LINE.match(text)) and not by_number
 
 
 _XML = "is an <annotation> of one picture"
@@ -183,22 +181,7 @@ def _why_no_classes(tree: FolderListing, chosen: FolderLayout) -> str:
         return "one folder of pictures alone is no class"
     if _are_numbered(folders) and not NOT_CLASS_WORDS.isdisjoint(names.words(min(folders))):
         return "its folders are numbered patients, sessions or the like, and no classes"
-    if "class" in chosen.roles and _are_shards(tree, chosen):
-        return "its folders are named by digits of the names in them, and no classes"
     return ""
-
-
-def _are_shards(tree: FolderListing, chosen: FolderLayout) -> bool:
-    """Return whether class folders hold folders, `a/4/a4f0.jpg`, all named by a digit or two."""
-    level, _ = _open_wrappers(tree)
-    above = [level] if "split" not in chosen.roles else [
-        tree.level(path) for name in chosen.splits for path in level.folders.get(name, ())
-    ]  # fmt: skip
-    outer = {name: paths for one in above for name, paths in one.folders.items()}
-    inner = [tree.level(paths[0]).folders for paths in islice(outer.values(), FOLDERS_LISTED)]
-    return len(outer) > 1 and all(
-        folders and all(map(_SHARD.fullmatch, folders)) for folders in (outer, *inner)
-    )
 
 
 def _without_classes(chosen: FolderLayout, why: str) -> FolderLayout:

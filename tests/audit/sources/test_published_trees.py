@@ -40,13 +40,9 @@ def test_what_is_beside_a_split_with_pictures_in_its_name_is_none(tmp_path: Path
     assert labels(tree(tmp_path, pictures))[0] == "/ / val/"
 
 
-def test_patients_and_shards_are_no_classes(tmp_path: Path) -> None:
+def test_patients_are_no_classes(tmp_path: Path) -> None:
     scans = [f"{s}/patient0000{n}/study1/view.jpg" for s in ("train", "valid") for n in range(3)]
     assert labels(tree(tmp_path / "a", scans))[0] == "train/ train/ train/ val/ val/ val/"
-    shards = [f"{n}/{n + 3}/{n}{n + 3}f0.jpg" for n in range(4)]
-    assert labels(tree(tmp_path / "b", shards))[0] == "/ / / /"
-    digits = [f"{n}/{n + 3}.jpg" for n in range(4)]
-    assert labels(tree(tmp_path / "c", digits))[0] == "/0 /1 /2 /3"
 
 
 def test_a_folder_of_lists_is_no_empty_class(tmp_path: Path) -> None:
