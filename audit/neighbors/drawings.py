@@ -18,13 +18,11 @@ Picture = npt.NDArray[np.uint8]
 Planes = npt.NDArray[np.float32]
 
 AROUND = np.ones((3, 3), np.uint8)
-PLAIN = 6
-"""Levels within which a pixel agrees with those around it where all is of one colour: JPEG of a
-quality of 75 stays below, the grain of a photograph seldom."""
-DRAWN, FOUR_COLOURS = 0.3, 0.95
-"""Share of plain pixels, less that of textured ones, from which a picture is a drawing; as many of
-each are enough where four colours are so much of the plain. 6 in 100 photographs are drawings by
-this, things on white, and no small ones."""
+DRAWN = ((6, 0.3, 0.0), (18, 0.0, 0.95))
+"""Levels within which a pixel agrees with those around it where all is of one colour (JPEG of a
+quality of 75 stays below 6, of a lower one below 18), the share of such plain pixels, less that of
+textured ones, from which a picture is a drawing, and what four colours are of the plain at least.
+By this 6 in 100 photographs are drawings, things on white, and no small ones."""
 SEEMS = 0.25
 """Share of a signature's pixels, level to both sides, from which its picture may be a drawing; so
 may what has a border of one colour."""
@@ -39,12 +37,15 @@ moved by a degree differs by 10.5."""
 
 def is_drawn(picture: Picture) -> bool:
     """Say whether a picture (uint8 RGB) is of plain areas, with edges but no texture between."""
-    plain = (cv2.dilate(picture, AROUND) - cv2.erode(picture, AROUND)).max(axis=2) <= PLAIN
-    textured = cv2.erode((~plain).astype(np.uint8), AROUND)
-    red, green, blue = (picture[plain] >> 5).astype(np.int64).T
-    colours = np.sort(np.bincount(red * 64 + green * 8 + blue, minlength=4))
-    few = colours[-4:].sum() >= FOUR_COLOURS * plain.sum()
-    return float(plain.mean()) - float(textured.mean()) >= (0.0 if few else DRAWN)
+    spread = (cv2.dilate(picture, AROUND) - cv2.erode(picture, AROUND)).max(axis=2)
+    colour = (picture >> 5).astype(np.int64) @ np.array([64, 8, 1])
+    for level, least, few in DRAWN:
+        plain = spread <= level
+        textured = cv2.erode((~plain).astype(np.uint8), AROUND)
+        four = np.sort(np.bincount(colour[plain], minlength=4))[-4:].sum()
+        if plain.mean() - textured.mean() >= least and four >= few * plain.sum():
+            return True
+    return False
 
 
 def seem_drawn(some: Signatures) -> npt.NDArray[np.bool_]:

@@ -84,6 +84,18 @@ def test_copies_among_dials_are_found_and_dials_are_none() -> None:
     assert len(found) >= 9
 
 
+def test_a_noisy_jpeg_of_few_colours_is_a_drawing() -> None:
+    board = np.full((160, 160, 3), (220, 180, 110), np.uint8)
+    for k in range(8, 160, 16):
+        cv2.line(board, (k, 0), (k, 159), (0, 0, 0), 1)
+        cv2.line(board, (0, k), (159, k), (0, 0, 0), 1)
+    other = cv2.circle(board.copy(), (72, 72), 7, (10, 10, 10), -1)
+    stored, another = changed(board, "jpeg_50"), changed(other, "jpeg_50")
+    assert is_drawn(stored)
+    assert not check_full_size(stored, another).same
+    assert check_full_size(stored, board).same
+
+
 def test_photographs_are_no_drawings(scene: object) -> None:
     assert is_drawn(dial(3))
     assert not is_drawn(scene(3, 192, 256))  # type: ignore[operator]
