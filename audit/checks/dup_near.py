@@ -65,7 +65,9 @@ class NearDuplicate(Check):
     and large overlays may be missed; flat and transparent pictures are left out. Consecutive video
     frames that hardly differ are near-duplicates too. Where pictures are alike by nature (digits,
     screens of one program) only what agrees beyond that counts, and copies are missed; likewise a
-    copy of which one picture in twenty is another. SPLIT001 reports groups across splits.
+    copy of which one picture in twenty is another. Of drawings (plain areas: charts, dials,
+    letters) a copy is what differs nowhere; one that was mirrored, cropped or relit is doubted.
+    SPLIT001 reports groups across splits.
 
     ## References
     Barz and Denzler, Do we train on test data? Purging CIFAR of near-duplicates, Journal of

@@ -113,7 +113,7 @@ class Unreadable(QueryCheck):
     sql = f"""
         SELECT id, subject, n_bytes, coalesce(error, '') AS error,
             coalesce(detected, 'unknown') AS content,
-            starts_with(uri, 'fetch+') OR starts_with(uri, 'pack+urls:') AS elsewhere,
+            regexp_matches(uri, '^(fetch[+]|pack[+]urls:|https?:)') AS elsewhere,
             coalesce(images.error_kind, 'unknown') AS error_kind,
             CASE WHEN error_kind IN {DROPPED} THEN 'drop' END AS action
         FROM images

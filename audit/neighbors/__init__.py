@@ -17,6 +17,7 @@ files themselves, so that a caller loads no more than it needs.
     synthetic      known changes, to measure recall with
     affine         maps between two pictures at full size
     inspection     the two files themselves, where signatures cannot decide
+    drawings       drawn pictures, which one stroke may tell apart
     transformation what was done to the picture, in words
     groups         groups around representatives
     pair_cache     what a search decided, for the next one

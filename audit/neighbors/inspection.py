@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from threading import Lock
 
 import cv2
@@ -29,6 +30,8 @@ from audit.machine.sharing import RowTable
 from audit.neighbors.affine import lay_over, map_in_pixels, refine_map
 from audit.neighbors.candidates import contains_pairs
 from audit.neighbors.dense import STRETCH
+from audit.neighbors.drawings import CLOSELY, agree_everywhere, is_drawn, seem_drawn, to_square
+from audit.neighbors.drawings import SIDE as CHECK_SIDE
 from audit.neighbors.orientations import orient
 from audit.neighbors.verification import NO_MATCH, Floats, VerifiedPairs, kept_size
 from audit.picture.signatures import find_border
@@ -36,7 +39,6 @@ from audit.picture.signatures import find_border
 Picture = npt.NDArray[np.uint8]
 Plane = npt.NDArray[np.float32]
 
-CHECK_SIDE = 128
 LEAST_SIDE = 48
 """Shorter side (pixels, border cut) from which a file can show more than its signature."""
 SAME_ABOVE = 0.6
@@ -75,7 +77,12 @@ class FullSizeCheck:
     contrast: float = 0.0
 
 
-UNDECIDED = FullSizeCheck(False, False)
+UNDECIDED, REFUSED = FullSizeCheck(False, False), FullSizeCheck(False, True)
+EQUAL, SAME_DRAWING, DOUBTED = 1.0, 0.98, -1.0
+"""Contrast of drawings: closely equal; equal as far as compression leaves them; one only if one of
+them was mirrored, cropped or relit, which may be what it means. These stay at the threshold."""
+REFUSAL, DOUBT, CERTAIN = -1.0, 0.5, 3.0
+"""Verdicts; the last also the log odds beyond the threshold of what is closely equal."""
 
 
 def check_full_size(
@@ -89,18 +96,44 @@ def check_full_size(
     `orientation` and `matrix` are what `verify` found on the signatures, in the same order of the
     two pictures: the one of the smaller content hash first.
     """
+    drawn = is_drawn(picture_a) or is_drawn(picture_b)
+    if drawn and (contrast := _compare_frames(picture_a, picture_b)):
+        return FullSizeCheck(same=True, decided=True, contrast=contrast)
     first, second = _prepare(picture_a), _prepare(picture_b)
     if first is None or second is None:
-        return UNDECIDED
+        return REFUSED if drawn else UNDECIDED
     laid = orient(second, orientation)
     start = map_in_pixels(np.zeros(6) if matrix is None else matrix, CHECK_SIDE)
     best = UNDECIDED
-    for warp in _proposals(first, laid, start.astype(np.float32)):
+    proposals = _proposals(first, laid, start.astype(np.float32))
+    for warp in islice(proposals, 2 if drawn else None):
         check = _compare(first, laid, warp)
+        if drawn and check.same:
+            check = _compare_drawn(picture_a, picture_b, orientation, warp)
         best = max(best, check, key=lambda one: (one.same, one.decided, one.contrast))
         if best.same:
             break
-    return best
+    return best if best.same or not drawn else REFUSED
+
+
+def _compare_frames(first: Picture, second: Picture) -> float:
+    """Return the contrast of drawings that are equal as they are, in another light, or in a frame
+    of another size (what lies elsewhere in one of the same size was moved); 0 for others.
+    """
+    if agree_everywhere(first, second):
+        return EQUAL if agree_everywhere(first, second, share=CLOSELY) else SAME_DRAWING
+    framed = first.shape != second.shape and agree_everywhere(_cut(first), _cut(second), relit=True)
+    return DOUBTED if framed or agree_everywhere(first, second, relit=True) else 0.0
+
+
+def _compare_drawn(a: Picture, b: Picture, orientation: int, warp: Plane) -> FullSizeCheck:
+    """Ask of drawings that agree on the whole whether they do so at every place."""
+    first, second = _cut(a), _cut(b)
+    side = min(*first.shape[:2], *second.shape[:2])
+    moved, inside = _lay(orient(to_square(second), orientation).astype(np.float32), warp)
+    over = np.clip(moved, 0, 255).astype(np.uint8)
+    same = agree_everywhere(to_square(first), over, inside, side=side, relit=True)
+    return FullSizeCheck(same, decided=True, contrast=DOUBTED)
 
 
 def _proposals(first: Plane, second: Plane, start: Plane) -> Iterator[Plane]:
@@ -119,17 +152,18 @@ def _proposals(first: Plane, second: Plane, start: Plane) -> Iterator[Plane]:
 
 def _prepare(picture: Picture) -> Plane | None:
     """Cut the border, make grey, 128x128; None where there is too little to see."""
-    left, top, right, bottom = find_border(picture)
-    height, width = picture.shape[:2]
-    inner = picture[top : height - bottom, left : width - right]
+    inner = _cut(picture)
     if min(inner.shape[:2]) < LEAST_SIDE:
         return None
-    # squashed to a square like the signatures, or the map between those would not fit here
-    method = cv2.INTER_AREA if min(inner.shape[:2]) >= CHECK_SIDE else cv2.INTER_LINEAR
-    small = cv2.resize(inner, (CHECK_SIDE, CHECK_SIDE), interpolation=method)
-    grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32)
+    grey = cv2.cvtColor(to_square(inner), cv2.COLOR_RGB2GRAY).astype(np.float32)
     # under 2 levels there is sensor noise and nothing else, which correlates with anything
     return grey if float(grey.std()) > 2.0 else None
+
+
+def _cut(picture: Picture) -> Picture:
+    left, top, right, bottom = find_border(picture)
+    height, width = picture.shape[:2]
+    return picture[top : height - bottom, left : width - right]
 
 
 def _refine(first: Plane, second: Plane, warp: Plane, mask: npt.NDArray[np.uint8] | None) -> Plane:
@@ -277,19 +311,27 @@ def select_rechecks(
     band: float,
     beyond: float = -np.inf,
 ) -> npt.NDArray[np.intp]:
-    """Pairs that a check decides, whose files hold more than signatures, nearest first: within
-    `band` above the threshold, and those below that it may lift; only those `beyond` another band.
+    """Pairs that a check decides, of drawings or whose files hold more than signatures, nearest
+    first: within `band` above the threshold, and those below that it may lift; only those
+    `beyond` another band.
     """
     away = verified.score - threshold
     rows = np.flatnonzero((away >= -CONFIRMED) & (away <= band) & (away > beyond))
     away = np.abs(away)
     used, place = np.unique(verified.pairs[rows], return_inverse=True)
-    side = np.zeros(len(used), np.int64)
+    shows = np.zeros(len(used), np.bool_)
     for start in range(0, len(used), STRETCH):
         part = slice(start, start + STRETCH)
-        side[part] = kept_size(table[used[part]]).min(axis=1)
-    large = rows[side[place].reshape(-1, 2).min(axis=1) >= LEAST_SIDE]
-    return np.asarray(large[np.argsort(away[large], kind="stable")], np.intp)
+        some = table[used[part]]
+        shows[part] = (kept_size(some).min(axis=1) >= LEAST_SIDE) | seem_drawn(some)
+    checked = rows[shows[place].reshape(-1, 2).all(axis=1)]
+    return np.asarray(checked[np.argsort(away[checked], kind="stable")], np.intp)
+
+
+def pairs_of_drawings(table: RowTable, pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Say of which pairs (m, 2) of rows both pictures seem drawn, by their signatures."""
+    used, place = np.unique(pairs, return_inverse=True)
+    return np.asarray(seem_drawn(table[used])[place.reshape(-1, 2)].all(axis=1), np.bool_)
 
 
 def recheck_limit(wanted: int | None, images: int) -> int:
@@ -333,7 +375,8 @@ def measure_strangers(
     below = verified.take(verified.score < threshold - CONFIRMED)
     rows = select_rechecks(table, below, threshold - NEAR, NEAR)[::-1][:MOST_STRANGERS]
     checks = recheck_pairs(below, rows, opener)
-    return max((c.contrast for c in checks if c and c.decided), default=0.0) + MARGIN
+    seen = max((c.contrast for c in checks if c and c.decided), default=0.0)
+    return min(seen + MARGIN, SAME_DRAWING)
 
 
 class Overruled:
@@ -380,23 +423,44 @@ class Overruled:
                 self._seen[pairs[k]] = contrast if check.decided else np.nan
         for pair in self._seen.keys() & set(pairs):
             contrast = self._seen[pair]
-            same = 1.0 if contrast >= least else -1.0
-            self.verdicts[pair] = 0.0 if np.isnan(contrast) else same
+            same = 1.0 if contrast >= least else REFUSAL
+            fixed = {DOUBTED: DOUBT, EQUAL: CERTAIN}.get(contrast, same)
+            self.verdicts[pair] = 0.0 if np.isnan(contrast) else fixed
         # what was seen before counts against the bound too, or each scan would check 500 more
         return len(places)
 
     def check_sure(
-        self, verified: VerifiedPairs, places: npt.NDArray[np.intp], opener: Opener | None
+        self, verified: VerifiedPairs, places: npt.NDArray[np.intp], opener: Opener, most: int
     ) -> int:
-        """Check pairs of a high score, nearest first, while checks refuse any; return how many."""
-        for start in range(0, len(places), SURE_AT_ONCE):
-            part = places[start : start + SURE_AT_ONCE]
-            if not self.check(verified, part, opener):
-                return start
+        """Check pairs of a high score, nearest first, while checks refuse any; return how many.
+
+        At most so many; where that is the end and half were refused or doubted, so are the rest.
+        """
+        seen: list[float] = []
+        for start in range(0, min(len(places), most), SURE_AT_ONCE):
+            part = places[start : min(start + SURE_AT_ONCE, most)]
+            self.check(verified, part, opener)
             pairs = np.sort(verified.pairs[part], axis=1).tolist()
-            if not any(self.verdicts.get((a, b), 0.0) < 0 for a, b in pairs):
-                return start + len(part)
-        return len(places)
+            seen += [self.verdicts.get((a, b), 0.0) for a, b in pairs]
+            if not {REFUSAL, DOUBT} & set(seen[start:]):
+                return len(seen)
+        refused, doubted = seen.count(REFUSAL), seen.count(DOUBT)
+        if 2 * (refused + doubted) >= max(len(seen), 1):
+            for a, b in np.sort(verified.pairs[places[most:]], axis=1).tolist():
+                self.verdicts.setdefault((a, b), REFUSAL if refused >= doubted else DOUBT)
+            self.find_equal_drawings(verified, places[most:][::-1][:most], opener)
+        return len(seen)
+
+    def find_equal_drawings(
+        self, verified: VerifiedPairs, places: npt.NDArray[np.intp], opener: Opener
+    ) -> None:
+        """Look which of some pairs of drawings are equal, though others of the set are as alike."""
+        for first, second in np.sort(verified.pairs[places], axis=1).tolist():
+            a, b = opener(first), opener(second)
+            if a is None or b is None or not (is_drawn(a) or is_drawn(b)):
+                continue
+            if agree_everywhere(a, b, share=CLOSELY):
+                self._seen[first, second], self.verdicts[first, second] = EQUAL, CERTAIN
 
     def scores(self, verified: VerifiedPairs, threshold: float) -> Floats:
         """Return the scores, overruled where something else decides."""
@@ -407,6 +471,10 @@ class Overruled:
             if (a, b) in self.framed:
                 # whatever the whole says: the frame is what differs there
                 score[k] = max(score[k], threshold)
+            elif verdict == CERTAIN:
+                score[k] = max(score[k] + CONFIRMED, threshold + CERTAIN)
+            elif verdict == DOUBT:
+                score[k] = min(score[k], threshold)
             elif verdict:
                 score[k] = score[k] + CONFIRMED if verdict > 0 else NO_MATCH
         return score

@@ -57,10 +57,12 @@ from audit.neighbors.descriptor import describe
 from audit.neighbors.groups import Grouping, Pairs, group_pictures
 from audit.neighbors.hamming import Codes
 from audit.neighbors.inspection import (
+    CONFIRMED,
     SAME_ABOVE,
     Opener,
     Overruled,
     measure_strangers,
+    pairs_of_drawings,
     recheck_limit,
     select_rechecks,
 )
@@ -266,7 +268,14 @@ class _Search:
             least = max(least, measure_strangers(self.table, weighed, threshold, opener))
         sure = select_rechecks(self.table, weighed, threshold, np.inf, options.uncertainty_band)
         rechecks = overruled.check(weighed, uncertain[:most], opener, least)
-        beyond = overruled.check_sure(weighed, sure[:most], opener)
+        beyond = 0
+        if opener is not None:
+            drawn = np.flatnonzero(pairs_of_drawings(self.table, weighed.pairs))
+            sure = np.concatenate([np.intersect1d(uncertain[most:], drawn), sure])
+            beyond = overruled.check_sure(weighed, sure, opener, most)
+            less = drawn[weighed.score[drawn] < threshold - CONFIRMED]
+            less = less[np.argsort(-weighed.score[less], kind="stable")]
+            overruled.find_equal_drawings(weighed, less[: max(most - rechecks, 0)], opener)
         # groups come after the checks: a pair that a check overruled must not hold a group together
         scores = np.full(len(examined.pairs), NO_MATCH)
         scores[examined.places[places]] = overruled.scores(weighed, threshold)
@@ -281,7 +290,10 @@ class _Search:
         def verify_more(pairs: Pairs) -> Floats:
             around = self.background
             found = verify(self.table, self.descriptors, pairs, self.ranks, background=around)
-            self.more.append(self._weigh(found))
+            self.more.append(found := self._weigh(found))
+            near = np.flatnonzero(found.score >= threshold)
+            drawn = near[pairs_of_drawings(self.table, found.pairs[near])]
+            overruled.check(found, drawn, opener, least)
             return overruled.scores(self.more[-1], threshold)
 
         grouping = group_pictures(pairs, scores, verify_more, threshold, self.keys)

@@ -111,7 +111,8 @@ _COUNTED = f"""
     )
     SELECT f.family, list(DISTINCT f.code ORDER BY f.code) AS codes,
         list(DISTINCT f.name ORDER BY f.name) AS names, count(*) AS findings,
-        coalesce(any_value(s.files), 0) AS files, coalesce(any_value(s.share), 0) AS share,
+        count(DISTINCT f.message) AS messages, coalesce(any_value(s.files), 0) AS files,
+        coalesce(any_value(s.share), 0) AS share,
         count(DISTINCT coalesce(json_extract_string(f.evidence, '$.class'), f.fingerprint))
             FILTER (WHERE f.n_samples = 0) AS classes,
         avg(coalesce(TRY_CAST(json_extract_string(f.evidence, '$.error_chance') AS DOUBLE),
@@ -193,6 +194,8 @@ def _sentence(
     if not family.says:
         more = row["findings"] - 1
         return worst.rstrip(".") + (f", and {counted(more, 'finding')} like it." if more else ".")
+    if family.stops and row["messages"] == 1 < row["findings"]:
+        return f"{counted(row['files'], 'file')}: {worst}"
     said = family.says.format(
         findings=counted(row["findings"], "fault"), files=counted(row["files"], "file"),
         names=", ".join(row["names"][:3]) + (", ..." if len(row["names"]) > 3 else ""),

@@ -42,6 +42,8 @@ def hold_run(run: Path, purpose: str, *, enabled: bool = True) -> Iterator[None]
 
 
 def _open(run: Path) -> int:
+    if run.exists() and not run.is_dir():
+        raise RunError(f"{run} is a file: choose another place for the run.")
     try:
         run.mkdir(parents=True, exist_ok=True)
         return os.open(run / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -46,7 +46,7 @@ _CLASS_WORDS = names.word_set(
     "label labels class classes cls category categories target tag tags diagnosis dx species breed"
     " finding findings disease grade klasse kategorie classe clase categoria"
 )
-_NOT_CLASS_WORDS = names.word_set(
+NOT_CLASS_WORDS = names.word_set(
     "annotator annotated assigned author owner photographer reviewer user worker by"
     " camera device license licence url uri link source path file folder batch status format mode"
     " date day month year hour time timestamp hash md5 sha"
@@ -433,7 +433,7 @@ def _label_column(
     same = [place for place in rest if lowered[place] in words[place]]
     worded = [place for place in rest if words[place]]
     left = rest if len(rest) == 1 and not sure else ()
-    left = [place for place in left if _NOT_CLASS_WORDS.isdisjoint(told[place])]
+    left = [place for place in left if NOT_CLASS_WORDS.isdisjoint(told[place])]
     is_truth = not _TRUTH.isdisjoint(names.words(_name_of(table.path)))
     for places, doubt in ((usual[:1], 0), (same, 0), (worded, 1), (left, 3 - is_truth)):
         if len(places) == 1 and _are_classes(_values(table, places[0]), doubt):

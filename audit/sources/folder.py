@@ -224,9 +224,14 @@ class FolderReader:
             log.declare(place.split, place.label)
         return replace(place, roles=roles, name=name)
 
-    def _split_of(self, name: str, text: str) -> str:
-        """Return the split of a folder that the listing left out: by its word if that is free."""
+    def _split_of(self, name: str, text: str) -> str | None:
+        """Return the split of a folder that the listing left out: by its word if that is free.
+
+        `data_256` beside `val_256` says that pictures are there, and no split.
+        """
         word = names.split_word(name)
+        if word is None and names.has_container_word(name) and self._folders.splits:
+            return None
         taken = word in self._folders.splits.values() or word in names.OPEN_SPLITS
         return text if word is None or taken else word
 

@@ -21,7 +21,7 @@ from typing import NamedTuple, cast
 from audit.errors import UsageError
 from audit.records import Layout, sample_id
 from audit.sources import names
-from audit.sources.beside import NOTHING, TablesBeside, find_tables_beside
+from audit.sources.beside import NOT_CLASS_WORDS, NOTHING, TablesBeside, find_tables_beside
 from audit.sources.folder_listing import FOLDERS_LISTED, FolderListing, Level
 from audit.sources.listed_splits import NO_SPLITS, ListedSplits, find_listed_splits
 from audit.sources.listed_tree import ListedTree
@@ -62,6 +62,13 @@ def _is_coco(text: str) -> bool:
     return len(set(_COCO_KEY.findall(text))) >= 2
 
 
+def _is_yolo(text: str) -> bool:
+    # `1 60.0 27.0 325.0 304.0`, `2 139.0 ...` is a table of the boxes of pictures by number (CUB)
+    first, second = (line.split() for line in (text + "\n\n").splitlines()[:2])
+    by_number = first[:1] == ["1"] and second[:1] == ["2"] and "".join(first[3:4]) > "1"
+    return bool(_YOLO_LINE.match(text)) and not by_number
+
+
 _XML = "is an <annotation> of one picture"
 CONVENTIONS: Mapping[str, tuple[Sign, ...]] = MappingProxyType(
     {
@@ -72,7 +79,7 @@ CONVENTIONS: Mapping[str, tuple[Sign, ...]] = MappingProxyType(
                 lambda text: _YOLO_NAMES.search(text) and _YOLO_TRAIN.search(text),
                 "names classes and splits",
             ),
-            Sign(("txt",), _YOLO_LINE.match, "has lines of class and box"),
+            Sign(("txt",), _is_yolo, "has lines of class and box"),
         ),
         "VOC": (Sign(("xml",), lambda t: "<annotation" in t and "<polygon>" not in t, _XML),),
         "LabelMe": (Sign(("xml",), lambda t: "<annotation" in t and "<polygon>" in t, _XML),),
@@ -162,7 +169,25 @@ def infer_layout(
             chosen = replace(chosen, layout=replace(chosen.layout, reason=reason), listed=found)
     if listed is None and wanted not in ROLES and not chosen.layout.annotations:
         chosen = _with_tables(tree, chosen)
+    if wanted is None and (why := _why_no_classes(tree, chosen)):
+        chosen = _without_classes(chosen, why)
     return replace(chosen, saw_images=tree.saw_images())
+
+
+def _why_no_classes(tree: FolderListing, chosen: FolderLayout) -> str:
+    """Return why folders that look like those of classes are none, empty where they may be."""
+    folders = _class_folders(tree, chosen)
+    if chosen.roles == ROLES["class/file"] and len(_filled(tree)) == 1:
+        return "one folder of pictures alone is no class"
+    if _are_numbered(folders) and not NOT_CLASS_WORDS.isdisjoint(names.words(min(folders))):
+        return "its folders are numbered patients, sessions or the like, and no classes"
+    return ""
+
+
+def _without_classes(chosen: FolderLayout, why: str) -> FolderLayout:
+    roles = tuple(role for role in chosen.roles if role != "class")
+    name, reason = "split/file" if roles else "flat", f"{chosen.layout.reason}; {why}"
+    return replace(chosen, layout=replace(chosen.layout, name=name, reason=reason), roles=roles)
 
 
 def _with_tables(tree: FolderListing, chosen: FolderLayout) -> FolderLayout:
@@ -202,14 +227,19 @@ def _is_told(tree: FolderListing, chosen: FolderLayout, role: str) -> bool:
         return "split" in chosen.roles or bool(chosen.listed.said)
     if chosen.roles != ROLES["class/file"]:
         return "class" in chosen.roles
-    level, _ = _open_wrappers(tree)
-    filled = [
-        name for name, paths in islice(level.folders.items(), FOLDERS_LISTED)
-        if any((inside := tree.level(path)).n_images or inside.folders for path in paths)
-    ]  # fmt: skip
+    filled = _filled(tree)
     # one folder alone, and `images_001` beside `images_002`, hold what a table may tell apart
     together = _are_numbered(filled) and all(map(names.has_container_word, filled))
     return len(filled) > 1 and not together
+
+
+def _filled(tree: FolderListing) -> list[str]:
+    """Return the folders under the root in which pictures or folders are."""
+    level, _ = _open_wrappers(tree)
+    return [
+        name for name, paths in islice(level.folders.items(), FOLDERS_LISTED)
+        if any((inside := tree.level(path)).n_images or inside.folders for path in paths)
+    ]  # fmt: skip
 
 
 def _annotation(tree: FolderListing, wanted: str | None = None) -> tuple[str | None, str]:
@@ -346,10 +376,29 @@ def _layout_with_classes(tree: FolderListing, level: Level) -> FolderLayout:
         reason = f"{len(level.folders)} folders that contain {_list_names(list(below))}"
         layout = Layout("class/split/file", reason)
         return FolderLayout(layout, ROLES["class/split/file"], splits=below)
+    if _are_versions(tree, level, inner):
+        reason = f"{_list_names(listed)} hold versions of the same pictures in the same folders"
+        return FolderLayout(Layout("class/file", reason), ("-", "class"))
     count = len(level.folders)
     plural = "s" if count != 1 else ""
     reason = f"{count:,} folder{plural} under the root, not named like splits"
     return FolderLayout(Layout("class/file", reason), ROLES["class/file"])
+
+
+def _are_versions(tree: FolderListing, level: Level, inner: Mapping[str, set[str]]) -> bool:
+    """Return whether all folders hold the same folders with the same files: `color`, `grey`."""
+    classes = next(iter(inner.values()), set[str]())
+    if len(classes) < 2 or not len(inner) == len(level.folders) > 1:
+        return False
+    same = all(one == classes for one in inner.values())
+    files = {
+        frozenset(
+            os.path.splitext(name)[0] for name in tree.entries(f"{path}/{min(classes)}").files
+        )
+        for paths in level.folders.values()
+        for path in paths
+    }
+    return same and len(files) == 1 and bool(min(files))
 
 
 def _list_names(folders: Sequence[str], most: int = 6) -> str:

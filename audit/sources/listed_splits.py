@@ -95,10 +95,27 @@ def _listed(
     tree: FolderListing, files: list[str], read: Callable[[str], Iterator[str]]
 ) -> ListedSplits:
     splits = names.split_values({_last_words(path): path for path in files})
+    told: Mapping[str, str]
     told = {path: split for path in files if (split := splits.get(_last_words(path)))}
+    if any(split not in names.CANONICAL.values() for split in told.values()):
+        told = _one_series(told)
     plain = {path: split for path, split in told.items() if split in names.CANONICAL.values()}
     told = plain if len(set(plain.values())) > 1 else told
     return _from_lists(tree, told, read)
+
+
+def _one_series(told: Mapping[str, str]) -> Mapping[str, str]:
+    """Return of several series of lists the first: `train1`, `val1` before those of other folds,
+    `images_train` before `images_variant_train`.
+    """
+    series = dict[str, dict[str, str]]()
+    for path in told:
+        words = names.words(_last_words(path))
+        if len(splits := [word for word in words if word in names.CANONICAL]) == 1:
+            words.remove(splits[0])
+            series.setdefault(" ".join(words), {})[path] = names.CANONICAL[splits[0]]
+    whole = [name for name, one in series.items() if len(set(one.values())) == len(one) > 1]
+    return series[min(whole, key=len)] if whole else told
 
 
 def _from_lists(

@@ -20,6 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 from audit.errors import UsageError
@@ -34,6 +35,7 @@ FORMATS = {
 }  # fmt: skip
 MOST_COLUMNS = 1000  # of a JSONL file: keys that are really values would be columns without end
 _BATCH = 50_000
+_SEPARATOR = re.compile(r"sep=([,;\t|])")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 Row = tuple[int, Sequence[Any]]
 
@@ -54,6 +56,8 @@ class Table:
     embedded: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     mark: int = -1
+    before: int = 0
+    """Lines before the header: `sep=;`, which tells Excel what stands between fields."""
 
     def rows(self, wanted: Sequence[int]) -> Iterator[Row]:
         """Yield (line or row number from 1, values of the wanted columns, by column number)."""
@@ -75,8 +79,7 @@ class Table:
         width = len(self.columns)
         cell_text = original_text if self.mark >= 0 else str
         try:
-            next(reader)
-            for values in reader:
+            for values in islice(reader, 1 + self.before, None):
                 if len(values) == width:
                     yield reader.line_num, [cell_text(values[i]) for i in wanted]
                 elif values and any(value.strip() for value in values):
@@ -155,26 +158,29 @@ def _hint(extension: str) -> str:
 
 
 def _open_csv(path: str) -> Table:
-    header = next(text_lines(path)).rstrip("\r\n")
+    header, second = (line.rstrip("\r\n") for line in islice(chain(text_lines(path), [""]), 2))
+    told = _SEPARATOR.fullmatch(header)
     if is_image_list(path, header):
         return Table(path, "list", ("path", "label"))
-    delimiter = max(",;\t|", key=header.count)
+    delimiter = told[1] if told and second else max(",;\t|", key=header.count)
+    before = int(bool(told and second))
     try:
         if exported := _exported_header(path):
             columns = tuple(original_text(name) or "" for name in exported)
             mark = exported.index(MARK)
             _distinct(tuple(exported), path)
             return Table(path, "csv", columns, mark=mark)
-        names = _header(path, delimiter)
+        names = _header(path, delimiter, before)
     except csv.Error as error:
         raise UsageError(f"{path}: the header cannot be read as CSV ({error}).") from None
     cleaned = tuple(name.strip() or f"unnamed_{i}" for i, name in enumerate(names, 1))
-    return Table(path, "csv", _distinct(cleaned, path), delimiter)
+    return Table(path, "csv", _distinct(cleaned, path), delimiter, before=before)
 
 
-def _header(path: str, delimiter: str) -> list[str]:
+def _header(path: str, delimiter: str, before: int = 0) -> list[str]:
     # A quoted name may hold a line break: the reader knows, the first line does not.
-    return next(csv.reader(text_lines(path), delimiter=delimiter, strict=True), [])
+    lines = islice(text_lines(path), before, None)
+    return next(csv.reader(lines, delimiter=delimiter, strict=True), [])
 
 
 def _exported_header(path: str) -> list[str]:

@@ -43,12 +43,15 @@ _FILLER = _CONTAINER | word_set(
     "set sets split splits all raw obj seg files folder png daten bilder satz menge 集 数据 データ"
 )
 _ANNOTATION = word_set(
-    "label labels annotation annotations annots annot mask masks segmentation segmentations"
-    " segmentationclass segmentationobject segmentationclassaug gt groundtruth scribbles bbox"
-    " bboxes xml xmls json jsons gtfine gtcoarse panoptic polygons imagesets keypoints captions"
+    "label labels annotation annotations annots annot anno meta metadata devkit mask masks"
+    " segmentation segmentations segmentationclass segmentationobject segmentationclassaug"
+    " gt groundtruth scribbles bbox bboxes xml xmls json jsons gtfine gtcoarse panoptic polygons"
+    " imagesets keypoints captions"
 )
 # Alone these can be a class (`mask`, `no mask`): they count only beside a folder of pictures.
-_WEAK_ANNOTATION = word_set("label mask segmentation gt bbox xml json panoptic captions")
+_WEAK_ANNOTATION = word_set(
+    "label meta metadata devkit mask segmentation gt bbox xml json panoptic captions"
+)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 
 SYSTEM = word_set(

@@ -19,6 +19,7 @@ from audit.errors import AuditError, UsageError, error_place, error_text, error_
 from audit.records import ONE_HOT, FailedPart, Layout, Sample, SkippedFiles, sample_id
 from audit.sources import paths
 from audit.sources.folder import FolderReader
+from audit.sources.folder_listing import list_folder
 from audit.sources.layout import layout_names
 from audit.sources.listed_tree import StoredTree
 from audit.sources.manifest import ManifestReader
@@ -27,6 +28,7 @@ from audit.sources.object_store import check_address, list_store
 from audit.sources.packed import PackedReader, find_packs, find_stored_packs
 from audit.sources.readings import Given, Note, ReadLog, SampleRows, in_rows
 from audit.sources.tables import joined_frames
+from audit.sources.walk import is_run
 from preflight.files import refuse_special
 from preflight.terminal import nearest_path
 
@@ -222,6 +224,11 @@ def open_source(
         given = replace(spec, split=split, split_wins=wins, layout=layout, exclude=tuple(exclude))
         if one_hot:
             given = replace(given, one_hot=one_hot)
+        if os.path.isfile(os.path.join(spec.path, "CURRENT")) and is_run(list_folder(spec.path)):
+            raise UsageError(
+                f"{spec.path} is a run that a scan wrote, and no dataset: give the folder of the "
+                f"pictures, or print the run with `audit report {spec.path}`."
+            )
         if paths.is_remote(spec.path):
             readers.append(_stored(given))
         elif layout != "manifest" and (packs := find_packs(spec.path)):

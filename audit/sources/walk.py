@@ -114,7 +114,7 @@ class Walk(Generic[S]):
         while stack:
             path, relative, state, links_above, clashing = stack.pop()
             entries = self._entries(path, relative)
-            if _is_run(entries):
+            if is_run(entries):
                 self._count_below(path, relative.rstrip("/"), "run directory")
                 continue
             images, others = self._images(path, relative, entries)
@@ -284,7 +284,7 @@ class Walk(Generic[S]):
             )
 
 
-def _is_run(entries: FolderEntries) -> bool:
+def is_run(entries: FolderEntries) -> bool:
     """Return whether a folder is a run inside the tree: its thumbnails are not the dataset."""
     return "CURRENT" in entries.files and any(n.startswith("gen-") for n in entries.folders)
 

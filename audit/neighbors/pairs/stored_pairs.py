@@ -22,7 +22,7 @@ from audit.neighbors.pair_cache import (
 )
 from audit.run.store import Store
 
-RELATE_VERSION = 9
+RELATE_VERSION = 10
 """Raised when the tables of pairs mean something else: nothing of an older one is carried over."""
 
 
