@@ -39,8 +39,8 @@ class TurnedPart(Check):
     class is reported, with the pictures that show it most clearly. Splits are compared likewise.
     This must hold by `min_sure` standard errors, the other classes must agree on what is up, and
     the class must lie further from them than they lie from one another. Where fewer than
-    `few_groups` classes agree it is an info: 2 in 100 choices of three to five classes of CIFAR-10
-    have one that lies otherwise by its nature.
+    `few_groups` classes agree it is an info: 1 in 100 choices of three to five classes of CIFAR-10
+    has one that lies otherwise by its nature.
 
     ## Why is this bad
     A class that lies on its side is told by that, whatever it shows: a perfect score here, and none
