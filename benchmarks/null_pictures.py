@@ -76,7 +76,7 @@ from audit.picture.signatures import make_signature, stack_signatures
 from audit.run.generations import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
-from audit.statistics.box_fit import fit_elsewhere, integral_planes
+from audit.statistics.box_fit import better_elsewhere, gains_elsewhere, integral_planes
 from audit.statistics.intervals import wilson
 
 Rng = np.random.Generator
@@ -1196,8 +1196,8 @@ def boxes(sets: int = 100, first_seed: int = 0, data: Path | None = None) -> Doc
             large = (cells[:, 2:] - cells[:, :2]).min(1) >= 4
             for name, displace in DISPLACED.items():
                 moved_at, moved = displace(at[large], cells[large], len(where))
-                found = fit_elsewhere(sums, moved_at, moved, moved_at).values()
-                best = max(found, key=lambda one: one.z)
+                gains = gains_elsewhere(sums, moved_at, moved)
+                best = max(better_elsewhere(gains, moved_at), key=lambda one: one.z)
                 enough = best.z >= ShiftedClass.Params().min_z and best.share > 0.5
                 hits[name].append(best.name if enough else "")
         for name, said in hits.items():

@@ -187,6 +187,19 @@ BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("share", "DOUBLE", "share of the pictures whose boxes fit better there, 0..1"),
         Column("units", "BIGINT", "pictures, near-duplicates counted once"),
     ),
+    "box_parts": (
+        _FILE,
+        Column("part", "VARCHAR", "the pictures in words; null: a share that nothing names"),
+        Column("elsewhere", "VARCHAR", "mirrored | upside down | ..., as in box_fits"),
+        Column("boxes", "BIGINT", "boxes of the part, an eighth of their picture and more"),
+        Column("units", "BIGINT", "pictures of the part, near-duplicates counted once"),
+        Column("share", "DOUBLE", "share of these that fit better there, 0..1; without a name: "
+               "the estimated share of all that are annotated so"),
+        Column("gain_z", "DOUBLE", "how much better they fit there, standard errors"),
+        Column("others", "BIGINT", "other pictures of the file; null without a name"),
+        Column("others_share", "DOUBLE", "share of these that fit better there, 0..1"),
+        Column("apart_z", "DOUBLE", "how far the two differ, standard errors"),
+    ),
     "box_looks": (
         _SAMPLE, _FILE, _IMAGE_KEY, _ENTRY,
         Column("kind", "VARCHAR", "class | background: what the box is doubted to be instead"),
