@@ -1,9 +1,9 @@
 """How boxes fit the pictures they lie on, from the stored signatures: `box_fits` and `box_parts`.
 
-For each annotation file, for each class of it, and for parts of its pictures that have a name (a
-split, a folder, a size, those from some entry on), whether the boxes would fit better mirrored,
-moved or on the neighbouring picture (`audit.statistics.box_fit`). No file is opened: 2,000 pictures
-take about a second.
+For each annotation file, and for parts of it that have a name (a class, a split, a folder, a size,
+the pictures from some entry on), whether the boxes would fit better mirrored, moved or on the
+neighbouring picture (`audit.statistics.box_fit`). No file is opened: 2,000 pictures take about a
+second.
 """
 
 from __future__ import annotations
@@ -28,17 +28,22 @@ from audit.statistics.box_fit import (
     gains_elsewhere,
     integral_planes,
 )
-from audit.statistics.box_parts import ANY, BLOCKS, Column, find_parts, shares_turned
+from audit.statistics.box_parts import ANY, BLOCKS, RUNS, find_parts, shares_turned
 from audit.statistics.box_parts import LEAST as LEAST_PART
 
 TABLES = ("box_fits", "box_parts")
 LEAST = 30
-"""Pictures with boxes from which a file or a class is judged."""
+"""Pictures with boxes from which a file is judged."""
 MOST = 2_000
 """Pictures of a file that are looked at, in stretches of `STRETCH`: neighbours stay neighbours."""
 STRETCH = 25
-VALUES = 60
+VALUES = 200
 """Values of a column from which it names no part."""
+FOLDERS = 7
+NAMES = {
+    "named {}...": r"^([^_\-. ]+)[_\-. ]", "named {}... ": r"^([A-Za-z]+)",
+    "named ...{}.*": r"([_\-. ][^_\-. ]+)\.[^.]*$", "named ...{}": r"(\.[^.]*)$",
+}  # fmt: skip
 _SQL = f"""
     WITH listed AS (
         SELECT file, image_key, sample_id, min(entry) AS place,
@@ -82,7 +87,7 @@ Rows = list[dict[str, Any]]
 
 
 def _fits(run: Path, boxes: pl.DataFrame) -> tuple[Rows, Rows]:
-    """Return a row for each place of all boxes of a file and of each class, and its parts."""
+    """Return a row for each place of all boxes of a file, and for each part."""
     pictures = boxes["content_hash"].unique(maintain_order=True)
     if len(pictures) < LEAST:
         return [], []
@@ -99,20 +104,11 @@ def _fits(run: Path, boxes: pl.DataFrame) -> tuple[Rows, Rows]:
     unit = np.unique(boxes["unit"].to_numpy(), return_inverse=True)[1]
     sums = integral_planes(table["grey"], table["colour"])
     gains = gains_elsewhere(sums, at, cells)
-    parts = _of_parts(boxes, gains, unit, sums, at, cells)
-    return list(_of_classes(boxes, gains, unit)), list(parts)
-
-
-def _of_classes(
-    boxes: pl.DataFrame, gains: Mapping[str, Floats], unit: Ints
-) -> Iterator[dict[str, Any]]:
-    labels = boxes["label"].fill_null("").to_numpy()
-    for label in (None, *np.unique(labels)):
-        of = np.ones(len(labels), bool) if label is None else labels == label
-        if len(np.unique(unit[of])) >= LEAST:
-            for one in better_elsewhere({name: gain[of] for name, gain in gains.items()}, unit[of]):
-                yield {"label": label, "boxes": int(of.sum()), "elsewhere": one.name,
-                       "gain_z": one.z, "share": one.share, "units": one.n}  # fmt: skip
+    fits = []
+    if len(np.unique(unit)) >= LEAST:
+        fits = [{"boxes": len(unit), "elsewhere": one.name, "gain_z": one.z, "share": one.share,
+                 "units": one.n} for one in better_elsewhere(gains, unit)]  # fmt: skip
+    return fits, list(_of_parts(boxes, gains, unit, sums, at, cells))
 
 
 # ---- parts ----
@@ -124,30 +120,26 @@ def _of_parts(
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Yield a row for each part that fits better elsewhere, and for shares that nothing names."""
     named, columns = named_parts(boxes)
-    gains = {**gains, ANY: gain_on_others(sums, at, cells)}
     left = np.ones(len(unit), bool)
-    for part in find_parts(gains, unit, columns):
-        code = columns[part.column].code
-        within = (code >= part.first) & (code <= part.last)
+    for part in find_parts({**gains, ANY: gain_on_others(sums, at, cells)}, unit, columns):
+        within = part.holds(columns) & left
         left &= ~within
-        if part.column in named:
-            said = part.column.format(named[part.column][part.first]).strip()
-        else:
+        if part.column in RUNS:
             ids = boxes.filter(within).sort(part.column, maintain_order=True)["sample_id"]
             said = f"from about {ids[0]} to {ids[-1]}"
-        yield {"part": said, "elsewhere": part.elsewhere, "boxes": int(within.sum()),
-               "units": part.n, "share": part.share, "gain_z": part.z, "others": part.others,
-               "others_share": part.others_share, "apart_z": part.apart_z}  # fmt: skip
-    runs = {name: Column(code[left]) for name, (code, run) in columns.items() if run}
-    for one in shares_turned(sums, at[left], cells[left], unit[left], runs):
+        else:
+            said = part.column.format(named[part.column][part.first]).strip()
+        yield {"part": said, "boxes": int(within.sum()), **part.row}
+    columns = {name: code[left] for name, code in columns.items()}
+    for one in shares_turned(sums, at[left], cells[left], unit[left], columns):
         yield {"elsewhere": one.name, "boxes": int(left.sum()), "units": one.n, "share": one.share,
                "gain_z": one.z}  # fmt: skip
 
 
-def named_parts(boxes: pl.DataFrame) -> tuple[dict[str, list[Any]], dict[str, Column]]:
-    """Return the values of each column that may name a part, and the columns with those of runs."""
+def named_parts(boxes: pl.DataFrame) -> tuple[dict[str, list[Any]], dict[str, Ints]]:
+    """Return the values of each column that may name a part, and all codes with those of runs."""
     named: dict[str, list[Any]] = {}
-    columns: dict[str, Column] = {}
+    columns: dict[str, Ints] = {}
     for values in _columns(boxes):
         pictures = pl.DataFrame({"value": values, "unit": boxes["unit"]}).drop_nulls()
         frequent = pictures.group_by("value").agg(pl.col("unit").n_unique())
@@ -155,35 +147,31 @@ def named_parts(boxes: pl.DataFrame) -> tuple[dict[str, list[Any]], dict[str, Co
         if 0 < len(kinds) <= VALUES and values.n_unique() > 1:
             codes = {kind: code for code, kind in enumerate(kinds)}
             code = values.replace_strict(codes, default=-1, return_dtype=pl.Int64)
-            named[values.name], columns[values.name] = kinds, Column(code.to_numpy())
-    for name in ("rank", "sample_id"):
+            named[values.name], columns[values.name] = kinds, code.to_numpy()
+    for name in RUNS:
         place = boxes[name].rank("dense").to_numpy().astype(np.int64) - 1
-        columns[name] = Column(place * BLOCKS // (int(place.max(initial=0)) + 1), run=True)
+        columns[name] = place * BLOCKS // (int(place.max(initial=0)) + 1)
     return named, columns
 
 
 def _columns(boxes: pl.DataFrame) -> Iterator[pl.Series]:
-    """Yield what may name a part of the pictures; its name has a gap for the value."""
+    """Yield what may name a part of the boxes; its name has a gap for the value."""
     wide, high, steps = pl.col("width"), pl.col("height"), pl.col("sample_id").str.split("/")
-    form = pl.when(wide > high).then(pl.lit("wider than high")).when(wide < high)
-    folders, name = steps.list.slice(0, steps.list.len() - 1), steps.list.last()
-    deepest = int(boxes.select(steps.list.len().max()).item() or 1) - 1
     yield from boxes.select(
-        form.then(pl.lit("higher than wide")).otherwise(pl.lit("square")).alias("that are {}"),
+        pl.col("label").alias("with boxes of {}"),
+        pl.when(wide > high).then(pl.lit("wider than high")).when(wide < high)
+        .then(pl.lit("higher than wide")).otherwise(pl.lit("square")).alias("that are {}"),
         pl.col("split").alias("of split {}"),
         pl.col("orientation").replace(1, None).alias("that EXIF turns ({})"),
         pl.format("{} x {}", wide, high).alias("of {} px"),
         *(
-            pl.when(folders.list.len() >= depth)
-            .then(folders.list.head(depth).list.join("/"))
+            pl.when(steps.list.len() > depth)
+            .then(steps.list.head(depth).list.join("/"))
             .alias("in {}/" + " " * depth)
-            for depth in range(1, min(deepest, 6) + 1)
+            for depth in range(1, FOLDERS)
         ),
-        name.str.extract(r"^([^_\-. ]+)[_\-. ]").alias("named {}..."),
-        name.str.extract(r"^([A-Za-z]+)").alias("named {}... "),
-        name.str.extract(r"([_\-. ][^_\-. ]+)\.[^.]*$").alias("named ...{}.*"),
-        name.str.extract(r"(\.[^.]*)$").alias("named ...{}"),
-    )
+        *(steps.list.last().str.extract(of).alias(words) for words, of in NAMES.items()),
+    )  # fmt: skip
     for column, of in (("attributes", "whose boxes have"), ("of_picture", "with")):
         yield from _attributes(boxes[column], of)
 

@@ -180,7 +180,7 @@ _LABEL = Column("label", "VARCHAR", "class of the boxes; null where the file doe
 BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "box_fits": (
         _FILE,
-        Column("label", "VARCHAR", "class of the boxes; null: all of the file"),
+        Column("label", "VARCHAR", "null: all of the file; runs of before have classes, too"),
         Column("boxes", "BIGINT", "boxes of an eighth of their picture and more each way"),
         Column("elsewhere", "VARCHAR", "mirrored | upside down | on the picture after | ..."),
         Column("gain_z", "DOUBLE", "how much better they fit there, standard errors; < 0: worse"),

@@ -4,7 +4,8 @@ What goes wrong with a share of the pictures mostly goes wrong with those of one
 size, or with all from some entry on. Each such part is asked what a whole file is (`box_fit`): do
 its boxes fit better elsewhere? Two more answers are needed: the others fit better where they lie,
 and the two differ. Each by so much that chance shows it in any of all parts and places once in 200
-files. Parts of which one is told are taken out, and the rest is asked again.
+files, and by so much more as means of pictures side by side differ: frames of a film are alike, and
+their number proves less. Parts of which one is told are taken out, and the rest is asked again.
 
 Boxes that were dealt out among the pictures of a part fit nowhere better. They fit no better than
 on any other picture (`ANY`), though theirs are pictures where some places fit as well as elsewhere:
@@ -30,179 +31,108 @@ from audit.statistics.box_fit import (
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Codes = Mapping[str, Ints]  # what parts boxes: the code (m,) of each in a column, -1 without
+RUNS = ("rank", "sample_id")  # columns whose codes, `BLOCKS` of them, are in order: a part is a run
+BLOCKS = 32
 LEAST = 20  # units of a part, and of the others
 CHANCE = 0.005  # of any part where boxes fit as well elsewhere
 FIT = 2.0  # standard errors by which the others fit better where they lie
 MOST = 3
-NAMED = 0.9  # a name is told in place of a run of pictures that explains hardly more
+NAMED = 0.9  # a name is told in place of a run that explains hardly more
 ANY = "on any other picture"
-SPREAD = "spread"
-LOST = 1 / 3  # of how boxes of the others fit better than on any picture: hardly more, with limits
-EVENTFUL = 0.8  # of how fits of the others spread over places
-PRIOR = 4  # values that are imagined to vary as by chance
-BLOCKS = 32  # of a sorted order, where runs begin and end
+LOST = 1 / 3  # of how the others fit better than on any picture: at most so much, with limits
+EVENTFUL = 0.8  # of how far the fits of the others range over places: at least so much
+PRIOR = 4  # means that are imagined to vary as by chance
 
 
-class Column(NamedTuple):
-    """What parts pictures or boxes: `code` (m,) of each box, -1 without; `run`: codes in order."""
-
-    code: Ints
-    run: bool = False
-
-
-class Part(NamedTuple):
-    """Boxes of column `column` with codes `first` to `last`, and where they fit better.
-
-    `z` is the standard score of the gain, `apart_z` that of the difference to the others; `n` and
-    `others` count units, `share` and `others_share` those that gain.
-    """
+class BoxPart(NamedTuple):
+    """Boxes of a column with codes `first` to `last`, and where they fit better (of box_parts)."""
 
     column: str
     first: int
     last: int
-    elsewhere: str
-    n: int
-    share: float
-    z: float
-    others: int
-    others_share: float
-    apart_z: float
+    row: Mapping[str, float | str]
+
+    def holds(self, columns: Codes) -> NDArray[np.bool_]:
+        """Return which boxes these are."""
+        return (columns[self.column] >= self.first) & (columns[self.column] <= self.last)
 
 
-def find_parts(
-    gains: Mapping[str, Floats], unit: Ints, columns: Mapping[str, Column]
-) -> Iterator[Part]:
-    """Yield parts, the clearest first; `gains` of each box by place, `unit` the scene of each.
-
-    The places may have `ANY`.
-    """
+def find_parts(gains: Mapping[str, Floats], unit: Ints, columns: Codes) -> Iterator[BoxPart]:
+    """Yield parts, the clearest first; `gains` (m,) by place and `ANY`, the `unit` of each box."""
     names = [name for name in gains if name not in SIZES and name != ANY]
-    table = np.stack([gains[name] for name in names], axis=1)
-    table = np.column_stack([table, gains[ANY], _spread(table)])
-    names += [ANY, SPREAD]
-    left = np.ones(len(unit), bool)
+    places = np.stack([gains[name] for name in names], axis=1)
+    reach = np.fmax.reduce(places, axis=1) - np.fmin.reduce(places, axis=1)
+    table = np.column_stack([places, gains[ANY], reach])
     for _ in range(MOST):
-        found = _clearest(
-            table[left],
-            unit[left],
-            {name: column._replace(code=column.code[left]) for name, column in columns.items()},
-            names,
-        )
+        found = _clearest(table, unit, columns, [*names, ANY])
         if found is None:
             return
         yield found
-        code = columns[found.column].code
-        left &= (code < found.first) | (code > found.last)
+        left = ~found.holds(columns)
+        table, unit = table[left], unit[left]
+        columns = {name: code[left] for name, code in columns.items()}
 
 
-def _spread(table: Floats) -> Floats:
-    """Return the standard deviation of each row, of what is known of it."""
-    known = np.isfinite(table)
-    n, filled = np.maximum(known.sum(1), 1), np.where(known, table, 0)
-    squares = (filled**2).sum(1) / n - (filled.sum(1) / n) ** 2
-    return np.where(known.any(1), np.sqrt(np.maximum(squares, 0)), np.nan)
-
-
-def _clearest(
-    gains: Floats, unit: Ints, columns: Mapping[str, Column], names: list[str]
-) -> Part | None:
+def _clearest(table: Floats, unit: Ints, columns: Codes, names: list[str]) -> BoxPart | None:
     from scipy.special import ndtri
 
     found = []
-    for name, (code, run) in columns.items():
-        tally = _tally(gains, unit, code)
-        total, tally = tally.sum(1, keepdims=True), tally[:, :-1]
-        first = last = np.arange(tally.shape[1])
-        if run:
-            first, last = np.triu_indices(tally.shape[1])
-            until = np.concatenate([np.zeros_like(total), tally.cumsum(1)], axis=1)
-            tally = until[:, last + 1] - until[:, first]
-        others = total - tally
-        tests = ((tally[0] >= LEAST) & (others[0] >= LEAST)).sum()
-        needed = -float(ndtri(CHANCE / len(columns) / max(tests, 1)))
-        at, clear = _told(tally, others, needed)
-        if clear:
-            numbers = _numbers(tally[:, *at], others[:, *at])
-            part = Part(name, int(first[at[0]]), int(last[at[0]]), names[at[1]], *numbers)
-            found.append((round(clear * (NAMED if run else 1), 6), needed, part))
+    for name, code in columns.items():
+        first, last, tally, others = _candidates(table, unit, code, name in RUNS)
+        (n, mean, error), (m, mean_of_others, error_of_others) = _moments(tally), _moments(others)
+        enough = (n >= LEAST) & (m >= LEAST)
+        needed = -float(ndtri(CHANCE / len(columns) / max(enough.sum(), 1)))
+        apart = (mean - mean_of_others) / np.hypot(error, error_of_others)
+        told = enough & (apart >= needed) & (mean_of_others <= -FIT * error_of_others)
+        better = told & (mean >= needed * error) & (tally[3] > 0.5 * n)
+        lost = told & (2 * error - mean <= -LOST * mean_of_others)
+        lost &= mean[:, -1:] >= EVENTFUL * mean_of_others[:, -1:]
+        better[:, -2] = False if better[:, :-2].any() else lost[:, -2]
+        clear = np.where(better[:, :-1], apart[:, :-1], 0)
+        at = np.unravel_index(clear.argmax(), clear.shape)
+        if clear[at]:
+            numbers = {"units": n, "share": tally[3] / np.maximum(n, 1), "gain_z": mean / error,
+                       "others": m, "others_share": others[3] / np.maximum(m, 1),
+                       "apart_z": apart}  # fmt: skip
+            row: dict[str, float | str] = {key: float(value[at]) for key, value in numbers.items()}
+            row["elsewhere"] = names[at[1]]
+            part = BoxPart(name, int(first[at[0]]), int(last[at[0]]), row)
+            found.append((round(apart[at] * (NAMED if name in RUNS else 1), 6), needed, part))
     for _, needed, part in sorted(found, key=lambda one: -one[0]):
-        gain, (code, _) = gains[:, names.index(part.elsewhere)], columns[part.column]
-        within = (code >= part.first) & (code <= part.last)
-        score, apart = _scores_of_alike(gain, unit, within, columns)
-        if min(apart, apart if part.elsewhere == ANY else score) >= needed:
+        gain = table[:, names.index(str(part.row["elsewhere"]))]
+        score, apart_z = _among_alike(gain, unit, columns, part.holds(columns))
+        if min(apart_z, apart_z if part.row["elsewhere"] == ANY else score) >= needed:
             return part
     return None
 
 
-def _scores_of_alike(
-    gain: Floats, unit: Ints, within: NDArray[np.bool_], columns: Mapping[str, Column]
-) -> tuple[float, float]:
-    """Return the scores of a part and of its difference, by how far the means of all vary."""
-    rest, means, counts = gain.copy(), [], []
-    for of in (within, ~within):
-        values = mean_of_units(gain[of], unit[of])
-        rest[of] -= values.mean()
-        means.append(float(values.mean()))
-        counts.append(len(values))
-    spread = float(mean_of_units(rest, unit).std()) * _alike(rest, unit, columns) + 1e-9
-    error, of_others = (spread / np.sqrt(n) for n in counts)
-    return means[0] / error, (means[0] - means[1]) / float(np.hypot(error, of_others))
+def _candidates(
+    table: Floats, unit: Ints, code: Ints, run: bool
+) -> tuple[Ints, Ints, Floats, Floats]:
+    """Return the first and last code of each part, its tally and that of the others."""
+    tally = _tally(table, unit, code)
+    total, tally = tally.sum(1, keepdims=True), tally[:, :-1]
+    first = last = np.arange(tally.shape[1])
+    if run:
+        first, last = np.triu_indices(tally.shape[1])
+        until = np.concatenate([np.zeros_like(total), tally.cumsum(1)], axis=1)
+        tally = until[:, last + 1] - until[:, first]
+    return first, last, tally, total - tally
 
 
-def _alike(rest: Floats, unit: Ints, columns: Mapping[str, Column]) -> float:
-    """Return how much more means of pictures of one value, or side by side, vary than by chance.
-
-    Frames of one film are alike, and so are those of one place: their number proves less.
-    """
-    most = 1.0
-    for code, _ in columns.values():
-        n, total, squares, _ = _tally(rest[:, None], unit, code)[:, :-1, 0]
-        n, total = n[n > 0], total[n > 0]
-        if len(n) > 1 and squares.any():
-            between = (total**2 / n).sum() / (squares.sum() / n.sum())
-            most = max(most, (between + PRIOR) / (len(n) - 1 + PRIOR))
-    return float(np.sqrt(most))
-
-
-def _told(tally: Floats, others: Floats, needed: float) -> tuple[tuple[int, int], float]:
-    """Return where a part is told most clearly, as code and place, and how clearly; 0: nowhere."""
-    (n, mean, error), (m, mean_of_others, error_of_others) = _moments(tally), _moments(others)
-    apart = (mean - mean_of_others) / np.hypot(error, error_of_others)
-    told = (n >= LEAST) & (m >= LEAST) & (apart >= needed)
-    told &= mean_of_others <= -FIT * error_of_others
-    lost = 2 * error - mean <= -LOST * mean_of_others
-    lost &= mean[:, -1:] >= EVENTFUL * mean_of_others[:, -1:]
-    better = (mean >= needed * error) & (tally[3] > 0.5 * n)
-    told[:, :-2] &= better[:, :-2]
-    told[:, -2] &= lost[:, -2]
-    told[:, -1] = False
-    if told[:, :-2].any():
-        told[:, -2] = False
-    clear = np.where(told, apart, 0)
-    at = np.unravel_index(clear.argmax(), clear.shape)
-    return (int(at[0]), int(at[1])), float(clear[at])
-
-
-def _numbers(tally: Floats, others: Floats) -> tuple[int, float, float, int, float, float]:
-    (n, mean, error), (m, mean_of_others, error_of_others) = _moments(tally), _moments(others)
-    apart = (mean - mean_of_others) / np.hypot(error, error_of_others)
-    return (int(n), float(tally[3] / n), float(mean / error), int(m), float(others[3] / m),
-            float(apart))  # fmt: skip
-
-
-def _tally(gains: Floats, unit: Ints, code: Ints) -> Floats:
-    """Return units, sum, sum of squares and units that gain, of each code and place."""
+def _tally(table: Floats, unit: Ints, code: Ints) -> Floats:
+    """Return units, sum, squares and units that gain, of each code (last: none) and place."""
     kinds = max(int(code.max(initial=-1)) + 1, 1)
     keys, at = np.unique(unit * (kinds + 1) + np.where(code < 0, kinds, code), return_inverse=True)
-    known = np.isfinite(gains)
-    sums, counts = (np.zeros((len(keys), gains.shape[1])) for _ in range(2))
-    np.add.at(sums, at, np.where(known, gains, 0))
+    known = np.isfinite(table)
+    sums, counts = (np.zeros((len(keys), table.shape[1])) for _ in range(2))
+    np.add.at(sums, at, np.where(known, table, 0))
     np.add.at(counts, at, known)
     mean, some = sums / np.maximum(counts, 1), counts > 0
-    tally = np.zeros((4, kinds + 1, gains.shape[1]))
-    kind = keys % (kinds + 1)
+    tally = np.zeros((4, kinds + 1, table.shape[1]))
     for to, values in zip(tally, (some, mean, mean**2, some & (mean > 0)), strict=True):
-        np.add.at(to, kind, values)
+        np.add.at(to, keys % (kinds + 1), values)
     return tally
 
 
@@ -213,11 +143,38 @@ def _moments(tally: Floats) -> tuple[Floats, Floats, Floats]:
     return n, mean, np.sqrt(spread / np.maximum(n - 1, 1)) + 1e-9
 
 
+def _among_alike(
+    gain: Floats, unit: Ints, columns: Codes, within: NDArray[np.bool_]
+) -> tuple[float, float]:
+    """Return the scores of a part and of its difference, by how far means of pictures vary."""
+    rest, means, errors = gain.copy(), [], []
+    for of in (within, ~within):
+        values = mean_of_units(gain[of], unit[of])
+        rest[of] -= values.mean()
+        means.append(float(values.mean()))
+        errors.append(1 / np.sqrt(len(values)))
+    spread = float(mean_of_units(rest, unit).std()) * _alike(rest, unit, columns) + 1e-9
+    apart = (means[0] - means[1]) / float(np.hypot(*errors))
+    return means[0] / errors[0] / spread, apart / spread
+
+
+def _alike(rest: Floats, unit: Ints, columns: Codes) -> float:
+    """Return how much more means of a value, or of pictures side by side, vary than by chance."""
+    most = 1.0
+    for code in columns.values():
+        n, total, squares, _ = _tally(rest[:, None], unit, code)[:, :-1, 0]
+        n, total = n[n > 0], total[n > 0]
+        if len(n) > 1 and squares.any():
+            between = (total**2 / n).sum() / (squares.sum() / n.sum())
+            most = max(most, (between + PRIOR) / (len(n) - 1 + PRIOR))
+    return float(np.sqrt(most))
+
+
 # ---- a share that nothing names ----
 
 
 def shares_turned(
-    sums: Floats, picture: Ints, boxes: Floats, unit: Ints, columns: Mapping[str, Column]
+    sums: Floats, picture: Ints, boxes: Floats, unit: Ints, columns: Codes
 ) -> Iterator[Alternative]:
     """Yield for each way to turn a picture the share of them that is probably annotated so.
 
@@ -236,7 +193,7 @@ def shares_turned(
             continue
         mine, other = (mean_of_units(of[known], unit[known]) for of in (here, there))
         either = standard_score(-(mine - mine.mean()) * (other - other.mean()))
-        by = {key: column._replace(code=column.code[known]) for key, column in columns.items()}
-        z = standard_score(other) / _alike(there[known] - other.mean(), unit[known], by)
+        runs = {key: code[known] for key, code in columns.items() if key in RUNS}
+        z = standard_score(other) / _alike(there[known] - other.mean(), unit[known], runs)
         share = max(other.mean(), 0) / max(other.mean() + max(mine.mean(), 0), 1e-9)
         yield Alternative(name, min(z, 2 * either), float(share), len(mine))

@@ -129,11 +129,11 @@ def test_pictures_mirrored_from_some_entry_on_are_a_stretch(tmp_path: Path) -> N
 )
 def test_parts_have_names(column: str, values: list[Any], said: str) -> None:
     n = 2 * LEAST
-    row = {"sample_id": "1.jpg", "split": "train", "width": 640, "height": 480, "orientation": 1,
-           "attributes": None, "of_picture": None, "rank": 0}  # fmt: skip
+    row = {"sample_id": "1.jpg", "label": "cat", "split": "train", "width": 640, "height": 480,
+           "orientation": 1, "attributes": None, "of_picture": None, "rank": 0}  # fmt: skip
     rows = [{**row, "unit": str(k), column: values[k % 2]} for k in range(n)]
     types = {"attributes": pl.String, "of_picture": pl.String}
     named, columns = named_parts(pl.DataFrame(rows, schema_overrides=types))
-    parts = {name.format(kinds[code]).strip(): columns[name].code == code
+    parts = {name.format(kinds[code]).strip(): columns[name] == code
              for name, kinds in named.items() for code in range(len(kinds))}  # fmt: skip
     assert parts[said].tolist() == [True, False] * LEAST

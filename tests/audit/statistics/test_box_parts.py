@@ -7,14 +7,14 @@ import pytest
 from numpy.typing import NDArray
 
 from audit.statistics.box_fit import SIDE, Floats, Ints, gains_elsewhere, integral_planes, turned
-from audit.statistics.box_parts import ANY, Column, find_parts, shares_turned
+from audit.statistics.box_parts import ANY, find_parts, shares_turned
 
 N = 240
 UNIT = np.arange(N)
 PARTS = {
-    "folder": Column(UNIT % 4),
-    "size": Column(np.random.default_rng(1).integers(0, 2, N)),
-    "entry": Column(UNIT * 32 // N, run=True),
+    "folder": UNIT % 4,
+    "size": np.random.default_rng(1).integers(0, 2, N),
+    "rank": UNIT * 32 // N,
 }
 
 
@@ -35,26 +35,26 @@ def test_boxes_that_lie_right_have_no_part(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "column", "first"), [(UNIT % 4 == 2, "folder", 2), (UNIT >= 150, "entry", 20)]
+    ("wrong", "column", "first"), [(UNIT % 4 == 2, "folder", 2), (UNIT >= 150, "rank", 20)]
 )
 def test_a_part_is_told_by_its_name(wrong: NDArray[np.bool_], column: str, first: int) -> None:
     [part] = find_parts(gains_of(wrong), UNIT, PARTS)
-    assert (part.column, part.first, part.elsewhere) == (column, first, "mirrored")
-    assert part.apart_z > part.z > 5
-    assert (part.n, part.others) == (wrong[3:].sum(), (~wrong[3:]).sum())
+    assert (part.column, part.first, part.row["elsewhere"]) == (column, first, "mirrored")
+    assert part.row["apart_z"] > part.row["gain_z"] > 5
+    assert (part.row["units"], part.row["others"]) == (wrong[3:].sum(), (~wrong[3:]).sum())
 
 
 def test_two_parts_are_told_one_after_the_other() -> None:
     gains = gains_of(UNIT % 4 == 2)
     gains["upside down"][UNIT % 4 == 1] += 2
-    found = {(part.first, part.elsewhere) for part in find_parts(gains, UNIT, PARTS)}
+    found = {(part.first, part.row["elsewhere"]) for part in find_parts(gains, UNIT, PARTS)}
     assert found == {(2, "mirrored"), (1, "upside down")}
 
 
 def test_pictures_without_a_value_are_others() -> None:
-    turned_by_exif = Column(np.where(UNIT % 4 == 2, 0, -1))
+    turned_by_exif = np.where(UNIT % 4 == 2, 0, -1)
     [part] = find_parts(gains_of(UNIT % 4 == 2), UNIT, {"exif": turned_by_exif})
-    assert (part.n, part.others) == (N // 4 - 1, N - N // 4 - 2)
+    assert (part.row["units"], part.row["others"]) == (N // 4 - 1, N - N // 4 - 2)
 
 
 def test_all_of_a_file_is_no_part() -> None:
@@ -71,7 +71,7 @@ def test_films_are_alike() -> None:
 def test_boxes_that_were_dealt_out_fit_no_better_than_on_any_picture() -> None:
     wrong = UNIT % 4 == 2
     [part] = find_parts(gains_of(wrong, of=ANY), UNIT, PARTS)
-    assert (part.column, part.first, part.elsewhere) == ("folder", 2, ANY)
+    assert (part.column, part.first, part.row["elsewhere"]) == ("folder", 2, ANY)
 
 
 def test_in_the_dark_all_places_fit_alike() -> None:
@@ -94,7 +94,7 @@ def scenes() -> tuple[Floats, Floats]:
 
 
 def shares(sums: Floats, boxes: Floats, unit: Ints = UNIT) -> dict[str, tuple[float, float]]:
-    runs = {"entry": PARTS["entry"]}
+    runs = {"rank": PARTS["rank"]}
     return {one.name: (one.z, one.share) for one in shares_turned(sums, UNIT, boxes, unit, runs)}
 
 
