@@ -39,11 +39,14 @@ MOST = 2_000
 STRETCH = 25
 VALUES = 200
 """Values of a column from which it names no part."""
-FOLDERS = 7
+FOLDERS, KEYS = 7, 50
+"""Levels of folders and keys of attributes that are looked at."""
 NAMES = {
-    "named {}...": r"^([^_\-. ]+)[_\-. ]", "named {}... ": r"^([A-Za-z]+)",
-    "named ...{}.*": r"([_\-. ][^_\-. ]+)\.[^.]*$", "named ...{}": r"(\.[^.]*)$",
-}  # fmt: skip
+    "whose names begin with {}": r"^([^_\-. ]+)[_\-. ]",
+    "whose names begin with {} ": r"^([A-Za-z]+)",
+    "whose names end in {}": r"([_\-. ][^_\-. ]+)\.[^.]*$",
+    "whose names end in {} ": r"(\.[^.]*)$",
+}
 _SQL = f"""
     WITH listed AS (
         SELECT file, image_key, sample_id, min(entry) AS place,
@@ -185,7 +188,7 @@ def _attributes(texts: pl.Series, of: str) -> Iterator[pl.Series]:
             continue
         if isinstance(said, dict):
             read[text] = said
-    for key in sorted({key for said in read.values() for key in said}):
+    for key in sorted({key for said in read.values() for key in said})[:KEYS]:
         values = {text: str(said[key]) for text, said in read.items() if key in said}
         told = key.replace("{", "{{").replace("}", "}}")
         column = texts.replace_strict(values, default=None, return_dtype=pl.String)

@@ -38,10 +38,12 @@ LEAST = 20  # units of a part, and of the others
 CHANCE = 0.005  # of any part where boxes fit as well elsewhere
 FIT = 2.0  # standard errors by which the others fit better where they lie
 MOST = 3
-NAMED = 0.9  # a name is told in place of a run that explains hardly more
+NAMED = 0.9  # a name is told in place of a run, a turn in place of another picture, that tell more
 ANY = "on any other picture"
 LOST = 1 / 3  # of how the others fit better than on any picture: at most so much, with limits
 EVENTFUL = 0.8  # of how far the fits of the others range over places: at least so much
+LONG = 4  # blocks of a long stretch
+USUAL, CHI = 0.7, 0.3095  # share of stretches, and the mean of so many of the lowest chi squares
 PRIOR = 4  # means that are imagined to vary as by chance
 
 
@@ -89,7 +91,8 @@ def _clearest(table: Floats, unit: Ints, columns: Codes, names: list[str]) -> Bo
         lost = told & (2 * error - mean <= -LOST * mean_of_others)
         lost &= mean[:, -1:] >= EVENTFUL * mean_of_others[:, -1:]
         better[:, -2] = False if better[:, :-2].any() else lost[:, -2]
-        clear = np.where(better[:, :-1], apart[:, :-1], 0)
+        other = np.array(["picture" in place for place in names])
+        clear = np.where(better[:, :-1], apart[:, :-1] * np.where(other, NAMED, 1), 0)
         at = np.unravel_index(clear.argmax(), clear.shape)
         if clear[at]:
             numbers = {"units": n, "share": tally[3] / np.maximum(n, 1), "gain_z": mean / error,
@@ -98,7 +101,7 @@ def _clearest(table: Floats, unit: Ints, columns: Codes, names: list[str]) -> Bo
             row: dict[str, float | str] = {key: float(value[at]) for key, value in numbers.items()}
             row["elsewhere"] = names[at[1]]
             part = BoxPart(name, int(first[at[0]]), int(last[at[0]]), row)
-            found.append((round(apart[at] * (NAMED if name in RUNS else 1), 6), needed, part))
+            found.append((round(clear[at] * (NAMED if name in RUNS else 1), 6), needed, part))
     for _, needed, part in sorted(found, key=lambda one: -one[0]):
         gain = table[:, names.index(str(part.row["elsewhere"]))]
         score, apart_z = _among_alike(gain, unit, columns, part.holds(columns))
@@ -159,14 +162,18 @@ def _among_alike(
 
 
 def _alike(rest: Floats, unit: Ints, columns: Codes) -> float:
-    """Return how much more means of a value, or of pictures side by side, vary than by chance."""
+    """Return how much more means of pictures side by side vary than by chance.
+
+    By most of the stretches, short and long: some that are wrong make the others no film.
+    """
     most = 1.0
-    for code in columns.values():
+    for code in (columns[name] // size for name in RUNS for size in (1, LONG)):
         n, total, squares, _ = _tally(rest[:, None], unit, code)[:, :-1, 0]
         n, total = n[n > 0], total[n > 0]
-        if len(n) > 1 and squares.any():
-            between = (total**2 / n).sum() / (squares.sum() / n.sum())
-            most = max(most, (between + PRIOR) / (len(n) - 1 + PRIOR))
+        if squares.any():
+            between = np.sort(total**2 / n)[: max(int(USUAL * len(n)), 1)].mean()
+            between /= squares.sum() / n.sum() * CHI
+            most = max(most, (len(n) * between + PRIOR) / (len(n) + PRIOR))
     return float(np.sqrt(most))
 
 
@@ -193,7 +200,7 @@ def shares_turned(
             continue
         mine, other = (mean_of_units(of[known], unit[known]) for of in (here, there))
         either = standard_score(-(mine - mine.mean()) * (other - other.mean()))
-        runs = {key: code[known] for key, code in columns.items() if key in RUNS}
+        runs = {key: columns[key][known] for key in RUNS}
         z = standard_score(other) / _alike(there[known] - other.mean(), unit[known], runs)
         share = max(other.mean(), 0) / max(other.mean() + max(mine.mean(), 0), 1e-9)
         yield Alternative(name, min(z, 2 * either), float(share), len(mine))
