@@ -28,7 +28,7 @@ from audit.statistics.box_fit import (
     gains_elsewhere,
     integral_planes,
 )
-from audit.statistics.box_parts import ANY, BLOCKS, RUNS, find_parts, shares_turned
+from audit.statistics.box_parts import ANY, BLOCKS, CLASS, RUNS, find_parts, shares_turned
 from audit.statistics.box_parts import LEAST as LEAST_PART
 
 TABLES = ("box_fits", "box_parts")
@@ -161,7 +161,7 @@ def _columns(boxes: pl.DataFrame) -> Iterator[pl.Series]:
     """Yield what may name a part of the boxes; its name has a gap for the value."""
     wide, high, steps = pl.col("width"), pl.col("height"), pl.col("sample_id").str.split("/")
     yield from boxes.select(
-        pl.col("label").alias("with boxes of {}"),
+        pl.col("label").alias(CLASS),
         pl.when(wide > high).then(pl.lit("wider than high")).when(wide < high)
         .then(pl.lit("higher than wide")).otherwise(pl.lit("square")).alias("that are {}"),
         pl.col("split").alias("of split {}"),

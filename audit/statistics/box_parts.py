@@ -40,7 +40,10 @@ FIT = 2.0  # standard errors by which the others fit better where they lie
 MOST = 3
 NAMED = 0.9  # a name is told in place of a run, a turn in place of another picture, that tell more
 ANY = "on any other picture"
-LOST = 1 / 3  # of how the others fit better than on any picture: at most so much, with limits
+LOST = 1 / 3  # of how the others fit better than on any picture: less fit nowhere, more must be won
+NOWHERE = 3.0  # standard errors by which they may fit better on theirs
+CLASS = "with boxes of {}"  # this column is of shapes, of which one may fill its box less
+LEAST_MOVE = "6%"  # of the picture: by so much boxes of a shape fit better that fill them unevenly
 EVENTFUL = 0.8  # of how far the fits of the others range over places: at least so much
 LONG = 4  # blocks of a long stretch
 USUAL, CHI = 0.7, 0.3095  # share of stretches, and the mean of so many of the lowest chi squares
@@ -62,7 +65,7 @@ class BoxPart(NamedTuple):
 
 def find_parts(gains: Mapping[str, Floats], unit: Ints, columns: Codes) -> Iterator[BoxPart]:
     """Yield parts, the clearest first; `gains` (m,) by place and `ANY`, the `unit` of each box."""
-    names = [name for name in gains if name not in SIZES and name != ANY]
+    names = [name for name in gains if name not in (*SIZES, ANY) and LEAST_MOVE not in name]
     places = np.stack([gains[name] for name in names], axis=1)
     reach = np.fmax.reduce(places, axis=1) - np.fmin.reduce(places, axis=1)
     table = np.column_stack([places, gains[ANY], reach])
@@ -88,9 +91,11 @@ def _clearest(table: Floats, unit: Ints, columns: Codes, names: list[str]) -> Bo
         apart = (mean - mean_of_others) / np.hypot(error, error_of_others)
         told = enough & (apart >= needed) & (mean_of_others <= -FIT * error_of_others)
         better = told & (mean >= needed * error) & (tally[3] > 0.5 * n)
+        better &= mean >= -LOST * mean_of_others[:, -2:-1]
         lost = told & (2 * error - mean <= -LOST * mean_of_others)
         lost &= mean[:, -1:] >= EVENTFUL * mean_of_others[:, -1:]
-        better[:, -2] = False if better[:, :-2].any() else lost[:, -2]
+        lost &= (mean >= -NOWHERE * error) & (name != CLASS) & ~better[:, :-2].any()
+        better[:, -2] = lost[:, -2]
         other = np.array(["picture" in place for place in names])
         clear = np.where(better[:, :-1], apart[:, :-1] * np.where(other, NAMED, 1), 0)
         at = np.unravel_index(clear.argmax(), clear.shape)
