@@ -129,7 +129,7 @@ def _of_parts(
         left &= ~within
         if part.column in RUNS:
             ids = boxes.filter(within).sort(part.column, maintain_order=True)["sample_id"]
-            said = f"from about {ids[0]} to {ids[-1]}"
+            said = f"from about {ids[0]} to {ids[-1]} in the order of {RUNS[part.column]}"
         else:
             said = part.column.format(named[part.column][part.first]).strip()
         yield {"part": said, "boxes": int(within.sum()), **part.row}

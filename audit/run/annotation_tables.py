@@ -196,8 +196,7 @@ BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("share", "DOUBLE", "share of these that fit better there, 0..1; without a name: "
                "the estimated share of all that are annotated so"),
         Column("gain_z", "DOUBLE", "how much better they fit there, standard errors"),
-        Column("others", "BIGINT", "other pictures of the file; null without a name"),
-        Column("others_share", "DOUBLE", "share of these that fit better there, 0..1"),
+        Column("others_share", "DOUBLE", "share of the others that do; null without a name"),
         Column("apart_z", "DOUBLE", "how far the two differ, standard errors"),
     ),
     "box_looks": (

@@ -32,8 +32,8 @@ from audit.statistics.box_fit import (
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Codes = Mapping[str, Ints]  # what parts boxes: the code (m,) of each in a column, -1 without
-RUNS = ("rank", "sample_id")  # columns whose codes, `BLOCKS` of them, are in order: a part is a run
-BLOCKS = 32
+RUNS = {"rank": "the file", "sample_id": "their names"}  # columns with codes in this order
+BLOCKS = 32  # so many codes, of as many pictures: a part is a run of them
 LEAST = 20  # units of a part, and of the others
 CHANCE = 0.005  # of any part where boxes fit as well elsewhere
 FIT = 2.0  # standard errors by which the others fit better where they lie
@@ -68,7 +68,7 @@ def find_parts(gains: Mapping[str, Floats], unit: Ints, columns: Codes) -> Itera
     names = [name for name in gains if name not in (*SIZES, ANY) and LEAST_MOVE not in name]
     places = np.stack([gains[name] for name in names], axis=1)
     reach = np.fmax.reduce(places, axis=1) - np.fmin.reduce(places, axis=1)
-    table = np.column_stack([places, gains[ANY], reach])
+    table = np.column_stack([places, gains[ANY], reach])  # the last two are asked otherwise
     for _ in range(MOST):
         found = _clearest(table, unit, columns, [*names, ANY])
         if found is None:
@@ -101,8 +101,7 @@ def _clearest(table: Floats, unit: Ints, columns: Codes, names: list[str]) -> Bo
         at = np.unravel_index(clear.argmax(), clear.shape)
         if clear[at]:
             numbers = {"units": n, "share": tally[3] / np.maximum(n, 1), "gain_z": mean / error,
-                       "others": m, "others_share": others[3] / np.maximum(m, 1),
-                       "apart_z": apart}  # fmt: skip
+                       "others_share": others[3] / np.maximum(m, 1), "apart_z": apart}  # fmt: skip
             row: dict[str, float | str] = {key: float(value[at]) for key, value in numbers.items()}
             row["elsewhere"] = names[at[1]]
             part = BoxPart(name, int(first[at[0]]), int(last[at[0]]), row)

@@ -42,7 +42,7 @@ def test_a_part_is_told_by_its_name(wrong: NDArray[np.bool_], column: str, first
     [part] = find_parts(gains_of(wrong), UNIT, PARTS)
     assert (part.column, part.first, part.row["elsewhere"]) == (column, first, "mirrored")
     assert part.row["apart_z"] > part.row["gain_z"] > 5
-    assert (part.row["units"], part.row["others"]) == (wrong[3:].sum(), (~wrong[3:]).sum())
+    assert part.row["units"] == wrong[3:].sum()
 
 
 def test_two_parts_are_told_one_after_the_other() -> None:
@@ -62,7 +62,7 @@ def test_mirrored_copies_are_told_in_place_of_the_picture_before() -> None:
 def test_pictures_without_a_value_are_others() -> None:
     turned_by_exif = np.where(UNIT % 4 == 2, 0, -1)
     [part] = find_parts(gains_of(UNIT % 4 == 2), UNIT, {**PARTS, "folder": turned_by_exif})
-    assert (part.row["units"], part.row["others"]) == (N // 4 - 1, N - N // 4 - 2)
+    assert part.row["units"] == N // 4 - 1
 
 
 def test_all_of_a_file_is_no_part() -> None:
