@@ -25,7 +25,8 @@ file is not scanned again. 3 to 10 s a set.
 
 `boxes` asks of random halves of the annotated photographs, and of drawn scenes with objects of 12
 classes, whether their boxes fit better elsewhere (BOX015): as they lie, and after all of them were
-mirrored, turned, moved, or laid on the next picture. About a minute.
+mirrored, turned, moved, or laid on the next picture. About a minute. `box_parts` asks the same of
+boxes of one folder of four, of a stretch, and of a random share.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ BLOCKS = 32  # so many codes, of as many pictures: a part is a run of them
 LEAST = 20  # units of a part, and of the others
 CHANCE = 0.005  # of any part where boxes fit as well elsewhere
 FIT = 2.0  # standard errors by which the others fit better where they lie
+FEW = 0.4  # of the others may fit better elsewhere, too
 MOST = 3
 NAMED = 0.9  # a name is told in place of a run, a turn in place of another picture, that tell more
 ANY = "on any other picture"
@@ -91,7 +92,7 @@ def _clearest(table: Floats, unit: Ints, columns: Codes, names: list[str]) -> Bo
         apart = (mean - mean_of_others) / np.hypot(error, error_of_others)
         told = enough & (apart >= needed) & (mean_of_others <= -FIT * error_of_others)
         better = told & (mean >= needed * error) & (tally[3] > 0.5 * n)
-        better &= mean >= -LOST * mean_of_others[:, -2:-1]
+        better &= (others[3] <= FEW * m) & (mean >= -LOST * mean_of_others[:, -2:-1])
         lost = told & (2 * error - mean <= -LOST * mean_of_others)
         lost &= mean[:, -1:] >= EVENTFUL * mean_of_others[:, -1:]
         lost &= (mean >= -NOWHERE * error) & (name != CLASS) & ~better[:, :-2].any()
