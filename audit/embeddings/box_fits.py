@@ -37,6 +37,8 @@ LEAST = 30
 MOST = 2_000
 """Pictures of a file that are looked at, in stretches of `STRETCH`: neighbours stay neighbours."""
 STRETCH = 25
+EACH = 12
+"""Boxes of a picture that are looked at: they count as one."""
 VALUES = 200
 """Values of a column from which it names no part."""
 FOLDERS, KEYS = 7, 50
@@ -103,6 +105,8 @@ def _fits(run: Path, boxes: pl.DataFrame) -> tuple[Rows, Rows]:
     cells = (corners - np.tile(trim[:, :2], 2)) / np.tile(kept, 2) * SIDE
     # of smaller boxes the planes show too little
     usable = found[at] & ((cells[:, 2:] - cells[:, :2]).min(1) >= LEAST_CELLS)
+    nth = boxes.filter(usable).select(pl.int_range(pl.len()).over("sample_id")).to_series()
+    usable[usable] = nth.to_numpy() < EACH
     boxes, at, cells = boxes.filter(usable), at[usable], cells[usable]
     unit = np.unique(boxes["unit"].to_numpy(), return_inverse=True)[1]
     sums = integral_planes(table["grey"], table["colour"])

@@ -181,7 +181,7 @@ BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "box_fits": (
         _FILE,
         Column("label", "VARCHAR", "null: all of the file; runs of before have classes, too"),
-        Column("boxes", "BIGINT", "boxes of an eighth of their picture and more each way"),
+        Column("boxes", "BIGINT", "boxes of an eighth of a picture and more each way, 12 of one"),
         Column("elsewhere", "VARCHAR", "mirrored | upside down | on the picture after | ..."),
         Column("gain_z", "DOUBLE", "how much better they fit there, standard errors; < 0: worse"),
         Column("share", "DOUBLE", "share of the pictures whose boxes fit better there, 0..1"),
@@ -191,7 +191,7 @@ BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
         _FILE,
         Column("part", "VARCHAR", "the pictures in words; null: a share that nothing names"),
         Column("elsewhere", "VARCHAR", "mirrored | upside down | ..., as in box_fits"),
-        Column("boxes", "BIGINT", "boxes of the part, an eighth of their picture and more"),
+        Column("boxes", "BIGINT", "boxes of the part, so large, 12 of a picture"),
         Column("units", "BIGINT", "pictures of the part, near-duplicates counted once"),
         Column("share", "DOUBLE", "share of these that fit better there, 0..1; without a name: "
                "the estimated share of all that are annotated so"),

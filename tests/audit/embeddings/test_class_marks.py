@@ -12,7 +12,7 @@ import pytest
 
 from audit.checking.boxes import boxed
 from audit.checking.cases import Case, case_store
-from audit.embeddings.box_fits import named_parts, relate_box_fits
+from audit.embeddings.box_fits import EACH, named_parts, relate_box_fits
 from audit.embeddings.class_marks import relate_marks
 from audit.neighbors.pairs.signature_store import write_signatures
 from audit.picture.measure import signature_table
@@ -67,7 +67,9 @@ def test_no_mark_is_found(tmp_path: Path, why: str) -> None:
         assert store.scalar("SELECT count(*) FROM class_marks") == 0
 
 
-def fits(tmp_path: Path, mirrored: list[bool], sources: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+def fits(
+    tmp_path: Path, mirrored: list[bool], sources: str, crowd: int = 1
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return `box_fits` of all boxes and `box_parts`, the best first: one object a picture."""
     rng, pictures, boxes, listed, entries = np.random.default_rng(8), textures(), [], [], []
     for number, picture in enumerate(pictures):
@@ -80,6 +82,7 @@ def fits(tmp_path: Path, mirrored: list[bool], sources: str) -> tuple[pl.DataFra
         source = json.dumps({"source": sources[number % len(sources)]})
         entries.append({**listed[-1], "attributes": source})
         del entries[-1]["sample_id"]
+    boxes += boxes[:1] * (crowd - 1)
     tables = boxed(*boxes, annotated_images=listed, annotations=entries)
     with case_store(Case("", write(tmp_path, pictures), tables=tables)) as store:
         relate_box_fits(store, tmp_path)
@@ -95,6 +98,11 @@ def test_boxes_on_mirrored_pictures_fit_better_mirrored(tmp_path: Path, mirrored
     assert not mirrored or row["elsewhere"] == "mirrored"
     assert row["boxes"] == row["units"] == N
     assert parts["part"].null_count() == len(parts)
+
+
+def test_of_a_crowded_picture_some_boxes_are_looked_at(tmp_path: Path) -> None:
+    best, _ = fits(tmp_path, [False] * N, "ab", crowd=30)
+    assert best["boxes"][0] == N - 1 + EACH
 
 
 def test_an_attribute_names_the_mirrored_ones(tmp_path: Path) -> None:
