@@ -79,11 +79,11 @@ from audit.scanning import scanning
 from audit.sources import open_source
 from audit.statistics.box_fit import (
     better_elsewhere,
-    gain_on_others,
     gains_elsewhere,
+    gains_on_others,
     integral_planes,
 )
-from audit.statistics.box_parts import ANY, find_parts, shares_turned
+from audit.statistics.box_parts import ANY, NEAR, find_parts, shares_turned
 from audit.statistics.intervals import wilson
 
 Rng = np.random.Generator
@@ -1242,8 +1242,8 @@ def box_parts(
             to, moved = displace(at, cells, n)
             for part, of in wrong.items():
                 here, box = np.where(of[at], to, at), np.where(of[at][:, None], moved, cells)
-                gains = gains_elsewhere(sums, here, box)
-                gains[ANY] = gain_on_others(sums, here, box)
+                gains = dict(gains_elsewhere(sums, here, box))
+                gains[ANY], gains[NEAR] = gains_on_others(sums, here, box)
                 said = [f"{one.column}: {one.row['elsewhere']}"
                         for one in find_parts(gains, at, columns)]  # fmt: skip
                 said += [f"share: {one.name}" for one in shares_turned(sums, here, box, at, columns)

@@ -24,11 +24,11 @@ from audit.statistics.box_fit import (
     Floats,
     Ints,
     better_elsewhere,
-    gain_on_others,
     gains_elsewhere,
+    gains_on_others,
     integral_planes,
 )
-from audit.statistics.box_parts import ANY, BLOCKS, CLASS, RUNS, find_parts, shares_turned
+from audit.statistics.box_parts import ANY, BLOCKS, CLASS, NEAR, RUNS, find_parts, shares_turned
 from audit.statistics.box_parts import LEAST as LEAST_PART
 
 TABLES = ("box_fits", "box_parts")
@@ -128,7 +128,8 @@ def _of_parts(
     """Yield a row for each part that fits better elsewhere, and for shares that nothing names."""
     named, columns = named_parts(boxes)
     left = np.ones(len(unit), bool)
-    for part in find_parts({**gains, ANY: gain_on_others(sums, at, cells)}, unit, columns):
+    gains = {**gains, **dict(zip((ANY, NEAR), gains_on_others(sums, at, cells), strict=True))}
+    for part in find_parts(gains, unit, columns):
         within = part.holds(columns) & left
         left &= ~within
         if part.column in RUNS:

@@ -31,7 +31,7 @@ OPPOSITE = {
     name: next(other for other, to in DIRECTIONS.items() if to == (-dx, -dy))
     for name, (dx, dy) in DIRECTIONS.items()
 }
-OTHERS = 6
+NEAR = (2, -2, 3, -3)  # pictures
 SIZES = {"half as large": 0.5, "twice as large": 2.0}  # both sides, about the middle
 
 
@@ -125,13 +125,18 @@ def gains_elsewhere(sums: Floats, picture: Ints, boxes: Floats) -> Mapping[str, 
     }
 
 
-def gain_on_others(sums: Floats, picture: Ints, boxes: Floats) -> Floats:
-    """Return by how much each box fits better on any other picture: on `OTHERS` far ones."""
-    n = len(sums)
-    far = [(picture + k * n // (OTHERS + 1)) % n for k in range(1, OTHERS + 1)]
-    fits = [fit_of_boxes(sums, at, boxes) for at in far]
-    gain: Floats = np.mean(fits, axis=0) - fit_of_boxes(sums, picture, boxes)
-    return gain
+def gains_on_others(sums: Floats, picture: Ints, boxes: Floats) -> tuple[Floats, Floats]:
+    """Return by how much each box fits better on other pictures far away in the file, and on near.
+
+    Those near are mostly of the same place or film.
+    """
+    n, here = len(sums), fit_of_boxes(sums, picture, boxes)
+    far = tuple(k * n // (len(NEAR) + 1) for k in range(1, len(NEAR) + 1))
+    gain, near = (
+        np.mean([fit_of_boxes(sums, (picture + k) % n, boxes) for k in steps], axis=0) - here
+        for steps in (far, NEAR)
+    )
+    return gain, near
 
 
 def better_elsewhere(gains: Mapping[str, Floats], unit: Ints) -> Iterator[Alternative]:

@@ -40,7 +40,7 @@ FIT = 2.0  # standard errors by which the others fit better where they lie
 FEW = 0.4  # of the others may fit better elsewhere, too
 MOST = 3
 NAMED = 0.9  # a name is told in place of a run, a turn in place of another picture, that tell more
-ANY = "on any other picture"
+ANY, NEAR = "on any other picture", "on others near in the file"
 LOST = 1 / 3  # of how the others fit better than on any picture: less fit nowhere, more must be won
 NOWHERE = 3.0  # standard errors by which they may fit better on theirs
 CLASS = "with boxes of {}"  # this column is of shapes, of which one may fill its box less
@@ -65,11 +65,11 @@ class BoxPart(NamedTuple):
 
 
 def find_parts(gains: Mapping[str, Floats], unit: Ints, columns: Codes) -> Iterator[BoxPart]:
-    """Yield parts, the clearest first; `gains` (m,) by place and `ANY`, the `unit` of each box."""
-    names = [name for name in gains if name not in (*SIZES, ANY) and LEAST_MOVE not in name]
+    """Yield parts, the clearest first; `gains` (m,) by place, `ANY` and `NEAR`, `unit` by box."""
+    names = [name for name in gains if name not in (*SIZES, ANY, NEAR) and LEAST_MOVE not in name]
     places = np.stack([gains[name] for name in names], axis=1)
     reach = np.fmax.reduce(places, axis=1) - np.fmin.reduce(places, axis=1)
-    table = np.column_stack([places, gains[ANY], reach])  # the last two are asked otherwise
+    table = np.column_stack([places, gains[ANY], gains[NEAR], reach])  # asked otherwise
     for _ in range(MOST):
         found = _clearest(table, unit, columns, [*names, ANY])
         if found is None:
@@ -83,7 +83,7 @@ def find_parts(gains: Mapping[str, Floats], unit: Ints, columns: Codes) -> Itera
 def _clearest(table: Floats, unit: Ints, columns: Codes, names: list[str]) -> BoxPart | None:
     from scipy.special import ndtri
 
-    found = []
+    found, to = [], names.index(ANY)  # behind it: the near ones and the reach
     for name, code in columns.items():
         first, last, tally, others = _candidates(table, unit, code, name in RUNS)
         (n, mean, error), (m, mean_of_others, error_of_others) = _moments(tally), _moments(others)
@@ -92,13 +92,13 @@ def _clearest(table: Floats, unit: Ints, columns: Codes, names: list[str]) -> Bo
         apart = (mean - mean_of_others) / np.hypot(error, error_of_others)
         told = enough & (apart >= needed) & (mean_of_others <= -FIT * error_of_others)
         better = told & (mean >= needed * error) & (tally[3] > 0.5 * n)
-        better &= (others[3] <= FEW * m) & (mean >= -LOST * mean_of_others[:, -2:-1])
+        better &= (others[3] <= FEW * m) & (mean >= -LOST * mean_of_others[:, to : to + 1])
         lost = told & (2 * error - mean <= -LOST * mean_of_others)
-        lost &= mean[:, -1:] >= EVENTFUL * mean_of_others[:, -1:]
-        lost &= (mean >= -NOWHERE * error) & (name != CLASS) & ~better[:, :-2].any()
-        better[:, -2] = lost[:, -2]
+        lost &= (mean >= -NOWHERE * error) & (name != CLASS) & ~better[:, :to].any()
+        eventful = mean[:, -1] >= EVENTFUL * mean_of_others[:, -1]
+        better[:, to] = lost[:, to] & lost[:, to + 1] & eventful
         other = np.array(["picture" in place for place in names])
-        clear = np.where(better[:, :-1], apart[:, :-1] * np.where(other, NAMED, 1), 0)
+        clear = np.where(better[:, : to + 1], apart[:, : to + 1] * np.where(other, NAMED, 1), 0)
         at = np.unravel_index(clear.argmax(), clear.shape)
         if clear[at]:
             numbers = {"units": n, "share": tally[3] / np.maximum(n, 1), "gain_z": mean / error,

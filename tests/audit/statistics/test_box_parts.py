@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from audit.statistics.box_fit import SIDE, Floats, Ints, gains_elsewhere, integral_planes, turned
-from audit.statistics.box_parts import ANY, RUNS, find_parts, shares_turned
+from audit.statistics.box_parts import ANY, NEAR, RUNS, find_parts, shares_turned
 
 N = 240
 UNIT = np.arange(N)
@@ -26,6 +26,7 @@ def gains_of(wrong: NDArray[np.bool_], seed: int = 1, of: str = "mirrored") -> d
     gains[ANY] = rng.normal(-1, 0.5, N)
     for gain in gains.values():
         gain[:3] = np.nan  # boxes without a ring
+    gains[NEAR] = gains[ANY].copy()
     gains[of][wrong] += 2 if of != ANY else 1
     return gains
 
@@ -78,13 +79,18 @@ def test_films_are_alike(seed: int) -> None:
 
 def test_boxes_that_were_dealt_out_fit_no_better_than_on_any_picture() -> None:
     wrong = UNIT % 4 == 2
-    [part] = find_parts(gains_of(wrong, of=ANY), UNIT, PARTS)
+    gains = gains_of(wrong, of=ANY)
+    assert not list(find_parts(gains, UNIT, PARTS))  # they do fit better than on those near
+    gains[NEAR] = gains[ANY]
+    [part] = find_parts(gains, UNIT, PARTS)
     assert (part.column, part.first, part.row["elsewhere"]) == ("folder", 2, ANY)
 
 
 def test_in_the_dark_all_places_fit_alike() -> None:
     dark = UNIT % 4 == 2
-    gains = {name: np.where(dark, gain / 9, gain) for name, gain in gains_of(dark, of=ANY).items()}
+    gains = gains_of(dark, of=ANY)
+    gains[NEAR] = gains[ANY]
+    gains = {name: np.where(dark, gain / 9, gain) for name, gain in gains.items()}
     assert not list(find_parts(gains, UNIT, PARTS))
 
 
