@@ -25,7 +25,8 @@ file is not scanned again. 3 to 10 s a set.
 
 `boxes` asks of random halves of the annotated photographs, and of drawn scenes with objects of 12
 classes, whether their boxes fit better elsewhere (BOX015): as they lie, and after all of them were
-mirrored, turned, moved, or laid on the next picture. About a minute.
+mirrored, turned, moved, or laid on the next picture. About a minute. `box_parts` asks the same of
+boxes of one folder of four, of a stretch, and of a random share.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -76,7 +77,13 @@ from audit.picture.signatures import make_signature, stack_signatures
 from audit.run.generations import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
-from audit.statistics.box_fit import fit_elsewhere, integral_planes
+from audit.statistics.box_fit import (
+    better_elsewhere,
+    gains_elsewhere,
+    gains_on_others,
+    integral_planes,
+)
+from audit.statistics.box_parts import ANY, NEAR, find_parts, shares_turned
 from audit.statistics.intervals import wilson
 
 Rng = np.random.Generator
@@ -1170,15 +1177,13 @@ DISPLACED: Mapping[str, Callable[[npt.NDArray[Any], npt.NDArray[Any], int], Any]
 }  # fmt: skip
 
 
-@measures(app)
-def boxes(sets: int = 100, first_seed: int = 0, data: Path | None = None) -> Document:
-    """Are boxes that lie right called wrong, and those that do not found?"""
-    real = real_data(data, "raccoon")
-    photos = annotated_photographs(real)
-    told: Document = {}
+def _box_sets(
+    data: Path | None, sets: int, first_seed: int
+) -> Iterator[tuple[str, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], int]]:
+    """Yield a kind of set, summed planes, the picture of each box, boxes in cells, pictures."""
+    photos = annotated_photographs(real_data(data, "raccoon"))
+    table = stack_signatures([make_signature(feature_picture(p)) for p in photos[0]])
     for kind in ("photographs", "drawn"):
-        hits: dict[str, list[str]] = {name: [] for name in DISPLACED}
-        table = stack_signatures([make_signature(feature_picture(p)) for p in photos[0]])
         for seed in range(first_seed, first_seed + sets):
             rng = np.random.default_rng([seed, 5])
             if kind == "drawn":
@@ -1194,19 +1199,57 @@ def boxes(sets: int = 100, first_seed: int = 0, data: Path | None = None) -> Doc
             kept = np.tile(size - trim[:, :2] - trim[:, 2:], 2)
             cells = 32 * (corners * np.tile(size, 2) - np.tile(trim[:, :2], 2)) / kept
             large = (cells[:, 2:] - cells[:, :2]).min(1) >= 4
-            for name, displace in DISPLACED.items():
-                moved_at, moved = displace(at[large], cells[large], len(where))
-                found = fit_elsewhere(sums, moved_at, moved, moved_at).values()
-                best = max(found, key=lambda one: one.z)
-                enough = best.z >= ShiftedClass.Params().min_z and best.share > 0.5
-                hits[name].append(best.name if enough else "")
-        for name, said in hits.items():
-            low, high = wilson(sum(map(bool, said)), sets)
-            line = {"found": sum(map(bool, said)), "of": sets, "as": dict(Counter(said)),
-                    "interval": [round(float(low), 3), round(float(high), 3)]}  # fmt: skip
-            told[f"{kind}: {name}"] = line
-            print(f"{kind}: {name}: {line}", flush=True)
+            yield kind, sums, at[large], cells[large], len(where)
+
+
+def _counted(hits: Mapping[str, list[str]]) -> Document:
+    told: Document = {}
+    for name, said in hits.items():
+        low, high = wilson(sum(map(bool, said)), len(said))
+        told[name] = {"found": sum(map(bool, said)), "of": len(said), "as": dict(Counter(said)),
+                      "interval": [round(float(low), 3), round(float(high), 3)]}  # fmt: skip
+        print(f"{name}: {told[name]}", flush=True)
     return told
+
+
+@measures(app)
+def boxes(sets: int = 100, first_seed: int = 0, data: Path | None = None) -> Document:
+    """Are boxes that lie right called wrong, and those that do not found?"""
+    hits: dict[str, list[str]] = {}
+    for kind, sums, at, cells, n in _box_sets(data, sets, first_seed):
+        for name, displace in DISPLACED.items():
+            moved_at, moved = displace(at, cells, n)
+            gains = gains_elsewhere(sums, moved_at, moved)
+            best = max(better_elsewhere(gains, moved_at), key=lambda one: one.z)
+            enough = best.z >= ShiftedClass.Params().min_z and best.share > 0.5
+            hits.setdefault(f"{kind}: {name}", []).append(best.name if enough else "")
+    return _counted(hits)
+
+
+@measures(app)
+def box_parts(
+    sets: int = 100, first_seed: int = 0, share: float = 0.3, data: Path | None = None
+) -> Document:
+    """Are boxes of one folder of four found that lie wrong, of a stretch, and of a random share?"""
+    hits: dict[str, list[str]] = {}
+    for seed, (kind, sums, at, cells, n) in enumerate(_box_sets(data, sets, first_seed)):
+        rng, rank = np.random.default_rng([seed, 6]), np.arange(n)
+        folder, drawn = rng.integers(0, 4, n), rng.random(n) < share
+        wrong = {"a folder": folder == 2, "a stretch": rank >= (1 - share) * n, "a share": drawn}
+        columns = {"folder": folder[at], "rank": rank[at] * 32 // n,
+                   "sample_id": rank[at] * 32 // n}  # fmt: skip
+        for name, displace in DISPLACED.items():
+            to, moved = displace(at, cells, n)
+            for part, of in wrong.items():
+                here, box = np.where(of[at], to, at), np.where(of[at][:, None], moved, cells)
+                gains = dict(gains_elsewhere(sums, here, box))
+                gains[ANY], gains[NEAR] = gains_on_others(sums, here, box)
+                said = [f"{one.column}: {one.row['elsewhere']}"
+                        for one in find_parts(gains, at, columns)]  # fmt: skip
+                said += [f"share: {one.name}" for one in shares_turned(sums, here, box, at, columns)
+                         if one.z >= ShiftedClass.Params().min_unnamed_z]  # fmt: skip
+                hits.setdefault(f"{kind}: {part} {name}", []).append("; ".join(said))
+    return _counted(hits)
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ class DuplicateBox(_Pairs):
         min_near: float = 0.8
         max_share: float = 0.02
         min_less: float = 0.6
-        spare: int = 3
+        spare: int = 1
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -167,6 +167,7 @@ class DuplicateBox(_Pairs):
         lie = [{"x": x, "y": 120.0 * y, "sample_id": "0001.jpg"}
                for y in range(9) for x in (100.0, 130.0)]  # fmt: skip
         yield box_found("a class that was drawn twice", *near)
+        yield box_found("three of a class that were drawn twice", *near[:6])
         yield box_case("a crowd", *near, *lie, images=[{}, {}])
 
     hits = f"""

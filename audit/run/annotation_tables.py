@@ -180,12 +180,24 @@ _LABEL = Column("label", "VARCHAR", "class of the boxes; null where the file doe
 BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "box_fits": (
         _FILE,
-        Column("label", "VARCHAR", "class of the boxes; null: all of the file"),
-        Column("boxes", "BIGINT", "boxes of an eighth of their picture and more each way"),
+        Column("label", "VARCHAR", "null: all of the file; runs of before have classes, too"),
+        Column("boxes", "BIGINT", "boxes of an eighth of a picture and more each way, 12 of one"),
         Column("elsewhere", "VARCHAR", "mirrored | upside down | on the picture after | ..."),
         Column("gain_z", "DOUBLE", "how much better they fit there, standard errors; < 0: worse"),
         Column("share", "DOUBLE", "share of the pictures whose boxes fit better there, 0..1"),
         Column("units", "BIGINT", "pictures, near-duplicates counted once"),
+    ),
+    "box_parts": (
+        _FILE,
+        Column("part", "VARCHAR", "the pictures in words; null: a share that nothing names"),
+        Column("elsewhere", "VARCHAR", "mirrored | upside down | ..., as in box_fits"),
+        Column("boxes", "BIGINT", "boxes of the part, so large, 12 of a picture"),
+        Column("units", "BIGINT", "pictures of the part, near-duplicates counted once"),
+        Column("share", "DOUBLE", "share of these that fit better there, 0..1; without a name: "
+               "the estimated share of all that are annotated so"),
+        Column("gain_z", "DOUBLE", "how much better they fit there, standard errors"),
+        Column("others_share", "DOUBLE", "share of the others that do; null without a name"),
+        Column("apart_z", "DOUBLE", "how far the two differ, standard errors"),
     ),
     "box_looks": (
         _SAMPLE, _FILE, _IMAGE_KEY, _ENTRY,

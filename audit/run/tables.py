@@ -274,7 +274,8 @@ LABELS_VIEW = (
 VIEWS = (IMAGES_VIEW, PICTURES_VIEW, PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
 ADDED_TABLES = (
     "label_columns", "several_labels", "object_labels", "several_scores", "mask_doubts",
-    "box_looks", "box_look_facts", "box_fits", "class_marks", "label_neighbours", "turned_parts",
+    "box_looks", "box_look_facts", "box_fits", "box_parts", "class_marks", "label_neighbours",
+    "turned_parts",
 )  # fmt: skip
 ADDED_VIEWS = (PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
 """What runs of the same schema that were made earlier lack: empty for whoever reads one."""

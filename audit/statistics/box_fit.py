@@ -31,6 +31,7 @@ OPPOSITE = {
     name: next(other for other, to in DIRECTIONS.items() if to == (-dx, -dy))
     for name, (dx, dy) in DIRECTIONS.items()
 }
+NEAR = (2, -2, 3, -3)  # pictures
 SIZES = {"half as large": 0.5, "twice as large": 2.0}  # both sides, about the middle
 
 
@@ -85,14 +86,24 @@ def _sum(sums: Floats, at: Ints, x0: Ints, y0: Ints, x1: Ints, y1: Ints) -> tupl
     return total, (x1 - x0) * (y1 - y0)
 
 
+def turned(boxes: Floats) -> Mapping[str, Floats]:
+    """Return where the boxes are in a picture that is turned or mirrored."""
+    x0, y0, x1, y1 = boxes.T
+    return {
+        "mirrored": np.stack([SIDE - x1, y0, SIDE - x0, y1], axis=1),
+        "upside down": np.stack([x0, SIDE - y1, x1, SIDE - y0], axis=1),
+        "turned by half": np.stack([SIDE - x1, SIDE - y1, SIDE - x0, SIDE - y0], axis=1),
+        "with x and y exchanged": np.stack([y0, x0, y1, x1], axis=1),
+    }
+
+
 def _elsewhere(picture: Ints, boxes: Floats, n: int) -> Iterator[tuple[str, Ints, Floats]]:
     """Yield where else the boxes may belong: a name, the picture of each, the boxes."""
-    x0, y0, x1, y1 = boxes.T
-    yield "mirrored", picture, np.stack([SIDE - x1, y0, SIDE - x0, y1], axis=1)
-    yield "upside down", picture, np.stack([x0, SIDE - y1, x1, SIDE - y0], axis=1)
+    for name, moved in turned(boxes).items():
+        yield name, picture, moved
     yield "on the picture before", (picture - 1) % n, boxes
     yield "on the picture after", (picture + 1) % n, boxes
-    sides = np.stack([x1 - x0, y1 - y0] * 2, axis=1)
+    sides = np.stack([boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]] * 2, axis=1)
     for name, (dx, dy) in DIRECTIONS.items():
         way = np.array([dx, dy, dx, dy])
         for cells in MOVES:
@@ -102,24 +113,62 @@ def _elsewhere(picture: Ints, boxes: Floats, n: int) -> Iterator[tuple[str, Ints
         yield name, picture, boxes + (size - 1) / 2 * sides * np.array([-1, -1, 1, 1])
 
 
-def fit_elsewhere(
-    sums: Floats, picture: Ints, boxes: Floats, unit: Ints
-) -> Mapping[str, Alternative]:
-    """Return how much better boxes fit elsewhere; `picture` numbers rows of `sums`, in file order.
+def gains_elsewhere(sums: Floats, picture: Ints, boxes: Floats) -> Mapping[str, Floats]:
+    """Return by how much each box fits better elsewhere (m,), NaN where it has no place there.
 
-    `unit` (m,) says which boxes are of one scene: they count as one.
+    `picture` (m,) numbers rows of `sums`, which are in the order of the file.
     """
     here = fit_of_boxes(sums, picture, boxes)
-    found = {}
-    for name, where, moved in _elsewhere(picture, boxes, len(sums)):
-        gain = fit_of_boxes(sums, where, moved) - here
-        known = np.isfinite(gain)
-        _, code = np.unique(unit[known], return_inverse=True)
-        n = int(code.max(initial=-1)) + 1
-        if n < 3:
+    return {
+        name: fit_of_boxes(sums, where, moved) - here
+        for name, where, moved in _elsewhere(picture, boxes, len(sums))
+    }
+
+
+def gains_on_others(sums: Floats, picture: Ints, boxes: Floats) -> tuple[Floats, Floats]:
+    """Return by how much each box fits better on other pictures far away in the file, and on near.
+
+    Those near are mostly of the same place or film.
+    """
+    n, here = len(sums), fit_of_boxes(sums, picture, boxes)
+    far = tuple(k * n // (len(NEAR) + 1) for k in range(1, len(NEAR) + 1))
+    gain, near = (
+        np.mean([fit_of_boxes(sums, (picture + k) % n, boxes) for k in steps], axis=0) - here
+        for steps in (far, NEAR)
+    )
+    return gain, near
+
+
+def better_elsewhere(gains: Mapping[str, Floats], unit: Ints) -> Iterator[Alternative]:
+    """Yield how much better boxes fit elsewhere; those of one `unit`, a scene, count as one."""
+    for name, gain in gains.items():
+        mean = mean_of_units(gain, unit)
+        if len(mean) < 3:
             continue
-        mean = np.bincount(code, gain[known]) / np.bincount(code)
-        error = mean.std(ddof=1) / np.sqrt(n)
-        z = float(mean.mean() / error) if error > 1e-9 else 0.0
-        found[name] = Alternative(name, z, float((mean > 0).mean()), n)
-    return found
+        yield Alternative(name, standard_score(mean), float((mean > 0).mean()), len(mean))
+
+
+def mean_of_units(values: Floats, unit: Ints) -> Floats:
+    """Return the mean of each unit that has a value."""
+    known = np.isfinite(values)
+    _, code = np.unique(unit[known], return_inverse=True)
+    means: Floats = np.bincount(code, values[known]) / np.bincount(code)
+    return means
+
+
+def standard_score(values: Floats) -> float:
+    """Return the mean in standard errors."""
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean() / error) if error > 1e-9 else 0.0
+
+
+def standing_out(sums: Floats, picture: Ints, boxes: Floats) -> Floats:
+    """Return by how much each box fits better than half its size further to all sides (m,)."""
+    sides = np.stack([boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]] * 2, axis=1)
+    near = np.stack([
+        fit_of_boxes(sums, picture, boxes + sides / 2 * np.array([dx, dy, dx, dy]))
+        for dx, dy in DIRECTIONS.values()
+    ])  # fmt: skip
+    known = np.isfinite(near).sum(0)
+    around = np.nansum(near, axis=0) / np.maximum(known, 1)
+    return np.where(known >= len(near) / 2, fit_of_boxes(sums, picture, boxes) - around, np.nan)
