@@ -86,7 +86,7 @@ def _sum(sums: Floats, at: Ints, x0: Ints, y0: Ints, x1: Ints, y1: Ints) -> tupl
     return total, (x1 - x0) * (y1 - y0)
 
 
-def turned(boxes: Floats) -> Mapping[str, Floats]:
+def turned_boxes(boxes: Floats) -> Mapping[str, Floats]:
     """Return where the boxes are in a picture that is turned or mirrored."""
     x0, y0, x1, y1 = boxes.T
     return {
@@ -99,7 +99,7 @@ def turned(boxes: Floats) -> Mapping[str, Floats]:
 
 def _elsewhere(picture: Ints, boxes: Floats, n: int) -> Iterator[tuple[str, Ints, Floats]]:
     """Yield where else the boxes may belong: a name, the picture of each, the boxes."""
-    for name, moved in turned(boxes).items():
+    for name, moved in turned_boxes(boxes).items():
         yield name, picture, moved
     yield "on the picture before", (picture - 1) % n, boxes
     yield "on the picture after", (picture + 1) % n, boxes

@@ -26,7 +26,7 @@ from audit.statistics.box_fit import (
     mean_of_units,
     standard_score,
     standing_out,
-    turned,
+    turned_boxes,
 )
 
 Floats = NDArray[np.float64]
@@ -197,7 +197,7 @@ def shares_turned(
     scores, that of standing out there and twice that of doing so in one of two places.
     """
     here = standing_out(sums, picture, boxes)
-    for name, moved in turned(boxes).items():
+    for name, moved in turned_boxes(boxes).items():
         near = np.minimum(boxes[:, 2:], moved[:, 2:]) > np.maximum(boxes[:, :2], moved[:, :2])
         there = np.where(near.all(1), np.nan, standing_out(sums, picture, moved))
         known = np.isfinite(there) & np.isfinite(here)

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from audit.statistics.box_fit import SIDE, Floats, Ints, gains_elsewhere, integral_planes, turned
+from audit.statistics.box_fit import (
+    SIDE,
+    Floats,
+    Ints,
+    gains_elsewhere,
+    integral_planes,
+    turned_boxes,
+)
 from audit.statistics.box_parts import ANY, NEAR, RUNS, find_parts, shares_turned
 
 N = 240
@@ -116,7 +123,7 @@ def shares(sums: Floats, boxes: Floats, unit: Ints = UNIT) -> dict[str, tuple[fl
 def test_a_share_that_nothing_names_is_estimated(scenes: tuple[Floats, Floats], name: str) -> None:
     sums, boxes = scenes
     wrong = np.random.default_rng(6).random(N) < 0.3
-    found = shares(sums, np.where(wrong[:, None], turned(boxes)[name], boxes))
+    found = shares(sums, np.where(wrong[:, None], turned_boxes(boxes)[name], boxes))
     assert found[name][0] > 4
     assert abs(found[name][1] - wrong.mean()) < 0.08
     assert all(z < 3 for other, (z, _) in found.items() if other != name)
@@ -135,5 +142,5 @@ def test_twins_on_the_other_side_are_no_share(scenes: tuple[Floats, Floats]) -> 
 
 
 def test_gains_have_the_ways_to_turn(scenes: tuple[Floats, Floats]) -> None:
-    gains = gains_elsewhere(scenes[0], UNIT, turned(scenes[1])["with x and y exchanged"])
+    gains = gains_elsewhere(scenes[0], UNIT, turned_boxes(scenes[1])["with x and y exchanged"])
     assert np.nanmean(gains["with x and y exchanged"]) > 1 > np.nanmean(gains["mirrored"])
