@@ -69,9 +69,9 @@ class ShiftedClass(BoxCheck):
     The fit of a part: a class, a split, a folder, one size or form, what EXIF turns, a beginning or
     end of names, an attribute, a stretch of the file or of its sorted names. One of 20 pictures and
     more is told where its boxes fit much better elsewhere and those of the others do not, or fit no
-    better than on any other picture and those of the others do, though both have places that fit.
-    Of a share that nothing names, `min_unnamed` of the pictures and more, it is told that it is
-    annotated mirrored, upside down, turned or exchanged.
+    better than on any other picture and those of the others of the same classes do, though both
+    have places that fit. Of a share that nothing names, `min_unnamed` of the pictures and more, it
+    is told that it is annotated mirrored, upside down, turned or exchanged.
     Two tests of each class take the distances of the boxes from the four sides.
     Overflow: many boxes lie outside one side and none outside the opposite one (a binomial test
     with one half).

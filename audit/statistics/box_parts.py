@@ -108,11 +108,27 @@ def _clearest(table: Floats, unit: Ints, columns: Codes, names: list[str]) -> Bo
             part = BoxPart(name, int(first[at[0]]), int(last[at[0]]), row)
             found.append((round(clear[at] * (NAMED if name in RUNS else 1), 6), needed, part))
     for _, needed, part in sorted(found, key=lambda one: -one[0]):
-        gain = table[:, names.index(str(part.row["elsewhere"]))]
-        score, apart_z = _among_alike(gain, unit, columns, part.holds(columns))
-        if min(apart_z, apart_z if part.row["elsewhere"] == ANY else score) >= needed:
+        gain, within = table[:, names.index(str(part.row["elsewhere"]))], part.holds(columns)
+        lost = part.row["elsewhere"] == ANY
+        if lost and CLASS in columns:
+            gain = _beside_its_class(gain, unit, columns[CLASS], within)
+        score, apart_z = _among_alike(gain, unit, columns, within)
+        if min(apart_z, apart_z if lost else score) >= needed:
             return part
     return None
+
+
+def _beside_its_class(gain: Floats, unit: Ints, label: Ints, within: NDArray[np.bool_]) -> Floats:
+    """Return gains less the mean of their class in the other pictures, NaN where these are few.
+
+    Cracks that nobody sees in a small picture fit nowhere, in any folder.
+    """
+    beside = np.full(len(gain), np.nan)
+    for number in np.unique(label[label >= 0]):
+        of, others = label == number, (label == number) & ~within & np.isfinite(gain)
+        if len(np.unique(unit[others])) >= LEAST:
+            beside[of] = gain[of] - mean_of_units(gain[others], unit[others]).mean()
+    return beside
 
 
 def _candidates(
@@ -158,6 +174,8 @@ def _among_alike(
     rest, means, errors = gain.copy(), [], []
     for of in (within, ~within):
         values = mean_of_units(gain[of], unit[of])
+        if len(values) < LEAST:
+            return 0.0, 0.0
         rest[of] -= values.mean()
         means.append(float(values.mean()))
         errors.append(1 / np.sqrt(len(values)))

@@ -14,7 +14,7 @@ from audit.statistics.box_fit import (
     integral_planes,
     turned_boxes,
 )
-from audit.statistics.box_parts import ANY, NEAR, RUNS, find_parts, shares_turned
+from audit.statistics.box_parts import ANY, CLASS, NEAR, RUNS, find_parts, shares_turned
 
 N = 240
 UNIT = np.arange(N)
@@ -91,6 +91,17 @@ def test_boxes_that_were_dealt_out_fit_no_better_than_on_any_picture() -> None:
     gains[NEAR] = gains[ANY]
     [part] = find_parts(gains, UNIT, PARTS)
     assert (part.column, part.first, part.row["elsewhere"]) == ("folder", 2, ANY)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["classes in all", "a class of its own"])
+def test_what_nobody_sees_in_a_class_is_no_other_picture(own: bool) -> None:
+    """A folder holds boxes of other pictures where its classes fit elsewhere, else cannot tell."""
+    wrong = UNIT % 4 == 2
+    gains = gains_of(wrong, of=ANY)
+    gains[NEAR] = gains[ANY]
+    label = np.where(wrong, 1, 0) if own else UNIT // 4 % 2
+    found = list(find_parts(gains, UNIT, {**PARTS, CLASS: label}))
+    assert [part.column for part in found] == ([] if own else ["folder"])
 
 
 def test_in_the_dark_all_places_fit_alike() -> None:
