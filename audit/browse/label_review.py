@@ -13,7 +13,7 @@ is made once a generation, in the memory of this process.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy.typing as npt
 import polars as pl
 
 from audit.browse.decided import summarise_ledger
-from audit.checking.label_facts import JudgedFacts, read_label_facts
+from audit.checking.label_facts import JudgedFacts, read_label_facts, wrong_among
 from audit.checks.label_suspect import SuspectLabel
 from audit.embeddings.judged import WrongCount
 from audit.errors import UsageError
@@ -189,8 +189,8 @@ class Reviewed:
         if self.listed and self.every:
             said.append(
                 f"Of the first {self.listed.n:,} about {self.listed.wrong:,.0f} are wrong "
-                f"({self.listed.low:,.0f} to {self.listed.high:,.0f}), of all {self.every.n:,} "
-                f"about {self.every.wrong:,.0f} ({self.every.low:,.0f} to {self.every.high:,.0f})."
+                f"({self.listed.low:,.0f} to {self.listed.high:,.0f}); of all {self.every.n:,} "
+                f"{wrong_among(*astuple(self.every))}."
             )
         elif self.labels < LEAST_REVIEWED:
             said.append(

@@ -15,6 +15,19 @@ LEAST_AGREED = 3.0
 """Standard deviations from which a witness knows something of labels: of two witnesses that know
 nothing, one passes in 0.3 % of datasets. Without it no label is doubted."""
 
+WIDE = 4.0
+"""Times the lower limit that the upper one is from which no figure between them is said."""
+
+
+def wrong_among(n: int, wrong: float, low: float, high: float) -> str:
+    """Return in words how many of n labels are wrong, a number only where it is known closely."""
+    if high > WIDE * max(low, 1):
+        return (
+            f"between {low:,.0f} and {high:,.0f} are wrong ({low / n:.1%} to {high / n:.1%}; it "
+            "cannot be told closer)"
+        )
+    return f"an estimated {wrong:,.0f} are wrong ({wrong / n:.1%}; {low:,.0f} to {high:,.0f})"
+
 
 @dataclass(frozen=True, slots=True)
 class JudgedFacts:

@@ -9,7 +9,13 @@ from typing import Any
 
 from audit.checking.cases import Case
 from audit.checking.check import QueryCheck
-from audit.checking.label_facts import LEAST_AGREED, JudgedFacts, LabelFacts, read_label_facts
+from audit.checking.label_facts import (
+    LEAST_AGREED,
+    JudgedFacts,
+    LabelFacts,
+    read_label_facts,
+    wrong_among,
+)
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 
@@ -341,10 +347,9 @@ def _forecast(row: Mapping[str, Any]) -> str:
     return (
         "Look at these {listed:,} labels in this order: about "
         f"{row['found'] / row['listed']:.0%} of them are wrong ({{found:,.0f}}; "
-        "{found_low:,.0f} to {found_high:,.0f}). Among all {judged:,} labels an estimated "
-        f"{{wrong:,.0f}} are wrong ({row['wrong'] / row['judged']:.1%}; "
-        "{wrong_low:,.0f} to {wrong_high:,.0f}). To know that share within a third, review "
-        "{sample} (`audit labels`)."
+        "{found_low:,.0f} to {found_high:,.0f}). Among all {judged:,} labels "
+        + wrong_among(*(row[name] for name in ("judged", "wrong", "wrong_low", "wrong_high")))
+        + ". To know that share within a third, review {sample} (`audit labels`)."
     )
 
 

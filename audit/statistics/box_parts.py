@@ -109,11 +109,11 @@ def _clearest(table: Floats, unit: Ints, columns: Codes, names: list[str]) -> Bo
             found.append((round(clear[at] * (NAMED if name in RUNS else 1), 6), needed, part))
     for _, needed, part in sorted(found, key=lambda one: -one[0]):
         gain, within = table[:, names.index(str(part.row["elsewhere"]))], part.holds(columns)
-        lost = part.row["elsewhere"] == ANY
-        if lost and CLASS in columns:
+        nowhere = part.row["elsewhere"] == ANY
+        if nowhere and CLASS in columns:
             gain = _beside_its_class(gain, unit, columns[CLASS], within)
         score, apart_z = _among_alike(gain, unit, columns, within)
-        if min(apart_z, apart_z if lost else score) >= needed:
+        if min(apart_z, apart_z if nowhere else score) >= needed:
             return part
     return None
 

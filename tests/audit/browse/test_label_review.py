@@ -19,6 +19,7 @@ from audit.browse.label_review import (
     read_reviewed,
     update_forecast,
 )
+from audit.checking.label_facts import wrong_among
 from audit.checks.label_suspect import LABELS
 from audit.errors import UsageError
 from audit.interface import Run
@@ -93,7 +94,7 @@ def test_a_review_from_the_top(tmp_path: Path) -> None:
         assert said.startswith(
             f"{len(ids) - 1} labels reviewed, 1 of them wrong. Of the last 20 in"
         )
-        assert f"of all 240 about {after.every.wrong:.0f} (" in said
+        assert f"of all 240 an estimated {after.every.wrong:.0f} are wrong (" in said
     run.undo(2)
     assert run.review_labels(1).every == review.every
 
@@ -110,6 +111,11 @@ def test_a_review_from_the_top(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_review_without_a_forecast_tells_what_it_found(labels: int, said: str) -> None:
     assert Reviewed(labels, labels, 17, None, None).said() == said
+
+
+def test_no_number_is_said_where_it_is_not_known_closely() -> None:
+    assert wrong_among(1200, 108, 90, 130) == "an estimated 108 are wrong (9.0%; 90 to 130)"
+    assert wrong_among(1200, 267, 63, 521).startswith("between 63 and 521 are wrong (5.2% to 43.4%")
 
 
 def test_a_run_without_judged_labels(tmp_path: Path) -> None:
