@@ -126,6 +126,7 @@ def _of_version(changes: Doubles, part: Ints, group: Ints, version: int) -> list
 
 def _sums(changes: Doubles, group: Ints) -> tuple[Doubles, Doubles]:
     """Return the products (k, d, d) of each group's changes and their sums (k, d), of k groups."""
+    group = _folded(group)
     numbers = np.unique(group[group >= 0])
     width = changes.shape[2]
     squares, sums = np.zeros((len(numbers), width, width)), np.zeros((len(numbers), width))
@@ -135,6 +136,13 @@ def _sums(changes: Doubles, group: Ints) -> tuple[Doubles, Doubles]:
         rows = rows.reshape(-1, width)
         squares[at], sums[at] = rows.T @ rows * weight, rows.sum(0) * weight
     return squares, sums
+
+
+def _folded(group: Ints) -> Ints:
+    """Return the groups (n,), put together where they are many; -1 stays."""
+    numbers, place = np.unique(group, return_inverse=True)
+    many = (numbers >= 0).sum() > FOLDS
+    return np.where(group >= 0, place % FOLDS, -1) if many else group
 
 
 def _learn(squares: Doubles, sums: Doubles) -> Doubles:
@@ -150,9 +158,7 @@ def _left_out(changes: Doubles, group: Ints, rows: Mask) -> Doubles:
     those that are in none of the `rows`."""
     gain = np.zeros(len(group))
     known = np.flatnonzero(rows & (group >= 0))
-    folds = group[known]
-    if len(np.unique(folds)) > FOLDS:
-        folds = np.unique(folds, return_inverse=True)[1] % FOLDS
+    folds = _folded(group[known])
     numbers = np.unique(folds)
     if len(numbers) < 2:
         return gain
