@@ -27,7 +27,7 @@ from bench import (
 )
 from PIL import Image
 
-from audit.embeddings.turns import VERSIONS, changed, find_changed
+from audit.embeddings.turns import VERSIONS, changed, describe, find_changed
 from audit.picture.signatures import Signatures, make_signature, stack_signatures
 
 app = hall(__doc__)
@@ -76,12 +76,15 @@ def turned(sets: int = 60, seed: int = 21, data: Path | None = None) -> Document
             table = photos[rng.permutation(len(photos))[:n]]
         told = counts.setdefault(kind, Counter())
         told["sets"] += 1
-        told["nothing changed"] += bool(find_changed(table, of, of))
+        told["nothing changed"] += bool(find_changed(table, describe(table), of, of))
         for change in CHANGES:
             part = int(rng.integers(of.max() + 1))
             made = table.copy()
             made[of == part] = changed(table[of == part], OPPOSITE.get(change, change))
-            found = {(one.part, VERSIONS[one.version]) for one in find_changed(made, of, of)}
+            found = {
+                (one.part, VERSIONS[one.version])
+                for one in find_changed(made, describe(made), of, of)
+            }
             told[change] += (part, change) in found
             told["another class"] += any(other != part for other, _ in found)
     return {kind: dict(each) for kind, each in sorted(counts.items())}

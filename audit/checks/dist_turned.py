@@ -98,16 +98,16 @@ class TurnedPart(Check):
         for (kind, name), each in groupby(rows, lambda row: (row["kind"], row["name"])):
             clearest = list(each)
             one = clearest[0]
-            what = f"split {name}" if kind == "split" else f"class {name}"
+            word = "class" if kind == "label" else "split"
             back = (
                 f"{one['share']:.0%} of {one['pictures']:,} compared look more like the others when"
             )
             yield self.finding(
-                f"{'split' if kind == 'split' else 'class'}:{name}",
-                f"The pictures of {what} seem to be {one['version']}: {back} "
+                f"{word}:{name}",
+                f"The pictures of {word} {name} seem to be {one['version']}: {back} "
                 f"{_BACK[one['version']]}, of the others {one['others']:.0%}. The "
                 f"{len(clearest)} listed show it most clearly.",
-                {kind if kind == "split" else "class": name} | {key: one[key] for key in EVIDENCE},
+                {word: name} | {key: one[key] for key in EVIDENCE},
                 [row["sample_id"] for row in clearest],
                 severity=Severity.INFO if one["groups"] < params.few_groups else self.severity,
             )

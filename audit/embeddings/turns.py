@@ -57,17 +57,21 @@ def _relate(store: Store, run: Path) -> None:
     pictures, table = pictures.filter(pl.Series(usable)), table[usable]
     if len(pictures) < 2 * LEAST:
         return
-    classes = parts["label"][0][usable]
+    classes, described = parts["label"][0][usable], describe(table)
     for name in asked:
         part, names = parts[name][0][usable], parts[name][1]
         group = classes if classes.max() > 1 else np.arange(len(part)) % FOLDS
-        for one in find_changed(table, part, group):
+        for one in find_changed(table, described, part, group):
             store.append(TABLE, _rows(name, names[one.part], one, pictures["id"]))
 
 
-def find_changed(table: Signatures, part: Ints, group: Ints) -> list[Turned]:
+def describe(table: Signatures) -> Floats:
+    """Return signatures (n,) in each version on main axes (versions, n, 128)."""
+    return np.stack([_axes(changed(table, version)) for version in VERSIONS])
+
+
+def find_changed(table: Signatures, described: Floats, part: Ints, group: Ints) -> list[Turned]:
     """Return the parts of signatures (n,) that were changed: see `find_turned`."""
-    described = np.stack([_axes(changed(table, version)) for version in VERSIONS])
     return [
         one for one in find_turned(described, part, group)
         if VERSIONS[one.version] != "negatives"

@@ -34,7 +34,7 @@ from audit.neighbors.drawings import CLOSELY, agree_everywhere, is_drawn, seem_d
 from audit.neighbors.drawings import SIDE as CHECK_SIDE
 from audit.neighbors.orientations import orient
 from audit.neighbors.verification import NO_MATCH, Floats, VerifiedPairs, kept_size
-from audit.picture.signatures import find_border
+from audit.picture.signatures import Signatures, find_border
 
 Picture = npt.NDArray[np.uint8]
 Plane = npt.NDArray[np.float32]
@@ -319,11 +319,10 @@ def select_rechecks(
     rows = np.flatnonzero((away >= -CONFIRMED) & (away <= band) & (away > beyond))
     away = np.abs(away)
     used, place = np.unique(verified.pairs[rows], return_inverse=True)
-    shows = np.zeros(len(used), np.bool_)
-    for start in range(0, len(used), STRETCH):
-        part = slice(start, start + STRETCH)
-        some = table[used[part]]
-        shows[part] = (kept_size(some).min(axis=1) >= LEAST_SIDE) | seem_drawn(some)
+    shows = _asked_of(
+        table, used,
+        lambda some: (kept_size(some).min(axis=1) >= LEAST_SIDE) | seem_drawn(some),
+    )  # fmt: skip
     checked = rows[shows[place].reshape(-1, 2).all(axis=1)]
     return np.asarray(checked[np.argsort(away[checked], kind="stable")], np.intp)
 
@@ -331,7 +330,20 @@ def select_rechecks(
 def pairs_of_drawings(table: RowTable, pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Say of which pairs (m, 2) of rows both pictures seem drawn, by their signatures."""
     used, place = np.unique(pairs, return_inverse=True)
-    return np.asarray(seem_drawn(table[used])[place.reshape(-1, 2)].all(axis=1), np.bool_)
+    drawn = _asked_of(table, used, seem_drawn)
+    return np.asarray(drawn[place.reshape(-1, 2)].all(axis=1), np.bool_)
+
+
+def _asked_of(
+    table: RowTable, rows: npt.NDArray[np.int64],
+    ask: Callable[[Signatures], npt.NDArray[np.bool_]],
+) -> npt.NDArray[np.bool_]:  # fmt: skip
+    """Ask of the signatures in some rows, a stretch at a time: all would be copied at once."""
+    found = np.zeros(len(rows), np.bool_)
+    for start in range(0, len(rows), STRETCH):
+        part = slice(start, start + STRETCH)
+        found[part] = ask(table[rows[part]])
+    return found
 
 
 def recheck_limit(wanted: int | None, images: int) -> int:

@@ -108,10 +108,10 @@ def _of_version(changes: Doubles, part: Ints, group: Ints, version: int) -> list
     if not _agree(others, group, rest):
         return []
     odds, spread = _typical(others, group, rest)
-    found = []
+    weights, found = _learn(*_sums(changes[:, rest], group[rest])), []
     for suspect in suspects:
         rows = np.flatnonzero(part == suspect)
-        gain = changes[0, rows] @ _learn(*_sums(changes[:, rest], group[rest]))
+        gain = changes[0, rows] @ weights
         own, error = _log_odds(np.array([gain > 0]))
         apart = (own[0] - odds) / np.hypot(spread, error[0])
         if _is_sure(gain) and apart >= LEAST_APART and own[0] >= -LEAST_FIT * odds:

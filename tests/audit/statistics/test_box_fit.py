@@ -19,18 +19,23 @@ from audit.statistics.box_fit import (
 N = 60
 
 
-@pytest.fixture(scope="module")
-def scenes() -> tuple[Floats, Ints, Floats]:
+def objects_on_grounds(n: int, seed: int) -> tuple[Floats, Floats]:
     """Summed planes of n grounds with one object each, and the corners of its box in cells."""
-    rng = np.random.default_rng(4)
-    grey = rng.normal(120, 12, (N, SIDE, SIDE))
-    low = rng.integers(0, 22, (N, 2))
-    boxes = np.concatenate([low, low + rng.integers(6, 10, (N, 2))], axis=1).astype(float)
+    rng = np.random.default_rng(seed)
+    grey = rng.normal(120, 12, (n, SIDE, SIDE))
+    low = rng.integers(0, 22, (n, 2))
+    boxes = np.concatenate([low, low + rng.integers(6, 10, (n, 2))], axis=1).astype(float)
     for k, (x0, y0, x1, y1) in enumerate(boxes.astype(int)):
         grey[k, y0:y1, x0:x1] += rng.choice([-50, 50])
     planes = grey.clip(0, 255).astype(np.uint8)
-    colour = np.repeat(planes[:, ::4, ::4, None], 3, axis=3)
-    return integral_planes(planes, colour), np.arange(N), boxes
+    return integral_planes(planes, np.repeat(planes[:, ::4, ::4, None], 3, axis=3)), boxes
+
+
+@pytest.fixture(scope="module")
+def scenes() -> tuple[Floats, Ints, Floats]:
+    """Such planes, the pictures of the boxes, and these."""
+    sums, boxes = objects_on_grounds(N, seed=4)
+    return sums, np.arange(N), boxes
 
 
 def best(scenes: tuple[Floats, Ints, Floats], picture: Ints, boxes: Floats) -> tuple[str, float]:

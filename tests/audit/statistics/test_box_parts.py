@@ -7,14 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from audit.statistics.box_fit import (
-    SIDE,
     Floats,
     Ints,
     gains_elsewhere,
-    integral_planes,
     turned_boxes,
 )
 from audit.statistics.box_parts import ANY, CLASS, NEAR, RUNS, find_parts, shares_turned
+from tests.audit.statistics.test_box_fit import objects_on_grounds
 
 N = 240
 UNIT = np.arange(N)
@@ -115,14 +114,7 @@ def test_in_the_dark_all_places_fit_alike() -> None:
 @pytest.fixture(scope="module")
 def scenes() -> tuple[Floats, Floats]:
     """Summed planes of grounds with an object each, and the corners of its box in cells."""
-    rng = np.random.default_rng(5)
-    grey = rng.normal(120, 12, (N, SIDE, SIDE))
-    low = rng.integers(0, 22, (N, 2))
-    boxes = np.concatenate([low, low + rng.integers(6, 10, (N, 2))], axis=1).astype(float)
-    for k, (x0, y0, x1, y1) in enumerate(boxes.astype(int)):
-        grey[k, y0:y1, x0:x1] += rng.choice([-50, 50])
-    planes = grey.clip(0, 255).astype(np.uint8)
-    return integral_planes(planes, np.repeat(planes[:, ::4, ::4, None], 3, axis=3)), boxes
+    return objects_on_grounds(N, seed=5)
 
 
 def shares(sums: Floats, boxes: Floats, unit: Ints = UNIT) -> dict[str, tuple[float, float]]:
