@@ -1,12 +1,15 @@
-"""What the house weighs: files, lines, rooms, arrows, circles, long functions, commands, options.
+"""Measure the size of a checkout: lines, packages, imports, functions, commands, options.
 
     python benchmarks/house.py [FOLDER]
 
-Counts the product of a checkout (default: this one): `audit`, `pipeline_profiler`, `preflight` and
-the modules beside them, cases of checks included wherever they lie; tests and benchmarks apart.
-Rooms are the names in ROOMS of `tests/test_architecture.py`; an arrow is a pair of rooms with an
-import; a line is a line of a file, a code line one with a token of code. Reads sources with `ast`
-and imports nothing of them but the two command lines. About 15 s; the last line is JSON.
+Counts the product (`audit`, `pipeline_profiler`, `preflight` and the modules beside them), tests
+and benchmarks of a checkout (default: this one). Only files that git tracks count, so generated
+code does not. `lines` are lines of the kinds in KINDS; the figures from `files` to `public_names`
+are of Python alone, where a code line is a line with a token of code. Rooms are the names in ROOMS
+of `tests/test_architecture.py`; an arrow is a pair of rooms with an import. Settings are the keys
+of `audit.toml`; thresholds of checks (`[checks.CODE]`) are counted apart. Sources are read with
+`ast`; only the command lines and the tables of settings are imported. About 15 s; the last line is
+JSON.
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ import json
 import subprocess
 import sys
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 PACKAGES = ("audit", "pipeline_profiler", "preflight")
 MODULES = ("app.py", "preflight_app.py")
+KINDS = (".py", ".pyx", ".pxd", ".c", ".h", ".js", ".css", ".html", ".toml")
 # Scripts as users write them, for which `benchmarks` is the place and not the code; `planted.py`
 # runs them and counts as a benchmark.
 PLANTED = "planted_"
@@ -61,13 +65,31 @@ def dig(parser, path):
         options += sum(bool(a.option_strings) and a.help != hidden and a.dest != "help"
                        for a in parser._actions)
 dig(parser(), ["pipeline-profiler"])
-print(json.dumps([commands, options]))
+print(json.dumps([len(commands), options]))
+"""
+COUNT_SETTINGS = """
+import dataclasses, json
+from audit.checking.check import all_checks
+from audit.checking import config
+from audit.compare import expectations as e
+keys = sum(map(len, getattr(config, "SETTINGS", {}).values()))
+keys += len(e.NUMBERS) + len(e.SEVERITIES) + len(e.NAMES)
+print(json.dumps([keys, sum(len(dataclasses.fields(c.Params)) for c in all_checks().values())]))
 """
 
 
+def tracked(root: Path, places: Iterable[str], kinds: Collection[str]) -> list[Path]:
+    """Return the files of these kinds that git tracks below the places."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--", *places], cwd=root, capture_output=True, check=True
+    ).stdout.decode()
+    paths = (root / name for name in listed.split("\0") if name)
+    return [path for path in paths if path.suffix in kinds and path.is_file()]
+
+
 def product_files(root: Path) -> list[Path]:
-    found = [p for package in PACKAGES for p in sorted((root / package).rglob("*.py"))]
-    return found + [root / name for name in MODULES if (root / name).is_file()]
+    """Return the tracked files of the product, of every kind."""
+    return tracked(root, (*PACKAGES, *MODULES), KINDS)
 
 
 def count_lines(paths: Iterable[Path]) -> int:
@@ -148,27 +170,29 @@ def public_names(tree: ast.Module) -> int:
     return sum(isinstance(n, kinds) and not n.name.startswith("_") for n in tree.body)
 
 
-def commands_and_options(root: Path) -> tuple[int, int]:
-    """Return the commands that help lists, and their options without `--help`."""
+def counted_by(script: str, root: Path) -> tuple[int, int]:
+    """Return the two numbers that a script prints, run with the modules of the checkout."""
     out = subprocess.run(
-        [sys.executable, "-c", COUNT_COMMANDS], cwd=root, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True
     )
-    commands, options = json.loads(out.stdout)
-    return len(commands), options
+    first, second = json.loads(out.stdout)
+    return first, second
 
 
 def measure(root: Path) -> dict[str, int]:
-    paths = product_files(root)
+    product = product_files(root)
+    paths = [path for path in product if path.suffix == ".py"]
     names = {dotted(path, root): path for path in paths}
     graph = {n: {u for u in imported(p) if u in names and u != n} for n, p in names.items()}
     trees = [ast.parse(path.read_text()) for path in paths]
     made = [f for tree in trees for f in functions(tree)]
-    commands, options = commands_and_options(root)
-    benchmarks = sorted((root / "benchmarks").rglob("*.py"))
+    commands, options = counted_by(COUNT_COMMANDS, root)
+    settings, thresholds = counted_by(COUNT_SETTINGS, root)
+    benchmarks = tracked(root, ["benchmarks"], KINDS)
     planted = [p for p in benchmarks if PLANTED in p.relative_to(root).as_posix()]
     return {
+        "lines": count_lines(product),
         "files": len(paths),
-        "lines": count_lines(paths),
         "code_lines": sum(map(code_lines, paths)),
         "rooms": len(room_names(root)),
         "arrows": len(arrows_of({n: u for n, u in graph.items() if "." in n})),
@@ -179,7 +203,10 @@ def measure(root: Path) -> dict[str, int]:
         "public_names": sum(map(public_names, trees)),
         "commands": commands,
         "options": options,
-        "test_lines": count_lines(sorted((root / "tests").rglob("*.py"))),
+        "settings": settings,
+        "options_and_settings": options + settings,
+        "thresholds": thresholds,
+        "test_lines": count_lines(tracked(root, ["tests"], KINDS)),
         "benchmark_lines": count_lines(set(benchmarks) - set(planted)),
         "planted_script_lines": count_lines(planted),
     }

@@ -49,7 +49,7 @@ def arrows(rooms: Iterable[str]) -> dict[str, set[str]]:
     """Return which rooms each room imports."""
     known = set(rooms)
     found: dict[str, set[str]] = {room: set() for room in known}
-    for path in product_files(ROOT):
+    for path in (path for path in product_files(ROOT) if path.suffix == ".py"):
         own = ".".join(dotted(path, ROOT).split(".")[:2])
         used = {".".join(name.split(".")[:2]) for name in imported(path)}
         found.get(own, set()).update((used & known) - {own})

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,14 @@ from audit.picture.decode import Limits
 from audit.picture.hashing import COMPARABLE_HASHES, LIBRARY_HASHES
 from preflight.files import read_regular
 
-SCAN_KEYS = ("exclude", "embedder", "max_pixels", "max_bytes", "max_memory", "timeout_s")
 RELATE_RANGES = {"radius": (0, 20), "nearest": (1, 100), "rechecks": (0, 10_000_000)}
+SETTINGS: Mapping[str, Collection[str]] = {
+    "scan": ("exclude", "embedder", "max_pixels", "max_bytes", "max_memory", "timeout_s"),
+    "measure": ("hashes", "jpeg_walk"),
+    "relate": ("hashes", *RELATE_RANGES, "turned", "uncertainty_band"),
+    "own": ("files",),
+}
+"""Keys of each table of `audit.toml`; `[checks.CODE]` and `[expect]` have keys of their own."""
 
 
 @dataclass(frozen=True)
@@ -102,24 +108,24 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
     )
     for code in checks:
         _table(checks, code, path, "checks.")
-    relate_hashes = relate.pop("hashes", ())
     known = set(all_checks())
     files = _texts(own, "[own] files", "mine.py", path)
     if files:  # whether a check of one's own has a code is known when its file has run
         known |= {code for code in checks if code[:-3] not in {other[:-3] for other in known}}
     for where, found, allowed in (
-        ("", document, {"scan", "measure", "relate", "checks", "own", "expect"}),
-        ("[scan] ", scan, set(SCAN_KEYS)),
-        ("[measure] ", measure, {"hashes", "jpeg_walk"}),
-        ("[relate] ", relate, {*RELATE_RANGES, "turned", "uncertainty_band"}),
+        ("", document, {*SETTINGS, "checks", "expect"}),
+        ("[scan] ", scan, SETTINGS["scan"]),
+        ("[measure] ", measure, SETTINGS["measure"]),
+        ("[relate] ", relate, SETTINGS["relate"]),
         ("[checks] ", checks, known),
-        ("[own] ", own, {"files"}),
+        ("[own] ", own, SETTINGS["own"]),
     ):
-        if unknown := sorted(set(found) - allowed):
+        if unknown := sorted(set(found) - set(allowed)):
             raise UsageError(
                 f"{path}: {where}has no {unknown[0]!r}; it may have {', '.join(sorted(allowed))}."
             )
     defaults = Limits()
+    relate_hashes = relate.pop("hashes", ())
     known_hashes = [column.name for column in LIBRARY_HASHES]
     rule = f"it is a list of {', '.join(known_hashes)}"
     hashes = _hashes(measure.get("hashes", ()), known_hashes, f"{path}: [measure]", rule)

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from audit.checking.check import all_checks
-from audit.checking.config import RELATE_RANGES, SCAN_KEYS
+from audit.checking.config import RELATE_RANGES, SETTINGS
 
 TEXTS = (
     "", " ", "a.jpg", "../a.jpg", "..", ".", "/", "//a", "/etc/passwd", "a//b/../c.jpg", "~", "~x",
@@ -185,7 +185,7 @@ def config_bytes(rng: Random) -> bytes:
     """Return an `audit.toml`: known keys with odd values, unknown ones, or no TOML at all."""
     if rng.random() < 0.1:
         return rng.randbytes(rng.choice((0, 1, 30, 2000)))
-    tables: dict[str, list[str]] = {"scan": [*SCAN_KEYS], "measure": ["hashes"]}
+    tables: dict[str, list[str]] = {"scan": [*SETTINGS["scan"]], "measure": ["hashes"]}
     tables["relate"] = [*RELATE_RANGES, "turned", "uncertainty_band", "hashes"]
     for code, check in rng.sample(sorted(all_checks().items()), 3):
         tables[f"checks.{code}"] = sorted(check.Params.__dataclass_fields__)

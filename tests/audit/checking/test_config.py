@@ -35,7 +35,8 @@ def test_settings_are_read(tmp_path: Path) -> None:
         ("[relate]\nrechecks = -1", "rechecks is -1: write a whole number"),
         (
             "[relate]\nradios = 6",
-            "has no 'radios'; it may have nearest, radius, rechecks, turned, uncertainty_band",
+            "has no 'radios'; it may have hashes, nearest, radius, rechecks, turned, "
+            "uncertainty_band",
         ),
         ("[scan]\nmax_pixel = 6", "[scan] has no 'max_pixel'"),
         ("[check]\n", "has no 'check'; it may have checks, expect, measure, own, relate, scan"),
