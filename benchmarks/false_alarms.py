@@ -189,17 +189,6 @@ def _png(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
     return dataset.with_columns(format=made)
 
 
-def _qualities(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
-    """Half of the files of each class have the JPEG quality of their class."""
-    quality = pl.col("label").replace_strict(
-        {name: 70 + 2 * i for i, name in enumerate(CLASSES)}, return_dtype=pl.Int32
-    )
-    chosen = pl.Series(rng.random(len(dataset)) < 0.5)
-    return dataset.with_columns(
-        jpeg_quality=pl.when(chosen).then(quality).otherwise("jpeg_quality")
-    )
-
-
 def _mix(dataset: pl.DataFrame, rng: Rng) -> pl.DataFrame:
     """Half of what is not of one class is gone from the test split."""
     gone = pl.Series(rng.random(len(dataset)) < 0.6)
@@ -241,7 +230,6 @@ FLOATS = (
 PLANTED: Mapping[str, Callable[[pl.DataFrame, Rng], pl.DataFrame]] = {
     "DIST004 a class 2.5 deviations brighter": _brighter,
     "DIST004 70 % of a class is PNG, 5 % of others": _png,
-    "DIST005 half of the files have the JPEG quality of their class": _qualities,
     "DIST006 60 % of other classes gone from test": _mix,
     "DIST007 test noise doubled, 1 deviation brighter": _noisier,
     "SPLIT002 ten stills, a quarter as different as the class": _clip,

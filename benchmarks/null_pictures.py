@@ -1057,8 +1057,7 @@ def named(drawn: Judged, found: Sequence[dict[str, Any]]) -> float:
     """Return whether the marked class, or the share of odd pictures, is named by a finding."""
     if drawn.marked:
         wanted = f"class:{drawn.marked}"
-        codes = ("DIST004", "DIST010")
-        return float(any(f["subject"] == wanted and f["code"] in codes for f in found))
+        return float(any(f["subject"] == wanted and f["code"] == "DIST004" for f in found))
     subjects = " ".join(f["subject"] for f in found if f["code"].startswith("IMG"))
     return sum(f"/{i:05d}." in subjects for i in drawn.odd) / len(drawn.odd)
 

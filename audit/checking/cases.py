@@ -27,7 +27,7 @@ HEALTHY: Mapping[str, Any] = {
     "extension": "jpg", "width": 640, "height": 480, "mode": "RGB", "bit_depth": 8, "frames": 1,
     "animated": False, "orientation": 1, "has_alpha": False, "jpeg_quality": 90,
     "jpeg_subsampling": "4:2:0", "progressive": False, "trailing_bytes": 0, "missing_end": False,
-    "grey_tail": 0.0, "jpeg_faults": 0, "jpeg_shift": 0.0,
+    "grey_tail": 0.0,
     "brightness": 0.45, "brightness_p1": 0.05, "brightness_p5": 0.10,
     "brightness_p50": 0.45, "brightness_p95": 0.85, "brightness_p99": 0.95, "contrast": 0.22,
     "saturation": 0.35, "channel_spread": 0.45, "red": 0.47, "green": 0.45, "blue": 0.42,

@@ -21,6 +21,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from audit.checking.cases import Case
+from audit.checking.retired import retirement
 from audit.errors import CheckContractError, UsageError
 from audit.picture.features import MEASURED
 from audit.picture.hashing import LIBRARY_HASHES
@@ -198,6 +199,7 @@ def all_checks() -> Mapping[str, Check]:
 
 def _rules(check: Check) -> Iterator[tuple[bool, str]]:
     known = {column.name for column in (*MEASURED, *LIBRARY_HASHES)}
+    yield retirement(check.code) is not None, "its code was retired"
     yield not dataclasses.is_dataclass(check.Params), "Params must be a frozen dataclass"
     yield type(check).cases is Check.cases, "cases() must yield cases, clean and dirty"
     yield not set(check.features) <= known, f"unknown features {set(check.features) - known}"
@@ -218,7 +220,8 @@ def select_checks(wanted: Sequence[str] | None, own: Sequence[Check] = ()) -> li
     for word in wanted:
         hits = named_checks(checks.values(), word)
         if not hits:
-            raise UsageError(f"No check is called {word!r}: `audit explain` lists codes and names.")
+            unknown = f"No check is called {word!r}: `audit explain` lists codes and names."
+            raise UsageError(retirement(word) or unknown)
         chosen.update((c.code, c) for c in hits)
     return [chosen[code] for code in sorted(chosen)]
 

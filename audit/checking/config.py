@@ -10,7 +10,6 @@
     [measure]
     hashes = ["whash"]   # further hashes as columns: whash, average_hash, phash_simple,
                          # dhash_vertical, colorhash, crop_resistant
-    jpeg_walk = true     # look for damage that decoders accept in JPEG files; costs about a decode
 
     [relate]
     hashes = ["whash"]   # those of [measure] whose close pairs are candidates as well
@@ -43,6 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.checking.check import all_checks
+from audit.checking.retired import without_retired
 from audit.errors import UsageError
 from audit.picture.decode import Limits
 from audit.picture.hashing import COMPARABLE_HASHES, LIBRARY_HASHES
@@ -51,7 +51,7 @@ from preflight.files import read_regular
 RELATE_RANGES = {"radius": (0, 20), "nearest": (1, 100), "rechecks": (0, 10_000_000)}
 SETTINGS: Mapping[str, Collection[str]] = {
     "scan": ("exclude", "embedder", "max_pixels", "max_bytes", "max_memory", "timeout_s"),
-    "measure": ("hashes", "jpeg_walk"),
+    "measure": ("hashes",),
     "relate": ("hashes", *RELATE_RANGES, "turned", "uncertainty_band"),
     "own": ("files",),
 }
@@ -62,10 +62,10 @@ SETTINGS: Mapping[str, Collection[str]] = {
 class Config:
     """Settings; `thresholds` maps a check code to its overrides, `relate` holds those of the
     near-duplicate search that are given, `hashes` names the library's hashes to measure,
-    `relate_hashes` those of them whose close pairs are candidates as well, and `jpeg_walk` asks for
-    the columns `jpeg_faults` and `jpeg_shift`. `own` are files with checks and columns of the
-    user's own. `expect` is what the dataset is expected to be, as
-    written; `embedder` what `--embedder` says where it is not given.
+    `relate_hashes` those of them whose close pairs are candidates as well. `own` are files with
+    checks and columns of the user's own. `expect` is what the dataset is expected to be, as
+    written; `embedder` what `--embedder` says where it is not given. `notes` are sentences about
+    settings that have no effect.
     """
 
     exclude: tuple[str, ...] = ()
@@ -75,10 +75,10 @@ class Config:
     relate: Mapping[str, int | float | bool] = field(default_factory=dict)
     hashes: tuple[str, ...] = ()
     relate_hashes: tuple[str, ...] = ()
-    jpeg_walk: bool = False
     own: tuple[Path, ...] = ()
     expect: Mapping[str, Any] = field(default_factory=dict)
     embedder: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def load_config(path: Path | None) -> Config:
@@ -108,6 +108,8 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
     )
     for code in checks:
         _table(checks, code, path, "checks.")
+    checks, notes = without_retired(checks)
+    expect, more_notes = _without_retired_codes(_table(document, "expect", path))
     known = set(all_checks())
     files = _texts(own, "[own] files", "mine.py", path)
     if files:  # whether a check of one's own has a code is known when its file has run
@@ -143,11 +145,21 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
         relate=_relate(relate, path),
         hashes=hashes,
         relate_hashes=_hashes(relate_hashes, usable, f"{path}: [relate]", rule),
-        jpeg_walk=_switch(measure, "[measure] jpeg_walk", path),
         own=tuple(path.parent / file for file in files),
-        expect=_table(document, "expect", path),
+        expect=expect,
         embedder=_embedder(scan, path),
+        notes=tuple(dict.fromkeys((*notes, *more_notes))),
     )
+
+
+def _without_retired_codes(expect: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return `[expect]` and its splits without retired codes, and a note for each."""
+    kept, notes = without_retired(expect)
+    for name, value in kept.items():
+        if isinstance(value, Mapping):
+            kept[name], more = without_retired(value)
+            notes += more
+    return kept, notes
 
 
 def _embedder(scan: Mapping[str, Any], path: Path) -> str | None:

@@ -1,175 +1,22 @@
-"""DIST010, DIST011: splits in which classes of objects come together otherwise, or not at all."""
+"""DIST011: evaluation splits with another share of images without objects than training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from audit.checking.cases import Case
 from audit.checking.check import Check
-from audit.checking.objects import Floats, ObjectTable, object_case, object_table, references
+from audit.checking.objects import object_case, object_table, references
 from audit.records import Finding, Severity
 from audit.run.store import Store
 from audit.statistics.association import level_p_values
 from audit.statistics.intervals import benjamini_hochberg
-from audit.statistics.mixes import compare_pairs
 
-CAR, BOTH, BUS, NONE = {"car": 1}, {"car": 1, "bus": 1}, {"bus": 1}, dict[str, int]()
-VAN = {"van": 1}
-
-
-class PairShift(Check):
-    """Evaluation splits in which classes of objects share pictures otherwise than in training.
-
-    ## What it does
-    For each pair of classes, counts the pictures (near-duplicates and groups once) that hold both,
-    in each evaluation split, and compares with what they would be if the odds ratio of the pair,
-    among pictures with objects, were that of the training splits (without any: of the rest) while
-    each class is as frequent as it is here. A pair is reported if that is no chance (a score test,
-    false discoveries below `rate` over pairs and splits) and if at least `min_share` of the
-    pictures of the rarer class are concerned. One finding a split lists the largest.
-
-    ## Why is this bad
-    A detector learns context: cups on tables. Where the company of a class differs, the score says
-    how it does without that context, and a rise or fall of it is taken for the model's.
-
-    ## Example
-    In train 80 % of the helmets are in pictures with a motorbike, in val 10 %.
-
-    ## What to do
-    Split again by the classes of objects (`audit export --splits`), or report the score by company.
-
-    ## Limits
-    Pairs of classes that are in fewer than `min_units` pictures of either side are not compared.
-    Other shares of classes alone are DIST006's.
-
-    ## References
-    Cornfield (1956), Proc. 3rd Berkeley Symposium 4:135. Shetty, Schiele and Fritz, Not using the
-    car to see the sidewalk, CVPR 2019: detectors that rely on company."""
-
-    code = "DIST010"
-    name = "object-company-shift"
-    severity = Severity.INFO
-    tables = ("object_labels",)
-
-    @dataclass(frozen=True)
-    class Params:
-        """rate: false discoveries over pairs of classes and splits, 0..1
-        min_share: of the pictures of the rarer class, at least, that have other company, 0..1
-        min_units: pictures with each of the classes on either side, at least
-        max_listed: pairs that a finding names, at most
-        train_splits: names of the splits that models are trained on
-        """
-
-        rate: float = 0.01
-        min_share: float = 0.15
-        min_units: int = 20
-        max_listed: int = 5
-        train_splits: tuple[str, ...] = ("train", "training")
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        def split(name: str, *held: dict[str, int]) -> list[tuple[str, dict[str, int]]]:
-            return [(name, one) for one in held]
-
-        train = split("train", *[CAR] * 60, *[BUS] * 60, *[BOTH] * 60, *[VAN] * 60)
-        for what, held, expect in (
-            ("the same company", [CAR, BUS, BOTH, VAN] * 25, []),
-            ("rarer, but in the same company", [CAR, BUS, BOTH, VAN, VAN, VAN] * 20, []),
-            ("never together", [CAR, BUS, CAR, BUS, VAN] * 20, ["object:split:val"]),
-            ("always together", [BOTH, VAN] * 40, ["object:split:val"]),
-            ("too few to tell", [CAR, BUS] * 5, []),
-        ):
-            images, tables = object_case(*train, *split("val", *held))
-            yield Case(what, images, expect, tables=tables)
-
-    def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        found = store.share(_pairs, params)
-        adjusted = benjamini_hochberg([pair.p for pair in found]).tolist()
-        by_split: dict[str, list[Pair]] = {}
-        for pair, p in zip(found, adjusted, strict=True):
-            if p <= params.rate and abs(pair.both - pair.expected) >= params.min_share * pair.rarer:
-                by_split.setdefault(pair.split, []).append(pair)
-        for split, pairs in by_split.items():
-            pairs.sort(key=lambda pair: -abs(pair.both - pair.expected) / pair.rarer)
-            said = "; ".join(pair.sentence() for pair in pairs[: params.max_listed])
-            more = len(pairs) - params.max_listed
-            evidence: dict[str, Any] = {"pairs": len(pairs), "compared_with": pairs[0].reference}
-            for pair in pairs[: params.max_listed]:
-                evidence[f"{pair.one} with {pair.other}"] = pair.both
-                evidence[f"{pair.one} with {pair.other}, expected"] = pair.expected
-            yield self.finding(
-                f"object:split:{split}",
-                f"In split {split}, {len(pairs):,} pairs of classes of objects share pictures "
-                f"otherwise than in {pairs[0].reference}: {said}"
-                + (f"; and {more:,} more." if more > 0 else "."),
-                evidence,
-            )
-
-    def completeness(self, store: Store, params: Params) -> str:
-        return f"{len(store.share(_pairs, params)):,} pairs of classes and split were compared."
-
-
-class Pair(NamedTuple):
-    """Two classes in a split: units with both, what they would be, units with the rarer one."""
-
-    split: str
-    reference: str
-    one: str
-    other: str
-    both: float
-    expected: float
-    rarer: float
-    p: float
-
-    def sentence(self) -> str:
-        """Return it in words."""
-        return (
-            f"{self.one} and {self.other} in {self.both:,.0f} pictures, where "
-            f"{self.expected:,.0f} would be (the rarer of them is in {self.rarer:,.0f})"
-        )
-
-
-def _pairs(store: Store, params: PairShift.Params) -> list[Pair]:
-    table = store.share(object_table)
-    if table is None:
-        return []
-    found, filled = list[Pair](), (table.units["filled"] > 0).to_numpy()
-    together = cache(lambda *splits: _together(table, splits))  # the reference is often one
-    for split, others in references(table.splits, params.train_splits).items():
-        here, there = together(split), together(*others)
-        frequent = (np.minimum(here.diagonal(), there.diagonal()) >= params.min_units).nonzero()[0]
-        first, second = (frequent[i] for i in np.triu_indices(len(frequent), 1))
-        sides = [
-            (
-                m[first, second],
-                m[first, first],
-                m[second, second],
-                float((filled & table.in_split(s)).sum()),
-            )
-            for m, s in ((here, [split]), (there, others))
-        ]
-        shift = compare_pairs(*sides)
-        rarer = np.minimum(sides[0][1], sides[0][2])
-        names = [[table.labels[i] for i in side] for side in (first, second)]
-        rows = zip(*names, shift.both, shift.expected, rarer, shift.p, strict=True)
-        found += [Pair(split, " and ".join(others), a, b, *map(float, x)) for a, b, *x in rows]
-    return found
-
-
-def _together(table: ObjectTable, splits: Sequence[str]) -> Floats:
-    """Return in how many units of some splits each two classes are; the diagonal is one class."""
-    from scipy.sparse import csr_array
-
-    unit, label = (table.held[name].to_numpy() for name in ("unit", "label"))
-    kept = table.in_split(splits)[unit]
-    shape = (table.units.height, len(table.labels))
-    held: Any = csr_array((np.ones(int(kept.sum())), (unit[kept], label[kept])), shape=shape)
-    return np.asarray((held.T @ held).toarray())
+CAR, NONE = {"car": 1}, dict[str, int]()
 
 
 class EmptyShareShift(Check):

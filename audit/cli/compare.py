@@ -251,7 +251,10 @@ def expect_command(
     if write:
         terminal.write_text(propose_expectations(run))
         return
-    expected = parse_expectations(load_config(config).expect)
+    settings = load_config(config)
+    for note in settings.notes:
+        terminal.write_message(note)
+    expected = parse_expectations(settings.expect)
     if not expected:
         raise UsageError(
             f"{config or 'audit.toml'} has no [expect]: `audit expect {run} --write` prints one to "

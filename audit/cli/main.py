@@ -150,9 +150,13 @@ def explain(
     from audit.checking.check import page, select_checks
     from audit.checking.config import load_config
     from audit.checking.own import load_own
+    from audit.checking.retired import retirement
 
     if code is None:
         list_checks(own=own)
+        return
+    if note := retirement(code):
+        terminal.write_text(note)
         return
     try:
         checks = select_checks([code])

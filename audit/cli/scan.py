@@ -129,7 +129,7 @@ def scan_command(
     )  # fmt: skip
     request = options.prepare(source, out)
     expected = parse_expectations(request.config.expect)
-    terminal.write_message(request.source.describe())
+    terminal.write_message("\n".join([request.source.describe(), *request.config.notes]))
     try:
         with ProgressBar(PHASE_WORDS) as bar:
             forecast = Forecast(bar.say, jobs or usable_cores())
@@ -195,9 +195,11 @@ def recheck_command(
     from preflight.progress import ProgressBar
 
     _need_baseline(fail_on, None)
+    settings = load_config(config)
+    settings = replace(settings, own=(*settings.own, *(own or ())))
+    for note in settings.notes:
+        terminal.write_message(note)
     with ProgressBar(PHASE_WORDS) as bar:
-        settings = load_config(config)
-        settings = replace(settings, own=(*settings.own, *(own or ())))
         scanning.recheck(
             run, checks=_words(checks), config=settings, progress=bar, lock=lock, recall=recall
         )

@@ -47,7 +47,6 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 from audit.errors import find_machine_error
 from audit.machine.executors import MEMORY
 from audit.picture.header import decode_memory, exif_columns, header_columns
-from audit.picture.jpeg_walk import walk_columns
 from audit.picture.magic import IMAGES, detect, extension_of
 from audit.picture.pixels import Picture, Pixels, compose_picture, eight_bits, grey_tail
 
@@ -111,12 +110,8 @@ def decode_picture(
     name: str,
     limits: Limits,
     scratch: Scratch | None = None,
-    *,
-    jpeg_walk: bool = False,
 ) -> tuple[dict[str, Any], Picture | None]:
     """Return the columns of one file's bytes and its picture, None if it cannot be decoded.
-
-    With `jpeg_walk`, JPEG files that decode without a warning are walked as well.
 
     Never raises for what is in `data`; MachineError where the machine has run out of something.
     """
@@ -133,7 +128,7 @@ def decode_picture(
         native = _native_warnings(columns) if tiff else contextlib.nullcontext()
         try:
             with native:
-                picture = _decode_opened(data, columns, limits, scratch or Scratch(), jpeg_walk)
+                picture = _decode_opened(data, columns, limits, scratch or Scratch())
         except DecodeError as error:
             columns |= {"status": "unreadable", "error_kind": error.kind, "error": str(error)}
         except Exception as error:  # noqa: BLE001 - decoders raise anything on hostile bytes
@@ -162,7 +157,7 @@ def _note_warnings(columns: dict[str, Any], more: list[str]) -> None:
 
 
 def _decode_opened(
-    data: bytes, columns: dict[str, Any], limits: Limits, scratch: Scratch, jpeg_walk: bool
+    data: bytes, columns: dict[str, Any], limits: Limits, scratch: Scratch
 ) -> Picture:
     image = _open(data, columns)
     width, height = image.size
@@ -184,8 +179,6 @@ def _decode_opened(
     jpeg = image.format in ("JPEG", "MPO")
     if jpeg and image.mode in ("L", "RGB"):
         stored = _decode_jpeg(data, image, columns, scratch)
-        if jpeg_walk and columns["status"] == "ok":
-            columns |= walk_columns(data, stored, *components_of(image))
     else:
         stored = _decode_other(data, image, columns, strict_jpeg=jpeg)
     return compose_picture(stored, columns)
@@ -282,14 +275,6 @@ def _decode_jpeg(
     columns |= {"status": "damaged", "error_kind": kind, "error": warning + _zero_run(data)}
     columns["error_at"] = 1.0 - grey_tail(pixels) if kind == "truncated" else None
     return pixels
-
-
-def components_of(image: Image.Image) -> tuple[tuple[int, int], list[int]]:
-    """Return luma's sampling over chroma, (1, 1) of grey, and each component's first step."""
-    layers = getattr(image, "layer", None) or []
-    tables = getattr(image, "quantization", None) or {}
-    sampling = (1, 1) if len(layers) < 2 else (layers[0][1], layers[0][2])
-    return sampling, [tables[layer[3]][0] if layer[3] in tables else 1 for layer in layers]
 
 
 def _zero_run(data: bytes) -> str:

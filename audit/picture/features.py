@@ -90,18 +90,6 @@ FILE_COLUMNS: tuple[Column, ...] = (
         "share (0..1) of the height, from the bottom, that is the flat 128 grey that tolerant "
         "decoders use for missing data",
     ),
-    Column(
-        "jpeg_faults",
-        "INTEGER",
-        "blocks of a JPEG's scan that no encoder writes; 0 if sound; null: progressive, or not "
-        "walked (`[measure] jpeg_walk`)",
-    ),
-    Column(
-        "jpeg_shift",
-        "DOUBLE",
-        "log odds that from some block of a JPEG on all are too light, dark or tinted; null: too "
-        "small to tell, or not walked",
-    ),
 )
 
 

@@ -31,7 +31,6 @@ from audit.picture.features import (
 )
 from audit.picture.hashing import compute_library_hashes, library_columns
 from audit.picture.header import warm_up_header
-from audit.picture.jpeg_walk import warm_up_walk
 from audit.picture.magic import extension_of
 from audit.picture.own_columns import OwnColumn, declared_columns, measure_own
 from audit.picture.pixels import Picture, Pixels
@@ -108,7 +107,6 @@ class Measurer:
 
     limits: Limits
     hashes: tuple[str, ...] = ()
-    jpeg_walk: bool = False
     own: tuple[OwnColumn, ...] = ()
 
     def __call__(self, jobs: Sequence[FileJob]) -> Measured:
@@ -116,8 +114,6 @@ class Measurer:
         import cv2
 
         warm_up()
-        if self.jpeg_walk:
-            warm_up_walk()
         cv2.setNumThreads(1)  # the processes are the parallelism
         scratch, batch, crops = Scratch(), PictureBatch(), list[Cut]()
         rows: list[dict[str, Any]] = []
@@ -182,7 +178,7 @@ class Measurer:
     def _decoded(
         self, data: bytes, job: FileJob, scratch: Scratch
     ) -> tuple[dict[str, Any], Picture | None]:
-        return decode_picture(data, job.sample_id, self.limits, scratch, jpeg_walk=self.jpeg_walk)
+        return decode_picture(data, job.sample_id, self.limits, scratch)
 
     def _asked_again(self, place: str, data: bytes) -> bytes | None:
         """Ask a store once more for what came damaged or of another size than it was listed with.

@@ -291,7 +291,7 @@ class _Scan:
         self.moved = keep_moved(store, workers, config.limits, boxed=self.boxed)
         self.pending -= self.moved
         rows = WaitingRows(store, self.run, boxed=self.boxed)
-        measurer = Measurer(config.limits, config.hashes, config.jpeg_walk, self.judges.own.columns)
+        measurer = Measurer(config.limits, config.hashes, self.judges.own.columns)
         if self.place is not None:
             taken = take_in_parts(rows, measurer, self.place)
             self.pending, self.resumed = self.pending - taken, self.resumed + taken
@@ -487,7 +487,6 @@ def _measured_as(config: Config, own: OwnCode) -> str:
             # not the memory: a file that lacked some is tried again at every scan
             "limits": {k: v for k, v in asdict(config.limits).items() if k != "max_memory"},
             **({"hashes": sorted(config.hashes)} if config.hashes else {}),
-            **({"jpeg_walk": True} if config.jpeg_walk else {}),
             **({"own": {c.name: c.identity for c in own.columns}} if own.columns else {}),
         }
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from audit.checking.check import select_checks
 from audit.checking.config import load_config
 from audit.errors import UsageError
 
@@ -52,3 +53,16 @@ def test_what_is_wrong_gets_a_sentence(tmp_path: Path, text: str, said: str) -> 
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
         load_config(tmp_path / "none.toml")
+
+
+def test_a_retired_code_is_noted_and_has_no_effect(tmp_path: Path) -> None:
+    text = "[checks.DIST005]\nrate = 0.1\n[checks.IMG001]\nmax_p99 = 0.2\n"
+    text += "[expect]\nDIST005 = 0\nfiles = 3\n[expect.test]\nDIST010 = 0\n"
+    config = load_config(written(tmp_path, text))
+    assert config.thresholds == {"IMG001": {"max_p99": 0.2}}
+    assert config.expect == {"files": 3, "test": {}}
+    assert [note.split(":")[0] for note in config.notes] == [
+        "DIST005 was retired", "DIST010 was retired",
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="DIST005 was retired: use DIST004"):
+        select_checks(["DIST005"])
