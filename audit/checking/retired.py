@@ -8,6 +8,8 @@ from typing import Any
 RETIRED: Mapping[str, str] = {
     "DIST005": "use DIST004, which reports single properties that separate a class",
     "DIST010": "use DIST011, which reports images without objects",
+    "DIST012": "use DIST004, which reports a class by its aspect ratio, or look at its images in "
+    "`audit app`",
 }
 
 

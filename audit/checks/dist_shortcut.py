@@ -121,7 +121,7 @@ class Shortcut(Check):
 
     ## Limits
     Some of it is content: night scenes are dark. Colours other than a tint are not tested, because
-    bananas are yellow. Of pictures that were turned only the aspect is seen here: DIST012. A mark
+    bananas are yellow. Of rotated images only the aspect ratio is tested. A mark
     needs 10 pictures of its class, at one place of the shown picture, and a rim that is not plain;
     one that moves is not found, nor one that covers the whole picture: that is how a subject looks
     which stands at one place in all of its pictures.

@@ -86,7 +86,7 @@ FAMILIES = (
     ),
     Family("objects", ("BOX",), 0.5, "{findings} in the annotations of {files}: {names}"),
     Family("classes", ("DIST002", "DIST003", "LABEL001", "LABEL002", "LABEL003", "LABEL004"), 0.3),
-    Family("shortcuts", ("DIST004", "DIST007", "DIST012"), 0.5),
+    Family("shortcuts", ("DIST004", "DIST007"), 0.5),
     Family("copies", ("DUP",), 0.1, "{files} repeat others of their own split"),
     Family(
         "decoders", ("FILE004", "FILE006"), 0.1,

@@ -178,17 +178,6 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("sample_id", "VARCHAR", "a picture of this or of another class"),
         Column("score", "DOUBLE", "how much of the mark it shows, any unit, high: more"),
     ),
-    "turned_parts": (
-        Column("kind", "VARCHAR", "label | split"),
-        Column("name", "VARCHAR", "class or split whose pictures lie otherwise than the others"),
-        Column("version", "VARCHAR", "turned to the right | upside down | ... | negatives"),
-        Column("pictures", "BIGINT", "pictures of it that were compared"),
-        Column("share", "DOUBLE", "of these, those that look more like the others changed back"),
-        Column("others", "DOUBLE", "this share among the others"),
-        Column("groups", "BIGINT", "classes of these, which agree on what is up"),
-        Column("sure", "DOUBLE", "standard errors by which its pictures look better changed back"),
-        Column("sample_id", "VARCHAR", "one of its clearest pictures"),
-    ),
     "label_facts": (
         Column("key", "VARCHAR", "judged | classes | labels | vectors | reason | ..."),
         Column("value", "VARCHAR", "the fact, as JSON"),
@@ -275,7 +264,6 @@ VIEWS = (IMAGES_VIEW, PICTURES_VIEW, PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, 
 ADDED_TABLES = (
     "label_columns", "several_labels", "object_labels", "several_scores", "mask_doubts",
     "box_looks", "box_look_facts", "box_fits", "box_parts", "class_marks", "label_neighbours",
-    "turned_parts",
 )  # fmt: skip
 ADDED_VIEWS = (PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
 """What runs of the same schema that were made earlier lack: empty for whoever reads one."""

@@ -316,7 +316,6 @@ class _Scan:
         from audit.embeddings.class_marks import relate_marks
         from audit.embeddings.label_tables import find_vectors, relate_labels
         from audit.embeddings.mask_errors import relate_masks
-        from audit.embeddings.turns import relate_turns
         from audit.embeddings.vectors import Opening
 
         config, vectors = self.config, self.request.vectors
@@ -331,7 +330,6 @@ class _Scan:
         self.clock.lap("vectors")
         together = relate_labels(store, found)
         relate_marks(store, self.run)
-        relate_turns(store, self.run)
         self.clock.lap("labels")
         measure_boxes(store)
         relate_box_fits(store, self.run)
