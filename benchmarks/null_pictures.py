@@ -1030,7 +1030,7 @@ def judged_as_measured(drawn: Judged) -> list[dict[str, Any]]:
          "width": drawn.pictures[i].shape[1]}
         for i, row in enumerate(features.to_dicts())
     ]  # fmt: skip
-    wanted = [c for c in select_checks(["DIST", "IMG"]) if c.code != "IMG009"]
+    wanted = select_checks(["DIST", "IMG"])
     with tempfile.TemporaryDirectory() as folder, case_store(Case("", rows)) as store:
         write_signatures(Path(folder), signature_table(hashes, signatures))
         relate_marks(store, Path(folder))

@@ -1,19 +1,12 @@
-"""What is asked of vectors: what it costs, how often outliers are invented, which labels are found.
+"""Vectors: their cost, and which wrong labels they find.
 
     python benchmarks/vectors.py cost [6000 20000 60000] [--given 256]
-    python benchmarks/vectors.py outliers [FOLDER ...] [--rounds 200] [--draws 10]
     python benchmarks/vectors.py labels cifar10-mini/train [--seeds 5] [--vectors F.npy]
 
 `cost`: CPU seconds by part, and peak memory. Signatures are drawn: ten smooth pictures, one a
 class, with noise. Everything that a scan makes of them is timed: vectors, principal axes,
-neighbours by meaning, distances for outliers, and labels. Nothing is decoded and nothing stored.
+neighbours by meaning, distances to the tenth nearest, and labels. Nothing is decoded or stored.
 With --given, vectors of that length are drawn instead, as a user's own model would give them.
-
-`outliers`: vectors without outliers (normal, heavy-tailed, skewed, clustered) of 60 to 1,000 rows;
-for each folder of pictures, draws of 230 of them with the built-in vectors, as they are and with
-six put in: pages of text, drawings of few flat colours, pictures mixed 60 % with noise. Per set:
-the share of datasets with any finding (goal: at most 1 % where nothing is planted), and of the
-planted pictures the share found.
 
 `labels`: labels of class folders are changed at random (symmetric), or to one class that looks
 alike (class-dependent: car to truck, cat to dog, ...), 5, 10, 20 and 40 % of them. Per setting, the
@@ -36,9 +29,9 @@ import typer
 from bench import Document, hall, measures, peak_mb, read_picture, timed
 
 from audit.decisions.label_sample import share_of_sample
-from audit.embeddings.isolation import distance_scores, find_isolated
+from audit.embeddings.isolation import distance_scores
 from audit.embeddings.judged import judge_vectors
-from audit.embeddings.nearest import Compared, Nearest, compare_axes, nearest_rows
+from audit.embeddings.nearest import Nearest, nearest_rows
 from audit.embeddings.patches import describe_patches, scale_columns
 from audit.embeddings.ridge import decompose
 from audit.picture.signatures import (
@@ -46,7 +39,6 @@ from audit.picture.signatures import (
     GREY_SIDE,
     SIGNATURE_DTYPE,
     Signatures,
-    is_comparable,
     make_signature,
     stack_signatures,
 )
@@ -95,9 +87,7 @@ def cost_of(n: int, width: int | None) -> Document:
     with timed() as seconds["neighbours"]:
         near = nearest_rows(parts, own)
     with timed() as seconds["distances"]:
-        scores = distance_scores(parts, own)
-    with timed() as seconds["outliers"]:
-        find_isolated(scores, labels, own, STORED_CHANCE)
+        distance_scores(parts, own)
     with timed() as seconds["labels"]:
         judge_vectors(views, near, labels, own, CLASSES, parts)
     found = {part: spent["cpu_s"] for part, spent in seconds.items()}
@@ -114,118 +104,6 @@ def cost(
         found[f"{n}"] = cost_of(n, given)
         print(f"{n:9,} pictures: {found[f'{n}']}", flush=True)
     return found
-
-
-# ---- outliers ----
-
-RATE, PLANTED, DRAWN = 0.01, 6, 230
-WIDTH = 64
-
-
-def found_in(vectors: np.ndarray) -> set[int]:
-    """Return the rows that IMG009 would report at its default."""
-    return found_among(compare_axes(decompose((vectors - vectors.mean(0)).astype(np.float32))))
-
-
-def found_among(points: Compared) -> set[int]:
-    n = len(points.places)
-    scores = distance_scores(points, np.arange(n))
-    return {one.row for one in find_isolated(scores, np.full(n, -1), np.arange(n), RATE)}
-
-
-def clustered(rng: np.random.Generator, n: int) -> np.ndarray:
-    k = max(2, min(8, n // 30))
-    centres, widths = 4 * rng.normal(size=(k, WIDTH)), np.exp(0.7 * rng.normal(size=k))
-    own = rng.permutation(np.arange(n) % k)
-    return centres[own] + widths[own, None] * rng.normal(size=(n, WIDTH))
-
-
-NULLS = {
-    "normal": lambda rng, n: rng.normal(size=(n, WIDTH)),
-    "Student t, 3 df": lambda rng, n: (
-        rng.normal(size=(n, WIDTH)) / np.sqrt(rng.chisquare(3, (n, 1)) / 3)
-    ),
-    "Cauchy": lambda rng, n: rng.normal(size=(n, WIDTH)) / np.sqrt(rng.chisquare(1, (n, 1))),
-    "Student t by column": lambda rng, n: rng.standard_t(3, size=(n, WIDTH)),
-    "lognormal": lambda rng, n: np.exp(rng.normal(size=(n, WIDTH))),
-    "clustered": clustered,
-}
-
-
-def page(rng: np.random.Generator, _: np.ndarray) -> np.ndarray:
-    pixels = np.full((320, 240, 3), 250, np.uint8)
-    for top in range(int(rng.integers(10, 30)), 300, int(rng.integers(10, 16))):
-        left = 16
-        while left < 216:
-            width = int(rng.integers(6, 30))
-            cv2.rectangle(pixels, (left, top), (min(left + width, 224), top + 4), (20, 20, 20), -1)
-            left += width + 5
-    return pixels
-
-
-def drawing(rng: np.random.Generator, _: np.ndarray) -> np.ndarray:
-    """Return a checked drawing of two flat colours."""
-    side = int(rng.integers(18, 34))
-    y, x = np.mgrid[:256, :256] // side
-    colours = rng.integers(0, 255, (2, 3))
-    return colours[(x + y) % 2].astype(np.uint8)
-
-
-def mixed(rng: np.random.Generator, pixels: np.ndarray) -> np.ndarray:
-    noise = rng.uniform(0, 255, pixels.shape)
-    return np.clip(0.4 * pixels + 0.6 * noise, 0, 255).astype(np.uint8)
-
-
-PLANTS = {"pages of text": page, "flat drawings": drawing, "60 % noise": mixed}
-
-
-def null_shares(rounds: int) -> dict[str, float]:
-    shares = {}
-    for name, make in NULLS.items():
-        for n, times in ((60, rounds), (250, rounds), (1000, max(rounds // 5, 1))):
-            hits = [bool(found_in(make(np.random.default_rng([i, n]), n))) for i in range(times)]
-            shares[f"{name}, {n:,}"] = float(np.mean(hits))
-            print(f"{name:>20} {n:6,}: {np.mean(hits):.3f} of {times}", flush=True)
-    return shares
-
-
-def real_shares(folder: Path, draws: int) -> dict[str, float]:
-    paths = sorted(folder.rglob("*.[jp][pn]*g"))
-    rng = np.random.default_rng(0)
-    pictures = [read_picture(paths[i]) for i in rng.permutation(len(paths))[:1000]]
-    known = [make_signature(pixels) for pixels in pictures]
-    shares = {}
-    for name in ("nothing", *PLANTS):
-        counts = []
-        for draw in range(draws):
-            rng = np.random.default_rng(draw)
-            some = rng.permutation(len(known))[:DRAWN]
-            signatures = [known[i] for i in some]
-            for place in range(PLANTED if name in PLANTS else 0):
-                made = PLANTS[name](rng, pictures[some[place]])
-                signatures[place] = make_signature(np.ascontiguousarray(made))
-            table = stack_signatures(signatures)
-            described = describe_patches(table[is_comparable(table)])
-            found = found_among(Compared(described.directions, described.points))
-            planted = set(range(PLANTED))
-            counts.append((bool(found), len(found & planted) / PLANTED, len(found - planted)))
-        any_found, part, others = np.mean(counts, axis=0).tolist()
-        key = f"found of {name}" if name in PLANTS else "any finding"
-        shares[key] = part if name in PLANTS else any_found
-        print(f"{folder.name:>20} {key}: {shares[key]:.3f}, others {others:.2f}", flush=True)
-    return shares
-
-
-@measures(app)
-def outliers(
-    folders: Annotated[list[Path] | None, typer.Argument()] = None,
-    rounds: int = 200,
-    draws: int = 10,
-) -> Document:
-    """How often are pictures called outliers where none is, and which planted ones are found?"""
-    document = {"nulls": null_shares(rounds)}
-    pictures = {folder.name: real_shares(folder, draws) for folder in folders or ()}
-    return document | {"pictures": pictures}
 
 
 # ---- wrong labels ----

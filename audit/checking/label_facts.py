@@ -58,12 +58,10 @@ class LabelFacts:
     `vectors` and `map` say in words how they were made; `reason` why no label is judged, else
     empty. The others count pictures, but for `classes`: `judged`, and left out because they have
     several labels (`conflicting`), are of small classes, look like no other (`atypical`), or were
-    not drawn; `compared` with each other, of which `least_compared` are needed, among `references`.
+    not drawn; each image is compared with `references` others.
     """
 
     vectors: str
-    compared: int
-    least_compared: int
     judged: int = 0
     classes: int = 0
     conflicting: int = 0

@@ -10,6 +10,7 @@ RETIRED: Mapping[str, str] = {
     "DIST010": "use DIST011, which reports images without objects",
     "DIST012": "use DIST004, which reports a class by its aspect ratio, or look at its images in "
     "`audit app`",
+    "IMG009": "order the table embedding_map by `isolation` in `audit sql`",
 }
 
 

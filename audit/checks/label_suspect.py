@@ -29,7 +29,7 @@ LABELS = JudgedFacts(
     wrong=25.0, wrong_low=15.0, wrong_high=40.0,
 )  # fmt: skip
 FACTS = LabelFacts(
-    "built-in vectors", compared=500, least_compared=50, judged=500, classes=10, conflicting=2,
+    "built-in vectors", judged=500, classes=10, conflicting=2,
     in_small_classes=3, atypical=1, labels=LABELS,
 )  # fmt: skip
 IMAGES = [{"id": "a.jpg", "label": "cat"}, {"id": "b.jpg", "label": "dog"}]
@@ -207,7 +207,11 @@ class SuspectLabel(QueryCheck):
                 f"; {facts.not_drawn:,} more were not drawn: to judge all labels of so many "
                 "classes takes more memory than a scan may use"
             )
-        return start + "."
+        failed = store.rows(
+            "SELECT sample_id, reason FROM vector_failures ORDER BY sample_id LIMIT 3"
+        )
+        named = (f" {row['sample_id']} has no vector: {row['reason']}." for row in failed)
+        return f"{start}.{''.join(named)}"
 
 
 def _is_current(store: Store) -> bool:

@@ -45,7 +45,7 @@ OBJECTS = """
     GROUP BY label ORDER BY label
 """
 RAN = "SELECT code FROM check_runs"  # a check that failed is not among them
-BY_VECTORS = ("LABEL006", "LABEL007", "LABEL008", "IMG009")
+BY_VECTORS = ("LABEL006", "LABEL007", "LABEL008")
 
 
 def _no_objects() -> pl.DataFrame:

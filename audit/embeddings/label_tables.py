@@ -23,7 +23,6 @@ from threadpoolctl import threadpool_limits
 from audit.checking.class_names import fold_name
 from audit.checking.label_facts import JudgedFacts, LabelFacts
 from audit.embeddings.flat_map import place_on_map
-from audit.embeddings.isolation import Isolated, find_isolated
 from audit.embeddings.judged import JudgedLabels, judge_probabilities, judge_vectors
 from audit.embeddings.known_neighbours import NeighbourSearch
 from audit.embeddings.nearest import REFERENCES, Compared, Nearest, vote_shares
@@ -31,24 +30,24 @@ from audit.embeddings.settings import VectorOptions
 from audit.embeddings.vectors import Opening, PictureVectors, load_vectors
 from audit.errors import UsageError
 from audit.run.store import Store
-from audit.statistics.outlying import LEAST
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 TABLES = (
     "label_scores", "vector_neighbours", "label_neighbours", "embedding_map", "label_facts",
-    "vector_failures", "vector_outliers", "several_scores",
+    "vector_failures", "several_scores",
 )  # fmt: skip
 SHOWN_NEIGHBOURS = 5
 FRAME_STEP = 2
 """The numbers of frames that follow each other differ by so much at most: some are dropped."""
 NEIGHBOURS_OF_ALL = 200_000
-"""Pictures up to which the neighbours of all are stored; beyond, of the most doubtful."""
-DOUBTFUL = 10_000
+"""Images up to which the neighbours of all are stored; beyond, of DOUBTFUL labels and ISOLATED
+images."""
+DOUBTFUL, ISOLATED = 10_000, 1_000
 COMPARED_FIRST, OF_EACH = 1_000, 3
 """Labels whose nearest of both classes are stored, the first to review, and how many of each."""
 STORED_CHANCE = 0.05
-"""Outliers of up to this chance are stored; the check has a smaller threshold."""
+"""Scores of several labels are stored from this chance of an error on."""
 
 # The sample that stands for a picture is the one with the smallest id. Pictures that are nearly
 # black or white (IMG001, IMG002) look like each other, whatever they show.
@@ -95,7 +94,6 @@ def relate_labels(store: Store, found: PictureVectors) -> pl.DataFrame:
 def _relate(store: Store, found: PictureVectors) -> pl.DataFrame:
     known = label_pictures(found.rows, find_atypical(found.views[0]), found.probabilities)
     judged = nearest = search = None
-    odd: list[Isolated] = []
     scores = np.zeros(0)
     places, how = np.zeros((0, 2)), ""
     if len(known.rows) > 2:
@@ -107,7 +105,6 @@ def _relate(store: Store, found: PictureVectors) -> pl.DataFrame:
             nearest = search.nearest(groups)
         scores = search.distance_scores(known.groups)
         places, how = place_on_map(search.map_axes())
-        odd = find_isolated(scores, known.classes, known.groups, STORED_CHANCE)
     if not known.reason and nearest is not None and search is not None:
         if found.probabilities is not None:
             judged = _judge_own(found, known, nearest)
@@ -130,8 +127,7 @@ def _relate(store: Store, found: PictureVectors) -> pl.DataFrame:
                 store.append("label_neighbours", _both_sides(known, judged, search.points))
         if nearest is not None and search is not None:
             search.save()
-            _store_neighbours(store, known, nearest, judged, odd)
-            store.append("vector_outliers", _outlier_rows(known, odd))
+            _store_neighbours(store, known, nearest, judged, scores)
             _store_by_picture(store, "embedding_map", _map_rows(known, places, scores))
     return pl.DataFrame({"pixel_hash": known.rows["pixel_hash"], "together": known.groups})
 
@@ -215,18 +211,6 @@ def _map_rows(
     return pl.DataFrame({"pixel_hash": known.rows["pixel_hash"], **columns})
 
 
-def _outlier_rows(known: Labelled, odd: list[Isolated]) -> list[dict[str, Any]]:
-    ids = known.rows["id"]
-    return [
-        {
-            "sample_id": ids[one.row],
-            "compared_with": known.names[one.group] if one.group >= 0 else None,
-            **{name: getattr(one, name) for name in ("n", "chance", "distance", "rest", "typical")},
-        }
-        for one in odd
-    ]
-
-
 def _store_by_picture(store: Store, table: str, rows: pl.DataFrame) -> None:
     """Give every sample of a picture the picture's row."""
     store.create_from("by_picture", rows)
@@ -244,13 +228,13 @@ def _store_neighbours(
     known: Labelled,
     nearest: Nearest,
     judged: JudgedLabels | None,
-    odd: list[Isolated],
+    scores: npt.NDArray[np.float64],
 ) -> None:
     rows = np.arange(len(known.rows))
     if len(rows) > NEIGHBOURS_OF_ALL:
         doubtful = judged.order()[:DOUBTFUL] if judged is not None else rows[:0]
         rows = np.flatnonzero(known.labels >= 0)[doubtful]
-        rows = np.union1d(rows, np.array([one.row for one in odd], np.int64))
+        rows = np.union1d(rows, np.argsort(-scores, kind="stable")[:ISOLATED])
     index = nearest.index[rows, :SHOWN_NEIGHBOURS]
     there = index >= 0
     ids = known.rows["id"]
@@ -328,8 +312,6 @@ def _facts(
         atypical=known.atypical,
         not_drawn=known.not_drawn,
         reason=known.reason,
-        compared=len(np.unique(known.groups)),
-        least_compared=LEAST,
         references=nearest.references if nearest is not None else 0,
         labels=shares,
     )

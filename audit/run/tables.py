@@ -147,15 +147,6 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
             "distance to its tenth nearest over the median one: 1 typical, high for the odd ones",
         ),
     ),
-    "vector_outliers": (
-        Column("sample_id", "VARCHAR", "a sample whose picture is far from all others"),
-        Column("compared_with", "VARCHAR", "class whose pictures it was compared with; null: all"),
-        Column("n", "BIGINT", "pictures it was compared with, near-duplicates counted once"),
-        Column("chance", "DOUBLE", "that a dataset without outliers has one so far, 0..1"),
-        Column("distance", "DOUBLE", "distance to its tenth nearest, any unit"),
-        Column("rest", "DOUBLE", "the largest distance of those that are no outliers, same unit"),
-        Column("typical", "DOUBLE", "the median distance, same unit"),
-    ),
     "vector_failures": (
         Column("sample_id", "VARCHAR", "a sample that the user's model gave no vector for"),
         Column("reason", "VARCHAR", "what happened, one sentence"),

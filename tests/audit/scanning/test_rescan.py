@@ -26,11 +26,11 @@ pytestmark = pytest.mark.slow
 
 TABLES = (
     "samples", "features", "pairs", "groups", "label_scores", "vector_neighbours", "embedding_map",
-    "vector_outliers", "label_facts", "finding_samples",
+    "label_facts", "finding_samples",
 )  # fmt: skip
 # Checks that read what is related anew: the others read samples and features alone, which are
 # compared, and are asked after the last change.
-OF_RELATIONS = ("DUP", "SPLIT", "LABEL", "DIST", "IMG009")
+OF_RELATIONS = ("DUP", "SPLIT", "LABEL", "DIST")
 FINDINGS = "SELECT * FROM findings ORDER BY ALL"
 # only what says what was remembered may differ
 FACTS = (
