@@ -25,8 +25,7 @@ file is not scanned again. 3 to 10 s a set.
 
 `boxes` asks of random halves of the annotated photographs, and of drawn scenes with objects of 12
 classes, whether their boxes fit better elsewhere (BOX015): as they lie, and after all of them were
-mirrored, turned, moved, or laid on the next picture. About a minute. `box_parts` asks the same of
-boxes of one folder of four, of a stretch, and of a random share.
+mirrored, turned, moved, or laid on the next picture. About a minute.
 """
 
 from __future__ import annotations
@@ -80,10 +79,8 @@ from audit.sources import open_source
 from audit.statistics.box_fit import (
     better_elsewhere,
     gains_elsewhere,
-    gains_on_others,
     integral_planes,
 )
-from audit.statistics.box_parts import ANY, NEAR, find_parts, shares_turned
 from audit.statistics.intervals import wilson
 
 Rng = np.random.Generator
@@ -1222,32 +1219,6 @@ def boxes(sets: int = 100, first_seed: int = 0, data: Path | None = None) -> Doc
             best = max(better_elsewhere(gains, moved_at), key=lambda one: one.z)
             enough = best.z >= ShiftedClass.Params().min_z and best.share > 0.5
             hits.setdefault(f"{kind}: {name}", []).append(best.name if enough else "")
-    return _counted(hits)
-
-
-@measures(app)
-def box_parts(
-    sets: int = 100, first_seed: int = 0, share: float = 0.3, data: Path | None = None
-) -> Document:
-    """Are boxes of one folder of four found that lie wrong, of a stretch, and of a random share?"""
-    hits: dict[str, list[str]] = {}
-    for seed, (kind, sums, at, cells, n) in enumerate(_box_sets(data, sets, first_seed)):
-        rng, rank = np.random.default_rng([seed, 6]), np.arange(n)
-        folder, drawn = rng.integers(0, 4, n), rng.random(n) < share
-        wrong = {"a folder": folder == 2, "a stretch": rank >= (1 - share) * n, "a share": drawn}
-        columns = {"folder": folder[at], "rank": rank[at] * 32 // n,
-                   "sample_id": rank[at] * 32 // n}  # fmt: skip
-        for name, displace in DISPLACED.items():
-            to, moved = displace(at, cells, n)
-            for part, of in wrong.items():
-                here, box = np.where(of[at], to, at), np.where(of[at][:, None], moved, cells)
-                gains = dict(gains_elsewhere(sums, here, box))
-                gains[ANY], gains[NEAR] = gains_on_others(sums, here, box)
-                said = [f"{one.column}: {one.row['elsewhere']}"
-                        for one in find_parts(gains, at, columns)]  # fmt: skip
-                said += [f"share: {one.name}" for one in shares_turned(sums, here, box, at, columns)
-                         if one.z >= ShiftedClass.Params().min_unnamed_z]  # fmt: skip
-                hits.setdefault(f"{kind}: {part} {name}", []).append("; ".join(said))
     return _counted(hits)
 
 

@@ -6,14 +6,12 @@ tables of boxes), and later the measured size of every picture. Out: the tables 
 per million boxes; pictures are not opened.
 """
 
-from audit.annotations.asked_crops import ask_for_crops
 from audit.annotations.box_doubts import holds_boxes, judge_boxes, load_results
 from audit.annotations.box_statistics import measure_boxes
 from audit.annotations.reading import read_annotations
 from audit.annotations.settling import settle_boxes
 
 __all__ = [
-    "ask_for_crops",
     "holds_boxes",
     "judge_boxes",
     "load_results",

@@ -14,15 +14,14 @@ arXiv:2309.00832.
 
 Predictions come in COCO's results format, a JSON list of image_id, category_id, bbox and score,
 joined to the annotation file that they were made for: by id, or by the picture's file name and the
-name of the class, as some tools write them. Those with a `segmentation`, and folders of PNG masks,
-are of masks as well (`audit.annotations.mask_doubts`).
+name of the class, as some tools write them. A `segmentation` stands for a missing `bbox`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from audit.annotations.entries import class_list
-from audit.annotations.mask_doubts import Instance, MaskResults, segment
+from audit.annotations.predicted_masks import segment
 from audit.errors import UsageError
 from audit.records import arrow_schema, arrow_table
 from audit.run.annotation_tables import ANNOTATION_TABLES
@@ -75,8 +74,6 @@ def judge_boxes(store: Store, results: BoxResults) -> None:
     """Score the annotations of the file that was predicted; fills `box_doubts`, `box_quality`."""
     for table in ("box_doubts", "box_quality", "prediction_facts"):
         store.execute(f"DELETE FROM {table}")
-    if results.frame.is_empty():
-        return  # a folder of masks has no boxes
     boxes = store.query(_BOXES, [results.file]).partition_by("image_key", as_dict=True)
     samples = dict(
         store.query(
@@ -262,7 +259,7 @@ FORMAT = 'a JSON list of {"image_id", "category_id", "bbox": [x, y, width, heigh
 MOST_BYTES = 2 << 30
 _SCHEMA = {
     "image": pl.String, "category": pl.String, "x": pl.Float64, "y": pl.Float64,
-    "width": pl.Float64, "height": pl.Float64, "score": pl.Float64, "segmentation": pl.String,
+    "width": pl.Float64, "height": pl.Float64, "score": pl.Float64,
 }  # fmt: skip
 
 
@@ -270,25 +267,26 @@ _SCHEMA = {
 class BoxResults:
     """Predictions of the pictures of one annotation file.
 
-    `frame`: image_key, label, x, y, width, height (px, in the frame of the file), score,
-    segmentation. `unknown`: predictions for pictures that the file does not list. `masks`: the
-    predictions as masks, None where they have none.
+    `frame`: image_key, label, x, y, width, height (px, in the frame of the file), score.
+    `unknown`: predictions for images that the file does not list.
     """
 
     file: str
     frame: pl.DataFrame
     total: int
     unknown: int
-    masks: MaskResults | None = None
 
 
 def holds_boxes(path: Path) -> bool:
-    """Say whether predictions are of boxes or masks (JSON, a folder), or a table of probabilities.
+    """Return whether predictions are boxes (JSON), and not a table of probabilities.
 
     Raises UsageError where they are neither.
     """
     if path.is_dir():
-        return True
+        raise UsageError(
+            f"{path} is a folder. Give a detector's boxes ({FORMAT}) or a table of class "
+            "probabilities; compare folders of PNG masks with `audit subset score`."
+        )
     try:
         with open(path, "rb", opener=regular) as file:
             head = file.read(512)
@@ -300,18 +298,13 @@ def holds_boxes(path: Path) -> bool:
     if text[:4] == b"PAR1" or path.suffix.lower() in (".parquet", ".csv"):
         return False
     raise UsageError(
-        f"{path} is neither a detector's boxes ({FORMAT}) nor a folder of PNG masks nor a table of "
-        "class probabilities by path (.parquet, .csv)."
+        f"{path} is neither a detector's boxes ({FORMAT}) nor a table of class probabilities by "
+        "path (.parquet, .csv)."
     )
 
 
 def load_results(store: Store, path: Path) -> BoxResults:
-    """Read a file of results, or a folder of masks, and find its pictures and classes.
-
-    Raises UsageError.
-    """
-    if path.is_dir():
-        return _load_folder(store, path)
+    """Read a file of results and find its images and classes; raises UsageError."""
     frame = read_results(path)
     if frame.is_empty():
         raise UsageError(f"{path} holds no prediction: an empty list says nothing.")
@@ -335,45 +328,7 @@ def load_results(store: Store, path: Path) -> BoxResults:
         label=pl.col("category").replace_strict(labels, return_dtype=pl.String),
     )
     here = mapped.filter(pl.col("image_key").is_not_null()).drop("image", "category")
-    return BoxResults(
-        file, here, frame.height, frame.height - here.height, _masks(file, here, names)
-    )
-
-
-def _masks(file: str, frame: pl.DataFrame, names: Iterable[str]) -> MaskResults | None:
-    """Return the predictions that have an outline; pictures without one show nothing."""
-    if frame["segmentation"].null_count() == frame.height:
-        return None
-    classes = tuple(names)
-    place = {label: number for number, label in enumerate(classes)}
-    pictures: dict[str, Path | list[Instance]] = {}
-    for key, label, score, text in frame.select(
-        "image_key", "label", "score", "segmentation"
-    ).iter_rows():
-        own = pictures.setdefault(key, [])
-        if text is not None and isinstance(own, list):
-            own.append((place[label], score, text))
-    return MaskResults(file, classes, pictures)
-
-
-def _load_folder(store: Store, path: Path) -> BoxResults:
-    """Find the pictures of PNG masks by their names, and the classes by their numbers."""
-    found = {file.stem: file for file in sorted(path.rglob("*.png"))}
-    if not found:
-        raise UsageError(f"{path} has no PNG mask below it.")
-    file, keys = _find_file(store, path, list(found), outlined=True)
-    known = [(key, label) for key, label, *_ in class_list(store, file) if key.isdecimal()]
-    classes = tuple(dict.fromkeys(label for _, label in known))
-    numbers = {int(key): classes.index(label) for key, label in known if 0 < int(key) < 255}
-    pictures: dict[str, Path | list[Instance]] = {key: found[stem] for stem, key in keys.items()}
-    empty = pl.DataFrame(schema={"image_key": pl.String, "label": pl.String, **_SCHEMA}).drop(
-        "image", "category"
-    )
-    masks = MaskResults(file, classes, pictures, numbers)
-    return BoxResults(file, empty, 0, len(found) - len(pictures), masks)
-
-
-# ---- the file ----
+    return BoxResults(file, here, frame.height, frame.height - here.height)
 
 
 def read_results(path: Path) -> pl.DataFrame:
@@ -424,8 +379,7 @@ def _row(path: Path, number: int, entry: Any) -> tuple[Any, ...]:
         numbers = [float(v) for v in (*box, score)]
     except OverflowError:
         numbers = [math.inf]
-    text = None if outline is None else json.dumps(outline)
-    return (_key(entry["image_id"]), _key(entry["category_id"]), *(numbers * 5)[:5], text)
+    return (_key(entry["image_id"]), _key(entry["category_id"]), *(numbers * 5)[:5])
 
 
 def _key(value: Any) -> str:
@@ -446,19 +400,12 @@ def _refuse(path: Path, frame: pl.DataFrame, wrong: pl.Expr, said: str) -> None:
 # ---- pictures and classes ----
 
 
-def _find_file(
-    store: Store, path: Path, images: Sequence[str], *, outlined: bool = False
-) -> tuple[str, dict[str, str]]:
-    """Return the annotation file that the ids are of, and {id as predicted: key of the file}.
-
-    `outlined`: one with outlines or masks.
-    """
+def _find_file(store: Store, path: Path, images: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """Return the annotation file that the ids are of, and {id as predicted: key of the file}."""
     best: tuple[int, int, str, dict[str, str]] | None = None
     rival = ""
-    files = "SELECT file, objects FROM annotation_files"
-    if outlined:
-        files += " SEMI JOIN annotation_shapes s USING (file)"
-    for file, objects in store.query(files).iter_rows():
+    files = store.query("SELECT file, objects FROM annotation_files")
+    for file, objects in files.iter_rows():
         for keys in _ways(store, file):
             known = {image: keys[image] for image in images if image in keys}
             if not known or (best is not None and (len(known), objects) < best[:2]):

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 RETIRED: Mapping[str, str] = {
+    "BOX030": "use `audit subset score`, which compares masks with predicted ones (mean IoU)",
+    "BOX031": "compare boxes with a detector: `audit scan --predictions FILE` (BOX027 to BOX029)",
+    "BOX032": "compare boxes with a detector: `audit scan --predictions FILE` (BOX027 to BOX029)",
     "DIST005": "use DIST004, which reports single properties that separate a class",
     "DIST010": "use DIST011, which reports images without objects",
     "DIST012": "use DIST004, which reports a class by its aspect ratio, or look at its images in "

@@ -1,4 +1,4 @@
-"""BOX015: boxes of a file, a class or a part that are moved, mirrored, or of another picture."""
+"""BOX015: boxes of a file or a class that are moved, mirrored, or of another image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from audit.records import Finding, Severity
 from audit.run.store import Store
 from audit.statistics.box_fit import OPPOSITE as OPPOSITE_WAY
 from audit.statistics.box_fit import SIZES
-from audit.statistics.box_parts import ANY
 
 SIDES = ("left", "top", "right", "bottom")
 OPPOSITE = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
@@ -29,22 +28,6 @@ OVERFLOW = (
 OFFSET = (
     "{0:,} end {1:.1f} px from the {2} side and none is nearer, while boxes of other classes reach "
     "it"
-)
-
-_PART = (
-    "The {boxes:,} boxes of the {units:,} pictures {part} ({file}) fit better {where} than where "
-    "they lie: in {share:.0%} of these pictures, and in {others_share:.0%} of the others "
-    "({gain_z:.1f} standard errors)."
-)
-_NOWHERE = (
-    "The {boxes:,} boxes of the {units:,} pictures {part} ({file}) fit no better than on any other "
-    "picture, while those of the others do: they may belong to other pictures "
-    "({apart_z:.1f} standard errors)."
-)
-_UNNAMED = (
-    "About {share:.0%} of the {units:,} pictures of {file} are probably annotated {where}: "
-    "boxes stand out there too ({gain_z:.1f} standard errors). No folder, size or stretch "
-    "of the file tells which."
 )
 
 
@@ -66,12 +49,6 @@ class ShiftedClass(BoxCheck):
     exchanged, on the picture before or after, or 6 to 19 % or half a box further to one side or
     corner, by `min_z` standard errors over at least 30 pictures and in more than half of them; half
     or twice as large, where in `min_share_of_size`.
-    The fit of a part: a class, a split, a folder, one size or form, what EXIF turns, a beginning or
-    end of names, an attribute, a stretch of the file or of its sorted names. One of 20 pictures and
-    more is told where its boxes fit much better elsewhere and those of the others do not, or fit no
-    better than on any other picture and those of the others of the same classes do, though both
-    have places that fit. Of a share that nothing names, `min_unnamed` of the pictures and more, it
-    is told that it is annotated mirrored, upside down, turned or exchanged.
     Two tests of each class take the distances of the boxes from the four sides.
     Overflow: many boxes lie outside one side and none outside the opposite one (a binomial test
     with one half).
@@ -85,8 +62,7 @@ class ShiftedClass(BoxCheck):
 
     ## Example
     After a conversion of one class with the padded size, 41 of its boxes end 12 px from the left
-    edge and none is nearer; of the other classes 300 touch the edge. The boxes of 63 pictures whose
-    names end in `_flip` fit better mirrored, in 94 % of them and in 5 % of the others.
+    edge and none is nearer; of the other classes 300 touch the edge.
 
     ## What to do
     Find the step that treated this class or these pictures differently, and move the boxes back.
@@ -95,11 +71,9 @@ class ShiftedClass(BoxCheck):
     Overflow and offset need `min_boxes` boxes, and objects that the edge cuts; their chance of a
     false alarm is at most `alpha` per file. The fit is judged in a picture of 32 x 32, so boxes
     below an eighth of it, and moves of a few pixels, are not seen; neither are single boxes, nor
-    parts where objects fill half of the picture, unless they are many. A box that leaves no room
-    for its ring shows no size, and boxes of faces or of whole groups may fit better at another one.
-    Boxes of all pictures, or of a share that nothing names, that were dealt to other pictures at
-    random fit nowhere: nothing is said of them. Of a part whose objects alone cannot be seen in a
-    small picture the same is said as of one whose boxes belong to other pictures.
+    boxes of a part of the file. A box that leaves no room for its ring shows no size, and boxes of
+    faces or of whole groups may fit better at another one. Boxes that belong to random other images
+    fit nowhere and are not reported.
 
     ## References
     Exact binomial test; Poisson test; Bonferroni's correction over classes and sides.
@@ -117,8 +91,6 @@ class ShiftedClass(BoxCheck):
         min_z: standard errors by which boxes fit better elsewhere: 3.75 is 1 in 300 over 40 places
         min_share_of_size: share of pictures that fit better at another size, where a loose box or
             one around a part may do too
-        min_unnamed: share of the pictures, estimated, from which one that nothing names is told
-        min_unnamed_z: standard errors by which these boxes stand out there
         """
 
         min_boxes: int = 30
@@ -126,8 +98,6 @@ class ShiftedClass(BoxCheck):
         alpha: float = 0.001
         min_z: float = 3.75
         min_share_of_size: float = 0.75
-        min_unnamed: float = 0.1
-        min_unnamed_z: float = 4.0
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -145,19 +115,6 @@ class ShiftedClass(BoxCheck):
              expect="dataset:boxes.json/fit")  # fmt: skip
         yield box_found("fit better mirrored", {}, box_fits=[fit], expect="dataset:boxes.json/fit")
         yield box_case("a class, as runs of before have it", {}, box_fits=[{**fit, "label": "cat"}])
-        part = {"file": "boxes.json", "part": "of split val", "elsewhere": "mirrored", "boxes": 60,
-                "units": 40, "share": 0.9, "gain_z": 6.0, "others_share": 0.1,
-                "apart_z": 9.0}  # fmt: skip
-        said = "dataset:boxes.json/of split val"
-        yield box_found("a split mirrored, and so the file", {}, box_parts=[part], box_fits=[fit],
-             expect=said)  # fmt: skip
-        yield box_found(
-            "a split of others", {}, box_parts=[{**part, "elsewhere": ANY}], expect=said
-        )
-        share = {**part, "part": None, "share": 0.3}
-        yield box_found("a share mirrored", {}, box_parts=[share],
-             expect="dataset:boxes.json/mirrored")  # fmt: skip
-        yield box_case("hardly any mirrored", {}, box_parts=[{**share, "share": 0.05}])
         yield box_found(
             "over the right edge, never over the left",
             *(_box(n, 300.0 + 6 * n) for n in range(40)),
@@ -171,9 +128,7 @@ class ShiftedClass(BoxCheck):
         )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
-        parts = list(self._parts(store, params))
-        yield from parts
-        yield from self._elsewhere(store, params, {str(one.evidence["file"]) for one in parts})
+        yield from self._elsewhere(store, params)
         sql = """
             SELECT b.file, b.label, x AS left, y AS top, picture_width - x - width AS right,
                 picture_height - y - height AS bottom
@@ -186,29 +141,13 @@ class ShiftedClass(BoxCheck):
         for (file,), of_file in sorted(gaps.group_by("file"), key=lambda part: str(part[0])):
             yield from self._judge_file(str(file), of_file, params)
 
-    def _parts(self, store: Store, params: Params) -> Iterator[Finding]:
-        sql = """
-            SELECT * FROM box_parts WHERE part IS NOT NULL
-                OR (gain_z >= $min_unnamed_z AND share >= $min_unnamed)
-            ORDER BY file, apart_z DESC, gain_z DESC
-        """
-        for row in asked(store, sql, params).iter_rows(named=True):
-            said = _NOWHERE if row["elsewhere"] == ANY else _PART if row["part"] else _UNNAMED
-            yield self.finding(
-                f"dataset:{row['file']}/{row['part'] or row['elsewhere']}",
-                said.format(**row, where=_where(row["elsewhere"])),
-                {k: v for k, v in row.items() if v is not None},
-            )
-
-    def _elsewhere(self, store: Store, params: Params, told: set[str]) -> Iterator[Finding]:
+    def _elsewhere(self, store: Store, params: Params) -> Iterator[Finding]:
         sql = f"""
             SELECT * FROM box_fits WHERE label IS NULL AND gain_z >= $min_z
                 AND share > if(elsewhere IN {tuple(SIZES)}, $min_share_of_size, 0.5)
             QUALIFY row_number() OVER (PARTITION BY file ORDER BY gain_z DESC) = 1 ORDER BY file
         """
         for row in asked(store, sql, params).iter_rows(named=True):
-            if row["file"] in told:
-                continue
             where = _where(row["elsewhere"])
             if _as_well_opposite(store, row):
                 where = "beside it, in a direction that cannot be told,"

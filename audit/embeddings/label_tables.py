@@ -82,16 +82,13 @@ def find_vectors(
         return load_vectors(store, run, pictures, options, opening, crops=judged)
 
 
-def relate_labels(store: Store, found: PictureVectors) -> pl.DataFrame:
-    """Fill the tables of labels and vectors; raises UsageError where probabilities lack a class.
-
-    Returns which pictures belong together: pixel_hash, together (a number).
-    """
+def relate_labels(store: Store, found: PictureVectors) -> None:
+    """Fill the tables of labels and vectors; raises UsageError where probabilities lack a class."""
     with threadpool_limits(1, "blas"):
-        return _relate(store, found)
+        _relate(store, found)
 
 
-def _relate(store: Store, found: PictureVectors) -> pl.DataFrame:
+def _relate(store: Store, found: PictureVectors) -> None:
     known = label_pictures(found.rows, find_atypical(found.views[0]), found.probabilities)
     judged = nearest = search = None
     scores = np.zeros(0)
@@ -129,7 +126,6 @@ def _relate(store: Store, found: PictureVectors) -> pl.DataFrame:
             search.save()
             _store_neighbours(store, known, nearest, judged, scores)
             _store_by_picture(store, "embedding_map", _map_rows(known, places, scores))
-    return pl.DataFrame({"pixel_hash": known.rows["pixel_hash"], "together": known.groups})
 
 
 def _judge_own(found: PictureVectors, known: Labelled, nearest: Nearest) -> JudgedLabels:

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from audit.picture.crops import BoxesOf
 
 # Columns with text from inside the file or from a decoder.
 FREE_TEXTS = ("error", "icc_profile", "exif_camera", "decoder_warnings", "extension")
@@ -60,7 +59,6 @@ ALONE = 3 << 14
 """Samples above which a picture is measured alone: calls are then a small part of its cost."""
 TOGETHER = 64
 COLOURS = ("red", "green", "blue")
-Cut = tuple[list[str], Signatures]
 VERSION_KEY = b"signature_version"
 
 
@@ -78,14 +76,11 @@ def feature_schema(hashes: Sequence[str] = (), own: Sequence[OwnColumn] = ()) ->
 
 @dataclass(frozen=True, slots=True)
 class FileJob:
-    """One file to measure: its sample id, file key, where its bytes are (None: elsewhere), and the
-    boxes to cut out of it.
-    """
+    """One file to measure: its sample id, file key, and where its bytes are (None: elsewhere)."""
 
     sample_id: str
     file_key: str
     path: str | None
-    boxes: BoxesOf | None = None
 
     @property
     def listed_size(self) -> int | None:
@@ -95,7 +90,7 @@ class FileJob:
 
 
 class Measured(NamedTuple):
-    """The result of a chunk: a row of features per job, a signature per picture and per crop."""
+    """The result of a chunk: a row of features per job, a signature per picture."""
 
     features: pa.Table
     signatures: pa.Table
@@ -115,7 +110,7 @@ class Measurer:
 
         warm_up()
         cv2.setNumThreads(1)  # the processes are the parallelism
-        scratch, batch, crops = Scratch(), PictureBatch(), list[Cut]()
+        scratch, batch = Scratch(), PictureBatch()
         rows: list[dict[str, Any]] = []
         # by number: going through the list says which item was begun
         places = [jobs[number].path for number in range(len(jobs))]
@@ -126,15 +121,12 @@ class Measurer:
                 if picture is not None:
                     small = batch.add(len(rows) - 1, picture)
                     row |= self._per_picture(picture, small)
-                    if job.boxes is not None:
-                        crops.append(cut_boxes(picture, small, job.boxes, row["content_hash"]))
         measured, signatures = batch.results(len(rows))
         content = [rows[at]["content_hash"] for at in batch.rows]
         table = feature_table(rows, measured, feature_schema(self.hashes, self.own))
         order = sorted({name: at for at, name in reversed(list(enumerate(content)))}.values())
-        names = [content[at] for at in order] + [name for cut in crops for name in cut[0]]
-        every = np.concatenate([signatures[order], *(cut[1] for cut in crops)])
-        return Measured(table, signature_table(names, every))
+        names = [content[at] for at in order]
+        return Measured(table, signature_table(names, signatures[order]))
 
     def _per_picture(self, picture: Picture, small: Pixels) -> dict[str, Any]:
         """Return the columns that are not measured on many pictures at once."""
@@ -192,13 +184,6 @@ class Measurer:
         except DecodeError:
             return None
         return None if again == data else again
-
-
-def cut_boxes(picture: Picture, small: Pixels, boxes: BoxesOf, content: str) -> Cut:
-    """Return names and signatures of the boxes of a picture (`audit.picture.crops`)."""
-    from audit.picture.crops import cut_crops  # a set without boxes needs none of it
-
-    return cut_crops(picture.rgb, small, boxes, content)
 
 
 class PictureBatch:

@@ -18,11 +18,6 @@ _LINE = Column("line", "BIGINT", "line where the entry begins, from 1; null if u
 _BYTE = Column("byte", "BIGINT", "byte where the entry begins, from 0; null if unknown")
 _SAMPLE = Column("sample_id", "VARCHAR", "the sample it belongs to; null if none was found")
 
-CROP_NAME = (
-    "concat_ws('/', c.content_hash, c.digest, c.kind, concat_ws(',', c.x0, c.y0, c.x1, c.y1))"
-)
-"""The name under which the signature of a row c of `crops` is kept (`audit.picture.crops`)."""
-
 ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
     "annotation_files": (
         _FILE,
@@ -145,29 +140,12 @@ ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("swapped", "DOUBLE", "soft minimum of the scores of this kind; 1: no doubt"),
         Column("quality", "DOUBLE", "geometric mean of the three, 0..1; low: look first"),
     ),
-    "mask_doubts": (
-        Column("kind", "VARCHAR", "missing | not there | class | outline"),
-        _SAMPLE, _FILE, _IMAGE_KEY,
-        Column("entry", "BIGINT", "the annotation in doubt; null for a missing object"),
-        Column("chance", "DOUBLE", "that the annotation is wrong, 0..1; rows from 0.05 on"),
-        Column("gain", "DOUBLE", "how much better wrong masks explain it, log likelihood"),
-        Column("doubt", "DOUBLE", "how much the model contradicts it, 0..1: look at high ones"),
-        Column("distance", "DOUBLE", "mean distance of the two outlines, px"),
-        Column("wrong", "DOUBLE", "pixels that differ, over those of the object"),
-        Column("label", "VARCHAR", "class of the annotation; null for a missing object"),
-        Column("predicted_label", "VARCHAR", "class that most of its pixels have by the model"),
-        *(
-            Column(side, "DOUBLE", "box around the object, px in the frame of the file")
-            for side in ("x", "y", "width", "height")
-        ),
-    ),
     "prediction_facts": (
-        Column("key", "VARCHAR", "file | predictions | unknown | confident | pictures | boxes | "
-               "mask_pictures | mask_objects | mask_odd"),
+        Column("key", "VARCHAR", "file | predictions | unknown | confident | pictures | boxes"),
         Column("value", "VARCHAR", "the fact: text, or a number; no row without such predictions"),
     ),
 }  # fmt: skip
-DERIVED = ("boxes", "box_doubts", "box_quality", "mask_doubts", "prediction_facts")
+DERIVED = ("boxes", "box_doubts", "box_quality", "prediction_facts")
 """Tables made from the others and from what a scan was given: never copied from before."""
 
 # ---- statistics of boxes: small, made once a scan, so that every page reads them fast ----
@@ -186,38 +164,6 @@ BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("gain_z", "DOUBLE", "how much better they fit there, standard errors; < 0: worse"),
         Column("share", "DOUBLE", "share of the pictures whose boxes fit better there, 0..1"),
         Column("units", "BIGINT", "pictures, near-duplicates counted once"),
-    ),
-    "box_parts": (
-        _FILE,
-        Column("part", "VARCHAR", "the pictures in words; null: a share that nothing names"),
-        Column("elsewhere", "VARCHAR", "mirrored | upside down | ..., as in box_fits"),
-        Column("boxes", "BIGINT", "boxes of the part, so large, 12 of a picture"),
-        Column("units", "BIGINT", "pictures of the part, near-duplicates counted once"),
-        Column("share", "DOUBLE", "share of these that fit better there, 0..1; without a name: "
-               "the estimated share of all that are annotated so"),
-        Column("gain_z", "DOUBLE", "how much better they fit there, standard errors"),
-        Column("others_share", "DOUBLE", "share of the others that do; null without a name"),
-        Column("apart_z", "DOUBLE", "how far the two differ, standard errors"),
-    ),
-    "box_looks": (
-        _SAMPLE, _FILE, _IMAGE_KEY, _ENTRY,
-        Column("kind", "VARCHAR", "class | background: what the box is doubted to be instead"),
-        Column("chance", "DOUBLE", "that it is, cautiously, 0..1; rows from 0.05 on"),
-        Column("probability", "DOUBLE", "of its class, by the boxes of other pictures, 0..1"),
-        Column("suggested_label", "VARCHAR", "the most probable other class; null: background"),
-        Column("suggested_probability", "DOUBLE", "of that class or of background, 0..1"),
-        Column("class_doubt", "DOUBLE", "share of its class with a chance above one half, 0..1"),
-    ),
-    "box_look_facts": (
-        Column("kind", "VARCHAR", "class | background: the question"),
-        Column("judged", "BIGINT", "boxes judged"),
-        Column("boxes", "BIGINT", "boxes of the pictures, each once"),
-        Column("classes", "BIGINT", "classes of the boxes judged"),
-        Column("background", "BIGINT", "places without a box that they were compared with"),
-        Column("gain", "DOUBLE", "how much better wrong boxes explain it, log likelihood"),
-        Column("accuracy", "DOUBLE", "share that the model names unseen, 0..1"),
-        Column("agreed", "DOUBLE", "how surely it knows anything, standard deviations"),
-        Column("reason", "VARCHAR", "why nothing is judged; else empty"),
     ),
     "box_images": (
         Column("sample_id", "VARCHAR", "a picture that an annotation file lists"),

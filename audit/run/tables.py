@@ -154,15 +154,6 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
     "vector_state": (
         Column("arrays", "BLOB", "neighbours by meaning, for the next scan (NumPy's .npz)"),
     ),
-    "crops": (
-        Column("content_hash", "VARCHAR", "of the picture, or pictures, whose boxes were cut"),
-        Column("digest", "VARCHAR", "of all boxes of the picture: with others it is read again"),
-        Column("kind", "VARCHAR", "box | background (a place without a box) | none (nothing cut)"),
-        Column("x0", "INTEGER", "left edge, px of the shown picture"),
-        Column("y0", "INTEGER", "upper edge"),
-        Column("x1", "INTEGER", "right edge"),
-        Column("y1", "INTEGER", "lower edge"),
-    ),
     "class_marks": (
         Column("label", "VARCHAR", "class whose pictures have a mark at one place of the rim"),
         Column("place", "VARCHAR", "top left | top right | left edge | ... | bottom right"),
@@ -253,8 +244,8 @@ LABELS_VIEW = (
 )
 VIEWS = (IMAGES_VIEW, PICTURES_VIEW, PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
 ADDED_TABLES = (
-    "label_columns", "several_labels", "object_labels", "several_scores", "mask_doubts",
-    "box_looks", "box_look_facts", "box_fits", "box_parts", "class_marks", "label_neighbours",
+    "label_columns", "several_labels", "object_labels", "several_scores", "box_fits",
+    "class_marks", "label_neighbours",
 )  # fmt: skip
 ADDED_VIEWS = (PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
 """What runs of the same schema that were made earlier lack: empty for whoever reads one."""

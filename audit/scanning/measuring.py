@@ -33,7 +33,6 @@ from audit.picture.measure import FileJob, Hasher, Measured, Measurer, failed_ro
 from audit.run.reuse import SAME_FILE, TRANSIENT, UNCHANGED, own_samples, store_samples
 from audit.run.store import Store, identifier
 from audit.run.tables import SAMPLES
-from audit.scanning.crops import leave_uncut, store_crops
 from audit.sources import Source
 from audit.sources.label_lists import read_lists
 from audit.sources.paths import is_inside_process, reading_place
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from audit.cluster.shared_place import SharedPlace
-    from audit.picture.crops import BoxesOf
 
 CHUNK_FILES = 64
 CHUNK_BYTES = 32 << 20
@@ -165,8 +163,8 @@ def sample_frame(rows: SampleRows) -> pl.DataFrame:
 class WaitingRows:
     """Feature rows and signatures that wait to be stored: what waits is lost by a kill."""
 
-    def __init__(self, store: Store, run: Path, *, boxed: bool = False) -> None:
-        self.store, self.run, self.boxed = store, run, boxed
+    def __init__(self, store: Store, run: Path) -> None:
+        self.store, self.run = store, run
         self.waiting: list[Measured] = []
         self.flushed = time.monotonic()
 
@@ -183,10 +181,7 @@ class WaitingRows:
         import pyarrow as pa
 
         if self.waiting:
-            signatures = pa.concat_tables([m.signatures for m in self.waiting])
-            write_signatures(self.run, signatures)
-            if self.boxed:
-                store_crops(self.store, signatures)
+            write_signatures(self.run, pa.concat_tables([m.signatures for m in self.waiting]))
             self.store.append("features", pa.concat_tables([m.features for m in self.waiting]))
         self.waiting, self.flushed = [], time.monotonic()
 
@@ -207,11 +202,7 @@ def measure_pending(
     """
     errors = 0
     progress(Progress("measure", done, total))
-    boxes = "digest, boxes FROM pending LEFT JOIN boxed USING (id)"
-    asked = (
-        f"SELECT id, file_key, uri, n_bytes, {boxes if rows.boxed else 'NULL, NULL FROM pending'}"
-    )
-    pending = rows.store.pages(f"{asked} ORDER BY pending.rowid")
+    pending = rows.store.pages("SELECT id, file_key, uri, n_bytes FROM pending ORDER BY rowid")
     # of large datasets a chunk holds more files: what a chunk costs is shared by them
     files = min(max(CHUNK_FILES, (total - done) // PARTS), CHUNK_FILES * PART_CHUNKS)
     n_bytes = CHUNK_BYTES if place is None else files * CHUNK_BYTES // CHUNK_FILES
@@ -264,13 +255,10 @@ def take_in_parts(rows: WaitingRows, measurer: Measurer, place: SharedPlace) -> 
         if measured is None:
             continue
         store.create_from("part", measured.features)
-        if rows.boxed:
-            leave_uncut(store, "part", measured.signatures)
         wanted = f"part f JOIN pending p ON {SAME_FILE} WHERE NOT {TRANSIENT}"
         found = store.query(f"SELECT f.* FROM {wanted}").to_arrow()
         known = pl.Series(found["content_hash"]).implode()
-        content = pl.col("content_hash").str.split("/").list.first()  # a crop's begins its name
-        signatures = pl.DataFrame(measured.signatures).filter(content.is_in(known))
+        signatures = pl.DataFrame(measured.signatures).filter(pl.col("content_hash").is_in(known))
         rows.add(Measured(found, signatures.to_arrow().cast(measured.signatures.schema)))
         store.execute(f"DELETE FROM pending p USING part f WHERE {SAME_FILE} AND NOT {TRANSIENT}")
         store.execute("DROP TABLE part")
@@ -279,25 +267,14 @@ def take_in_parts(rows: WaitingRows, measurer: Measurer, place: SharedPlace) -> 
     return taken
 
 
-def boxes_of(digest: str, boxes: Sequence[Sequence[float]]) -> BoxesOf:
-    """Return what a worker is asked to cut out of a picture."""
-    from audit.picture.crops import BoxesOf
-
-    return BoxesOf(digest, boxes)
-
-
 def cut_chunks(
     rows: Iterable[tuple[Any, ...]], files: int = CHUNK_FILES, most: int = CHUNK_BYTES
 ) -> Iterator[list[FileJob]]:
-    """Yield files in their order, `most` bytes at a time.
-
-    They are given as (id, file key, uri, bytes), and the digest and the boxes to cut, if any.
-    """
+    """Yield files, given as (id, file key, uri, bytes), in their order, `most` bytes at a time."""
     chunk: list[FileJob] = []
     n_bytes = 0
-    for sample, key, uri, size, *asked in rows:
-        boxes = None if not asked or asked[0] is None else boxes_of(*asked)
-        chunk.append(FileJob(sample, key, reading_place(uri), boxes))
+    for sample, key, uri, size in rows:
+        chunk.append(FileJob(sample, key, reading_place(uri)))
         n_bytes += max(size, 0)
         if len(chunk) >= files or n_bytes >= most:
             yield chunk
@@ -357,18 +334,18 @@ def find_unseen_edits(
     return edited
 
 
-def keep_moved(store: Store, executor: Executor, limits: Limits, *, boxed: bool = False) -> int:
+def keep_moved(store: Store, executor: Executor, limits: Limits) -> int:
     """Give pending files the rows of `lost` files with equal content; return how many.
 
     Only files of the size of a lost one are hashed. Rows follow from the content, but for the
-    extension. With `boxed`, files with boxes to cut are read again.
+    extension.
     """
     import polars as pl
 
     wanted = store.pages(
         "SELECT id, file_key, uri, n_bytes FROM pending "
         "WHERE n_bytes IN (SELECT size_before FROM lost) "
-        f"{'AND id NOT IN (SELECT id FROM boxed) ' if boxed else ''}ORDER BY rowid"
+        "ORDER BY rowid"
     )
     rows = [
         (job.sample_id, job.file_key, extension_of(job.sample_id), found)

@@ -37,7 +37,7 @@ class ScanOptions:
     checks: Codes, prefixes or names, comma-separated: DUP,IMG003.
     embeddings: Own vectors by path (.npy, .parquet), to judge labels.
     embedder: Model for vectors: file.py:make, model.onnx, lite0 (extra), or auto.
-    predictions: Class probabilities by path; boxes or masks as COCO results; a folder of masks.
+    predictions: Class probabilities by path, or boxes as COCO results.
     config: Settings (default ./audit.toml).
     own: Python file with checks and columns of your own; repeatable.
     jobs: Processes (default: cores).

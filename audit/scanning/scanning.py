@@ -46,7 +46,6 @@ from audit.run.reuse import LISTED, PREVIOUS, keep_rows
 from audit.run.store import Store
 from audit.run.tables import BOX_STATISTICS_VERSION, SCHEMA_VERSION
 from audit.run.writer_lock import hold_run
-from audit.scanning.crops import keep_crops, pictures_to_cut
 from audit.scanning.measuring import (
     Progress,
     ProgressCallback,
@@ -190,7 +189,7 @@ class _Scan:
 
     `config` gets the memory that each worker may take when workers are chosen. `unchanged`: the
     generation before, where nothing is to be made again. `kept` and `moved` are files whose rows
-    are those of before. `boxed`: there are boxes to cut.
+    are those of before.
     """
 
     request: ScanRequest
@@ -207,7 +206,6 @@ class _Scan:
     edited: Sequence[str] = field(default_factory=list)
     unchanged: Generation | None = None
     predicted: BoxResults | None = None
-    boxed: bool = False
 
     @classmethod
     def begin(cls, request: ScanRequest, judges: _Judge) -> _Scan:
@@ -248,7 +246,7 @@ class _Scan:
 
     def list(self, store: Store) -> None:
         """List the source, and decide which files have to be read."""
-        from audit.annotations import ask_for_crops, load_results, read_annotations
+        from audit.annotations import load_results, read_annotations
 
         request, vectors = self.request, self.request.vectors
         _start_building(store, self.config, self.judges.own)
@@ -257,7 +255,6 @@ class _Scan:
         compared = self.previous is not None and not request.verify
         self.total = list_source(store, request.source, self.progress, compared=compared)
         read_annotations(store, request.source)
-        self.boxed = ask_for_crops(store)
         # read before anything is measured: what is wrong with the file is said at once
         if vectors.boxes:
             self.predicted = load_results(store, vectors.boxes)
@@ -268,10 +265,7 @@ class _Scan:
             self.clock.lap("verify")
         signed = signed_pictures(store, self.run)
         related_as = _related_as(self.config, vectors)
-        again = pictures_to_cut(store, signed) if self.boxed else []
-        self.resumed, kept = keep_rows(store, related_as, signed, [*self.edited, *again])
-        if self.boxed and kept is not None:
-            keep_crops(store)
+        self.resumed, kept = keep_rows(store, related_as, signed, self.edited)
         self.pending = int(store.scalar("SELECT count(*) FROM pending"))
         if self.pending or self.resumed or kept is not None:
             self.kept = kept or 0
@@ -288,9 +282,9 @@ class _Scan:
             from audit.neighbors.preparation import start_preparation
 
             preparation = start_preparation(self.total)
-        self.moved = keep_moved(store, workers, config.limits, boxed=self.boxed)
+        self.moved = keep_moved(store, workers, config.limits)
         self.pending -= self.moved
-        rows = WaitingRows(store, self.run, boxed=self.boxed)
+        rows = WaitingRows(store, self.run)
         measurer = Measurer(config.limits, config.hashes, self.judges.own.columns)
         if self.place is not None:
             taken = take_in_parts(rows, measurer, self.place)
@@ -312,10 +306,8 @@ class _Scan:
         """Relate pictures, labels and boxes to one another; the measurements are complete then."""
         from audit.annotations import judge_boxes, measure_boxes, settle_boxes
         from audit.embeddings.box_fits import relate_box_fits
-        from audit.embeddings.box_looks import relate_box_looks
         from audit.embeddings.class_marks import relate_marks
         from audit.embeddings.label_tables import find_vectors, relate_labels
-        from audit.embeddings.mask_errors import relate_masks
         from audit.embeddings.vectors import Opening
 
         config, vectors = self.config, self.request.vectors
@@ -328,16 +320,11 @@ class _Scan:
         opening = Opening(workers, config.limits, lambda *n: self.progress(Progress("embed", *n)))
         found = find_vectors(store, self.run, vectors, opening)
         self.clock.lap("vectors")
-        together = relate_labels(store, found)
+        relate_labels(store, found)
         relate_marks(store, self.run)
         self.clock.lap("labels")
         measure_boxes(store)
         relate_box_fits(store, self.run)
-        if self.boxed:
-            relate_box_looks(store, self.run, together)
-            store.execute("DROP TABLE boxed")
-        if self.predicted is not None:
-            relate_masks(store, self.predicted.masks)
         self.clock.lap("boxes")
         facts = _facts(self.request.source) | {
             "related_as": _related_as(config, vectors),

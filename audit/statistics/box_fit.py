@@ -31,7 +31,6 @@ OPPOSITE = {
     name: next(other for other, to in DIRECTIONS.items() if to == (-dx, -dy))
     for name, (dx, dy) in DIRECTIONS.items()
 }
-NEAR = (2, -2, 3, -3)  # pictures
 SIZES = {"half as large": 0.5, "twice as large": 2.0}  # both sides, about the middle
 
 
@@ -125,30 +124,16 @@ def gains_elsewhere(sums: Floats, picture: Ints, boxes: Floats) -> Mapping[str, 
     }
 
 
-def gains_on_others(sums: Floats, picture: Ints, boxes: Floats) -> tuple[Floats, Floats]:
-    """Return by how much each box fits better on other pictures far away in the file, and on near.
-
-    Those near are mostly of the same place or film.
-    """
-    n, here = len(sums), fit_of_boxes(sums, picture, boxes)
-    far = tuple(k * n // (len(NEAR) + 1) for k in range(1, len(NEAR) + 1))
-    gain, near = (
-        np.mean([fit_of_boxes(sums, (picture + k) % n, boxes) for k in steps], axis=0) - here
-        for steps in (far, NEAR)
-    )
-    return gain, near
-
-
 def better_elsewhere(gains: Mapping[str, Floats], unit: Ints) -> Iterator[Alternative]:
     """Yield how much better boxes fit elsewhere; those of one `unit`, a scene, count as one."""
     for name, gain in gains.items():
-        mean = mean_of_units(gain, unit)
+        mean = _mean_of_units(gain, unit)
         if len(mean) < 3:
             continue
-        yield Alternative(name, standard_score(mean), float((mean > 0).mean()), len(mean))
+        yield Alternative(name, _standard_score(mean), float((mean > 0).mean()), len(mean))
 
 
-def mean_of_units(values: Floats, unit: Ints) -> Floats:
+def _mean_of_units(values: Floats, unit: Ints) -> Floats:
     """Return the mean of each unit that has a value."""
     known = np.isfinite(values)
     _, code = np.unique(unit[known], return_inverse=True)
@@ -156,19 +141,7 @@ def mean_of_units(values: Floats, unit: Ints) -> Floats:
     return means
 
 
-def standard_score(values: Floats) -> float:
+def _standard_score(values: Floats) -> float:
     """Return the mean in standard errors."""
     error = values.std(ddof=1) / np.sqrt(len(values))
     return float(values.mean() / error) if error > 1e-9 else 0.0
-
-
-def standing_out(sums: Floats, picture: Ints, boxes: Floats) -> Floats:
-    """Return by how much each box fits better than half its size further to all sides (m,)."""
-    sides = np.stack([boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]] * 2, axis=1)
-    near = np.stack([
-        fit_of_boxes(sums, picture, boxes + sides / 2 * np.array([dx, dy, dx, dy]))
-        for dx, dy in DIRECTIONS.values()
-    ])  # fmt: skip
-    known = np.isfinite(near).sum(0)
-    around = np.nansum(near, axis=0) / np.maximum(known, 1)
-    return np.where(known >= len(near) / 2, fit_of_boxes(sums, picture, boxes) - around, np.nan)

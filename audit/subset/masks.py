@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from audit.annotations.mask_doubts import read_png
+from audit.annotations.predicted_masks import read_png
 from audit.errors import UsageError
 from audit.statistics.intervals import Floats, Ints
 from audit.subset.objects import PICTURE, Places

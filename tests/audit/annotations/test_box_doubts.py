@@ -173,3 +173,37 @@ def test_the_two_kinds_of_predictions_are_told_apart_by_content(tmp_path: Path) 
     root = coco_tree(tmp_path / "data", coco(), 1)
     with annotated(root) as store, pytest.raises(UsageError, match="is no JSON"):
         load_results(store, tmp_path / "f.json")
+
+
+SEGMENTATIONS = [
+    ({"segmentation": {"size": [48, 64], "counts": [5, 5]}}, "the segmentation of entry 0"),
+    ({"segmentation": [[1, 2, 3]]}, "the segmentation of entry 0"),
+    ({"segmentation": [["a"] * 6]}, "the segmentation of entry 0"),
+    ({}, "entry 0 has no `bbox`"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), SEGMENTATIONS)
+def test_a_segmentation_that_is_none_is_refused(tmp_path, change, sentence) -> None:
+    coco_tree(tmp_path / "data", truth(), N)
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps([{"image_id": 1, "category_id": 1, "score": 0.5, **change}]))
+    with annotated(tmp_path / "data") as store, pytest.raises(UsageError, match=sentence):
+        load_results(store, path)
+
+
+def test_a_segmentation_stands_for_a_missing_box(tmp_path) -> None:
+    coco_tree(tmp_path / "data", truth(), N)
+    path = tmp_path / "results.json"
+    rings = {"segmentation": [[4.2, 6, 10, 6, 10, 9, 4.2, 9]]}
+    runs = {"segmentation": {"size": [4, 5], "counts": [5, 2, 2, 2, 9]}}
+    entries = [{"image_id": 1, "category_id": 1, "score": 0.5, **shape} for shape in (rings, runs)]
+    path.write_text(json.dumps(entries))
+    with annotated(tmp_path / "data") as store:
+        frame = load_results(store, path).frame
+    assert frame.select("x", "y", "width", "height").rows() == [(4, 6, 6, 3), (1, 1, 2, 2)]
+
+
+def test_a_folder_of_masks_is_refused(tmp_path) -> None:
+    with pytest.raises(UsageError, match="audit subset score"):
+        holds_boxes(tmp_path)

@@ -8,7 +8,6 @@ from audit.checking.boxes import boxed
 from audit.checking.cases import Case, case_store
 from audit.checks.box_shifted_class import ShiftedClass
 from audit.records import Severity
-from audit.statistics.box_parts import ANY
 
 FIT = {"file": "b.json", "label": None, "boxes": 60, "units": 60, "share": 0.7}
 
@@ -36,27 +35,3 @@ def test_another_size_is_a_note(elsewhere: str, severity: Severity) -> None:
         [finding] = ShiftedClass().find(store, ShiftedClass.Params())
     assert finding.severity == severity
     assert ("meant to hold a part" in finding.message) == (severity == Severity.INFO)
-
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"part": "of split val", "elsewhere": "mirrored"},
-         "The 60 boxes of the 40 pictures of split val (b.json) fit better mirrored than where "
-         "they lie: in 70% of these pictures, and in 10% of the others (6.0 standard errors)."),
-        ({"part": "in a/", "elsewhere": ANY},
-         "The 60 boxes of the 40 pictures in a/ (b.json) fit no better than on any other picture, "
-         "while those of the others do: they may belong to other pictures (9.0 standard "
-         "errors)."),
-        ({"elsewhere": "upside down", "others_share": None, "apart_z": None},
-         "About 70% of the 40 pictures of b.json are probably annotated upside "
-         "down: boxes stand out there too (6.0 standard errors). No folder, size or stretch of "
-         "the file tells which."),
-    ],
-)  # fmt: skip
-def test_parts_are_told_in_words(row: dict[str, object], said: str) -> None:
-    part = {"file": "b.json", "boxes": 60, "units": 40, "share": 0.7, "gain_z": 6.0,
-            "others_share": 0.1, "apart_z": 9.0, **row}  # fmt: skip
-    with case_store(Case("", [{}], tables=boxed({}, box_parts=[part]))) as store:
-        [finding] = ShiftedClass().find(store, ShiftedClass.Params())
-    assert finding.message == said

@@ -35,7 +35,7 @@ class Rows:
     """A table of pending files, without a database."""
 
     def __init__(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        self.store, self.rows, self.boxed = self, rows, False
+        self.store, self.rows = self, rows
 
     def pages(self, _: str) -> Any:
         return iter(self.rows)
