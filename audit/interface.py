@@ -461,10 +461,11 @@ class Run:
     def review_labels(self, n: int = 100, first: int = 0) -> LabelReview:
         """Return the labels to review, most doubtful first: `.rows` is the frame.
 
-        With each its chance of being wrong, the suggested class, and the nearest pictures of both
-        classes. `.listed` and `.every` forecast how many are wrong in the list of LABEL007 and
-        among all labels; decisions (keep, relabel:NAME) update them. Raises UsageError where no
-        label was judged.
+        With each its chance of being wrong (null where it is not calibrated), the suggested class,
+        and the nearest pictures of both classes. `.listed` and `.every` forecast how many are wrong
+        in the list of LABEL007 and among all labels; reviews update them: relabel:NAME (its own
+        class says that the label is right), and a keep of a LABEL006 finding. Raises UsageError
+        where no label was judged.
         """
         from audit.browse.label_review import review_labels
 
