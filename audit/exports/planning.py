@@ -36,7 +36,12 @@ from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
 from audit.exports.annotation_export import FORMS, RECORD, export_annotations
 from audit.exports.export import open_tables
-from audit.exports.new_splits import SplitRequest, Thing, assign_without_tearing
+from audit.exports.new_splits import (
+    SplitRequest,
+    Thing,
+    assign_without_tearing,
+    missing_classes,
+)
 from audit.report.output import write_whole
 from audit.run import generations
 from audit.run.digests import file_digest
@@ -82,10 +87,11 @@ def plan_dataset(
     rows, absent = _with_files(known)
     files, layout = _place(rows, meta)
     left_out = [LeftOut(*row) for row in quarantine] + absent
-    note = f"{int(skipped):,} files of the source are no samples and do not go along."
+    notes = [f"{int(skipped):,} files of the source are no samples and do not go along."]
+    notes = notes[: bool(skipped)] + missing_classes(found)
     plan = DatasetPlan(
         str(run.resolve()), generation.path.name, revision, json.loads(meta.get("roots", "{}")),
-        layout, tuple(files), tuple(left_out), (note,) * bool(skipped), found,
+        layout, tuple(files), tuple(left_out), tuple(notes), found,
     )  # fmt: skip
     if path is not None:
         plan = add_annotations(plan, run, path)
@@ -420,6 +426,8 @@ def _split_folders(samples: Sequence[Placed]) -> dict[str, str]:
 
 
 def _split_place(sample: Placed) -> int | None:
+    if sample.split_before is None:
+        return None
     folders = sample.path.split("/")[:-1]
     for place, name in enumerate(folders):
         if sample.split_before in (name, split_word(name)):
@@ -437,10 +445,18 @@ def _label_place(sample: Placed) -> int | None:
 
 
 def _changed(sample: Placed, split_names: Mapping[str, str]) -> str | None:
-    """Return the path with its changed folders, None where no folder says what changed."""
+    """Return the path with its changed folders, None where no folder says what changed.
+
+    The first split of a dataset without split folders is a folder above all others.
+    """
     parts = sample.path.split("/")
+    split = sample.split
+    above = list[str]()
+    if split and sample.split_before is None and not split_names:
+        above.append(split.replace("/", "%2F"))
+        split = None
     for before, after, place, names in (
-        (sample.split_before, sample.split, _split_place(sample), split_names),
+        (sample.split_before, split, _split_place(sample), split_names),
         (sample.label_before, sample.label, _label_place(sample), {}),
     ):
         if before == after:
@@ -448,14 +464,15 @@ def _changed(sample: Placed, split_names: Mapping[str, str]) -> str | None:
         if place is None or after is None:
             return None
         parts[place] = names.get(after, after).replace("/", "%2F")
-    return safe_path("/".join(parts))
+    return safe_path("/".join([*above, *parts]))
 
 
 def _filed(sample: Placed) -> str:
     """Return split/class/rest of the path, without the folders that said either."""
     parts = sample.path.split("/")
-    places = {_split_place(sample), _label_place(sample)}
-    known = None not in places
+    split, label = _split_place(sample), _label_place(sample)
+    places = {split, label}
+    known = label is not None and (split is not None or sample.split_before is None)
     rest = [p for i, p in enumerate(parts) if i not in places] if known else parts[-1:]
     above = [name.replace("/", "%2F") for name in (sample.split, sample.label) if name]
     return safe_path("/".join([*above, *rest]))
