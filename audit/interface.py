@@ -396,18 +396,20 @@ class Run:
 
     def plan(
         self, path: Place | None = None, *, splits: str | Mapping[str, float] | None = None,
-        seed: int = 0, resplit: bool = False,
+        seed: int = 0, resplit: bool = False, outside_links: bool = True,
     ) -> DatasetPlan:  # fmt: skip
         """Return the plan of the dataset as decided, written to `path` where one is given.
 
         `splits`: shares of new splits, such as "train=.8,val=.1,test=.1" or a mapping; `resplit`
-        makes new ones of samples that have a split too. With a path annotations go along.
+        makes new ones of samples that have a split too; `outside_links`: whether images go along
+        whose links lead out of the dataset. With a path annotations go along.
         """
         request = None
         if splits is not None:
             shares = parse_shares(splits) if isinstance(splits, str) else dict(splits)
             request = SplitRequest(shares, seed, resplit)
-        return plan_dataset(self.path, None if path is None else Path(path), request)
+        target = None if path is None else Path(path)
+        return plan_dataset(self.path, target, request, outside_links=outside_links)
 
     def apply(
         self, plan: DatasetPlan | Place, folder: Place, *, how: How = "copy"
