@@ -102,9 +102,9 @@ def measure_own(columns: Sequence[OwnColumn], picture: npt.NDArray[np.uint8]) ->
         try:
             value = float(one(picture.copy()))  # theirs to change
             values[one.name] = value if math.isfinite(value) else None
-        except MemoryError:
+        except (MemoryError, KeyboardInterrupt):
             raise
-        except Exception as error:  # noqa: BLE001 - the user's code raises anything
+        except BaseException as error:  # noqa: BLE001 - the user's code raises anything
             place = error_place(error, str(one.file))
             if not place.startswith(one.file.name):
                 place = f"{one.file.name}:{one.function.__code__.co_firstlineno}"

@@ -194,3 +194,36 @@ def test_a_check_of_a_notebook_is_registered(tree: Path, tmp_path: Path) -> None
     (tmp_path / "audit.toml").write_text("")
     report = collect_report(scan(tree, tmp_path).path)
     assert {check.code for check in report.checks} == {"OWN001", "FILE001"}
+
+
+EXITS = ("sys.exit(0)", "raise GeneratorExit", 'raise type("Odd", (BaseException,), {})("odd")')
+PARTS = ("import", "construction", "find", "completeness")
+
+
+@pytest.mark.parametrize(
+    ("part", "raised"), [*((part, EXITS[0]) for part in PARTS), *(("find", e) for e in EXITS[1:])]
+)
+def test_a_check_that_ends_the_program_is_a_failed_check(
+    mine: Path, tree: Path, part: str, raised: str
+) -> None:
+    methods = {
+        "construction": f"    def __init__(self):\n        {raised}\n",
+        "find": f"    def find(self, store, params):\n        {raised}\n",
+        "completeness": f"    def completeness(self, store, params):\n        {raised}\n",
+        "import": f"{raised}\n",
+    }
+    (mine / "my_checks.py").write_text(f"import sys\n{MINE}{methods[part]}")
+    checks = ["FILE001"] if part in PARTS[:2] else ["OWN"]
+    report = collect_report(scan(tree, mine, checks=checks).path)
+    (failed,) = report.failed
+    assert failed.place.startswith("my_checks.py:")
+    assert failed.code == ("" if part == "import" else "OWN001")
+
+
+def test_a_column_that_ends_the_program_has_no_value(mine: Path, tree: Path) -> None:
+    text = MINE.replace("    return picture[", "    raise SystemExit(0)\n    return picture[")
+    (mine / "my_checks.py").write_text(text)
+    run = scan(tree, mine)
+    assert run.images["redness"].null_count() == 24
+    (failed,) = collect_report(run.path).failed
+    assert "SystemExit: 0 (in 24 files)" in failed.sentence()
