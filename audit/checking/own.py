@@ -172,8 +172,8 @@ def failed_columns(store: Store) -> list[FailedPart]:
     if OWN_ERROR.name not in store.columns("features"):
         return []
     rows = store.rows(
-        "SELECT own_error AS said, count(*) AS n FROM features WHERE own_error IS NOT NULL "
-        "GROUP BY 1 ORDER BY n DESC, said LIMIT 5"
+        "SELECT unnest(string_split(own_error, chr(10))) AS said, count(*) AS n FROM features "
+        "WHERE own_error IS NOT NULL GROUP BY 1 ORDER BY n DESC, said LIMIT 5"
     )
     parts = []
     for row in rows:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 import audit
 from audit.checking import own
 from audit.checking.config import load_config
 from audit.errors import UsageError
-from audit.machine.executors import Serial
+from audit.machine.executors import Processes, Serial
 from audit.report import collect_report
 from audit.scanning import scanning
 from audit.sources import open_source
@@ -227,3 +229,57 @@ def test_a_column_that_ends_the_program_has_no_value(mine: Path, tree: Path) -> 
     assert run.images["redness"].null_count() == 24
     (failed,) = collect_report(run.path).failed
     assert "SystemExit: 0 (in 24 files)" in failed.sentence()
+
+
+CRASHES = (
+    "os.abort()",
+    "os._exit(0)",
+    "ctypes.string_at(0)",
+    "time.sleep(1000)",
+    "bytearray(1 << 44)",
+)
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+@pytest.mark.parametrize("when", ["True", "picture.mean() > 200"])
+def test_a_column_that_crashes_its_process_is_dropped(
+    mine: Path, tree: Path, crash: str, when: str
+) -> None:
+    dataset = Path(shutil.copytree(tree, mine / "set"))
+    Image.new("RGB", (64, 64), (255, 250, 250)).save(dataset / "train" / "cat" / "white.png")
+    steps = f"    if {when}:\n        {crash}\n    return picture["
+    imports = "import ctypes, os, sys, time\n"
+    (mine / "my_checks.py").write_text(imports + MINE.replace("    return picture[", steps))
+    more = MINE[: MINE.index("class TooRed")].replace("redness", "warmth")
+    (mine / "more.py").write_text(more)
+    (mine / "audit.toml").write_text('[own]\nfiles = ["more.py", "my_checks.py"]\n')
+    for measured in (25, 0):  # the second scan measures nothing again, and names the column
+        result = scan_once(dataset, mine, executor=Processes(1, timeout_s=3.0))
+        assert result.measured == measured
+        images = audit.open(mine / "run").images
+        assert set(images["status"]) == {"ok"}
+        assert images["warmth"].null_count() == 0
+        (failed,) = collect_report(mine / "run").failed
+        assert (failed.name, failed.place) == ("column redness", "my_checks.py:9")
+        assert "not measured for the rest of the scan" in failed.sentence()
+
+
+def test_a_column_whose_file_fails_in_a_worker_has_no_value(mine: Path, tree: Path) -> None:
+    text = f"import os, sys\nif os.getpid() != {os.getpid()}:\n    sys.exit(0)\n{MINE}"
+    (mine / "my_checks.py").write_text(text)
+    run = scan(tree, mine, executor=Processes(1))
+    assert set(run.images["status"]) == {"ok"}
+    (failed,) = collect_report(run.path).failed
+    assert "column redness failed" in failed.sentence()
+    assert "SystemExit: 0 (in 24 files)" in failed.sentence()
+
+
+def test_every_column_that_raises_is_named(mine: Path, tree: Path) -> None:
+    column = MINE[: MINE.index("class TooRed")].replace("    return ", "    return 1 / 0 * ")
+    (mine / "my_checks.py").write_text(column + column.replace("redness", "warmth"))
+    (mine / "audit.toml").write_text('[own]\nfiles = ["my_checks.py"]\n')
+    run = scan(tree, mine, checks=["FILE001"])
+    assert {failed.name for failed in collect_report(run.path).failed} == {
+        "column redness",
+        "column warmth",
+    }
