@@ -81,7 +81,7 @@ class TrainingSubject(ExaminedTraining):
             try:
                 parts = (made.model, made.optimizer, made.schedule, made.loss)
                 model, optimizer, schedule, loss = copy.deepcopy(parts)
-            except Exception:  # noqa: BLE001 - not everything can be copied: make it again
+            except (Exception, SystemExit):  # noqa: BLE001 - make it again
                 return self._made(self.seed)
             seed_everything(self.seed)
             return replace(made, model=model, loss=loss, optimizer=optimizer, schedule=schedule)

@@ -104,7 +104,7 @@ def _obey(args: argparse.Namespace, words: Sequence[str], lent: bool) -> int:
         held = f"The session is saved in {saved}." if saved else "Nothing was measured yet."
         say(f"Interrupted. {held}")
         return ExitCode.INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - a traceback in front of a user is a bug
+    except BaseException as error:  # noqa: BLE001 - a traceback in front of a user is a bug
         return ending.failed(error, args)
 
 

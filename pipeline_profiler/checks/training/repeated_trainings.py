@@ -326,7 +326,7 @@ def _with_loader(subject: TrainingSubject, numbers: dict[str, Any]) -> Answer:
     loader = subject.settings.loader
     try:  # what accelerate prepares has the method, and a place only with a stateful loader inside
         state = loader.state_dict()
-    except Exception:  # noqa: BLE001 - whatever it raises, there is no place to go on from
+    except (Exception, SystemExit):  # noqa: BLE001 - whatever it raises, there is no place
         state = None
     if state is None or not hasattr(loader, "load_state_dict"):
         return passed(f"{agreed}. {NO_PLACE}", loader="no state", **numbers)

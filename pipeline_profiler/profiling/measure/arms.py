@@ -258,7 +258,7 @@ class Shadow:
                 self.drained += 1
             except StopIteration:
                 self._iterator = iter(self.source.iterable)
-            except Exception as error:  # noqa: BLE001 - handed to the main thread, raised there
+            except BaseException as error:  # noqa: BLE001 - handed to the main thread, raised there
                 self.error = error
                 return
 

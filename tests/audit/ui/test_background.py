@@ -185,3 +185,10 @@ def test_streamlit_run_app_py_has_the_same_settings() -> None:
     for name, value in flat(file).items():
         expected = json.dumps(value) if isinstance(value, list) else value
         assert passed[name] == expected, name
+
+
+def test_a_worker_that_ends_without_a_result_has_failed() -> None:
+    for lines, state in (([], "failed"), ([line(result="24 files read.")], "done")):
+        made, _ = job(code=0)
+        made.follow(lines)
+        assert made.state == state

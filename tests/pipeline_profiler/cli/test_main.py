@@ -5,13 +5,18 @@ import json
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.cli import main
+from pipeline_profiler.precision.data_source import DataSource
 from pipeline_profiler.profiling.diagnose import verdict
+from pipeline_profiler.profiling.measure.arms import Shadow
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.profiling.watching import conclusion
 from pipeline_profiler.runs.table_file import read_rows
@@ -240,3 +245,25 @@ def test_stored_results_stay_where_the_windows_cannot_be_judged(
     said = capsys.readouterr().out
     assert made.results["sentence"] in said
     assert "when it was recorded" not in said
+
+
+def ends(*_: Any) -> Any:
+    raise SystemExit(0)
+
+
+def test_code_that_ends_the_program_leaves_no_result(
+    train: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main, "compare_command", ends)
+    assert run("compare", "a.json", "b.json") == ExitCode.NO_RESULT
+    assert "no result, because this program failed: SystemExit: 0" in capsys.readouterr().err
+
+
+def test_a_factory_that_ends_the_program_is_a_failed_factory() -> None:
+    source = DataSource.open(ends, "m", 2, time.monotonic_ns)
+    assert "the loader failed with SystemExit: 0" in source.problem
+    assert LoaderSubject(list, make_model=ends).declared is None
+    shadow = Shadow(SimpleNamespace(iterable=map(ends, [0])))  # type: ignore[arg-type]
+    shadow.take()
+    shadow._thread.join()
+    assert isinstance(shadow.error, SystemExit)
