@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline_profiler.cli import checks, ending, precision, runs, watch
-from pipeline_profiler.cli.arguments import PYTHON_HELP, bound, check_measuring, read_axes
+from pipeline_profiler.cli.arguments import (
+    PYTHON_HELP,
+    bound,
+    check_measuring,
+    matching_files,
+    read_axes,
+)
 from pipeline_profiler.cli.ending import finish, judge
 from pipeline_profiler.cli.output import check_output, is_ours, say, show, write_report
 from pipeline_profiler.cli.user_code import call_user, target
@@ -336,8 +342,6 @@ def compare_command(args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
-    from glob import glob
-
     from pipeline_profiler.profiling.measure.arms import Bench, Options, emulated_step
 
     check_measuring(args)
@@ -361,7 +365,7 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
         repeats=args.repeats,
         quick=args.quick,
         cold=args.cold,
-        files=tuple(sorted(glob(args.files, recursive=True))) if args.files else (),
+        files=tuple(matching_files(args.files)) if args.files else (),
         seed=args.seed,
         seconds=args.seconds,
         emulate_ms=emulated,
