@@ -80,11 +80,7 @@ def overflowed_fused(optimizer: Any) -> bool | None:
 
 
 def mode_dependent(model: Any) -> dict[str, bool]:
-    """Whether each module trains whose mode changes its output, by name.
-
-    `dropout` as a number is that of recurrent layers, attention, and modules that call it as a
-    function.
-    """
+    """Whether each module trains whose mode changes its output, by name; recurrent ones too."""
     return {
         name: bool(part.training)
         for name, part in model.named_modules()

@@ -511,12 +511,14 @@ def _beside_perfect(
     both = torch.cat(targets) if len({t.shape[1:] for t in targets}) == 1 else targets[0][:0]
     if bool((both == both[:1]).all()):
         return None
-    generator, start = torch.Generator().manual_seed(subject.seed), time.monotonic()
+    generator = torch.Generator().manual_seed(subject.seed)
+    start, used = time.monotonic(), time.process_time()
     sizes, scores = [len(t) for t in targets], []
     for number in range(ORDERS + 1):
         order = torch.randperm(len(both), generator=generator) if number else slice(None)
         score = _scored(subject, training, batches, torch.split(both[order], sizes))
-        slow = (time.monotonic() - start) * ORDERS > min(SECONDS, subject.time_left() / 3)
+        spent = min(time.monotonic() - start, time.process_time() - used)
+        slow = spent * ORDERS > min(SECONDS, subject.time_left() / 3)
         if score is None or (not number and slow):
             return None
         scores.append(score)

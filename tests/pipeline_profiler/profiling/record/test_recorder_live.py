@@ -3,15 +3,17 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline_profiler import Recorder
 from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.record import recorder_live
 from pipeline_profiler.profiling.record import session as session_module
 from pipeline_profiler.profiling.record.recorder_live import LEAST_HAND_OVER_NS, hand_over_cost
 from pipeline_profiler.profiling.record.session import Session
-from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList
+from tests.pipeline_profiler.fakes import MS, FakeClock, LateReadings, SlowList
 
 
 class Slow:
@@ -105,8 +107,29 @@ def test_a_long_run_is_kept_to_its_last_steps(
     rec.end()
 
 
-def test_a_batch_of_objects_has_a_dearer_hand_over_than_one_of_tensors() -> None:
-    heavy = hand_over_cost([{"id": i, "text": str(i)} for i in range(20_000)])
-    light = hand_over_cost([1, 2, 3])
-    assert heavy["hand_over_ns"] > light["hand_over_ns"] >= LEAST_HAND_OVER_NS
+class Row:
+    """A part of a batch that takes 1 ms to pickle and 2 ms to read."""
+
+    clock = FakeClock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.clock.advance(1)
+        return read_row, ()
+
+
+def read_row() -> Row:
+    Row.clock.advance(2)
+    return Row()
+
+
+@pytest.mark.parametrize("reading", [2, 14], ids=["pickled late", "read late"])
+def test_a_batch_of_objects_has_a_dearer_hand_over_than_one_of_tensors(
+    reading: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = LateReadings(reading)
+    monkeypatch.setattr(Row, "clock", clock)
+    monkeypatch.setattr(recorder_live.time, "perf_counter_ns", clock)
+    heavy = hand_over_cost([Row() for _ in range(20)])
+    assert heavy == {"pickling_ns": 20 * MS, "hand_over_ns": LEAST_HAND_OVER_NS + 40 * MS}
+    assert hand_over_cost([1, 2, 3])["hand_over_ns"] == LEAST_HAND_OVER_NS
     assert hand_over_cost([lambda: None]) == {}
