@@ -1,7 +1,7 @@
 """The recorder of a long loop: iterated again, with a length and stacks, saved as it goes."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from tests.pipeline_profiler.fakes import MS, FakeClock, LateReadings, SlowList
 
 
 class Slow:
-    """Four batches that take 60 ms each, for two looks at the stack a batch."""
+    """Four batches that take 60 ms each, for two looks at the stack a batch, or until one came."""
 
     sampler = "mine"
+    seen: Callable[[], bool] = staticmethod(lambda: True)
 
     def __len__(self) -> int:
         return 4
@@ -27,6 +28,8 @@ class Slow:
     def __iter__(self) -> Iterator[int]:
         for i in range(4):
             time.sleep(0.06)  # read_from_disk
+            while i == 3 and not self.seen():
+                time.sleep(0.06)  # read_from_disk
             yield i
 
 
@@ -53,10 +56,18 @@ def test_a_break_ends_the_epoch_and_the_next_one_begins_anew() -> None:
     assert len(Window.of(rec.session().runs[0]).first_batch_ns) == 2
 
 
+def places(recorder: Recorder) -> list[str]:
+    """Where stack samples of a recorder lie so far."""
+    sampler = recorder._sampler
+    return [*recorder.run.stacks, *(sampler.weights if sampler is not None else ())]
+
+
 def test_a_line_for_a_cause_and_a_file_without_asking(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     rec = Recorder(save_to=path, every_s=0.05)
-    for i in rec.watch(Slow()):
+    loader = Slow()
+    loader.seen = lambda: any("read_from_disk" in place for place in places(rec))
+    for i in rec.watch(loader):
         time.sleep(0.02)
         while i == 3 and not path.exists():  # written while the loop goes on
             time.sleep(0.02)
