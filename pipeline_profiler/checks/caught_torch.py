@@ -37,12 +37,7 @@ from pipeline_profiler.checks.caught_tape import (
     recording_mode,
     step_of_tape,
 )
-from pipeline_profiler.checks.loop_facts import (
-    LoopFacts,
-    idle_flags,
-    mode_dependent,
-    overflowed_fused,
-)
+from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of, overflowed_fused
 from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES
 from pipeline_profiler.checks.user_code import Patience
 from pipeline_profiler.checks.user_training import Training
@@ -317,7 +312,7 @@ class Caught:
         if (
             seen is not None
             and not seen.kind
-            and not (ours and module.training and mode_dependent(module))
+            and not (ours and module.training and modes_of(module))
         ):
             seen.kind = "eval"
         if not ours:
@@ -326,7 +321,7 @@ class Caught:
         facts.places.setdefault("evaluation", user_place())
         if seen is not None and seen.kind != "train":
             seen.kind = "eval"
-            found = tuple(name for name, trains in mode_dependent(module).items() if trains)
+            found = tuple(name for name, trains in modes_of(module).items() if trains)
             facts.evaluated_in_train_mode = facts.evaluated_in_train_mode or found
             if len(self.judged) < MOST_BATCHES and self._keeps(args, kwargs):
                 self.judged.append((self.given, _detached(entering(args, kwargs)), None))
@@ -410,7 +405,7 @@ class Caught:
         return fits
 
     def _note_modes(self, module: Any) -> None:
-        modes, facts = mode_dependent(module), self.facts
+        modes, facts = modes_of(module), self.facts
         if not self.modes:
             self.modes, facts.modes = modes, len(modes)
             facts.asleep = not module.training and bool(modes) and not any(modes.values())

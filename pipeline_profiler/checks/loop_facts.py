@@ -79,7 +79,7 @@ def overflowed_fused(optimizer: Any) -> bool | None:
     return bool(found) if found is not None and fused and not held else None
 
 
-def mode_dependent(model: Any) -> dict[str, bool]:
+def modes_of(model: Any) -> dict[str, bool]:
     """Whether each module trains whose mode changes its output, by name; recurrent ones too."""
     return {
         name: bool(part.training)

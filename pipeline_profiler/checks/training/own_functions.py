@@ -18,7 +18,7 @@ from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
 from pipeline_profiler.checks.indexed import rows_of
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
-from pipeline_profiler.checks.loop_facts import LoopFacts, mode_dependent
+from pipeline_profiler.checks.loop_facts import LoopFacts, modes_of
 from pipeline_profiler.checks.toys import (
     ToyImages,
     loop_seen,
@@ -50,8 +50,7 @@ class WrongMode(Check):
     mode and neither your train_step nor another line of its file calls train(); in a script also
     where a module that trained in the first step does not train after an evaluation, or the model
     is in eval mode in a later step; of Keras where a prediction changes statistics. Passes where no
-    module depends on the mode: eval mode changes nothing there. "Cannot tell" where no evaluation,
-    or no step after one, was reached. Exact.
+    module has a mode. "Cannot tell" where no evaluation, or no step after one, was reached. Exact.
     Sub-modules in eval mode (a frozen batch norm) are not judged.
 
     ## What to do
@@ -71,7 +70,7 @@ class WrongMode(Check):
         training = subject.fresh()
         if training.train_step is None and training.evaluate is None:
             return _modes_of_loop(subject.settings.loop)
-        if not (modal := mode_dependent(training.model)):
+        if not (modal := modes_of(training.model)):
             return passed("The model has no module that behaves differently by mode.")
         problems: list[tuple[str, list[str]]] = []
         modes, left = list[bool](), False

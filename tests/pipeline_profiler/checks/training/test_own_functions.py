@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline_profiler.checks.check import Judgement
-from pipeline_profiler.checks.loop_facts import mode_dependent
+from pipeline_profiler.checks.loop_facts import modes_of
 from pipeline_profiler.checks.toys import toy_training
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from tests.pipeline_profiler.checks.conftest import judged
@@ -81,6 +81,6 @@ def test_modules_that_depend_on_the_mode_are_known_by_kind_and_by_their_rate() -
             "norm": nn.LayerNorm(2),
         }
     )
-    assert mode_dependent(model) == {"drop": True, "rnn": True, "attention": True}
+    assert modes_of(model) == {"drop": True, "rnn": True, "attention": True}
     model["rnn"].eval()
-    assert not mode_dependent(model)["rnn"]
+    assert not modes_of(model)["rnn"]
