@@ -94,7 +94,7 @@ def _dropout() -> Any:
 BEFORE, AFTER = 3, 3  # steps before the checkpoint and after it
 RESUME_NEAR = 1e-4  # relative; on a CPU the losses agree to the last bit
 PARTS = ("model", "optimizer", "schedule", "loss")
-NO_PLACE = "The loader has no state_dict(), so a resumed run begins its epoch again."
+NO_PLACE = "The loader has no state_dict(): save at the end of an epoch."
 MOST_NAMED = 5
 MOST_ACCUMULATED = 16  # steps between two updates
 

@@ -379,7 +379,7 @@ def test_two_scans_into_one_run_are_refused(tree: Path, tmp_path: Path) -> None:
         "from audit.run.store import Store\n"
         "folder = generations.building(Path(sys.argv[1]))\n"
         "store = Store.create(folder / generations.MEASUREMENTS)\n"
-        "print('open', flush=True)\ntime.sleep(60)\n"
+        "print('open', flush=True)\ntime.sleep(600)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script, str(run)], stdout=subprocess.PIPE

@@ -20,7 +20,7 @@ from audit.service.work import Job, Stage
 from audit.ui import server
 from tests.conftest import ROOT
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 
 class Ended:
@@ -99,7 +99,7 @@ def test_a_worker_ends_with_the_app_that_started_it(tree: Path, tmp_path: Path) 
         assert (locked.state, locked.code) == ("failed", work.LOCKED)
     code = "import signal, time; from audit.service import work; "
     code += "signal.signal(signal.SIGINT, signal.SIG_IGN); "  # as a shell does in the background
-    code += "work.end_with_the_app(); time.sleep(60)"
+    code += "work.end_with_the_app(); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
         process.communicate(timeout=PATIENCE_S)  # its input is closed, as by a kill
     assert process.returncode
