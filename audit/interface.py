@@ -46,6 +46,7 @@ from audit.report.thumbnails import make_thumbnails
 from audit.report.wording import headline
 from audit.run import generations
 from audit.run.store import Store
+from audit.run.user_query import query_frame
 from audit.scanning.measuring import PHASE_WORDS, Progress, ProgressCallback, ignore_progress
 from audit.scanning.options import RUNS, Place, ScanOptions
 from audit.sources.python_objects import (
@@ -302,8 +303,7 @@ class Run:
 
     def sql(self, query: str) -> pl.DataFrame:
         """Return what a SELECT over the tables of docs/schema.md gives; it can change nothing."""
-        with generations.open_for_users(self.path) as store:
-            return store.user_query(query)
+        return query_frame(self.path, query)
 
     def diff(self, earlier: Run | Place) -> RunDiff:
         """Return what changed since an earlier audit, or an earlier generation of this one, such as
@@ -396,18 +396,20 @@ class Run:
 
     def plan(
         self, path: Place | None = None, *, splits: str | Mapping[str, float] | None = None,
-        seed: int = 0, resplit: bool = False,
+        seed: int = 0, resplit: bool = False, outside_links: bool = True,
     ) -> DatasetPlan:  # fmt: skip
         """Return the plan of the dataset as decided, written to `path` where one is given.
 
         `splits`: shares of new splits, such as "train=.8,val=.1,test=.1" or a mapping; `resplit`
-        makes new ones of samples that have a split too. With a path annotations go along.
+        makes new ones of samples that have a split too; `outside_links`: whether images go along
+        whose links lead out of the dataset. With a path annotations go along.
         """
         request = None
         if splits is not None:
             shares = parse_shares(splits) if isinstance(splits, str) else dict(splits)
             request = SplitRequest(shares, seed, resplit)
-        return plan_dataset(self.path, None if path is None else Path(path), request)
+        target = None if path is None else Path(path)
+        return plan_dataset(self.path, target, request, outside_links=outside_links)
 
     def apply(
         self, plan: DatasetPlan | Place, folder: Place, *, how: How = "copy"
@@ -461,10 +463,11 @@ class Run:
     def review_labels(self, n: int = 100, first: int = 0) -> LabelReview:
         """Return the labels to review, most doubtful first: `.rows` is the frame.
 
-        With each its chance of being wrong, the suggested class, and the nearest pictures of both
-        classes. `.listed` and `.every` forecast how many are wrong in the list of LABEL007 and
-        among all labels; decisions (keep, relabel:NAME) update them. Raises UsageError where no
-        label was judged.
+        With each its chance of being wrong (null where it is not calibrated), the suggested class,
+        and the nearest pictures of both classes. `.listed` and `.every` forecast how many are wrong
+        in the list of LABEL007 and among all labels; reviews update them: relabel:NAME (its own
+        class says that the label is right), and a keep of a LABEL006 finding. Raises UsageError
+        where no label was judged.
         """
         from audit.browse.label_review import review_labels
 

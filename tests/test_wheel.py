@@ -22,7 +22,7 @@ import pytest
 from tests.conftest import ROOT, make_tree
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 BUILT = ("audit", "pipeline_profiler", "preflight")
 BESIDE = ("pyproject.toml", "README.md", "LICENSE", "preflight_app.py")
 LOADER = "def make_loader():\n    return [[i] * 8 for i in range(64)]\n"

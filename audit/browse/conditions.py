@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from audit.checking.label_facts import CALIBRATED_SCORES
 from audit.errors import UsageError
 from audit.picture.features import MEASURED
 from audit.report.wording import number_text
@@ -34,7 +35,7 @@ METADATA = "manifest"
 # Scores that a run may hold beside its images, by the first part of their names: table, short name.
 SCORES = {
     "map": ("embedding_map", "e"),
-    "label": ("label_scores", "l"),
+    "label": (CALIBRATED_SCORES, "l"),
     "boxes": ("box_quality", "b"),
     "nearest": ("(SELECT sample_id, similarity FROM vector_neighbours WHERE position = 0)", "v"),
 }

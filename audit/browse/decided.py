@@ -24,13 +24,15 @@ class LedgerSummary:
     """The ledger as pages show it.
 
     `statuses`: (fingerprint, waived | decided). `by_sample`: what was decided about a sample,
-    such as `drop` or `relabel to cat`. `tags`: the samples of each tag. `stale`: decisions that do
-    not apply, and why. `recent`: the latest entries.
+    such as `drop` or `relabel to cat`. `labels`: the class that a review of the label gave,
+    "" where the label is right. `tags`: the samples of each tag. `stale`: decisions that do not
+    apply, and why. `recent`: the latest entries.
     """
 
     revision: str
     statuses: tuple[tuple[str, str], ...] = ()
     by_sample: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     stale: pl.DataFrame = field(default_factory=pl.DataFrame)
     recent: tuple[Decision, ...] = ()
@@ -64,6 +66,11 @@ def summarise_ledger(
         revision=now,
         statuses=tuple(applied.settled.select("fingerprint", "status").iter_rows()),
         by_sample={row["id"]: _words(row) for row in applied.effective.iter_rows(named=True)},
+        labels={
+            row["id"]: "" if row["label_right"] else row["label"]
+            for row in applied.effective.iter_rows(named=True)
+            if row["label_right"] or row["label"]
+        },
         tags={tag: tuple(ids) for tag, ids in tagged.iter_rows()},
         stale=applied.stale,
         recent=tuple(ledger.log(RECENT)),

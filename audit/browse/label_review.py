@@ -21,21 +21,18 @@ import numpy.typing as npt
 import polars as pl
 
 from audit.browse.decided import summarise_ledger
-from audit.checking.label_facts import JudgedFacts, read_label_facts, wrong_among
-from audit.checks.label_suspect import SuspectLabel
+from audit.checking.label_facts import CALIBRATED_SCORES, JudgedFacts, read_label_facts, wrong_among
 from audit.embeddings.judged import WrongCount
 from audit.errors import UsageError
-from audit.records import Action
 from audit.report.wording import counted
 from audit.run.generations import open_run, require_whole
 from audit.run.store import Store
 
 Floats = npt.NDArray[np.float64]
-KEEP, RELABEL = Action.KEEP.value, "relabel to "
 RECENT, LEAST_REVIEWED = 20, 10
 LEAST_SPREAD = 0.5
 """Deviation of the prior of the shift, in log odds, where the scan's interval is narrower."""
-_RANKED = """
+_RANKED = f"""
     WITH pictures AS (
         SELECT coalesce(i.pixel_hash, i.id) AS picture, min(s.sample_id) AS id,
             min_by(i.uri, s.sample_id) AS path, min_by(i.split, s.sample_id) AS split,
@@ -44,7 +41,7 @@ _RANKED = """
             any_value(s.error_chance) AS error_chance, any_value(s.probability) AS probability,
             any_value(s.suggested_probability) AS suggested_probability,
             min(s.label_quality) AS label_quality, list(s.sample_id) AS samples
-        FROM label_scores s JOIN images i ON i.id = s.sample_id GROUP BY 1
+        FROM {CALIBRATED_SCORES} s JOIN images i ON i.id = s.sample_id GROUP BY 1
     )
     SELECT * EXCLUDE (picture), row_number() OVER (ORDER BY label_quality, id) AS rank
     FROM pictures ORDER BY rank
@@ -200,9 +197,9 @@ class Reviewed:
         return " ".join(said)
 
 
-def read_reviewed(store: Store, decided: Mapping[str, str]) -> Reviewed:
-    """Return what the decisions, {sample: what was decided}, tell of all ranked labels."""
-    return _told_by(store, _answers(store, decided))
+def read_reviewed(store: Store, reviewed: Mapping[str, str]) -> Reviewed:
+    """Return what reviews, {sample: class, "" where the label is right}, tell of ranked labels."""
+    return _told_by(store, _answers(store, reviewed))
 
 
 def _told_by(store: Store, answers: pl.DataFrame) -> Reviewed:
@@ -210,32 +207,27 @@ def _told_by(store: Store, answers: pl.DataFrame) -> Reviewed:
     counts = len(answers), int(answers["wrong"].sum()), int(last)
     facts = read_label_facts(store)
     known = facts.labels if facts else None
-    if known is None or known.gain < SuspectLabel.Params().min_gain or not known.listed:
-        return Reviewed(*counts, None, None)
     chances = store.query(f"SELECT error_chance FROM {_index(store)} ORDER BY rank")
+    if known is None or chances["error_chance"].has_nulls():
+        return Reviewed(*counts, None, None)
     given = np.full(len(chances), np.nan)
     given[answers["rank"].to_numpy() - 1] = answers["wrong"].cast(pl.Float64).to_numpy()
     forecasts = update_forecast(chances["error_chance"].to_numpy(), given, known)
     return Reviewed(*counts, *forecasts)
 
 
-def _answers(store: Store, decided: Mapping[str, str]) -> pl.DataFrame:
-    """Return rank and `wrong` of the labels that were decided, by rank.
+def _answers(store: Store, reviewed: Mapping[str, str]) -> pl.DataFrame:
+    """Return rank and `wrong` of the labels that were reviewed, by rank.
 
     A label is wrong if the picture or a copy of it got another.
     """
-    said = {one: what for one, what in decided.items() if what == KEEP or _given_to(what)}
     sql = f"""
         SELECT rank, bool_or(given <> '' AND given IS DISTINCT FROM label) AS wrong
         FROM (SELECT rank, label, unnest(samples) AS sample FROM {_index(store)})
         JOIN (SELECT unnest(?::VARCHAR[]) AS sample, unnest(?::VARCHAR[]) AS given) USING (sample)
         GROUP BY rank ORDER BY rank
     """
-    return store.query(sql, [list(said), [_given_to(what) for what in said.values()]])
-
-
-def _given_to(what: str) -> str:
-    return what.removeprefix(RELABEL) if what.startswith(RELABEL) else ""
+    return store.query(sql, [list(reviewed), list(reviewed.values())])
 
 
 def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:
@@ -243,7 +235,7 @@ def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:
 
     Raises RunError where there is no run, UsageError where no label was judged.
     """
-    decided = summarise_ledger(run, require_whole(run)).by_sample
+    reviewed = summarise_ledger(run, require_whole(run)).labels
     with open_run(run) as store:
         facts = read_label_facts(store)
         if facts is None or facts.labels is None:
@@ -252,7 +244,7 @@ def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:
         page = [first + 1, first + n]
         rows = store.query(f"SELECT * FROM ({_RANKED}) WHERE rank BETWEEN ? AND ?", page)
         sides = [_side(store, name) for name in ("given", "suggested")]
-        answers = _answers(store, decided)
+        answers = _answers(store, reviewed)
         told = _told_by(store, answers)
     word = pl.when("wrong").then(pl.lit("wrong")).otherwise(pl.lit("right")).alias("decided")
     answers = answers.select("rank", word)

@@ -15,6 +15,25 @@ LEAST_AGREED = 3.0
 """Standard deviations from which a witness knows something of labels: of two witnesses that know
 nothing, one passes in 0.3 % of datasets. Without it no label is doubted."""
 
+LEAST_GAIN = 4.0
+"""Log likelihood that wrong labels must explain beyond overlap (p = 0.002): below it no chance of
+a single label is calibrated, and nothing is forecast."""
+
+CALIBRATED_SCORES = f"""(
+    WITH facts AS (
+        SELECT coalesce(bool_and(
+            CAST(value ->> 'agreed' AS DOUBLE) >= {LEAST_AGREED}
+            AND CAST(value ->> 'gain' AS DOUBLE) >= {LEAST_GAIN}
+            AND CAST(value ->> 'listed' AS BIGINT) > 0
+        ), false) AS calibrated FROM label_facts WHERE key = 'labels'
+    )
+    SELECT s.* REPLACE (
+        CASE WHEN calibrated THEN error_chance END AS error_chance,
+        CASE WHEN calibrated THEN sure_chance END AS sure_chance
+    ) FROM label_scores s, facts
+)"""
+"""The table `label_scores` with the chances of being wrong only where they are calibrated."""
+
 WIDE = 4.0
 """Times the lower limit that the upper one is from which no figure between them is said."""
 

@@ -14,12 +14,13 @@ and the other checks run.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import re
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,8 @@ def register(check: type[Check]) -> type[Check]:
         )
     if not (isinstance(check, type) and issubclass(check, Check)):
         raise UsageError("audit.register takes a class that derives from audit.Check.")
-    made = _validated(check, "This process")
-    _registered[made.code] = made
+    _require_contract(check, "This process")
+    _registered[check.code] = check()
     return check
 
 
@@ -87,20 +88,17 @@ def load_own(files: Sequence[Path], roots: Iterable[str] = ()) -> OwnCode:
                     f"{given} lies inside the dataset ({root}), whose files are never run: move it "
                     "out of it."
                 )
-        try:
+        members: dict[str, Any] = {}
+        with _errors_in(broken, path):
             members = vars(import_file(path))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code raises anything
-            if machine := find_machine_error(error):
-                raise machine from None
-            broken.append(_failed(path, error))
-            continue
-        name = members["__name__"]  # those that the file imports are not its own
+        name = members.get("__name__")  # those that the file imports are not its own
         for one in list(members.values()):
             if isinstance(one, OwnColumn) and one.file == path:
                 _add(columns, one.name, _sound_column(one), path)
             elif isinstance(one, type) and issubclass(one, Check) and one.__module__ == name:
-                made = _validated(one, str(given))
-                _add(checks, made.code, made, path)
+                _require_contract(one, str(given))
+                with _errors_in(broken, path, one):
+                    _add(checks, one.code, one(), path)
     return OwnCode(tuple(checks.values()), in_order(columns.values()), tuple(broken))
 
 
@@ -115,8 +113,8 @@ def _add(found: dict[str, Any], name: str, one: Any, path: Path) -> None:
     found[name] = one
 
 
-def _validated(cls: type[Check], where: str) -> Check:
-    """Return an instance of a check; raises UsageError that names the rule it breaks."""
+def _require_contract(cls: type[Check], where: str) -> None:
+    """Raise UsageError with the rule that a class of a check breaks."""
     code, name = getattr(cls, "code", ""), getattr(cls, "name", "")
     ours = {known[:-3] for known in all_checks()}
     rules = (
@@ -134,7 +132,6 @@ def _validated(cls: type[Check], where: str) -> Check:
     for broken, rule in rules:
         if broken:
             raise UsageError(f"{where}: {cls.__name__}: {rule}.")
-    return cls()
 
 
 def _sound_column(one: OwnColumn) -> OwnColumn:
@@ -146,12 +143,28 @@ def _sound_column(one: OwnColumn) -> OwnColumn:
     return one
 
 
-def _failed(path: Path, error: BaseException) -> FailedPart:
+@contextlib.contextmanager
+def _errors_in(
+    broken: list[FailedPart], path: Path, check: type[Check] | None = None
+) -> Iterator[None]:
+    """Add to `broken` what code of a file raises inside: the file, or one check of it, failed."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the user's code raises anything
+        if machine := find_machine_error(error):
+            raise machine from None
+        code, name = (check.code, check.name) if check else ("", f"file {path.name}")
+        broken.append(_failed(path, error, code, name))
+
+
+def _failed(path: Path, error: BaseException, code: str, name: str) -> FailedPart:
     place = error_place(error, str(path))
     if isinstance(error, SyntaxError) and error.filename == str(path):
         place = f"{path.name}:{error.lineno}"
     trace = "".join(traceback.format_exception(error))
-    return FailedPart("check", "", f"file {path.name}", error_text(error), place, trace)
+    return FailedPart("check", code, name, error_text(error), place, trace)
 
 
 def failed_columns(store: Store) -> list[FailedPart]:
@@ -159,8 +172,8 @@ def failed_columns(store: Store) -> list[FailedPart]:
     if OWN_ERROR.name not in store.columns("features"):
         return []
     rows = store.rows(
-        "SELECT own_error AS said, count(*) AS n FROM features WHERE own_error IS NOT NULL "
-        "GROUP BY 1 ORDER BY n DESC, said LIMIT 5"
+        "SELECT unnest(string_split(own_error, chr(10))) AS said, count(*) AS n FROM features "
+        "WHERE own_error IS NOT NULL GROUP BY 1 ORDER BY n DESC, said LIMIT 5"
     )
     parts = []
     for row in rows:

@@ -93,9 +93,9 @@ def run_checks(
             try:
                 with store.transaction():
                     _run_check(measurements, store, config, gauge, waiting)
-            except MemoryError:
-                raise  # the machine's limit says nothing about the check
-            except Exception as error:  # noqa: BLE001 - one broken check must not lose the scan
+            except (MemoryError, KeyboardInterrupt):
+                raise  # the machine's limit and Ctrl-C say nothing about the check
+            except BaseException as error:  # noqa: BLE001 - `sys.exit()` in a check, for example
                 store.append("failed_checks", [asdict(_failed(config.check, error))])
         waiting.flush()
         progress(len(checks), len(checks))
@@ -131,7 +131,7 @@ def _skipped(check: Check, missing: Sequence[str]) -> dict[str, str]:
     return {"code": check.code, "name": check.name, "reason": reason}
 
 
-def _failed(check: Check, error: Exception) -> FailedPart:
+def _failed(check: Check, error: BaseException) -> FailedPart:
     module = inspect.getmodule(type(check))
     place = error_place(error, module.__file__ if module else None)
     text, trace = error_text(error), error_trace(error)

@@ -11,6 +11,7 @@ from audit.checking.cases import Case
 from audit.checking.check import QueryCheck
 from audit.checking.label_facts import (
     LEAST_AGREED,
+    LEAST_GAIN,
     JudgedFacts,
     LabelFacts,
     read_label_facts,
@@ -104,7 +105,7 @@ class SuspectLabel(QueryCheck):
 
         min_chance: float = 0.65
         max_false: float = 0.18
-        min_gain: float = 4.0
+        min_gain: float = LEAST_GAIN
         max_class_doubt: float = 0.5
 
     @staticmethod
@@ -270,7 +271,7 @@ class ReviewList(QueryCheck):
         max_listed: labels that the finding lists, at most
         """
 
-        min_gain: float = 4.0
+        min_gain: float = LEAST_GAIN
         untold: int = 10
         max_listed: int = 1000
 

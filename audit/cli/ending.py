@@ -41,12 +41,14 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         terminal.write_message("\nStopped.")
         return ExitCode.INTERRUPTED
-    except (BrokenPipeError, SystemExit):
-        return ExitCode.CLEAN  # the reader of a help page left: the parser's own way to say so
+    except BrokenPipeError:
+        return ExitCode.CLEAN
     except terminal.OutputError as error:
         sentence = f"the answer cannot be written to standard output ({error})."
         return ENDING.end(f"{sentence} What was published stays published.", ExitCode.NO_RESULT)
-    except Exception as error:  # noqa: BLE001 - a traceback in front of a user is a bug
+    except BaseException as error:  # noqa: BLE001 - a traceback in front of a user is a bug
+        if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
+            return ExitCode.CLEAN  # the parser ends so where the reader of a help page left
         if machine := find_machine_error(error):
             _trace(error)
             return ENDING.end(visible(str(machine)), ExitCode.NO_RESULT)
@@ -81,7 +83,7 @@ def _has_folder() -> bool:
         return False
 
 
-def _wrong_call(error: Exception) -> int | None:
+def _wrong_call(error: BaseException) -> int | None:
     """Say what the parser of the command line says of a wrong call; None for another error."""
     if not (hasattr(error, "format_message") and hasattr(error, "show")):
         return None
@@ -108,14 +110,14 @@ def _of_the_machine(error: OSError) -> ExitCode:
     return ENDING.machine_failed(f"{place}{what}")
 
 
-def _internal(error: Exception) -> ExitCode:
+def _internal(error: BaseException) -> ExitCode:
     from audit.errors import error_place, error_text
 
     _trace(error)
     return ENDING.program_failed(f"{error_text(error)} ({error_place(error)})")
 
 
-def _trace(error: Exception) -> None:
+def _trace(error: BaseException) -> None:
     from audit.errors import error_trace
 
     if "--trace" in sys.argv:

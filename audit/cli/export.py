@@ -65,6 +65,13 @@ def export_command(
     resplit: Annotated[
         bool, typer.Option("--resplit", help="New splits for samples that have one, too.")
     ] = False,
+    outside_links: Annotated[
+        bool,
+        typer.Option(
+            "--outside-links/--no-outside-links",
+            help="In --plan: images behind links that lead out of the dataset.",
+        ),
+    ] = True,
     replace: Annotated[bool, typer.Option("--replace", help="Replace files that exist.")] = False,
 ) -> None:
     """Write what a run found and what was decided, as tables; touches no file of the dataset."""
@@ -79,10 +86,10 @@ def export_command(
     if plan is not None:
         if out or targets:
             raise UsageError("--plan is written alone: leave --out and the tables to another call.")
-        write_plan(run, plan, splits, seed, resplit, replace)
+        write_plan(run, plan, splits, seed, resplit, outside_links, replace)
         return
-    if splits or resplit:
-        raise UsageError("--splits and --resplit go with --plan PLAN.json.")
+    if splits or resplit or not outside_links:
+        raise UsageError("--splits, --resplit and --no-outside-links go with --plan PLAN.json.")
     if bool(out) == bool(targets):
         raise UsageError("Say what to write: --out FOLDER for all, or --manifest FILE, --pairs ...")
     if out is not None:
@@ -204,12 +211,15 @@ def write_plan_lines(plan: DatasetPlan) -> None:
 
 
 def write_plan(
-    run: Path, path: Path, splits: str | None, seed: int, resplit: bool, replace: bool
-) -> None:
+    run: Path, path: Path, splits: str | None, seed: int, resplit: bool, outside_links: bool,
+    replace: bool,
+) -> None:  # fmt: skip
     """Write the plan of a run, and say what it holds."""
     from audit.exports.new_splits import SplitRequest, parse_shares
     from audit.exports.planning import plan_dataset
 
     request = SplitRequest(parse_shares(splits), seed, resplit) if splits else None
-    write_plan_lines(plan_dataset(run, path, request, replace_file=replace))
+    write_plan_lines(
+        plan_dataset(run, path, request, outside_links=outside_links, replace_file=replace)
+    )
     write_note(f"`audit apply {path} --to FOLDER` makes it.")

@@ -66,12 +66,12 @@ class RayCluster:
         Raises MachineError where the nodes, not an item, are what failed.
         """
         task = self._ray.remote(num_cpus=1, max_retries=RETRIES)(do_chunk)
-        shared, source = self._ray.put(work), iter(chunks)
+        source = iter(chunks)
         waiting: dict[Any, tuple[Sequence[Item], int]] = {}
         head = _Head(self._ray)
 
         def begin(chunk: Sequence[Item], lost: int) -> None:
-            waiting[task.remote(shared, chunk, self.timeout_s, self.memory)] = chunk, lost
+            waiting[task.remote(work, chunk, self.timeout_s, self.memory)] = chunk, lost
 
         try:
             while True:

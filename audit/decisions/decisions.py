@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from audit.decisions.box_fixes import FIXABLE, ProposedFix, fix_entries, propose_fixes
-from audit.decisions.ledger import Decision, Entry, Ledger
+from audit.decisions.ledger import LABEL_RIGHT, Decision, Entry, Ledger
 from audit.decisions.waivers import (
     LookedUp,
     apply_decisions,
@@ -29,12 +30,14 @@ from audit.errors import UsageError
 from audit.records import DECISIONS, TAGGING, Action
 from audit.run import generations
 from audit.run.store import Store
+from audit.run.user_query import LIMIT_S, query_frame
 from preflight.terminal import nearest_name
 
 FINGERPRINT = re.compile(r"^[0-9a-f]{16}$")
 CODE = re.compile(r"^[A-Za-z]{3,5}\d{3}$")
 # In these families every sample but one may be fine: dropping all of them loses the picture.
 COPIES = ("DUP", "SPLIT")
+LABEL_REVIEW = "LABEL006"  # a keep of its finding says that the label is right
 # Of the family BOX, these are about a picture or a whole file; the others about boxes in a picture.
 NOT_OF_BOXES = (
     "BOX005", "BOX008", "BOX011", "BOX012", "BOX013", "BOX014", "BOX015", "BOX022", "BOX026",
@@ -72,10 +75,11 @@ def parse_verb(text: str) -> tuple[Action, str | None]:
 
 def decide_samples(
     run: Path, ids: Sequence[str], verb: Action, value: str | None = None, note: str = "",
-    by: str | None = None,
+    by: str | None = None, evidence: str | None = None,
 ) -> list[Decision]:  # fmt: skip
     """Decide about samples by id, as one batch; raises UsageError for an id the run lacks."""
-    return Ledger(run).record(sample_entries(run, ids, verb, value, note, by))
+    entries = sample_entries(run, ids, verb, value, note, by)
+    return Ledger(run).record([replace(entry, evidence=evidence) for entry in entries])
 
 
 def decide_findings(
@@ -94,15 +98,12 @@ def select_samples(run: Path, predicate: str) -> list[str]:
     """Return the ids of the samples that an SQL predicate over the `images` view picks, sorted.
 
     The predicate reads the run only: it can neither write nor open a file; the table `tags` (id,
-    tag) is there as well. Raises UsageError with DuckDB's first line.
+    tag) is there as well. Raises UsageError with DuckDB's first line, and for a predicate that
+    takes more time or memory than the query of a service.
     """
-    tagged = tagged_samples(run)
-    with generations.open_run(run) as store:  # for itself: no other may be locked with it
-        generations.with_own_tables(store)
-        store.create_from("tags", tagged)
-        store.lock_for_reading()
-        # The line break ends a trailing comment.
-        frame = store.user_query(f"SELECT id FROM images WHERE (\n{predicate}\n) ORDER BY id")
+    # The line break ends a trailing comment.
+    sql = f"SELECT id FROM images WHERE (\n{predicate}\n) ORDER BY id"
+    frame = query_frame(run, sql, tagged_samples(run), LIMIT_S)
     if frame.columns != ["id"]:
         raise UsageError(f'{predicate!r} is no condition: give one, such as "width < 64".')
     return [str(sample) for sample in frame["id"]]
@@ -138,15 +139,21 @@ def finding_entries(
         findings = _named_findings(run, store, fingerprints_or_codes)
     entries = []
     samples: dict[str, str | None] = {}
+    reviewed = set[str]()
     for row in findings.iter_rows(named=True):
         _refuse(row, verb, named)
         if verb not in TAGGING:  # a tag is of samples: it settles no finding
             shot = snapshot_finding(row)
+            if verb is Action.KEEP and row["code"] == LABEL_REVIEW:
+                reviewed.update(row["ids"] or ())
             entries.append(Entry("finding", row["fingerprint"], None, verb, value, note, by, shot))
         samples.update(zip(row["ids"] or (), row["hashes"] or (), strict=True))
     if verb is Action.FALSE_POSITIVE:
         return entries
-    return entries + [Entry("sample", i, h, verb, value, note, by) for i, h in samples.items()]
+    return entries + [
+        Entry("sample", i, h, verb, value, note, by, LABEL_RIGHT if i in reviewed else None)
+        for i, h in samples.items()
+    ]
 
 
 def named_entries(

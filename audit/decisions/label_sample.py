@@ -192,7 +192,7 @@ def reviewed_rates(
 
     `applied`: the decisions as they apply to that generation, where they were read already.
     """
-    settled = (applied or apply_decisions(run, generation)).settled
+    settled = (applied or apply_decisions(run, generation)).settled.drop_nulls("verb")
     if settled.is_empty():
         return []
     with open_for_deciding(run, generation) as store:

@@ -56,6 +56,7 @@ KEYED = """
 REPAIR = "`audit verify RUN --repair` restores what can be, and says what cannot."
 PART = 50_000  # rows of the ledger that are objects at once
 BUSY_S = 30.0  # s that a writer waits for others
+LABEL_RIGHT = '{"reviewed": "label"}'  # evidence of a keep that calls the label right
 NAMED_SUBJECTS = 3  # subjects by which a batch is named
 VERBS = {verb.value for verb in (*DECISIONS, *TAGGING)}
 TAGS = pl.Schema(
@@ -76,23 +77,28 @@ CURRENT = pl.Schema(
         "id": pl.Int64, "at": pl.String, "by": pl.String, "verb": pl.String, "value": pl.String,
         "subject": pl.String, "kind": pl.String, "content_hash": pl.String, "note": pl.String,
         "evidence": pl.String, "label": pl.String, "split": pl.String, "dropped": pl.Boolean,
+        "label_right": pl.Boolean,
     }
 )  # fmt: skip
 SAID = pl.Schema(dict.fromkeys(("kind", "subject", "by", "said", "at"), pl.String))
 
 DECIDED = "u.batch IS NULL AND d.verb NOT IN ('tag', 'untag')"
-# A sample may be relabelled, then moved, then kept: each of the three still holds.
+# A sample may be relabelled, then moved, then kept: each of the three still holds. The last review
+# of its label holds too.
 HOLDS = f"""
     WITH latest AS (
         SELECT max(d.id) AS id, max(CASE d.verb WHEN 'relabel' THEN d.id END) AS relabel,
-            max(CASE d.verb WHEN 'move' THEN d.id END) AS move
+            max(CASE d.verb WHEN 'move' THEN d.id END) AS move,
+            max(iif(d.verb = 'relabel' OR d.evidence = '{LABEL_RIGHT}', d.id, NULL)) AS review
         FROM decisions d LEFT JOIN undos u USING (batch)
         WHERE {DECIDED} GROUP BY d.kind, d.subject, d.content_hash
     )
     SELECT d.id, d.at, d.by, d.verb, d.value, d.subject, d.kind, d.content_hash, d.note, d.evidence,
-        l.value, s.value, iif(d.verb = 'drop', true, false)
+        l.value, s.value, iif(d.verb = 'drop', true, false),
+        iif(r.evidence = '{LABEL_RIGHT}', true, false)
     FROM latest JOIN decisions d USING (id) LEFT JOIN decisions l ON l.id = latest.relabel
         LEFT JOIN decisions s ON s.id = latest.move
+        LEFT JOIN decisions r ON r.id = latest.review
     ORDER BY d.id
 """
 ANSWERS = f"""
@@ -111,7 +117,8 @@ class Entry:
     """A decision to record: `kind` is sample or finding, `subject` a sample id or a fingerprint.
 
     `value` is the class of a relabel or of a fix, or the split of a move; `evidence` (JSON) is what
-    a waived finding said, so that the waiver can lapse when it says worse, and what a fix changes.
+    a waived finding said, so that the waiver can lapse when it says worse, what a fix changes, or
+    `LABEL_RIGHT`.
     """
 
     kind: str
@@ -350,7 +357,8 @@ class Ledger:
 
         `verb`, `value`, `note`, `by`, `at`, `id` are of its last decision. `dropped` says whether
         that is a drop; `label` and `split` are those of its last relabel and its last move, which
-        a later keep or drop does not forget. `evidence`: of a waiver.
+        a later keep or drop does not forget; `label_right` says whether the last review of its
+        label called it right. `evidence`: of a waiver.
         """
         for row in self._read(f"{LOGGED} WHERE {DECIDED} AND ({TO_CHECK})", []):
             self._check(row)

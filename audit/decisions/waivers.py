@@ -259,7 +259,8 @@ def _worse(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
 EFFECTIVE = pl.Schema(
     {
         "id": pl.String, "verb": pl.String, "value": pl.String, "why": pl.String,
-        "dropped": pl.Boolean, "label": pl.String, "split": pl.String, "note": pl.String,
+        "dropped": pl.Boolean, "label": pl.String, "label_right": pl.Boolean, "split": pl.String,
+        "note": pl.String,
         "by": pl.String, "at": pl.String, "decision": pl.Int64, "subject": pl.String,
     }
 )  # fmt: skip
@@ -277,9 +278,10 @@ class Applied:
     """The decisions as they apply to one generation of a run.
 
     `effective`: one row per sample with a decision (`EFFECTIVE`): its last verb and value,
-    whether it is `dropped`, its new `label` and `split` (null: unchanged), `why` in words.
+    whether it is `dropped`, its new `label` and `split` (null: unchanged), whether a review called
+    the label right, `why` in words.
     `stale` (`STALE`): what does not apply, and the reason. `settled`: fingerprint, status (waived |
-    decided), verb, decision.
+    decided), verb (null where a drop of its samples superseded it), decision.
     """
 
     effective: pl.DataFrame
@@ -342,7 +344,9 @@ def _samples(
         pl.format("{} by {}", "verb", "by")
     )  # fmt: skip
     why = pl.when(moved).then(pl.format("{} (moved from {})", reason, "subject")).otherwise(reason)
-    last = ("verb", "value", "why", "dropped", "note", "by", "at", "decision", "subject")
+    last = (
+        "verb", "value", "why", "dropped", "label_right", "note", "by", "at", "decision", "subject",
+    )  # fmt: skip
     effective = (
         resolved.filter(pl.col("sample_id").is_not_null())
         .with_columns(why.alias("why"))
@@ -383,5 +387,8 @@ def _without_samples(store: Store, effective: pl.DataFrame, known: LookedUp) -> 
     counted = found.group_by("fingerprint", "n_samples").agg(pl.col("decision").max(), pl.len())
     left = pl.max_horizontal(pl.lit(1), pl.col("n_samples") - 1)
     return counted.filter(pl.col("len") >= left).select(
-        "fingerprint", pl.lit("decided").alias("status"), pl.lit("drop").alias("verb"), "decision"
+        "fingerprint",
+        pl.lit("decided").alias("status"),
+        pl.lit(None, pl.String).alias("verb"),
+        "decision",
     )

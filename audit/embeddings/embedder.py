@@ -507,7 +507,7 @@ class _Asking:
             with quiet_stdout():
                 rows = _as_vectors(self.model.describe(pictures), len(pictures))
             return [_finite(row) for row in rows]
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if len(pictures) == 1:
                 if machine := find_machine_error(error):
                     raise machine from error

@@ -23,6 +23,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+import polars as pl
+
 from audit.annotations.discovery import AnnotationGroup, Tree
 from audit.annotations.entries import (
     AnnotationFile,
@@ -46,7 +48,7 @@ from audit.exports.yolo_writer import YoloWriter, label_path, one_ring_each
 from audit.run import generations
 from audit.run.generations import Generation
 from audit.run.store import Store
-from audit.sources.paths import path_of
+from audit.sources.paths import leads_outside, path_of
 from preflight.files import inside, read_regular, real, regular
 
 FORMS = ("coco", "yolo", "voc")
@@ -67,6 +69,9 @@ def export_annotations(
         with open_for_deciding(run, stage.generation) as store:
             store.create_from("decided", decided.effective)
             prepare_pictures(store)
+            if places is not None:
+                store.create_from("placed", pl.DataFrame({"id": list(places)}, {"id": pl.String}))
+                store.execute("DELETE FROM kept_pictures WHERE sample_id NOT IN (FROM placed)")
             files = _choose(list_files(store), chosen)
             result = AnnotationExport(stage.files)
             work = Work(store, stage, find_fixes(run, store), result, places)
@@ -264,11 +269,9 @@ class _SmallFiles:
                 path = plain_path(picture.source) + "/" if picture.source else ""
                 path += plain_path(picture.path)
                 place, split = path_of(picture.uri) or picture.uri, picture.split_now
-            elif picture.sample_id in work.places:
+            else:
                 path, split = work.places[picture.sample_id]
                 place = f"./{path}"
-            else:
-                continue
             name = label_path(path, *SMALL[self.form])
             if name in self.taken:
                 work.lost.add(_SAME_NAME)
@@ -280,8 +283,11 @@ class _SmallFiles:
             held = Losses()
             text, n = self._text(file, picture, objects, outlined, held)
             touched = picture.resized or len(objects) != given.get(picture.image_key, 0)
-            if copied and not touched and not any(t.changed or t.other_unit for t in objects):
-                shutil.copyfile(os.path.join(copied, picture.image_key), work.stage.place(name, n))
+            original = os.path.join(copied or "", picture.image_key)
+            changed = touched or any(t.changed or t.other_unit for t in objects)
+            # what is behind a link may hold more than annotations
+            if copied and not changed and not leads_outside(original, {"": copied}):
+                shutil.copyfile(original, work.stage.place(name, n))
             else:
                 work.stage.write(name, text, n)
                 work.lost.merge(held)

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -28,6 +29,7 @@ import blake3
 import polars as pl
 
 from audit.errors import LockedError, MachineError, UsageError
+from audit.exports.annotation_export import RECORD, SCHEMA, earlier_files
 from audit.exports.planning import (
     RECEIPT_FOLDER,
     DatasetPlan,
@@ -35,10 +37,10 @@ from audit.exports.planning import (
     case_clash,
     refuse_strange,
 )
-from audit.picture.decode import DecodeError, Limits
+from audit.picture.decode import DecodeError, Limits, starts_as_image
 from audit.picture.reading import read_bytes
 from audit.run.digests import file_digest, sync
-from audit.sources.paths import file_of, path_of, reading_place
+from audit.sources.paths import file_of, leads_outside, path_of, reading_place
 from audit.sources.tables import neutralise
 from preflight.files import leads_out, regular
 
@@ -81,6 +83,7 @@ def apply_plan(
     made_before = _claimed(plan, folder)
     if wrong := [file for file in plan.files if not _is_as_planned(file)]:
         raise _edited(wrong)
+    _refuse_strange_sources(plan)
     left = [file for file in plan.files if file.target not in made_before]
     result = ApplyResult(folder, len(left), len(made_before), sum(f.n_bytes for f in left))
     if how == "copy":
@@ -155,13 +158,54 @@ def _claim(plan: DatasetPlan, folder: Path, receipt: Receipt, how: How) -> None:
 
 def _edited(wrong: Sequence[PlannedFile]) -> UsageError:
     """Return the sentence for sources that are gone, or whose content is not that of the plan."""
-    names = ", ".join(file.source for file in wrong[:SHOWN])
-    more = f" and {len(wrong) - SHOWN:,} more" if len(wrong) > SHOWN else ""
     return UsageError(
-        f"{len(wrong):,} {'file is' if len(wrong) == 1 else 'files are'} not as planned ({names}"
-        f"{more}): scan the dataset again into its run with `audit scan`, then write the plan "
-        "again with `audit export RUN --plan`."
+        f"{_listed(wrong, 'not as planned')}: scan the dataset again into its run with `audit "
+        "scan`, then write the plan again with `audit export RUN --plan`."
     )
+
+
+def _refuse_strange_sources(plan: DatasetPlan) -> None:
+    """Raise UsageError for files that are no export's, and for links that lead out since."""
+    records: dict[Path, Mapping[str, str]] = {}
+    strange = [
+        file
+        for file in plan.files
+        if not (_is_annotation(file, records) if file.id is None else _is_image(file))
+    ]
+    if strange:
+        raise UsageError(
+            f"{_listed(strange, 'neither a readable image nor an annotation of `audit export`')}: "
+            "write the plan again with `audit export RUN --plan`."
+        )
+    if sum(leads_outside(f.source, plan.roots) for f in plan.samples) > plan.outside_links:
+        raise UsageError(
+            f"More than the {plan.outside_links:,} links that the plan counts lead out of the "
+            "dataset: scan it again, then write the plan again with `audit export RUN --plan`."
+        )
+
+
+def _is_annotation(file: PlannedFile, records: dict[Path, Mapping[str, str]]) -> bool:
+    path = path_of(file.source) or ""
+    folder = Path(path.removesuffix(f"/{file.target}"))
+    if folder not in records:
+        records[folder] = earlier_files(folder / RECORD, SCHEMA)
+    return path.endswith(f"/{file.target}") and file.target in records[folder]
+
+
+def _is_image(file: PlannedFile) -> bool:
+    """Say whether a file starts as an image; one in a pack is checked when it is read."""
+    path = path_of(file.source)
+    if path is None:
+        return True
+    with open(path, "rb", opener=regular) as reader:
+        return starts_as_image(reader)
+
+
+def _listed(files: Sequence[PlannedFile], fault: str) -> str:
+    names = ", ".join(file.source for file in files[:SHOWN])
+    more = f" and {len(files) - SHOWN:,} more" if len(files) > SHOWN else ""
+    verb = "file is" if len(files) == 1 else "files are"
+    return f"{len(files):,} {verb} {fault} ({names}{more})"
 
 
 def _is_as_planned(file: PlannedFile) -> bool:
@@ -292,7 +336,7 @@ def _copy(source: str, part: Path) -> str:
 def _write_inside(file: PlannedFile, part: Path) -> str:
     """Write a picture of a pack or a store as a file and sync it; returns the hash of its bytes."""
     data = _read_inside(file)
-    if data is None:
+    if data is None or not starts_as_image(io.BytesIO(data)):
         raise _edited([file])
     part.write_bytes(data)
     sync(part)

@@ -24,6 +24,7 @@ import polars as pl
 
 from audit.errors import UsageError
 from audit.exports.stratified import as_matrix, stratify
+from audit.report.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +103,12 @@ def assign_splits(
         # that the given splits tear
         "torn": sum(len({splits[row] for row in rows}) > 1 for rows in members.values()),
         "counts": dict(Counter(splits)), **more,
+        "missing": _missing(samples["id"].to_list(), labels, splits, request, held),
     }  # fmt: skip
     return samples.with_columns(pl.Series("split", splits, pl.String)), facts
 
 
+MAX_NAMES = 20  # classes in a sentence; `missing` of the plan has all
 Thing = tuple[str, str]
 """A class and what it is of: ("pictures", "cat") or ("objects", "car")."""
 
@@ -139,6 +142,36 @@ def _stratified(
         for (of, name), n, x in zip(things[1:], total_of, off.max(0), strict=True)
     ]  # fmt: skip
     return {"classes": sorted(classes, key=lambda c: -float(str(c["off_by_pictures"])))}
+
+
+def _missing(
+    ids: Sequence[str], labels: Sequence[str], splits: Sequence[str | None],
+    request: SplitRequest, held: Mapping[str, Mapping[Thing, int]] | None,
+) -> dict[str, list[str]]:  # fmt: skip
+    """Return the classes that have no sample in a split, by split; without the complete splits."""
+    present: dict[str | None, set[str]] = {split: set() for split in (*request.shares, *splits)}
+    for sample, label, split in zip(ids, labels, splits, strict=True):
+        own = [name for _, name in held.get(sample, ())] if held is not None else [label]
+        present[split].update(filter(None, own))
+    classes = set[str]().union(*present.values())
+    return {
+        split: sorted(classes - found)
+        for split, found in present.items()
+        if split and classes - found
+    }
+
+
+def missing_classes(facts: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each split in which classes have no sample."""
+    sentences = []
+    for split, classes in facts.get("missing", {}).items():
+        names = ", ".join(classes[:MAX_NAMES])
+        more = f" and {len(classes) - MAX_NAMES:,} more" if len(classes) > MAX_NAMES else ""
+        verb = "has" if len(classes) == 1 else "have"
+        sentences.append(
+            f"{counted(len(classes), 'class')} {verb} no sample in {split}: {names}{more}."
+        )
+    return sentences
 
 
 PICTURES: Thing = ("", "")  # the first of all: how many pictures

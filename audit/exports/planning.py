@@ -1,9 +1,9 @@
 """From a run and its decisions to a plan: what goes into the new dataset, where, what stays out.
 
-Nothing is copied here and no picture is opened, except a file without a hash, as one that cannot be
-decoded. Cost: a query, and about 20 microseconds and 300 bytes a file. The document,
-`audit-plan/1`, is JSON: where each file is, what is in it (BLAKE3-256), its split and label, and
-its place below the new folder. Who reads it needs neither the run nor this program.
+Nothing is copied here and no file is opened. Only images that the scan could decode go along. Cost:
+a query, and about 20 microseconds and 300 bytes a file. The document, `audit-plan/1`, is JSON:
+where each file is, what is in it (BLAKE3-256), its split and label, and its place below the new
+folder. Who reads it needs neither the run nor this program.
 
 A tree whose folders are its splits and classes keeps its paths; where a decision gave another split
 or class, that folder of the path is another. All others become `split/class/name`. No path leads
@@ -16,7 +16,6 @@ names of the new places, and are files of the plan as the pictures are.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -36,20 +35,26 @@ from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
 from audit.exports.annotation_export import FORMS, RECORD, export_annotations
 from audit.exports.export import open_tables
-from audit.exports.new_splits import SplitRequest, Thing, assign_without_tearing
+from audit.exports.new_splits import (
+    SplitRequest,
+    Thing,
+    assign_without_tearing,
+    missing_classes,
+)
 from audit.report.output import write_whole
+from audit.report.wording import counted
 from audit.run import generations
 from audit.run.digests import file_digest
 from audit.run.store import Store
 from audit.sources.formats import extension_of_name
 from audit.sources.names import split_word
-from audit.sources.paths import path_of, reading_place, uri_of
+from audit.sources.paths import leads_outside, path_of, reading_place, uri_of
 from preflight.files import LONGEST_NAME, inside, read_regular, regular
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
 _KNOWN = """
     SELECT s.id, s.uri, s.source, s.split AS split_before, s.label AS label_before, s.n_bytes,
-        s.mtime_ns, f.content_hash, f.pixel_hash, f.format, p.unit
+        s.mtime_ns, f.content_hash, f.pixel_hash, f.format, f.status, f.error_kind, p.unit
     FROM measurements.main.samples s
     LEFT JOIN measurements.main.features f ON f.sample_id = s.id
     LEFT JOIN measurements.main.pictures p ON p.id = s.id ORDER BY s.rowid
@@ -58,12 +63,13 @@ _KNOWN = """
 
 def plan_dataset(
     run: Path, path: Path | None = None, splits: SplitRequest | None = None, *,
-    replace_file: bool = False,
+    outside_links: bool = True, replace_file: bool = False,
 ) -> DatasetPlan:  # fmt: skip
     """Return the plan of the decided dataset, written to `path` where one is given.
 
-    With a path the annotations go along, into the folder PATH.annotations. Raises UsageError where
-    a file is in the way, and for splits that cannot be.
+    `outside_links`: whether images go along whose links lead out of the dataset. With a path the
+    annotations go along, into the folder PATH.annotations. Raises UsageError where a file is in
+    the way, and for splits that cannot be.
     """
     generation, revision = generations.require(run), Ledger(run).revision()
     with open_tables(run, generation) as tables:
@@ -74,18 +80,32 @@ def plan_dataset(
         skipped = tables.store.scalar("SELECT coalesce(sum(count), 0) FROM skipped_files")
         pairs = tables.store.query("SELECT a, b FROM measurements.main.pairs").rows()
         known = known.filter(pl.col("id").is_in(kept["id"].implode()))
+        roots = json.loads(meta.get("roots", "{}"))
+        refused = [
+            _refusal(row, None if outside_links else roots) for row in known.iter_rows(named=True)
+        ]
+        known = known.with_columns(pl.Series("refused", refused, pl.String))
+        absent = [LeftOut(*row) for row in known.select("id", "uri", "refused").drop_nulls().rows()]
+        known = known.filter(pl.col("refused").is_null())
         found: dict[str, Any] = {}
         if splits:
             torn = partial(_torn_sequences, tables.store)
             held = _held(tables.store, known)
             known, found = assign_without_tearing(known, splits, pairs, torn, held)
-    rows, absent = _with_files(known)
+    rows, repeats = _without_repeats(known)
     files, layout = _place(rows, meta)
-    left_out = [LeftOut(*row) for row in quarantine] + absent
-    note = f"{int(skipped):,} files of the source are no samples and do not go along."
+    left_out = [LeftOut(*row) for row in quarantine] + absent + repeats
+    n_outside = sum(leads_outside(file.source, roots) for file in files)
+    notes = [f"{int(skipped):,} files of the source are no samples and do not go along."]
+    notes = notes[: bool(skipped)] + missing_classes(found)
+    if n_outside:
+        notes.append(
+            f"Links lead out of the dataset to {counted(n_outside, 'image')}: "
+            "`audit export --no-outside-links` leaves them out."
+        )
     plan = DatasetPlan(
-        str(run.resolve()), generation.path.name, revision, json.loads(meta.get("roots", "{}")),
-        layout, tuple(files), tuple(left_out), (note,) * bool(skipped), found,
+        str(run.resolve()), generation.path.name, revision, roots, layout, tuple(files),
+        tuple(left_out), tuple(notes), found, n_outside,
     )  # fmt: skip
     if path is not None:
         plan = add_annotations(plan, run, path)
@@ -121,28 +141,29 @@ def _torn_sequences(store: Store, samples: pl.DataFrame) -> list[tuple[str, ...]
     return [finding.sample_ids for finding in leakage.check.find(store, leakage.params)]
 
 
-def _with_files(known: pl.DataFrame) -> tuple[list[dict[str, Any]], list[LeftOut]]:
-    """Return the rows whose bytes are there, and the samples that have none."""
-    rows, absent, seen = list[dict[str, Any]](), list[LeftOut](), dict[Any, str]()
+def _refusal(row: Mapping[str, Any], roots: Mapping[str, str] | None) -> str | None:
+    """Return why a sample stays out; `roots`: of a dataset whose links may not lead out of it."""
+    if reading_place(row["uri"]) is None:
+        return "its bytes are on another machine"
+    if row["status"] not in ("ok", "damaged") or row["content_hash"] is None:
+        return f"it is no readable image ({row['error_kind'] or 'not measured'})"
+    if roots is not None and leads_outside(row["uri"], roots):
+        return "it lies outside the dataset, behind a link"
+    return None
+
+
+def _without_repeats(known: pl.DataFrame) -> tuple[list[dict[str, Any]], list[LeftOut]]:
+    """Return each file once a split and class, and the samples that repeat one."""
+    rows, repeats, seen = list[dict[str, Any]](), list[LeftOut](), dict[Any, str]()
     for row in known.iter_rows(named=True):
-        path = path_of(row["uri"])
-        if not row["content_hash"] and path:
-            with contextlib.suppress(OSError):
-                row["content_hash"] = file_digest(Path(path))
         same = (row["uri"], row["split"], row["label"])
-        why = None
-        if reading_place(row["uri"]) is None:
-            why = "its bytes are on another machine"
-        elif row["content_hash"] is None:
-            why = "its file could not be read"
-        elif same in seen:
+        if same in seen:
             why = f"it is the same file as {seen[same]}, in the same split and class"
-        if why:
-            absent.append(LeftOut(row["id"], row["uri"], why))
+            repeats.append(LeftOut(row["id"], row["uri"], why))
         else:
             seen[same] = row["id"]
             rows.append(row)
-    return rows, absent
+    return rows, repeats
 
 
 def _place(
@@ -219,7 +240,8 @@ class DatasetPlan:
     """A new dataset, planned from a run and the decisions about it.
 
     `roots` are the folders of the source, by name; `layout` is how targets are named (keep,
-    folders); `notes` are sentences about what cannot go along.
+    folders); `notes` are sentences about what cannot go along. `outside_links` images lie outside
+    the roots, behind links.
     """
 
     run: str
@@ -231,6 +253,7 @@ class DatasetPlan:
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
     splits: Mapping[str, Any] = field(default_factory=dict)
+    outside_links: int = 0
 
     @property
     def n_bytes(self) -> int:
@@ -281,6 +304,7 @@ def read_plan(path: Path) -> DatasetPlan:
         files = tuple(PlannedFile(**row) for row in given.pop("files"))
         left_out = tuple(LeftOut(**row) for row in given.pop("left_out"))
         given["notes"] = tuple(given["notes"])
+        given["outside_links"] = int(given.get("outside_links", 0))
         plan = DatasetPlan(**given, files=files, left_out=left_out)
         for file in files:
             refuse_strange(file.target)
@@ -420,6 +444,8 @@ def _split_folders(samples: Sequence[Placed]) -> dict[str, str]:
 
 
 def _split_place(sample: Placed) -> int | None:
+    if sample.split_before is None:
+        return None
     folders = sample.path.split("/")[:-1]
     for place, name in enumerate(folders):
         if sample.split_before in (name, split_word(name)):
@@ -437,10 +463,18 @@ def _label_place(sample: Placed) -> int | None:
 
 
 def _changed(sample: Placed, split_names: Mapping[str, str]) -> str | None:
-    """Return the path with its changed folders, None where no folder says what changed."""
+    """Return the path with its changed folders, None where no folder says what changed.
+
+    The first split of a dataset without split folders is a folder above all others.
+    """
     parts = sample.path.split("/")
+    split = sample.split
+    above = list[str]()
+    if split and sample.split_before is None and not split_names:
+        above.append(split.replace("/", "%2F"))
+        split = None
     for before, after, place, names in (
-        (sample.split_before, sample.split, _split_place(sample), split_names),
+        (sample.split_before, split, _split_place(sample), split_names),
         (sample.label_before, sample.label, _label_place(sample), {}),
     ):
         if before == after:
@@ -448,14 +482,15 @@ def _changed(sample: Placed, split_names: Mapping[str, str]) -> str | None:
         if place is None or after is None:
             return None
         parts[place] = names.get(after, after).replace("/", "%2F")
-    return safe_path("/".join(parts))
+    return safe_path("/".join([*above, *parts]))
 
 
 def _filed(sample: Placed) -> str:
     """Return split/class/rest of the path, without the folders that said either."""
     parts = sample.path.split("/")
-    places = {_split_place(sample), _label_place(sample)}
-    known = None not in places
+    split, label = _split_place(sample), _label_place(sample)
+    places = {split, label}
+    known = label is not None and (split is not None or sample.split_before is None)
     rest = [p for i, p in enumerate(parts) if i not in places] if known else parts[-1:]
     above = [name.replace("/", "%2F") for name in (sample.split, sample.label) if name]
     return safe_path("/".join([*above, *rest]))

@@ -37,7 +37,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import blake3
 import numpy as np
@@ -137,6 +137,19 @@ def decode_picture(
             columns |= _unreadable(kind, f"{type(error).__name__}: {error}")
     _note_warnings(columns, [str(w.message) for w in decoder_warnings])
     return columns, picture
+
+
+def starts_as_image(file: BinaryIO) -> bool:
+    """Return whether a file has the header of a format that is decoded here."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            Image.open(file, formats=FORMATS)
+    except Image.DecompressionBombError:
+        return True
+    except Exception:  # noqa: BLE001 - decoders raise anything on hostile bytes
+        return False
+    return True
 
 
 def raise_machine_error(error: Exception) -> None:

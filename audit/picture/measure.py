@@ -96,9 +96,12 @@ class Measured(NamedTuple):
     signatures: pa.Table
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Measurer:
-    """The picklable work of a worker: a chunk of jobs in, Arrow tables out."""
+    """The picklable work of a worker: a chunk of jobs in, Arrow tables out.
+
+    `own` may change while an executor runs it: the next chunk is measured so.
+    """
 
     limits: Limits
     hashes: tuple[str, ...] = ()

@@ -8,7 +8,8 @@
 
 It is evaluated in the workers, in the same pass as all other columns. A worker imports the file
 itself, by its path: what is defined in a notebook cannot be had there. What a function raises costs
-its value alone, and is kept in the column `own_error`.
+its value alone, and is kept in the column `own_error`. One that ends its process is not measured
+for the rest of the scan.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from audit.records import Column
 
 Measure = Callable[[npt.NDArray[np.uint8]], Any]
 OWN_ERROR = Column(
-    "own_error", "VARCHAR", "what a column of the user's own raised: JSON of name, place and error"
+    "own_error",
+    "VARCHAR",
+    "what columns of the user's own raised: JSON lines of name, place, error",
 )
 
 
@@ -41,18 +44,30 @@ OWN_ERROR = Column(
 class OwnColumn:
     """A column of the user's own: `meaning` has the unit, `function` takes a picture.
 
-    `known_as` is the identity of one whose file cannot be run now, whose values are kept.
+    `known_as` is the identity of one that is not measured now, whose values are kept; `error` is
+    then the place and the text of why.
     """
 
     name: str
     meaning: str
     function: Measure
     known_as: str = ""
+    error: tuple[str, str] = ("", "")
 
     @property
     def file(self) -> Path:
         """Where it is defined."""
         return Path(self.function.__code__.co_filename)
+
+    @property
+    def place(self) -> str:
+        """Its file and line."""
+        return f"{self.file.name}:{self.function.__code__.co_firstlineno}"
+
+    def dropped(self, why: str) -> OwnColumn:
+        """Return it as it is after its process failed: not measured any more in this scan."""
+        text = f"{why}; it is not measured for the rest of the scan"
+        return self if self.known_as else lost_column(self.name, self.identity, self.place, text)
 
     @property
     def column(self) -> Column:
@@ -66,7 +81,7 @@ class OwnColumn:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.known_as:
-            return lost_column, (self.name, self.known_as)
+            return lost_column, (self.name, self.known_as, *self.error)
         return _column_in_worker, (str(self.file), self.name, self.identity)
 
     def __call__(self, picture: npt.NDArray[np.uint8]) -> Any:
@@ -81,13 +96,9 @@ def column(meaning: str) -> Callable[[Measure], OwnColumn]:
     return lambda function: OwnColumn(function.__name__, meaning, function)
 
 
-def lost_column(name: str, known_as: str) -> OwnColumn:
-    """Return a column whose file cannot be run now: what it measured before stays."""
-
-    def absent(_: npt.NDArray[np.uint8]) -> float:
-        raise ValueError("its file could not be run")
-
-    return OwnColumn(name, "", absent, known_as)
+def lost_column(name: str, known_as: str, place: str, why: str) -> OwnColumn:
+    """Return a column that is not measured now, and why: what it measured before stays."""
+    return OwnColumn(name, "", float, known_as, (place, why))
 
 
 def declared_columns(columns: Sequence[OwnColumn]) -> tuple[Column, ...]:
@@ -98,18 +109,21 @@ def declared_columns(columns: Sequence[OwnColumn]) -> tuple[Column, ...]:
 def measure_own(columns: Sequence[OwnColumn], picture: npt.NDArray[np.uint8]) -> dict[str, Any]:
     """Return the values of one picture; what is raised, and what is no number, is no value."""
     values: dict[str, Any] = {}
+    errors = [(one.name, *one.error) for one in columns if one.known_as]
     for one in columns:
+        if one.known_as:
+            continue
         try:
             value = float(one(picture.copy()))  # theirs to change
             values[one.name] = value if math.isfinite(value) else None
-        except MemoryError:
+        except (MemoryError, KeyboardInterrupt):
             raise
-        except Exception as error:  # noqa: BLE001 - the user's code raises anything
+        except BaseException as error:  # noqa: BLE001 - the user's code raises anything
             place = error_place(error, str(one.file))
             if not place.startswith(one.file.name):
-                place = f"{one.file.name}:{one.function.__code__.co_firstlineno}"
-            values.setdefault("own_error", json.dumps([one.name, place, error_text(error)]))
-    return values
+                place = one.place
+            errors.append((one.name, place, error_text(error)))
+    return values | {OWN_ERROR.name: "\n".join(map(json.dumps, errors)) or None}
 
 
 def import_file(path: Path) -> ModuleType:
@@ -127,7 +141,11 @@ def import_file(path: Path) -> ModuleType:
 
 
 def _column_in_worker(file: str, name: str, identity: str) -> OwnColumn:
-    found: OwnColumn = getattr(_imported(file, identity), name)
+    try:
+        found: OwnColumn = getattr(_imported(file, identity), name)
+    except BaseException as error:  # noqa: BLE001 - a file may run in the first process alone
+        why = f"its file cannot be imported by a worker process, {error_text(error)}"
+        return lost_column(name, identity, error_place(error, file), why)
     return found
 
 

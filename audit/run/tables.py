@@ -113,7 +113,11 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("suggested_label", "VARCHAR", "the most probable other class"),
         Column("probability", "DOUBLE", "of the given label, out of fold, 0..1"),
         Column("suggested_probability", "DOUBLE", "of the suggested label, out of fold, 0..1"),
-        Column("error_chance", "DOUBLE", "chance that the label is wrong, 0..1; see label_facts"),
+        Column(
+            "error_chance",
+            "DOUBLE",
+            "chance that the label is wrong, 0..1; holds from `labels.gain` 4 in label_facts on",
+        ),
         Column("sure_chance", "DOUBLE", "the same if as few labels are wrong as may be, 0..1"),
         Column("neighbours", "INTEGER", "labelled neighbours that were asked, no copies"),
         Column("neighbours_given", "INTEGER", "those of them with the given label"),

@@ -30,6 +30,7 @@ from audit.neighbors.pairs.signature_store import write_signatures
 from audit.picture.decode import Limits
 from audit.picture.magic import extension_of
 from audit.picture.measure import FileJob, Hasher, Measured, Measurer, failed_rows
+from audit.picture.own_columns import OwnColumn
 from audit.run.reuse import SAME_FILE, TRANSIENT, UNCHANGED, own_samples, store_samples
 from audit.run.store import Store, identifier
 from audit.run.tables import SAMPLES
@@ -230,7 +231,7 @@ def _answers(
         work = PartWriter(measurer, place)
     for jobs, outcome in executor.run(work, chunks):
         if isinstance(outcome, Failure):
-            outcome = failed_rows(jobs, outcome, measurer.hashes, measurer.own)
+            outcome = _measure_again(executor, measurer, jobs, outcome)
         elif place is not None:
             if isinstance(outcome, Refusal):
                 raise MachineError(outcome.text)
@@ -241,6 +242,34 @@ def _answers(
                     "place, then run the same command again; what was measured is kept."
                 )
         yield jobs, outcome
+
+
+def _measure_again(
+    executor: Executor, measurer: Measurer, jobs: Jobs, failure: Failure
+) -> Measured:
+    """Measure a file whose worker failed, and drop the columns of the user's own that cause it.
+
+    Where the worker fails without any of them too, the row says that the file cannot be decoded.
+    """
+
+    def with_columns(sound: Sequence[OwnColumn]) -> tuple[OwnColumn, ...]:
+        return tuple(c if c in sound else c.dropped(failure.text) for c in measurer.own)
+
+    def measure(sound: Sequence[OwnColumn]) -> Measured | Failure:
+        work = replace(measurer, own=with_columns(sound))
+        ((_, outcome),) = executor.run(work, [jobs])
+        return outcome
+
+    plain = measure([]) if measurer.own else failure
+    if isinstance(plain, Failure):
+        return failed_rows(jobs, failure, measurer.hashes, measurer.own)
+    live = [c for c in measurer.own if not c.known_as]
+    sound = [c for c in live if isinstance(measure([c]), Measured)]
+    outcome = measure(sound)
+    if isinstance(outcome, Failure):  # they fail only together
+        sound, outcome = [], plain
+    measurer.own = with_columns(sound)
+    return outcome
 
 
 def take_in_parts(rows: WaitingRows, measurer: Measurer, place: SharedPlace) -> int:

@@ -161,7 +161,8 @@ def _with_columns_of(previous: Generation, own: OwnCode) -> OwnCode:
     with Store.open(previous.measurements) as store:
         before = json.loads(store.meta().get("measured_as", "{}")).get("own", {})
     here = {column.name for column in own.columns}
-    lost = [lost_column(name, known) for name, known in before.items() if name not in here]
+    error = (own.broken[0].place, "its file could not be run")
+    lost = [lost_column(name, known, *error) for name, known in before.items() if name not in here]
     return replace(own, columns=in_order((*own.columns, *lost)))
 
 

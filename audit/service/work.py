@@ -76,6 +76,7 @@ class Job:
     said: str = ""
     state: str = "running"
     code: int = 0
+    has_result: bool = False
     followed: threading.Event = field(default_factory=threading.Event)
     _began: dict[str, tuple[float, int]] = field(default_factory=dict)
 
@@ -86,7 +87,7 @@ class Job:
                 self.hear(json.loads(line))
         self.code = self.process.wait()
         if self.state == "running":
-            self.state = "done" if self.code == 0 else "failed"
+            self.state = "done" if self.code == 0 and self.has_result else "failed"
             self.said = self.said or f"The worker stopped with code {self.code}. {AGAIN}"
         self.followed.set()
 
@@ -94,6 +95,7 @@ class Job:
         """Take one line in."""
         if "phase" in facts:
             self.stage = self._stage(facts)
+        self.has_result |= "result" in facts
         self.said = str(facts.get("error") or facts.get("result") or self.said)
 
     def _stage(self, facts: Mapping[str, Any]) -> Stage:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from audit.sources.object_store import is_object
@@ -56,6 +56,21 @@ def file_of(uri: str) -> str | None:
     """Return the file on this machine that holds a picture: itself, or its pack; None without."""
     path = member_place(uri)[1] if is_member(uri) else path_of(uri)
     return None if path is None or "://" in path else path
+
+
+def leads_outside(uri: str, roots: Mapping[str, str]) -> bool:
+    """Return whether a file below one of the `roots` lies, behind links, below none of them."""
+    path = file_of(uri)
+    if path is None:
+        return False
+    folders = [os.path.abspath(folder) for root in roots.values() if (folder := path_of(root))]
+    if not _is_below(os.path.abspath(path), folders):
+        return False
+    return not _is_below(os.path.realpath(path), [os.path.realpath(folder) for folder in folders])
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    return any(path == f or path.startswith(f.rstrip("/") + "/") for f in folders)
 
 
 def is_inside_process(uri: str) -> bool:

@@ -165,7 +165,7 @@ def _asked(part: Any, index: int) -> tuple[Any, str]:
         return part[index], ""
     except (MemoryError, KeyboardInterrupt):
         raise
-    except Exception as error:  # noqa: BLE001 - the user's dataset raises what it likes
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a dataset raises anything
         return None, f"item {index} raised {type(error).__name__}: {error}\n"
 
 
@@ -297,7 +297,7 @@ def _stored_picture(item: Any, index: int, folder: Path, identity: str) -> str:
         content = encode_picture(picture, identity)
     except UsageError as error:
         raise _NoPictureError(str(error)) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if machine := find_machine_error(error):
             raise machine from None
         raise _NoPictureError(
@@ -420,7 +420,7 @@ def _length(part: Any, *, told: bool = True) -> int:
     """Return `len(part)`; raises UsageError for what the user's own code raises there."""
     try:
         return len(part)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, TypeError) and not told:
             raise  # it has none
         raise UsageError(
@@ -440,7 +440,7 @@ def take_all(part: Any) -> Iterator[Any]:
             return
         except (MemoryError, UsageError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             last = str(error).strip().splitlines()[-1:] or [""]
             raise UsageError(
                 f"The {type(part).__name__} raised {type(error).__name__} after {n:,} batches or "

@@ -21,7 +21,7 @@ from audit.browse.findings import first_samples, open_finding, twins_of
 from audit.browse.images import cards
 from audit.decisions import decisions, keeper_rules
 from audit.decisions.decisions import COPIES, is_of_box, sample_entries
-from audit.decisions.ledger import DecidedBatch, Decision, Ledger
+from audit.decisions.ledger import LABEL_RIGHT, DecidedBatch, Decision, Ledger
 from audit.errors import UsageError
 from audit.records import TAGGING, Action
 from audit.report.wording import counted
@@ -134,20 +134,27 @@ def decide_finding(
 
 
 def decide_selected(
-    opened: Opened, ids: Sequence[str], verb: Action, value: str | None = None
+    opened: Opened,
+    ids: Sequence[str],
+    verb: Action,
+    value: str | None = None,
+    evidence: str | None = None,
 ) -> None:
     """Decide samples; raises UsageError where somebody else did after the page was drawn."""
     _refuse_changed(opened, refuse_settled(opened, ()), ids)
-    done = record_here(opened.run, decisions.decide_samples, ids, verb, value, note())
+    decide = partial(decisions.decide_samples, evidence=evidence)
+    done = record_here(opened.run, decide, ids, verb, value, note())
     finish(done, verb, value, None)
 
 
-def label_picture(opened: Opened, sample: str, name: str) -> None:
-    """Relabel a picture; keep one that has the class already."""
+def label_picture(opened: Opened, sample: str, name: str | None) -> None:
+    """Relabel a picture; keep one that has the class already, or whose label is right (None)."""
     with opened.store() as store:
-        same = any(card.label == name for card in cards(store, [sample]))
-    verb = Action.KEEP if same else Action.RELABEL
-    decide_selected(opened, [sample], verb, None if same else name)
+        same = name is None or any(card.label == name for card in cards(store, [sample]))
+    if same:
+        decide_selected(opened, [sample], Action.KEEP, None, LABEL_RIGHT)
+    else:
+        decide_selected(opened, [sample], Action.RELABEL, name)
 
 
 def decide_keeper(

@@ -88,7 +88,7 @@ def _suspects(run: Opened) -> None:
         first = asked or _next_rank(run, store, 1, total) or 1
         (current,) = load_suspects(store, first, 1)
         ranked = load_suspects(store, max(first - BEHIND, 1), BEHIND + SUSPECTS + GALLERY)
-        told = read_reviewed(store, run.ledger.by_sample)
+        told = read_reviewed(store, run.ledger.labels)
     left = [one for one in ranked if one.id == current.id or not _is_decided(run, one)]
     at = left.index(current)
     html.paragraph(

@@ -73,7 +73,7 @@ KEPT = 4096  # ids remembered for a run
 VALUED = (Action.RELABEL, Action.MOVE)
 ON_PICTURES = {verb.value: verb for verb in (Action.KEEP, Action.DROP, *VALUED)}
 VERBS = {**ON_PICTURES, Action.FALSE_POSITIVE.value: Action.FALSE_POSITIVE}
-KEEPER, RULE, UNDO, LABEL = "keeper", "rule", "undo", "label"
+KEEPER, RULE, UNDO, LABEL, RIGHT = "keeper", "rule", "undo", "label", "right"
 FIX, REMOVE, PICTURE = "fix", "remove-box", "drop-picture"  # of a finding about a box
 FIXED = "as X fixes it"
 TURNS = {"n": "after", "p": "before"}
@@ -308,11 +308,11 @@ def show_selected_queue(run: Opened, picked: Sequence[str]) -> None:
 # ---- labels to review ----
 
 LABEL_KEYS = {
-    "k": "keep", "r": LABEL, "u": UNDO, "digit": LABEL, "arrowleft": "before",
+    "k": RIGHT, "r": LABEL, "u": UNDO, "digit": LABEL, "arrowleft": "before",
     "arrowright": "after", **TURNS,
 }  # fmt: skip
 LABEL_BUTTONS = {
-    "suspect keep": "keep", "suspect relabel": LABEL, "suspect previous": "before",
+    "suspect keep": RIGHT, "suspect relabel": LABEL, "suspect previous": "before",
     "suspect next": "after", "undo": UNDO,
 }  # fmt: skip
 SUSPECTS = 12  # labels whose pictures the browser holds: each has up to seven
@@ -510,7 +510,7 @@ def why_stays(code: str, n_samples: int) -> str:
 def queued_in(value: object) -> list[QueuedDecision]:
     """Return what the browser sent, without what is no decision: it is not trusted."""
     entries = value.get("entries") if isinstance(value, Mapping) else None
-    known = (*VERBS, KEEPER, RULE, UNDO, LABEL, FIX, REMOVE, PICTURE)
+    known = (*VERBS, KEEPER, RULE, UNDO, LABEL, RIGHT, FIX, REMOVE, PICTURE)
     found = []
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, Mapping) and entry.get("verb") in known:
@@ -645,8 +645,8 @@ def _decide_pictures(run: Opened, entry: QueuedDecision) -> None:
     """Decide the pictures that were shown; raises UsageError where somebody else did meanwhile."""
     if not entry.samples:
         raise UsageError("No picture was selected, so nothing was recorded.")
-    if entry.verb == LABEL:
-        label_picture(run, entry.samples[0], entry.value)
+    if entry.verb in (LABEL, RIGHT):
+        label_picture(run, entry.samples[0], entry.value if entry.verb == LABEL else None)
     elif entry.verb in ON_PICTURES:
         decide_selected(run, entry.samples, ON_PICTURES[entry.verb], entry.value or None)
     else:

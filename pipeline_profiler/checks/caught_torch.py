@@ -37,7 +37,7 @@ from pipeline_profiler.checks.caught_tape import (
     recording_mode,
     step_of_tape,
 )
-from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, overflowed_fused
+from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of, overflowed_fused
 from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES
 from pipeline_profiler.checks.user_code import Patience
 from pipeline_profiler.checks.user_training import Training
@@ -309,7 +309,11 @@ class Caught:
             trained is not None and seen is not None and seen.kind != "train"
             and self._is_average(trained, module)
         )  # fmt: skip
-        if seen is not None and not seen.kind and not (ours and module.training and _moded(module)):
+        if (
+            seen is not None
+            and not seen.kind
+            and not (ours and module.training and modes_of(module))
+        ):
             seen.kind = "eval"
         if not ours:
             return
@@ -317,7 +321,7 @@ class Caught:
         facts.places.setdefault("evaluation", user_place())
         if seen is not None and seen.kind != "train":
             seen.kind = "eval"
-            found = tuple(name for name, trains in _moded(module).items() if trains)
+            found = tuple(name for name, trains in modes_of(module).items() if trains)
             facts.evaluated_in_train_mode = facts.evaluated_in_train_mode or found
             if len(self.judged) < MOST_BATCHES and self._keeps(args, kwargs):
                 self.judged.append((self.given, _detached(entering(args, kwargs)), None))
@@ -360,7 +364,6 @@ class Caught:
                 self.why = self.why or "several models are trained in turn"
                 return
             self._begin_again()
-        self._note_modes(step.call.module)
         if not self.steps:
             self.facts.idle_flags = idle_flags(step.call.module)
         if self.steps and (
@@ -402,16 +405,14 @@ class Caught:
         return fits
 
     def _note_modes(self, module: Any) -> None:
-        modes, facts = _moded(module), self.facts
+        modes, facts = modes_of(module), self.facts
         if not self.modes:
             self.modes, facts.modes = modes, len(modes)
             facts.asleep = not module.training and bool(modes) and not any(modes.values())
-        if facts.evaluations and facts.steps:
-            facts.after_evaluation += 1
+        facts.after_evaluation += bool(facts.evaluations and facts.steps)
+        if facts.evaluations or not module.training:  # a part alone may be frozen at any step
             gone = tuple(n for n, trains in self.modes.items() if trains and not modes.get(n, True))
             facts.unmoded = facts.unmoded or gone
-            if gone:
-                facts.places.setdefault("mode", facts.places.get("model", ""))
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self.ended:
@@ -433,6 +434,8 @@ class Caught:
         if optimizer is not self.optimizer:
             return
         facts, self.last = self.facts, "step"
+        if self.steps:
+            self._note_modes(self.steps[0].call.module)
         self.last_pass = self._pass_of(self.current)
         facts.steps += 1
         if self.right:
@@ -607,17 +610,6 @@ def _optimizer_of(schedule: Any) -> Any:
     """The optimizer of torch that a schedule moves, out of accelerate's wrapper."""
     own = getattr(schedule, "optimizer", None)
     return getattr(own, "optimizer", own)
-
-
-def _moded(module: Any) -> dict[str, bool]:
-    """Whether the modules train whose mode changes what they do."""
-    kinds = ("Dropout", "BatchNorm", "DropPath", "StochasticDepth", "InstanceNorm")
-    return {
-        name: bool(part.training)
-        for name, part in module.named_modules()
-        if any(kind in type(part).__name__ for kind in kinds)
-        and getattr(part, "p", True) and getattr(part, "track_running_stats", True)
-    }  # fmt: skip
 
 
 def _tails(name: str) -> tuple[str, ...]:

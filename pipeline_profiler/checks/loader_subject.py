@@ -373,7 +373,7 @@ class LoaderSubject:
             return DeclaredNumbers(self.mean, self.deviation, "--mean and --std")
         try:
             return None if self.make_model is None else declared_by(self.make_model())
-        except Exception:  # noqa: BLE001 - a model that cannot be made here declares nothing here
+        except (Exception, SystemExit):  # noqa: BLE001 - it declares nothing
             return None
 
     @cached_property

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+MODE_DEPENDENT = ("Dropout", "BatchNorm", "DropPath", "StochasticDepth", "InstanceNorm")
 FLAG = re.compile(r"requires?d?_?grad(s|ient|ients)?", re.IGNORECASE)
 
 
@@ -19,7 +20,7 @@ class LoopFacts:
     asleep: the model and all modules with a mode (dropout, batch norm) were in eval mode in the
     first training step. lost: times that gradients were cleared between two backward() without
     a step, and the weights left as they were. optimizers: that made a step. unmoded: modules
-    with a mode that trained before the first evaluation and not after it.
+    with a mode that trained in the first step and not in a later step.
     evaluated_in_train_mode: such modules that trained while the other loader was evaluated.
     told: epochs of a sampler that takes them, in the order of the iterations. clipped: (before,
     after) the optimizer's step. kept: steps that began with the gradients of the step before.
@@ -76,6 +77,20 @@ def overflowed_fused(optimizer: Any) -> bool | None:
     fused = any(g.get("fused") and g.get("momentum") for g in optimizer.param_groups)
     held = any("momentum_buffer" in state for state in optimizer.state.values())
     return bool(found) if found is not None and fused and not held else None
+
+
+def modes_of(model: Any) -> dict[str, bool]:
+    """Whether each module trains whose mode changes its output, by name; recurrent ones too."""
+    return {
+        name: bool(part.training)
+        for name, part in model.named_modules()
+        if (
+            any(kind in type(part).__name__ for kind in MODE_DEPENDENT)
+            and getattr(part, "p", True)
+            and getattr(part, "track_running_stats", True)
+        )
+        or (isinstance(rate := getattr(part, "dropout", 0), int | float) and rate > 0)
+    }
 
 
 def idle_flags(model: Any) -> tuple[str, ...]:

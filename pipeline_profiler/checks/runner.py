@@ -114,7 +114,7 @@ def run_check(check: Check, subject: Any, seed: int = 0, limit_s: float = 0.0) -
         answer = unclear(str(error), "Fix this error first: the check could not run.")
     except ProfileError as error:
         answer = (absent if isinstance(error, AbsentError) else unclear)(str(error))
-    except Exception as error:  # noqa: BLE001 - one broken check must not stop the others
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the other checks run
         broken = "".join(traceback.format_exception(error))
         said = " ".join(str(error).split())[:200]
         answer = unclear(f"The check itself broke ({type(error).__name__}: {said}): report this.")

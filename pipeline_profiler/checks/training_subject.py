@@ -81,7 +81,7 @@ class TrainingSubject(ExaminedTraining):
             try:
                 parts = (made.model, made.optimizer, made.schedule, made.loss)
                 model, optimizer, schedule, loss = copy.deepcopy(parts)
-            except Exception:  # noqa: BLE001 - not everything can be copied: make it again
+            except (Exception, SystemExit):  # noqa: BLE001 - make it again
                 return self._made(self.seed)
             seed_everything(self.seed)
             return replace(made, model=model, loss=loss, optimizer=optimizer, schedule=schedule)
@@ -328,7 +328,7 @@ class TrainingSubject(ExaminedTraining):
 
     def step(self, training: Training, batch: Batch) -> float:
         if training.train_step is not None:
-            return self._own_step(training, batch)
+            return self.own_step(training, batch)
         training.model.train()
         training.optimizer.zero_grad()
         loss = self.objective(training, batch)
@@ -361,7 +361,8 @@ class TrainingSubject(ExaminedTraining):
             hook.remove()
         return loss, had
 
-    def _own_step(self, training: Training, batch: Batch) -> float:
+    def own_step(self, training: Training, batch: Batch, mode: bool = True) -> float:
+        """The loss of a step of your train_step; `mode`: the model is in train mode before it."""
         raw, inputs, targets = batch
         if self.enters:
             inputs, _ = inputs_and_targets(raw, training.split_batch)
@@ -380,7 +381,7 @@ class TrainingSubject(ExaminedTraining):
             "y": targets,
             "optim": training.optimizer,
         }
-        training.model.train()
+        training.model.train(mode)
         value = call_with(training.train_step, offers, "train_step()")
         if isinstance(value, Mapping):
             value = value.get("loss", next(iter(value.values()), None))

@@ -152,7 +152,7 @@ def save_meanwhile(session: Session, args: argparse.Namespace) -> Path | None:
     return Path(args.saved)
 
 
-def failed(error: Exception, args: argparse.Namespace) -> ExitCode:
+def failed(error: BaseException, args: argparse.Namespace) -> ExitCode:
     """The machine or this program failed: a sentence, and where the session lies if it does."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "pipeline_profiler" in f.filename] or frames

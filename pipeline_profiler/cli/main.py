@@ -19,11 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline_profiler.cli import checks, ending, precision, runs, watch
-from pipeline_profiler.cli.arguments import PYTHON_HELP, bound, check_measuring, read_axes
+from pipeline_profiler.cli.arguments import (
+    PYTHON_HELP,
+    bound,
+    check_measuring,
+    matching_files,
+    read_axes,
+)
 from pipeline_profiler.cli.ending import finish, judge
 from pipeline_profiler.cli.output import check_output, is_ours, say, show, write_report
 from pipeline_profiler.cli.user_code import call_user, target
-from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from preflight.ending import ExitCode, strongest
 from preflight.terminal import (
@@ -105,7 +110,7 @@ def _obey(args: argparse.Namespace, words: Sequence[str], lent: bool) -> int:
         held = f"The session is saved in {saved}." if saved else "Nothing was measured yet."
         say(f"Interrupted. {held}")
         return ExitCode.INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - a traceback in front of a user is a bug
+    except BaseException as error:  # noqa: BLE001 - a traceback in front of a user is a bug
         return ending.failed(error, args)
 
 
@@ -282,7 +287,8 @@ def tune_command(args: argparse.Namespace) -> int:
 
 
 def report_command(args: argparse.Namespace) -> int:
-    """Render a saved session; judged where it has no results."""
+    """Render a saved session, judged by the present rules."""
+    from pipeline_profiler.profiling.watching.conclusion import judge_stored
     from pipeline_profiler.report import render as reports
     from pipeline_profiler.report.foreign_trace import is_foreign_trace
 
@@ -296,7 +302,9 @@ def report_command(args: argparse.Namespace) -> int:
         reports.check_format(args.output)
         check_output(args.output, args.replace, [args.session])
     session = Session.load(args.session)
-    _judge_again(session, args.trace)
+    conclusion = judge_stored(session)
+    if args.trace and conclusion:
+        _print_traces(conclusion)
     code = judge(session, args.fail_on)
     if not args.output:
         return strongest(code, show(reports.to_text(session)))
@@ -316,35 +324,17 @@ def _report_trace(args: argparse.Namespace) -> int:
     return show(escape_controls("\n".join(trace_lines(args.session))))
 
 
-def _judge_again(session: Session, trace: bool) -> None:
-    """Results where there are none yet; a saved session has no traceback of a failed rule."""
-    from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
-    from pipeline_profiler.profiling.watching.conclusion import is_one_loop, judge_watched
-
-    if is_one_loop(session) and "verdict" not in session.results and session.runs:
-        judge_watched(session)
-        return
-    missing = "verdict" not in session.results and bool(session.arm(Arm.WARM))
-    if not missing and not (session.results.get("failed_rules") and trace):
-        return
-    try:
-        conclusion = diagnose_session(session)
-    except ProfileError:
-        if session.partial:  # too few steps for a verdict: what there is can still be shown
-            return
-        raise
-    session.results |= conclusion.as_results() if missing else {}
-    if trace:
-        _print_traces(conclusion)
-
-
 def compare_command(args: argparse.Namespace) -> int:
     """Compare two saved sessions."""
     import json
 
     from pipeline_profiler.profiling.measure.tune import compare as comparing
+    from pipeline_profiler.profiling.watching.conclusion import judge_stored
 
-    result = comparing(Session.load(args.a), Session.load(args.b))
+    sessions = Session.load(args.a), Session.load(args.b)
+    for session in sessions:
+        judge_stored(session)
+    result = comparing(*sessions)
     return show(json.dumps(result) if args.json else result["sentence"])
 
 
@@ -352,8 +342,6 @@ def compare_command(args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
-    from glob import glob
-
     from pipeline_profiler.profiling.measure.arms import Bench, Options, emulated_step
 
     check_measuring(args)
@@ -377,7 +365,7 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
         repeats=args.repeats,
         quick=args.quick,
         cold=args.cold,
-        files=tuple(sorted(glob(args.files, recursive=True))) if args.files else (),
+        files=tuple(matching_files(args.files)) if args.files else (),
         seed=args.seed,
         seconds=args.seconds,
         emulate_ms=emulated,

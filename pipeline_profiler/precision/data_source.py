@@ -61,7 +61,7 @@ class DataSource:
             source.problem = source._check_length() or source._scan(clock)
         except ProfileError as error:
             source.problem = str(error)
-        except Exception as error:  # noqa: BLE001 - a user's loader may raise anything: it is a row
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a failed loader is a row
             text = str(error).strip() or "no message"
             source.problem = (
                 f"the loader failed with {type(error).__name__}: {text}; iterate it by hand to "

@@ -204,14 +204,14 @@ def run_guarded(sweep: SweepState, cell: Cell, work: Callable[[], ProbeResult]) 
             result = work()
     except ProfileError as error:
         result = ProbeResult("refused", str(error))
-    except Exception as error:  # noqa: BLE001 - a user's model may raise anything: it is a row
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a failed cell is a row
         result = _describe_failure(error, cell)
     # outside the except block: its traceback would keep the tensors of the failed step alive
     sweep.backend.release()
     return result
 
 
-def _describe_failure(error: Exception, cell: Cell) -> ProbeResult:
+def _describe_failure(error: BaseException, cell: Cell) -> ProbeResult:
     if is_out_of_memory(error):
         return ProbeResult(
             "oom", f"out of memory at batch {cell.batch_size}: take a smaller batch or precision."

@@ -20,7 +20,6 @@ import numpy as np
 from pipeline_profiler.precision.table import (
     Growth,
     LargestBatch,
-    LoaderPass,
     LoaderRow,
     Measurement,
     Parity,
@@ -47,10 +46,39 @@ from pipeline_profiler.profiling.diagnose.intervals import Interval, mean_interv
 MOST_EXPONENT = 700.0  # exp() of more overflows a double
 
 
+MOST_ABOVE = 1.05  # times a limit, which a rate may lie above it by chance
+T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
+"""One-sided 95 % quantiles of Student's t by degrees of freedom; the last holds for more."""
+
+
+def impossible_rate(fed: Mapping[int, float], limits: Mapping[str, Mapping[int, float]]) -> str:
+    """Return why a rate with the loader is an error of the measurement, "" where it can hold.
+
+    No loop is faster than its step alone or its loader alone (`limits`, ms a batch by block, as
+    `fed`). Ratios are paired inside blocks; the one-sided 95 % limit must exceed `MOST_ABOVE`.
+    """
+    above = []
+    for name, limit in limits.items():
+        logs = [math.log(limit[block] / fed[block]) for block in sorted(limit.keys() & fed.keys())]
+        if len(logs) < 2:
+            continue
+        spread = float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
+        low = float(np.mean(logs)) - T_95[min(len(logs) - 1, len(T_95)) - 1] * spread
+        if low > math.log(MOST_ABOVE):
+            above.append(f"{math.exp(float(np.mean(logs))):.2f} times the rate of {name}")
+    return " and ".join(above)
+
+
 def _make_row(measurement: Measurement, probed: ProbedCell) -> Row:
     cell, probe = probed.cell, probed.probe
     synthetic = measurement.means_by_block(cell, RESIDENT)
     fed = measurement.means_by_block(cell, WARM)
+    limits = {
+        "the step alone": synthetic,
+        "the loader alone": measurement.loader_means(*cell.source),
+    }
+    error = impossible_rate(fed, limits)
+    fed = {} if error else fed
     visits = measurement.visits_of(cell)
     skipped_timed = sum(len(v.window.skipped) for v in visits)
     skipped_warmup = sum(v.window.warmup_skipped for v in visits)
@@ -60,7 +88,7 @@ def _make_row(measurement: Measurement, probed: ProbedCell) -> Row:
         probe.sentence,
         probed.tiny,
         step=summarise_steps(measurement, cell, RESIDENT),
-        fed=summarise_steps(measurement, cell, WARM),
+        fed=None if error else summarise_steps(measurement, cell, WARM),
         synthetic_per_s=samples_per_second(synthetic, cell.batch_size),
         loader_per_s=samples_per_second(fed, cell.batch_size),
         stall=data_stall(synthetic, fed),
@@ -76,6 +104,7 @@ def _make_row(measurement: Measurement, probed: ProbedCell) -> Row:
         recompiled=sum(v.recompiled for v in visits),
         reserved_bytes=probe.reserved_bytes,
         occupied_bytes=probe.occupied_bytes,
+        error=error,
     )
 
 
@@ -170,18 +199,16 @@ def make_loader_row(measurement: Measurement, source: SourceRecord) -> LoaderRow
 
     The trainer's Python thread and the loader's workers share cores, so in a run it is less.
     """
-    passes = (visit for visit in measurement.visits if isinstance(visit, LoaderPass))
-    key = source.model, source.batch_size
-    own = (each for each in passes if (each.model, each.batch_size) == key and each.batches)
-    blocks = {each.block: each.elapsed_ms / each.batches for each in own}
+    blocks = measurement.loader_means(source.model, source.batch_size)
     return LoaderRow(source, samples_per_second(blocks, source.batch_size))
 
 
 def compare_with_fp32(measurement: Measurement, rows: Sequence[Row]) -> list[Speedup]:
     """Each row against the FP32 row of its model and batch size: compute and run."""
-    bases = {row.cell.source: row.cell for row in rows if row.cell.precision == "fp32"}
+    sound = [row for row in rows if not row.error]
+    bases = {row.cell.source: row.cell for row in sound if row.cell.precision == "fp32"}
     speedups = []
-    for row in rows:
+    for row in sound:
         base = bases.get(row.cell.source)
         if base is not None and row.cell.precision != "fp32":
             compute = _cell_ratio(measurement, base, row.cell, RESIDENT)
@@ -247,6 +274,7 @@ def write_sentences(table: PrecisionTable) -> list[str]:
     """All sentences, the speed first."""
     measured = [row for row in table.rows if row.status == "ok"]
     return [
+        *list_errors(measured),
         *compare_speeds(table),
         *state_demands(table, measured),
         *compare_sizes(table.growths),
@@ -255,6 +283,18 @@ def write_sentences(table: PrecisionTable) -> list[str]:
         *list_problems(table.rows),
         *describe_largest(table.measurement.largest),
     ]
+
+
+def list_errors(measured: Sequence[Row]) -> Iterator[str]:
+    """The rates with the loader that no loop can reach."""
+    for row in measured:
+        if row.error:
+            yield (
+                f"{row.cell.model}, batch {row.cell.batch_size}, {row.cell.name}: error of the "
+                f"measurement: with the loader it is {row.error}, beyond the noise, which no loop "
+                "can be. No speed-up and no data stall follow from it: measure again with more "
+                "--steps."
+            )
 
 
 def format_percent(share: float) -> str:

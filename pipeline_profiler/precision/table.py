@@ -139,6 +139,12 @@ class Measurement:
         means = {v.block: v.window.mean_ms for v in self.visits_of(cell) if v.arm == arm}
         return {block: mean for block, mean in means.items() if mean}
 
+    def loader_means(self, model: str, batch_size: int) -> dict[int, float]:
+        """Block -> mean time of a batch of the loader with no step running, ms."""
+        passes = (visit for visit in self.visits if isinstance(visit, LoaderPass))
+        own = (p for p in passes if (p.model, p.batch_size) == (model, batch_size) and p.batches)
+        return {each.block: each.elapsed_ms / each.batches for each in own}
+
 
 # ---- What it says ----
 
@@ -184,7 +190,10 @@ class Parity:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; `sentence` says why there is nothing where the status is not ok."""
+    """One line of the table; `sentence` says why there is nothing where the status is not ok.
+
+    `error` says why the measurement with the loader holds for nothing, "" where it can hold.
+    """
 
     cell: Cell
     status: str
@@ -206,6 +215,7 @@ class Row:
     recompiled: int
     reserved_bytes: int | None = None
     occupied_bytes: int | None = None
+    error: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The precision sweep's part of a report: chart, table, flags and sentences.
 
-Reads the session's key `precision` once into a `PrecisionTable`; from there on every figure has a
+Summarises the measurement in the session's key `precision` anew; from there on every figure has a
 type, and what was not measured is "n/a", never 0. The chart has two bars a measured row, in samples
 a second: above the compute with batches in hand, below the same step with the loader attached. A
 whisker is the 95 % interval, the dashed line what the loader delivers alone: where the lower bar
@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pipeline_profiler.precision.summary import format_percent
+from pipeline_profiler.precision.summary import format_percent, summarise
 from pipeline_profiler.precision.table import (
     LoaderRow,
     PrecisionTable,
@@ -20,7 +20,7 @@ from pipeline_profiler.precision.table import (
     Rate,
     Row,
     StepTimes,
-    table_from_dict,
+    measurement_from_dict,
 )
 from pipeline_profiler.precision.trainer import OWN_OPTIMIZER, name_precision
 from pipeline_profiler.profiling.diagnose.intervals import Interval
@@ -48,7 +48,7 @@ def precision_sections(session: Session) -> list[Section]:
     saved = session.results.get("precision")
     if not saved:
         return []
-    table = table_from_dict(saved)
+    table = summarise(measurement_from_dict(saved))
     rows = tuple(format_row(row) for row in table.rows)
     said = (*table.sentences, explain_columns(table))
     return [
@@ -111,7 +111,7 @@ def format_row(row: Row) -> tuple[str, ...]:
         format_step(row.step),
         format_quantiles(row.step),
         format_rate(row.synthetic_per_s),
-        format_rate(row.loader_per_s),
+        "error" if row.error else format_rate(row.loader_per_s),
         format_share(row.stall),
         format_memory(row),
         "n/a" if row.skipped is None else str(row.skipped),
@@ -219,7 +219,7 @@ def draw_rates(table: PrecisionTable) -> Markup | str:
     rows = [
         (row, (row.synthetic_per_s, row.loader_per_s))
         for row in table.rows
-        if row.synthetic_per_s and row.loader_per_s
+        if row.synthetic_per_s and (row.loader_per_s or row.error)
     ]
     if not rows:
         return ""

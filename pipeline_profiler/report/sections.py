@@ -239,6 +239,8 @@ def _conditions(session: Session) -> Section:
         lines.append(f"loader: {_shown('loader', runs[0].config)}")
     notes = [note for run in session.runs for note in run.notes]
     lines += [f"note: {note}" for note in dict.fromkeys([*session.notes, *notes])]
+    if recorded := session.results.get("recorded"):
+        lines.append(f"verdict when it was recorded: {recorded}")
     return Section("Conditions", tuple(lines))
 
 

@@ -7,6 +7,7 @@ Texts of a session (names of stages and samples, sentences) are shown as text: n
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import altair as alt
@@ -15,12 +16,13 @@ import streamlit as st
 
 from pipeline_profiler.profiling.measure.tune import compare
 from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.profiling.watching.conclusion import judge_stored
 from pipeline_profiler.report.render import make_report
 from pipeline_profiler.report.section import Section
-from pipeline_profiler.report.sections import failed_rules, report_sections
+from pipeline_profiler.report.sections import failed_rules, report_sections, split_causes
 from pipeline_profiler.ui import frames
 from pipeline_profiler.ui.frames import Lookup
-from pipeline_profiler.ui.sessions import judged, nearby, read, title
+from pipeline_profiler.ui.sessions import nearby, read, title
 from pipeline_profiler.ui.texts import (
     choose_of_link,
     draw_markup,
@@ -117,7 +119,9 @@ def _open(name: str) -> Session:
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the session …")
 def _loaded(path: Path, changed: int) -> Session:
-    return judged(Session.load(path))
+    session = Session.load(path)
+    judge_stored(session)
+    return session
 
 
 # ---- what it says ----
@@ -179,7 +183,7 @@ def _step_chart(parts: pl.DataFrame) -> alt.LayerChart:
 
 
 def _causes(session: Session) -> None:
-    causes = session.results.get("causes") or []
+    causes = list(chain(*split_causes(session.results.get("causes") or [])))
     if not causes:
         write_text("This session names no cause.")
         return

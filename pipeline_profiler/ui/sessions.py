@@ -11,9 +11,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
-from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.profiling.watching.conclusion import judge_stored
 
 FOLDERS = (".", "sessions", "runs", "sample_data/sessions")
 ENDINGS = (".json", ".json.gz")
@@ -71,11 +70,6 @@ def looks_like_one(path: Path, schema: bytes = b"profile/") -> bool:
 
 def read(data: bytes, name: str) -> Session:
     """Read an uploaded session; raises ProfileError for anything else."""
-    return judged(Session.parse(data, name))
-
-
-def judged(session: Session) -> Session:
-    """Return the session with a verdict where one can be given."""
-    if "verdict" not in session.results and session.arm(Arm.WARM):
-        session.results |= diagnose_session(session).as_results()
+    session = Session.parse(data, name)
+    judge_stored(session)
     return session

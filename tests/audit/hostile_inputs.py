@@ -32,7 +32,7 @@ from tests.audit.hostile_runs import damage_ledger, damage_run
 from tests.audit.hostile_trees import plant_tree
 from tests.audit.reviewed import findings, reviewed_dataset, scan
 
-PATIENCE_S = 60  # s: no call here takes a tenth of it; what takes longer hangs
+PATIENCE_S = 300  # s: no call here takes a tenth of it; what takes longer hangs
 FULL_SCANS = 12  # one case of so many goes through the whole scan, which takes a second or two
 # Controls but the line break, C1, marks of direction, lone surrogates.
 RAW = re.compile(

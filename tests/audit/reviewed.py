@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +84,17 @@ def made_hash(number: int, digits: int) -> str:
     return (f"{number:08x}" * 8)[:digits]
 
 
-def made_run(run: Path, images: list[dict[str, Any]], judged: Sequence[str] = CODES) -> Path:
+def made_run(
+    run: Path,
+    images: list[dict[str, Any]],
+    judged: Sequence[str] = CODES,
+    tables: Mapping[str, list[Any]] | None = None,
+) -> Path:
     """Publish a run of made-up measurements, judged by the real checks; touches no image.
 
     `images` are rows of the `images` view, as in a check's cases; those with the same `near` form a
     group of near-duplicates, and other columns than those are the metadata of a manifest.
+    `tables`: rows of others by name.
     """
     rows, groups, metadata = [], [], []
     first: dict[str, str] = {}
@@ -115,7 +121,8 @@ def made_run(run: Path, images: list[dict[str, Any]], judged: Sequence[str] = CO
             for row in rows
         ]
         store.append("features", features)
-        store.append("groups", groups)
+        for name, others in {"groups": groups, **(tables or {})}.items():
+            store.append(name, others)
         if len(metadata[0]) > 1:
             store.create_from("metadata", pl.DataFrame(metadata))
         store.set_meta({"dataset": "pets"})

@@ -23,7 +23,7 @@ from audit.ui.guard import NAMING
 from audit.ui.server import command
 from tests.conftest import ROOT
 
-PATIENCE_MS = 60_000
+PATIENCE_MS = 180_000
 REVIEWER, VIEWER = 0, 1  # links, in the order in which they are printed
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

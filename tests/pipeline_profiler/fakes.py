@@ -30,6 +30,20 @@ class FakeClock:
         self.now += round(ms * MS)
 
 
+class LateReadings(FakeClock):
+    """A clock with one long reading: as if another program took the core just then."""
+
+    def __init__(self, reading: int, ms: float = 100.0) -> None:
+        super().__init__()
+        self.left, self.ms = reading, ms
+
+    def __call__(self) -> int:
+        self.left -= 1
+        if not self.left:
+            self.advance(self.ms)
+        return self.now
+
+
 class SlowList:
     """An iterable whose i-th batch takes waits[i] milliseconds."""
 

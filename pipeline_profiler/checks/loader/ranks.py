@@ -244,6 +244,9 @@ def _by_digest(shards: list[RankShard], whole: RankShard, ranks: int) -> Answer:
     return _count(same, len(places), ranks)
 
 
+MOST_SHARED = 0.5
+
+
 class RanksReadAlike(Check):
     """Ranks of one run that train on the same batches.
 
@@ -257,6 +260,7 @@ class RanksReadAlike(Check):
 
     ## How it decides
     Fails where both ranks read the same samples in the same order, at least 16 of them. Exact.
+    "Cannot tell" where more than half of the samples come to both in another order.
 
     ## Limits
     Needs a file that speaks of ranks. Ranks that share one model in parts (tensor or pipeline
@@ -281,11 +285,14 @@ class RanksReadAlike(Check):
                 f"Two ranks read the same {count} samples in the same order.", samples=count
             )
         share = len(set(one) & set(two)) / len(set(one))
-        return passed(
-            f"Of the first {count} samples of two ranks, {share:.0%} come to both, in another "
-            "order.",
-            shared=share,
-        )
+        said = f"Of the first {count} samples of two ranks, {share:.0%} come to both"
+        if share > MOST_SHARED:
+            return unclear(
+                f"{said}, in another order: right if each rank is to read all samples.",
+                self.next_step,
+                shared=share,
+            )
+        return passed(f"{said}.", shared=share)
 
     @staticmethod
     def _fixed(by_rank: bool) -> LoaderSubject:

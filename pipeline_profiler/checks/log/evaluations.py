@@ -88,12 +88,12 @@ class SubsetChoosesOtherwise(Check):
         said = (
             f"Of {pairs} pairs of checkpoints that {whole} tells apart, {part} puts {turned} the "
             f"other way round; its best, step {steps[chosen]:g}, is {behind:.3g} behind step "
-            f"{steps[best]:g}"
+            f"{steps[best]:g}, of a gain of {gain:.3g}"
         )
         if pairs < LEAST_PAIRS:
             return unclear(f"{said}: too few pairs.", **numbers)
         if behind > MUCH * gain and behind > TOLD * noise:
-            return self.failed(f"{said}, of a gain of {gain:.3g}.", **numbers)
+            return self.failed(f"{said}.", **numbers)
         return passed(f"{said}.", **numbers)
 
     PLANTED = (("noise as large as the gain", lambda: _with_subset(0.5)),)

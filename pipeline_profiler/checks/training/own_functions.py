@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
+import re
 import time
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,7 @@ from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
 from pipeline_profiler.checks.indexed import rows_of
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
-from pipeline_profiler.checks.loop_facts import LoopFacts
+from pipeline_profiler.checks.loop_facts import LoopFacts, modes_of
 from pipeline_profiler.checks.toys import (
     ToyImages,
     loop_seen,
@@ -27,8 +30,6 @@ from pipeline_profiler.checks.toys import (
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, UsersError, batches_of, users_code
 from pipeline_profiler.checks.user_training import Training, call_evaluate
-
-MODAL = ("Dropout", "BatchNorm", "AlphaDropout", "InstanceNorm", "DropPath", "StochasticDepth")
 
 
 class WrongMode(Check):
@@ -45,9 +46,11 @@ class WrongMode(Check):
 
     ## How it decides
     Fails where a model with dropout or batch norm is evaluated in train mode, is in eval mode in
-    your training step although it was handed over in train mode, or the evaluation changes running
-    statistics; in a script also where a module that trained before the first evaluation does not
-    train after it. "Cannot tell" where no evaluation, or no step after one, was reached. Exact.
+    your training step although it was handed over in train mode, or your evaluate leaves it in eval
+    mode and neither your train_step nor another line of its file calls train(); in a script also
+    where a module that trained in the first step does not train after an evaluation, or the model
+    is in eval mode in a later step; of Keras where a prediction changes statistics. Passes where no
+    module has a mode. "Cannot tell" where no evaluation, or no step after one, was reached. Exact.
     Sub-modules in eval mode (a frozen batch norm) are not judged.
 
     ## What to do
@@ -55,7 +58,8 @@ class WrongMode(Check):
 
     ## Limits
     Needs `check-training -- train.py`, or `train_step` or `evaluate` in your file: loops around
-    these are not seen, so an evaluation that leaves the model in eval mode is only reported.
+    these are not seen, so an evaluation that leaves the model in eval mode is "cannot tell" where
+    the file calls train() anywhere.
     Dropout that is meant to stay on (Monte Carlo) is reported.
     """
 
@@ -66,12 +70,10 @@ class WrongMode(Check):
         training = subject.fresh()
         if training.train_step is None and training.evaluate is None:
             return _modes_of_loop(subject.settings.loop)
-        kinds = [type(m).__name__ for m in training.model.modules()]
-        modal = [kind for kind in kinds if any(word in kind for word in MODAL)]
-        if not modal:
+        if not (modal := modes_of(training.model)):
             return passed("The model has no module that behaves differently by mode.")
         problems: list[tuple[str, list[str]]] = []
-        modes: list[bool] = []
+        modes, left = list[bool](), False
         hook = training.model.register_forward_pre_hook(lambda m, _: modes.append(m.training))
         if training.train_step is not None:
             subject.step(training, subject.batches[0])
@@ -88,20 +90,31 @@ class WrongMode(Check):
             if any(modes):
                 causes = ["model.eval() is missing"]
                 problems.append(("The evaluation runs the model in train mode", causes))
+            left = not training.model.training
+            if left and training.train_step is not None:
+                modes.clear()
+                subject.own_step(training, subject.batches[0], mode=False)
+                left = bool(modes) and not modes[0]
+            if left and training.train_step is not None and not _calls_train(training):
+                causes = ["train() is never called after eval()"]
+                problems.append(("After the evaluation the training runs in eval mode", causes))
         hook.remove()
         if problems:
             return wrong(
                 f"{problems[0][0]}.",
                 problems[0][1],
                 "Call model.train() before training and model.eval() before evaluating.",
-                modules=sorted(set(modal)),
+                modules=sorted(modal),
                 problems=[text for text, _ in problems],
             )
-        after = "train" if training.model.training else "eval"
-        return passed(
-            f"Training and evaluation run in their modes; the model is left in {after} mode.",
-            left_in=after,
-        )
+        if left:
+            return unclear(
+                "Your evaluate leaves the model in eval mode, and your train_step does not change "
+                "it: whether the loop around them calls train() was not seen.",
+                "Run the loop: `pipeline-profiler check-training -- train.py`.",
+            )
+        seen = [training.train_step and "training step", training.evaluate and "evaluation"]
+        return passed(f"Your {' and your '.join(filter(None, seen))} set the mode of the model.")
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         training, inputs = subject.fresh(), subject.batches[0][1]
@@ -118,7 +131,7 @@ class WrongMode(Check):
     PLANTED = (
         ("evaluated in train mode", lambda: _mode_kept(False)),
         ("trained in eval mode", lambda: _trained()),
-        ("train() never again", loop_seen(modes=2, unmoded=("1", "3"))),
+        ("trained on in eval mode", loop_seen(modes=2, unmoded=("1", "3"))),
         ("eval() never", loop_seen(modes=1, evaluated_in_train_mode=("1",))),
     )
     HEALTHY = (
@@ -158,6 +171,17 @@ def _frozen_norm() -> Any:
     return toy_training(train_step=train_step)
 
 
+def _calls_train(training: Training) -> bool:
+    """Whether a file of train_step and evaluate calls train(); True where none can be read."""
+    functions = (training.train_step, training.evaluate)
+    try:
+        files = {inspect.getsourcefile(inspect.unwrap(function)) for function in functions}
+        texts = [Path(file or "").read_text() for file in files]
+    except (OSError, TypeError, ValueError):
+        return True
+    return any(re.search(r"^[^#\n]*\.train\(", text, re.MULTILINE) for text in texts)
+
+
 def _modes_of_loop(loop: LoopFacts | None) -> Answer:
     """The answer for a loop that was seen, or for functions of ours."""
     if loop is None:
@@ -172,9 +196,8 @@ def _modes_of_loop(loop: LoopFacts | None) -> Answer:
         )
     if loop.unmoded:
         return wrong(
-            f"After the first evaluation {len(loop.unmoded)} of {loop.modes} modules "
-            f"({', '.join(loop.unmoded[:3])}) stay in eval mode in the training step: train() "
-            "is not called again.",
+            f"{len(loop.unmoded)} of {loop.modes} modules ({', '.join(loop.unmoded[:3])}) train in "
+            "the first step and are in eval mode in a later step: train() is not called again.",
             ["model.train() is called once before the loop, and never after model.eval()"],
             "Call model.train() at the head of each epoch.",
             place=loop.places.get("model", ""),
@@ -487,12 +510,14 @@ def _beside_perfect(
     both = torch.cat(targets) if len({t.shape[1:] for t in targets}) == 1 else targets[0][:0]
     if bool((both == both[:1]).all()):
         return None
-    generator, start = torch.Generator().manual_seed(subject.seed), time.monotonic()
+    generator = torch.Generator().manual_seed(subject.seed)
+    start, used = time.monotonic(), time.process_time()
     sizes, scores = [len(t) for t in targets], []
     for number in range(ORDERS + 1):
         order = torch.randperm(len(both), generator=generator) if number else slice(None)
         score = _scored(subject, training, batches, torch.split(both[order], sizes))
-        slow = (time.monotonic() - start) * ORDERS > min(SECONDS, subject.time_left() / 3)
+        spent = min(time.monotonic() - start, time.process_time() - used)
+        slow = spent * ORDERS > min(SECONDS, subject.time_left() / 3)
         if score is None or (not number and slow):
             return None
         scores.append(score)
@@ -579,7 +604,6 @@ def _in_other_batches(training: Training, batches: list[Any], metric: float) -> 
 
 
 MOST_INDICES = 2_000_000
-FEW = 100
 
 
 class EvaluationSet(Check):
@@ -657,7 +681,6 @@ def _judge_examples(
     subject: Examined, sizes: list[int], total: int, drawn: int, unique: int
 ) -> Answer:
     loader, missing, twice = subject.settings.eval_loader, total - unique, drawn - unique
-    trained = int(getattr(subject.settings.loader, "batch_size", None) or 0)
     ranks = int(getattr(getattr(loader, "sampler", None), "num_replicas", 1) or 1)
     width = 1.96 * math.sqrt(0.25 / unique)
     bias = abs(1 / len(sizes) - sizes[-1] / drawn)
@@ -680,11 +703,9 @@ def _judge_examples(
             **numbers,
         )
     size = f"{sizes[0]}, the last of {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
-    small = f" Batches smaller than the training's {trained} only cost time." * (sizes[0] < trained)
-    few = f" {total} examples are few." * (total < FEW)
     return passed(
         f"All {total} examples come once, in batches of {size}: a share near one half is known to "
         f"+-{width:.1%}; a mean over batches is off by {bias:.2%} of the difference between the "
-        f"last batch and the rest.{few}{small}",
+        "last batch and the rest.",
         **numbers,
     )

@@ -94,7 +94,7 @@ def _dropout() -> Any:
 BEFORE, AFTER = 3, 3  # steps before the checkpoint and after it
 RESUME_NEAR = 1e-4  # relative; on a CPU the losses agree to the last bit
 PARTS = ("model", "optimizer", "schedule", "loss")
-NO_PLACE = "The loader has no state_dict(), so a resumed run begins its epoch again."
+NO_PLACE = "The loader has no state_dict(): save at the end of an epoch."
 MOST_NAMED = 5
 MOST_ACCUMULATED = 16  # steps between two updates
 
@@ -326,7 +326,7 @@ def _with_loader(subject: TrainingSubject, numbers: dict[str, Any]) -> Answer:
     loader = subject.settings.loader
     try:  # what accelerate prepares has the method, and a place only with a stateful loader inside
         state = loader.state_dict()
-    except Exception:  # noqa: BLE001 - whatever it raises, there is no place to go on from
+    except (Exception, SystemExit):  # noqa: BLE001 - whatever it raises, there is no place
         state = None
     if state is None or not hasattr(loader, "load_state_dict"):
         return passed(f"{agreed}. {NO_PLACE}", loader="no state", **numbers)

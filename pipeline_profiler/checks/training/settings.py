@@ -368,7 +368,7 @@ def _judge_decay(
         )
     if strongest > 0.5:
         return unclear(f"Weight decay of {strongest:g} is strong: is it meant?", **numbers)
-    beside = f", on {len(flat)} norms and biases too (recipes exempt them)" if flat else ""
+    beside = f", on {len(flat)} norms and biases too" if flat else ""
     return passed(f"Weight decay is {strongest:g}{beside}.", **numbers)
 
 
@@ -612,7 +612,7 @@ def _judge_schedule(
     )
 
 
-FEWEST, WANTED, MOST_MOMENTUM = 4, 64, 0.5
+FEWEST, ENOUGH, WANTED, MOST_MOMENTUM = 4, 16, 64, 0.5
 GHOSTS = ("virtual_batch_size", "ghost_batch_size", "nominal_batch_size")
 RANKS = ("num_replicas", "world_size", "num_shards")
 
@@ -746,14 +746,14 @@ def _judge_size(size: int, norms: int, trained: bool, numbers: dict[str, Any]) -
             "batches too small for batch norm",
             **numbers,
         )
-    if size < 16:
+    if size < ENOUGH:
         return unclear(
             f"Batch norm has {size} examples a batch; about {WANTED} are wanted.",
             "Take larger batches; where they do not fit, group or layer norm needs none.",
             **numbers,
         )
     return passed(
-        f"{norms} batch norms have {size} examples a batch (about {WANTED} are wanted).", **numbers
+        f"{norms} batch norms have {size} examples a batch, and {ENOUGH} are enough.", **numbers
     )
 
 

@@ -210,7 +210,7 @@ class UpdateSizes(Check):
             )
         return passed(
             f"One step changes the weights by {median:.1e} of their size (median over "
-            f"{len(means)} layers; about 1e-3 is usual).",
+            f"{len(means)} layers).",
             **numbers,
         )
 

@@ -37,7 +37,7 @@ from pipeline_profiler.profiling.record.arm import (
 from pipeline_profiler.profiling.record.plan import Plan, idle_workers
 from pipeline_profiler.profiling.record.recorder import Recorder, Source
 from pipeline_profiler.profiling.record.session import Run, Session
-from pipeline_profiler.profiling.record.stages import Clock
+from pipeline_profiler.profiling.record.stages import Clock, median_ns
 
 Step = Callable[[Any], Any]
 Progress = Callable[[str], None]
@@ -258,7 +258,7 @@ class Shadow:
                 self.drained += 1
             except StopIteration:
                 self._iterator = iter(self.source.iterable)
-            except Exception as error:  # noqa: BLE001 - handed to the main thread, raised there
+            except BaseException as error:  # noqa: BLE001 - handed to the main thread, raised there
                 self.error = error
                 return
 
@@ -474,9 +474,9 @@ def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
     bench.guard.pulse.recorder = recorder
     kind = bench.settings().get("kind")
     if kind == "tf" or (kind == "torch" and bench.settings().get("workers")):
-        handing = bench.clock()
-        kept_batches.hand_out(0), kept_batches.versions(0)
-        handing = bench.clock() - handing
+        handing = median_ns(
+            lambda: (kept_batches.hand_out(0), kept_batches.versions(0)), bench.clock
+        )
         short = step_ns <= LONGEST_NULL_MS * 1e6
         # a batch of very many objects takes longer to hand out than the step takes
         own = short and handing <= HANDING_SHARE * step_ns

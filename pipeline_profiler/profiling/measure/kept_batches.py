@@ -13,10 +13,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import statistics
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
-from pipeline_profiler.profiling.record.stages import Clock
+from pipeline_profiler.profiling.record.stages import READINGS, Clock
 
 Path = tuple[Any, ...]  # keys and positions that lead to a part of a batch
 Change = Callable[[Path, Any], Any]
@@ -58,7 +60,7 @@ class Cycle:
         """Cycle through these batches; `clock` times the copying."""
         self.kept, self.clock = kept, clock
         self.copying_ns = 0  # all that handing out takes, which no loader does
-        self.dear_ns = 0  # the last time
+        self.looking_ns = deque([0], READINGS)  # what the last turns with a look took
 
     def __iter__(self) -> Iterator[Any]:
         """Endless, in order; a batch that a step has changed unseen is left out if it can be."""
@@ -68,10 +70,12 @@ class Cycle:
             begin = self.clock()
             batch = self.kept.hand_out(index)
             # a batch of very many objects takes longer to look at than to train on: a few looks do
-            looked = turn < LOOKS * len(indices) or self.dear_ns < DEAR_NS
+            looked = turn < LOOKS * len(indices) or statistics.median(self.looking_ns) < DEAR_NS
             before = self.kept.versions(index) if looked else {}
-            self.dear_ns = self.clock() - begin
-            self.copying_ns += self.dear_ns
+            taken = self.clock() - begin
+            self.copying_ns += taken
+            if looked:
+                self.looking_ns.append(taken)
             yield batch
             del batch
             begin = self.clock()

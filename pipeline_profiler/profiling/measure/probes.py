@@ -11,6 +11,7 @@ NVML's utilisation is the share of time in which *some* kernel ran: a symptom, n
 from __future__ import annotations
 
 import builtins
+import functools
 import io
 import itertools
 import math
@@ -56,7 +57,7 @@ from pipeline_profiler.profiling.record.recorder_live import (
 )
 from pipeline_profiler.profiling.record.session import Run, Session
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
-from pipeline_profiler.profiling.record.stages import Clock
+from pipeline_profiler.profiling.record.stages import Clock, median_ns
 
 # ---- On a GPU ----
 
@@ -211,16 +212,16 @@ def probe_step(bench: Bench, kept_batches: KeptBatches, options: Options, sessio
     outcome.batch_bytes = sum(sizes.values())
 
 
-def recording_ns(bench: Bench, count: int = 300) -> float:
-    """What the recorder adds to a step over batches in hand: a loop with it and one without."""
-    recorder, begin = Recorder(bench.clock), bench.clock()
-    for _, _ in zip(range(count), recorder.watch(itertools.repeat(None)), strict=False):
-        with recorder.step():
-            pass
-    watched = bench.clock()
-    for _ in range(count):
-        pass
-    return max(0.0, 2 * watched - begin - bench.clock()) / count
+def recording_ns(bench: Bench, count: int = 60) -> float:
+    """What the recorder adds to a step over batches in hand, in nanoseconds."""
+
+    def watched() -> None:
+        recorder = Recorder(bench.clock)
+        for _, _ in zip(range(count), recorder.watch(itertools.repeat(None)), strict=False):
+            with recorder.step():
+                pass
+
+    return median_ns(watched, bench.clock) / count
 
 
 def hand_over(bench: Bench, kept_batches: list[Any], step_ns: float) -> dict[str, int]:
@@ -462,28 +463,26 @@ def _other_ways(path: str, side: int, clock: Clock) -> dict[str, float]:
     """Milliseconds of one file by each way that applies."""
     from PIL import Image
 
-    pathlib.Path(path).read_bytes()  # so that the next reads are from the page cache
-    begin = clock()
-    data = pathlib.Path(path).read_bytes()
-    row = {"read_ms": (clock() - begin) / 1e6}
+    data = pathlib.Path(path).read_bytes()  # so that the next reads are from the page cache
+    row = {"read_ms": median_ns(pathlib.Path(path).read_bytes, clock) / 1e6}
 
-    def decode(blob: bytes, draft: bool = False) -> tuple[float, Any]:
-        begin = clock()
+    def opened(blob: bytes, draft: bool = False) -> Any:
         picture = Image.open(io.BytesIO(blob))
-        whole = picture.size
         if draft:
             picture.draft("RGB", (side, side))
-        reduced = picture.size != whole
-        picture.load()
-        return (clock() - begin) / 1e6 if reduced or not draft else 0.0, picture
+        return picture
 
-    row["full_ms"] = decode(data)[0]
-    row["reduced_ms"] = decode(data, draft=True)[0] or row["full_ms"]
+    def decode(blob: bytes, draft: bool = False) -> float:
+        return median_ns(lambda: opened(blob, draft).load(), clock) / 1e6
+
+    row["full_ms"] = row["reduced_ms"] = decode(data)
+    if opened(data, draft=True).size != opened(data).size:
+        row["reduced_ms"] = decode(data, draft=True)
     if side <= COPY_SIDE:
         row["copy_ms"] = row["full_ms"]
         with tempfile.TemporaryDirectory() as folder:
             if (copy := _copy_of(path, folder)) != path:
-                row["copy_ms"] = decode(pathlib.Path(copy).read_bytes())[0]
+                row["copy_ms"] = decode(pathlib.Path(copy).read_bytes())
     return row
 
 
@@ -492,6 +491,11 @@ def _packed_ms(paths: Sequence[str], clock: Clock) -> list[float]:
     import tarfile
 
     walls = []
+
+    def read(offset: int, size: int) -> None:
+        file.seek(offset)
+        file.read(size)
+
     with tempfile.TemporaryFile() as file:
         with tarfile.open(fileobj=file, mode="w") as made:
             for path in paths:
@@ -500,10 +504,7 @@ def _packed_ms(paths: Sequence[str], clock: Clock) -> list[float]:
         with tarfile.open(fileobj=file) as pack:
             places = [(member.offset_data, member.size) for member in pack.getmembers()]
         for offset, size in places:
-            begin = clock()
-            file.seek(offset)
-            file.read(size)
-            walls.append((clock() - begin) / 1e6)
+            walls.append(median_ns(functools.partial(read, offset, size), clock) / 1e6)
     return walls
 
 
@@ -549,7 +550,7 @@ def _load_alone(bench: Bench, dataset: Any, keys: list[int]) -> list[int]:
         start = bench.clock()
         try:
             dataset[key]
-        except Exception:  # noqa: BLE001 - a second look may fail where the worker did not
+        except (Exception, SystemExit):  # noqa: BLE001 - it may fail here alone
             return []
         walls.append(bench.clock() - start)
     return sorted(walls)

@@ -49,7 +49,8 @@ def try_first_advice(
                 if (end - bench.clock()) / 1e9 < seconds:
                     break
                 session.runs.append(run_arm(bench, Arm.TRIAL, number, session, kept_batches))
-        except Exception as error:  # noqa: BLE001 - a loader that was made for its own setting alone
+        # a loader that was made for its own setting alone
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             del session.runs[done:]
             _note_failure(session, advice, error)
             return
@@ -85,7 +86,7 @@ def _tell(bench: Bench, session: Session, advice: Diagnosis) -> None:
     bench.tell(text)
 
 
-def _note_failure(session: Session, advice: Diagnosis, error: Exception) -> None:
+def _note_failure(session: Session, advice: Diagnosis, error: BaseException) -> None:
     """The user's loader does not work with this setting: that is no advice, and ends no run."""
     raised = describe_failure(error, 0).rstrip(".")
     failed = dict.fromkeys(advice.change or {}, raised[0].lower() + raised[1:])

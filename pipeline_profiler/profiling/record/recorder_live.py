@@ -25,7 +25,7 @@ from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.recorder import Recorder, Row, Source, Wait
 from pipeline_profiler.profiling.record.session import Run, Session, copy_run, drop_steps
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
-from pipeline_profiler.profiling.record.stages import Clock, Proxy
+from pipeline_profiler.profiling.record.stages import Clock, Proxy, median_ns
 
 SAVED_EVERY_S = 60.0
 REST = 300.0  # times what a save took, before the next one: saving stays below a third of a percent
@@ -82,16 +82,20 @@ def hand_over_cost(batch: Any) -> dict[str, int]:
     (docs/profiler.md).
     """
     packed = io.BytesIO()
-    start = time.perf_counter_ns()
-    try:
+
+    def pack() -> None:
+        packed.seek(0)
         _Pickler(packed, pickle.HIGHEST_PROTOCOL).dump(batch)
-        middle = time.perf_counter_ns()
+
+    def unpack() -> None:
         packed.seek(0)
         _Unpickler(packed).load()
+
+    try:
+        pickling, unpickling = (int(median_ns(act, time.perf_counter_ns)) for act in (pack, unpack))
     except Exception:  # noqa: BLE001 - a batch that cannot be pickled cannot come from a worker
         return {}
-    end = time.perf_counter_ns()
-    return {"pickling_ns": middle - start, "hand_over_ns": LEAST_HAND_OVER_NS + end - middle}
+    return {"pickling_ns": pickling, "hand_over_ns": LEAST_HAND_OVER_NS + unpickling}
 
 
 class LiveRecorder(Recorder):

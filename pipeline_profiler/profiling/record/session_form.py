@@ -197,7 +197,7 @@ ROW = fields_of(
         **dict.fromkeys(("loss_apart", "loss_apart_most", "loss_floor"), maybe(number)),
         "warmup_s": number,
     },
-    SCALE,
+    {**SCALE, "error": text},
 )
 PASS = fields_of(
     {"block": COUNT, "model": text, "batch_size": whole(1), "batches": COUNT, "elapsed_ms": number}

@@ -12,13 +12,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 Clock = Callable[[], int]
+READINGS = 5  # of a clock, before anything is decided by it
 _LOCAL = threading.local()
+
+
+def median_ns(act: Callable[[], object], clock: Clock, readings: int = READINGS) -> float:
+    """Return the median nanoseconds of `act`: another program may lengthen any single reading."""
+    walls = []
+    for _ in range(readings):
+        start = clock()
+        act()
+        walls.append(clock() - start)
+    return statistics.median(walls)
 
 
 # self time of one stage within one batch: name, start, wall, CPU (nanoseconds), calls

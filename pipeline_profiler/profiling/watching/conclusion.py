@@ -14,10 +14,16 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.profiling.diagnose.disturbance import BUSY, share_of_others
-from pipeline_profiler.profiling.diagnose.verdict import HIGH, MODERATE, Verdict, diagnose_session
+from pipeline_profiler.profiling.diagnose.verdict import (
+    HIGH,
+    MODERATE,
+    Conclusion,
+    Verdict,
+    diagnose_session,
+)
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.record.arm import Arm
-from pipeline_profiler.profiling.record.session import Run, Session
+from pipeline_profiler.profiling.record.session import ProfileError, Run, Session
 
 LEAST_STEPS = 5
 PARTS = ("forward", "backward", "optimizer", "training collective", "checkpoint")
@@ -36,8 +42,35 @@ def long_enough(session: Session) -> bool:
     return any(len(Window.of(run)) >= LEAST_STEPS for run in session.runs)
 
 
-def judge_watched(session: Session) -> None:
+def judge_stored(session: Session) -> Conclusion | None:
+    """Judge a stored session by the present rules; return the conclusion, None where there is none.
+
+    Only where it holds windows of the loader and its verdict is missing or one of the diagnosis.
+    Where that raises, the stored results stay; `recorded` keeps a sentence that differs. Raises
+    ProfileError for a whole session without results that cannot be judged.
+    """
+    stored = dict(session.results)
+    if stored.get("verdict") not in (None, *Verdict) or not session.arm(Arm.WARM):
+        return None
+    try:
+        if is_one_loop(session):
+            conclusion = judge_watched(session)
+        else:
+            conclusion = diagnose_session(session)
+            session.results |= conclusion.as_results()
+    except Exception as error:
+        session.results = stored
+        if "verdict" in stored or (session.partial and isinstance(error, ProfileError)):
+            return None
+        raise
+    if stored.get("sentence", session.results["sentence"]) != session.results["sentence"]:
+        session.results["recorded"] = stored["sentence"]
+    return conclusion
+
+
+def judge_watched(session: Session) -> Conclusion | None:
     """Fill the results of a watched session; its evidence stays as it is."""
+    conclusion = None
     run = session.runs[0] if session.runs else None
     why = "no loader was iterated" if run is None else _untold(run, session.environment)
     if run is None or why:
@@ -45,10 +78,12 @@ def judge_watched(session: Session) -> None:
         said = f"{verdict}: whether the loader is waited for cannot be told, because {why}"
         session.results |= {"verdict": verdict, "sentence": said, "stall": None, "causes": []}
     else:
-        session.results |= diagnose_session(session).as_results()
+        conclusion = diagnose_session(session)
+        session.results |= conclusion.as_results()
         session.results["sentence"] += _all_steps(run)
     if run is not None:
         session.results["phases"] = step_phases(run)
+    return conclusion
 
 
 def _untold(run: Run, environment: Mapping[str, Any]) -> str:

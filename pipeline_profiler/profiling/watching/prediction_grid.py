@@ -129,7 +129,7 @@ class PredictionGrid:
         start, self.inside = perf_counter_ns(), True
         try:
             self.rows.append((self.steps, *self._judged(self._answer())))
-        except Exception as error:  # noqa: BLE001 - the training goes on without
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the training goes on without
             said = " ".join(str(error).split())[:120]
             self.ended = f"{type(error).__name__} at step {self.steps}: {said}"
         finally:

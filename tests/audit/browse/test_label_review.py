@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 from PIL import Image
 
+from audit.browse.conditions import source_of
 from audit.browse.label_review import (
     Reviewed,
     count_suspects,
@@ -19,12 +21,16 @@ from audit.browse.label_review import (
     read_reviewed,
     update_forecast,
 )
-from audit.checking.label_facts import wrong_among
-from audit.checks.label_suspect import LABELS
+from audit.checking.label_facts import LabelFacts, wrong_among
+from audit.checks.label_suspect import FACTS, IMAGES, LABELS, SCORE
+from audit.decisions.decisions import decide_findings, decide_samples
+from audit.decisions.ledger import LABEL_RIGHT
 from audit.errors import UsageError
 from audit.interface import Run
+from audit.records import Action
 from audit.run.generations import open_run
 from audit.scanning.options import ScanOptions
+from tests.audit.reviewed import made_run
 from tests.conftest import picture
 
 CLASSES = ("cat", "dog", "owl")
@@ -78,7 +84,7 @@ def test_a_review_from_the_top(tmp_path: Path) -> None:
     assert review.every.low <= wrong.sum() <= review.every.high
     # all of the list is reviewed, and found right: fewer are expected in the rest, too
     ids = run.review_labels(review.listed.n).rows["id"].to_list()
-    run.decide(ids[1:], "keep")
+    decide_samples(run.path, ids[1:], Action.KEEP, evidence=LABEL_RIGHT)
     run.decide(ids[0], f"relabel:{seen}")
     after = run.review_labels(3)
     assert (after.reviewed, after.wrong) == (len(ids), 1)
@@ -87,10 +93,10 @@ def test_a_review_from_the_top(tmp_path: Path) -> None:
     assert after.every is not None
     assert (after.listed.wrong, after.listed.low, after.listed.high) == (1, 1, 1)
     assert after.every.wrong < review.every.wrong - len(ids) / 4
-    # the page says so, too; the copies of a picture, and decisions of another kind, count as before
-    decided = dict.fromkeys(ids[1:], "keep") | {ids[0]: f"relabel to {seen}", ids[1]: "drop"}
+    # the page says so, too
+    reviewed = dict.fromkeys(ids[2:], "") | {ids[0]: seen}
     with open_run(run.path) as store:
-        said = read_reviewed(store, decided).said()
+        said = read_reviewed(store, reviewed).said()
         assert said.startswith(
             f"{len(ids) - 1} labels reviewed, 1 of them wrong. Of the last 20 in"
         )
@@ -146,3 +152,53 @@ def test_what_is_reviewed_mends_a_forecast_that_is_off(factor: float) -> None:
         before.append(abs(total / wrong.sum() - 1))
     assert inside >= 35
     assert np.mean(error) < (0.15 if factor == 1 else 0.6 * np.mean(before))
+
+
+def _scored_run(folder: Path, facts: LabelFacts = FACTS) -> Path:
+    """Publish a run of two labels, of which `facts` and a chance of 97 % are stored."""
+    images = [{**IMAGES[0], "orientation": 6}, IMAGES[1]]
+    scores = [{**SCORE, "sample_id": name} for name in ("a.jpg", "b.jpg")]
+    tables = {"label_scores": scores, "label_facts": facts.rows()}
+    return made_run(folder / "run", images, ("FILE004",), tables)
+
+
+@pytest.mark.parametrize(
+    ("change", "calibrated"),
+    [({}, True), ({"gain": 2.5}, False), ({"agreed": 1.0}, False), ({"listed": 0}, False)],
+)
+def test_a_probability_is_given_only_where_it_is_calibrated(
+    tmp_path: Path, change: dict[str, float], calibrated: bool
+) -> None:
+    run = _scored_run(tmp_path, replace(FACTS, labels=replace(LABELS, **change)))
+    with open_run(run) as store:
+        said = load_suspects(store, 1, 1)[0].said()
+        source = source_of(store, ["label.error_chance", "label.sure_chance"])
+        shown = store.rows(f"SELECT l.error_chance, l.sure_chance FROM {source}")[0]
+    review = Run(run).review_labels(1)
+    assert ("Probability" in said) == calibrated
+    assert (review.rows["error_chance"][0] == 0.97) == calibrated
+    assert (review.listed is not None) == calibrated
+    assert list(shown.values()) == ([0.97, 0.96] if calibrated else [None, None])
+
+
+@pytest.mark.parametrize(
+    ("decide", "reviewed", "wrong"),
+    [
+        (lambda run: decide_samples(run, ["a.jpg"], Action.KEEP), 0, 0),
+        (lambda run: decide_findings(run, ["FILE004"], Action.KEEP), 0, 0),
+        (lambda run: decide_samples(run, ["a.jpg"], Action.KEEP, evidence=LABEL_RIGHT), 1, 0),
+        (lambda run: decide_samples(run, ["a.jpg"], Action.RELABEL, "cat"), 1, 0),
+        (lambda run: decide_samples(run, ["a.jpg"], Action.RELABEL, "dog"), 1, 1),
+    ],
+    ids=["keep", "FILE004", "right", "its own class", "another class"],
+)
+def test_only_reviews_of_labels_count_as_such(
+    tmp_path: Path, decide: Callable[[Path], object], reviewed: int, wrong: int
+) -> None:
+    run = _scored_run(tmp_path)
+    decide(run)
+    review = Run(run).review_labels(2)
+    assert (review.reviewed, review.wrong) == (reviewed, wrong)
+    decide_findings(run, ["FILE004"], Action.KEEP)  # takes no review back
+    review = Run(run).review_labels(2)
+    assert (review.reviewed, review.wrong) == (reviewed, wrong)

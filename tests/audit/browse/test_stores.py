@@ -113,7 +113,7 @@ def test_who_waits_for_a_summary_takes_it_where_it_has_what_was_decided_by_then(
 
     def slow(*args: Any) -> Any:
         made.append(1)
-        assert goes_on.wait(30)
+        assert goes_on.wait(300)
         found = summarise_ledger(*args)
         Run(run).decide(ids[1 + len(made)], "drop", by="Bob")  # the ledger is never at rest
         return found

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 import audit
 from audit.checking import own
 from audit.checking.config import load_config
 from audit.errors import UsageError
-from audit.machine.executors import Serial
+from audit.machine.executors import Processes, Serial
 from audit.report import collect_report
 from audit.scanning import scanning
 from audit.sources import open_source
@@ -194,3 +196,90 @@ def test_a_check_of_a_notebook_is_registered(tree: Path, tmp_path: Path) -> None
     (tmp_path / "audit.toml").write_text("")
     report = collect_report(scan(tree, tmp_path).path)
     assert {check.code for check in report.checks} == {"OWN001", "FILE001"}
+
+
+EXITS = ("sys.exit(0)", "raise GeneratorExit", 'raise type("Odd", (BaseException,), {})("odd")')
+PARTS = ("import", "construction", "find", "completeness")
+
+
+@pytest.mark.parametrize(
+    ("part", "raised"), [*((part, EXITS[0]) for part in PARTS), *(("find", e) for e in EXITS[1:])]
+)
+def test_a_check_that_ends_the_program_is_a_failed_check(
+    mine: Path, tree: Path, part: str, raised: str
+) -> None:
+    methods = {
+        "construction": f"    def __init__(self):\n        {raised}\n",
+        "find": f"    def find(self, store, params):\n        {raised}\n",
+        "completeness": f"    def completeness(self, store, params):\n        {raised}\n",
+        "import": f"{raised}\n",
+    }
+    (mine / "my_checks.py").write_text(f"import sys\n{MINE}{methods[part]}")
+    checks = ["FILE001"] if part in PARTS[:2] else ["OWN"]
+    report = collect_report(scan(tree, mine, checks=checks).path)
+    (failed,) = report.failed
+    assert failed.place.startswith("my_checks.py:")
+    assert failed.code == ("" if part == "import" else "OWN001")
+
+
+def test_a_column_that_ends_the_program_has_no_value(mine: Path, tree: Path) -> None:
+    text = MINE.replace("    return picture[", "    raise SystemExit(0)\n    return picture[")
+    (mine / "my_checks.py").write_text(text)
+    run = scan(tree, mine)
+    assert run.images["redness"].null_count() == 24
+    (failed,) = collect_report(run.path).failed
+    assert "SystemExit: 0 (in 24 files)" in failed.sentence()
+
+
+CRASHES = (
+    "os.abort()",
+    "os._exit(0)",
+    "ctypes.string_at(0)",
+    "time.sleep(1000)",
+    "bytearray(1 << 44)",
+)
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+@pytest.mark.parametrize("when", ["True", "picture.mean() > 200"])
+def test_a_column_that_crashes_its_process_is_dropped(
+    mine: Path, tree: Path, crash: str, when: str
+) -> None:
+    dataset = Path(shutil.copytree(tree, mine / "set"))
+    Image.new("RGB", (64, 64), (255, 250, 250)).save(dataset / "train" / "cat" / "white.png")
+    steps = f"    if {when}:\n        {crash}\n    return picture["
+    imports = "import ctypes, os, sys, time\n"
+    (mine / "my_checks.py").write_text(imports + MINE.replace("    return picture[", steps))
+    more = MINE[: MINE.index("class TooRed")].replace("redness", "warmth")
+    (mine / "more.py").write_text(more)
+    (mine / "audit.toml").write_text('[own]\nfiles = ["more.py", "my_checks.py"]\n')
+    for measured in (25, 0):  # the second scan measures nothing again, and names the column
+        result = scan_once(dataset, mine, executor=Processes(1, timeout_s=3.0))
+        assert result.measured == measured
+        images = audit.open(mine / "run").images
+        assert set(images["status"]) == {"ok"}
+        assert images["warmth"].null_count() == 0
+        (failed,) = collect_report(mine / "run").failed
+        assert (failed.name, failed.place) == ("column redness", "my_checks.py:9")
+        assert "not measured for the rest of the scan" in failed.sentence()
+
+
+def test_a_column_whose_file_fails_in_a_worker_has_no_value(mine: Path, tree: Path) -> None:
+    text = f"import os, sys\nif os.getpid() != {os.getpid()}:\n    sys.exit(0)\n{MINE}"
+    (mine / "my_checks.py").write_text(text)
+    run = scan(tree, mine, executor=Processes(1))
+    assert set(run.images["status"]) == {"ok"}
+    (failed,) = collect_report(run.path).failed
+    assert "column redness failed" in failed.sentence()
+    assert "SystemExit: 0 (in 24 files)" in failed.sentence()
+
+
+def test_every_column_that_raises_is_named(mine: Path, tree: Path) -> None:
+    column = MINE[: MINE.index("class TooRed")].replace("    return ", "    return 1 / 0 * ")
+    (mine / "my_checks.py").write_text(column + column.replace("redness", "warmth"))
+    (mine / "audit.toml").write_text('[own]\nfiles = ["my_checks.py"]\n')
+    run = scan(tree, mine, checks=["FILE001"])
+    assert {failed.name for failed in collect_report(run.path).failed} == {
+        "column redness",
+        "column warmth",
+    }

@@ -19,6 +19,7 @@ from audit.exports.application import apply_plan, open_receipt, roll_back
 from audit.exports.planning import read_plan
 from audit.run.digests import file_digest
 from tests.audit.conftest import Command
+from tests.audit.exports.test_planned_annotations import save, yolo
 from tests.audit.run.scanned import scan_tree
 from tests.audit.sources.packed_sets import pictures, write_tar
 from tests.conftest import make_tree
@@ -309,3 +310,57 @@ def test_pictures_of_an_archive_are_written_as_files_and_never_linked(tmp_path: 
     write_tar(tmp_path / "set.tar", other)
     with pytest.raises(UsageError, match="not as planned"):
         apply_plan(plan, tmp_path / "again")
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> audit.Run:
+    """Two images, a text, and links to a text, to an image inside, and to an image outside."""
+    for number, name in enumerate(["data/a/0.png", "data/b/1.png", "else/2.png"]):
+        save(tmp_path / name, number)
+    (tmp_path / "secret").write_text("root:x:0:0:")
+    (tmp_path / "data/a/text.jpg").write_text("notes")
+    (tmp_path / "data/a/secret.jpg").symlink_to(tmp_path / "secret")
+    (tmp_path / "data/a/inside.png").symlink_to("../b/1.png")
+    (tmp_path / "data/b/outside.png").symlink_to(tmp_path / "else/2.png")
+    scan_tree(tmp_path / "data", tmp_path / "run", checks=("FILE",))
+    return audit.open(tmp_path / "run")
+
+
+def test_only_readable_images_go_along(linked: audit.Run, tmp_path: Path) -> None:
+    plan = linked.plan()
+    assert {left.id for left in plan.left_out} == {"a/text.jpg", "a/secret.jpg"}
+    assert (plan.outside_links, "--no-outside-links" in plan.notes[-1]) == (1, True)
+    linked.apply(plan, tmp_path / "new")
+    names = {"a/0.png", "a/inside.png", "b/1.png", "b/outside.png"}
+    assert set(tree_of(tmp_path / "new")) == {*names, "manifest.csv"}
+    narrow = linked.plan(outside_links=False)
+    assert {left.id for left in narrow.left_out} == {"a/text.jpg", "a/secret.jpg", "b/outside.png"}
+    assert narrow.outside_links == 0
+
+
+def test_apply_checks_images_links_and_annotations_again(linked: audit.Run, tmp_path: Path) -> None:
+    plan, secret = linked.plan(), tmp_path / "data/a/secret.jpg"
+    of_secret = {"source": str(secret), "content_hash": file_digest(secret), "n_bytes": 11}
+    for id_ in ("a/secret.jpg", None):  # an image; a file of annotations
+        strange = replace(plan.files[0], target="x", id=id_, **of_secret)
+        with pytest.raises(UsageError, match="neither a readable image"):
+            apply_plan(replace(plan, files=(*plan.files, strange)), tmp_path / "new")
+    moved = tmp_path / "data/b/1.png"
+    moved.rename(tmp_path / "else/1.png")
+    moved.symlink_to(tmp_path / "else/1.png")
+    with pytest.raises(UsageError, match="1 links that the plan counts"):
+        apply_plan(plan, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_label_file_behind_a_link_is_written_anew(tmp_path: Path) -> None:
+    yolo(tmp_path / "data")
+    label = tmp_path / "data/labels/train/a.txt"
+    label.unlink()
+    (tmp_path / "secret").write_text("root:x:0:0:")
+    label.symlink_to(tmp_path / "secret")
+    scan_tree(tmp_path / "data", tmp_path / "run", checks=("FILE",))
+    run = audit.open(tmp_path / "run")
+    run.apply(run.plan(tmp_path / "plan.json"), tmp_path / "new")
+    assert (tmp_path / "new/labels/train/b.txt").read_text()
+    assert not [name for name, data in tree_of(tmp_path / "new").items() if b"root" in data]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
+from PIL import Image
 
+import audit
 from audit.errors import UsageError
 from audit.exports.new_splits import (
     SplitRequest,
@@ -18,6 +21,10 @@ from audit.exports.new_splits import (
     parse_shares,
 )
 from audit.exports.planning import plan_dataset
+from tests.audit.annotations.datasets import coco, coco_tree
+from tests.audit.exports.test_planned_annotations import read_boxes, save, voc, voc_beside, yolo
+from tests.audit.run.scanned import scan_tree
+from tests.conftest import picture
 
 SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
 
@@ -107,6 +114,18 @@ def test_given_splits_stay_and_their_units_follow() -> None:
     assert facts["torn"] == 0
 
 
+def test_classes_without_a_sample_in_a_split_are_named() -> None:
+    frame = samples(12)  # two samples of the rare class, in one unit
+    made, facts = assign_splits(frame, SplitRequest({"train": 0.5, "val": 0.5}))
+    absent = {s for s in ("train", "val") if s not in set(made.filter(label="rare")["split"])}
+    assert facts["missing"] == {split: ["rare"] for split in absent}
+    assert absent
+    held = {id_: {("objects", "car"): 2} for id_ in frame["id"][:1]}
+    request = SplitRequest({"train": 0.5, "val": 0.5})
+    missing = assign_splits(frame, request, held=held)[1]["missing"]
+    assert list(missing.values()) == [["car"]]
+
+
 def test_all_given_is_said() -> None:
     with pytest.raises(UsageError, match="--resplit"):
         assign_splits(samples(splits=["train"] * 400), SplitRequest(SHARES))
@@ -120,3 +139,67 @@ def test_shares_that_cannot_be(text: str) -> None:
 
 def test_shares_are_read() -> None:
     assert parse_shares("train=.8, val=.1,test=0.1") == SHARES
+
+
+def by_class(root: Path) -> None:
+    for number, name in enumerate(["cat/1", "cat/2", "dog/1", "dog/2", "owl/1"]):
+        save(root / f"{name}.png", number)
+
+
+def flat(root: Path) -> None:
+    for number in range(4):
+        save(root / f"{number}.png", number)
+
+
+def undivided(make: Callable[[Path], None]) -> Callable[[Path], None]:
+    """The dataset of `make` in one folder of images, without a split."""
+
+    def made(root: Path) -> None:
+        make(root)
+        for split in ("train", "val"):
+            for path in sorted(root.rglob(f"{split}/*")):
+                path.rename(path.parent.parent / f"{split}-{path.name}")
+            for folder in root.rglob(split):
+                folder.rmdir()
+        for file in root.glob("data.yaml"):
+            file.write_text("train: images\nnc: 2\nnames: [cat, dog]\n")
+
+    return made
+
+
+def coco_in_one_file(root: Path) -> None:
+    coco_tree(root, coco(4, [(i + 1, 5, 6, 20, 10 + i) for i in range(4)]), 4)
+    for number in range(4):
+        Image.fromarray(picture(number, 64, 48)).save(root / f"images/{number}.jpg")
+
+
+def listed(root: Path) -> None:
+    by_class(root)
+    rows = [f"{p.relative_to(root)},{p.parent.name}" for p in sorted(root.rglob("*.png"))]
+    (root / "table.csv").write_text("\n".join(["path,label", *rows]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make", [by_class, flat, undivided(yolo), voc_beside, voc, coco_in_one_file, listed]
+)
+def test_a_dataset_with_new_splits_has_its_labels_and_boxes(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    make(tmp_path / "data")
+    table = tmp_path / "data/table.csv"
+    scan_tree(table if table.exists() else tmp_path / "data", tmp_path / "run", checks=("FILE",))
+    run = audit.open(tmp_path / "run")
+    plan = run.plan(tmp_path / "plan.json", splits={"train": 0.5, "val": 0.5}, resplit=True)
+    run.apply(plan, tmp_path / "new")
+    scan_tree(tmp_path / "new", tmp_path / "again", checks=("FILE",))
+    made = audit.open(tmp_path / "again").images
+    expected = [(file.content_hash, file.split, file.label) for file in plan.samples]
+    assert sorted(made.select("content_hash", "split", "label").iter_rows()) == sorted(expected)
+    boxes = [
+        {data: n for data, (_, n) in read_boxes(tmp_path / d).items()} for d in ("data", "new")
+    ]
+    assert boxes[0] == boxes[1]
+    for file in plan.samples:
+        folders = [name for name in (file.split, file.label) if name]
+        assert file.target.split("/")[: len(folders)] == folders

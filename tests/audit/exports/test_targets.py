@@ -33,6 +33,32 @@ def test_what_folders_cannot_say_is_filed() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("files", "by_folders", "expected"),
+    [
+        ([("cat/1.jpg", None, "cat")], True, ["train/cat/1.jpg"]),
+        ([("cat/a/1.jpg", None, "cat"), ("cat/b/1.jpg", None, "cat")], True,
+         ["train/cat/a/1.jpg", "train/cat/b/1.jpg"]),
+        ([("1.jpg", None, None)], True, ["train/1.jpg"]),
+        ([("images/1.jpg", None, None)], True, ["train/images/1.jpg"]),
+        ([("valid/cat/1.jpg", "val", "cat")], True, ["train/cat/1.jpg"]),
+        ([("val/cat/1.jpg", "val", "cat"), ("more/cat/1.jpg", None, "cat")], True,
+         ["train/cat/1.jpg", "train/cat/more/1.jpg"]),
+        ([("cat/a/1.jpg", None, "cat"), ("cat/b/1.jpg", None, "cat")], False,
+         ["train/cat/a/1.jpg", "train/cat/b/1.jpg"]),
+        ([("a/1.jpg", None, "cat"), ("b/1.jpg", None, "cat")], False,
+         ["train/cat/1.jpg", "train/cat/1~2.jpg"]),
+        ([("a/1.jpg", None, None), ("b/1.jpg", None, None)], False,
+         ["train/1.jpg", "train/1~2.jpg"]),
+    ],
+)  # fmt: skip
+def test_a_new_split_keeps_the_other_folders(
+    files: list[tuple[str, str | None, str | None]], by_folders: bool, expected: list[str]
+) -> None:
+    samples = [place(*file, split="train") for file in files]
+    assert choose_targets(samples, by_folders=by_folders)[0] == expected
+
+
 def test_a_repeat_takes_no_name_that_another_has() -> None:
     samples = [place(path, None, None) for path in ("a.jpg", "a.jpg", "a~2.jpg", "a.jpg/b")]
     targets, _ = choose_targets(samples, by_folders=True)

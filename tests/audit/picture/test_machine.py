@@ -88,7 +88,7 @@ def test_a_file_that_decodes_for_hours_ends_at_its_time_limit(tmp_path: Path) ->
     (folder / "a.jpg").write_bytes(many_scans(8000))
     (folder / "b.tif").write_bytes(tiff())
     scan(
-        open_source([str(folder)]), tmp_path / "run", config=Config(timeout_s=2.0), jobs=1,
+        open_source([str(folder)]), tmp_path / "run", config=Config(timeout_s=6.0), jobs=1,
         checks=["FILE"],
     )  # fmt: skip
     with open_run(tmp_path / "run") as store:

@@ -24,14 +24,14 @@ from tests.audit.run.scanned import CHECKS
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 120
+PATIENCE_S = 300
 HOLDER = """
 import sys, time
 from pathlib import Path
 from audit.run.writer_lock import hold_run
 with hold_run(Path(sys.argv[1]), "scan"):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

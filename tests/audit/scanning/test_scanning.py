@@ -82,6 +82,15 @@ def scan_smaller(tree: Path, run: Path) -> None:
     scanning.scan(source, run, jobs=1, checks=CHECKS)
 
 
+def test_every_leak_through_a_class_that_is_a_link_is_reported(tree: Path, tmp_path: Path) -> None:
+    shutil.rmtree(tree / "test" / "cat")
+    (tree / "test" / "cat").symlink_to("../train/cat")
+    scanning.scan(open_source([str(tree)]), tmp_path / "run", jobs=1, checks=["SPLIT001"])
+    with open_run(tmp_path / "run") as store:
+        leaks = store.query("SELECT evidence::VARCHAR AS text FROM findings")["text"]
+    assert len(leaks) == 5
+
+
 def test_a_scan_measures_every_file_in_one_process_or_several(tree: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     result = scan(tree, run)
@@ -370,7 +379,7 @@ def test_two_scans_into_one_run_are_refused(tree: Path, tmp_path: Path) -> None:
         "from audit.run.store import Store\n"
         "folder = generations.building(Path(sys.argv[1]))\n"
         "store = Store.create(folder / generations.MEASUREMENTS)\n"
-        "print('open', flush=True)\ntime.sleep(60)\n"
+        "print('open', flush=True)\ntime.sleep(600)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script, str(run)], stdout=subprocess.PIPE
@@ -466,10 +475,11 @@ def test_a_damaged_pointer_or_store_is_one_sentence(run: Path, tmp_path: Path) -
 
 def test_sql_is_read_only(run: Path) -> None:
     with open_run(run) as store:
-        assert store.user_query("SELECT count(*) AS n FROM images")["n"].item() == 24
+        with store.user_query("SELECT count(*) AS n FROM images") as reader:
+            assert reader.read_all().to_pylist() == [{"n": 24}]
         for sql in ("SELECT nothing FROM nowhere", "DELETE FROM measurements.samples"):
-            with pytest.raises(UsageError, match="The SQL failed"):
-                store.user_query(sql)
+            with pytest.raises(UsageError, match="The SQL failed"), store.user_query(sql):
+                pass
 
 
 def test_store_appends_by_name_and_rolls_back() -> None:

@@ -59,7 +59,7 @@ class Store:
         import s3fs
 
         files = s3fs.S3FileSystem(endpoint_url=self.address, skip_instance_cache=True)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while True:
             try:
                 files.mkdir("bucket")

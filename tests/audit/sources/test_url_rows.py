@@ -146,7 +146,7 @@ def test_an_answer_above_the_limit_is_not_read(host: str, tmp_path: Path) -> Non
 
 
 def test_some_rows_are_asked_for_at_a_time(host: str, tmp_path: Path) -> None:
-    FailingHost.lasts_s = 0.02
+    FailingHost.lasts_s = 0.1
     urls: list[str | None] = [f"{host}/{NAMES[i % 12]}?{i}" for i in range(60)]
     source = open_source([table(tmp_path / "a.parquet", urls)])
     jobs = [FileJob(s.id, "-1 0 0", reading_place(s.uri)) for s in read(source)]
@@ -223,7 +223,7 @@ def test_a_scan_of_a_table_finds_what_the_folder_has_and_keeps_no_key(
 def test_a_host_that_drips_does_not_outlast_the_limit(
     host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web_answers, "LONGEST_S", 0.3)
+    monkeypatch.setattr(web_answers, "LONGEST_S", 1.2)
     FailingHost.answers[f"/{NAMES[1]}"] = [(200, {}, DATA[1] + DRIPPING)] * 9
     path = table(tmp_path / "t.parquet", [f"{host}/{name}" for name in NAMES[:3]])
     assert kinds(path) == ["", "io", ""]

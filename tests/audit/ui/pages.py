@@ -13,7 +13,7 @@ import pytest
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest, local_script_runner
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 # Each AppTest asks the metadata of every installed package for components: none has any.
 manifest_scanner.scan_component_manifests = list
 _ask_each_ms = local_script_runner.require_widgets_deltas

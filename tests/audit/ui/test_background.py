@@ -20,7 +20,7 @@ from audit.service.work import Job, Stage
 from audit.ui import server
 from tests.conftest import ROOT
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 
 class Ended:
@@ -99,7 +99,7 @@ def test_a_worker_ends_with_the_app_that_started_it(tree: Path, tmp_path: Path) 
         assert (locked.state, locked.code) == ("failed", work.LOCKED)
     code = "import signal, time; from audit.service import work; "
     code += "signal.signal(signal.SIGINT, signal.SIG_IGN); "  # as a shell does in the background
-    code += "work.end_with_the_app(); time.sleep(60)"
+    code += "work.end_with_the_app(); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
         process.communicate(timeout=PATIENCE_S)  # its input is closed, as by a kill
     assert process.returncode
@@ -185,3 +185,10 @@ def test_streamlit_run_app_py_has_the_same_settings() -> None:
     for name, value in flat(file).items():
         expected = json.dumps(value) if isinstance(value, list) else value
         assert passed[name] == expected, name
+
+
+def test_a_worker_that_ends_without_a_result_has_failed() -> None:
+    for lines, state in (([], "failed"), ([line(result="24 files read.")], "done")):
+        made, _ = job(code=0)
+        made.follow(lines)
+        assert made.state == state

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from audit.browse.decided import summarise_ledger
 from audit.browse.people import REVIEWER, VIEWER, Person
 from audit.decisions import decisions
 from audit.decisions.ledger import Entry, Ledger, whoami
 from audit.records import Action
+from audit.run import generations
 from audit.ui import deciding, link, opened, queue
 from audit.ui.queue import queued_in, sent_about, why_stays
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree
@@ -445,3 +447,21 @@ def test_what_was_sent_about_another_run_is_left() -> None:
     sent = {"run": "pets", "entries": []}
     assert sent_about("pets", sent) == sent
     assert sent_about("cars", sent) == sent_about("pets", [1]) == {}
+
+
+# On the page Labels, K says that the label is right; a picture that is kept elsewhere says nothing.
+KEPT = """
+from audit.ui import queue
+from audit.ui.opened import open_chosen_run
+run, one = open_chosen_run(), {!r}
+queue.record_queue(run, [queue.QueuedDecision("1", {!r}, "", (one,))], None)
+"""
+
+
+@pytest.mark.parametrize(("verb", "labels"), [("right", {PICTURE: ""}), ("keep", {})])
+def test_a_label_that_is_right_is_kept_as_a_review(
+    play: Play, run: Path, verb: str, labels: dict[str, str]
+) -> None:
+    play(KEPT.format(PICTURE, verb))
+    assert [d.verb for d in Ledger(run).log()] == [Action.KEEP]
+    assert summarise_ledger(run, generations.require(run)).labels == labels

@@ -25,7 +25,7 @@ from tests.browser.app import wait_for
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 NUMBERS = itertools.count()
 ROUTES = [
     ("GET", "/"), ("GET", "/findings"), ("GET", "/_stcore/host-config"), ("GET", "/media/x.png"),

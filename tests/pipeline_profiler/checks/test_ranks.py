@@ -79,15 +79,15 @@ def test_ranks_are_seeded_apart() -> None:
 def raising(rank: int) -> None:
     if rank:
         raise ValueError("no such shard")
-    time.sleep(60)  # the other one waits for it
+    time.sleep(600)  # the other one waits for it
 
 
 @pytest.mark.parametrize(
     ("job", "seconds", "sentence"),
     [
-        (raising, 40.0, "Rank 1 of 2 failed with ValueError: no such shard"),
-        (lambda rank: time.sleep(60), 0.5, "did not end"),
-        (lambda rank: os._exit(3), 40.0, "ended without an answer"),
+        (raising, 300.0, "Rank 1 of 2 failed with ValueError: no such shard"),
+        (lambda rank: time.sleep(600), 0.5, "did not end"),
+        (lambda rank: os._exit(3), 300.0, "ended without an answer"),
     ],
     ids=["raises", "waits for ever", "dies"],
 )

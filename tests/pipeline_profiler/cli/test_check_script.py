@@ -181,6 +181,31 @@ def test_defects_of_the_loop_are_named_with_their_lines(
     assert all(check["place"].startswith("train.py:") for check in found["checks"])
 
 
+MODE = (
+    "for epoch in range(args.epochs):\n    model.train()\n",
+    "for epoch in range(args.epochs):\n",
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("DataLoader(data, 32,", "DataLoader(data, 2,"),
+        ("    with torch.no_grad():\n", "    if True:\n"),
+        ("for x, y in val)", "for x, y in train)"),
+    ],
+    ids=["more batches than are kept", "with gradients", "of the training data"],
+)
+def test_a_loop_that_never_returns_to_train_fails_however_it_evaluates(
+    folder: Path, change: tuple[str, str]
+) -> None:
+    assert MODE[0] in SCRIPT
+    assert change[0] in SCRIPT
+    text = SCRIPT.replace(*MODE).replace(*change)
+    _, out, err = run(folder, text, "--only", "TRAIN009")
+    assert json.loads(out)["failed"] == ["TRAIN009"], out + err
+
+
 AVERAGE = """        optimizer.step()
         with torch.no_grad():
             for kept, now in zip(average.parameters(), model.parameters()):

@@ -5,15 +5,22 @@ import json
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.cli import main
+from pipeline_profiler.precision.data_source import DataSource
 from pipeline_profiler.profiling.diagnose import verdict
+from pipeline_profiler.profiling.measure.arms import Shadow
 from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.profiling.watching import conclusion
 from pipeline_profiler.runs.table_file import read_rows
+from pipeline_profiler.ui import sessions
 from preflight.ending import ExitCode, strongest
 from tests.pipeline_profiler.cli.loaders import FAST, SOURCE, write_source
 from tests.pipeline_profiler.fakes import broken_rule, made_session, schedule
@@ -202,3 +209,61 @@ def test_the_recorder_needs_the_standard_library_only() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_stored_session_is_judged_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = made_session(schedule(120, 2, 2, 20.0, lambda j: 60.0), 20.0, workers=2, prefetch=2)
+    fresh = verdict.diagnose_session(made).as_results()
+    stale = [{**fresh["causes"][0], "code": "PIPE011", "name": "stale-cause"}]
+    stored = fresh | {"sentence": "input-bound high: of an older version", "causes": stale}
+    for document, judged in ((stored, True), ({**stored, "verdict": "sweep"}, False)):
+        made.results = document
+        path = made.save(tmp_path / f"{judged}.json")
+        assert run("report", path) == 0
+        said = capsys.readouterr().out
+        assert (str(fresh["sentence"]) in said) == judged
+        assert ("stale-cause" in said) != judged
+        recorded = "verdict when it was recorded: input-bound high: of an older version"
+        assert (recorded in said) == judged
+        assert run("report", path, "-o", tmp_path / f"{judged}.html") == 0
+        read_again = sessions.read(path.read_bytes(), "s").results["causes"]
+        assert (read_again == json.loads(json.dumps(fresh["causes"]))) == judged
+        capsys.readouterr()
+        assert recorded in (tmp_path / f"{judged}.html").read_text() or not judged
+
+
+def test_stored_results_stay_where_the_windows_cannot_be_judged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = made_session(schedule(120, 2, 2, 20.0, lambda j: 60.0), 20.0, workers=2, prefetch=2)
+    made.results = verdict.diagnose_session(made).as_results()
+    path = made.save(tmp_path / "s.json")
+    monkeypatch.setattr(conclusion, "diagnose_session", lambda session: [][0])
+    assert run("report", path) == 0
+    said = capsys.readouterr().out
+    assert made.results["sentence"] in said
+    assert "when it was recorded" not in said
+
+
+def ends(*_: Any) -> Any:
+    raise SystemExit(0)
+
+
+def test_code_that_ends_the_program_leaves_no_result(
+    train: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main, "compare_command", ends)
+    assert run("compare", "a.json", "b.json") == ExitCode.NO_RESULT
+    assert "no result, because this program failed: SystemExit: 0" in capsys.readouterr().err
+
+
+def test_a_factory_that_ends_the_program_is_a_failed_factory() -> None:
+    source = DataSource.open(ends, "m", 2, time.monotonic_ns)
+    assert "the loader failed with SystemExit: 0" in source.problem
+    assert LoaderSubject(list, make_model=ends).declared is None
+    shadow = Shadow(SimpleNamespace(iterable=map(ends, [0])))  # type: ignore[arg-type]
+    shadow.take()
+    shadow._thread.join()
+    assert isinstance(shadow.error, SystemExit)

@@ -296,7 +296,7 @@ def test_a_loader_that_hangs_leaves_a_partial_session_with_where_it_hangs() -> N
                 time.sleep(1000)
             return super().__iter__()
 
-    guard = Guard(limit_s=2.0)
+    guard = Guard(limit_s=8.0)
     with pytest.raises(StoppedError, match="Nothing happened for") as stopped:
         measure_precisions(CPU, [job(make_loader=Stuck)], quick(), guard=guard)
     session = stopped.value.session

@@ -54,21 +54,28 @@ def test_a_trace_that_torch_recorded(
     from torch.profiler import ProfilerActivity, profile, schedule
     from torch.utils.data import DataLoader, Dataset
 
+    step_s, wait_s = [0.0], [0.0]  # the last: what is planted is longer, at any speed
+
     class Items(Dataset[Any]):
         def __len__(self) -> int:
             return STEPS
 
         def __getitem__(self, i: int) -> torch.Tensor:
-            time.sleep(load_s)
+            time.sleep(load_s and load_s + 3 * step_s[0])
             return torch.zeros(2)
 
     path = str(tmp_path / "trace.json")
     every = schedule(wait=0, warmup=1, active=STEPS + 2) if "mark" in marks else None
     with profile(activities=[ProfilerActivity.CPU], schedule=every, acc_events=True) as profiler:
+        ended = time.monotonic()
         for batch in DataLoader(Items()):
-            time.sleep(train_s)
+            began = time.monotonic()
+            wait_s[0] = began - ended
+            time.sleep(train_s and train_s + 10 * wait_s[0])
             del batch
             profiler.step()
+            ended = time.monotonic()
+            step_s[0] = ended - began
     profiler.export_chrome_trace(path)
     assert main.command_line(["report", path]) == 0
     told = capsys.readouterr().out

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from pipeline_profiler.precision.backend_torch import TorchBackend
-from pipeline_profiler.precision.summary import summarise
+from pipeline_profiler.precision.summary import impossible_rate, summarise
 from pipeline_profiler.precision.sweep import measure_precisions
-from pipeline_profiler.precision.table import PrecisionTable, table_from_dict
+from pipeline_profiler.precision.table import PrecisionTable, table_as_dict, table_from_dict
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.report import precision, render
 from tests.conftest import ROOT
@@ -139,3 +139,38 @@ def test_the_saved_sample_session_renders() -> None:
 )
 def test_memory_is_written_with_its_unit(value: int | None, text: str) -> None:
     assert precision.format_bytes(value) == text
+
+
+@pytest.mark.parametrize(
+    ("fed", "limits", "names"),
+    [
+        (
+            {0: 10.0, 1: 10.1, 2: 9.9},
+            {"step": {0: 14.0, 1: 14.2, 2: 13.9}},
+            "1.40 times the rate of step",
+        ),
+        ({0: 10.0, 1: 10.1}, {"step": {0: 10.0, 1: 10.0}, "loader": {0: 4.0, 1: 4.1}}, ""),
+        ({0: 10.0, 1: 10.1}, {"loader": {0: 10.2, 1: 10.3}}, ""),  # within what chance does
+        ({0: 10.0, 1: 20.0}, {"loader": {0: 20.0, 1: 22.0}}, ""),  # the interval reaches 1
+        ({0: 10.0}, {"loader": {0: 20.0}}, ""),  # one repeat has no interval
+    ],
+)
+def test_no_loop_is_faster_than_its_step_or_its_loader(
+    fed: dict[int, float], limits: dict[str, dict[int, float]], names: str
+) -> None:
+    assert impossible_rate(fed, limits) == names
+
+
+def test_a_rate_that_no_loop_can_reach_is_an_error_and_gives_no_speed_up() -> None:
+    saved = Session.load(ROOT / "pipeline_profiler" / "on_a_gpu.json")
+    for said in (render.to_text(saved), render.to_html(saved)):
+        assert "resnet18, batch 512, FP16: error of the measurement" in said
+        assert said.count("error of the measurement") == 1
+        assert "3.96x" not in said
+        assert "28,518" not in said
+    table = summarise(table_from_dict(saved.results["precision"]).measurement)
+    (wrong,) = (row for row in table.rows if row.error)
+    assert (wrong.loader_per_s, wrong.stall) == (None, None)
+    assert wrong.cell not in [speedup.cell for speedup in table.speedups]
+    row = next(r for r in table_as_dict(table)["rows"] if r["error"])
+    assert row["error"].endswith("the loader alone")

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.ui import frames, sessions
 from tests.audit.ui.pages import PATIENCE_S, html, text
 from tests.browser.recorded import session
+from tests.pipeline_profiler.fakes import broken_rule
 
 pytestmark = pytest.mark.slow
 
@@ -139,11 +141,9 @@ def test_uploads_are_read_as_files_are(tmp_path: Path) -> None:
 
 
 def test_a_failed_rule_is_on_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    broken = session(True)
-    failed = {"rule": "slow_sampler", "error": "KeyError", "text": "'x'", "at": "rules/rare.py:12"}
-    broken.results = diagnose_session(broken).as_results() | {"failed_rules": [failed]}
-    path = broken.save(tmp_path / "broken.json")
-    assert "The rule slow_sampler failed (KeyError" in text(opened(monkeypatch, path))
+    monkeypatch.setattr(verdict, "COMPUTE_RULES", (broken_rule, *verdict.COMPUTE_RULES))
+    path = session(True).save(tmp_path / "broken.json")
+    assert "The rule broken_rule failed (ZeroDivisionError" in text(opened(monkeypatch, path))
 
 
 def test_two_sessions_of_one_file_name_are_two(

@@ -18,10 +18,11 @@ from pipeline_profiler.profiling.measure.kept_batches import (
     parts_of,
     try_step,
 )
+from pipeline_profiler.profiling.measure.probes import recording_ns
 from pipeline_profiler.profiling.measure.schedule import measure_arms
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Session
-from tests.pipeline_profiler.fakes import MS, FakeClock
+from tests.pipeline_profiler.fakes import MS, FakeClock, LateReadings
 
 pytestmark = pytest.mark.slow
 
@@ -84,6 +85,19 @@ def test_a_change_that_no_trial_saw_is_seen_by_the_version_counter() -> None:
             batch["x"].add_(50)
     assert kept.in_place == {("x",)}
     assert max(seen) == 2  # the changed batch is left out
+
+
+def test_one_late_reading_of_the_clock_ends_no_look() -> None:
+    kept, late = KeptBatches([{"x": torch.ones(2)}]), 4 * 4 + 2  # the reading after the fifth look
+    for turn, batch in zip(range(7), Cycle(kept, LateReadings(late)), strict=False):
+        if turn == 5:
+            batch["x"].add_(1)
+    assert kept.in_place == {("x",)}
+
+
+@pytest.mark.parametrize("reading", range(1, 8))
+def test_what_recording_costs_is_no_single_reading(reading: int) -> None:
+    assert recording_ns(Bench(list, float, LateReadings(reading)), 3) == 0
 
 
 def test_what_copying_takes_is_in_no_period() -> None:

@@ -23,7 +23,7 @@ def main():
     rank = dist.get_rank()
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for x, y in DataLoader(Items(40, 0.02 if rank else 0.0), 2):
+    for x, y in DataLoader(Items(40, 0.06 if rank else 0.0), 2):
         loss = torch.nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()

@@ -45,7 +45,7 @@ def main():
     parser.add_argument("--lr", type=float)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    loader = DataLoader(Items(48, 0.02), 2, num_workers=1, multiprocessing_context="spawn")
+    loader = DataLoader(Items(48, 0.06), 2, num_workers=1, multiprocessing_context="spawn")
     model = train(loader)
     model.eval()
     with torch.no_grad():
@@ -131,7 +131,7 @@ def test_a_healthy_training_is_left_in_peace_and_keeps_its_traceback(tmp_path: P
     script_part = ended.stderr.partition("\n\npipeline-profiler:")[0]
     assert script_part == (
         "Traceback (most recent call last):\n"
-        f'  File "{path}", line 31, in <module>\n'
+        f'  File "{path}", line 36, in <module>\n'
         """    raise RuntimeError("the script's own")\n"""
         "RuntimeError: the script's own"
     )
