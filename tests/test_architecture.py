@@ -27,7 +27,7 @@ ROOMS = {
         "browse choosing compare exports, scanning, interface, service, ui, cli, __main__"
     ),
     "pipeline_profiler": (
-        "profiling, adapters checks runs, precision, report, ui, cli, interface __main__"
+        "profiling, checks runs, precision, report, ui, cli, interface __main__"
     ),
 }
 # Rooms within a room, in the same way.

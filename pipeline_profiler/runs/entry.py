@@ -228,9 +228,7 @@ def enter_session(session: Session, file: Path, began: float, words: RunWords) -
     session lies on disk by then.
     """
     from pipeline_profiler.profiling.watching.conclusion import judge_watched, long_enough
-    from pipeline_profiler.profiling.watching.trackers import tell_trackers
 
-    tell_trackers(session)
     path = default_file(os.environ)
     if path is None:
         return None

@@ -110,9 +110,3 @@ def test_a_script_without_a_guard_is_told_its_line(tmp_path: Path) -> None:
         "The loader's workers start by 'spawn' and run this script again: put line 10 below "
         '`if __name__ == "__main__":`.\n'
     )
-
-
-def test_the_keras_callback_is_found_where_the_documents_had_it() -> None:
-    names: dict[str, Any] = {}
-    exec("from pipeline_profiler.adapters.tf_data import keras_callback", names)
-    assert names["keras_callback"] is pipeline_profiler.keras_callback

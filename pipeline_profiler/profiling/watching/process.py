@@ -13,7 +13,6 @@ import json
 import os
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,7 +40,6 @@ from pipeline_profiler.profiling.record.stack_sampler import StackSampler
 from pipeline_profiler.profiling.record.stages import activate
 from pipeline_profiler.profiling.watching.loop import Loop, TrainingCount
 from pipeline_profiler.profiling.watching.prediction_grid import PredictionGrid
-from pipeline_profiler.profiling.watching.trackers import is_tracked, tell_trackers
 
 # ---- The line on the terminal ----
 
@@ -83,7 +81,6 @@ def _memory() -> str:
 # ---- The process ----
 
 VARIABLE = "PIPELINE_PROFILER_WATCH"
-TOLD_EVERY_S = 30.0  # a tracker, at most
 _HERE = str(Path(__file__).parents[2])  # as frames say it: links stay
 
 
@@ -121,7 +118,6 @@ class WatchedProcess:
         self.predictions: PredictionGrid | None = None
         self._saved: dict[Path, Path] = {}  # where each session was last written
         self._machine = Meter()
-        self._tell_from = 0.0
         self._saving = threading.Lock()
         self._sampler = StackSampler.start_beside(lambda: self.phase, MAIN_INTERVAL_S)
         self._autosave = Repeated(self.save, order.every_s, "profile-autosave")
@@ -240,18 +236,6 @@ class WatchedProcess:
         self.phase = "step" if any(other.in_step for other in self.active) else "outside"
         if self.active:
             activate(self.active[-1].recorder.timer)
-        if not self.active:
-            self._tell_trackers()
-
-    def _tell_trackers(self) -> None:
-        """At the end of an epoch: at the end of the program the tracker's run is over, mostly."""
-        now = time.monotonic()
-        if now < self._tell_from or not is_tracked():
-            return
-        with contextlib.suppress(Exception):
-            tell_trackers(self.session())
-        # however short its epochs are, a training is not asked for more than a hundredth
-        self._tell_from = time.monotonic() + max(TOLD_EVERY_S, 100 * (time.monotonic() - now))
 
     def trains(self) -> None:
         """Something trains, whose time is not taken in this step."""
@@ -408,8 +392,6 @@ class WatchedProcess:
         for loop in list(self.active):
             self.close(loop)
         self.save()
-        with contextlib.suppress(Exception):
-            tell_trackers(self.session())
         self._sampler.stop()
         for undo in self.undo:
             undo()
