@@ -26,6 +26,7 @@ from audit.errors import AuditError, UsageError, error_place
 from audit.records import finite
 from audit.service.datasets import Service
 from audit.service.jobs import ServedDataset
+from preflight.text import text_fault
 
 T = TypeVar("T")
 ROOT, JSON = "/api/v1", "application/json"
@@ -321,11 +322,14 @@ async def _body(headers: Mapping[str, str], receive: Receiver, most: int) -> dic
             if len(body) > most:
                 raise RefusedError(413, f"A body has at most {most:,} bytes: send less.")
     try:
-        found = json.loads(body)
+        found = json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise UsageError("The body is no JSON object: send one.")
+    # half a surrogate can only be an escape: a body without one is not gone through
+    if b"\\ud" in body.lower() and (fault := text_fault(found)):
+        raise UsageError(fault)
     return found
 
 
