@@ -108,6 +108,15 @@ class Finding:
     action: Action
     subject: str
 
+    def __post_init__(self) -> None:
+        """Raise TypeError or ValueError for what no run can store, in the check that made it."""
+        texts = (self.message, self.subject, *self.sample_ids)
+        kinds = (self.severity, Severity), (self.action, Action), (self.sample_ids, tuple)
+        for value, kind in (*kinds, *((text, str) for text in texts)):
+            if not isinstance(value, kind):
+                raise TypeError(f"a finding holds {value!r} where a {kind.__name__} belongs")
+        "".join((*texts, self.evidence_json())).encode()  # no half of a surrogate
+
     @property
     def fingerprint(self) -> str:
         """16 hex digits that name this finding across runs: a hash of code and subject."""
@@ -115,7 +124,13 @@ class Finding:
 
     def evidence_json(self) -> str:
         """Return the evidence as JSON with stable key order as the check gave it."""
-        return json.dumps(dict(self.evidence), ensure_ascii=False)
+        return json.dumps(finite(dict(self.evidence)), ensure_ascii=False, default=_scalar)
+
+
+def _scalar(value: Any) -> Any:
+    if not hasattr(value, "item"):  # as numpy's scalars have
+        raise TypeError(f"the evidence of a finding holds {value!r}, which is not JSON")
+    return finite(value.item())
 
 
 @dataclass(frozen=True, slots=True)

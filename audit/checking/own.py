@@ -19,14 +19,13 @@ import dataclasses
 import json
 import os
 import re
-import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from audit.checking.check import Check, all_checks
-from audit.errors import UsageError, error_place, error_text, find_machine_error
+from audit.errors import UsageError, error_place, error_text, error_trace, find_machine_error
 from audit.picture.features import FEATURE_ROW
 from audit.picture.hashing import LIBRARY_HASHES
 from audit.picture.own_columns import OWN_ERROR, OwnColumn, import_file
@@ -156,15 +155,10 @@ def _errors_in(
         if machine := find_machine_error(error):
             raise machine from None
         code, name = (check.code, check.name) if check else ("", f"file {path.name}")
-        broken.append(_failed(path, error, code, name))
-
-
-def _failed(path: Path, error: BaseException, code: str, name: str) -> FailedPart:
-    place = error_place(error, str(path))
-    if isinstance(error, SyntaxError) and error.filename == str(path):
-        place = f"{path.name}:{error.lineno}"
-    trace = "".join(traceback.format_exception(error))
-    return FailedPart("check", code, name, error_text(error), place, trace)
+        place, trace = error_place(error, str(path)), error_trace(error)
+        if isinstance(error, SyntaxError) and error.filename == str(path):
+            place = f"{path.name}:{error.lineno}"
+        broken.append(FailedPart("check", code, name, error_text(error), place, trace))
 
 
 def failed_columns(store: Store) -> list[FailedPart]:

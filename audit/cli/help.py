@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from audit.errors import UsageError
 from preflight.terminal import grouped_help
+from preflight.text import text_fault
 
 ABOUT = "Find what is wrong with an image dataset before anyone trains on it."
 GROUPS = {
@@ -47,6 +50,10 @@ GROUPS = {
         "verify": "read every part of a run, and tell what is damaged",
     },
 }
+# Parameters that are texts and may name files: a path, a pattern, a sample by the end of its path.
+NAMES_OF_FILES = frozenset((
+    "source", "sources", "new", "path", "other", "things", "root", "exclude",
+))  # fmt: skip
 RARE = {
     "--executor", "--address", "--parts", "--root", "--embedder", "--own", "--verify", "--lock",
     "--trace", "--junit", "--licence", "--config", "--card", "--reviewed", "--timing",
@@ -61,7 +68,29 @@ def show_all_options(yes: bool) -> None:
     _all_options = yes
 
 
-class Command(TyperCommand):
+class TextCommand(TyperCommand):
+    """A command whose texts are valid UTF-8; what names files may hold any bytes."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Check the texts, then run the command."""
+        texts = {name: value for name, value in ctx.params.items() if name not in NAMES_OF_FILES}
+        if fault := text_fault(texts):
+            raise UsageError(fault)
+        return super().invoke(ctx)
+
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+class TextTyper(typer.Typer):
+    """An application of commands whose texts are checked."""
+
+    def command(self, name: str | None = None, **more: Any) -> Callable[[T], T]:
+        """Register a command."""
+        return super().command(name, **{"cls": TextCommand, **more})
+
+
+class Command(TextCommand):
     """A command whose help leaves the rare options to `--help-all`."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

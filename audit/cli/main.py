@@ -17,7 +17,7 @@ import typer
 from audit.cli.compare import diff_command, drift_command, expect_command, history_command
 from audit.cli.ending import exit_code_of
 from audit.cli.export import apply_command, export_command
-from audit.cli.help import ABOUT, Command, Commands, say_next, show_all_options
+from audit.cli.help import ABOUT, Command, Commands, TextTyper, say_next, show_all_options
 from audit.cli.options import ConfigOption, JobsOption, JsonOption, OwnOption, RunArgument
 from audit.cli.review import decide_command, log_command, tags_command, undo_command
 from audit.cli.scan import recheck_command, report_command, scan_command
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from audit.neighbors.pairs.overlap import OverlapReport
 
-app = typer.Typer(
+app = TextTyper(
     cls=Commands,
     help=ABOUT,
     add_completion=False,

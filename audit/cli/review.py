@@ -162,9 +162,11 @@ def _decide(run: Path, picked: _Picked, verdict: str) -> None:
         print_lines(_preview(run, entries))
         if not _is_confirmed(picked.yes, len(entries)):
             return
-    _say_recorded(run, Ledger(run).record(entries))
     renamed = value if verb in ("relabel", "move") else None
-    if renamed and (warning := decisions.new_name_warning(run, verb, renamed)):
+    # before the decision is recorded: what fails after it would look as if nothing was recorded
+    warning = decisions.new_name_warning(run, verb, renamed) if renamed else None
+    _say_recorded(run, Ledger(run).record(entries))
+    if warning:
         write_note(warning)
 
 

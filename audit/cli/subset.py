@@ -28,6 +28,7 @@ from audit.cli.goal_options import (
     option,
     takes_options,
 )
+from audit.cli.help import TextTyper
 from audit.errors import UsageError
 from preflight import terminal
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from audit.subset import Goal, NoiseRate, Plan, Recipe
     from audit.subset.detect import Objects
 
-app = typer.Typer(
+app = TextTyper(
     help="Choose evaluation examples, and know what their number can tell you.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

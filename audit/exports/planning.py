@@ -50,6 +50,7 @@ from audit.sources.formats import extension_of_name
 from audit.sources.names import split_word
 from audit.sources.paths import leads_outside, path_of, reading_place, uri_of
 from preflight.files import LONGEST_NAME, inside, read_regular, regular
+from preflight.text import text_fault
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
 _KNOWN = """
@@ -301,6 +302,8 @@ def read_plan(path: Path) -> DatasetPlan:
         given = json.loads(read_regular(path))
         if given.pop("schema") != PLAN_SCHEMA:
             raise ValueError(f"its schema is not {PLAN_SCHEMA}")
+        if fault := text_fault(given):
+            raise ValueError(fault)
         files = tuple(PlannedFile(**row) for row in given.pop("files"))
         left_out = tuple(LeftOut(**row) for row in given.pop("left_out"))
         given["notes"] = tuple(given["notes"])

@@ -98,10 +98,7 @@ class Measured(NamedTuple):
 
 @dataclass(slots=True)
 class Measurer:
-    """The picklable work of a worker: a chunk of jobs in, Arrow tables out.
-
-    `own` may change while an executor runs it: the next chunk is measured so.
-    """
+    """The picklable work of a worker: jobs in, tables out; `own` may change between chunks."""
 
     limits: Limits
     hashes: tuple[str, ...] = ()

@@ -110,9 +110,7 @@ def measure_own(columns: Sequence[OwnColumn], picture: npt.NDArray[np.uint8]) ->
     """Return the values of one picture; what is raised, and what is no number, is no value."""
     values: dict[str, Any] = {}
     errors = [(one.name, *one.error) for one in columns if one.known_as]
-    for one in columns:
-        if one.known_as:
-            continue
+    for one in (column for column in columns if not column.known_as):
         try:
             value = float(one(picture.copy()))  # theirs to change
             values[one.name] = value if math.isfinite(value) else None

@@ -32,6 +32,7 @@ from audit.run.tables import (
 )
 from preflight.cores import usable_cores
 from preflight.files import refuse_special
+from preflight.text import text_fault
 
 if TYPE_CHECKING:
     import polars as pl
@@ -404,6 +405,10 @@ def _spill_folder() -> dict[str, str]:
 def _connect(
     path: Path, more: Mapping[str, str], *, read_only: bool = False
 ) -> duckdb.DuckDBPyConnection:
+    if text_fault(str(path)):
+        raise RunError(
+            f"DuckDB opens no path that is not valid UTF-8, as {path}: choose another --out."
+        )
     config = {"memory_limit": MEMORY_LIMIT, "threads": str(usable_cores()), **more}
     try:
         return duckdb.connect(str(path), read_only=read_only, config=dict(config))

@@ -256,15 +256,13 @@ def _measure_again(
         return tuple(c if c in sound else c.dropped(failure.text) for c in measurer.own)
 
     def measure(sound: Sequence[OwnColumn]) -> Measured | Failure:
-        work = replace(measurer, own=with_columns(sound))
-        ((_, outcome),) = executor.run(work, [jobs])
+        ((_, outcome),) = executor.run(replace(measurer, own=with_columns(sound)), [jobs])
         return outcome
 
     plain = measure([]) if measurer.own else failure
     if isinstance(plain, Failure):
         return failed_rows(jobs, failure, measurer.hashes, measurer.own)
-    live = [c for c in measurer.own if not c.known_as]
-    sound = [c for c in live if isinstance(measure([c]), Measured)]
+    sound = [c for c in measurer.own if not c.known_as and isinstance(measure([c]), Measured)]
     outcome = measure(sound)
     if isinstance(outcome, Failure):  # they fail only together
         sound, outcome = [], plain

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from audit.errors import UsageError
 from audit.machine.watched import ProgramEndedError, run_program, serve_request
+from preflight.text import text_fault
 
 SMALL_BODY = 1 << 20  # bytes
 PARSE_S = 60.0
@@ -25,11 +26,14 @@ LONG_TEXT, LONG_OBJECT = 1 << 16, 1000  # characters, entries
 def parse_object(body: bytes) -> dict[str, Any]:
     """Return the JSON object that was sent; raises UsageError for what is none."""
     try:
-        found = json.loads(body)
+        found = json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise UsageError("The body is no JSON object: send one.")
+    # half a surrogate can only be an escape: other bodies are not searched
+    if b"\\ud" in body.lower() and (fault := text_fault(found)):
+        raise UsageError(fault)
     return found
 
 

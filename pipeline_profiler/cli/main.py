@@ -38,6 +38,7 @@ from preflight.terminal import (
     prepare_streams,
     without_help_all,
 )
+from preflight.text import text_fault
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -74,6 +75,11 @@ RARE = {
     "--config", "--runs", "--no-record", "--trace", "--ceiling", "--push", "--dry-run",
     "--with-code", "--with-paths",
 }  # fmt: skip
+# Options that are texts; the values of all others may name files, which hold any bytes.
+TEXTS = frozenset((
+    "note", "study", "of", "verdict", "word", "only", "skip", "fail_on", "std", "mean", "code",
+    "optimizer", "batch_sizes",
+))  # fmt: skip
 NEWEST = 3
 ESTIMATED_S = 60.0  # a longer measurement says first how long it will take
 DEFAULT_EMULATED_MS = 10.0
@@ -90,6 +96,9 @@ def command_line(argv: Sequence[str] | None = None, *, lent: bool = False) -> in
     if not words:
         return show(next_here(Path.cwd()))
     args = parser(every).parse_args(words)
+    if fault := text_fault({name: v for name, v in vars(args).items() if name in TEXTS}):
+        say(fault)
+        return ExitCode.USAGE
     args.began = time.monotonic()  # importing a framework counts to what --quick promises
     args.words = words
     code = _obey(args, words, lent)

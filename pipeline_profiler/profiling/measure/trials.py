@@ -49,8 +49,7 @@ def try_first_advice(
                 if (end - bench.clock()) / 1e9 < seconds:
                     break
                 session.runs.append(run_arm(bench, Arm.TRIAL, number, session, kept_batches))
-        # a loader that was made for its own setting alone
-        except (Exception, SystemExit) as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - made for one setting alone
             del session.runs[done:]
             _note_failure(session, advice, error)
             return

@@ -283,3 +283,42 @@ def test_every_column_that_raises_is_named(mine: Path, tree: Path) -> None:
         "column redness",
         "column warmth",
     }
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("evidence", text) for text in ("{'a': {1}}", "{'a': b'x'}", "{'a': Path('x')}")),
+        *(("evidence", text) for text in ("{1j: 1}", "{'a': '\\udc80'}", "recursive", "[1]")),
+        *(("message", text) for text in ("3", "None", "'\\udc80'")),
+        *(("subject", text) for text in ("None", "5")),
+        *(("severity", text) for text in ("'error'", "None")),
+        *(("sample_ids", text) for text in ("(1,)", "(None,)", "row['id']", "None")),
+        ("action", "'keep'"),
+    ],
+)
+def test_a_finding_that_cannot_be_stored_fails_its_check_alone(
+    mine: Path, tree: Path, field: str, value: str
+) -> None:
+    wrong = (
+        f"            row['subject'] += 'x'\n            yield replace(found, {field}={value})\n"
+    )
+    text = MINE.replace("            yield Finding(", "            found = Finding(") + wrong
+    head = "from dataclasses import replace\nfrom pathlib import Path\n"
+    (mine / "my_checks.py").write_text(
+        f"{head}recursive = {{}}\nrecursive['a'] = recursive\n{text}"
+    )
+    report = collect_report(scan(tree, mine).path)
+    (failed,) = report.failed
+    assert failed.code == "OWN001"
+    assert failed.place.startswith("my_checks.py:")
+    assert {check.code for check in report.checks} == {"FILE001"}
+
+
+def test_numbers_of_numpy_are_evidence(mine: Path, tree: Path) -> None:
+    text = MINE.replace(
+        '{"redness": row["redness"]}', '{"n": np.int64(3), "x": np.float32(0.5), "nan": np.nan}'
+    )
+    (mine / "my_checks.py").write_text(f"import numpy as np\n{text}")
+    found = scan(tree, mine).found("OWN001")
+    assert (set(found["n"]), set(found["x"]), set(found["nan"])) == ({3}, {0.5}, {None})

@@ -17,8 +17,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import audit
 from audit.cli.ending import exit_code_of
 from audit.cli.main import app
+from tests.audit.conftest import Command
+from tests.audit.run.scanned import scan_tree
 from tests.conftest import ROOT, picture
 from tests.warm import warm_audit, warm_shell
 
@@ -297,3 +300,36 @@ def test_a_run_inside_the_dataset_is_no_part_of_it(place: Path, tmp_path: Path) 
 def test_output_in_another_encoding_is_no_trouble(place: Path) -> None:
     done = call(place, "audit report run", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sql", "RUN", "SELECT '\udcff'"),
+        ("decide", "RUN", "--where", "id = '\udcff'", "--as", "drop", "--yes"),
+        ("decide", "RUN", "train/cat/0.jpg", "--as", "relabel:\udcff"),
+        ("decide", "RUN", "train/cat/0.jpg", "--as", "drop", "--note", "\udcff"),
+        ("export", "RUN", "--plan", "PLAN", "--splits", "\udcff=.5,val=.5", "--resplit"),
+    ],
+)
+def test_text_that_is_not_utf8_is_refused_and_nothing_is_recorded(
+    words: tuple[str, ...], command: Command, tree: Path, tmp_path: Path
+) -> None:
+    scan_tree(tree, tmp_path / "run", checks=("FILE",))
+    places = {"RUN": tmp_path / "run", "PLAN": tmp_path / "plan.json"}
+    code, out, err = command(*(places.get(word, word) for word in words))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "is not valid UTF-8 text" in err
+    assert not (tmp_path / "plan.json").exists()
+    assert audit.open(tmp_path / "run").decisions.is_empty()
+
+
+def test_a_folder_whose_name_is_not_utf8_is_scanned(
+    command: Command, tree: Path, tmp_path: Path
+) -> None:
+    folder = tree.rename(tmp_path / "pets\udcff")
+    run = tmp_path / "run"
+    assert command("scan", folder, "--out", run, "--checks", "FILE")[0] == 0
+    assert command("export", run, "--plan", tmp_path / "plan.json")[0] == 0
+    assert command("apply", tmp_path / "plan.json", "--to", tmp_path / "new")[0] == 0
+    assert command("scan", folder, "--out", tmp_path / "run\udcff")[0] == 2

@@ -298,6 +298,7 @@ def test_a_code_stands_for_its_open_findings_once(served: Served) -> None:
         (400, "POST", "/datasets/pets/sql", {"body": {"query": "DROP TABLE samples"}}),
         (400, "POST", "/datasets/pets/sql", {"body": {"query": "SELECT * FROM '/etc/passwd'"}}),
         (400, "POST", "/datasets/pets/sql", {"body": {"query": 1}}),
+        (400, "POST", "/datasets/pets/sql", {"body": {"query": "SELECT '\ud800'"}}),
         (400, "POST", "/datasets/pets/sql", {"body": {"query": "SELECT 1", "limit": 10_001}}),
         (400, "POST", "/datasets/pets/sql", {"body": {"query": "SELECT 1", "limit": True}}),
         (400, "POST", "/datasets/pets/sql", {"body": {"query": "SELECT 1", "file": "x"}}),
