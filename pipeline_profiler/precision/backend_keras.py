@@ -154,13 +154,6 @@ class KerasTrainer(Trainer):
         super().forget()
         self._applied.clear()
 
-    def nudge(self, share: float) -> bool:
-        tf = import_tensorflow()
-        for weight in self.model.trainable_variables:
-            noise = tf.random.stateless_normal(weight.shape, seed=(1, 2), dtype=weight.dtype)
-            weight.assign(weight * (1 + share * noise))
-        return True
-
     def scale(self) -> float | None:
         return float(self.optimizer.dynamic_scale) if self.scaled else None
 

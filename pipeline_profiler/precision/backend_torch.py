@@ -240,16 +240,6 @@ class TorchTrainer(DeviceTrainer):
         super().forget()
         self._updates.clear()
 
-    def nudge(self, share: float) -> bool:
-        torch = self._torch
-        # drawn on the host, so that the same noise is added on every device
-        source = torch.Generator().manual_seed(1)
-        with torch.no_grad():
-            for weight in self.model.parameters():
-                noise = torch.randn(weight.shape, generator=source).to(weight.device)
-                weight.mul_(1 + share * noise)
-        return True
-
     def scale(self) -> float | None:
         return None if self.scaler is None else float(self.scaler.get_scale())
 

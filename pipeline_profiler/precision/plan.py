@@ -131,8 +131,6 @@ class SweepState:
     progress: ReportProgress
     sources: dict[tuple[str, int], DataSource] = field(default_factory=dict)
     probes: dict[Cell, ProbeResult] = field(default_factory=dict)
-    references: dict[tuple[str, int], Sequence[float]] = field(default_factory=dict)
-    floors: dict[tuple[str, int], Sequence[float]] = field(default_factory=dict)
     visits: list[Visit | LoaderPass] = field(default_factory=list)
     largest: list[LargestBatch] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)

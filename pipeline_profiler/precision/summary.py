@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.precision.table import (
+    EarlyLosses,
     Growth,
     LargestBatch,
     LoaderRow,
     Measurement,
-    Parity,
     PrecisionTable,
     ProbedCell,
     Rate,
@@ -98,7 +98,7 @@ def _make_row(measurement: Measurement, probed: ProbedCell) -> Row:
         skipped=probe.skipped + skipped_timed + skipped_warmup if cell.loss_scale else None,
         skipped_timed=skipped_timed,
         loss_scale_end=probe.scale,
-        parity=compare_losses(probed),
+        early=read_losses(probe.losses),
         warmup_s=round(probe.seconds + sum(v.window.warmup_s for v in visits), 3),
         graphs=probe.graphs,
         recompiled=sum(v.recompiled for v in visits),
@@ -165,33 +165,10 @@ def positive_mean(values: Sequence[float], geometric: bool = False) -> Interval:
     return Interval(value, math.exp(logs.low), high, logs.n)
 
 
-def compare_losses(probed: ProbedCell) -> Parity:
-    """Loss after k steps and how far it is from FP32 with the same seed, as a share of FP32's.
-
-    None where there is no FP32 run to compare with, and for FP32 itself.
-    """
-    losses, reference = probed.probe.losses, probed.reference
-    compared = probed.cell.precision != "fp32"
-    apart = relative_distances(losses, reference) if compared else []
-    chance = relative_distances(probed.floor, reference)
-    return Parity(
-        steps=len(losses),
-        first=losses[0] if losses else None,
-        last=losses[-1] if losses else None,
-        # the largest on the way shows that two curves which meet at the end did not run together
-        apart=apart[-1] if apart else None,
-        apart_most=float(np.max(apart)) if apart else None,
-        floor=chance[-1] if chance else None,
-    )
-
-
-def relative_distances(losses: Sequence[float], reference: Sequence[float]) -> list[float]:
-    """|loss - reference| / |reference| at each common step."""
-    count = min(len(losses), len(reference))
-    ours, theirs = np.asarray(losses[:count]), np.asarray(reference[:count])
-    # relative, because the scale of a loss is the user's choice; 1e-12 for a loss of exactly 0
-    distances: list[float] = (np.abs(ours - theirs) / np.maximum(np.abs(theirs), 1e-12)).tolist()
-    return distances
+def read_losses(losses: Sequence[float]) -> EarlyLosses:
+    """Return the first and the last of a row's losses."""
+    first, last = (losses[0], losses[-1]) if losses else (None, None)
+    return EarlyLosses(len(losses), first, last)
 
 
 def make_loader_row(measurement: Measurement, source: SourceRecord) -> LoaderRow:
@@ -279,7 +256,6 @@ def write_sentences(table: PrecisionTable) -> list[str]:
         *state_demands(table, measured),
         *compare_sizes(table.growths),
         *compare_loss_scales(measured),
-        *describe_parity(measured),
         *list_problems(table.rows),
         *describe_largest(table.measurement.largest),
     ]
@@ -384,21 +360,19 @@ def compare_sizes(growths: Sequence[Growth]) -> Iterator[str]:
 
 
 def compare_loss_scales(measured: Sequence[Row]) -> Iterator[str]:
-    """Whether the loss scale made a difference, in time and in loss."""
-    by_source: dict[tuple[str, int], list[tuple[Row, StepTimes, float]]] = {}
+    """Whether the loss scale made a difference to the step."""
+    by_source: dict[tuple[str, int], list[tuple[Row, StepTimes]]] = {}
     for row in measured:
-        if row.cell.precision == "fp16" and row.step and row.parity.last is not None:
-            timed_row = row, row.step, row.parity.last
-            by_source.setdefault(row.cell.source, []).append(timed_row)
+        if row.cell.precision == "fp16" and row.step:
+            by_source.setdefault(row.cell.source, []).append((row, row.step))
     for (model, size), rows in by_source.items():
         if len(rows) > 1:
             yield f"{model}, batch {size}: {_compare_scales(rows)}"
 
 
-def _compare_scales(timed: Sequence[tuple[Row, StepTimes, float]]) -> str:
-    rows, steps, losses = zip(*timed, strict=True)
+def _compare_scales(timed: Sequence[tuple[Row, StepTimes]]) -> str:
+    rows, steps = zip(*timed, strict=True)
     periods = [step.mean_ms for step in steps]
-    apart = (max(losses) - min(losses)) / max(abs(min(losses)), 1e-12)
     # All intervals share a point exactly when the highest low end is not above the lowest high
     # end; an unknown end excludes nothing.
     low, high = (step.low_ms or 0.0 for step in steps), (step.high_ms or math.inf for step in steps)
@@ -407,48 +381,10 @@ def _compare_scales(timed: Sequence[tuple[Row, StepTimes, float]]) -> str:
     )
     scales = ", ".join(row.cell.loss_scale for row in rows)
     skips = ", ".join(str(row.skipped) for row in rows)
-    ends = ", ".join(f"{last:.4g}" for last in losses)
     return (
-        f"loss scales {scales} make {verdict} ({min(periods):.1f} to {max(periods):.1f} ms); the "
-        f"losses after {rows[0].parity.steps} steps are {ends}, {format_percent(apart)} apart"
-        f"{_beside_chance(apart, [row.parity.floor for row in rows])}, skipped steps {skips}."
+        f"loss scales {scales} make {verdict} ({min(periods):.1f} to {max(periods):.1f} ms); "
+        f"skipped steps {skips}."
     )
-
-
-def _beside_chance(apart: float, floors: Sequence[float | None]) -> str:
-    """The distance beside that of FP32 from itself; '' where that was not measured."""
-    known = [floor for floor in floors if floor is not None]
-    if not known:
-        return ""
-    words = "no farther than" if apart <= max(known) else "farther than"
-    return f" ({words} FP32 from weights nudged by 1e-6, {format_percent(max(known))})"
-
-
-def describe_parity(measured: Sequence[Row]) -> Iterator[str]:
-    """How far the loss is from FP32: the farthest row of each model and precision."""
-    farthest: dict[tuple[str, str], Row] = {}
-    for row in measured:
-        if row.parity.apart is None:
-            continue
-        key = row.cell.model, row.cell.precision
-        # the farthest row speaks for all: an average would hide the one that diverges
-        before = farthest[key].parity.apart or 0.0 if key in farthest else -1.0
-        if row.parity.apart > before or math.isnan(row.parity.apart):
-            farthest[key] = row
-    for row in farthest.values():
-        cell, parity, floor = row.cell, row.parity, row.parity.floor
-        begin = f"{cell.model}, {cell.name}: after {parity.steps} steps from one seed the loss is "
-        if math.isnan(parity.apart or 0.0):
-            yield f"{begin}not a number (batch {cell.batch_size})."
-            continue
-        # training magnifies any difference: without this yardstick every distance looks like a
-        # fault
-        nudged = "FP32 from weights nudged by 1e-6"
-        chance = "" if floor is None else f"; {nudged} is {format_percent(floor)} away"
-        yield (
-            f"{begin}{format_percent(parity.apart or 0.0)} from FP32's (batch {cell.batch_size}: "
-            f"{parity.last:.4g}{chance})."
-        )
 
 
 # ---- what could not be measured, and memory ----

@@ -1,6 +1,6 @@
 """The precision sweep: every cell probed once, then timed in interleaved blocks, in one run.
 
-Probe: the batch is checked, the first k losses are recorded from one seed (loss parity), memory is
+Probe: the batch is checked, the first k losses are recorded from one seed, memory is
 read, the pace is learnt. Blocks: each repeat visits all cells in random order, and each visit
 times the step on batches in hand and the step fed by the loader right after each other, so that
 heat and other programs hit all rows alike and ratios are taken inside a block. A cell that runs out
@@ -215,7 +215,6 @@ def explain_start(sweep: SweepState) -> None:
 # ---- The first visit of a cell ----
 
 TINY_PARITY = 3  # FP16 on a CPU takes seconds per step
-NUDGE = 1e-6  # some roundings of FP32 (2^-24 is 6e-8): the least change that cannot vanish
 
 
 def probe_cell(sweep: SweepState, cell: Cell) -> ProbeResult:
@@ -262,7 +261,7 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
             else "check the inputs for NaN and the loss for a logarithm of 0."
         )
         return ProbeResult("refused", f"the loss is NaN at step 0: {advice}")
-    # memory comes after the losses: its extra step must not change what parity compares
+    # memory comes after the losses: its extra step must not change them
     peak = trainer.peak_memory(trainer.place(source.cached_batches[0]))
     return ProbeResult(
         losses=losses,
@@ -289,45 +288,6 @@ def find_misfit(trainer: Trainer, source: DataSource) -> str:
         return ""
     wrong = shape_problem(shape, source.batch_size)
     return wrong or (label_problem(*source.labels, shape[1]) if source.labels else "")
-
-
-def add_references(sweep: SweepState) -> None:
-    """FP32 losses where no row has them, and FP32 from nudged weights: what chance alone does.
-
-    Training magnifies any difference; a precision is suspicious only beyond that.
-    """
-    live = sweep.live_cells()
-    compared = dict.fromkeys(cell.source for cell in live if cell.precision != "fp32")
-    for model, size in compared:
-        base = Cell(model, size, "fp32")
-        costs = max(
-            train_again_s(sweep.probes[cell]) for cell in live if cell.source == (model, size)
-        )
-        nudged = not sweep.is_tiny(base)
-        needed_s = least_s(sweep, live) + costs * (nudged + (base not in sweep.probes))
-        if needed_s > left_s(sweep):
-            sweep.reasons.append(
-                f"{model}, batch {size}: no loss of a second FP32 run beside the others, because "
-                f"the {sweep.options.seconds:.0f} s have no room for it."
-            )
-            continue
-        if base not in sweep.probes:
-            sweep.references[model, size] = _train_again(sweep, base, 0.0)
-        if nudged:
-            sweep.floors[model, size] = _train_again(sweep, base, NUDGE)
-
-
-def _train_again(sweep: SweepState, cell: Cell, nudge: float) -> Sequence[float]:
-    """The first losses of one more training run; none where it fails."""
-
-    def work() -> ProbeResult:
-        trainer, source = sweep.make_trainer(cell), sweep.open_source(cell)
-        if nudge and not trainer.nudge(nudge):
-            return ProbeResult()
-        train_steps(trainer, source.cached_batches, sweep.options.parity_steps, sweep.clock)
-        return ProbeResult(losses=trainer.losses())
-
-    return run_guarded(sweep, cell, work).losses
 
 
 # ---- The largest batch ----
@@ -475,7 +435,6 @@ def _run_sweep(sweep: SweepState) -> None:
     sweep.reasons += reasons
     sweep.total = len(cells) * (1 + options.repeats)
     _probe_cells(sweep, cells)
-    add_references(sweep)
     live = drop_excess(sweep)
     explain_start(sweep)
     steps, repeats = fit_to_budget(sweep, live)
@@ -578,7 +537,4 @@ def collect_measurement(sweep: SweepState) -> Measurement:
 
 
 def _collect_cell(sweep: SweepState, cell: Cell, probe: ProbeResult) -> ProbedCell:
-    base = sweep.probes.get(Cell(cell.model, cell.batch_size, "fp32"))
-    reference = base.losses if base else sweep.references.get(cell.source, ())
-    floor = sweep.floors.get(cell.source, ())
-    return ProbedCell(cell, probe, reference, floor, sweep.is_tiny(cell))
+    return ProbedCell(cell, probe, sweep.is_tiny(cell))

@@ -55,15 +55,10 @@ class ProbeResult:
 
 @dataclass(frozen=True)
 class ProbedCell:
-    """A cell with its first visit and the FP32 losses that its own are compared with.
-
-    `reference` are FP32's losses from the same seed, `floor` those of FP32 from nudged weights.
-    """
+    """A cell with its first visit."""
 
     cell: Cell
     probe: ProbeResult
-    reference: Sequence[float] = ()
-    floor: Sequence[float] = ()
     tiny: bool = False
 
 
@@ -173,19 +168,12 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Parity:
-    """Loss of a row beside FP32's from the same seed; distances as a share of FP32's loss.
-
-    `apart_most` is the largest distance on the way; `floor` the distance of FP32 from itself with
-    nudged weights, which is what chance alone does.
-    """
+class EarlyLosses:
+    """The first and the last loss of the first `steps` steps from the recipe's seed."""
 
     steps: int
     first: float | None
     last: float | None
-    apart: float | None
-    apart_most: float | None
-    floor: float | None = None
 
 
 @dataclass(frozen=True)
@@ -209,7 +197,7 @@ class Row:
     skipped: int | None
     skipped_timed: int
     loss_scale_end: float | None
-    parity: Parity
+    early: EarlyLosses
     warmup_s: float
     graphs: int
     recompiled: int
@@ -318,8 +306,8 @@ def _plain(value: Any, *beside: str) -> Any:
 
 def _row_as_dict(row: Row) -> Document:
     data: Document = _plain(row, "cell")
-    parity = data.pop("parity")
-    return data | {f"loss_{name}": value for name, value in parity.items()}
+    early = data.pop("early")
+    return data | {f"loss_{name}": value for name, value in early.items()}
 
 
 def _growth_as_dict(growth: Growth) -> Document:
@@ -332,7 +320,7 @@ def table_from_dict(data: Mapping[str, Any]) -> PrecisionTable:
     growths = [one | {"smallest": one["from"], "largest": one["to"]} for one in data["growths"]]
     return PrecisionTable(
         measurement_from_dict(data),
-        [_read(Row, row | {"parity": _parity(row)}) for row in data["rows"]],
+        [_read(Row, row | {"early": _early_losses(row)}) for row in data["rows"]],
         [_read(LoaderRow, row) for row in data["loaders"]],
         [_read(Speedup, speedup) for speedup in data["speedups"]],
         [_read(Growth, growth) for growth in growths],
@@ -386,12 +374,11 @@ def _parts(kind: Callable[..., Any]) -> dict[str, Any]:
 
 def _losses(cell: Document) -> dict[str, Sequence[float]]:
     """JSON has no NaN: a loss that was not a number is null in the file."""
-    keys = ("losses", "reference", "floor")
-    return {key: [math.nan if loss is None else loss for loss in cell[key]] for key in keys}
+    return {"losses": [math.nan if loss is None else loss for loss in cell["losses"]]}
 
 
-def _parity(row: Document) -> Document:
-    return {field.name: row[f"loss_{field.name}"] for field in fields(Parity)}
+def _early_losses(row: Document) -> Document:
+    return {field.name: row[f"loss_{field.name}"] for field in fields(EarlyLosses)}
 
 
 def _interval(data: Document) -> Interval:

@@ -248,10 +248,6 @@ class Trainer(ABC):
         """Clear the lists of losses and skipped steps."""
         self._losses.clear()
 
-    def nudge(self, share: float) -> bool:
-        """Change every weight by about this share of itself; False where none can be reached."""
-        return False
-
     def scale(self) -> float | None:
         """The loss scale now; None without one."""
         return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pipeline_profiler.precision.summary import format_percent, summarise
+from pipeline_profiler.precision.summary import summarise
 from pipeline_profiler.precision.table import (
     LoaderRow,
     PrecisionTable,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 HEAD = (
     *("model", "batch", "precision", "step", "p50 / p95", "samples/s", "with loader", "stall"),
-    *("peak memory", "skipped", "loss", "from FP32"),
+    *("peak memory", "skipped", "loss"),
 )
 CURVE_STEPS = 50  # as in the published tables
 
@@ -101,7 +101,7 @@ def explain_columns(table: PrecisionTable) -> str:
 
 def format_row(row: Row) -> tuple[str, ...]:
     """One line of the table, as text."""
-    cell, parity = row.cell, row.parity
+    cell = row.cell
     head = (cell.model, str(cell.batch_size), cell.name + (" (tiny)" if row.tiny else ""))
     if row.status != "ok":
         word = {"oom": "out of memory"}.get(row.status, row.status)
@@ -115,8 +115,7 @@ def format_row(row: Row) -> tuple[str, ...]:
         format_share(row.stall),
         format_memory(row),
         "n/a" if row.skipped is None else str(row.skipped),
-        "n/a" if parity.last is None else f"{parity.last:.4g}",
-        "n/a" if parity.apart is None else format_percent(parity.apart),
+        "n/a" if row.early.last is None else f"{row.early.last:.4g}",
     )
 
 

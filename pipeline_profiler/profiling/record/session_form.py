@@ -171,10 +171,9 @@ SOURCE: dict[str, Form] = {
     **dict.fromkeys(("workers", "prefetch"), maybe(COUNT)),
     "pin_memory": maybe(flag),
 }
-LOSSES = several(maybe(number))
 JUDGED: dict[str, Form] = {**CELL, **dict.fromkeys(("status", "sentence"), text), "tiny": flag}
 PROBED = fields_of(
-    {**JUDGED, **dict.fromkeys(("losses", "reference", "floor"), LOSSES)},
+    {**JUDGED, "losses": several(maybe(number))},
     {
         **SCALE,
         "scale": maybe(number),
@@ -194,7 +193,6 @@ ROW = fields_of(
         "peak_how": text,
         **dict.fromkeys(("skipped_timed", "loss_steps", "graphs", "recompiled"), COUNT),
         **dict.fromkeys(("loss_scale_end", "loss_first", "loss_last"), maybe(number)),
-        **dict.fromkeys(("loss_apart", "loss_apart_most", "loss_floor"), maybe(number)),
         "warmup_s": number,
     },
     {**SCALE, "error": text},

@@ -53,9 +53,6 @@ class FakeTrainer(Trainer):
     def losses(self) -> list[float]:
         return [2.0 * 0.9**number for number in self.since]
 
-    def nudge(self, share: float) -> bool:
-        return True  # its loss is the same for all weights
-
     def peak_memory(self, batch: Any) -> PeakMemory:
         self.step(batch)
         return PeakMemory(1000, "simulated")

@@ -62,12 +62,11 @@ def swept(make: Callable[[], Any], loader: Any) -> dict[str, Any]:
     return dict(measure_precisions(CPU, [job], quick()).results["precision"])
 
 
-def test_a_function_is_timed_at_each_precision_and_its_losses_are_compared() -> None:
+def test_a_function_is_timed_at_each_precision_and_its_losses_are_kept() -> None:
     full, half = swept(make_step, Dicts)["rows"]
     assert full["status"] == half["status"] == "ok"
     assert full["loss_last"] < full["loss_first"]
-    assert 0 < half["loss_apart_most"] < 0.05
-    assert half["loss_floor"] is None  # its weights cannot be nudged from outside
+    assert half["loss_last"] == pytest.approx(full["loss_last"], rel=0.05)
     assert full["peak_bytes"] is None
 
 

@@ -150,14 +150,6 @@ def test_asking_for_outputs_changes_nothing() -> None:
     assert made.model.training
 
 
-def test_a_nudge_moves_every_weight_a_little() -> None:
-    plain, moved = flat(), flat()
-    moved.nudge(1e-3)
-    for a, b in zip(plain.model.parameters(), moved.model.parameters(), strict=True):
-        assert not torch.equal(a, b)
-        assert torch.allclose(a, b, rtol=1e-2)
-
-
 def test_peak_memory_on_a_cpu_counts_weights_state_and_what_the_step_allocates() -> None:
     def wide() -> Any:
         return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 100_000))
