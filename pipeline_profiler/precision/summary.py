@@ -47,6 +47,7 @@ MOST_EXPONENT = 700.0  # exp() of more overflows a double
 
 
 MOST_ABOVE = 1.05  # times a limit, which a rate may lie above it by chance
+MIN_FED_STEPS = 8  # with the loader: fewer steps do not show that a rate is impossible
 T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 """One-sided 95 % quantiles of Student's t by degrees of freedom; the last holds for more."""
 
@@ -77,9 +78,10 @@ def _make_row(measurement: Measurement, probed: ProbedCell) -> Row:
         "the step alone": synthetic,
         "the loader alone": measurement.loader_means(*cell.source),
     }
-    error = impossible_rate(fed, limits)
-    fed = {} if error else fed
     visits = measurement.visits_of(cell)
+    fed_steps = sum(visit.window.steps for visit in visits if visit.arm == WARM)
+    error = impossible_rate(fed, limits) if fed_steps >= MIN_FED_STEPS else ""
+    fed = {} if error else fed
     skipped_timed = sum(len(v.window.skipped) for v in visits)
     skipped_warmup = sum(v.window.warmup_skipped for v in visits)
     return Row(
