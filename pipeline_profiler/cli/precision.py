@@ -108,7 +108,7 @@ def _add_run_options(p: argparse.ArgumentParser) -> None:
         "--parity-steps",
         type=int,
         metavar="K",
-        help=f"steps of the loss comparison (default {GPU_PARITY}; CPU {CPU_PARITY})",
+        help=f"first steps whose losses are kept (default {GPU_PARITY}; CPU {CPU_PARITY})",
     )
     p.add_argument(
         "--seconds", type=float, help=f"time budget ({GPU_SECONDS:.0f}; CPU {CPU_SECONDS:.0f})"

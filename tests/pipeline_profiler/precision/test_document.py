@@ -22,6 +22,8 @@ from tests.conftest import ROOT
 from tests.pipeline_profiler.precision.test_rows import amdahl, probed
 
 SAVED = ROOT / "sample_data" / "sessions" / "precision-cpu.json"
+UNUSED = ("loss_apart", "loss_apart_most", "loss_floor", "reference", "floor")
+"""Keys that stored documents may have and that are ignored."""
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def saved() -> dict[str, Any]:
 def as_saved(now: Any, then: Any) -> Any:
     """What was written now, cut to the keys that the document of then has, in their order."""
     if isinstance(then, dict):
-        return {key: as_saved(now[key], part) for key, part in then.items()}
+        return {key: as_saved(now[key], p) for key, p in then.items() if key not in UNUSED}
     if isinstance(then, list):
         return [as_saved(a, b) for a, b in zip(now, then, strict=True)]
     return now
@@ -42,7 +44,7 @@ def as_saved(now: Any, then: Any) -> Any:
 
 def test_a_document_of_version_01_is_read_and_written_letter_by_letter(saved: Any) -> None:
     again = as_saved(table_as_dict(table_from_dict(saved)), saved)
-    assert json.dumps(again) == json.dumps(saved)
+    assert json.dumps(again) == json.dumps(as_saved(saved, saved))
 
 
 def without_ends(value: Any) -> Any:
@@ -56,7 +58,9 @@ def without_ends(value: Any) -> Any:
 def test_a_saved_measurement_gives_its_rows_and_comparisons_again(saved: Any) -> None:
     again = table_as_dict(summarise(measurement_from_dict(saved)))
     for key in ("rows", "loaders", "speedups", "growths"):
-        assert without_ends(as_saved(again[key], saved[key])) == without_ends(saved[key]), key
+        assert without_ends(as_saved(again[key], saved[key])) == without_ends(
+            as_saved(saved[key], saved[key])
+        ), key
     for now, then in zip(again["rows"], saved["rows"], strict=True):
         step, old = now["step"], then["step"]
         assert (step is None) == (old is None)
