@@ -415,7 +415,7 @@ def _seconds(args: argparse.Namespace) -> float:
 def _finish(
     report: CheckReport, args: argparse.Namespace, name: str, grid: bytes | None = None
 ) -> ExitCode:
-    from pipeline_profiler.checks.document import checks_json, checks_text, headline, verdict_word
+    from pipeline_profiler.checks.document import checks_json, checks_text, verdict_word
     from pipeline_profiler.runs.row import RunOutcome
 
     if args.trace:
@@ -432,7 +432,6 @@ def _finish(
     )
     args.outcome = RunOutcome(
         verdict_word(report),
-        headline(report, name),
         len(report.results),
         metric[0],
         float(metric[1]),

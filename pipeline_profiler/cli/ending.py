@@ -137,7 +137,7 @@ def rescue(session: Session, args: argparse.Namespace) -> None:
     """Save from the watchdog's thread and end the process: the main thread hangs in C code."""
     say(f"pipeline-profiler: {session.results['cut_off']['sentence']}")
     code = strongest(ExitCode.USAGE, save_partial(session, args))
-    record_outcome(args, code)
+    record_outcome(args)
     for child in multiprocessing.active_children():
         child.kill()
     os._exit(code)

@@ -102,7 +102,7 @@ def command_line(argv: Sequence[str] | None = None, *, lent: bool = False) -> in
     args.began = time.monotonic()  # importing a framework counts to what --quick promises
     args.words = words
     code = _obey(args, words, lent)
-    runs.record_outcome(args, code)
+    runs.record_outcome(args)
     return code
 
 

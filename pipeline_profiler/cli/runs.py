@@ -20,7 +20,6 @@ from pipeline_profiler.runs.entry import (
     RunWords,
     make_row,
     read_code,
-    typed,
     working_folder,
 )
 from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
@@ -35,7 +34,6 @@ from preflight.push import find_push_problem, refusal_of
 PATIENCE_S = 30.0
 PUSHED = {
     "time", "command", "study", "verdict", "metric", "value", "trials", "note", "git_commit",
-    "git_branch", "seconds", "exit_code", "version",
 }  # fmt: skip
 FROM_FILES = ("loader", "training", "model")  # arguments that name code of the user's
 
@@ -56,10 +54,8 @@ def add_push_options(p: argparse.ArgumentParser) -> None:
         "--push", default="", metavar="URL", help="send it to https://HOST/NAME, a service"
     )
     p.add_argument("--dry-run", action="store_true", help="list what --push would send")
-    p.add_argument("--with-code", action="store_true", help="let --push send the diff and causes")
-    p.add_argument(
-        "--with-paths", action="store_true", help="let --push send paths and the command"
-    )
+    p.add_argument("--with-code", action="store_true", help="let --push send the diff")
+    p.add_argument("--with-paths", action="store_true", help="let --push send paths")
 
 
 @dataclass
@@ -83,7 +79,7 @@ def begin_recording(args: argparse.Namespace, argv: Sequence[str]) -> None:
     args.recording.code = read_code(_folder_of(args))
 
 
-def record_outcome(args: argparse.Namespace, exit_code: int) -> None:
+def record_outcome(args: argparse.Namespace) -> None:
     """Add the row, once."""
     recording: Recording | None = getattr(args, "recording", None)
     outcome: RunOutcome | None = getattr(args, "outcome", None)
@@ -91,14 +87,14 @@ def record_outcome(args: argparse.Namespace, exit_code: int) -> None:
         return
     recording.done = True
     if args.push:
-        push_row(_row(args, recording, outcome, int(exit_code)), args)
+        push_row(_row(args, recording, outcome), args)
     path = _file_of(args)
     if path is None or args.no_record:
         return
     try:
         from pipeline_profiler.runs.table_file import append_row  # some Pythons lack sqlite3
 
-        number = append_row(path, _row(args, recording, outcome, int(exit_code)))
+        number = append_row(path, _row(args, recording, outcome))
     except ProfileError as error:
         say(f"This run is not in the table of runs: {error}")
         return
@@ -116,12 +112,10 @@ def _is_recorded(args: argparse.Namespace) -> bool:
 def push_row(row: RunRow, args: argparse.Namespace) -> None:
     """Send a row to a service and list what left; one that takes it not is only told.
 
-    Lines of code leave with --with-code, paths with --with-paths, and the sentence, which may have
-    both, with both.
+    Lines of code leave with --with-code, paths with --with-paths.
     """
-    kept = {"file", "config", "command_line", "folder"} if args.with_paths else set[str]()
+    kept = {"file", "config"} if args.with_paths else set[str]()
     kept |= {"git_diff"} if args.with_code else set()
-    kept |= {"sentence"} if args.with_code and args.with_paths else set()
     sent = {k: v for k, v in row.as_dict().items() if k in PUSHED | kept and v not in ("", None)}
     root, _, name = args.push.rstrip("/").rpartition("/")
     token = os.environ.get("PREFLIGHT_TOKEN", "")
@@ -142,15 +136,13 @@ def push_row(row: RunRow, args: argparse.Namespace) -> None:
         say(f"  {key}: {json.dumps(value, ensure_ascii=False)}")
 
 
-def _row(
-    args: argparse.Namespace, recording: Recording, outcome: RunOutcome, exit_code: int
-) -> RunRow:
+def _row(args: argparse.Namespace, recording: Recording, outcome: RunOutcome) -> RunRow:
     """The row of a command that has ended."""
     argv, saved = recording.argv, getattr(args, "saved", None)
-    call = RunCall(str(argv[0]) if argv else "", typed(argv), recording.began)
+    call = RunCall(str(argv[0]) if argv else "", recording.began)
     words = RunWords(args.study, args.note, args.config)
     outcome = replace(outcome, file=str(saved or outcome.file))
-    return make_row(call, recording.code, words, outcome, exit_code)
+    return make_row(call, recording.code, words, outcome)
 
 
 def table_of(args: argparse.Namespace) -> Path:
@@ -191,7 +183,7 @@ def add_runs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--sort",
         default="time",
         metavar="COLUMN",
-        help="time, study, command, verdict, value, trials or seconds (default time)",
+        help="time, study, command, verdict, value or trials (default time)",
     )
     p.add_argument("--reverse", action="store_true", help="largest or latest first")
     p.add_argument("--last", type=int, metavar="N", help=f"the last N rows (default {MOST_SHOWN})")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 import time
@@ -22,12 +21,11 @@ from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
 
 # ---- where a run comes from ----
-# The command as typed, the state of the code, the tracker's run id. git is asked by short calls
-# with a time limit; without git, outside of a repository, or where git fails, the row says so by
-# empty fields. Nothing of the repository's configuration is run: external diffs, text filters and
-# file monitors are switched off.
+# The state of the code. git is called with a time limit; without git, outside of a repository, or
+# where git fails, the fields are empty. Nothing of the repository's configuration is run: external
+# diffs, text filters and file monitors are switched off.
 #
-# Secrets come out of command lines, notes and diffs before they are written anywhere: values of
+# Secrets come out of links, notes and diffs before they are written anywhere: values of
 # options and assignments whose name says that they are secret, texts of the known forms of tokens,
 # passwords in addresses, and long mixed strings as only generators write them. It errs on the side
 # of masking: a row with `***` in it is still a row.
@@ -59,15 +57,6 @@ def mask_secrets(text: str) -> str:
     return _LONG.sub(lambda match: MASK if _is_mixed(match[0]) else match[0], text)
 
 
-def mask_arguments(words: Sequence[str]) -> list[str]:
-    """The words of a command line, also those that follow an option such as `--api-key`."""
-    masked, secret = [], False
-    for word in words:
-        masked.append(MASK if secret and not word.startswith("-") else mask_secrets(word))
-        secret = bool(_OPTION.match(word))
-    return masked
-
-
 def _is_mixed(word: str) -> bool:
     """Digits between letters, as in no word and no number: three changes of kind at least."""
     kinds = "".join("d" if c.isdigit() else "a" for c in word if c.isalnum())
@@ -81,31 +70,18 @@ MOST_DIFF = 400_000  # characters
 MOST_UNTRACKED, LARGEST_UNTRACKED = 20, 100_000  # files of Python, bytes of each
 SAFE = ("-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "-c", "diff.external=")
 PLAIN = ("--no-color", "--no-ext-diff", "--no-textconv")
-TRACKERS = {"mlflow": "MLFLOW_RUN_ID", "wandb": "WANDB_RUN_ID"}
 
 
 @dataclass(frozen=True)
 class Code:
-    """The state of the code: commit, branch, the diff to the commit, the folder of the repository.
+    """The state of the code: commit, the diff to the commit, the folder of the repository.
 
     `diff` begins with the tracked changes; new files of Python follow as whole texts.
     """
 
     commit: str = ""
-    branch: str = ""
     diff: str = ""
     top: str = ""
-
-
-def typed(argv: Sequence[str]) -> str:
-    """The command as it can be typed again, secrets masked."""
-    return shlex.join(["pipeline-profiler", *mask_arguments(argv)])
-
-
-def tracker_run(environment: Mapping[str, str]) -> str:
-    """`mlflow:ID` or `wandb:ID`, both with a blank between them; "" without one."""
-    ids = [(name, environment.get(key, "").strip()[:200]) for name, key in TRACKERS.items()]
-    return " ".join(f"{name}:{run}" for name, run in ids if run)
 
 
 def read_code(folder: Path) -> Code:
@@ -114,13 +90,12 @@ def read_code(folder: Path) -> Code:
     if not top:
         return Code()
     commit = _git(folder, "rev-parse", "--verify", "-q", "HEAD").strip()
-    branch = _git(folder, "rev-parse", "--abbrev-ref", "HEAD").strip() if commit else ""
     base = commit or _git(folder, "hash-object", "-t", "tree", os.devnull).strip()
     diff = _git(Path(top), "diff", *PLAIN, base, "--") + _untracked(Path(top))
     diff = mask_secrets(diff)
     if (over := len(diff) - MOST_DIFF) > 0:
         diff = f"{diff[:MOST_DIFF]}\n... {over:,} more characters are left out\n"
-    return Code(commit, "" if branch == "HEAD" else branch, diff, top)
+    return Code(commit, diff, top)
 
 
 def _untracked(top: Path) -> str:
@@ -168,39 +143,27 @@ class RunWords:
 
 @dataclass(frozen=True)
 class RunCall:
-    """How a run was called: its name in the table, the line to type again, its start (s)."""
+    """The command of a run and its start (s)."""
 
     command: str
-    line: str
     began: float
 
 
-def make_row(
-    call: RunCall, code: Code, words: RunWords, outcome: RunOutcome, exit_code: int | None
-) -> RunRow:
+def make_row(call: RunCall, code: Code, words: RunWords, outcome: RunOutcome) -> RunRow:
     """The row of a run that has ended."""
-    folder = working_folder()
     return RunRow(
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(call.began)),
         command=call.command,
-        study=words.study or Path(code.top or folder).name,
+        study=words.study or Path(code.top or working_folder()).name,
         verdict=outcome.verdict,
         metric=outcome.metric,
         value=outcome.value,
         trials=outcome.trials,
         note=mask_secrets(words.note),
-        sentence=outcome.sentence,
         file=os.path.abspath(outcome.file) if outcome.file else "",
         config=mask_secrets(words.config),
-        command_line=call.line,
-        folder=folder,
         git_commit=code.commit,
-        git_branch=code.branch,
         git_diff=code.diff,
-        tracker_run=tracker_run(os.environ),
-        seconds=round(time.time() - call.began, 2),
-        exit_code=exit_code,
-        version=_version(),
     )
 
 
@@ -209,15 +172,6 @@ def working_folder() -> str:
     try:
         return os.getcwd()
     except OSError:
-        return ""
-
-
-def _version() -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version("dataset-preflight")
-    except metadata.PackageNotFoundError:
         return ""
 
 
@@ -234,14 +188,14 @@ def enter_session(session: Session, file: Path, began: float, words: RunWords) -
         return None
     script = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path()
     folder = script.resolve().parent if script.is_file() else Path(working_folder() or "/")
-    call = RunCall("recorder", shlex.join(["python", *mask_arguments(sys.argv)]), began)
+    call = RunCall("recorder", began)
     try:
         from pipeline_profiler.runs.table_file import append_row  # some Pythons lack sqlite3
 
         if not session.results and long_enough(session):
             judge_watched(session)
         outcome = outcome_of_session(session, str(file))
-        return append_row(path, make_row(call, read_code(folder), words, outcome, None))
+        return append_row(path, make_row(call, read_code(folder), words, outcome))
     except (ProfileError, ImportError, OSError) as error:
         warnings.warn(f"This session is not in the table of runs: {error}", stacklevel=3)
         return None
@@ -252,7 +206,7 @@ def outcome_of_session(session: Session, file: str = "") -> RunOutcome:
     results = session.results
     verdict = str(results.get("verdict") or ("partial" if session.partial else "no verdict"))
     metric, value, trials = _best(results)
-    return RunOutcome(verdict, str(results.get("sentence") or ""), trials, metric, value, file)
+    return RunOutcome(verdict, trials, metric, value, file)
 
 
 def _best(results: Mapping[str, Any]) -> tuple[str, float | None, int | None]:

@@ -39,7 +39,6 @@ class RunOutcome:
     """
 
     verdict: str
-    sentence: str = ""
     trials: int | None = None
     metric: str = ""
     value: float | None = None
@@ -62,18 +61,10 @@ class RunRow:
     value: float | None = None
     trials: int | None = None
     note: str = ""
-    sentence: str = ""
     file: str = ""
     config: str = ""
-    command_line: str = ""
-    folder: str = ""
     git_commit: str = ""
-    git_branch: str = ""
     git_diff: str = ""
-    tracker_run: str = ""
-    seconds: float | None = None
-    exit_code: int | None = None
-    version: str = ""
     id: int = 0
     git_diff_lines: int = 0
 

@@ -24,7 +24,7 @@ from pipeline_profiler.runs.row import VARIABLE, RunRow
 APPLICATION, VERSION = 0x50505254, 1  # "PPRT"
 BUSY_S = 10.0  # that a writer waits for others
 MOST_TEXT, MOST_ROWS = 1_000_000, 20_000
-TYPES = {"value": "REAL", "seconds": "REAL", "trials": "INTEGER", "exit_code": "INTEGER"}
+TYPES = {"value": "REAL", "trials": "INTEGER"}
 COLUMNS = tuple(f.name for f in fields(RunRow) if f.name not in ("id", "git_diff_lines"))
 LINES = "length(git_diff) - length(replace(git_diff, char(10), ''))"
 EVERY_TEXT = " || char(10) || ".join(f"coalesce({name}, '')" for name in COLUMNS)
@@ -176,7 +176,7 @@ def _read(name: str, value: Any) -> Any:
 
 # ---- Rows in text ----
 
-SORTS = ("time", "study", "command", "verdict", "value", "trials", "seconds")
+SORTS = ("time", "study", "command", "verdict", "value", "trials")
 SHOWN = ("id", "time", "study", "command", "verdict", "trials", "best", "note", "file")
 WIDEST = {"study": 18, "verdict": 20, "best": 30, "note": 32, "file": 32}
 EMPTY = "No run is recorded yet: each measurement and run of checks adds a row."

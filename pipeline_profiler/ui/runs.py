@@ -1,4 +1,4 @@
-"""Runs: the table of runs, to filter and sort, and all of one run with its command and its diff."""
+"""Runs: the table of runs, to filter and sort, and one run with its diff."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from pipeline_profiler.ui.texts import drawing, write_pairs, write_text
 from preflight.terminal import escape_controls
 
 ANY = "all"
-DETAILS = (
-    "command_line", "sentence", "note", "config", "file", "folder", "git_commit", "git_branch",
-    "tracker_run", "version",
-)  # fmt: skip
+DETAILS = ("note", "config", "file", "git_commit")
 
 
 @drawing("The table of runs could not be drawn ({kind}).")
