@@ -46,6 +46,7 @@ from audit.report.thumbnails import make_thumbnails
 from audit.report.wording import headline
 from audit.run import generations
 from audit.run.store import Store
+from audit.run.user_query import query_frame
 from audit.scanning.measuring import PHASE_WORDS, Progress, ProgressCallback, ignore_progress
 from audit.scanning.options import RUNS, Place, ScanOptions
 from audit.sources.python_objects import (
@@ -302,8 +303,7 @@ class Run:
 
     def sql(self, query: str) -> pl.DataFrame:
         """Return what a SELECT over the tables of docs/schema.md gives; it can change nothing."""
-        with generations.open_for_users(self.path) as store:
-            return store.user_query(query)
+        return query_frame(self.path, query)
 
     def diff(self, earlier: Run | Place) -> RunDiff:
         """Return what changed since an earlier audit, or an earlier generation of this one, such as

@@ -12,6 +12,7 @@ import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -223,6 +224,13 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def json_value(value: object) -> object:
+    """Return a value that JSON lacks as a number, hex digits or text: a `default` of `json`."""
+    if isinstance(value, Decimal):
+        return float(value)
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def sample_id(relative_path: str, source: str = "") -> str:

@@ -180,10 +180,9 @@ def sql(
     as_json: JsonOption = False,
 ) -> None:
     """Query a run: tables samples, features, findings, finding_samples, ...; view images."""
-    from audit.run.generations import open_for_users
+    from audit.run.user_query import query_frame
 
-    with open_for_users(run) as store:
-        frame = store.user_query(query)
+    frame = query_frame(run, query)
     if as_json:
         terminal.write_parts([frame.write_json(), "\n"])
     else:

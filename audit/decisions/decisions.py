@@ -29,6 +29,7 @@ from audit.errors import UsageError
 from audit.records import DECISIONS, TAGGING, Action
 from audit.run import generations
 from audit.run.store import Store
+from audit.run.user_query import LIMIT_S, query_frame
 from preflight.terminal import nearest_name
 
 FINGERPRINT = re.compile(r"^[0-9a-f]{16}$")
@@ -94,15 +95,12 @@ def select_samples(run: Path, predicate: str) -> list[str]:
     """Return the ids of the samples that an SQL predicate over the `images` view picks, sorted.
 
     The predicate reads the run only: it can neither write nor open a file; the table `tags` (id,
-    tag) is there as well. Raises UsageError with DuckDB's first line.
+    tag) is there as well. Raises UsageError with DuckDB's first line, and for a predicate that
+    takes more time or memory than the query of a service.
     """
-    tagged = tagged_samples(run)
-    with generations.open_run(run) as store:  # for itself: no other may be locked with it
-        generations.with_own_tables(store)
-        store.create_from("tags", tagged)
-        store.lock_for_reading()
-        # The line break ends a trailing comment.
-        frame = store.user_query(f"SELECT id FROM images WHERE (\n{predicate}\n) ORDER BY id")
+    # The line break ends a trailing comment.
+    sql = f"SELECT id FROM images WHERE (\n{predicate}\n) ORDER BY id"
+    frame = query_frame(run, sql, tagged_samples(run), LIMIT_S)
     if frame.columns != ["id"]:
         raise UsageError(f'{predicate!r} is no condition: give one, such as "width < 64".')
     return [str(sample) for sample in frame["id"]]

@@ -149,7 +149,7 @@ def fork_ahead() -> None:
     program.prepare()
     if count_threads() == 1:
         with _servers_lock, contextlib.suppress(OSError):
-            _servers[_module_path()] = ForkServer.of_this_process(program.serve)
+            _servers[module_path()] = ForkServer.of_this_process(program.serve)
 
 
 def take_worker(memory: int) -> Worker:
@@ -205,13 +205,14 @@ def _shared_memory() -> int:
     return descriptor
 
 
-def _module_path() -> str:
+def module_path() -> str:
+    """Return the PYTHONPATH with which another process finds the modules of this process."""
     return os.pathsep.join(str(Path(entry or ".").absolute()) for entry in sys.path)
 
 
 def _start(pipe: int, shared: int, memory: int) -> subprocess.Popen[bytes] | ForkedProcess:
     descriptors = [number for number in (pipe, shared) if number >= 0]
-    environment = {**os.environ, "PYTHONPATH": _module_path()}
+    environment = {**os.environ, "PYTHONPATH": module_path()}
     try:
         if FORKS and (forked := _fork(descriptors, memory, environment)) is not None:
             return forked

@@ -26,6 +26,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from audit.errors import DamagedError, RunError
 from audit.run import digests
@@ -34,10 +35,14 @@ from audit.run.tables import SCHEMA_VERSION
 from preflight.files import read_regular, refuse_special
 from preflight.terminal import nearest_path
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 MEASUREMENTS = "measurements.duckdb"
 POINTER = "CURRENT"
 KEEP = "keep"
 KEPT = 2
+MAX_SPILL = "2GB"
 GENERATION = re.compile(r"gen-\d{4,}")
 FINDINGS = re.compile(r"findings-\d{4,}\.duckdb")
 
@@ -260,14 +265,22 @@ def open_beside(generation: Generation) -> Store:
     return open_generation(generation)
 
 
-def open_for_users(run: Path) -> Store:
-    """Open the current generation for SQL that a user wrote: it reads the run and nothing else.
+def open_for_users(
+    generation: Generation, tags: pa.Table | None = None, threads: int | None = None
+) -> Store:
+    """Open a generation for SQL that a user wrote: it reads the run and nothing else.
 
     The measurements are the connection's own database, opened read-only: in a database of memory
-    a user could attach the same file again, for writing.
+    a user could attach the same file again, for writing. `tags` can be read as a table; with
+    `threads`, DuckDB uses so many, and `MAX_SPILL` of the disk.
     """
-    generation = require(run)
     store = _with_both(Store.open(generation.measurements), {"judged": generation.findings})
+    if threads is not None:
+        store.execute(f"SET threads = {threads}")
+        store.execute(f"SET max_temp_directory_size = '{MAX_SPILL}'")
+    if tags is not None:
+        with store.frame_as("incoming", tags):
+            store.execute("CREATE TEMP TABLE tags AS SELECT * FROM incoming")
     store.lock_for_reading()
     return store
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-import threading
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 # Readable by the DuckDB shells since 1.2 (February 2025), which is what package managers ship.
 STORAGE_VERSION = "v1.2.0"
 MEMORY_LIMIT, LEAST_MEMORY = "1GB", "64MB"
-MOST_BYTES = 16 << 20  # of the answer to a query of a user's that is read in part
+USER_BATCH = 1000  # rows of a user's query that are in memory at once
 # A scan takes rows only from databases that are whole, so this holds for any damage.
 AGAIN = "scan its source again into this run; decisions stay."
 
@@ -276,7 +275,7 @@ class Store:
             if relation is None:
                 return pl.DataFrame()
             table = relation.to_arrow_table()
-            frame = pl.from_arrow(table.rename_columns(_distinct(table.column_names)))
+            frame = pl.from_arrow(table.rename_columns(distinct(table.column_names)))
         assert isinstance(frame, pl.DataFrame)
         return frame
 
@@ -325,13 +324,11 @@ class Store:
         self.execute("SET enable_external_access = false")
         self.execute("SET lock_configuration = true")
 
-    def user_query(
-        self, sql: str, most: int | None = None, within_s: float | None = None
-    ) -> pl.DataFrame:
-        """Run one SELECT or EXPLAIN of a user's; raises UsageError with DuckDB's first line.
+    @contextlib.contextmanager
+    def user_query(self, sql: str) -> Iterator[pa.RecordBatchReader]:
+        """Read one SELECT or EXPLAIN of a user's in the `with` block.
 
-        With `most`, one row more than so many is read, and no more than `MOST_BYTES`; with
-        `within_s`, a query that takes longer is stopped.
+        Raises UsageError with DuckDB's first line, also for what fails while it is read.
         Other statements are refused by their kind: a database that is attached read-only can be
         detached, attached again for writing and changed, whoever runs it.
         """
@@ -341,38 +338,11 @@ class Store:
                 raise UsageError(
                     "The SQL failed: a run is only read, so give one SELECT (or EXPLAIN) statement."
                 )
-            timer = threading.Timer(within_s or 0, self._con.interrupt)
-            timer.daemon = True
-            try:
-                if within_s is not None:
-                    timer.start()
-                return self.query(sql) if most is None else self._first_rows(sql, most + 1)
-            finally:
-                timer.cancel()
+            with _damage_explained():
+                yield self._con.sql(sql).to_arrow_reader(USER_BATCH)
         except (duckdb.Error, OSError) as error:  # OSError: what a reader of Arrow makes of it
             first = str(error).strip().splitlines()[0]
-            if first.startswith("INTERRUPT") and within_s is not None:
-                first = f"it took longer than {within_s:g} s, so ask for less."
             raise UsageError(f"The SQL failed: {first}") from None
-
-    def _first_rows(self, sql: str, most: int) -> pl.DataFrame:
-        import polars as pl
-        import pyarrow as pa
-
-        # Not by a cursor: that is a connection of its own, which `interrupt` does not reach.
-        reader = self._con.sql(sql).to_arrow_reader(min(most, 1000))
-        parts, rows, size = list[pa.RecordBatch](), 0, 0
-        for part in reader:
-            parts, rows, size = [*parts, part], rows + part.num_rows, size + part.nbytes
-            if size > MOST_BYTES:
-                raise UsageError(
-                    f"The SQL gives more than {MOST_BYTES >> 20} MB: ask for fewer rows or columns."
-                )
-            if rows >= most:
-                break
-        table = pa.Table.from_batches(parts, reader.schema)
-        frame = pl.from_arrow(table.rename_columns(_distinct(table.column_names)))
-        return cast("pl.DataFrame", frame).head(most)
 
     # ---- documents ----
 
@@ -400,7 +370,7 @@ def _refuse_special(path: Path) -> None:
         raise DamagedError(f"{path} is damaged ({error.strerror})", AGAIN) from None
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
+def distinct(names: Sequence[str]) -> list[str]:
     """Return names of columns in which a repeat is `name_1`, `name_2`, ..., as DuckDB numbers them.
 
     A frame, unlike a result, has each name once.

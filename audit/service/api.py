@@ -12,10 +12,18 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,13 +31,14 @@ from urllib.parse import parse_qsl
 
 from audit.browse.people import Person
 from audit.errors import AuditError, UsageError, error_place
-from audit.records import finite
+from audit.records import finite, json_value
 from audit.service.datasets import Service
 from audit.service.jobs import ServedDataset
 
 T = TypeVar("T")
 ROOT, JSON = "/api/v1", "application/json"
 MOST_BODY, BODY_S = 1 << 20, 20.0  # bytes; s that it may take
+TURN_S, TURN_POLL_S = 12.0, 0.05  # how long a request waits for its turn, and looks for it
 AT_ONCE, THREADS = 4, 32  # requests of a person at work; threads for all of them
 NONE = ServedDataset("", Path())  # of a route that names none
 NO_TOKEN = (
@@ -45,6 +54,36 @@ class RefusedError(AuditError):
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+class Turns:
+    """What `at_once` persons may do at a time, each once; others wait, in order.
+
+    Waiting takes no thread, and no lock of an event loop.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        """Begin with nobody waiting."""
+        self._at_once = at_once
+        self._people = list[str]()
+
+    @asynccontextmanager
+    async def turn(self, name: str) -> AsyncIterator[None]:
+        """Wait for a person's turn; raises RefusedError for the second of a person, or too late."""
+        if name in self._people:
+            raise RefusedError(429, "Your last request of this kind is at work: wait for it.")
+        self._people.append(name)
+        try:
+            for _ in range(round(TURN_S / TURN_POLL_S)):
+                if self._people.index(name) < self._at_once:
+                    break
+                await asyncio.sleep(TURN_POLL_S)
+            else:
+                said = f"Others were at work for {TURN_S:g} s: send this request again."
+                raise RefusedError(503, said)
+            yield
+        finally:
+            self._people.remove(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +154,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
-    """A row of the table; `answer` returns what becomes JSON, or a `Reply` of another `kind`."""
+    """A row of the table; `answer` returns what becomes JSON, or a `Reply` of another `kind`.
+
+    Where requests of a kind are heavy, `turns` bounds how many are at work.
+    """
 
     method: str
     path: str
@@ -125,6 +167,7 @@ class ApiRoute:
     own: tuple[ApiField, ...] = ()
     kind: str = JSON
     most_body: int = MOST_BODY
+    turns: Turns | None = None
 
     def match(self, path: str) -> dict[str, str] | None:
         """Return the words that stand in a path, None for the path of another route."""
@@ -229,7 +272,8 @@ class Api:
                 sent = {"path": words, "query": dict(query), "header": headers, "body": {}}
                 if any(one.place == "body" for one in route.own):
                     sent["body"] = await _body(headers, receive, route.most_body)
-                reply = await self._apart(self._answer, route, person, sent)
+                async with route.turns.turn(person.name) if route.turns else nullcontext():
+                    reply = await self._apart(self._answer, route, person, sent)
             except Exception as error:  # noqa: BLE001 - a sentence, and in the log where it is ours
                 status, sentence = _refusal(error)
                 reply = _encode({"error": sentence})
@@ -332,16 +376,10 @@ async def _body(headers: Mapping[str, str], receive: Receiver, most: int) -> dic
 def _encode(given: Any) -> Reply:
     if isinstance(given, Reply):
         return given
-    text = json.dumps(finite(given), ensure_ascii=False, allow_nan=False, default=_as_json)
+    text = json.dumps(finite(given), ensure_ascii=False, allow_nan=False, default=json_value)
     return Reply(text.encode("utf-8", "backslashreplace"), JSON)
 
 
 def _pieces(texts: Iterator[str], at_once: int = 500) -> Iterator[bytes]:
     while text := "".join(islice(texts, at_once)):
         yield text.encode("utf-8", "backslashreplace")
-
-
-def _as_json(value: object) -> object:
-    if isinstance(value, Decimal):
-        return float(value)
-    return value.hex() if isinstance(value, bytes) else str(value)

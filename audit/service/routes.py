@@ -5,9 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +30,17 @@ from audit.report import FORMATS, PICTURED, collect_report, render
 from audit.report.documents import finding_facts
 from audit.report.thumbnails import Thumbnail
 from audit.run import generations
-from audit.service.api import JSON, ApiCall, ApiField, ApiRoute, RefusedError, Reply, describe_api
+from audit.run.user_query import query_json
+from audit.service.api import (
+    JSON,
+    ApiCall,
+    ApiField,
+    ApiRoute,
+    RefusedError,
+    Reply,
+    Turns,
+    describe_api,
+)
 from audit.service.datasets import PROFILES
 from audit.service.jobs import RECHECK, SCAN, JobQueue, job_facts
 from audit.subset import Goal, draw_subset, make_plan, score_subset
@@ -41,10 +48,10 @@ from audit.subset.draw import recipe_from
 from audit.subset.predictions import standard_columns
 from audit.subset.source import frame_from_run
 
-SQL_S = 10.0
+QUERIES = Turns(2)  # each is a process of up to 2 GB
+DIFFS = Turns(1)  # each takes the memory that DuckDB is given
 MOST_PICTURE = 32 << 20  # bytes of a body that has a picture
 KINDS = {"txt": "text/plain", "md": "text/markdown", "html": "text/html", "xml": "application/xml"}
-_lock = threading.Lock()
 
 
 # ---- what can be read ----
@@ -73,8 +80,7 @@ def get_diff(call: ApiCall) -> Any:
     asked = call.words["before"], call.words["after"] or (kept[-1].name if kept else "")
     if unknown := [name for name in asked if name not in known]:
         raise UsageError(f"{unknown[0]!r} is not kept: {', '.join(known) or 'nothing is'}.")
-    with _alone():
-        found = compare_runs(*(known[name] for name in asked))
+    found = compare_runs(*(known[name] for name in asked))
     # by their names: where the run lies is nobody's business
     named = replace(found, before=Path(asked[0]), after=Path(asked[1]))
     return Reply(named.document().encode(), JSON)
@@ -186,22 +192,7 @@ def get_report(call: ApiCall) -> Any:
 
 def run_sql(call: ApiCall) -> Any:
     """Return the first rows of a SELECT."""
-    limit = call.words["limit"]
-    with _alone(), generations.open_for_users(call.dataset.run) as store:
-        frame = store.user_query(call.words["query"], limit, SQL_S)
-    rows = [list(row) for row in frame.head(limit).rows()]
-    return {"columns": frame.columns, "rows": rows, "cut": frame.height > limit}
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Let one do so at a time: each may take the memory that DuckDB is given."""
-    if not _lock.acquire(blocking=False):
-        raise RefusedError(429, "Another query is at work: send yours when it is done.")
-    try:
-        yield
-    finally:
-        _lock.release()
+    return Reply(query_json(call.dataset.run, call.words["query"], call.words["limit"]), JSON)
 
 
 def get_people(call: ApiCall) -> Any:
@@ -385,6 +376,7 @@ ROUTES = (
             ApiField("before", "`generation` of the history, such as gen-0003", needed=True),
             ApiField("after", "a later one; the last where left out"),
         ),
+        turns=DIFFS,
     ),
     ApiRoute(
         "GET", f"{ONE}/findings", VIEWER, get_findings, "findings, total, next",
@@ -428,6 +420,7 @@ ROUTES = (
             ApiField("query", "one SELECT over the tables of docs/schema.md", "body", needed=True),
             _limit(10_000, "body"),
         ),
+        turns=QUERIES,
     ),
     ApiRoute(
         "GET", f"{ONE}/decisions", VIEWER, get_decisions, "decisions, undone ones too; next",

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
 from audit.errors import UsageError
-from audit.run import generations
+from audit.machine import watched
+from audit.run import generations, user_query
 from audit.run.generations import open_for_users, open_run
+from audit.run.user_query import query_frame, query_json
 
 pytestmark = pytest.mark.slow
 
@@ -21,20 +30,20 @@ def contents(run: Path) -> dict[str, bytes]:
 
 
 def test_a_select_sees_both_databases(reviewed_run: Path) -> None:
-    with open_for_users(reviewed_run) as store, open_run(reviewed_run) as plain:
+    with open_run(reviewed_run) as plain:
         for query in (
             "SELECT count(*) AS n FROM images",
             "SELECT code, count(*) AS n FROM findings GROUP BY 1 ORDER BY 1",
             "FROM effective_sizes ORDER BY ALL",
             "WITH a AS (SELECT 1 AS n) SELECT * FROM a -- the end",
         ):
-            assert store.user_query(query).equals(plain.query(query))
-        assert store.user_query("EXPLAIN SELECT 1").height == 1
-        assert "images" in store.user_query("SHOW TABLES")["name"].to_list()
-        twice = store.user_query("SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a, 5 AS b, 6 AS b")
-        assert dict(zip(twice.columns, twice.row(0), strict=True)) == {
-            "a": 1, "a_2": 2, "a_1": 3, "a_3": 4, "b": 5, "b_1": 6
-        }  # fmt: skip
+            assert query_frame(reviewed_run, query).equals(plain.query(query))
+    assert query_frame(reviewed_run, "EXPLAIN SELECT 1").height == 1
+    assert "images" in query_frame(reviewed_run, "SHOW TABLES")["name"].to_list()
+    twice = query_frame(reviewed_run, "SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a, 5 AS b, 6 AS b")
+    assert dict(zip(twice.columns, twice.row(0), strict=True)) == {
+        "a": 1, "a_2": 2, "a_1": 3, "a_3": 4, "b": 5, "b_1": 6
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -74,8 +83,12 @@ def test_everything_else_is_refused_and_changes_nothing(
         measurements=generation.measurements, findings=generation.findings, secret=secret,
         outside=outside,
     )  # fmt: skip
-    with open_for_users(reviewed_run) as store, pytest.raises(UsageError, match="The SQL failed"):
-        store.user_query(text)
+    with (
+        open_for_users(generation) as store,
+        pytest.raises(UsageError, match="The SQL failed"),
+        store.user_query(text) as reader,
+    ):
+        reader.read_all()
     assert contents(reviewed_run) == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["secret.csv"]
 
@@ -84,7 +97,7 @@ def test_the_same_as_statements_of_one_connection(reviewed_run: Path) -> None:
     """Even past the check of the kind, the connection itself neither attaches nor changes."""
     generation = generations.require(reviewed_run)
     before = contents(reviewed_run)
-    with open_for_users(reviewed_run) as store:
+    with open_for_users(generation) as store:
         for query in (
             f"ATTACH '{generation.measurements}' AS again",
             f"ATTACH '{generation.findings}' AS again",
@@ -116,16 +129,72 @@ def test_what_does_not_fit_the_memory_is_written_among_the_temporary_files(
     assert not list(temporary.iterdir())
 
 
-def test_an_answer_has_at_most_so_many_rows_and_bytes(
+def test_a_json_result_has_at_most_so_many_rows_and_bytes(
     reviewed_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_for_users(reviewed_run) as store:
-        twice = store.user_query("SELECT range AS a, 'x' AS a FROM range(5000)", 2500)
-        assert (twice.columns, twice.height) == (["a", "a_1"], 2501)
-        assert store.user_query("SELECT 1 AS a WHERE false", 3).columns == ["a"]
-        monkeypatch.setattr("audit.run.store.MOST_BYTES", 10_000)
-        assert store.user_query("SELECT repeat('x', 5000) AS a", 3).height == 1
-        with pytest.raises(UsageError, match="fewer rows"):
-            store.user_query("SELECT repeat('x', 5000) AS a FROM range(3)", 3)
-        with pytest.raises(UsageError, match="The SQL failed"):
-            store.user_query("SELECT error('now') FROM range(3)", 3)
+    monkeypatch.setattr(user_query, "LIMIT_S", 300.0)
+
+    def ask(query: str, limit: int = 3) -> Any:
+        return json.loads(query_json(reviewed_run, query, limit))
+
+    found = ask("SELECT range AS a, 'x' AS a FROM range(5000)", 2500)
+    assert (found["columns"], len(found["rows"]), found["cut"]) == (["a", "a_1"], 2500, True)
+    assert ask("SELECT 1 AS a WHERE false") == {"columns": ["a"], "rows": [], "cut": False}
+    mixed = ask("SELECT 1.5, 'nan'::FLOAT, [TRUE], {'a': 'x'::BLOB}, DATE '2026-01-02', 'ä'")
+    assert mixed["rows"] == [[1.5, None, [True], {"a": "78"}, "2026-01-02", "ä"]]
+    for query, why in (
+        ("SELECT repeat('x', 9_000_000) AS a FROM range(2)", "fewer rows"),
+        ("SELECT repeat(chr(1), 3_000_000)", "fewer rows"),
+        ("SELECT error('now') FROM range(3)", "The SQL failed: .*now"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            ask(query)
+
+
+LONG = "repeat(chr(97 + (range % 26)::INT), 30_000)"
+JOIN = "SELECT max(a.range + b.range) FROM range(1_000_000_000) a, range(1_000_000_000) b"
+COUNTED = "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i % 9 FROM r) SELECT max(i) FROM r"
+ENDLESS = "SELECT sum(x) FROM generate_series(1, 9e18::BIGINT) g(x)"
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("SELECT range(1_000_000_000)", "0.25 GB of memory"),
+        ("SELECT list(a) FROM (SELECT repeat('x', 1000) AS a FROM range(9_000_000))", "memory|Mem"),
+        (f"SELECT levenshtein({LONG}, {LONG} || 'b') FROM range(999)", "longer than"),
+        (JOIN, "took"),
+        (COUNTED, "longer than"),
+        (ENDLESS, "longer than"),
+    ],
+)
+def test_a_query_that_takes_too_much_is_ended(
+    reviewed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, why: str
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(watched, "MAX_RESIDENT_BYTES", 1 << 28)
+    # A limit on time alone where the query needs no memory: a busy machine is slow to take it.
+    monkeypatch.setattr(user_query, "LIMIT_S", 3.0 if why == "longer than" else 300.0)
+    with pytest.raises(UsageError, match=why):
+        query_json(reviewed_run, query, 10)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_the_process_of_a_query_ends_with_its_caller(
+    reviewed_run: Path, tmp_path: Path, how: signal.Signals
+) -> None:
+    # what a shell runs in the background ignores Ctrl-C
+    script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    script += "from pathlib import Path; from audit.run.user_query import query_frame; "
+    script += f"query_frame(Path({str(reviewed_run)!r}), sys.argv[1])"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    caller = subprocess.Popen([sys.executable, "-c", script, ENDLESS], env=environment)
+    children = Path(f"/proc/{caller.pid}/task/{caller.pid}/children")
+    while not children.read_text():
+        assert caller.poll() is None
+    query = Path("/proc", children.read_text().split()[0])
+    caller.send_signal(how)
+    caller.wait()
+    while query.exists():  # the time-out of the test is that of a process that stays
+        time.sleep(0.01)

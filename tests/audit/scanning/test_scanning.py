@@ -466,10 +466,11 @@ def test_a_damaged_pointer_or_store_is_one_sentence(run: Path, tmp_path: Path) -
 
 def test_sql_is_read_only(run: Path) -> None:
     with open_run(run) as store:
-        assert store.user_query("SELECT count(*) AS n FROM images")["n"].item() == 24
+        with store.user_query("SELECT count(*) AS n FROM images") as reader:
+            assert reader.read_all().to_pylist() == [{"n": 24}]
         for sql in ("SELECT nothing FROM nowhere", "DELETE FROM measurements.samples"):
-            with pytest.raises(UsageError, match="The SQL failed"):
-                store.user_query(sql)
+            with pytest.raises(UsageError, match="The SQL failed"), store.user_query(sql):
+                pass
 
 
 def test_store_appends_by_name_and_rolls_back() -> None:

@@ -7,6 +7,8 @@ import json
 import re
 import sqlite3
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,13 @@ import cv2
 import numpy as np
 import pytest
 
-from audit.browse.people import ADMIN, REVIEWER, ROLES
+from audit.browse.people import ADMIN, REVIEWER, ROLES, VIEWER
 from audit.decisions.ledger import REQUESTS, Ledger
 from audit.decisions.ledger_check import read_both
 from audit.interface import Run
 from audit.report import FORMATS
-from audit.service import routes
+from audit.run import user_query
+from audit.service import api, routes
 from audit.service.api import AT_ONCE, MOST_BODY, ApiRoute
 from audit.service.routes import ROUTES
 from tests.audit.run.scanned import recheck_run
@@ -322,16 +325,41 @@ def test_too_much_at_once_is_refused(shared: Served) -> None:
     assert (status, headers["retry-after"]) == (429, "1")
     assert shared.call("GET", "/datasets", ADMIN)[0] == 200
     shared.api._working["Vic"] = 0
-    sql = {"body": {"query": "SELECT 1"}}
-    with routes._lock:
-        assert shared.call("POST", "/datasets/pets/sql", **sql)[0] == 429
-    assert shared.call("POST", "/datasets/pets/sql", **sql)[0] == 200
 
 
-def test_a_query_that_takes_long_is_stopped(
+def test_a_query_waits_for_its_turn_unless_it_is_the_second_of_a_person(
     shared: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routes, "SQL_S", 0.2)
+    begun, go = threading.Semaphore(0), threading.Event()
+
+    def query(*_: object) -> bytes:
+        begun.release()
+        assert go.wait(600)
+        return b"{}"
+
+    def ask(role: str) -> int:
+        return shared.call("POST", "/datasets/pets/sql", role, {"query": "SELECT 1"})[0]
+
+    monkeypatch.setattr(routes, "query_json", query)
+    with ThreadPoolExecutor(3) as persons:
+        two = [persons.submit(ask, role) for role in (VIEWER, REVIEWER)]
+        assert all(begun.acquire(timeout=600) for _ in two)
+        assert ask(VIEWER) == 429
+        with monkeypatch.context() as patch:
+            patch.setattr(api, "TURN_S", 0.1)
+            assert ask(ADMIN) == 503
+        third = persons.submit(ask, ADMIN)
+        while len(routes.QUERIES._people) < 3:
+            time.sleep(0.01)
+        assert not begun.acquire(blocking=False)
+        go.set()
+        assert [one.result() for one in (*two, third)] == [200] * 3
+    assert routes.QUERIES._people == []
+
+
+@pytest.mark.slow
+def test_a_query_that_takes_long_is_ended(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_query, "LIMIT_S", 0.2)
     long = {"body": {"query": "SELECT count(*) FROM range(100000000000)"}}
     status, _, body = shared.call("POST", "/datasets/pets/sql", **long)
     assert (status, "longer than 0.2 s" in body.decode()) == (400, True)
