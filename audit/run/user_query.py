@@ -78,7 +78,7 @@ def _query(run: Path, request: Mapping[str, Any], payload: bytes, within_s: floa
 # ---- inside the process ----
 
 
-def answer(request: Mapping[str, Any], payload: bytes, output: IO[bytes]) -> None:
+def answer_query(request: Mapping[str, Any], payload: bytes, output: IO[bytes]) -> None:
     """Write the rows of the query that is requested."""
     import pyarrow as pa
 
@@ -119,4 +119,4 @@ def _first_rows(reader: pa.RecordBatchReader, limit: int) -> bytes:
 
 
 if __name__ == "__main__":
-    sys.exit(serve_request(answer))
+    sys.exit(serve_request(answer_query))

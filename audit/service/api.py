@@ -29,15 +29,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+import polars as pl
+
 from audit.browse.people import Person
 from audit.errors import AuditError, UsageError, error_place
 from audit.records import finite, json_value
+from audit.service.bodies import SMALL_BODY, parse_apart, parse_object
 from audit.service.datasets import Service
 from audit.service.jobs import ServedDataset
 
 T = TypeVar("T")
 ROOT, JSON = "/api/v1", "application/json"
-MOST_BODY, BODY_S = 1 << 20, 20.0  # bytes; s that it may take
+MOST_BODY, BODY_S = SMALL_BODY, 20.0  # bytes; s that it may take
+PARSERS = 2  # large bodies that are parsed at a time; others wait
 TURN_S, TURN_POLL_S = 12.0, 0.05  # how long a request waits for its turn, and looks for it
 AT_ONCE, THREADS = 4, 32  # requests of a person at work; threads for all of them
 NONE = ServedDataset("", Path())  # of a route that names none
@@ -88,8 +92,9 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class ApiField:
-    """A word of a request: `place` is path, query, header or body, `kind` string, integer, object
-    or array (of strings). `least` and `most` bound an integer, or the number of items.
+    """A word of a request: `place` is path, query, header or body, `kind` string, integer, object,
+    texts (an object of strings, which becomes a frame of `id` and `value`) or array (of strings).
+    `least` and `most` bound an integer, or the number of items.
     """
 
     name: str
@@ -117,6 +122,10 @@ class ApiField:
             good = good and self.least <= len(value or ()) <= self.most
         elif self.kind == "object":
             good = isinstance(value, dict)
+        elif self.kind == "texts":
+            if isinstance(value, dict) and all(isinstance(one, str) for one in value.values()):
+                value = pl.DataFrame({"id": list(value), "value": list(value.values())})
+            good = isinstance(value, pl.DataFrame)
         if not good or (self.choices and value not in self.choices):
             choices = f" ({', '.join(self.choices)})" if self.choices else ""
             said = f"{self.name}, in the {self.place}, is {self.meaning}{choices}."
@@ -130,8 +139,11 @@ class ApiField:
             more = {"minimum": self.least, "maximum": self.most}
         if self.kind == "array":
             more = {"items": {"type": "string"}, "minItems": self.least, "maxItems": self.most}
+        if self.kind == "texts":
+            more = {"additionalProperties": {"type": "string"}}
         given = {} if self.default is None else {"default": self.default}
-        return {"type": self.kind, "description": self.meaning, **more, **given}
+        kind = "object" if self.kind == "texts" else self.kind
+        return {"type": kind, "description": self.meaning, **more, **given}
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +265,7 @@ class Api:
         self._working = Counter[str]()
         # Those of asyncio are few, and most of these wait for a lock or a disk.
         self._threads = ThreadPoolExecutor(THREADS, "api")
+        self._parsers = ThreadPoolExecutor(PARSERS, "parsers")  # each waits for a process
 
     async def __call__(self, scope: Message, receive: Receiver, send: Sender) -> None:
         """Answer one request; what goes wrong before the answer begins is a sentence."""
@@ -271,7 +284,8 @@ class Api:
                 query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
                 sent = {"path": words, "query": dict(query), "header": headers, "body": {}}
                 if any(one.place == "body" for one in route.own):
-                    sent["body"] = await _body(headers, receive, route.most_body)
+                    body = await _body(headers, receive, route.most_body)
+                    sent["body"] = await self._parse(body)
                 async with route.turns.turn(person.name) if route.turns else nullcontext():
                     reply = await self._apart(self._answer, route, person, sent)
             except Exception as error:  # noqa: BLE001 - a sentence, and in the log where it is ours
@@ -280,6 +294,13 @@ class Api:
             await self._send(send, reply, status)
         finally:
             self._working[name] -= bool(name)
+
+    async def _parse(self, body: bytes) -> dict[str, Any]:
+        """Return the JSON object of a body; a large one is parsed by another process."""
+        if len(body) <= SMALL_BODY:
+            return parse_object(body)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._parsers, parse_apart, body)
 
     async def refuse(self, send: Sender, status: int, sentence: str) -> None:
         """Answer with a status and a sentence."""
@@ -352,10 +373,14 @@ def _refusal(error: Exception) -> tuple[int, str]:
     return 500, f"The server failed with {where}: its log has the rest."
 
 
-async def _body(headers: Mapping[str, str], receive: Receiver, most: int) -> dict[str, Any]:
-    """Return the JSON object that was sent."""
+async def _body(headers: Mapping[str, str], receive: Receiver, most: int) -> bytes:
+    """Return what was sent as JSON; raises RefusedError as soon as it is known to be too large."""
     if headers.get("content-type", "").split(";")[0].strip().lower() != JSON:
         raise UsageError(f"The body is JSON: send `Content-Type: {JSON}`.")
+    declared = headers.get("content-length", "")
+    too_large = RefusedError(413, f"A body has at most {most:,} bytes: send less.")
+    if declared.isdecimal() and int(declared[:20]) > most:
+        raise too_large
     body, more = bytearray(), True
     async with asyncio.timeout(BODY_S):
         while more:
@@ -363,14 +388,8 @@ async def _body(headers: Mapping[str, str], receive: Receiver, most: int) -> dic
             body += message.get("body", b"")
             more = message.get("more_body", False)
             if len(body) > most:
-                raise RefusedError(413, f"A body has at most {most:,} bytes: send less.")
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise UsageError("The body is no JSON object: send one.")
-    return found
+                raise too_large
+    return bytes(body)
 
 
 def _encode(given: Any) -> Reply:

@@ -50,7 +50,7 @@ from audit.subset.source import frame_from_run
 
 QUERIES = Turns(2)  # each is a process of up to 2 GB
 DIFFS = Turns(1)  # each takes the memory that DuckDB is given
-MOST_PICTURE = 32 << 20  # bytes of a body that has a picture
+MOST_LARGE = 32 << 20  # bytes of a body with a picture or with predictions
 KINDS = {"txt": "text/plain", "md": "text/markdown", "html": "text/html", "xml": "application/xml"}
 
 
@@ -262,10 +262,7 @@ def draw_planned(call: ApiCall) -> Any:
 
 def score_planned(call: ApiCall) -> Any:
     """Return what predictions on the rows of a plan say of a model."""
-    said = call.words["predictions"]
-    if not all(isinstance(one, str) for one in said.values()):
-        raise UsageError("predictions, in the body, has a class by id of a sample.")
-    table = pl.DataFrame({"id": list(said), "prediction": list(said.values())})
+    table = call.words["predictions"].rename({"value": "prediction"})
     found = score_subset(_drawn(call), [standard_columns(table)], metrics=[call.words["metric"]])
     return found.document()
 
@@ -446,7 +443,7 @@ ROUTES = (
         "POST", f"{ONE}/find", VIEWER, find_picture,
         "samples: id, split, label, kind (bytes, pixels, near), score, transformation",
         (ApiField("picture", "the bytes of an image file in base64", "body", needed=True),),
-        most_body=MOST_PICTURE,
+        most_body=MOST_LARGE,
     ),
     ApiRoute(
         "POST", f"{ONE}/history", REVIEWER, post_history, "the moment, which is added once",
@@ -474,10 +471,10 @@ ROUTES = (
         "POST", f"{ONE}/subsets/score", VIEWER, score_planned, "metrics with intervals",
         (
             *PLANNED,
-            ApiField("predictions", "the class by id of a sample", "body", "object", needed=True),
+            ApiField("predictions", "the class by id of a sample", "body", "texts", needed=True),
             ApiField("metric", "a metric", "body", default="accuracy"),
         ),
-        most_body=MOST_PICTURE,
+        most_body=MOST_LARGE,
     ),
     ApiRoute(
         "GET", "/jobs", VIEWER, list_jobs,

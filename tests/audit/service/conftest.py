@@ -41,6 +41,15 @@ class Served:
         self, method: str, path: str, role: str = VIEWER, body: Any = None,
         headers: Mapping[str, str] | None = None, raw: bytes | None = None, **query: Any,
     ) -> tuple[int, dict[str, str], bytes]:  # fmt: skip
+        """Ask once, in an event loop of its own; returns status, headers and body."""
+        asked = self.answer(method, path, role, body, headers, raw, **query)
+        with ThreadPoolExecutor(1) as thread:  # a browser of another test keeps this thread's loop
+            return thread.submit(asyncio.run, asked).result()
+
+    async def answer(
+        self, method: str, path: str, role: str = VIEWER, body: Any = None,
+        headers: Mapping[str, str] | None = None, raw: bytes | None = None, **query: Any,
+    ) -> tuple[int, dict[str, str], bytes]:  # fmt: skip
         """Ask once; returns status, headers and body."""
         given = {"content-type": "application/json"} if body is not None or raw else {}
         if token := self.tokens.get(role, role):
@@ -61,8 +70,7 @@ class Served:
         async def send(message: Any) -> None:
             got.append(message)
 
-        with ThreadPoolExecutor(1) as thread:  # a browser of another test keeps this thread's loop
-            thread.submit(asyncio.run, self.api(scope, receive, send)).result()
+        await self.api(scope, receive, send)
         answered = {k.decode(): v.decode() for k, v in got[0]["headers"]}
         return got[0]["status"], answered, b"".join(m.get("body", b"") for m in got[1:])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -21,11 +22,13 @@ from audit.browse.people import ADMIN, REVIEWER, ROLES, VIEWER
 from audit.decisions.ledger import REQUESTS, Ledger
 from audit.decisions.ledger_check import read_both
 from audit.interface import Run
+from audit.machine import watched
 from audit.report import FORMATS
 from audit.run import user_query
 from audit.service import api, routes
 from audit.service.api import AT_ONCE, MOST_BODY, ApiRoute
-from audit.service.routes import ROUTES
+from audit.service.bodies import parse_object
+from audit.service.routes import MOST_LARGE, ROUTES
 from tests.audit.run.scanned import recheck_run
 from tests.audit.service.conftest import Served
 
@@ -405,6 +408,66 @@ def test_a_picture_that_is_sent_is_found(shared: Served) -> None:
     assert ask("no base64!")[0] == 400
     status, refused = ask(base64.b64encode(b"no picture").decode())
     assert (status, refused["error"][:31]) == (400, "What was sent holds no picture ")
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(shared: Served) -> None:
+    for path, most in (("sql", MOST_BODY), ("find", MOST_LARGE), ("subsets/score", MOST_LARGE)):
+        for declared, status in ((most + 1, 413), (10**30, 413), (most, 400)):
+            headers = {"content-length": str(declared)}
+            words: dict[str, Any] = {"headers": headers, "raw": b"[]"}
+            assert shared.call("POST", f"/datasets/pets/{path}", **words)[0] == status
+
+
+def test_a_large_body_is_parsed_while_others_are_answered(
+    shared: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def parse(body: bytes) -> dict[str, Any]:
+        begun.set()
+        assert go.wait(600)
+        return parse_object(body)
+
+    monkeypatch.setattr(api, "parse_apart", parse)
+    raw = b'{"predictions": {}, "plan": {}}' + b" " * MOST_BODY
+
+    async def ask_both() -> list[int]:
+        score = "/datasets/pets/subsets/score"
+        large = asyncio.create_task(shared.answer("POST", score, raw=raw))
+        assert await asyncio.to_thread(begun.wait, 600)
+        small = await shared.answer("GET", "/datasets")
+        go.set()
+        return [(await large)[0], small[0]]
+
+    with ThreadPoolExecutor(1) as thread:  # a browser of another test keeps this thread's loop
+        assert thread.submit(asyncio.run, ask_both()).result() == [400, 200]
+
+
+@pytest.mark.slow
+def test_what_a_large_body_holds(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, sent = shared.call("POST", "/datasets/pets/subsets/plan", **NEEDS["plan"])
+    body = {"plan": json.loads(sent), "predictions": {f"ä{i}": "cat" for i in range(500_000)}}
+    body["predictions"] |= dict(Run(shared.run).images.select("id", "label").iter_rows())
+    status, _, scored = shared.call("POST", "/datasets/pets/subsets/score", body=body)
+    value = json.loads(scored)["models"][0]["metrics"][0]["estimands"]["full-set"]["value"]
+    assert (status, value) == (200, 1.0)
+    picture = {"picture": base64.b64encode(b"no picture" * 400_000).decode()}
+    status, _, refused = shared.call("POST", "/datasets/pets/find", body=picture)
+    assert (status, "holds no picture" in refused.decode()) == (400, True)
+    for wrong, why in (
+        (b'{"plan": [' + b"[]," * 900_000 + b"[]]}", "send less"),
+        (b"[" * 2_000_000, "no JSON object"),
+        (json.dumps({"predictions": {i: i for i in range(100_000)}}).encode(), "1,048,576 bytes"),
+        (json.dumps({"more": "x" * 2_000_000}).encode(), "has no 'more' here"),
+        (json.dumps({"plan": "x" * 2_000_000}).encode(), "plan, in the body"),
+        (json.dumps({"plan": dict.fromkeys(range(200_000), "x")}).encode(), "plan, in the body"),
+    ):  # fmt: skip
+        status, _, refused = shared.call("POST", "/datasets/pets/subsets/score", raw=wrong)
+        assert (status, why in refused.decode()) == (400, True), refused
+    with monkeypatch.context() as patch:
+        patch.setattr(watched, "MAX_RESIDENT_BYTES", 1)
+        status, _, refused = shared.call("POST", "/datasets/pets/find", body=picture)
+        assert (status, "cannot be parsed" in refused.decode()) == (400, True)
 
 
 def test_jobs_are_asked_for_listed_and_cancelled(served: Served) -> None:

@@ -1,0 +1,98 @@
+"""JSON that somebody sent: parsed in this process where it is small, else in a process of its own.
+
+    python -m audit.service.bodies          reads a body from its input (`audit.machine.watched`)
+
+`json` holds the interpreter lock for a whole text, so that a thread would stop the server too. Of a
+large body come back: long texts as they are, objects of texts as Arrow columns (`id`, `value`), and
+the rest as JSON of at most 1 MB.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Mapping
+from typing import IO, Any
+
+from audit.errors import UsageError
+from audit.machine.watched import ProgramEndedError, run_program, serve_request
+
+SMALL_BODY = 1 << 20  # bytes
+PARSE_S = 60.0
+LONG_TEXT, LONG_OBJECT = 1 << 16, 1000  # characters, entries
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object that was sent; raises UsageError for what is none."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError("The body is no JSON object: send one.")
+    return found
+
+
+def parse_apart(body: bytes) -> dict[str, Any]:
+    """Return the JSON object that was sent, parsed in another process; objects of many texts are
+    polars frames (`id`, `value`).
+
+    Raises UsageError for what is no object, or takes too much time, memory or space.
+    """
+    import polars as pl
+
+    try:
+        output = run_program(__name__, {}, body, PARSE_S)
+    except ProgramEndedError as error:
+        raise UsageError(f"The body cannot be parsed: it {error}") from None
+    head, _, rest = output.partition(b"\n")
+    listed = json.loads(head)
+    found, start = listed["rest"], 0
+    for name, kind, size in listed["parts"]:
+        part = rest[start : start + size]
+        found[name] = part.decode() if kind == "text" else pl.read_ipc_stream(part)
+        start += size
+    return dict(found)
+
+
+# ---- inside the process ----
+
+
+def split_body(_: Mapping[str, Any], body: bytes, output: IO[bytes]) -> None:
+    """Write the parts of a body, after a line of JSON that lists them."""
+    rest, parts, blobs = {}, list[tuple[str, str, int]](), list[bytes]()
+    for name, value in parse_object(body).items():
+        if isinstance(value, str) and len(value) > LONG_TEXT:
+            kind, blob = "text", value.encode()
+        elif isinstance(value, dict) and len(value) > LONG_OBJECT and _has_texts(value):
+            kind, blob = "object", _columns(value)
+        else:
+            rest[name] = value
+            continue
+        parts.append((name, kind, len(blob)))
+        blobs.append(blob)
+    head = json.dumps({"rest": rest, "parts": parts}).encode()
+    if len(head) > SMALL_BODY:
+        raise UsageError(
+            f"The body has more than {SMALL_BODY:,} bytes beside texts and objects of texts: "
+            "send less."
+        )
+    output.write(head + b"\n")
+    output.writelines(blobs)
+
+
+def _has_texts(value: Mapping[str, Any]) -> bool:
+    return all(isinstance(one, str) for one in value.values())
+
+
+def _columns(value: Mapping[str, str]) -> bytes:
+    import polars as pl
+
+    stream = io.BytesIO()
+    pl.DataFrame({"id": list(value), "value": list(value.values())}).write_ipc_stream(stream)
+    return stream.getvalue()
+
+
+if __name__ == "__main__":
+    sys.exit(serve_request(split_body))
