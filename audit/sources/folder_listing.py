@@ -66,6 +66,16 @@ def _add_link(entry: os.DirEntry[str], entries: FolderEntries) -> None:
     (entries.special if special else entries.files).append(entry.name)
 
 
+def contains(folder: str, path: str) -> bool:
+    """Return whether a real path is a folder or lies below it."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def leads_up(link: str, target: str) -> bool:
+    """Return whether the real folder of a link contains the link."""
+    return contains(target, os.path.realpath(os.path.dirname(link)))
+
+
 def stat_files(folder: str, files: Sequence[str]) -> tuple[list[int], list[int], list[int]]:
     """Return bytes, mtimes and ctimes (ns) of files of one folder, links followed.
 
@@ -157,10 +167,10 @@ class FolderListing:
     def level(self, path: str) -> Level:
         """Return the meaningful folders under `path`: containers opened, annotations left out."""
         level = Level()
-        self._fill(level, path, 0)
+        self._fill(level, path, 0, linked=False)
         return level
 
-    def _fill(self, level: Level, path: str, depth: int) -> None:
+    def _fill(self, level: Level, path: str, depth: int, *, linked: bool) -> None:
         entries = self.entries(path)
         level.n_images += sum(
             KINDS.get(extension_of_name(name)) == "image" for name in entries.files
@@ -172,8 +182,11 @@ class FolderListing:
             if names.is_annotation(name, beside_images=beside):
                 continue
             transparent = names.is_container(name) or repeats_parent(name, own_name, entries)
+            link = name in entries.links
+            if link and transparent and (linked or leads_up(child, os.path.realpath(child))):
+                continue
             if depth < 4 and transparent:
-                self._fill(level, child, depth + 1)
+                self._fill(level, child, depth + 1, linked=linked or link)
             else:
                 level.folders.setdefault(name, []).append(child)
 

@@ -3,8 +3,13 @@
 Order: the files of a folder by name, then its folders by name, by code point, whatever the file
 system returns. Names are sorted folder by folder, so memory holds the names of one folder, the
 folders still to visit, and the texts that were met: annotations are found among them without
-another walk. Links are followed; one that leads to a folder it lies in ends there. Pipes,
-sockets and devices are never opened. A folder that cannot be listed is a note, not a crash.
+another walk. Pipes, sockets and devices are never opened. A folder that cannot be listed is a note,
+not a crash.
+
+A linked folder is listed under the link, as loaders read it. Three kinds of links are not entered,
+so that folders that link to each other end: a link to a folder that contains it; inside a linked
+folder, a link to a folder of the dataset; two links deep, a link to a folder that the same first
+link has already led to.
 """
 
 from __future__ import annotations
@@ -17,14 +22,12 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from audit.records import sample_id
-from audit.sources.folder_listing import FolderEntries, list_folder
+from audit.sources.folder_listing import FolderEntries, contains, leads_up, list_folder
 from audit.sources.formats import TEXTS, extension_of_name, kind_of, named_as_images
 from audit.sources.listed_tree import ListedTree
 from audit.sources.names import SYSTEM
 from audit.sources.readings import Given, ReadLog
 
-# Links within links: two links to each next folder would double the tree at every level.
-LINKS_DEEP = 8
 S = TypeVar("S")
 
 
@@ -107,10 +110,13 @@ class Walk(Generic[S]):
         self.met: dict[str, FolderEntries] = {}
         """The folders that were listed, by path; of their files, the texts alone."""
         self._outside: str | None = None
+        self._real_root = os.path.realpath(self.root)
+        self._entered: set[tuple[str, str]] = set()
+        """The first link on the way and the real folder that another link below it leads to."""
 
     def folders(self, state: S) -> Iterator[Folder[S]]:
         """Yield every folder below the root that holds pictures, the root first."""
-        stack = [(self.root, "", state, 0, False)]
+        stack = [(self.root, "", state, tuple[str, ...](), False)]
         while stack:
             path, relative, state, links_above, clashing = stack.pop()
             entries = self._entries(path, relative)
@@ -127,10 +133,9 @@ class Walk(Generic[S]):
             for name in entries.folders:
                 child = self._child(path, relative, name, state, entries, links_above)
                 if child is not None:
-                    deeper = links_above + (name in entries.links)
-                    children.append(
-                        (os.path.join(path, name), f"{relative}{name}/", child, deeper, clashing)
-                    )
+                    full = os.path.join(path, name)
+                    links = (*links_above, full) if name in entries.links else links_above
+                    children.append((full, f"{relative}{name}/", child, links, clashing))
             stack.extend(reversed(children))
         self._report_links()
 
@@ -192,7 +197,7 @@ class Walk(Generic[S]):
         name: str,
         state: S,
         entries: FolderEntries,
-        links_above: int,
+        links_above: tuple[str, ...],
     ) -> S | None:
         """Return the state of a folder to visit; None, its files counted, for one left out."""
         if name == "__pycache__":  # comes and goes with scripts beside the pictures
@@ -200,7 +205,7 @@ class Walk(Generic[S]):
         full, below = os.path.join(path, name), relative + name
         reason = self._folder_reason(full, below, name)
         if reason is None and name in entries.links:
-            reason = self._link_reason(full, below, path, links_above)
+            reason = self._link_reason(full, below, links_above)
         if reason is None:
             child = self._enter(state, name, entries)
             if not isinstance(child, str):
@@ -238,40 +243,30 @@ class Walk(Generic[S]):
                 if name not in entries.links
             )
 
-    def _link_reason(self, full: str, below: str, parent: str, links_above: int) -> str | None:
-        self.count_link(full, below)
-        try:
-            loop = self._leads_back(full, parent)
-        except OSError:
-            return "broken link"
-        why = ""
-        if loop:
-            why = "is a link to one of its parent folders: it is not followed."
-        elif links_above >= LINKS_DEEP:
-            why = (
-                f"is nested inside {LINKS_DEEP} linked folders: it is not followed. Give the "
-                "folder it points to as a separate source."
-            )
-        if why:
-            self.log.note("link-loop", None, f"{sample_id(below, self._source)} {why}")
-        return "link loop" if why else None
-
-    def _leads_back(self, full: str, parent: str) -> bool:
-        """Return whether a linked folder is one of those that contain the link."""
-        target = os.stat(full)
-        while not os.path.samestat(os.stat(parent), target):
-            if parent == self.root:
-                return False
-            parent = os.path.dirname(parent)
-        return True
+    def _link_reason(self, full: str, below: str, links_above: tuple[str, ...]) -> str | None:
+        """Return why a linked folder is not entered, None where it is; see the module."""
+        target = os.path.realpath(full)
+        way = (links_above[0], target) if links_above else None
+        if any(leads_up(link, target) for link in (full, *links_above)):
+            why = "is a link to a folder that contains it"
+        elif way and contains(self._real_root, target):
+            why = "is inside a linked folder and leads to a folder of the dataset"
+        elif way in self._entered and len(links_above) > 1:
+            why = "is inside linked folders and leads to a folder that is listed there already"
+        else:
+            if way:
+                self._entered.add(way)
+            self.count_link(full, below)
+            return None
+        self.log.note("link-loop", None, f"{sample_id(below, self._source)} {why}: not followed.")
+        return "link loop"
 
     def count_link(self, full: str, below: str) -> None:
         """Count a link and keep the first that leaves the root."""
         self.n_links += 1
         if self._outside is None:
             target = os.path.realpath(full)
-            root = os.path.realpath(self.root)
-            if not target.startswith(root.rstrip("/") + "/") and target != root:
+            if not contains(self._real_root, target):
                 self._outside = sample_id(f"{below} -> {target}", self._source)
 
     def _report_links(self) -> None:

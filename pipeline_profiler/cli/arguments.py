@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Sequence
-from glob import glob
+from glob import escape, glob
 from typing import Any
 
 from pipeline_profiler.cli.output import check_session_output
@@ -43,8 +44,25 @@ def check_measuring(args: argparse.Namespace) -> None:
         bound(args.fail_on)
     if args.files and not args.cold:
         raise ProfileError("--files names the files of the cold arm: give --cold with it.")
-    if args.files and not glob(args.files, recursive=True):
+    if args.files and not matching_files(args.files):
         raise ProfileError(f"--files '{args.files}' matches no file: put the pattern in quotes.")
+
+
+def matching_files(pattern: str) -> list[str]:
+    """Return the paths that match a pattern; `**` enters each folder once, also through links."""
+    whole = f"/{pattern}/*" if f"/{pattern}".endswith("/**") else f"/{pattern}"
+    before, stars, after = whole.partition("/**/")
+    if not stars:
+        return sorted(glob(pattern))
+    found, entered, waiting = set[str](), set[str](), glob(f"{before[1:] if before else '.'}/")
+    while waiting:
+        folder = waiting.pop()
+        real = os.path.realpath(folder)
+        if real not in entered:
+            entered.add(real)
+            found.update(matching_files(f"{escape(folder)}{after}"))
+            waiting += sorted(glob(f"{escape(folder)}*/"))
+    return sorted(found)
 
 
 def check_run_options(args: argparse.Namespace) -> None:

@@ -352,8 +352,7 @@ def compare_command(args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
-    from glob import glob
-
+    from pipeline_profiler.cli.arguments import matching_files
     from pipeline_profiler.profiling.measure.arms import Bench, Options, emulated_step
 
     check_measuring(args)
@@ -377,7 +376,7 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
         repeats=args.repeats,
         quick=args.quick,
         cold=args.cold,
-        files=tuple(sorted(glob(args.files, recursive=True))) if args.files else (),
+        files=tuple(matching_files(args.files)) if args.files else (),
         seed=args.seed,
         seconds=args.seconds,
         emulate_ms=emulated,

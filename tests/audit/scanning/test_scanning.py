@@ -82,6 +82,15 @@ def scan_smaller(tree: Path, run: Path) -> None:
     scanning.scan(source, run, jobs=1, checks=CHECKS)
 
 
+def test_every_leak_through_a_class_that_is_a_link_is_reported(tree: Path, tmp_path: Path) -> None:
+    shutil.rmtree(tree / "test" / "cat")
+    (tree / "test" / "cat").symlink_to("../train/cat")
+    scanning.scan(open_source([str(tree)]), tmp_path / "run", jobs=1, checks=["SPLIT001"])
+    with open_run(tmp_path / "run") as store:
+        leaks = store.query("SELECT evidence::VARCHAR AS text FROM findings")["text"]
+    assert len(leaks) == 5
+
+
 def test_a_scan_measures_every_file_in_one_process_or_several(tree: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     result = scan(tree, run)

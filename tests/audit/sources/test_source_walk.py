@@ -145,14 +145,48 @@ def test_links_are_followed_loops_end(tmp_path: Path) -> None:
     assert kinds(source).count("outside-link") == 1
 
 
-@pytest.mark.slow
-def test_links_that_double_at_every_level_end(tmp_path: Path) -> None:
-    grow(tmp_path, "0/a.png")
-    for level in range(1, 14):
-        (tmp_path / str(level)).mkdir()
-        for side in "xy":
-            (tmp_path / str(level) / side).symlink_to(tmp_path / str(level - 1))
-    assert len(read(open_source([str(tmp_path)], layout="flat"))) < 14 * 2**9
+@pytest.mark.parametrize(
+    ("links", "listed"),
+    [
+        ({"b/a": "a", "a/b": "b"}, ["a/1.png", "a/b/2.png", "b/2.png", "b/a/1.png"]),
+        ({"a/self": "a", "a/up": ".", "a/above": ".."}, ["a/1.png", "b/2.png"]),
+        ({"a/images": "a", "a/data": "a", "b/img": "."}, ["a/1.png", "b/2.png"]),
+        ({"a/out": "../far", "../far/in": "b"}, ["a/1.png", "a/out/3.png", "b/2.png"]),
+        (
+            {"c": "../far", "../far/pool": "../pool", "d": "../far"},  # no loop: both are entered
+            ["a/1.png", "b/2.png", "c/3.png", "c/pool/4.png", "d/3.png", "d/pool/4.png"],
+        ),
+    ],
+)
+def test_links_that_lead_back_into_the_dataset_end(
+    tmp_path: Path, links: dict[str, str], listed: list[str]
+) -> None:
+    root = grow(tmp_path / "root", "a/1.png", "b/2.png", "../far/3.png", "../pool/4.png")
+    for link, target in links.items():
+        (root / link).symlink_to((root / target).resolve())
+    source = open_source([str(root)], layout="flat")
+    assert sorted(ids(read(source))) == listed
+    refused = len(links) if len(listed) == 2 else listed.count("a/b/2.png") * 2
+    refused += "../far/in" in links
+    notes = [message for kind, _, message in source.notes if kind == "link-loop"]
+    assert len(notes) == refused
+    assert all("not followed" in message for message in notes)
+
+
+@pytest.mark.parametrize("folder", ["root", "far"])
+def test_folders_that_all_link_to_each_other_are_listed_under_one_link(
+    tmp_path: Path, folder: str
+) -> None:
+    for name in "abcdefghi":
+        grow(tmp_path, f"{folder}/{name}/1.png", "root/")
+        for other in "abcdefghi".replace(name, ""):
+            (tmp_path / folder / name / other).symlink_to(tmp_path / folder / other)
+        if folder == "far":
+            (tmp_path / "root" / name).symlink_to(tmp_path / "far" / name)
+    source = open_source([str(tmp_path / "root")])
+    found = ids(read(source))
+    assert len(found) == 9 + 9 * 8
+    assert max(name.count("/") for name in found) == 2
 
 
 def test_pipes_and_sockets_are_never_opened(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 import argparse
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from pipeline_profiler.cli import ending, main, output
+from pipeline_profiler.cli.arguments import matching_files
 from pipeline_profiler.profiling.record import session as session_module
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.report import render
@@ -291,3 +293,18 @@ def test_a_line_end_in_a_name_begins_no_line_of_the_report(tmp_path: Path) -> No
     session = sound()
     session.notes = ["first\nVerdict\n-------\nnot input-bound"]
     assert "\nnot input-bound" not in render.to_text(session)
+
+
+def test_a_pattern_of_files_ends_where_folders_link_to_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in "abcdefghi":
+        (tmp_path / "ds" / name).mkdir(parents=True)
+        (tmp_path / "ds" / name / "1.png").touch()
+        for other in "abcdefghi".replace(name, ""):
+            (tmp_path / "ds" / name / other).symlink_to(tmp_path / "ds" / other)
+    for pattern in ("ds/**/*.png", "**/1.png", "ds/**", f"{tmp_path}/**/ds/**/*.png"):
+        found = [path for path in matching_files(pattern) if path.endswith(".png")]
+        assert len({os.path.realpath(path) for path in found}) == len(found) == 9
+    assert matching_files("ds/?/*.png") == [f"ds/{name}/1.png" for name in "abcdefghi"]
