@@ -46,6 +46,7 @@ from audit.report.thumbnails import make_thumbnails
 from audit.report.wording import headline
 from audit.run import generations
 from audit.run.store import Store
+from audit.run.writer_lock import claim_run
 from audit.scanning.measuring import PHASE_WORDS, Progress, ProgressCallback, ignore_progress
 from audit.scanning.options import RUNS, Place, ScanOptions
 from audit.sources.python_objects import (
@@ -119,6 +120,7 @@ def scan_dataset(
             request.carry_out(call)
         else:
             place = place or RUNS / dataset_name(source)
+            claim_run(place)
             manifest = store_dataset(
                 source, place, label=label, told=lambda *n: call(Progress("take", *n))
             )
