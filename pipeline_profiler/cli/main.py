@@ -351,7 +351,6 @@ def compare_command(args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
-    from pipeline_profiler.cli.arguments import matching_files
     from pipeline_profiler.profiling.measure.arms import Bench, Options, emulated_step
 
     check_measuring(args)
