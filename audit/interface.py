@@ -47,6 +47,7 @@ from audit.report.wording import headline
 from audit.run import generations
 from audit.run.store import Store
 from audit.run.user_query import query_frame
+from audit.run.writer_lock import claim_run
 from audit.scanning.measuring import PHASE_WORDS, Progress, ProgressCallback, ignore_progress
 from audit.scanning.options import RUNS, Place, ScanOptions
 from audit.sources.python_objects import (
@@ -120,6 +121,7 @@ def scan_dataset(
             request.carry_out(call)
         else:
             place = place or RUNS / dataset_name(source)
+            claim_run(place)
             manifest = store_dataset(
                 source, place, label=label, told=lambda *n: call(Progress("take", *n))
             )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,12 +38,14 @@ from audit.report.thumbnails import (
     preview_sample,
     thumbnails_of,
 )
+from audit.run.digests import DRAFT
 
 SMALL = 256  # px
 QUALITY = 82
 LIMIT_BYTES = 256 << 20
 PRUNE_EVERY = 512  # new thumbnails between two checks of the size of the folder
 FOLDER = "app-thumbnails"
+STORED = re.compile(r"[0-9a-f]{40}-\d+\.jpg")
 MARK, END = b"\0blake3:", b"\xff\xd9"  # before the digest; the end of every JPEG
 DIGEST = 16  # bytes
 
@@ -89,7 +92,7 @@ class ThumbnailCache:
         """Write a thumbnail; a folder that cannot be written is no error."""
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, draft = tempfile.mkstemp(dir=path.parent)
+            handle, draft = tempfile.mkstemp(DRAFT, ".", path.parent)
             with os.fdopen(handle, "wb") as file:
                 file.write(data + MARK + _digest(data))
             os.replace(draft, path)
@@ -100,7 +103,7 @@ class ThumbnailCache:
     def prune(self) -> None:
         """Remove what was viewed longest ago until the folder is within its limit."""
         files = []
-        for path in self.folder.glob("??/*"):
+        for path in list_thumbnails(self.folder):
             with contextlib.suppress(OSError):
                 status = path.stat()
                 files.append((status.st_mtime, status.st_size, path))
@@ -151,9 +154,14 @@ def read_stored(path: Path) -> bytes | None:
     return data if digest == _digest(data) else None
 
 
+def list_thumbnails(folder: Path) -> list[Path]:
+    """Return the thumbnails and their drafts: files of other names in the folder are a user's."""
+    return [p for p in folder.glob("??/*") if STORED.fullmatch(p.name) or p.name.endswith(DRAFT)]
+
+
 def find_damaged_thumbnails(run: Path) -> tuple[int, list[Path]]:
     """Return how many thumbnails the app keeps of a run, and which of them are damaged."""
-    paths = sorted((run / FOLDER).glob("??/*.jpg"))
+    paths = sorted(p for p in list_thumbnails(run / FOLDER) if p.suffix == ".jpg")
     return len(paths), [path for path in paths if _is_damaged(path)]
 
 

@@ -39,7 +39,7 @@ from audit.decisions.ledger import (
     rows_after,
 )
 from audit.errors import LockedError, RunError
-from audit.run.digests import sync
+from audit.run.digests import DRAFT, sync
 from audit.run.healing import ABSENT, DAMAGED, SOUND, UNFINISHED, CheckedPart, set_aside
 from preflight.files import regular
 
@@ -397,7 +397,7 @@ def _write_fresh(path: Path, found: FoundLedger) -> Path | None:
     """Write a ledger of the rows to keep beside the damaged one; None where there are none."""
     if not found.kept:
         return None
-    fresh = path.with_name(f"{LEDGER}.new")
+    fresh = path.with_name(f".{LEDGER}{DRAFT}")
     fresh.unlink(missing_ok=True)
     with closing(connect(fresh, "rwc")) as con:
         con.execute("BEGIN IMMEDIATE")

@@ -87,7 +87,7 @@ class VectorParts:
 
 def list_vector_parts(run: Path) -> list[tuple[Path, bool]]:
     """Return the parts of all models, and whether each holds what its name says."""
-    paths = sorted((run / VECTORS).glob("*/*.parquet"))
+    paths = sorted(p for p in (run / VECTORS).glob("*/*.parquet") if len(p.stem) == 32)
     return [(p, p.is_file() and _digest(read_regular(p)) == p.stem) for p in paths]
 
 

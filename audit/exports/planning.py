@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -329,12 +328,10 @@ def add_annotations(plan: DatasetPlan, run: Path, path: Path) -> DatasetPlan:
     folder = path.with_name(f"{path.name}.annotations")
     if folder.exists() and not (folder / RECORD).is_file():
         raise UsageError(f"{folder} exists and holds no annotations of a plan: take it away.")
-    shutil.rmtree(folder, ignore_errors=True)
     places = {str(file.id): (file.target, file.split) for file in plan.samples}
     exported = export_annotations(run, folder, form, places=places)
     taken = {file.target for file in plan.files}
-    made = [_planned(p, folder) for p in sorted(folder.rglob("*")) if p.is_file()]
-    made = [file for file in made if file.target != RECORD]
+    made = [_planned(folder / name, folder) for name in sorted(exported.files)]
     if clash := next((file.target for file in made if file.target in taken), None):
         raise UsageError(f"A picture and a file of annotations both want to be {clash}.")
     said = (*plan.notes, *notes, *exported.lost, *exported.stale)

@@ -46,7 +46,7 @@ def run_program(
     # `-P`: a folder that is called duckdb in the current folder is not imported.
     command = [sys.executable, "-P", "-m", program]
     head = {"request": dict(request), "bytes": len(payload), "limited": bool(within_s)}
-    reasons = list[str]()
+    output = list[bytes]()
     with (
         _temporary_folder() as temporary,
         subprocess.Popen(
@@ -58,25 +58,31 @@ def run_program(
         ) as process,
     ):
         assert process.stdin is not None
-        assert process.stdout is not None
         assert process.stderr is not None
-        watch = threading.Thread(target=_watch, args=(process, within_s, reasons), daemon=True)
-        watch.start()
+        sent = json.dumps(head).encode() + b"\n" + payload
+        # In a thread: Ctrl-C interrupts no read of the main thread once polars is imported.
+        exchange = threading.Thread(target=_exchange, args=(process, sent, output), daemon=True)
+        exchange.start()
         try:
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(json.dumps(head).encode() + b"\n" + payload)
-                process.stdin.flush()  # and stays open: its end says that the caller is gone
-            output = process.stdout.read()
-            message = process.stderr.read().decode("utf-8", "replace")
-            code = process.wait()
+            reason = _watch(process, exchange, within_s)
         finally:
             process.kill()
+            exchange.join()
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
-    watch.join()
-    if code == 0:
-        return output
-    raise _error(message) or ProgramEndedError(next(iter(reasons), _ending(code)))
+        message = process.stderr.read().decode("utf-8", "replace")
+    if process.returncode == 0:
+        return output[0]
+    raise _error(message) or ProgramEndedError(reason or _ending(process.returncode))
+
+
+def _exchange(process: subprocess.Popen[bytes], sent: bytes, output: list[bytes]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(sent)
+        process.stdin.flush()  # and stays open: its end says that the caller is gone
+    output.append(process.stdout.read())
 
 
 @contextlib.contextmanager
@@ -91,19 +97,19 @@ def _temporary_folder() -> Iterator[dict[str, str]]:
         yield {"TMPDIR": name}
 
 
-def _watch(process: subprocess.Popen[bytes], within_s: float | None, reasons: list[str]) -> None:
-    """Kill a process that takes too long or too much memory, and note why."""
+def _watch(
+    process: subprocess.Popen[bytes], exchange: threading.Thread, within_s: float | None
+) -> str:
+    """Wait for the end of a process; returns why it takes too much, "" where it ended itself."""
     began = time.monotonic()
-    while process.poll() is None:
+    while exchange.is_alive() or process.poll() is None:
         if within_s is not None and time.monotonic() - began > within_s:
-            reasons.append(f"took longer than {within_s:g} s, so ask for less.")
-        elif _resident_bytes(process.pid) > MAX_RESIDENT_BYTES:
+            return f"took longer than {within_s:g} s, so ask for less."
+        if _resident_bytes(process.pid) > MAX_RESIDENT_BYTES:
             limit = f"{MAX_RESIDENT_BYTES / (1 << 30):g} GB"
-            reasons.append(f"took more than {limit} of memory, so ask for less.")
-        if reasons:
-            process.kill()
-            return
+            return f"took more than {limit} of memory, so ask for less."
         time.sleep(POLL_S)
+    return ""
 
 
 def _resident_bytes(pid: int) -> int:

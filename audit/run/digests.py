@@ -23,6 +23,7 @@ from preflight.files import SpecialFileError, inside, read_regular, regular
 
 SEAL = "generation.json"
 OWN = "digest"
+DRAFT = ".preflight-draft"  # the end of a name that no file of a user has
 REPAIR = "`audit verify --repair` makes it again."
 
 
@@ -54,7 +55,7 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
 
 def write_synced(path: Path, content: bytes) -> None:
     """Replace a file atomically; on disk when this returns."""
-    fresh = path.with_name(f"{path.name}.new")
+    fresh = path.with_name(f".{path.name}{DRAFT}")
     fresh.write_bytes(content)
     sync(fresh)
     os.replace(fresh, path)

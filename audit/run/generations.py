@@ -23,7 +23,7 @@ import contextlib
 import re
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ from audit.errors import DamagedError, RunError
 from audit.run import digests
 from audit.run.store import AGAIN, Store
 from audit.run.tables import SCHEMA_VERSION
-from preflight.files import read_regular, refuse_special
+from preflight.files import read_regular, refuse_special, regular
 from preflight.terminal import nearest_path
 
 if TYPE_CHECKING:
@@ -45,6 +45,11 @@ KEPT = 2
 MAX_SPILL = "2GB"
 GENERATION = re.compile(r"gen-\d{4,}")
 FINDINGS = re.compile(r"findings-\d{4,}\.duckdb")
+BUILT = re.compile(FINDINGS.pattern + r"\.building(\.wal|\.tmp)?")
+MADE = re.compile(
+    rf"(measurements\.duckdb|{FINDINGS.pattern})(\.wal|\.tmp)?|{BUILT.pattern}|"
+    rf"generation\.json|\..*{digests.DRAFT}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,12 +326,38 @@ def building(run: Path) -> Path:
 
 
 def discard_building(run: Path) -> None:
-    """Remove an unfinished generation, or what else has its name."""
-    folder = run / "building"
-    if folder.is_dir() and not folder.is_symlink():
-        shutil.rmtree(folder, ignore_errors=True)
-    else:
-        folder.unlink(missing_ok=True)
+    """Remove an unfinished generation."""
+    _remove_generation(run / "building")
+
+
+def _remove_generation(folder: Path) -> None:
+    """Remove what a scan made in a folder, and the folder where nothing else is in it."""
+    with contextlib.suppress(OSError):  # a file of a user's, or one that a reader holds open
+        remove_files(p for p in folder.iterdir() if MADE.fullmatch(p.name))
+        folder.rmdir()
+
+
+def remove_files(paths: Iterable[Path]) -> None:
+    """Remove files, links and folders that bear names of this program."""
+    for path in list(paths):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def is_run_folder(run: Path) -> bool:
+    """Return whether a folder holds a scan, finished or not, or a CURRENT that a scan wrote."""
+    for folder in (run / "building", *list_generations(run)):
+        with (
+            contextlib.suppress(OSError),
+            open(folder / MEASUREMENTS, "rb", opener=regular) as file,
+        ):
+            if file.read(12)[8:] == b"DUCK":
+                return True
+    with contextlib.suppress(OSError, DamagedError):
+        return "generation" in digests.read_document(run / POINTER)
+    return False
 
 
 def publish(run: Path, findings: str) -> Generation:
@@ -400,7 +431,7 @@ def _prune(paths: list[Path], keep: Path, n: int) -> None:
         if path == keep:
             continue
         if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
+            _remove_generation(path)
         else:
             # Windows refuses to unlink a file that a reader holds open; the next scan tries again.
             with contextlib.suppress(OSError):

@@ -49,9 +49,10 @@ def heal_run(run: Path) -> list[str]:
 def _remove_drafts(run: Path) -> None:
     """Remove what a killed writer left half-written: it has a name that no reader opens."""
     folders = ("", "gen-*/", "signatures/", "vectors/*/")
-    for pattern in ("gen-*/*.building*", *(f"{folder}*.new" for folder in folders)):
-        for path in run.glob(pattern):
-            path.unlink()
+    for folder in folders:
+        generations.remove_files(run.glob(f"{folder}.*{digests.DRAFT}"))
+    built = (p for p in run.glob("gen-*/*") if generations.BUILT.fullmatch(p.name))
+    generations.remove_files(built)
 
 
 def _heal_building(run: Path) -> list[str]:
@@ -62,6 +63,9 @@ def _heal_building(run: Path) -> list[str]:
         generations.publish_sealed(run, findings)
         return ["the generation that a killed scan had finished is published"]
     if damage := find_building_damage(run):
+        if not folder.is_dir() or folder.is_symlink():
+            aside = set_aside(run, folder)
+            return [f"{folder} moved to {aside.name}/: {damage}"]
         generations.discard_building(run)
         return [f"the unfinished scan in {folder} was thrown away: {damage}"]
     return []

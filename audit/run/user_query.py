@@ -9,6 +9,7 @@ files, network or settings, and returns rows as an Arrow stream, or the first of
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Mapping
@@ -43,8 +44,10 @@ def query_frame(
     import polars as pl
     import pyarrow as pa
 
-    payload = b"" if tags is None else _stream(tags.to_arrow())
-    output = _query(run, {"sql": sql}, payload, within_s)
+    payload = io.BytesIO()
+    if tags is not None:
+        tags.write_ipc_stream(payload)
+    output = _query(run, {"sql": sql}, payload.getvalue(), within_s)
     table = pa.ipc.open_stream(pa.py_buffer(output)).read_all()
     try:
         frame = pl.from_arrow(table.rename_columns(distinct(table.column_names)))
@@ -70,15 +73,6 @@ def _query(run: Path, request: Mapping[str, Any], payload: bytes, within_s: floa
         return run_program(__name__, {**request, **paths, **threads}, payload, within_s)
     except ProgramEndedError as error:
         raise UsageError(f"The SQL failed: it {error}") from None
-
-
-def _stream(table: pa.Table) -> bytes:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
 
 
 # ---- inside the process ----

@@ -15,8 +15,40 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from audit.errors import LockedError, RunError
+from audit.records import sample_id
+from audit.run import generations
 
 NAME = "lock"
+MARKER = ".preflight-run"
+_MARK = b"dataset-preflight wrote this folder: audit scan replaces and removes files in it.\n"
+
+
+def claim_run(run: Path) -> None:
+    """Mark a folder as a run, before anything else is written to it; makes it where it is absent.
+
+    Raises RunError for a folder that holds files and is no run, and where it cannot be written.
+    """
+    if run.exists() and not run.is_dir():
+        raise RunError(f"{run} is a file: choose another place for the run.")
+    marker = run / MARKER
+    if marker.is_file() and not marker.is_symlink():
+        return
+    try:
+        names = sorted(os.listdir(run)) if run.is_dir() else []
+        if names and not generations.is_run_folder(run):
+            shown = ", ".join(map(sample_id, names[:3])) + (", ..." if len(names) > 3 else "")
+            raise RunError(
+                f"{run} is not empty and no run (it holds {shown}): give a new or empty folder "
+                f"with --out. If it is a run that lost its scans, create the empty file {marker}."
+            )
+        run.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with open(os.open(marker, flags, 0o644), "wb") as file:
+            file.write(_MARK)
+    except FileExistsError:
+        return  # another process has made it, or it cannot be a file: the lock decides
+    except OSError as error:
+        raise _unwritable(run, error) from None
 
 
 @contextlib.contextmanager
@@ -24,8 +56,9 @@ def hold_run(run: Path, purpose: str, *, enabled: bool = True) -> Iterator[None]
     """Hold the run for writing; `purpose` is the verb that a second writer reads.
 
     Raises LockedError at once where another writer holds it, and RunError where the folder cannot
-    be written or its file system has no locks. Without `enabled` nothing is locked or checked.
+    be written, is no run or its file system has no locks. Without `enabled` nothing is locked.
     """
+    claim_run(run)
     if not enabled:
         yield
         return
@@ -42,16 +75,17 @@ def hold_run(run: Path, purpose: str, *, enabled: bool = True) -> Iterator[None]
 
 
 def _open(run: Path) -> int:
-    if run.exists() and not run.is_dir():
-        raise RunError(f"{run} is a file: choose another place for the run.")
     try:
-        run.mkdir(parents=True, exist_ok=True)
         return os.open(run / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise RunError(
-            f"{run} cannot be written ({error.strerror}): get write access to it, work on a copy "
-            "of it, or choose another place for a new run."
-        ) from None
+        raise _unwritable(run, error) from None
+
+
+def _unwritable(run: Path, error: OSError) -> RunError:
+    return RunError(
+        f"{run} cannot be written ({error.strerror}): get write access to it, work on a copy "
+        "of it, or choose another place for a new run."
+    )
 
 
 def _lock(descriptor: int, run: Path) -> None:

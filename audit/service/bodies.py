@@ -9,6 +9,7 @@ the rest as JSON of at most 1 MB.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Mapping
@@ -90,15 +91,11 @@ def _has_texts(value: Mapping[str, Any]) -> bool:
 
 
 def _columns(value: Mapping[str, str]) -> bytes:
-    import pyarrow as pa
+    import polars as pl
 
-    texts = pa.large_string()
-    columns = [pa.array(list(value), texts), pa.array(list(value.values()), texts)]
-    table = pa.table(columns, names=["id", "value"])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
+    stream = io.BytesIO()
+    pl.DataFrame({"id": list(value), "value": list(value.values())}).write_ipc_stream(stream)
+    return stream.getvalue()
 
 
 if __name__ == "__main__":

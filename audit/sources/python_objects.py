@@ -22,6 +22,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -73,7 +74,7 @@ def store_dataset(
     (0: unknown). Raises UsageError where the first items, or most, have no picture, or pixels that
     are not pictures, such as normalised ones.
     """
-    folder, new = run / FOLDER, not run.exists()
+    folder, new = run / FOLDER, not any(run.glob("[!.]*"))
     folder.mkdir(parents=True, exist_ok=True)
     parts = dataset.items() if isinstance(dataset, Mapping) else [(None, dataset)]
     rows: list[Row] = []
@@ -107,7 +108,8 @@ def remove_unlisted(manifest: Path) -> None:
 
     listed = set(pl.read_parquet(manifest, columns=["path"])["path"])
     for path in manifest.parent.glob("*/*"):
-        if str(path.resolve()) not in listed and not path.parent.is_symlink():
+        stored = _STORED.fullmatch(f"{path.parent.name}/{path.name}")
+        if stored and str(path.resolve()) not in listed and not path.parent.is_symlink():
             path.unlink(missing_ok=True)
 
 
@@ -341,6 +343,7 @@ def encode_picture(picture: Any, identity: str) -> bytes:
     return data.tobytes()
 
 
+_STORED = re.compile(r"[0-9a-f]{2}/[0-9a-f]{30}\.(\w+|\d+\.part)")
 _PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 
 

@@ -118,3 +118,17 @@ def test_boxes_follow_their_pictures(make: Callable[[Path], None], tmp_path: Pat
     run.decide(moved, "move:val")
     run.apply(run.plan(tmp_path / "plan.json"), tmp_path / "new")
     assert read_boxes(tmp_path / "new") == expected
+
+
+@pytest.mark.slow
+def test_a_plan_made_again_keeps_what_it_did_not_write(tmp_path: Path) -> None:
+    yolo(tmp_path / "data")
+    scan_tree(tmp_path / "data", tmp_path / "run", checks=("FILE",))
+    run = audit.open(tmp_path / "run")
+    run.plan(tmp_path / "plan.json")
+    mine = tmp_path / "plan.json.annotations" / "mine.txt"
+    mine.write_text("mine")
+    (tmp_path / "plan.json").unlink()
+    run.plan(tmp_path / "plan.json")
+    assert mine.read_text() == "mine"
+    assert "mine.txt" not in (tmp_path / "plan.json").read_text()

@@ -19,6 +19,7 @@ from audit.errors import DamagedError, RunError
 from audit.run import digests, generations
 from audit.run.generations import MEASUREMENTS, open_run
 from audit.run.healing import heal_run
+from audit.run.writer_lock import claim_run
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress
 from tests.audit.conftest import Command
@@ -92,7 +93,7 @@ def test_what_is_no_build_makes_room_for_one(
     kind: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    run.mkdir()
+    claim_run(run)
     if kind == "file":
         (run / "building").write_text("no folder")
     elif kind == "link":

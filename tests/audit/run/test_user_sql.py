@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -179,8 +180,13 @@ def test_a_query_that_takes_too_much_is_ended(
     assert not list(tmp_path.iterdir())
 
 
-def test_the_process_of_a_query_ends_with_its_caller(reviewed_run: Path, tmp_path: Path) -> None:
-    script = "import sys; from pathlib import Path; from audit.run.user_query import query_frame; "
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_the_process_of_a_query_ends_with_its_caller(
+    reviewed_run: Path, tmp_path: Path, how: signal.Signals
+) -> None:
+    # what a shell runs in the background ignores Ctrl-C
+    script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    script += "from pathlib import Path; from audit.run.user_query import query_frame; "
     script += f"query_frame(Path({str(reviewed_run)!r}), sys.argv[1])"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     caller = subprocess.Popen([sys.executable, "-c", script, ENDLESS], env=environment)
@@ -188,7 +194,7 @@ def test_the_process_of_a_query_ends_with_its_caller(reviewed_run: Path, tmp_pat
     while not children.read_text():
         assert caller.poll() is None
     query = Path("/proc", children.read_text().split()[0])
-    caller.kill()
+    caller.send_signal(how)
     caller.wait()
     while query.exists():  # the time-out of the test is that of a process that stays
         time.sleep(0.01)

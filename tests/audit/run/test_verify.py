@@ -19,7 +19,7 @@ from audit.errors import LockedError, RunError
 from audit.machine.executors import Serial
 from audit.run.digests import write_document
 from audit.run.generations import MEASUREMENTS, open_run
-from audit.run.writer_lock import hold_run
+from audit.run.writer_lock import MARKER, hold_run
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress
 from audit.scanning.verifying import repair_run, verify_run
@@ -110,7 +110,7 @@ def run(complete: Path, tmp_path: Path) -> Path:
 
 
 def test_every_file_of_a_run_is_in_the_list(run: Path) -> None:
-    assert files_of(run) == set(FILES)
+    assert files_of(run) == {*FILES, MARKER}
     assert verify_run(run).damaged == []
 
 

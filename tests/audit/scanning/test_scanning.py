@@ -277,7 +277,7 @@ def test_a_file_edited_between_kill_and_resume_is_read_again(tree: Path, tmp_pat
 # A scan that stops for good at one moment: at some progress of a phase, or before the system call
 # that publishes. It leaves the marker and then waits to be killed.
 STOPPING = """
-import os, pathlib, shutil, sys, time
+import os, pathlib, sys, time
 from audit.scanning import measuring, scanning
 from tests.audit.run.scanned import CHECKS, Watching, assert_index, read_index
 from audit.machine.executors import Serial
@@ -310,7 +310,7 @@ if moment == "rename":
 if moment == "point":
     stops_at(os, "replace", lambda old, new: new.endswith("CURRENT"))
 if moment == "prune":
-    stops_at(shutil, "rmtree", lambda path: "gen-" in path)
+    stops_at(pathlib.Path, "unlink", lambda path: "gen-" in path)
 measuring.APPEND_ROWS = 1
 scanning.scan(
     open_source([tree]), pathlib.Path(run), executor=OneByOne(), progress=progress,
