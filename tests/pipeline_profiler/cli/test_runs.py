@@ -16,7 +16,7 @@ import pytest
 from pipeline_profiler.cli import checks, runs
 from pipeline_profiler.cli.main import command_line
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.runs.entry import outcome_of_session
+from pipeline_profiler.runs.entry import Code, outcome_of_session
 from tests.conftest import ROOT
 
 
@@ -112,8 +112,10 @@ def test_what_is_pushed_has_code_and_paths_only_when_asked(
         return io.BytesIO()
 
     monkeypatch.setattr(urllib.request, "urlopen", take)
+    monkeypatch.setattr(runs, "read_code", lambda folder: Code("c" * 40, "+x = 1", ""))
     monkeypatch.setenv("PREFLIGHT_TOKEN", "secret-token")
     call = ["check-log", make_log(table.parent, "good.csv"), "--push", "https://here/logs/"]
+    call += ["--config", "here/conf.yaml"]
     told = {}
     for name, more in {
         "none": [], "dry": ["--dry-run"], "unkept": ["--no-record"], "code": ["--with-code"],
@@ -131,11 +133,11 @@ def test_what_is_pushed_has_code_and_paths_only_when_asked(
     assert {body["name"] for body in bodies} == {"logs"}
     keys = [set(body["profile"]) for body in bodies]
     assert keys[0] == keys[1] >= {"command", "verdict", "time"}
-    for word in ('"file"', "git_diff", str(table.parent)):
+    for word in ("conf.yaml", "x = 1", str(table.parent)):
         assert word not in json.dumps(bodies[0])
         assert not any(word in line for line in told["none"].splitlines() if line[:2] == "  ")
-    assert "git_diff" in keys[2] - keys[0]
-    assert "file" in keys[3] - keys[0]
+    assert keys[2] - keys[0] == {"git_diff"}
+    assert keys[3] - keys[0] == {"config"}
     assert keys[4] == keys[2] | keys[3]
 
     body = io.BytesIO(b'{"error": "This needs the role reviewer."}')
