@@ -114,8 +114,8 @@ def test_what_is_pushed_has_code_and_paths_only_when_asked(
     monkeypatch.setattr(urllib.request, "urlopen", take)
     monkeypatch.setattr(runs, "read_code", lambda folder: Code("c" * 40, "+x = 1", ""))
     monkeypatch.setenv("PREFLIGHT_TOKEN", "secret-token")
-    call = ["check-log", make_log(table.parent, "good.csv"), "--push", "https://here/logs/"]
-    call += ["--config", "here/conf.yaml"]
+    call = ["check-log", make_log(table.parent, "good.csv"), "--config", "here/conf.yaml"]
+    call += ["--push", "https://here/logs/"]
     told = {}
     for name, more in {
         "none": [], "dry": ["--dry-run"], "unkept": ["--no-record"], "code": ["--with-code"],
