@@ -118,14 +118,12 @@ def test_a_draw_is_from_the_split_that_was_planned(run, tmp_path):
     assert drawn(old, "--n", 20) == {"test"}  # a plan that does not say
 
 
-def test_curve_and_session(run, tmp_path):
+def test_curve_and_session(run):
     table = json.loads(call("curve", run, "--size", 10, "--size", 41, "--json"))
     assert [p["n"] for p in table["points"]] == [10, 41]
-    session = tmp_path / "session.json"
-    one = {"arm": "W", "config": {"batch_size": 4}, "totals": {"steps": 30, "elapsed_ns": 10**10}}
-    session.write_text(json.dumps({"schema": "profile/1", "runs": [one, {"arm": "R"}]}))
-    made = json.loads(call("plan", run, "--seconds", 2, "--throughput", session, "--json"))
-    assert made["n"] == 24
+    session = "sample_data/sessions/torch-healthy.json.gz"
+    made = json.loads(call("plan", run, "--seconds", 0.2, "--throughput", session, "--json"))
+    assert made["n"] == int(0.2 * made["target"]["throughput"]) == 26
 
 
 def test_label_noise_from_the_audit(run):
