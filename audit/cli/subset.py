@@ -59,6 +59,10 @@ BaselineOption = Annotated[
 ]
 JsonOption = Annotated[bool, option("--json", "Print one JSON document on stdout.")]
 
+UnknownOption = Annotated[
+    Literal["refuse", "wrong"],
+    option("--unknown", "Labels of classes that the set does not have."),
+]
 ScoredSetOption = Annotated[
     Path | None,
     option(
@@ -248,10 +252,7 @@ def score_command(
     missing: Annotated[
         Literal["refuse", "wrong", "drop"], option("--missing", "Examples without a prediction.")
     ] = "refuse",
-    unknown: Annotated[
-        Literal["refuse", "wrong"],
-        option("--unknown", "Predicted classes that the examples do not have."),
-    ] = "refuse",
+    unknown: UnknownOption = "refuse",
     looks: KeptLooksOption = None,
     label_noise: Annotated[float | None, option("--label-noise", "Rate of wrong labels.")] = None,
     first: Annotated[int | None, option("--first", "Score only the first N units drawn.")] = None,
@@ -315,7 +316,7 @@ def score_command(
         return
     rows = read_rows(subset, source, part, group, ("score", "--predictions", predictions[0]))
     if labels is not None:
-        rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name)
+        rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name, unknown)
     known = None
     if baseline is not None:
         whole, recipe = read_drawn_from(source, plan, part, unlabelled)
@@ -456,6 +457,7 @@ def human_command(
     sheet: Annotated[list[Path], option("--sheet", "Filled labelling sheet; twice for two.")],
     predictions: PredictionsOption = None,
     confidence: KeptConfidenceOption = None,
+    unknown: UnknownOption = "refuse",
     as_json: JsonOption = False,
 ) -> None:
     """Say how well people do on the subset, how far two agree, and the model beside them."""
@@ -464,7 +466,7 @@ def human_command(
     found = compare_people(
         _read_file(subset, "subset"), [_read_file(path, "labelling sheet") for path in sheet],
         read_models(predictions), names=model_names([*sheet, *(predictions or ())]),
-        confidence=confidence,
+        confidence=confidence, unknown=unknown,
     )  # fmt: skip
     print_result(as_json, found.document, lambda: human_text(found))
 

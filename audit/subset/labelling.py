@@ -19,7 +19,13 @@ from audit.statistics.intervals import Floats, kappa_parts
 from audit.subset.draw import permanent_numbers, planned_level
 from audit.subset.goal import Documented, Estimand
 from audit.subset.metrics import Design, Linearised, MetricEstimate, MetricScore, estimate_linear
-from audit.subset.predictions import UNLABELLED, value_of_each
+from audit.subset.predictions import (
+    UNLABELLED,
+    Unknown,
+    check_classes,
+    classes_of,
+    value_of_each,
+)
 from audit.subset.score import score_subset
 
 
@@ -52,8 +58,13 @@ def labelling_sheet(rows: pl.DataFrame, copy: int = 1) -> pl.DataFrame:
     return rows.select("sample_id", "path", label=pl.lit(""))[order]
 
 
-def sheet_labels(rows: pl.DataFrame, sheet: pl.DataFrame, name: str) -> pl.Series:
-    """Return the label of each row from a filled sheet; every row needs one."""
+def sheet_labels(
+    rows: pl.DataFrame, sheet: pl.DataFrame, name: str, unknown: Unknown = "refuse"
+) -> pl.Series:
+    """Return the label of each row from a filled sheet; every row needs one.
+
+    `unknown`: what to do with classes that the set does not have, where the set has classes.
+    """
     if "label" not in sheet.columns:
         raise UsageError(f"{name} has no column 'label': fill in the sheet that was written.")
     given = pl.col("label").cast(pl.String).str.strip_chars()
@@ -63,12 +74,15 @@ def sheet_labels(rows: pl.DataFrame, sheet: pl.DataFrame, name: str) -> pl.Serie
             f"{name}: {found.null_count()} of {len(rows)} examples have no label, such as "
             f"{rows['sample_id'].filter(found.is_null())[0]!r}. Fill in all of them."
         )
+    check_classes(classes_of(rows), found, name, unknown)
     return found.alias("label")
 
 
-def with_sheet(rows: pl.DataFrame, sheet: pl.DataFrame, name: str) -> pl.DataFrame:
+def with_sheet(
+    rows: pl.DataFrame, sheet: pl.DataFrame, name: str, unknown: Unknown = "refuse"
+) -> pl.DataFrame:
     """Return the subset with the labels of a filled sheet."""
-    return rows.with_columns(sheet_labels(rows, sheet, name))
+    return rows.with_columns(sheet_labels(rows, sheet, name, unknown))
 
 
 def compare_people(
@@ -78,14 +92,16 @@ def compare_people(
     *,
     names: Sequence[str] = ("A", "B"),
     confidence: float | None = None,
+    unknown: Unknown = "refuse",
 ) -> Human:
     """Return what people got right on a subset, and a model beside them.
 
     The truth is the set's own labels; where it has none, the first sheet. Two sheets also give
-    agreement and Cohen's kappa, weighted to the set.
+    agreement and Cohen's kappa, weighted to the set. `unknown`: what to do with answers that are no
+    class of the truth.
     """
     confidence = planned_level(rows, confidence)[0]
-    given = [sheet_labels(rows, s, n) for s, n in zip(sheets, names, strict=False)]
+    given = [sheet_labels(rows, s, n, unknown) for s, n in zip(sheets, names, strict=False)]
     unlabelled = bool((rows["label"] == UNLABELLED).all())
     truth = rows.with_columns(given[0]) if unlabelled else rows
     tables = [
@@ -93,20 +109,17 @@ def compare_people(
         for name, labels in list(zip(names, given, strict=False))[int(unlabelled) :]
     ]
     tables += [(n, t) for n, t in zip(names[len(sheets) :], predictions, strict=False)]
-    answers = [
-        PersonScore(name, _accuracy(truth, table, name, confidence)) for name, table in tables
+    models = [
+        score_subset(truth, [table], unknown=unknown, confidence=confidence, names=[name]).models[0]
+        for name, table in tables
     ]
+    answers = [PersonScore(model.name, model.metrics[0]) for model in models]
     agreement = kappa = None
     if len(given) > 1:
         agreement, kappa = _agreement(rows, given[0], given[1], confidence)
     told = f"the first sheet, {names[0]}" if unlabelled else "the labels of the set"
-    return Human(len(rows), told, answers, agreement, kappa)
-
-
-def _accuracy(rows: pl.DataFrame, table: pl.DataFrame, name: str, confidence: float) -> MetricScore:
-    # A person may name a class that the subset does not have: that is a wrong answer.
-    score = score_subset(rows, [table], unknown="wrong", confidence=confidence, names=[name])
-    return score.models[0].metrics[0]
+    notes = [note for model in models for note in model.notes]
+    return Human(len(rows), told, answers, agreement, kappa, notes)
 
 
 def _agreement(

@@ -154,3 +154,27 @@ def test_the_commands(frame, rows, tmp_path):
     assert "ann: accuracy, full-set: " in said
     predicted(frame, 0.8, 1).write_csv(tmp_path / "net.csv")
     call("score", subset, "--labels", tmp_path / "ann.csv", "--predictions", tmp_path / "net.csv")
+
+
+def test_misspelt_labels_are_refused_with_the_nearest_class(frame, rows, tmp_path):
+    subset, sheet = tmp_path / "s.parquet", tmp_path / "ann.csv"
+    rows, frame = (table.with_columns(pl.col("label").replace("class1", "bird"))
+                   for table in (rows.drop("set_classes"), frame))  # fmt: skip
+    rows.write_parquet(subset)
+    right = filled(frame, rows)
+    misspelt = pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("brid")).otherwise("label")
+    right.with_columns(label=misspelt).write_csv(sheet)
+    predicted(frame, 0.8, 1).write_csv(tmp_path / "net.csv")
+    refusal = (
+        "1 of 400 labels name a class that the set does not have: 'brid' (did you mean 'bird'?)"
+    )
+    score = ["score", subset, "--predictions", tmp_path / "net.csv", "--labels", sheet]
+    for words in (["human", subset, "--sheet", sheet], score):
+        assert refusal in call(*words, code=2)
+    counted = call("human", subset, "--sheet", sheet, "--unknown", "wrong")
+    assert "accuracy, full-set: 99.7" in counted
+    assert f"ann: {refusal}. They were counted as wrong." in counted
+    # without classes, the first sheet is the truth of the second
+    pool = rows.with_columns(label=pl.lit(UNLABELLED))
+    with pytest.raises(UsageError, match="did you mean 'bird'"):
+        compare_people(pool, [right, pl.read_csv(sheet)])
