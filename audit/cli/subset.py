@@ -442,13 +442,22 @@ def sheet_command(
         int, option("--copy", "1 for the first person, 2 for the second: another order.")
     ] = 1,
 ) -> None:
-    """Write a blind sheet for a person to label: ids and paths, no label, no prediction."""
-    from audit.subset.labelling import labelling_sheet
+    """Write a blind sheet for a person to label: images under neutral names, no label."""
+    from audit.subset.labelling import blind_sheet
 
     check_suffix(output)
-    sheet = labelling_sheet(_read_file(subset, "subset"), copy)
+    images = output.with_name(f"{output.stem}_images")
+    sheet, key = blind_sheet(_read_file(subset, "subset"), images, copy)
     write_rows(sheet, output)
-    terminal.write_text(f"{len(sheet)} examples to label in {output}: fill in the column label.")
+    text = f"{len(sheet)} examples to label in {output}: fill in the column label."
+    if key is not None:
+        originals = output.with_name(f"{output.stem}_key.csv")
+        write_rows(key, originals)
+        text += (
+            f"\nIts images are in {images} under neutral names. {originals} names the originals: "
+            "do not pass it on with the sheet."
+        )
+    terminal.write_text(text)
 
 
 @app.command("human")

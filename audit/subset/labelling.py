@@ -3,27 +3,38 @@
 For a set without classes a sheet gives the labels that a subset is scored with. For any set it
 gives the human ceiling: label twice, take one sheet as truth and the other as prediction. A sheet
 shows no label, no prediction and no stratum, and each copy has an order of its own, so that neither
-the set's order nor another person's answers show through.
+the set's order nor another person's answers show through. Paths often hold the class
+(`bird/1.jpg`), so the images are copied under names that are hashes of their ids; a key names the
+originals.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
+from audit.picture.decode import DecodeError, Limits
+from audit.picture.reading import read_bytes
+from audit.sources.paths import reading_place
 from audit.statistics.intervals import Floats, kappa_parts
-from audit.subset.draw import permanent_numbers, planned_level
+from audit.subset.draw import hash_keys, permanent_numbers, planned_level
 from audit.subset.goal import Documented, Estimand
 from audit.subset.metrics import Design, Linearised, MetricEstimate, MetricScore, estimate_linear
 from audit.subset.predictions import (
+    IDS,
     UNLABELLED,
     Unknown,
     check_classes,
     classes_of,
+    find_column,
     value_of_each,
 )
 from audit.subset.score import score_subset
@@ -58,6 +69,66 @@ def labelling_sheet(rows: pl.DataFrame, copy: int = 1) -> pl.DataFrame:
     return rows.select("sample_id", "path", label=pl.lit(""))[order]
 
 
+def neutral_names(ids: pl.Series) -> pl.Series:
+    """Return a name for each sample id that shows nothing of it, the same in every sheet."""
+    hashes = hash_keys(ids.cast(pl.String)).tolist()
+    return pl.Series("sample_id", [f"image-{value:016x}" for value in hashes], pl.String)
+
+
+def blind_sheet(
+    rows: pl.DataFrame, images: Path, copy: int = 1
+) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """Return a sheet of neutral names, and its key; the images are copied to the folder `images`.
+
+    The key has `name`, `sample_id`, `path`. Where images cannot be read and no id or path holds a
+    class, the sheet has the set's own ids and paths and there is no key.
+    """
+    sheet = labelling_sheet(rows, copy)
+    names = neutral_names(sheet["sample_id"])
+    copies = [f"{images.name}/{n}{_suffix(p)}" for n, p in zip(names, sheet["path"], strict=True)]
+    if images.exists():
+        raise UsageError(f"{images} exists: remove it, or choose another name for the sheet.")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".sheet-", dir=images.parent) as draft:
+            Path(draft, images.name).mkdir()
+            absent = [
+                path
+                for path, copied in zip(sheet["path"], copies, strict=True)
+                if not _copy_image(path, Path(draft, copied))
+            ]
+            if not absent:
+                os.rename(Path(draft, images.name), images)
+    except OSError as error:
+        raise UsageError(f"{images} cannot be written ({error.strerror or error}).") from error
+    if not absent:
+        key = sheet.select(names.alias("name"), "sample_id", "path")
+        return sheet.with_columns(names, path=pl.Series(copies, dtype=pl.String)), key
+    listed = "|".join(re.escape(name.casefold()) for name in classes_of(rows))
+    shown = re.compile(rf"(?<![^\W_])({listed})(?![^\W_])")
+    if any(shown.search(text.casefold()) for text in (*sheet["sample_id"], *sheet["path"])):
+        raise UsageError(
+            f"{len(absent)} of {len(sheet)} images cannot be read, such as {absent[0]!r}, and ids "
+            "or paths show the class. Run the command where these paths lead to the images: it "
+            "copies them under neutral names."
+        )
+    return sheet, None
+
+
+def _suffix(path: str) -> str:
+    suffix = PurePosixPath(path).suffix
+    return suffix if suffix[1:].isalnum() and len(suffix) < 8 else ""
+
+
+def _copy_image(path: str, target: Path) -> bool:
+    """Copy an image of the set, or a member of a pack; False where it cannot be read."""
+    try:
+        content = read_bytes(reading_place(path) or "", Limits())
+    except DecodeError:
+        return False
+    target.write_bytes(content)
+    return True
+
+
 def sheet_labels(
     rows: pl.DataFrame, sheet: pl.DataFrame, name: str, unknown: Unknown = "refuse"
 ) -> pl.Series:
@@ -65,6 +136,10 @@ def sheet_labels(
 
     `unknown`: what to do with classes that the set does not have, where the set has classes.
     """
+    names = neutral_names(rows["sample_id"])
+    key = find_column(sheet, IDS, name, "id")
+    if sheet[key].cast(pl.String).is_in(names.implode()).any():
+        rows = rows.with_columns(names)
     if "label" not in sheet.columns:
         raise UsageError(f"{name} has no column 'label': fill in the sheet that was written.")
     given = pl.col("label").cast(pl.String).str.strip_chars()

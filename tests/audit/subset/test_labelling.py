@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import numpy as np
 import polars as pl
 import pytest
@@ -178,3 +180,33 @@ def test_misspelt_labels_are_refused_with_the_nearest_class(frame, rows, tmp_pat
     pool = rows.with_columns(label=pl.lit(UNLABELLED))
     with pytest.raises(UsageError, match="did you mean 'bird'"):
         compare_people(pool, [right, pl.read_csv(sheet)])
+
+
+def test_a_sheet_shows_no_class_of_its_folders(frame, tmp_path, monkeypatch):
+    rows = drawn(frame, 20, 4)
+    paths = [f"{label}/{k}.PNG" for k, label in enumerate(rows["label"])]
+    rows = rows.with_columns(path=pl.Series(paths), sample_id=pl.Series(paths))
+    rows.write_parquet(subset := tmp_path / "s.parquet")
+    sheet, key = tmp_path / "ann.csv", tmp_path / "ann_key.csv"
+    refused = call("sheet", subset, "-o", sheet, code=2)
+    assert "20 of 20 images cannot be read" in refused
+    assert "show the class" in refused
+    assert sorted(tmp_path.iterdir()) == [subset]
+    monkeypatch.chdir(tmp_path)
+    for path in map(pathlib.Path, paths):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(str(path).encode())
+    assert "ann_key.csv names the originals" in call("sheet", subset, "-o", sheet)
+    assert "class" not in sheet.read_text()
+    original = dict(pl.read_csv(key).select("name", "path").iter_rows())
+    blind = pl.read_csv(sheet)
+    assert sorted(original.values()) == sorted(paths)
+    for name, copied in blind.select("sample_id", "path").iter_rows():
+        assert (tmp_path / copied).read_text() == original[name]
+        assert copied == f"ann_images/{name}.PNG"
+    label = [original[name].split("/")[0] for name in blind["sample_id"]]
+    blind.with_columns(label=pl.Series(label)).write_csv(sheet)
+    assert "ann: accuracy, full-set: 100 %" in call("human", subset, "--sheet", sheet)
+    score = call("score", subset, "--labels", sheet, "--predictions", "net.csv", code=2)
+    assert "net.csv does not exist" in score
+    assert "ann_images exists" in call("sheet", subset, "-o", sheet, code=2)
