@@ -290,14 +290,15 @@ def score_command(
 
     if slices and (anytime or is_of_objects(metric or ())):
         raise UsageError("--slice is for scores of pictures: leave out --anytime, give no metric.")
-    if anytime and ((metric or ["accuracy"]) != ["accuracy"] or (looks or 1) != 1 or baseline):
+    other = (metric or ["accuracy"]) != ["accuracy"] or (looks or 1) != 1 or baseline
+    if anytime and (other or label_noise is not None):
         raise UsageError(
             "--anytime is for accuracy, of one model or one fixed pair, at any number of looks: "
-            "leave out --metric, --looks and --baseline."
+            "leave out --metric, --looks, --baseline and --label-noise."
         )
     part = _part(split, plan)
     if is_of_objects(metric or ()):
-        if anytime or labels or label_noise:
+        if anytime or labels or label_noise is not None:
             raise UsageError(
                 "--anytime, --labels and --label-noise are for metrics of pictures: leave them out."
             )
