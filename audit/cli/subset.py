@@ -429,7 +429,7 @@ def winner_command(
     from audit.subset.compare import find_winner, winner_text
 
     found = find_winner(
-        _read_file(subset, "subset"), read_models(predictions), names=model_names(predictions),
+        read_drawn(subset), read_models(predictions), names=model_names(predictions),
         confidence=confidence,
     )  # fmt: skip
     print_result(as_json, found.document, lambda: winner_text(found))
@@ -474,7 +474,7 @@ def human_command(
     from audit.subset.labelling import compare_people, human_text
 
     found = compare_people(
-        _read_file(subset, "subset"), [_read_file(path, "labelling sheet") for path in sheet],
+        read_drawn(subset), [_read_file(path, "labelling sheet") for path in sheet],
         read_models(predictions), names=model_names([*sheet, *(predictions or ())]),
         confidence=confidence, unknown=unknown,
     )  # fmt: skip
@@ -585,6 +585,20 @@ def _read_file(path: Path, what: str) -> pl.DataFrame:
     return read_table(path, what)
 
 
+def read_drawn(path: Path) -> pl.DataFrame:
+    """Return a drawn subset; raises UsageError for images with several labels."""
+    import polars as pl
+
+    from audit.subset.source import check_single_labels
+
+    rows = _read_file(path, "subset")
+    if "sample_id" in rows.columns and rows.schema.get("label") == pl.String:
+        labels = rows["label"].drop_nulls().unique().to_list()
+        # a run admits classes with a comma in their names, as those of folders
+        check_single_labels(rows, [name for name in labels if "," not in name or name[0] == "["])
+    return rows
+
+
 def read_models(paths: Sequence[Path] | None) -> list[pl.DataFrame]:
     """Return prediction files as tables."""
     from audit.subset import read_predictions
@@ -610,7 +624,7 @@ def read_rows(
     if subset is None or subset.is_dir():
         whole = subset or named_set(None, source)
         return census(read_set(whole, split, None, group), group=group).rows
-    rows = _read_file(subset, "subset")
+    rows = read_drawn(subset)
     if not set(rows.columns) & set(COLUMNS[3:-1]):
         verb, name, answers = command
         raise UsageError(

@@ -28,6 +28,7 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
+from audit.sources.label_lists import read_lists
 from preflight.files import refuse_special
 
 IDS = ("sample_id", "id", "path", "file", "filename")
@@ -277,6 +278,12 @@ def check_classes(
         raise UsageError(
             f"{name}: no predicted label ({names}) is a class of the set "
             f"({', '.join(map(repr, known[:3]))}). Write class names, not indices."
+        )
+    lists = read_lists({*known, *other["prediction"]}).lists
+    if rule == "refuse" and (several := sorted({*lists} - {*known})):
+        raise UsageError(
+            f"{name}: {several[0]!r} holds several labels, and a subset takes one label an image. "
+            "Give the class of the highest probability for each image."
         )
     plain = {_plain(one): one for one in known}
     listed = [
