@@ -140,6 +140,18 @@ def _answers(every: pl.DataFrame, reviewed: Path) -> dict[str, bool]:
             "no others: the share of any other rows says nothing of the rest. Draw again "
             "(`audit labels RUN --draw`), and review each row."
         )
+    classes, labels = set(every["label"]), dict(drawn.select("id", "label").iter_rows())
+    known = {
+        i: str(row["label"] or "").removeprefix("'")
+        for i, row in zip(ids, rows.to_dicts(), strict=True)
+    }
+    changed = [i for i in ids if known[i] != labels[i] and known[i] in classes]
+    if changed:
+        raise UsageError(
+            f"{reviewed} holds answers about other labels: {changed[0]} was {known[changed[0]]!r} "
+            f"when it was drawn and is {labels[changed[0]]!r} now, and {len(changed) - 1:,} more "
+            "changed. Draw again (`audit labels RUN --draw`)."
+        )
     answers = [ANSWERS.get(str(x or "").strip().lower()) for x in rows["wrong"].to_list()]
     if None in answers:
         raise UsageError(
@@ -162,7 +174,7 @@ def _read(path: Path) -> pl.DataFrame:
     except (OSError, pl.exceptions.PolarsError) as error:
         said = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise UsageError(f"{path} cannot be read: {said}.") from None
-    missing = [name for name in ("id", "seed", "wrong") if name not in rows.columns]
+    missing = [name for name in ("id", "label", "seed", "wrong") if name not in rows.columns]
     if missing or not len(rows):
         raise UsageError(
             f"{path} lacks {'the column ' + missing[0] if missing else 'rows'}: give the file that "
