@@ -18,7 +18,14 @@ from audit.cli.compare import diff_command, drift_command, expect_command, histo
 from audit.cli.ending import exit_code_of
 from audit.cli.export import apply_command, export_command
 from audit.cli.help import ABOUT, Command, Commands, say_next, show_all_options
-from audit.cli.options import ConfigOption, JobsOption, JsonOption, OwnOption, RunArgument
+from audit.cli.options import (
+    ConfigOption,
+    JobsOption,
+    JsonOption,
+    OwnOption,
+    RunArgument,
+    add_trace_option,
+)
 from audit.cli.review import decide_command, log_command, tags_command, undo_command
 from audit.cli.scan import recheck_command, report_command, scan_command
 from audit.cli.select import labels_command, needs_command, select_command
@@ -187,6 +194,9 @@ def sql(
         terminal.write_parts([frame.write_json(), "\n"])
     else:
         terminal.write_text(_table(frame))
+
+
+add_trace_option(app)
 
 
 # ---- formatting ----

@@ -70,7 +70,7 @@ def draw_labels(run: Path, n: int, seed: int) -> pl.DataFrame:
     return (
         _drawn(every, n, seed)
         .drop("splits")
-        .with_columns(pl.lit(seed).alias("seed"), pl.lit("").alias("wrong"))
+        .with_columns(pl.lit(str(seed)).alias("seed"), pl.lit("").alias("wrong"))
     )
 
 
@@ -130,7 +130,8 @@ def _answers(every: pl.DataFrame, reviewed: Path) -> dict[str, bool]:
     rows = _read(reviewed)
     seeds = rows["seed"].unique().to_list()
     try:
-        drawn = _drawn(every, len(rows), abs(int(seeds[0]))) if len(seeds) == 1 else every.clear()
+        seed = int(str(seeds[0]).removeprefix("'"))
+        drawn = _drawn(every, len(rows), seed) if len(seeds) == 1 else every.clear()
     except ValueError:
         drawn = every.clear()
     ids = [x.removeprefix("'") for x in rows["id"].to_list()]
@@ -163,7 +164,7 @@ def _answers(every: pl.DataFrame, reviewed: Path) -> dict[str, bool]:
 
 def _drawn(every: pl.DataFrame, n: int, seed: int) -> pl.DataFrame:
     # no part of another draw: whoever stops early would choose where
-    rows = np.random.default_rng([seed, n]).permutation(len(every))[:n]
+    rows = np.random.default_rng([seed % 2**64, n]).permutation(len(every))[:n]
     return every.select(pl.all().gather(rows.tolist()))
 
 

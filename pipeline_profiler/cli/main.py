@@ -74,10 +74,11 @@ RARE = {
     "--config", "--runs", "--no-record", "--trace", "--ceiling", "--push", "--dry-run",
     "--with-code", "--with-paths",
 }  # fmt: skip
+PROGRAM = "pipeline-profiler"
+TRACE_HELP = "print the traceback of what failed in this program"
 NEWEST = 3
 ESTIMATED_S = 60.0  # a longer measurement says first how long it will take
 DEFAULT_EMULATED_MS = 10.0
-TRACE_HELP = "print the traceback of a diagnosis rule, or of this program, that failed"
 REPLACE_HELP = "replace a file that pipeline-profiler did not write"
 EPOCH_STEPS_HELP = "steps of an epoch in your training, where the loader does not tell"
 LIMIT_HELP = "end a measurement without a step for so long (default: the budget, at least 30 s)"
@@ -133,9 +134,15 @@ class _Parser(argparse.ArgumentParser):
 
     every = False  # whether help lists the rare options too
 
+    def __init__(self, *args: Any, **more: Any) -> None:
+        """Begin with --trace, which every command has."""
+        super().__init__(*args, **more)
+        if self.prog != PROGRAM:
+            self.add_argument("--trace", action="store_true", help=TRACE_HELP)
+
     def format_help(self) -> str:
         """Return the help: of the program its commands in groups, of a command its options."""
-        if self.prog == "pipeline-profiler":
+        if self.prog == PROGRAM:
             return grouped_help(self.prog, str(self.description), GROUPS)
         rare = [] if self.every else [a for a in self._actions if RARE & set(a.option_strings)]
         helps = [action.help for action in rare]
@@ -174,7 +181,7 @@ def parser(every: bool = False) -> argparse.ArgumentParser:
     """All commands and their options; help lists the rare ones too with `every`."""
     _Parser.every = every
     top: argparse.ArgumentParser = _Parser(
-        prog="pipeline-profiler",
+        prog=PROGRAM,
         description="Find what keeps the accelerator waiting, how sure that is, and prove the fix.",
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
@@ -209,7 +216,6 @@ def parser(every: bool = False) -> argparse.ArgumentParser:
     page.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
     page.add_argument("--replace", action="store_true", help=REPLACE_HELP)
     page.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
-    page.add_argument("--trace", action="store_true", help=TRACE_HELP)
     page.set_defaults(command=report_command, json=False)
     two = commands.add_parser("compare", help="is B faster than A, and how sure is that")
     two.add_argument("a", help="the session before the change")
@@ -241,7 +247,6 @@ def _measuring(
     p.add_argument("--replace", action="store_true", help=REPLACE_HELP)
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     p.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
-    p.add_argument("--trace", action="store_true", help=TRACE_HELP)
     runs.add_recording_options(p)
     p.set_defaults(command=command)
     return p
