@@ -17,15 +17,8 @@ import typer
 from audit.cli.compare import diff_command, drift_command, expect_command, history_command
 from audit.cli.ending import exit_code_of
 from audit.cli.export import apply_command, export_command
-from audit.cli.help import ABOUT, Command, Commands, say_next, show_all_options
-from audit.cli.options import (
-    ConfigOption,
-    JobsOption,
-    JsonOption,
-    OwnOption,
-    RunArgument,
-    add_trace_option,
-)
+from audit.cli.help import ABOUT, Command, Commands, add_trace_option, say_next, show_all_options
+from audit.cli.options import ConfigOption, JobsOption, JsonOption, OwnOption, RunArgument
 from audit.cli.review import decide_command, log_command, tags_command, undo_command
 from audit.cli.scan import recheck_command, report_command, scan_command
 from audit.cli.select import labels_command, needs_command, select_command

@@ -5,12 +5,10 @@ The meanings of a scan's options are those of `audit.scanning.options`.
 
 from __future__ import annotations
 
-import inspect
 import shlex
 from collections.abc import Callable, Iterable
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
@@ -38,38 +36,6 @@ OwnOption = Annotated[list[Path] | None, scan_option("own")]
 LockOption = Annotated[bool, scan_option("lock", "--lock/--no-lock")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 JobsOption = Annotated[int | None, scan_option("jobs", min=1)]
-
-
-def add_trace_option(group: typer.Typer) -> None:
-    """Give every command of a program `--trace`, which `audit.cli.ending` reads."""
-    for info in group.registered_commands:
-        if info.callback is not None:
-            info.callback = _with_trace_option(info.callback)
-    for inner in group.registered_groups:
-        if inner.typer_instance is not None:
-            add_trace_option(inner.typer_instance)
-
-
-def _with_trace_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    parameters = inspect.signature(command).parameters
-    if "trace" in parameters:
-        return command
-
-    @wraps(command)
-    def run(trace: bool = False, **values: Any) -> Any:
-        return command(**values)
-
-    option = inspect.Parameter(
-        "trace", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=TraceOption
-    )
-    hints = get_type_hints(command, include_extras=True)
-    by_name = [
-        p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name])
-        for p in parameters.values()
-    ]
-    run.__signature__ = inspect.Signature([*by_name, option])  # type: ignore[attr-defined]
-    run.__annotations__ = {**hints, "trace": TraceOption}
-    return run
 
 
 def quoted(run: Path) -> str:

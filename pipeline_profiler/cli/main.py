@@ -216,6 +216,7 @@ def parser(every: bool = False) -> argparse.ArgumentParser:
     page.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
     page.add_argument("--replace", action="store_true", help=REPLACE_HELP)
     page.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
+    page.add_argument("--audit", metavar="RUN", help="sizes of the slowest samples from this run")
     page.set_defaults(command=report_command, json=False)
     two = commands.add_parser("compare", help="is B faster than A, and how sure is that")
     two.add_argument("a", help="the session before the change")
@@ -296,7 +297,10 @@ def report_command(args: argparse.Namespace) -> int:
     from pipeline_profiler.profiling.watching.conclusion import judge_stored
     from pipeline_profiler.report import render as reports
     from pipeline_profiler.report.foreign_trace import is_foreign_trace
+    from pipeline_profiler.report.sections import add_image_sizes
 
+    if args.audit and (args.ranks or is_foreign_trace(args.session)):
+        raise ProfileError("--audit RUN goes with one session of pipeline-profiler.")
     if args.ranks:
         return watch.report_ranks([args.session, *args.ranks], args.output, args.replace)
     if is_foreign_trace(args.session):
@@ -310,6 +314,8 @@ def report_command(args: argparse.Namespace) -> int:
     conclusion = judge_stored(session)
     if args.trace and conclusion:
         _print_traces(conclusion)
+    if args.audit:
+        add_image_sizes(session, args.audit)
     code = judge(session, args.fail_on)
     if not args.output:
         return strongest(code, show(reports.to_text(session)))
