@@ -29,6 +29,7 @@ from audit.cli.goal_options import (
     takes_options,
 )
 from audit.cli.help import TextTyper
+from audit.cli.options import SeedOption
 from audit.errors import UsageError
 from preflight import terminal
 
@@ -164,7 +165,7 @@ def draw_command(
     plan: Annotated[
         Path | None, option("--plan", "Plan, as `audit subset plan --output` wrote it, or a goal.")
     ] = None,
-    seed: Annotated[int, option("--seed", "Any integer; the same seed draws the same rows.")] = 0,
+    seed: SeedOption = 0,
     unlabelled: UnlabelledOption = False,
     baseline: BaselineOption = None,
     save_plan: Annotated[
