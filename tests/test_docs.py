@@ -424,3 +424,9 @@ def test_a_script_in_a_string_is_read() -> None:
     script = "SCRIPT = '''\nimport sys\nfrom audit.gone import scan\n'''"
     assert list(imports_of_ours(script)) == [("audit.gone", "scan")]
     assert not exists("audit.gone", "scan")
+
+
+def test_every_command_has_trace() -> None:
+    commands = [*make_commands.audit_commands(), *make_commands.profiler_commands()]
+    names = {c.name: {name for p in c.parameters for name in p.names} for c in commands}
+    assert [name for name, options in names.items() if "--trace" not in options] == []

@@ -101,7 +101,7 @@ class Wanted:
 
 def find_candidates(run: Path, wanted: Wanted) -> Candidates:
     """Return the units of a run; raises UsageError for a list or a split that cannot be."""
-    frame = _with_decisions(run, frame_from_run(run, wanted.split))
+    frame = _with_decisions(run, frame_from_run(run, wanted.split, several=True))
     with open_run(run) as store:
         frame = frame.join(store.query(UNITS), on="sample_id", how="left", maintain_order="left")
     own = pl.coalesce(_listed(pl.col("label")), HELD)

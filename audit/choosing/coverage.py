@@ -61,7 +61,7 @@ def choose_covering(
 
     `nearest` (n_points,) are cosines to what is chosen already (-1: nothing).
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed % 2**64)
     asked = min(len(points), max(LEAST_ASKED, math.ceil(MISSED * len(points) / n)))
     if len(points) > STANDING:
         sample = rng.choice(len(points), STANDING, replace=False)
@@ -109,7 +109,7 @@ def measure_reach(points: Floats, chosen: Ints, nearest: Floats) -> Reach:
 
 def random_reach(points: Floats, n: int, nearest: Floats, seed: int) -> Reach:
     """Return the same of random choices of `n` rows."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed % 2**64)
     affordable = int(MOST_PRODUCTS / max(n * len(points), 1))
     draws = max(min(DRAWS, affordable), FEWEST_DRAWS)
     found = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from audit.cli.options import RunArgument, print_lines, quoted, write_note
+from audit.cli.options import RunArgument, SeedOption, print_lines, quoted, write_note
 from audit.errors import UsageError
 from preflight import terminal
 from preflight.terminal import visible
@@ -61,7 +61,7 @@ def export_command(
     splits: Annotated[
         str | None, typer.Option("--splits", help="New splits in --plan: train=.8,val=.1,test=.1.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Draws the order of --splits.")] = 0,
+    seed: SeedOption = 0,
     resplit: Annotated[
         bool, typer.Option("--resplit", help="New splits for samples that have one, too.")
     ] = False,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from audit.cli.options import TraceOption
 from audit.errors import UsageError
 from preflight.terminal import grouped_help
 from preflight.text import text_fault
@@ -139,3 +142,35 @@ def say_next(ctx: typer.Context) -> None:
 
     if ctx.invoked_subcommand is None:
         terminal.write_text(next_here(Path.cwd()))
+
+
+def add_trace_option(group: typer.Typer) -> None:
+    """Give every command of a program `--trace`, which `audit.cli.ending` reads."""
+    for info in group.registered_commands:
+        if info.callback is not None:
+            info.callback = _with_trace_option(info.callback)
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            add_trace_option(inner.typer_instance)
+
+
+def _with_trace_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    parameters = inspect.signature(command).parameters
+    if "trace" in parameters:
+        return command
+
+    @wraps(command)
+    def run(trace: bool = False, **values: Any) -> Any:
+        return command(**values)
+
+    option = inspect.Parameter(
+        "trace", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=TraceOption
+    )
+    hints = get_type_hints(command, include_extras=True)
+    by_name = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name])
+        for p in parameters.values()
+    ]
+    run.__signature__ = inspect.Signature([*by_name, option])  # type: ignore[attr-defined]
+    run.__annotations__ = {**hints, "trace": TraceOption}
+    return run

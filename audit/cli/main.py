@@ -17,7 +17,15 @@ import typer
 from audit.cli.compare import diff_command, drift_command, expect_command, history_command
 from audit.cli.ending import exit_code_of
 from audit.cli.export import apply_command, export_command
-from audit.cli.help import ABOUT, Command, Commands, TextTyper, say_next, show_all_options
+from audit.cli.help import (
+    ABOUT,
+    Command,
+    Commands,
+    TextTyper,
+    add_trace_option,
+    say_next,
+    show_all_options,
+)
 from audit.cli.options import ConfigOption, JobsOption, JsonOption, OwnOption, RunArgument
 from audit.cli.review import decide_command, log_command, tags_command, undo_command
 from audit.cli.scan import recheck_command, report_command, scan_command
@@ -191,6 +199,9 @@ def sql(
         terminal.write_parts([frame.write_json(), "\n"])
     else:
         terminal.write_text(_table(frame))
+
+
+add_trace_option(app)
 
 
 # ---- formatting ----

@@ -27,7 +27,10 @@ def scan_option(name: str, flag: str = "", **more: Any) -> Any:
 ChecksOption = Annotated[str | None, scan_option("checks")]
 ConfigOption = Annotated[Path | None, scan_option("config")]
 TraceOption = Annotated[
-    bool, typer.Option("--trace", help="Print the traceback of a check or reader that failed.")
+    bool, typer.Option("--trace", help="Print the traceback of what failed in this program.")
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", help="Any integer; the same seed draws the same rows.")
 ]
 OwnOption = Annotated[list[Path] | None, scan_option("own")]
 LockOption = Annotated[bool, scan_option("lock", "--lock/--no-lock")]

@@ -20,6 +20,7 @@ import typer
 from audit.cli.options import JsonOption, RunArgument, print_lines, quoted, write_note
 from audit.errors import UsageError
 from preflight import terminal
+from preflight.ending import ExitCode
 
 if TYPE_CHECKING:
     from audit.decisions.keeper_rules import Summary
@@ -77,6 +78,9 @@ def decide_command(
         Path | None,
         typer.Option("--from", help="What people changed in Label Studio (.json), CVAT (.xml)."),
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Record conflicts of --from too.")
+    ] = False,
     note: Annotated[str, typer.Option("--note", help="Why, for those who read it later.")] = "",
     by: ByOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Record a bulk decision.")] = False,
@@ -90,8 +94,10 @@ def decide_command(
     if source is not None:
         if things or verdict or code or where or rule or drop_from:
             raise UsageError("--from FILE says by itself what is decided: leave the rest out.")
-        _decide_by_file(run, source, note, by, yes)
+        _decide_by_file(run, source, note, by, yes, overwrite)
         return
+    if overwrite:
+        raise UsageError("--overwrite goes with --from FILE.")
     if dry_run and things and not (rule or drop_from):
         raise UsageError("--dry-run goes with what picks in bulk: --code, --where, --rule, --from.")
     picked = _Picked(things or [], code or [], where, note, by, yes)
@@ -107,14 +113,16 @@ def decide_command(
     _decide(run, picked, verdict)
 
 
-def _decide_by_file(run: Path, path: Path, note: str, by: str | None, yes: bool) -> None:
+def _decide_by_file(
+    run: Path, path: Path, note: str, by: str | None, yes: bool, overwrite: bool
+) -> None:
     from audit.decisions.ledger import Ledger
     from audit.exports.review_tasks import read_review
 
-    found = read_review(run, path, note, by)
+    found = read_review(run, path, note, by, overwrite=overwrite)
     verbs = Counter(f"{e.verb}:{e.value}" if e.value else str(e.verb) for e in found.entries)
     lines = [
-        f"{_counted(found.read, 'picture')} read; {found.unchanged:,} as decided already; "
+        f"{_counted(found.read, 'picture')} read; {found.unchanged:,} unchanged; "
         f"{_counted(len(found.entries), 'decision')}."
     ]
     lines += [f"{n:>9,}  {verb}" for verb, n in verbs.most_common()]
@@ -125,6 +133,13 @@ def _decide_by_file(run: Path, path: Path, note: str, by: str | None, yes: bool)
     print_lines(lines + [f"  not understood, {n:,}: {why}" for why, n in found.ignored.items()])
     if _is_confirmed(yes, len(found.entries)):
         _say_recorded(run, Ledger(run).record(found.entries))
+    if found.conflicts:
+        print_lines(f"  conflict: {line}" for line in found.conflicts)
+        write_note(
+            f"{_counted(len(found.conflicts), 'answer')} not recorded: the picture was decided "
+            "since the export. Decide by hand, or add --overwrite to record the file's answers."
+        )
+        raise typer.Exit(ExitCode.USAGE)
 
 
 def _decide_by_rule(run: Path, picked: _Picked, rule: str, splits: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from audit.cli.options import JobsOption, JsonOption, RunArgument, print_answer
+from audit.cli.options import JobsOption, JsonOption, RunArgument, SeedOption, print_answer
 from audit.cli.subset import check_suffix, print_result, write_rows
 from audit.errors import UsageError
 from preflight import terminal
@@ -50,7 +50,7 @@ def select_command(
         list[str] | None,
         typer.Option("--cell", help="Column that makes cells with the class, for rare; repeatable"),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed chooses the same rows.")] = 0,
+    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Choose the next pictures to label or to evaluate on, and say what they buy."""
@@ -81,9 +81,7 @@ def labels_command(
     reviewed: Annotated[
         Path | None, typer.Option("--reviewed", help="That CSV, with yes or no under `wrong`.")
     ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Another seed draws other labels.")
-    ] = 0,
+    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Measure how many labels are wrong: draw some at random, review them, read the interval."""

@@ -29,6 +29,7 @@ from audit.cli.goal_options import (
     takes_options,
 )
 from audit.cli.help import TextTyper
+from audit.cli.options import SeedOption
 from audit.errors import UsageError
 from preflight import terminal
 
@@ -60,6 +61,10 @@ BaselineOption = Annotated[
 ]
 JsonOption = Annotated[bool, option("--json", "Print one JSON document on stdout.")]
 
+UnknownOption = Annotated[
+    Literal["refuse", "wrong"],
+    option("--unknown", "Labels of classes that the set does not have."),
+]
 ScoredSetOption = Annotated[
     Path | None,
     option(
@@ -160,7 +165,7 @@ def draw_command(
     plan: Annotated[
         Path | None, option("--plan", "Plan, as `audit subset plan --output` wrote it, or a goal.")
     ] = None,
-    seed: Annotated[int, option("--seed", "Any integer; the same seed draws the same rows.")] = 0,
+    seed: SeedOption = 0,
     unlabelled: UnlabelledOption = False,
     baseline: BaselineOption = None,
     save_plan: Annotated[
@@ -249,10 +254,7 @@ def score_command(
     missing: Annotated[
         Literal["refuse", "wrong", "drop"], option("--missing", "Examples without a prediction.")
     ] = "refuse",
-    unknown: Annotated[
-        Literal["refuse", "wrong"],
-        option("--unknown", "Predicted classes that the examples do not have."),
-    ] = "refuse",
+    unknown: UnknownOption = "refuse",
     looks: KeptLooksOption = None,
     label_noise: Annotated[float | None, option("--label-noise", "Rate of wrong labels.")] = None,
     first: Annotated[int | None, option("--first", "Score only the first N units drawn.")] = None,
@@ -290,14 +292,15 @@ def score_command(
 
     if slices and (anytime or is_of_objects(metric or ())):
         raise UsageError("--slice is for scores of pictures: leave out --anytime, give no metric.")
-    if anytime and ((metric or ["accuracy"]) != ["accuracy"] or (looks or 1) != 1 or baseline):
+    other = (metric or ["accuracy"]) != ["accuracy"] or (looks or 1) != 1 or baseline
+    if anytime and (other or label_noise is not None):
         raise UsageError(
             "--anytime is for accuracy, of one model or one fixed pair, at any number of looks: "
-            "leave out --metric, --looks and --baseline."
+            "leave out --metric, --looks, --baseline and --label-noise."
         )
     part = _part(split, plan)
     if is_of_objects(metric or ()):
-        if anytime or labels or label_noise:
+        if anytime or labels or label_noise is not None:
             raise UsageError(
                 "--anytime, --labels and --label-noise are for metrics of pictures: leave them out."
             )
@@ -316,7 +319,7 @@ def score_command(
         return
     rows = read_rows(subset, source, part, group, ("score", "--predictions", predictions[0]))
     if labels is not None:
-        rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name)
+        rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name, unknown)
     known = None
     if baseline is not None:
         whole, recipe = read_drawn_from(source, plan, part, unlabelled)
@@ -428,7 +431,7 @@ def winner_command(
     from audit.subset.compare import find_winner, winner_text
 
     found = find_winner(
-        _read_file(subset, "subset"), read_models(predictions), names=model_names(predictions),
+        read_drawn(subset), read_models(predictions), names=model_names(predictions),
         confidence=confidence,
     )  # fmt: skip
     print_result(as_json, found.document, lambda: winner_text(found))
@@ -442,13 +445,22 @@ def sheet_command(
         int, option("--copy", "1 for the first person, 2 for the second: another order.")
     ] = 1,
 ) -> None:
-    """Write a blind sheet for a person to label: ids and paths, no label, no prediction."""
-    from audit.subset.labelling import labelling_sheet
+    """Write a blind sheet for a person to label: images under neutral names, no label."""
+    from audit.subset.labelling import blind_sheet
 
     check_suffix(output)
-    sheet = labelling_sheet(_read_file(subset, "subset"), copy)
+    images = output.with_name(f"{output.stem}_images")
+    sheet, key = blind_sheet(_read_file(subset, "subset"), images, copy)
     write_rows(sheet, output)
-    terminal.write_text(f"{len(sheet)} examples to label in {output}: fill in the column label.")
+    text = f"{len(sheet)} examples to label in {output}: fill in the column label."
+    if key is not None:
+        originals = output.with_name(f"{output.stem}_key.csv")
+        write_rows(key, originals)
+        text += (
+            f"\nIts images are in {images} under neutral names. {originals} names the originals: "
+            "do not pass it on with the sheet."
+        )
+    terminal.write_text(text)
 
 
 @app.command("human")
@@ -457,15 +469,16 @@ def human_command(
     sheet: Annotated[list[Path], option("--sheet", "Filled labelling sheet; twice for two.")],
     predictions: PredictionsOption = None,
     confidence: KeptConfidenceOption = None,
+    unknown: UnknownOption = "refuse",
     as_json: JsonOption = False,
 ) -> None:
     """Say how well people do on the subset, how far two agree, and the model beside them."""
     from audit.subset.labelling import compare_people, human_text
 
     found = compare_people(
-        _read_file(subset, "subset"), [_read_file(path, "labelling sheet") for path in sheet],
+        read_drawn(subset), [_read_file(path, "labelling sheet") for path in sheet],
         read_models(predictions), names=model_names([*sheet, *(predictions or ())]),
-        confidence=confidence,
+        confidence=confidence, unknown=unknown,
     )  # fmt: skip
     print_result(as_json, found.document, lambda: human_text(found))
 
@@ -574,6 +587,20 @@ def _read_file(path: Path, what: str) -> pl.DataFrame:
     return read_table(path, what)
 
 
+def read_drawn(path: Path) -> pl.DataFrame:
+    """Return a drawn subset; raises UsageError for images with several labels."""
+    import polars as pl
+
+    from audit.subset.source import check_single_labels
+
+    rows = _read_file(path, "subset")
+    if "sample_id" in rows.columns and rows.schema.get("label") == pl.String:
+        labels = rows["label"].drop_nulls().unique().to_list()
+        # a run admits classes with a comma in their names, as those of folders
+        check_single_labels(rows, [name for name in labels if "," not in name or name[0] == "["])
+    return rows
+
+
 def read_models(paths: Sequence[Path] | None) -> list[pl.DataFrame]:
     """Return prediction files as tables."""
     from audit.subset import read_predictions
@@ -599,7 +626,7 @@ def read_rows(
     if subset is None or subset.is_dir():
         whole = subset or named_set(None, source)
         return census(read_set(whole, split, None, group), group=group).rows
-    rows = _read_file(subset, "subset")
+    rows = read_drawn(subset)
     if not set(rows.columns) & set(COLUMNS[3:-1]):
         verb, name, answers = command
         raise UsageError(

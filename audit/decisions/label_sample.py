@@ -70,7 +70,7 @@ def draw_labels(run: Path, n: int, seed: int) -> pl.DataFrame:
     return (
         _drawn(every, n, seed)
         .drop("splits")
-        .with_columns(pl.lit(seed).alias("seed"), pl.lit("").alias("wrong"))
+        .with_columns(pl.lit(str(seed)).alias("seed"), pl.lit("").alias("wrong"))
     )
 
 
@@ -130,7 +130,8 @@ def _answers(every: pl.DataFrame, reviewed: Path) -> dict[str, bool]:
     rows = _read(reviewed)
     seeds = rows["seed"].unique().to_list()
     try:
-        drawn = _drawn(every, len(rows), abs(int(seeds[0]))) if len(seeds) == 1 else every.clear()
+        seed = int(str(seeds[0]).removeprefix("'"))
+        drawn = _drawn(every, len(rows), seed) if len(seeds) == 1 else every.clear()
     except ValueError:
         drawn = every.clear()
     ids = [x.removeprefix("'") for x in rows["id"].to_list()]
@@ -139,6 +140,18 @@ def _answers(every: pl.DataFrame, reviewed: Path) -> dict[str, bool]:
             f"{reviewed} does not hold the labels that were drawn from this run, all of them and "
             "no others: the share of any other rows says nothing of the rest. Draw again "
             "(`audit labels RUN --draw`), and review each row."
+        )
+    classes, labels = set(every["label"]), dict(drawn.select("id", "label").iter_rows())
+    known = {
+        i: str(row["label"] or "").removeprefix("'")
+        for i, row in zip(ids, rows.to_dicts(), strict=True)
+    }
+    changed = [i for i in ids if known[i] != labels[i] and known[i] in classes]
+    if changed:
+        raise UsageError(
+            f"{reviewed} holds answers about other labels: {changed[0]} was {known[changed[0]]!r} "
+            f"when it was drawn and is {labels[changed[0]]!r} now, and {len(changed) - 1:,} more "
+            "changed. Draw again (`audit labels RUN --draw`)."
         )
     answers = [ANSWERS.get(str(x or "").strip().lower()) for x in rows["wrong"].to_list()]
     if None in answers:
@@ -151,7 +164,7 @@ def _answers(every: pl.DataFrame, reviewed: Path) -> dict[str, bool]:
 
 def _drawn(every: pl.DataFrame, n: int, seed: int) -> pl.DataFrame:
     # no part of another draw: whoever stops early would choose where
-    rows = np.random.default_rng([seed, n]).permutation(len(every))[:n]
+    rows = np.random.default_rng([seed % 2**64, n]).permutation(len(every))[:n]
     return every.select(pl.all().gather(rows.tolist()))
 
 
@@ -162,7 +175,7 @@ def _read(path: Path) -> pl.DataFrame:
     except (OSError, pl.exceptions.PolarsError) as error:
         said = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise UsageError(f"{path} cannot be read: {said}.") from None
-    missing = [name for name in ("id", "seed", "wrong") if name not in rows.columns]
+    missing = [name for name in ("id", "label", "seed", "wrong") if name not in rows.columns]
     if missing or not len(rows):
         raise UsageError(
             f"{path} lacks {'the column ' + missing[0] if missing else 'rows'}: give the file that "

@@ -2,9 +2,9 @@
 
 A task is a picture that a finding or a decision is about: its class as decided, a verdict, and what
 the findings say. It carries its sample and the hash of its content, by which it is known again
-when the tool's export comes back (`read_review`). Only what differs from the decided state
-becomes a decision, so a file that nobody touched says nothing. Labels and verdicts of pictures
-only: boxes are not part of a task.
+when the tool's export comes back (`read_review`), and its class and verdict at the export. Only
+what differs from these becomes a decision. Where the run differs from them too, the answer is a
+conflict. Labels and verdicts of pictures only: boxes are not part of a task.
 
 Label Studio: JSON of tasks, as documented at labelstud.io/guide/task_format and /predictions. What
 was decided is an annotation, what is open a prediction, which people accept or change. Pictures of
@@ -12,7 +12,8 @@ a disk are named for local storage, `/data/local-files/?d=PATH` below `LOCAL_FIL
 (here `/`).
 
 CVAT: "CVAT for images 1.1", as documented at docs.cvat.ai, one tag a picture. Everything lies in
-the attributes of the tag `audit` (class, verdict, findings, sample, content), which CVAT keeps; a
+the attributes of the tag `audit` (class, verdict, findings, sample, content, the class and the
+verdict at the export), which CVAT keeps; a
 picture is named by its path below the dataset, as CVAT names frames of a shared folder or an
 archive.
 """
@@ -59,6 +60,9 @@ TASKS = """
 """
 
 
+State = tuple[str, str]  # the class, or NO_CLASS, and the verdict of a picture
+
+
 @dataclass(frozen=True, slots=True)
 class ReviewTask:
     """A picture to look at: what is said of it and what was decided; `prints` are open findings."""
@@ -81,18 +85,25 @@ class ReviewTask:
             return "drop"
         return "keep" if self.verb == Action.KEEP.value else UNDECIDED
 
+    @property
+    def state(self) -> State:
+        """The class and the verdict as decided."""
+        return self.label or NO_CLASS, self.verdict
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a tool's export says of one picture; None: it does not say.
 
-    `prints`: the findings that people were shown; others are not theirs to waive.
+    `exported`: the state when the file was made. `prints`: the findings that people were shown;
+    others are not theirs to waive.
     """
 
     sample: str
     content_hash: str
     label: str | None
     verdict: str | None
+    exported: State | None
     prints: Sequence[str] = ()
 
 
@@ -106,11 +117,15 @@ class ToolAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """The decisions that a file asks for, and what of it was not understood."""
+    """The decisions that a file asks for, and what of it was not understood.
+
+    `conflicts`: a line for each picture that people changed, and that was decided since the export.
+    """
 
     entries: list[Entry]
     read: int
     unchanged: int
+    conflicts: list[str]
     ignored: Mapping[str, int]
 
 
@@ -147,9 +162,13 @@ def decided_classes(run: Path) -> list[str]:
 
 
 def compare_answers(
-    run: Path, found: ToolAnswers, name: str, note: str = "", by: str | None = None
-) -> Review:
-    """Return what the answers change; raises UsageError for a file of another dataset."""
+    run: Path, found: ToolAnswers, name: str, note: str = "", by: str | None = None,
+    *, overwrite: bool = False,
+) -> Review:  # fmt: skip
+    """Return what the answers change; raises UsageError for a file of another dataset.
+
+    `overwrite`: a conflict becomes a decision like any other answer.
+    """
     tasks = {task.id: task for task in list_tasks(run, [a.sample for a in found.answers])}
     known = []
     for answer in found.answers:
@@ -165,7 +184,7 @@ def compare_answers(
             f"{name} was made from another dataset: none of its {len(found.answers):,} pictures "
             f"is one of {run}, by id and content."
         )
-    wanted, unchanged = _group(known, found)
+    wanted, unchanged, conflicts = _group(known, found, overwrite=overwrite)
     note = note or f"from {name}"
     entries: list[Entry] = []
     # a keep or drop comes last: it does not take a new label back
@@ -176,29 +195,50 @@ def compare_answers(
             entries += finding_entries(run, list(dict.fromkeys(subjects)), verb, None, note, by)
         else:
             entries += sample_entries(run, subjects, verb, value, note, by)
-    return Review(entries, len(found.answers), unchanged, found.ignored)
+    return Review(entries, len(found.answers), unchanged, conflicts, found.ignored)
+
+
+Wanted = dict[tuple[Action, str | None], list[str]]
 
 
 def _group(
-    known: Iterable[tuple[ReviewTask, Answer]], found: ToolAnswers
-) -> tuple[dict[tuple[Action, str | None], list[str]], int]:
-    """Return samples, or fingerprints, by verb and value; and how many pictures stay as is."""
-    wanted: dict[tuple[Action, str | None], list[str]] = {}
+    known: Iterable[tuple[ReviewTask, Answer]], found: ToolAnswers, *, overwrite: bool
+) -> tuple[Wanted, int, list[str]]:
+    """Return samples, or fingerprints, by verb and value; how many pictures stay; conflicts."""
+    wanted: Wanted = {}
     unchanged = 0
+    conflicts = []
     for task, answer in known:
-        before = sum(map(len, wanted.values()))
-        if answer.label not in (None, NO_CLASS, task.label):
-            wanted.setdefault((Action.RELABEL, answer.label), []).append(task.id)
-        verdict = answer.verdict
-        shown = [one for one in task.prints if one in answer.prints]
-        if verdict == "false-positive" and shown:
-            wanted.setdefault((Action.FALSE_POSITIVE, None), []).extend(shown)
-        elif verdict in ("keep", "drop") and verdict != task.verdict:
-            wanted.setdefault((Action(verdict), None), []).append(task.id)
-        elif verdict not in (None, *VERDICTS):
-            found.ignored[f"verdicts that are none, such as {verdict!r}"] += 1
-        unchanged += sum(map(len, wanted.values())) == before
-    return wanted, unchanged
+        changes = _changes(task, answer, found)
+        exported = answer.exported
+        is_decided_since = task.verb is not None if exported is None else exported != task.state
+        if changes and is_decided_since and not overwrite:
+            verbs = ", ".join(f"{verb}:{value}" if value else str(verb) for verb, value in changes)
+            before = "is not in the file" if exported is None else f"is {' and '.join(exported)}"
+            now = " and ".join(task.state)
+            conflicts.append(f"{task.id}: {verbs}; the exported state {before}, now it is {now}")
+            continue
+        for change, subjects in changes.items():
+            wanted.setdefault(change, []).extend(subjects)
+        unchanged += not changes
+    return wanted, unchanged, conflicts
+
+
+def _changes(task: ReviewTask, answer: Answer, found: ToolAnswers) -> Wanted:
+    """Return what an answer changes of its picture: neither as exported nor as decided now."""
+    changes: Wanted = {}
+    label, verdict = answer.label or NO_CLASS, answer.verdict or task.verdict
+    known_labels, known_verdicts = zip(answer.exported or task.state, task.state, strict=True)
+    if label not in (NO_CLASS, *known_labels):
+        changes[Action.RELABEL, label] = [task.id]
+    shown = [one for one in task.prints if one in answer.prints]
+    if verdict == "false-positive" and shown:
+        changes[Action.FALSE_POSITIVE, None] = shown
+    elif verdict in ("keep", "drop") and (changes or verdict not in known_verdicts):
+        changes[Action(verdict), None] = [task.id]  # a new label alone would take it back
+    elif verdict not in VERDICTS:
+        found.ignored[f"verdicts that are none, such as {verdict!r}"] += 1
+    return changes
 
 
 # ---- files out and back ----
@@ -238,9 +278,12 @@ def _json(content: list[Any]) -> str:
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
-def read_review(run: Path, path: Path, note: str = "", by: str | None = None) -> Review:
+def read_review(
+    run: Path, path: Path, note: str = "", by: str | None = None, *, overwrite: bool = False
+) -> Review:
     """Return the decisions that a tool's export asks for; .json is Label Studio's, .xml CVAT's.
 
+    `overwrite`: answers that conflict with decisions made since the export count too.
     Raises UsageError for a file that is neither, or of another dataset.
     """
     try:
@@ -259,7 +302,7 @@ def read_review(run: Path, path: Path, note: str = "", by: str | None = None) ->
     if not found.answers:
         reasons = "; ".join(f"{n:,} {reason}" for reason, n in found.ignored.items())
         raise UsageError(f"{path} decides nothing: {reasons or 'it is empty'}.")
-    return compare_answers(run, found, path.name, note, by)
+    return compare_answers(run, found, path.name, note, by, overwrite=overwrite)
 
 
 # ---- Label Studio ----
@@ -267,6 +310,7 @@ def read_review(run: Path, path: Path, note: str = "", by: str | None = None) ->
 
 CLASS, VERDICT = "class", "verdict"
 SAMPLE, CONTENT, PRINTS = "sample_id", "content_hash", "fingerprints"
+EXPORTED = "exported"
 
 
 def _studio_config(classes: Sequence[str]) -> str:
@@ -288,7 +332,7 @@ def _task(task: ReviewTask) -> dict[str, Any]:
     path = path_of(task.uri)
     image = task.uri if path is None else f"/data/local-files/?d={quote(path.lstrip('/'))}"
     data = {
-        "image": image, SAMPLE: task.id, CONTENT: task.content_hash, "label": task.label,
+        "image": image, SAMPLE: task.id, CONTENT: task.content_hash, EXPORTED: list(task.state),
         "findings": "\n".join(task.said), PRINTS: list(task.prints),
     }  # fmt: skip
     result = [_choice(VERDICT, task.verdict)]
@@ -347,7 +391,9 @@ def _take(task: dict[str, Any], data: dict[str, Any], found: ToolAnswers) -> Non
     shown = data.get(PRINTS)
     prints = list(map(str, shown)) if isinstance(shown, list) else []
     content, (label, verdict) = str(data.get(CONTENT)), map(said[0].get, (CLASS, VERDICT))
-    found.answers.append(Answer(data[SAMPLE], content, label, verdict, prints))
+    state = data.get(EXPORTED)
+    exported = (str(state[0]), str(state[1])) if isinstance(state, list) and state[1:] else None
+    found.answers.append(Answer(data[SAMPLE], content, label, verdict, exported, prints))
 
 
 def _dicts(value: object) -> list[dict[str, Any]]:
@@ -360,6 +406,7 @@ def _dicts(value: object) -> list[dict[str, Any]]:
 TAG = "audit"
 SAID = "findings"
 CVAT_SAMPLE, CVAT_CONTENT, CVAT_PRINTS = "sample", "content", "fingerprints"
+CVAT_EXPORTED = ("exported_class", "exported_verdict")
 
 
 def _cvat_document(tasks: Sequence[ReviewTask], classes: Sequence[str]) -> str:
@@ -384,7 +431,7 @@ def _attributes(classes: Sequence[str]) -> list[dict[str, Any]]:
     kinds = {
         CLASS: ("select", [NO_CLASS, *classes]), VERDICT: ("select", list(VERDICTS)),
         SAID: ("text", [""]), CVAT_SAMPLE: ("text", [""]), CVAT_CONTENT: ("text", [""]),
-        CVAT_PRINTS: ("text", [""]),
+        CVAT_PRINTS: ("text", [""]), **dict.fromkeys(CVAT_EXPORTED, ("text", [""])),
     }  # fmt: skip
     return [
         {"name": name, "mutable": False, "input_type": kind, "values": values}
@@ -394,8 +441,9 @@ def _attributes(classes: Sequence[str]) -> list[dict[str, Any]]:
 
 def _image(number: int, task: ReviewTask) -> str:
     values = {
-        CLASS: task.label or NO_CLASS, VERDICT: task.verdict, SAID: "; ".join(task.said),
+        **dict(zip((CLASS, VERDICT, *CVAT_EXPORTED), task.state * 2, strict=True)),
         CVAT_SAMPLE: task.id, CVAT_CONTENT: task.content_hash, CVAT_PRINTS: " ".join(task.prints),
+        SAID: "; ".join(task.said),
     }  # fmt: skip
     inside = "".join(f'<attribute name="{k}">{_text(v)}</attribute>' for k, v in values.items())
     return (
@@ -439,12 +487,14 @@ def _take_image(image: Node, found: ToolAnswers) -> None:
     if not values.get(CVAT_SAMPLE):
         found.ignored[f"tags {TAG} without a sample"] += 1
         return
+    label, verdict = (values.get(name, "") for name in CVAT_EXPORTED)
     found.answers.append(
         Answer(
             values[CVAT_SAMPLE],
             values.get(CVAT_CONTENT, ""),
             values.get(CLASS),
             values.get(VERDICT),
+            (label, verdict) if label and verdict else None,
             values.get(CVAT_PRINTS, "").split(),
         )
     )

@@ -46,7 +46,7 @@ def stratify(held: Any, shares: Floats, fixed: Ints, seed: int) -> Stratified:
     for s in range(len(shares)):
         need[s] -= np.asarray(held[np.flatnonzero(fixed == s)].sum(0)).ravel()
     free = np.flatnonzero(fixed == -1)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed % 2**64)
     _deal(held, need, split, rng.permutation(free))
     most = np.maximum(np.asarray(held.max(0).todense()).ravel(), 1.0)
     _even_out(held, need, split, free, most, rng)

@@ -79,7 +79,7 @@ def read_objects(
     the frame of its pictures; `extra`: columns that it must have."""
     own = [c for c in extra if c not in OWN_COLUMNS]
     if source.is_dir() and (source / POINTER).exists():
-        table = frame_from_run(source, split, own)
+        table = frame_from_run(source, split, own, several=True)
         objects = read_run_objects(source, table["sample_id"].to_list())
         return objects, objects.frame(table, by_class=by_class)
     if source.is_dir():

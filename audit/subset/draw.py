@@ -61,7 +61,7 @@ def splitmix64(x: U64) -> U64:
 
 
 def permanent_numbers(keys: pl.Series, seed: int) -> NDArray[np.float64]:
-    """Return one number in [0, 1) for each key, in order; `seed` is any integer of 64 bits."""
+    """Return one number in [0, 1) for each key, in order; `seed` is any integer."""
     salt = splitmix64(np.array([seed % 2**64], np.uint64))
     mixed = splitmix64(hash_keys(keys) ^ salt)
     return (mixed >> np.uint64(_LOW_BITS)).astype(np.float64) * 2.0**-53
@@ -364,7 +364,7 @@ def _rows(
         inclusion_probability=pl.Series(chance),
         weight=pl.Series(stands_for / chance),
         rank=table["rank"],
-        seed=pl.lit(seed, pl.Int64),
+        seed=pl.lit(seed if -(2**63) <= seed < 2**63 else str(seed)),
         plan_hash=pl.lit(recipe.hash),
         planned_confidence=pl.lit(recipe.confidence, pl.Float64),
         planned_looks=pl.lit(recipe.looks, pl.Int64),

@@ -15,9 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from audit.errors import UsageError
 from audit.records import finite
-from audit.statistics.intervals import alpha_for_looks, check_level
+from audit.statistics.intervals import Ints, alpha_for_looks, check_level
 from preflight.files import regular
 
 Estimand = Literal["full-set", "generalisation"]
@@ -155,25 +157,60 @@ class Goal:
 
 SESSION_SCHEMA = "profile/1"
 UNDISTURBED = "W"
+MAIN = -1  # worker number of the training process
+DIFFERENCES = frozenset({"batch", "start"})  # columns that a session stores as differences
 LARGEST = 256 << 20  # bytes of a session once unpacked
 
 
 def session_throughput(path: Path) -> float:
-    """Return files per second of a saved session (`.json` or `.json.gz`)."""
+    """Return files per second of the loop with the real loader in a saved session.
+
+    The session is `.json` or `.json.gz`. Its timed window runs from the first next() call after the
+    warm-up to the end of the last step, as in the profiler's own step period.
+    """
     document = _session(path)
-    runs = [run for run in document.get("runs", ()) if run.get("arm") == UNDISTURBED]
-    files, seconds = 0.0, 0.0
-    for run in runs:
-        size, totals = run.get("config", {}).get("batch_size"), run.get("totals", {})
-        if size and totals.get("steps") and totals.get("elapsed_ns"):
-            files += float(size) * totals["steps"]
-            seconds += totals["elapsed_ns"] / 1e9
-    if seconds <= 0:
+    try:
+        timed = [_timed(run) for run in document.get("runs", ()) if run["arm"] == UNDISTURBED]
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{path} does not tell the throughput (no timed run of arm {UNDISTURBED} with a batch "
+            f"{path} is a damaged profiler session: record it again, or give --throughput as files "
+            "per second."
+        ) from error
+    files, seconds = (sum(column) for column in zip(*timed, strict=True)) if timed else (0, 0)
+    if not (files > 0 and seconds > 0):
+        raise UsageError(
+            f"{path} does not hold the throughput (no timed step of the real loader with a batch "
             "size): give --throughput as files per second."
         )
-    return files / seconds
+    return float(files / seconds)
+
+
+def _timed(run: dict[str, Any]) -> tuple[float, float]:
+    """Return the files and the seconds of the timed window of one run; zeros if it has none."""
+    columns = {k: _column(run["spans"], k) for k in ("stage", "batch", "worker", "start", "wall")}
+
+    def spans(stage: str) -> dict[str, Ints]:
+        codes = [code for code, name in enumerate(run["spans"]["stages"]) if name == stage]
+        rows = np.isin(columns["stage"], codes) & (columns["worker"] == MAIN)
+        return {name: column[rows] for name, column in columns.items()}
+
+    wait, loop, warmup = spans("wait"), spans("loop"), int(run.get("warmup", 0))
+    steps = min(wait["batch"].size, loop["batch"].size)  # a loop cut off has a wait without a step
+    timed = np.flatnonzero(wait["batch"][:steps] >= warmup)
+    samples = _column(run["batches"], "samples")
+    samples = samples[(_column(run["batches"], "batch") >= warmup) & (samples > 0)]
+    size = float(samples.mean()) if samples.size else 0.0
+    if size <= 1:  # a dataset may give whole batches as samples: only the loader's setting decides
+        size = float(run["config"].get("batch_size") or 0)
+    if not (timed.size and size):
+        return 0.0, 0.0
+    elapsed = loop["start"][steps - 1] + loop["wall"][steps - 1] - wait["start"][timed[0]]
+    return size * timed.size, float(elapsed) / 1e9
+
+
+def _column(table: dict[str, Any], name: str) -> Ints:
+    values = np.asarray(table[name], np.int64)
+    return np.cumsum(values) if name in DIFFERENCES else values
 
 
 def _session(path: Path) -> dict[str, Any]:

@@ -3,23 +3,40 @@
 For a set without classes a sheet gives the labels that a subset is scored with. For any set it
 gives the human ceiling: label twice, take one sheet as truth and the other as prediction. A sheet
 shows no label, no prediction and no stratum, and each copy has an order of its own, so that neither
-the set's order nor another person's answers show through.
+the set's order nor another person's answers show through. Paths often hold the class
+(`bird/1.jpg`), so the images are copied under names that are hashes of their ids; a key names the
+originals.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
+from audit.picture.decode import DecodeError, Limits
+from audit.picture.reading import read_bytes
+from audit.sources.paths import reading_place
 from audit.statistics.intervals import Floats, kappa_parts
-from audit.subset.draw import permanent_numbers, planned_level
+from audit.subset.draw import hash_keys, permanent_numbers, planned_level
 from audit.subset.goal import Documented, Estimand
 from audit.subset.metrics import Design, Linearised, MetricEstimate, MetricScore, estimate_linear
-from audit.subset.predictions import UNLABELLED, value_of_each
+from audit.subset.predictions import (
+    IDS,
+    UNLABELLED,
+    Unknown,
+    check_classes,
+    classes_of,
+    find_column,
+    value_of_each,
+)
 from audit.subset.score import score_subset
 
 
@@ -52,8 +69,77 @@ def labelling_sheet(rows: pl.DataFrame, copy: int = 1) -> pl.DataFrame:
     return rows.select("sample_id", "path", label=pl.lit(""))[order]
 
 
-def sheet_labels(rows: pl.DataFrame, sheet: pl.DataFrame, name: str) -> pl.Series:
-    """Return the label of each row from a filled sheet; every row needs one."""
+def neutral_names(ids: pl.Series) -> pl.Series:
+    """Return a name for each sample id that shows nothing of it, the same in every sheet."""
+    hashes = hash_keys(ids.cast(pl.String)).tolist()
+    return pl.Series("sample_id", [f"image-{value:016x}" for value in hashes], pl.String)
+
+
+def blind_sheet(
+    rows: pl.DataFrame, images: Path, copy: int = 1
+) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """Return a sheet of neutral names, and its key; the images are copied to the folder `images`.
+
+    The key has `name`, `sample_id`, `path`. Where images cannot be read and no id or path holds a
+    class, the sheet has the set's own ids and paths and there is no key.
+    """
+    sheet = labelling_sheet(rows, copy)
+    names = neutral_names(sheet["sample_id"])
+    copies = [f"{images.name}/{n}{_suffix(p)}" for n, p in zip(names, sheet["path"], strict=True)]
+    if images.exists():
+        raise UsageError(f"{images} exists: remove it, or choose another name for the sheet.")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".sheet-", dir=images.parent) as draft:
+            Path(draft, images.name).mkdir()
+            absent = [
+                path
+                for path, copied in zip(sheet["path"], copies, strict=True)
+                if not _copy_image(path, Path(draft, copied))
+            ]
+            if not absent:
+                os.rename(Path(draft, images.name), images)
+    except OSError as error:
+        raise UsageError(f"{images} cannot be written ({error.strerror or error}).") from error
+    if not absent:
+        key = sheet.select(names.alias("name"), "sample_id", "path")
+        return sheet.with_columns(names, path=pl.Series(copies, dtype=pl.String)), key
+    listed = "|".join(re.escape(name.casefold()) for name in classes_of(rows))
+    shown = re.compile(rf"(?<![^\W_])({listed})(?![^\W_])")
+    if any(shown.search(text.casefold()) for text in (*sheet["sample_id"], *sheet["path"])):
+        raise UsageError(
+            f"{len(absent)} of {len(sheet)} images cannot be read, such as {absent[0]!r}, and ids "
+            "or paths show the class. Run the command where these paths lead to the images: it "
+            "copies them under neutral names."
+        )
+    return sheet, None
+
+
+def _suffix(path: str) -> str:
+    suffix = PurePosixPath(path).suffix
+    return suffix if suffix[1:].isalnum() and len(suffix) < 8 else ""
+
+
+def _copy_image(path: str, target: Path) -> bool:
+    """Copy an image of the set, or a member of a pack; False where it cannot be read."""
+    try:
+        content = read_bytes(reading_place(path) or "", Limits())
+    except DecodeError:
+        return False
+    target.write_bytes(content)
+    return True
+
+
+def sheet_labels(
+    rows: pl.DataFrame, sheet: pl.DataFrame, name: str, unknown: Unknown = "refuse"
+) -> pl.Series:
+    """Return the label of each row from a filled sheet; every row needs one.
+
+    `unknown`: what to do with classes that the set does not have, where the set has classes.
+    """
+    names = neutral_names(rows["sample_id"])
+    key = find_column(sheet, IDS, name, "id")
+    if sheet[key].cast(pl.String).is_in(names.implode()).any():
+        rows = rows.with_columns(names)
     if "label" not in sheet.columns:
         raise UsageError(f"{name} has no column 'label': fill in the sheet that was written.")
     given = pl.col("label").cast(pl.String).str.strip_chars()
@@ -63,12 +149,15 @@ def sheet_labels(rows: pl.DataFrame, sheet: pl.DataFrame, name: str) -> pl.Serie
             f"{name}: {found.null_count()} of {len(rows)} examples have no label, such as "
             f"{rows['sample_id'].filter(found.is_null())[0]!r}. Fill in all of them."
         )
+    check_classes(classes_of(rows), found, name, unknown)
     return found.alias("label")
 
 
-def with_sheet(rows: pl.DataFrame, sheet: pl.DataFrame, name: str) -> pl.DataFrame:
+def with_sheet(
+    rows: pl.DataFrame, sheet: pl.DataFrame, name: str, unknown: Unknown = "refuse"
+) -> pl.DataFrame:
     """Return the subset with the labels of a filled sheet."""
-    return rows.with_columns(sheet_labels(rows, sheet, name))
+    return rows.with_columns(sheet_labels(rows, sheet, name, unknown))
 
 
 def compare_people(
@@ -78,14 +167,16 @@ def compare_people(
     *,
     names: Sequence[str] = ("A", "B"),
     confidence: float | None = None,
+    unknown: Unknown = "refuse",
 ) -> Human:
     """Return what people got right on a subset, and a model beside them.
 
     The truth is the set's own labels; where it has none, the first sheet. Two sheets also give
-    agreement and Cohen's kappa, weighted to the set.
+    agreement and Cohen's kappa, weighted to the set. `unknown`: what to do with answers that are no
+    class of the truth.
     """
     confidence = planned_level(rows, confidence)[0]
-    given = [sheet_labels(rows, s, n) for s, n in zip(sheets, names, strict=False)]
+    given = [sheet_labels(rows, s, n, unknown) for s, n in zip(sheets, names, strict=False)]
     unlabelled = bool((rows["label"] == UNLABELLED).all())
     truth = rows.with_columns(given[0]) if unlabelled else rows
     tables = [
@@ -93,20 +184,17 @@ def compare_people(
         for name, labels in list(zip(names, given, strict=False))[int(unlabelled) :]
     ]
     tables += [(n, t) for n, t in zip(names[len(sheets) :], predictions, strict=False)]
-    answers = [
-        PersonScore(name, _accuracy(truth, table, name, confidence)) for name, table in tables
+    models = [
+        score_subset(truth, [table], unknown=unknown, confidence=confidence, names=[name]).models[0]
+        for name, table in tables
     ]
+    answers = [PersonScore(model.name, model.metrics[0]) for model in models]
     agreement = kappa = None
     if len(given) > 1:
         agreement, kappa = _agreement(rows, given[0], given[1], confidence)
     told = f"the first sheet, {names[0]}" if unlabelled else "the labels of the set"
-    return Human(len(rows), told, answers, agreement, kappa)
-
-
-def _accuracy(rows: pl.DataFrame, table: pl.DataFrame, name: str, confidence: float) -> MetricScore:
-    # A person may name a class that the subset does not have: that is a wrong answer.
-    score = score_subset(rows, [table], unknown="wrong", confidence=confidence, names=[name])
-    return score.models[0].metrics[0]
+    notes = [note for model in models for note in model.notes]
+    return Human(len(rows), told, answers, agreement, kappa, notes)
 
 
 def _agreement(

@@ -19,7 +19,7 @@ from __future__ import annotations
 import difflib
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -28,6 +28,7 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
+from audit.sources.label_lists import read_lists
 from preflight.files import refuse_special
 
 IDS = ("sample_id", "id", "path", "file", "filename")
@@ -172,7 +173,8 @@ class Matched:
     """Predictions aligned with the rows that are scored; `table` has one row for each of them.
 
     `hit` is 1.0 for a right prediction, 0.0 for a wrong one, NaN for a dropped example; `missing`
-    rows have no prediction (null); `unknown` keys match no row.
+    rows have no prediction (null); `unknown` keys match no row. `other_classes` names predicted
+    classes that the set does not have, counted as wrong; empty if there are none.
     """
 
     table: pl.DataFrame
@@ -180,6 +182,7 @@ class Matched:
     missing: int
     unknown: list[str] = field(default_factory=list)
     unknown_count: int = 0
+    other_classes: str = ""
 
     @property
     def prediction(self) -> pl.Series:
@@ -196,6 +199,8 @@ class Matched:
                 f"{name}: {self.unknown_count} predictions are for examples that are not in the "
                 f"subset and were ignored ({listed}{more})."
             )
+        if self.other_classes:
+            notes.append(f"{self.other_classes}. They were counted as wrong.")
         if self.missing:
             what = "counted as wrong" if rule == "wrong" else "dropped: the target is now the rest"
             notes.append(f"{name}: {self.missing} examples have no prediction and were {what}.")
@@ -236,10 +241,11 @@ def match(
             f"{name}: {absent} of {len(rows)} examples have no prediction, such as {example!r}. "
             "Predict them, or choose --missing wrong or --missing drop."
         )
-    _check_classes(classes_of(rows), table["prediction"], name, unknown_class)
+    other = check_classes(classes_of(rows), table["prediction"], name, unknown_class)
     hit = (rows["label"] == table["prediction"]).cast(pl.Float64)
     hit = hit.fill_null(0.0 if missing == "wrong" else float("nan"))
-    return Matched(table, hit.to_numpy(), absent, unknown[:SHOWN].to_list(), len(unknown))
+    listed = unknown[:SHOWN].to_list()
+    return Matched(table, hit.to_numpy(), absent, listed, len(unknown), other)
 
 
 def classes_of(rows: pl.DataFrame) -> list[str]:
@@ -255,11 +261,16 @@ def classes_of(rows: pl.DataFrame) -> list[str]:
         ) from error
 
 
-def _check_classes(known: list[str], predicted: pl.Series, name: str, rule: Unknown) -> None:
-    """Refuse classes that the set does not have: misspelt, they would all count as wrong."""
-    if known == [UNLABELLED]:
-        return
-    counts = predicted.drop_nulls().value_counts()
+def check_classes(
+    known: Sequence[str], predicted: pl.Series, name: str, rule: Unknown = "refuse"
+) -> str:
+    """Refuse classes that the set does not have: misspelt, they would all count as wrong.
+
+    Returns the sentence on those that the rule admits, without its full stop; empty if none.
+    """
+    if list(known) == [UNLABELLED]:
+        return ""
+    counts = predicted.drop_nulls().alias("prediction").value_counts()
     other = counts.filter(~pl.col("prediction").is_in(known))
     other = other.sort("count", "prediction", descending=[True, False])
     if len(other) == len(counts):
@@ -268,20 +279,31 @@ def _check_classes(known: list[str], predicted: pl.Series, name: str, rule: Unkn
             f"{name}: no predicted label ({names}) is a class of the set "
             f"({', '.join(map(repr, known[:3]))}). Write class names, not indices."
         )
+    lists = read_lists({*known, *other["prediction"]}).lists
+    if rule == "refuse" and (several := sorted({*lists} - {*known})):
+        raise UsageError(
+            f"{name}: {several[0]!r} holds several labels, and a subset takes one label an image. "
+            "Give the class of the highest probability for each image."
+        )
     plain = {_plain(one): one for one in known}
-    refused = [
+    listed = [
         answer
         for answer in other["prediction"].to_list()
-        if rule == "refuse" or (rule == "refuse-similar" and _plain(answer) in plain)
+        if rule != "refuse-similar" or _plain(answer) in plain
     ]
-    if not refused:
-        return
-    shown = ", ".join(f"{answer!r}{_meant(answer, plain)}" for answer in refused[:SHOWN])
-    more = f" and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
-    examples = other.filter(pl.col("prediction").is_in(refused))["count"].sum()
+    if not listed:
+        return ""
+    shown = ", ".join(f"{answer!r}{_meant(answer, plain)}" for answer in listed[:SHOWN])
+    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+    examples = other.filter(pl.col("prediction").is_in(listed))["count"].sum()
+    sentence = (
+        f"{name}: {examples} of {counts['count'].sum()} labels name a class that the set does not "
+        f"have: {shown}{more}"
+    )
+    if rule == "wrong":
+        return sentence
     raise UsageError(
-        f"{name}: {examples} predictions name a class that the set does not have: {shown}"
-        f"{more}. Use the set's names, or --unknown wrong where these are wrong answers."
+        f"{sentence}. Use the set's names, or --unknown wrong where these are wrong answers."
     )
 
 
@@ -290,7 +312,7 @@ def _plain(name: str) -> str:
 
 
 def _meant(answer: str, plain: Mapping[str, str]) -> str:
-    found = difflib.get_close_matches(_plain(answer), plain, 1, 0.8)
+    found = difflib.get_close_matches(_plain(answer), plain, 1, 0.7)
     return f" (did you mean {plain[found[0]]!r}?)" if found else ""
 
 

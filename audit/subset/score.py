@@ -36,6 +36,7 @@ from audit.subset.predictions import (
     classes_of,
     match,
 )
+from audit.subset.sizes import seen_accuracy
 from audit.subset.slices import Slices, score_slices
 
 SCHEMA = "subset-score/1"
@@ -122,8 +123,9 @@ def score_subset(
     weights). `confidence`, `looks`: as planned, else 0.95, 1. `missing`: what to do with examples
     without a prediction; `unknown`: with predicted classes that the rows do not have. `baseline`:
     an earlier model known on all of F, which narrows the intervals of accuracy, recall,
-    specificity and macro-recall. `slices`: columns of the rows (`audit.subset.slices`), to tell
-    right answers by their values.
+    specificity and macro-recall. `label_noise`: rate of wrong labels, for a note on what accuracy
+    and what difference of accuracies can be seen. `slices`: columns of the rows
+    (`audit.subset.slices`), to tell right answers by their values.
     """
     if not 1 <= len(predictions) <= 2:
         raise UsageError(f"{len(predictions)} prediction files were given: score takes one or two.")
@@ -147,8 +149,11 @@ def score_subset(
         _score_model(outcome, name, metrics, level, user_metrics or {}, baseline)
         for outcome, name in zip(outcomes, names, strict=False)
     ]
-    for model, one in zip(models, matched, strict=True):
+    for model, one, outcome in zip(models, matched, outcomes, strict=True):
         model.notes[:0] = one.notes(model.name, missing)
+        if label_noise is not None:
+            classes = len(classes_of(design.rows))
+            model.notes.append(seen_accuracy(label_noise, classes, float(outcome.accuracy.value)))
     if slices is not None:
         models = [
             replace(model, slices=score_slices(outcome, slices, level))
@@ -242,7 +247,7 @@ def _comparison(outcomes: list[Outcome], pairing: Pairing, label_noise: float | 
     top, bottom = first.share_terms(name, label)
     other, _ = second.share_terms(name, label)
     comparison = compare_right(pairing, top, other, bottom * first.counts)
-    if label_noise:
+    if label_noise and name == "accuracy":
         differ = (first.predicted != second.predicted).fill_null(True).to_numpy()
         differing = float(np.average(differ, weights=pairing.design.weight))
         value = comparison.estimands["full-set"].value

@@ -248,7 +248,10 @@ class NoiseRate:
     automatic: bool = False
 
 
-def _check_rate(eta: float, classes: int) -> None:
+def check_rate(eta: float, classes: int) -> None:
+    """Raise UsageError for a rate of wrong labels that leaves no signal with so many classes."""
+    if classes < 2:
+        raise UsageError(f"Label noise needs at least 2 classes, and the set has {classes}.")
     if not 0 <= eta < (classes - 1) / classes:
         raise UsageError(
             f"A label-noise rate of {eta:g} leaves no signal with {classes} classes: "
@@ -266,7 +269,7 @@ def accepted_rate(
     if given is None:
         return None
     rate = given if isinstance(given, NoiseRate) else NoiseRate(given, given, given, "stated")
-    _check_rate(rate.rate, classes)
+    check_rate(rate.rate, classes)
     # A rate that may be 0 would make a plan larger for noise that nobody has shown to be there.
     if rate.automatic and rate.low <= 0:
         reasons.append(
@@ -294,9 +297,7 @@ def noisy_difference(
     d' = d (1 - eta K/(K-1)); psi' = psi (1 - eta (K-2)/(K-1)) + 2 r eta/(K-1). `both_wrong` is r,
     the share on which both models are wrong and differ.
     """
-    if classes < 2:
-        raise UsageError(f"Label noise needs at least 2 classes, and the set has {classes}.")
-    _check_rate(eta, classes)
+    check_rate(eta, classes)
     # A label moves with chance eta to one of K - 1 others, so an answer that was right stays right
     # with chance 1 - eta and one that was wrong becomes right with chance eta/(K - 1): the
     # difference shrinks by their gap. Examples on which both models are wrong, and differ, become
@@ -304,6 +305,27 @@ def noisy_difference(
     others = classes - 1
     smaller = difference * (1 - eta * classes / others)
     return smaller, discordant * (1 - eta * (classes - 2) / others) + 2 * both_wrong * eta / others
+
+
+def seen_accuracy(eta: float, classes: int, seen: float) -> str:
+    """Return the accuracy that can be seen at a rate `eta` of wrong labels, and what `seen` means.
+
+    The noise is that of `noisy_difference`: a' = a (1 - eta) + (1 - a) eta/(K-1).
+    """
+    check_rate(eta, classes)
+    chance = eta / (classes - 1)
+    clean = (seen - chance) / (1 - eta - chance)
+    means = (
+        f"{100 * seen:.2f} % seen is {100 * clean:.2f} % on right labels, if the wrong labels are "
+        "uniform and independent of the model."
+        if 0 <= clean <= 1
+        else f"{100 * seen:.2f} % seen lies outside: by chance, or the rate is lower, or the wrong "
+        "labels depend on the model."
+    )
+    return (
+        f"With {100 * eta:g} % wrong labels, an accuracy of {100 * chance:.2f} to "
+        f"{100 * (1 - eta):.2f} % can be seen; {means}"
+    )
 
 
 def noise_bound(eta: float, predictions_differ: float) -> float:

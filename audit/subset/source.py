@@ -15,14 +15,16 @@ The library's input is one plain polars frame, one row a file:
 
 `frame_from_run` makes it from a run: left out are files that cannot be read, files whose picture is
 also in the training split (the same pixels, or a near-duplicate that the audit verified), and
-pictures that carry two labels. `frame_from_list` makes it from a CSV or Parquet file with an id and
-a class, without scan and picture. Filters and group-bys over columns: 10 million rows take a few
-seconds.
+pictures that carry two labels. Images with several labels of their own are refused: a metric here
+compares one label with one prediction. `frame_from_list` makes it from a CSV or Parquet file with
+an id and a class, without scan and picture. Filters and group-bys over columns: 10 million rows
+take a few seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,8 @@ import polars as pl
 from audit.errors import UsageError
 from audit.run.generations import open_run
 from audit.run.store import Store, identifier
-from audit.subset.predictions import IDS, UNLABELLED, find_column, read_table
+from audit.sources.label_lists import read_lists
+from audit.subset.predictions import IDS, SHOWN, UNLABELLED, find_column, read_table
 
 # ---- the eligible set ----
 
@@ -152,10 +155,36 @@ def checked_column(files: pl.DataFrame, name: str) -> pl.Series:
     return column
 
 
+# ---- several labels ----
+
+
+def check_single_labels(files: pl.DataFrame, cells: Iterable[str]) -> None:
+    """Raise UsageError where the `label` of `files` is a list; `cells`: all labels of the set."""
+    read = read_lists(cells).lists
+    lists = {cell: labels for cell, labels in read.items() if len(labels) > 1}
+    held = files.filter(pl.col("label").is_in(list(lists))).select("sample_id", "label")
+    if len(held):
+        example, cell = held.row(0)
+        raise _several(len(held), len(files), example, lists[cell])
+
+
+def _several(count: int, total: int, example: str, labels: Sequence[str]) -> UsageError:
+    verb = "has" if count == 1 else "have"
+    return UsageError(
+        f"{count} of {total} images {verb} several labels, such as {example!r} "
+        f"({', '.join(labels[:SHOWN])}), and a subset takes one label an image: for each class, "
+        f"write a list with the columns id and label, the label {labels[0]!r} or 'other', and give "
+        "it to `audit subset plan --from LIST`."
+    )
+
+
 # ---- from a run ----
 
 
 UNREADABLE = "unreadable file"
+LABEL_LISTS = (
+    "SELECT sample_id, list(label ORDER BY label) FROM several_labels GROUP BY 1 ORDER BY 1"
+)
 TRAIN = ["train", "training"]
 # Columns of the `images` view that say where a file is or what it hashes to, not what it shows.
 NOT_PROPERTIES = {
@@ -166,15 +195,21 @@ NOT_PROPERTIES = {
 
 
 def frame_from_run(
-    run: Path, split: str | None = "test", extra: Sequence[str] = ()
+    run: Path,
+    split: str | None = "test",
+    extra: Sequence[str] = (),
+    *,
+    several: bool = False,
 ) -> pl.DataFrame:
     """Return the frame of this file for one split of a run (None: all files).
 
     `group` is the manifest's group column; measured features keep their names and can be used with
-    `--by`. `extra` names further columns that must exist.
+    `--by`. `extra` names further columns that must exist. `several`: admit images with several
+    labels, whose label is then null.
     """
     with open_run(run) as store:
         table = _images(store)
+        lists = store.query(LABEL_LISTS)
         suspected, near = _suspected(store), _near_train(store)
     known = sorted(s for s in table["split"].unique().to_list() if s is not None)
     if split is not None and split not in known:
@@ -184,7 +219,11 @@ def frame_from_run(
     if absent:
         properties = ", ".join(c for c in table.columns if c not in NOT_PROPERTIES)
         raise UsageError(f"{run} has no column {absent[0]!r}; there are: {properties}.")
-    return _frame(table, split, suspected, near)
+    frame = _frame(table, split, suspected, near)
+    held = lists.filter(pl.col("sample_id").is_in(frame["sample_id"].implode()))
+    if len(held) and not several:
+        raise _several(len(held), len(frame), *held.row(0))
+    return frame
 
 
 def _images(store: Store) -> pl.DataFrame:
@@ -282,13 +321,19 @@ def frame_from_list(
     table = table.rename({find_column(table, IDS, str(path), "id"): "sample_id"}).with_columns(
         pl.col("sample_id").cast(pl.String)
     )
+    if not unlabelled:
+        table = table.with_columns(label=_classes(table, path))
+    cells = [] if unlabelled else table["label"].drop_nulls().unique().to_list()
     table = _of_split(table, split, path)
     absent = [name for name in extra if name not in table.columns]
     if absent:
         raise UsageError(
             f"{path} has no column {absent[0]!r}; it has {', '.join(table.columns[:12])}."
         )
-    return table.with_columns(label=pl.lit(UNLABELLED) if unlabelled else _classes(table, path))
+    if unlabelled:
+        return table.with_columns(label=pl.lit(UNLABELLED))
+    check_single_labels(table, cells)
+    return table
 
 
 def _of_split(table: pl.DataFrame, split: str | None, path: Path) -> pl.DataFrame:
@@ -308,4 +353,9 @@ def _classes(table: pl.DataFrame, path: Path) -> pl.Expr:
             f"{path} has no class column ({', '.join(CLASSES)}): rename the one that holds it, or "
             "add --unlabelled to choose what to label."
         )
-    return pl.col(label).cast(pl.String)
+    if not isinstance(table.schema[label], pl.List):
+        return pl.col(label).cast(pl.String)
+    # JSON lines and Parquet hold lists themselves: as JSON they are read like those of a CSV file
+    cells = pl.col(label).cast(pl.List(pl.String))
+    text = cells.map_elements(lambda cell: json.dumps(list(cell)), return_dtype=pl.String)
+    return pl.when(cells.list.len() > 1).then(text).otherwise(cells.list.first())

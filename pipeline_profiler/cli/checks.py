@@ -142,7 +142,6 @@ def _add_shared_options(p: argparse.ArgumentParser) -> None:
         "--replace", action="store_true", help="replace a file that pipeline-profiler did not write"
     )
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    p.add_argument("--trace", action="store_true", help="print the traceback of a check that broke")
     add_recording_options(p)
 
 

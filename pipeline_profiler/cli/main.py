@@ -80,10 +80,11 @@ TEXTS = frozenset((
     "note", "study", "of", "verdict", "word", "only", "skip", "fail_on", "std", "mean", "code",
     "optimizer", "batch_sizes",
 ))  # fmt: skip
+PROGRAM = "pipeline-profiler"
+TRACE_HELP = "print the traceback of what failed in this program"
 NEWEST = 3
 ESTIMATED_S = 60.0  # a longer measurement says first how long it will take
 DEFAULT_EMULATED_MS = 10.0
-TRACE_HELP = "print the traceback of a diagnosis rule, or of this program, that failed"
 REPLACE_HELP = "replace a file that pipeline-profiler did not write"
 EPOCH_STEPS_HELP = "steps of an epoch in your training, where the loader does not tell"
 LIMIT_HELP = "end a measurement without a step for so long (default: the budget, at least 30 s)"
@@ -142,9 +143,15 @@ class _Parser(argparse.ArgumentParser):
 
     every = False  # whether help lists the rare options too
 
+    def __init__(self, *args: Any, **more: Any) -> None:
+        """Begin with --trace, which every command has."""
+        super().__init__(*args, **more)
+        if self.prog != PROGRAM:
+            self.add_argument("--trace", action="store_true", help=TRACE_HELP)
+
     def format_help(self) -> str:
         """Return the help: of the program its commands in groups, of a command its options."""
-        if self.prog == "pipeline-profiler":
+        if self.prog == PROGRAM:
             return grouped_help(self.prog, str(self.description), GROUPS)
         rare = [] if self.every else [a for a in self._actions if RARE & set(a.option_strings)]
         helps = [action.help for action in rare]
@@ -183,7 +190,7 @@ def parser(every: bool = False) -> argparse.ArgumentParser:
     """All commands and their options; help lists the rare ones too with `every`."""
     _Parser.every = every
     top: argparse.ArgumentParser = _Parser(
-        prog="pipeline-profiler",
+        prog=PROGRAM,
         description="Find what keeps the accelerator waiting, how sure that is, and prove the fix.",
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
@@ -218,7 +225,7 @@ def parser(every: bool = False) -> argparse.ArgumentParser:
     page.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
     page.add_argument("--replace", action="store_true", help=REPLACE_HELP)
     page.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
-    page.add_argument("--trace", action="store_true", help=TRACE_HELP)
+    page.add_argument("--audit", metavar="RUN", help="sizes of the slowest samples from this run")
     page.set_defaults(command=report_command, json=False)
     two = commands.add_parser("compare", help="is B faster than A, and how sure is that")
     two.add_argument("a", help="the session before the change")
@@ -250,7 +257,6 @@ def _measuring(
     p.add_argument("--replace", action="store_true", help=REPLACE_HELP)
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     p.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
-    p.add_argument("--trace", action="store_true", help=TRACE_HELP)
     runs.add_recording_options(p)
     p.set_defaults(command=command)
     return p
@@ -300,7 +306,10 @@ def report_command(args: argparse.Namespace) -> int:
     from pipeline_profiler.profiling.watching.conclusion import judge_stored
     from pipeline_profiler.report import render as reports
     from pipeline_profiler.report.foreign_trace import is_foreign_trace
+    from pipeline_profiler.report.sections import add_image_sizes
 
+    if args.audit and (args.ranks or is_foreign_trace(args.session)):
+        raise ProfileError("--audit RUN goes with one session of pipeline-profiler.")
     if args.ranks:
         return watch.report_ranks([args.session, *args.ranks], args.output, args.replace)
     if is_foreign_trace(args.session):
@@ -314,6 +323,8 @@ def report_command(args: argparse.Namespace) -> int:
     conclusion = judge_stored(session)
     if args.trace and conclusion:
         _print_traces(conclusion)
+    if args.audit:
+        add_image_sizes(session, args.audit)
     code = judge(session, args.fail_on)
     if not args.output:
         return strongest(code, show(reports.to_text(session)))

@@ -130,7 +130,6 @@ def _add_run_options(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--replace", action="store_true", help="replace a file that pipeline-profiler did not write"
     )
-    p.add_argument("--trace", action="store_true", help="print the traceback where this fails")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     add_recording_options(p)
 

@@ -7,7 +7,10 @@ so that no section walks back to the spans of a run.
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -21,7 +24,7 @@ from pipeline_profiler.profiling.diagnose.verdict import Verdict
 from pipeline_profiler.profiling.diagnose.window import Window, Windows, first_with_steps
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import SlowSample
-from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.profiling.watching.conclusion import parts_line
 from pipeline_profiler.report.precision import precision_sections
 from pipeline_profiler.report.section import Section, in_ms, share_text, tells_nothing
@@ -43,6 +46,10 @@ UNTOLD = (
     "cannot tell whether the step waits for data: the repeats differ too much. Measure longer on a "
     "quiet machine: the same command with `--seconds 240`."
 )
+IMAGE_SIZES = """
+    SELECT name, format('{{}} x {{}}, {{:,}} bytes, {{}}', width, height, n_bytes, format)
+    FROM images, unnest([id, uri]) AS names(name) WHERE name IN ({names})
+"""
 SHOWN_FRAMES = 5
 SHOWN_STEPS, SHOWN_SAMPLES, SHOWN_EPOCHS = 2000, 10, 5
 NAMED_STALLS = 0.1  # share of the stalled time from which samples are blamed for it
@@ -423,10 +430,32 @@ def samples(session: Session, windows: Windows) -> Section | None:
     slow = session.probes.slow_samples or slowest_samples(warm, SHOWN_SAMPLES)
     if not slow or not any(len(window.run) for window in warm):
         return None
-    named = [{"path": row["key"], **row} for row in slow[:SHOWN_SAMPLES]]
-    rows = _rows(named, "{path}", "{ms:.1f} ms", "{worst_ms:.1f} ms", "{seen}")
-    head = ("sample", "mean", "worst", "seen as slowest of its batch")
+    named = [{"path": row["key"], "image": "", **row} for row in slow[:SHOWN_SAMPLES]]
+    rows = _rows(named, "{path}", "{ms:.1f} ms", "{worst_ms:.1f} ms", "{seen}", "{image}")
+    head = ("sample", "mean", "worst", "seen as slowest of its batch", "image")
+    if not any(row["image"] for row in named):
+        head, rows = head[:-1], tuple(row[:-1] for row in rows)
     return Section("Slowest samples", _guilty(slow), head, rows)
+
+
+def add_image_sizes(session: Session, run: str) -> None:
+    """Add what a run of `audit` knows of the slowest samples, named by path or sample id.
+
+    Raises ProfileError where the run cannot be read, and where it has none of these samples.
+    """
+    rows = session.probes.slow_samples or slowest_samples(Windows(session).arm(Arm.WARM))
+    names = ", ".join("'" + str(r.get("path", r["key"])).replace("'", "''") + "'" for r in rows)
+    query = IMAGE_SIZES.format(names=names or "''")
+    words = [sys.executable, "-m", "audit", "sql", run, query, "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ProfileError(f"--audit {run}: {done.stderr.strip()}")
+    found = dict(row.values() for row in json.loads(done.stdout))
+    if not found:
+        raise ProfileError(f"{run} has none of the {len(rows)} slowest samples of the session.")
+    for row in rows:
+        row["image"] = found.get(str(row.get("path", row["key"])), "")
+    session.probes.slow_samples = rows
 
 
 def _guilty(slow: Sequence[SlowSample]) -> tuple[str, ...]:

@@ -91,6 +91,7 @@ class SlowSample(TypedDict, total=False):
     worst_ms: float
     stall_share: float
     path: str
+    image: str  # size and format, where a run of `audit` was given
 
 
 class SynchronisingLine(TypedDict):

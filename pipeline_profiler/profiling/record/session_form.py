@@ -347,7 +347,7 @@ INTERVENTION = fields_of(
 )
 SLOW_SAMPLE = fields_of(
     {"key": name_or_number, "seen": COUNT, "ms": number, "worst_ms": number},
-    {"stall_share": number, "path": text},
+    {"stall_share": number, "path": text, "image": text},
 )
 PLAN = fields_of(
     {},

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 INTERVAL_S = 0.005
+AGAIN_S = 0.05  # to the next alarm, where the interpreter lost one in a tight loop
 SWITCH_S = 0.0002
 CALLERS = 3
 LINE_SHOWN = 60
@@ -205,10 +206,10 @@ class StackSampler:
         def take(number: int, frame: FrameType | None) -> None:
             self._take(frame)
             if not self._stop.is_set():
-                signal.setitimer(signal.ITIMER_REAL, self._next())
+                signal.setitimer(signal.ITIMER_REAL, self._next(), AGAIN_S)
 
         before = signal.signal(signal.SIGALRM, take)
-        signal.setitimer(signal.ITIMER_REAL, self._next())
+        signal.setitimer(signal.ITIMER_REAL, self._next(), AGAIN_S)
 
         def undo() -> None:
             signal.setitimer(signal.ITIMER_REAL, 0.0)

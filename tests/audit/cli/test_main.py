@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from audit.checking.check import all_checks
@@ -56,6 +57,45 @@ def audit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         return Answer(int(ended.value.code or 0), said.out, said.err)
 
     return answer
+
+
+SEEDED = {
+    "subset": ("subset", "draw", "RUN", "--split", "all", "--n", 4, "-o", "drawn.csv"),
+    "labels": ("labels", "RUN", "--draw", 4, "-o", "labels.csv"),
+    "select": ("select", "RUN", "--n", 2, "--by", "coverage", "-o", "next.csv"),
+    "export": ("export", "RUN", "--plan", "plan.json", "--splits", "train=.5,val=.5", "--resplit"),
+}
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 10**40])
+@pytest.mark.parametrize("name", SEEDED)
+def test_a_seed_is_any_integer(
+    audit: Command, reviewed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str,
+    seed: int,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    words = [reviewed_run if word == "RUN" else word for word in SEEDED[name]]
+    said = audit(*words, "--seed", seed)
+    assert said.code == 0, said.err
+    made = Path(words[words.index("-o") + 1] if "-o" in words else "plan.json")
+    first = made.read_bytes()
+    made.unlink()
+    assert audit(*words, "--seed", seed).code == 0
+    assert made.read_bytes() == first
+    if name == "labels":
+        rows = pl.read_csv(made, infer_schema=False)
+        rows.with_columns(wrong=pl.lit("no")).write_csv(made)
+        assert audit("labels", reviewed_run, "--reviewed", made).code == 0
+
+
+def test_every_command_shows_the_traceback_of_a_failure_of_the_program(
+    audit: Command, reviewed_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("audit.run.user_query.query_frame", lambda *_: 1 / 0)
+    said = audit("sql", reviewed_run, "SELECT 1")
+    assert (said.code, "`--trace` shows the traceback" in said.err) == (4, True)
+    said = audit("sql", reviewed_run, "SELECT 1", "--trace")
+    assert (said.code, "ZeroDivisionError" in said.err, "Traceback" in said.err) == (4, True, True)
 
 
 @pytest.fixture(scope="module")

@@ -52,6 +52,7 @@ def test_what_is_no_whole_random_draw_gives_no_interval(reviewed_run: Path, tmp_
         "part": (drawn.head(3), "all of them and no others"),
         "other": (drawn.with_columns(seed=pl.lit(1)), "all of them and no others"),
         "open": (drawn.with_columns(wrong=pl.lit("")), "no clear answer"),
+        "relabelled": (drawn.with_columns(label=pl.lit("cat")), "answers about other labels"),
         "bare": (drawn.drop("wrong"), "lacks the column wrong"),
     }
     for name, (rows, said) in wrongs.items():

@@ -26,7 +26,8 @@ def change_studio(path: Path, said: dict[str, dict[str, str]]) -> Path:
         if answers is None:
             continue
         task |= {"id": number, "project": 3}
-        given = {r["from_name"]: r for r in task["predictions"][0]["result"]}
+        exported = task.get("annotations") or task["predictions"]
+        given = {r["from_name"]: r for r in exported[0]["result"]}
         for name, value in answers.items():
             given[name] = {
                 "id": "x", "from_name": name, "to_name": "image", "type": "choices",
@@ -183,3 +184,56 @@ def test_the_command_shows_first_and_records_with_yes(
     assert command("decide", own.path, "--from", path, "--dry-run", "--yes")[0] == 2
     assert "Recorded 1 decision" in command("decide", own.path, "--from", path, "--yes")[2]
     assert [(d.subject, d.note) for d in Ledger(own.path).log()] == [(DARK, "from export.json")]
+
+
+SOURCES = {"cvat": "annotations.xml", "label-studio": "tasks.json"}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_decisions_newer_than_the_export_stay_and_conflicts_are_shown(
+    own: audit.Run, tool: str, tmp_path: Path, command: Command
+) -> None:
+    own.decide([DARK, COPY, DOG], "relabel:dog")
+    export_review(own.path, tmp_path / "out", tool)
+    own.decide([DARK, COPY, DOG], "relabel:owl")
+    # nobody touched the file: the class at the export is no decision
+    assert read_review(own.path, tmp_path / "out" / SOURCES[tool]).entries == []
+    said = {DARK: {"verdict": "drop"}, COPY: {"class": "owl"}, DOG: {"class": "cat"}}
+    path = TOOLS[tool](tmp_path / "out", said)
+    review = read_review(own.path, path)
+    assert review.entries == []
+    asked = "the exported state is dog and undecided, now it is owl and undecided"
+    assert review.conflicts == [f"{DARK}: drop; {asked}", f"{DOG}: relabel:cat; {asked}"]
+    before = len(Ledger(own.path).log())
+    code, shown, note = command("decide", own.path, "--from", path, "--yes")
+    assert (code, DARK in shown, "--overwrite" in note) == (2, True, True)
+    assert len(Ledger(own.path).log()) == before
+    code, _, note = command("decide", own.path, "--from", path, "--overwrite", "--yes")
+    assert (code, "Recorded 2 decisions" in note) == (0, True)
+    decided = {task.id: task.state for task in list_tasks(own.path, [DARK, COPY, DOG])}
+    assert decided == {
+        DARK: ("owl", "drop"), COPY: ("owl", "undecided"), DOG: ("cat", "undecided"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_new_class_of_a_dropped_picture_does_not_bring_it_back(
+    own: audit.Run, tool: str, tmp_path: Path
+) -> None:
+    own.decide([DARK], "drop")
+    export_review(own.path, tmp_path / "out", tool)
+    path = TOOLS[tool](tmp_path / "out", {DARK: {"class": "dog"}})
+    Ledger(own.path).record(read_review(own.path, path).entries)
+    assert [task.state for task in list_tasks(own.path, [DARK])] == [("dog", "drop")]
+
+
+def test_a_file_without_the_exported_state_conflicts_with_every_decision(
+    own: audit.Run, tmp_path: Path
+) -> None:
+    own.decide([DARK], "relabel:dog")
+    export_review(own.path, tmp_path / "out", "cvat")
+    path = change_cvat(tmp_path / "out", {DARK: {"class": "owl"}, COPY: {"class": "owl"}})
+    path.write_text(path.read_text("utf-8").replace('"exported_class"', '"other"'), "utf-8")
+    review = read_review(own.path, path)
+    assert [entry.subject for entry in review.entries] == [COPY]
+    assert [line.split(":")[0] for line in review.conflicts] == [DARK]

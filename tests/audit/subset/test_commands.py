@@ -8,6 +8,8 @@ import polars as pl
 import pytest
 from PIL import Image
 
+from audit.errors import UsageError
+from audit.interface import open_audit
 from audit.scanning.scanning import scan
 from audit.sources import open_source
 from audit.subset.source import frame_from_run
@@ -118,14 +120,12 @@ def test_a_draw_is_from_the_split_that_was_planned(run, tmp_path):
     assert drawn(old, "--n", 20) == {"test"}  # a plan that does not say
 
 
-def test_curve_and_session(run, tmp_path):
+def test_curve_and_session(run):
     table = json.loads(call("curve", run, "--size", 10, "--size", 41, "--json"))
     assert [p["n"] for p in table["points"]] == [10, 41]
-    session = tmp_path / "session.json"
-    one = {"arm": "W", "config": {"batch_size": 4}, "totals": {"steps": 30, "elapsed_ns": 10**10}}
-    session.write_text(json.dumps({"schema": "profile/1", "runs": [one, {"arm": "R"}]}))
-    made = json.loads(call("plan", run, "--seconds", 2, "--throughput", session, "--json"))
-    assert made["n"] == 24
+    session = "sample_data/sessions/torch-healthy.json.gz"
+    made = json.loads(call("plan", run, "--seconds", 0.2, "--throughput", session, "--json"))
+    assert made["n"] == int(0.2 * made["target"]["throughput"]) == 26
 
 
 def test_label_noise_from_the_audit(run):
@@ -161,3 +161,25 @@ def test_the_output_must_be_a_table(run, tmp_path):
     call("plan", run, "--n", 21, "--output", plan_path)
     error = call("draw", run, "--plan", plan_path, "--seed", 1, "-o", tmp_path / "s.xlsx", code=2)
     assert "name a .parquet or .csv file" in error
+
+
+def test_images_with_several_labels_are_refused(tmp_path):
+    lines = ["path,label,split"]
+    for k in range(16):
+        Image.fromarray(picture(900 + k, 40, 40)).save(tmp_path / f"{k:02d}.png")
+        label = "sea;tree" if k in (3, 5) else ("sea", "tree")[k % 2]
+        lines.append(f"{k:02d}.png,{label},{'train' if k >= 10 else 'test'}")
+    (tmp_path / "set.csv").write_text("\n".join(lines))
+    out = tmp_path / "run"
+    scan(open_source([str(tmp_path / "set.csv")]), out, jobs=1, checks=["SPLIT001"])
+    refusal = "2 of 10 images have several labels, such as '03.png' (sea, tree)"
+    for words in (
+        ["plan", out, "--n", 4],
+        ["curve", out],
+        ["score", out, "--predictions", "x.csv"],
+    ):
+        assert refusal in call(*words, code=2)
+    with pytest.raises(UsageError, match="2 of 10 images"):
+        open_audit(out).subset(n=4)
+    call("plan", out, "--split", "train", "--n", 4)  # no image there has several labels
+    assert frame_from_run(out, None, several=True)["label"].null_count() == 2

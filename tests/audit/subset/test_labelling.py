@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import numpy as np
 import polars as pl
 import pytest
@@ -154,3 +156,57 @@ def test_the_commands(frame, rows, tmp_path):
     assert "ann: accuracy, full-set: " in said
     predicted(frame, 0.8, 1).write_csv(tmp_path / "net.csv")
     call("score", subset, "--labels", tmp_path / "ann.csv", "--predictions", tmp_path / "net.csv")
+
+
+def test_misspelt_labels_are_refused_with_the_nearest_class(frame, rows, tmp_path):
+    subset, sheet = tmp_path / "s.parquet", tmp_path / "ann.csv"
+    rows, frame = (table.with_columns(pl.col("label").replace("class1", "bird"))
+                   for table in (rows.drop("set_classes"), frame))  # fmt: skip
+    rows.write_parquet(subset)
+    right = filled(frame, rows)
+    misspelt = pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("brid")).otherwise("label")
+    right.with_columns(label=misspelt).write_csv(sheet)
+    predicted(frame, 0.8, 1).write_csv(tmp_path / "net.csv")
+    refusal = (
+        "1 of 400 labels name a class that the set does not have: 'brid' (did you mean 'bird'?)"
+    )
+    score = ["score", subset, "--predictions", tmp_path / "net.csv", "--labels", sheet]
+    for words in (["human", subset, "--sheet", sheet], score):
+        assert refusal in call(*words, code=2)
+    counted = call("human", subset, "--sheet", sheet, "--unknown", "wrong")
+    assert "accuracy, full-set: 99.7" in counted
+    assert f"ann: {refusal}. They were counted as wrong." in counted
+    # without classes, the first sheet is the truth of the second
+    pool = rows.with_columns(label=pl.lit(UNLABELLED))
+    with pytest.raises(UsageError, match="did you mean 'bird'"):
+        compare_people(pool, [right, pl.read_csv(sheet)])
+
+
+def test_a_sheet_shows_no_class_of_its_folders(frame, tmp_path, monkeypatch):
+    rows = drawn(frame, 20, 4)
+    paths = [f"{label}/{k}.PNG" for k, label in enumerate(rows["label"])]
+    rows = rows.with_columns(path=pl.Series(paths), sample_id=pl.Series(paths))
+    rows.write_parquet(subset := tmp_path / "s.parquet")
+    sheet, key = tmp_path / "ann.csv", tmp_path / "ann_key.csv"
+    refused = call("sheet", subset, "-o", sheet, code=2)
+    assert "20 of 20 images cannot be read" in refused
+    assert "show the class" in refused
+    assert sorted(tmp_path.iterdir()) == [subset]
+    monkeypatch.chdir(tmp_path)
+    for path in map(pathlib.Path, paths):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(str(path).encode())
+    assert "ann_key.csv names the originals" in call("sheet", subset, "-o", sheet)
+    assert "class" not in sheet.read_text()
+    original = dict(pl.read_csv(key).select("name", "path").iter_rows())
+    blind = pl.read_csv(sheet)
+    assert sorted(original.values()) == sorted(paths)
+    for name, copied in blind.select("sample_id", "path").iter_rows():
+        assert (tmp_path / copied).read_text() == original[name]
+        assert copied == f"ann_images/{name}.PNG"
+    label = [original[name].split("/")[0] for name in blind["sample_id"]]
+    blind.with_columns(label=pl.Series(label)).write_csv(sheet)
+    assert "ann: accuracy, full-set: 100 %" in call("human", subset, "--sheet", sheet)
+    score = call("score", subset, "--labels", sheet, "--predictions", "net.csv", code=2)
+    assert "net.csv does not exist" in score
+    assert "ann_images exists" in call("sheet", subset, "-o", sheet, code=2)

@@ -86,3 +86,70 @@ def test_a_set_is_named_once(folder):
     said = call("score", folder / "s.csv", "--predictions", folder / "new.csv", "--baseline",
                 folder / "old.csv", code=2)  # fmt: skip
     assert "--from" in said
+
+
+SEVERAL = "2 of 9 images have several labels, such as 'x1' (sea, tree), and a subset takes one"
+LISTS = [["sea", "tree"], ["dog", "sea"]]
+CELLS = {
+    "separated": ["sea;tree", "dog;sea"],
+    "JSON": [json.dumps(labels) for labels in LISTS],
+    "Python": [str(labels) for labels in LISTS],
+}
+
+
+@pytest.mark.parametrize("cells", CELLS.values(), ids=CELLS)
+def test_several_labels_of_a_list_are_refused(cells, tmp_path):
+    listed, drawn_before, model = (tmp_path / n for n in ("set.csv", "old.csv", "net.csv"))
+    labels = ["dog", *cells, "sea", "tree", "dog", "sea", "tree", "dog"]
+    table = pl.DataFrame({"id": [f"x{k}" for k in range(9)], "label": labels})
+    table.write_csv(listed)
+    rows = draw_subset(table.rename({"id": "sample_id"}), make_plan(
+        table.rename({"id": "sample_id"}), Goal(n=9), by_label=False).recipe, 1).rows  # fmt: skip
+    rows.sort("sample_id").write_csv(drawn_before)
+    table.select("id", prediction=pl.lit("dog"), loss=pl.lit(0.5)).write_csv(model)
+    predicted = "--predictions", model
+    for words in (
+        ["plan", "--from", listed, "--n", 4],
+        ["draw", "--from", listed, "--n", 4, "--seed", 1, "-o", tmp_path / "s.csv"],
+        ["curve", "--from", listed],
+        ["score", "--from", listed, *predicted],
+        ["measure", "--from", listed, "--values", model, "--number", "loss"],
+        ["score", drawn_before, *predicted],
+        ["measure", drawn_before, "--values", model, "--number", "loss"],
+        ["winner", drawn_before, *predicted, *predicted],
+    ):
+        assert SEVERAL in call(*words, code=2)
+    assert not (tmp_path / "s.csv").exists()
+    call("plan", "--from", listed, "--unlabelled", "--n", 4)
+    lists = [v if k in (1, 2) else [v] for k, v in enumerate([labels[0], *LISTS, *labels[3:]])]
+    table.with_columns(label=pl.Series(lists)).write_parquet(tmp_path / "set.parquet")
+    with pytest.raises(UsageError, match="2 of 9 images have several labels"):
+        frame_from_list(tmp_path / "set.parquet")
+    # what the refusal names instead: a list for each class
+    sea = (
+        pl.when(pl.col("label").str.contains("sea")).then(pl.lit("sea")).otherwise(pl.lit("other"))
+    )
+    table.with_columns(label=sea).write_csv(listed)
+    call("plan", "--from", listed, "--n", 6, "--metric", "recall:sea")
+
+
+def test_predictions_of_several_labels_are_refused_as_such(folder, tmp_path):
+    model = tmp_path / "net.csv"
+    ids = frame_from_list(folder / "labels.csv")["sample_id"]
+    two = (
+        pl.when(pl.int_range(pl.len()) < 3)
+        .then(pl.lit("class1;class2"))
+        .otherwise(pl.lit("class0"))
+    )
+    pl.DataFrame({"id": ids}).with_columns(prediction=two).write_csv(model)
+    words = ["score", "--from", folder / "labels.csv", "--split", "all", "--predictions", model]
+    refused = call(*words, code=2)
+    assert "'class1;class2' holds several labels" in refused
+    assert "--unknown" not in refused
+
+
+def test_cells_that_are_no_lists_stay_classes(tmp_path):
+    labels = ["black", "white", "black or white", "a;b", "[x]"] * 4
+    table = pl.DataFrame({"id": [str(k) for k in range(20)], "label": labels})
+    table.write_csv(tmp_path / "set.csv")
+    assert frame_from_list(tmp_path / "set.csv")["label"].to_list() == labels

@@ -443,3 +443,23 @@ def test_a_subset_is_scored_as_it_was_planned(tmp_path) -> None:
         score_subset(rows, [model], looks=1)
     with pytest.raises(UsageError, match="--confidence is 0"):
         score_subset(rows, [model], confidence=0.95)
+
+
+def test_label_noise_of_one_model_says_what_accuracy_can_be_seen():
+    frame = made_set(4000, 5)
+    rows, model = drawn(frame, 400), predicted(frame, 0.9, 1)
+    found = score_subset(rows, [model], label_noise=0.04).models[0]
+    seen = found.metrics[0].estimands["full-set"].value
+    # 4 % of the labels are moved to one of 4 others: 0.96 a + 0.01 (1 - a)
+    note = f"1.00 to 96.00 % can be seen; {100 * seen:.2f} % seen is {(seen - 0.01) / 0.0095:.2f} %"
+    assert note in found.notes[-1]
+    right = score_subset(rows, [good(rows)], label_noise=0.04).models[0]
+    assert "seen lies outside" in right.notes[-1]
+    pair = score_subset(rows, [model, good(rows)], metrics=["macro-f1"], label_noise=0.04)
+    assert all("can be seen" in one.notes[-1] for one in pair.models)
+    for rate in (-1, 0.8, 0.95, math.nan):
+        with pytest.raises(UsageError, match="leaves no signal with 5 classes"):
+            score_subset(rows, [model], label_noise=rate)
+    single = rows.with_columns(label=pl.lit("cat"), set_classes=None)
+    with pytest.raises(UsageError, match="at least 2 classes"):
+        score_subset(single, [good(single)], label_noise=0.04)

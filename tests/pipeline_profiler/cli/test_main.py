@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import audit
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.cli import main
 from pipeline_profiler.precision.data_source import DataSource
@@ -22,6 +23,7 @@ from pipeline_profiler.profiling.watching import conclusion
 from pipeline_profiler.runs.table_file import read_rows
 from pipeline_profiler.ui import sessions
 from preflight.ending import ExitCode, strongest
+from tests.conftest import make_tree
 from tests.pipeline_profiler.cli.loaders import FAST, SOURCE, write_source
 from tests.pipeline_profiler.fakes import broken_rule, made_session, schedule
 
@@ -267,3 +269,28 @@ def test_a_factory_that_ends_the_program_is_a_failed_factory() -> None:
     shadow.take()
     shadow._thread.join()
     assert isinstance(shadow.error, SystemExit)
+
+
+def test_a_report_has_the_sizes_that_a_run_of_audit_knows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit.scan(make_tree(tmp_path / "data"), tmp_path / "run", checks="IMG001")
+    made = made_session(schedule(120, 2, 2, 20.0, lambda j: 60.0), 20.0, workers=2, prefetch=2)
+    names = ["test/cat/0.jpg", str(tmp_path / "data" / "test/cat/1.jpg"), "it's none.jpg"]
+    made.probes.slow_samples = [
+        {"key": i, "seen": 1, "ms": 9.0, "worst_ms": 9.0, "path": p} for i, p in enumerate(names)
+    ]
+    path = made.save(tmp_path / "s.json")
+    assert run("report", path, "--audit", tmp_path / "run", "-o", tmp_path / "r.md") == 0
+    text = (tmp_path / "r.md").read_text()
+    for name in names[:2]:
+        size = (tmp_path / "data" / name).stat().st_size
+        (row,) = (line for line in text.splitlines() if line.startswith(f"| {name} |"))
+        assert f"96 x 72, {size:,} bytes, JPEG" in row
+    assert run("report", path) == 0
+    assert "96 x 72" not in capsys.readouterr().out
+    made.probes.slow_samples = made.probes.slow_samples[2:]
+    path = made.save(tmp_path / "s.json")
+    for folder, said in (("run", "none of the 1 slowest samples"), ("data", "no finished scan")):
+        assert run("report", path, "--audit", tmp_path / folder) == 2
+        assert said in capsys.readouterr().err

@@ -26,7 +26,7 @@ class Pictures(Dataset):
         return 4000
 
     def __getitem__(self, index):
-        time.sleep(0.012)
+        time.sleep(0.005)
         return torch.full((3, 8, 8), index % 7, dtype=torch.float32), index % 10
 
 
