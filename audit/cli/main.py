@@ -35,6 +35,7 @@ from audit.cli.subset import app as subset_app
 from audit.cli.verify import verify_command
 from audit.errors import UsageError
 from preflight import terminal
+from preflight.ending import ExitCode
 from preflight.terminal import visible, without_help_all
 
 if TYPE_CHECKING:
@@ -180,9 +181,14 @@ def list_checks(own: OwnOption = None) -> None:
     from audit.checking.check import select_checks
     from audit.checking.own import load_own
 
-    for check in select_checks(None, load_own(own or ()).checks):
+    loaded = load_own(own or ())
+    for check in select_checks(None, loaded.checks):
         summary = (type(check).__doc__ or "").strip().splitlines()[0]
         terminal.write_text(f"{check.code}  {check.severity:<8} {check.name:<26} {summary}")
+    for part in loaded.broken:
+        terminal.write_message(f"{part.name} could not be loaded: {part.error} ({part.place}).")
+    if loaded.broken:
+        raise typer.Exit(ExitCode.BROKEN_PART)
 
 
 @app.command()

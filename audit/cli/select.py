@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from audit.cli.options import JobsOption, JsonOption, RunArgument, SeedOption, print_answer
-from audit.cli.subset import check_suffix, print_result, write_rows
+from audit.cli.subset import check_suffix, print_result
 from audit.errors import UsageError
 from preflight import terminal
 from preflight.terminal import visible
@@ -55,11 +55,12 @@ def select_command(
 ) -> None:
     """Choose the next pictures to label or to evaluate on, and say what they buy."""
     from audit.choosing.choice import Wanted, select_pictures
+    from audit.report.output import write_table
 
     check_suffix(output)
     wanted = Wanted(None if split == "all" else split, source, unlabelled, fresh_from, predictions)
     found = select_pictures(run, n, by, wanted, seed=seed, doubt=doubt, cells=cell or ())
-    write_rows(found.rows, output)
+    write_table(output, found.rows)
     print_result(
         as_json,
         lambda: found.document() | {"output": str(output)},

@@ -177,6 +177,7 @@ def draw_command(
     as_json: JsonOption = False,
 ) -> None:
     """Plan and draw, or draw the examples of a plan: nested, repeatable, with weights."""
+    from audit.report.output import write_table
     from audit.subset import draw_subset, load_recipe, metric_check
     from audit.subset.detect import read_objects
     from audit.subset.draw import planned
@@ -211,7 +212,7 @@ def draw_command(
     if earlier is None:  # a fresh draw is about the rest of the set
         hits = known_hits(frame, tables, recipe.deduplicated)
         metric = None if hits is None else metric_check(frame, recipe, subset, hits)
-    write_rows(subset.rows, output)
+    write_table(output, subset.rows)
     content = {
         "output": str(output), "n": subset.n_units, "files": len(subset.rows),
         "units": subset.population_units, "seed": seed, "plan": recipe.hash, "notes": subset.notes,
@@ -446,16 +447,17 @@ def sheet_command(
     ] = 1,
 ) -> None:
     """Write a blind sheet for a person to label: images under neutral names, no label."""
+    from audit.report.output import write_table
     from audit.subset.labelling import blind_sheet
 
     check_suffix(output)
     images = output.with_name(f"{output.stem}_images")
     sheet, key = blind_sheet(_read_file(subset, "subset"), images, copy)
-    write_rows(sheet, output)
+    write_table(output, sheet)
     text = f"{len(sheet)} examples to label in {output}: fill in the column label."
     if key is not None:
         originals = output.with_name(f"{output.stem}_key.csv")
-        write_rows(key, originals)
+        write_table(originals, key)
         text += (
             f"\nIts images are in {images} under neutral names. {originals} names the originals: "
             "do not pass it on with the sheet."
@@ -635,17 +637,6 @@ def read_rows(
             "draw` first."
         )
     return rows
-
-
-def write_rows(rows: pl.DataFrame, output: Path) -> None:
-    """Write CSV or Parquet, by the suffix."""
-    try:
-        if output.suffix.lower() == ".csv":
-            rows.write_csv(output)
-        else:
-            rows.write_parquet(output)
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written ({error.strerror or error}).") from error
 
 
 def check_suffix(output: Path) -> None:

@@ -77,8 +77,12 @@ def draw_labels(run: Path, n: int, seed: int) -> pl.DataFrame:
 def write_drawn(frame: pl.DataFrame, path: Path) -> None:
     """Write drawn labels as CSV, formulas in cells neutralised; an existing file is not lost."""
     try:
-        with path.open("x", encoding="utf-8") as file:
-            neutralise(frame).write_csv(file)
+        with path.open("xb") as file:
+            try:
+                neutralise(frame).write_csv(file)
+            except OSError:
+                path.unlink()
+                raise
     except FileExistsError:
         raise UsageError(f"{path} is there already: choose another name, or move it.") from None
     except OSError as error:

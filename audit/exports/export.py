@@ -38,7 +38,7 @@ from audit.exports.annotation_export import (
     refuse_edited,
 )
 from audit.exports.review_tasks import TOOLS, export_review
-from audit.report.output import write_whole
+from audit.report.output import write_table, write_whole
 from audit.report.wording import counted
 from audit.run import generations
 from audit.run.store import Store, identifier
@@ -250,9 +250,9 @@ def _write(
             frame = source.table(name)
             files[path] = frame.height
             if path.suffix.lower() == ".parquet":
-                write_whole(path, frame.write_parquet)
+                write_table(path, frame)
             else:
-                write_whole(path, neutralise(frame).write_csv)
+                write_table(path, neutralise(frame))
                 neutralised += count_escaped(frame)
         for path, name in lists.items():
             files[path] = _write_list(source.table(LISTS[name])["path"], path)

@@ -10,11 +10,15 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from audit.errors import UsageError
 from audit.report.contents import SCHEMA, Report
 from audit.report.wording import TITLE
 from preflight.files import real, regular
+
+if TYPE_CHECKING:
+    import polars as pl
 
 FORMATS = ("txt", "md", "html", "json", "sarif", "xml")
 MARKED = 4096  # bytes at the head of a report within which it says what it is
@@ -114,6 +118,19 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def write_table(path: Path, frame: pl.DataFrame) -> None:
+    """Write a frame whole or not at all, as Parquet or CSV by the suffix."""
+
+    def write(part: Path) -> None:
+        with part.open("wb") as file:  # polars itself opens no path that is not valid UTF-8
+            if path.suffix.lower() == ".csv":
+                frame.write_csv(file)
+            else:
+                frame.write_parquet(file)
+
+    write_whole(path, write)
 
 
 def _refuse_other_files(report: Report, path: Path) -> None:

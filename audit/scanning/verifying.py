@@ -14,12 +14,14 @@ from pathlib import Path
 
 from audit.browse.pictures import FOLDER as THUMBNAILS
 from audit.browse.pictures import find_damaged_thumbnails
+from audit.decisions.ledger import LEDGER
 from audit.decisions.ledger_check import check_ledger, repair_ledger
 from audit.embeddings.vector_parts import VECTORS, list_vector_parts
 from audit.errors import RunError
 from audit.neighbors.pairs.signature_store import check_signatures, repair_signatures
+from audit.run.generations import is_run_folder
 from audit.run.healing import DAMAGED, SOUND, CheckedPart, check_scans, repair_scans, set_aside
-from audit.run.writer_lock import hold_run
+from audit.run.writer_lock import MARKER, hold_run
 
 SCHEMA = "audit-verify/1"
 PARTS = ("CURRENT", "gen-*", "building", "decisions.*", "signatures", "vectors", "lock")
@@ -56,7 +58,8 @@ def verify_run(run: Path) -> Verification:
     Raises RunError where there is no run or a newer version wrote it, OSError where the machine
     cannot read it.
     """
-    if not any(True for pattern in PARTS for _ in run.glob(pattern)):
+    ours = any((run / name).is_file() for name in (MARKER, LEDGER)) or is_run_folder(run)
+    if not ours or not any(True for pattern in PARTS for _ in run.glob(pattern)):
         raise RunError(f"There is no run at {run}: make one with `audit scan SOURCE --out {run}`.")
     n_thumbnails, bad = find_damaged_thumbnails(run)
     vectors = list_vector_parts(run)

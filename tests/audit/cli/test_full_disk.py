@@ -13,7 +13,6 @@ import polars as pl
 import pytest
 
 from audit.cli.ending import exit_code_of
-from audit.cli.subset import write_rows
 from audit.decisions.label_sample import write_drawn
 from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
@@ -39,8 +38,8 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "a table": lambda folder: output.write_whole(folder / "x.csv", lambda part: part.touch()),
     "a report": lambda folder: output._write_pieces(folder / "x.html", lambda: iter(["x"])),
     "labels to review": lambda folder: write_drawn(FRAME, folder / "x.csv"),
-    "a subset as CSV": lambda folder: write_rows(FRAME, folder / "x.csv"),
-    "a subset as Parquet": lambda folder: write_rows(FRAME, folder / "x.parquet"),
+    "a subset as CSV": lambda folder: output.write_table(folder / "x.csv", FRAME),
+    "a subset as Parquet": lambda folder: output.write_table(folder / "x.parquet", FRAME),
     "a generation": generations.building,
     "a lock": _locked,
     "annotations": lambda folder: annotation_export._move_to_place(
@@ -78,3 +77,25 @@ def test_the_callers_own_mistake_stays_theirs() -> None:
         raise UsageError("no such column")
 
     assert exit_code_of(wrong) == 2
+
+
+def test_tables_are_written_to_paths_that_are_not_utf8(tmp_path: Path) -> None:
+    for suffix in (".csv", ".parquet"):
+        output.write_table(path := tmp_path / f"x\udcff{suffix}", FRAME)
+        assert path.stat().st_size
+    write_drawn(FRAME, path := tmp_path / "l\udcff.csv")
+    assert path.read_text().split() == ["a", "1"]
+
+
+def test_a_disk_that_fills_up_leaves_no_part_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill_up(_: object, file: Any, *__: object) -> NoReturn:
+        file.write(b"a")
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(pl.DataFrame, "write_csv", fill_up)
+    for write in (output.write_table, lambda path, frame: write_drawn(frame, path)):
+        with pytest.raises(UsageError, match="No space left"):
+            write(tmp_path / "x.csv", FRAME)
+        assert list(tmp_path.iterdir()) == []

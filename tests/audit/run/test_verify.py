@@ -253,3 +253,10 @@ def test_what_the_machine_cannot_read_is_no_damage(
     code, out, said = command("verify", run)
     assert (code, out) == (4, "")
     assert "measurements.duckdb could not be read or written (Input/output error)" in said
+
+
+def test_a_folder_with_names_of_a_run_is_none(tmp_path: Path) -> None:
+    (tmp_path / "building").mkdir()
+    (tmp_path / "building" / "plan.txt").write_text("mine")
+    with pytest.raises(RunError, match="There is no run at"):
+        verify_run(tmp_path)
