@@ -62,7 +62,6 @@ from bench import (
 )
 from PIL import Image, ImageDraw, ImageFont
 
-from audit.checking.cases import Case, case_store
 from audit.checking.check import make_params, select_checks
 from audit.checks.box_shifted_class import ShiftedClass
 from audit.embeddings.class_marks import relate_marks
@@ -82,6 +81,7 @@ from audit.statistics.box_fit import (
     integral_planes,
 )
 from audit.statistics.intervals import wilson
+from audit.testing import Case, case_store
 
 Rng = np.random.Generator
 Draw = Callable[[Rng], Picture]

@@ -19,12 +19,12 @@ import numpy as np
 import polars as pl
 from bench import Document, hall, measures, real_data, run_command
 
-from audit.checking.cases import HEALTHY, Case, case_store
 from audit.checking.check import all_checks, make_params
 from audit.picture.features import FEATURE_ROW
 from audit.run.generations import open_run
 from audit.run.store import Store
 from audit.run.tables import OTHER_TABLES, SAMPLES
+from audit.testing import HEALTHY, Case, case_store
 
 app = hall(__doc__)
 CHECKS = (

@@ -2,9 +2,8 @@
 
 A check is a class in a file of a folder of checks. Its docstring is its page, in the sections that
 its program fixes; its code is never used again for another check; its name says the problem. What
-a check examines, what it answers and its cases are each program's own. No list of checks is kept:
-a walk over the folder imports each file once, and one that breaks the contract is named with its
-file and line.
+a check examines and what it answers are each program's own. No list of checks is kept: a walk over
+the folder imports each file once, and one that breaks the contract is named with its file and line.
 """
 
 from __future__ import annotations

@@ -24,11 +24,9 @@ ROOMS = {
     "audit": (
         "errors records, machine sources statistics, picture run,"
         "annotations, checking cluster subset, checks decisions neighbors, embeddings report,"
-        "browse choosing compare exports, scanning, interface, service, ui, cli, __main__"
+        "browse choosing compare exports, scanning, interface, service, ui, cli, __main__ testing"
     ),
-    "pipeline_profiler": (
-        "profiling, checks runs, precision, report, ui, cli, interface __main__"
-    ),
+    "pipeline_profiler": ("profiling, checks runs, precision, report, ui, cli, interface __main__"),
 }
 # Rooms within a room, in the same way.
 WITHIN = {"pipeline_profiler.profiling": "record, adapters diagnose, measure, watching"}
@@ -131,7 +129,7 @@ def test_a_check_needs_the_contract_and_arithmetic_only() -> None:
         "audit.neighbors",
     }
     ours |= {name for name in known_modules("audit") if name.startswith("audit.statistics")}
-    ours |= {"audit.checking.check", "audit.checking.cases", "audit.checking.properties"}
+    ours |= {"audit.checking.check", "audit.checking.properties"}
     ours |= {"audit.checking.class_names", "audit.checking.objects"}
     ours |= {"audit.run.store", "audit.checking.boxes", "audit.checking.label_facts"}
     ours |= {"audit.annotations.keypoints", "audit.annotations.box_pairs"}
@@ -141,6 +139,11 @@ def test_a_check_needs_the_contract_and_arithmetic_only() -> None:
         used = imports(path)
         assert used & known <= ours | {"audit.checking", "audit.run", "audit.annotations"}, path
         assert {n.split(".")[0] for n in used} <= others, path
+
+
+def test_no_module_imports_the_cases_of_checks() -> None:
+    for path in [p for package in ROOMS for p in modules(package)]:
+        assert not {n for n in imports(path) if n.startswith(("audit.testing", "tests"))}, path
 
 
 def test_only_the_store_imports_duckdb() -> None:
@@ -191,7 +194,7 @@ def test_importing_loads_nothing_heavy(code: str) -> None:
     out = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout.split(",")
-    assert not set(out) & (HEAVY | SLOW | {"numpy", "polars", "duckdb"})
+    assert not set(out) & (HEAVY | SLOW | {"numpy", "polars", "duckdb", "audit.testing"})
 
 
 @pytest.mark.slow
@@ -201,7 +204,7 @@ def test_a_scan_is_imported_without_what_only_its_work_needs() -> None:
     out = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout.split(",")
-    assert not set(out) & (HEAVY | SLOW | {"polars", "pyarrow"})
+    assert not set(out) & (HEAVY | SLOW | {"polars", "pyarrow", "audit.testing"})
 
 
 @pytest.mark.parametrize("package", [audit, pipeline_profiler])

@@ -293,6 +293,13 @@ def prepare_pictures(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def prepare_own_check(folder: Path) -> dict[str, Any]:
+    path = folder / "my_checks.py"
+    path.write_text(blocks(ROOT / "docs" / "own-checks.md")[0])
+    imported(path, "my_checks")
+    return {}
+
+
 # What the examples need that stands outside of them, by document.
 SETTINGS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "subsets.md": prepare_subsets,
@@ -303,7 +310,7 @@ SETTINGS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "profiler-watch.md": prepare_recorder,
     "README.md": prepare_scan,
     "vectors.md": lambda folder: {},
-    "own-checks.md": lambda folder: {},
+    "own-checks.md": prepare_own_check,
 }
 EXAMPLES = [
     pytest.param(document.name, text, id=f"{document.name}-{number}")
@@ -323,6 +330,8 @@ def test_examples_run(
     names = SETTINGS[name](tmp_path)
     with contextlib.redirect_stdout(io.StringIO()):
         exec(compile(text, name, "exec"), names)
+        for test in [value for key, value in names.items() if key.startswith("test_")]:
+            test()
 
 
 @pytest.mark.slow
@@ -347,7 +356,7 @@ def test_what_evaluation_loops_write_is_read_alike(
 @pytest.fixture(scope="module")
 def contributed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Check]:
     """The check that CONTRIBUTING.md shows, loaded as a file of `audit/checks/` would be."""
-    (text,) = blocks(ROOT / "CONTRIBUTING.md")
+    text, _ = blocks(ROOT / "CONTRIBUTING.md")
     path = tmp_path_factory.mktemp("checks") / "img_oversaturated.py"
     path.write_text(text)
     module = imported(path, "img_oversaturated")
@@ -374,7 +383,10 @@ def test_the_check_of_contributing_is_documented_as_all_are(
 
 def test_the_cases_of_the_check_of_contributing_hold(contributed: Check) -> None:
     assert contributed.code not in all_checks(), "the example must not use a code that is taken"
-    for case in contributed.cases():
+    _, text = blocks(ROOT / "CONTRIBUTING.md")
+    names: dict[str, Any] = {}
+    exec(compile(text, "CONTRIBUTING.md", "exec"), names)
+    for case in names["CASES"][contributed.code]:
         found, clean = case_rules.test_dirty_case_is_found, case_rules.test_clean_case_is_clean
         (found if case.expect else clean)(contributed, case)
 

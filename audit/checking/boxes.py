@@ -2,7 +2,7 @@
 
 A picture may have a hundred boxes of one fault: it is told once, with the place of the worst in its
 file and the number of the others. What the message says is the check's; where, and how many more,
-is said here. Cases of these checks are made of plain boxes, of which a case changes what matters.
+is said here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from audit.checking.cases import Case
 from audit.checking.check import QueryCheck, asked
 from audit.records import Evidence, Finding, Severity
 from audit.run.store import Store
@@ -132,47 +131,3 @@ def px(value: float | None) -> str:
 
 
 _WORDS = {"box": box_text, "place": entry_place}
-
-
-# ---- cases ----
-
-ENTRY: Row = {"file": "boxes.json", "image_key": "0000.jpg", "entry": 0}  # the first box of a case
-BOX: Row = {
-    "file": "boxes.json", "line": 1, "byte": 0, "label": "cat", "category_key": "1", "kind": "box",
-    "x": 100.0, "y": 100.0, "width": 200.0, "height": 150.0, "picture_width": 640,
-    "picture_height": 480, "declared_width": 640.0, "declared_height": 480.0, "other_unit": False,
-    "crowd": False,
-}  # fmt: skip
-
-
-def boxed(*boxes: Row, **tables: Rows) -> Mapping[str, Rows]:
-    """Return tables of boxes: what a row does not give is a plain box of the sample 0000.jpg.
-
-    `tables` are rows of further tables; those of `annotation_files` get what a COCO file has.
-    """
-    rows = [
-        {**BOX, "sample_id": "0000.jpg", "entry": n, "annotation_id": f"{n}", **box}
-        for n, box in enumerate(boxes)
-    ]
-    rows = [{"image_key": row["sample_id"], **row} for row in rows]
-    form = {"format": "COCO", "form": "xywh px", "reading": "xywh px", "complete": True}
-    files: Rows = tables.pop("annotation_files", [{}])
-    made = [{"file": "boxes.json", "frame": "displayed", **form, **row} for row in files]
-    return {"boxes": rows, "annotation_files": made, **tables}
-
-
-def box_case(
-    name: str,
-    *boxes: Row,
-    expect: Sequence[str] = (),
-    images: Rows = ({},),
-    params: Row | None = None,
-    **tables: Rows,
-) -> Case:
-    """Return a case of these boxes and tables (see `boxed`); of one picture unless it has more."""
-    return Case(name, images, expect, params or {}, boxed(*boxes, **tables))
-
-
-def box_found(name: str, *boxes: Row, expect: str = "0000.jpg", **rest: Any) -> Case:
-    """Return a case of which one thing is found: a fault of the first picture unless told."""
-    return box_case(name, *boxes, expect=[expect], **rest)

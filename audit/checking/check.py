@@ -1,12 +1,11 @@
 """The contract of a check, and the loader that finds every check in `audit/checks/`.
 
 A check is one class: its documentation (the class docstring, in fixed sections), its thresholds
-(`Params`), its code (`find`) and its cases, which are made only for those who ask (tests). Checks
-that are one rule under several codes share a file; what they share is a class whose name begins
-with an underscore. Checks only read: `find` runs SQL over what a scan measured and yields findings.
-It never prints, never changes anything, never opens a file, and never imports another file of
-checks. Adding one touches one file; a package adds more through the entry-point group
-`audit.checks`.
+(`Params`) and its code (`find`); `audit.testing` runs its cases. Checks that are one rule under
+several codes share a file; what they share is a class whose name begins with an underscore. Checks
+only read: `find` runs SQL over what a scan measured and yields findings. It never prints, never
+changes anything, never opens a file, and never imports another file of checks. A package adds more
+through the entry-point group `audit.checks`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from audit.checking.cases import Case
 from audit.checking.retired import retirement
 from audit.errors import CheckContractError, UsageError
 from audit.picture.features import MEASURED
@@ -59,11 +57,6 @@ class Check:
     # Codes of checks that say the same of a file: where one of them names it, this one is silent.
     left_to: ClassVar[tuple[str, ...]] = ()
     Params: ClassVar[type] = NoParams
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        """Yield tiny datasets: those that expect findings are dirty, the others are clean."""
-        raise TypeError("a check defines cases()")
 
     def find(self, store: Store, params: Any) -> Iterator[Finding]:
         """Yield the findings; `params` is an instance of this check's `Params`."""
@@ -201,7 +194,6 @@ def _rules(check: Check) -> Iterator[tuple[bool, str]]:
     known = {column.name for column in (*MEASURED, *LIBRARY_HASHES)}
     yield retirement(check.code) is not None, "its code was retired"
     yield not dataclasses.is_dataclass(check.Params), "Params must be a frozen dataclass"
-    yield type(check).cases is Check.cases, "cases() must yield cases, clean and dirty"
     yield not set(check.features) <= known, f"unknown features {set(check.features) - known}"
 
 

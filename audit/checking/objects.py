@@ -7,7 +7,7 @@ near-duplicates and of one group (patient, video) come and go together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -174,16 +174,3 @@ def _ordered(rows: pl.DataFrame, n_labels: int) -> tuple[pl.DataFrame, pl.Series
     key = rows.to_series(0).to_numpy() * n_labels + rows["label"].to_numpy()
     order = np.argsort(key, kind="stable")  # almost in order: a tenth of the time of a hash
     return rows[order], pl.Series(np.diff(key[order], prepend=-1) > 0)
-
-
-def object_case(
-    *pictures: tuple[str | None, Mapping[str, int]], **columns: Any
-) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
-    """Return images (split, objects by class) and their tables, for cases; `columns` of objects."""
-    shape = {"kind": "box", "side": 5.0, "aspect": 0.0, "x": 0.5, "y": 0.5, **columns}
-    images = [{"split": split, "label": None} for split, _ in pictures]
-    rows = [
-        {"sample_id": f"{i:04d}.jpg", "label": label, "n": n, **shape}
-        for i, (_, held) in enumerate(pictures) for label, n in held.items()
-    ]  # fmt: skip
-    return images, {"object_labels": rows}

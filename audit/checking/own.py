@@ -5,7 +5,7 @@
 
 or `audit scan --own my_checks.py`, `audit.scan(..., own=["my_checks.py"])`; in a notebook
 `audit.register(MyCheck)`. A check of one's own has a code with letters of its own, and needs no
-sections and no cases; its findings are waived, exported and compared like all others.
+sections; its findings are waived, exported and compared like all others.
 
 Only files that the user names are run, and none that lies inside the dataset: what comes with
 pictures is not code. A file that cannot be run is a failed part: one sentence with file and line,

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from audit.checking.boxes import BoxCheck, Rows, box_case, box_found, boxed
-from audit.checking.cases import Case
+from audit.checking.boxes import BoxCheck
 from audit.checking.check import asked
 from audit.records import Finding, Severity
 from audit.run.store import Store
-
-COPY = {"pixel_hash": "e" * 32}
-OTHER = {"sample_id": "0001.jpg"}
-_FILES: Rows = [{"pictures": 9}, {"file": "more.json", "pictures": 9}]
-
-
-def _twice(n: int, moved: int = -1) -> Mapping[str, Rows]:
-    rows: list[dict[str, object]] = []
-    for i in range(n):
-        rows += [
-            {"sample_id": f"{i:04d}.jpg", "file": file, "entry": i,
-             "x": 400.0 if file == "more.json" and i == moved else 100.0}
-            for file in ("boxes.json", "more.json")
-        ]  # fmt: skip
-    return boxed(*rows, annotation_files=_FILES)
-
 
 # Boxes of one side of a pair of annotations that the other side has as well.
 _SQL = """
@@ -118,29 +101,6 @@ class ConflictingAnnotations(BoxCheck):
         min_agreement: float = 0.8
         min_shared: int = 5
         max_boxes: int = 3000
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("two files agree", [{}] * 8, tables=_twice(8))
-        yield Case("files of two tasks", [{}], tables=_twice(1, moved=0))
-        yield box_case("equal copies, equal boxes", {}, OTHER, images=[COPY, COPY])
-        yield box_case(
-            "more boxes than are compared",
-            {},
-            {"x": 400.0},
-            OTHER,
-            images=[COPY, COPY],
-            params={"max_boxes": 1},
-        )
-        yield Case("one of eight differs", [{}] * 8, ["0003.jpg"], tables=_twice(8, moved=3))
-        yield box_found(
-            "equal copies, a box less",
-            {},
-            {"x": 400.0},
-            OTHER,
-            expect="group:0000.jpg|0001.jpg",
-            images=[COPY, COPY],
-        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         if not store.scalar(_ANY):

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from audit.checking.boxes import ENTRY, BoxCheck, box_case, box_found
-from audit.checking.cases import Case
+from audit.checking.boxes import BoxCheck
 from audit.checking.check import asked
 from audit.records import Finding, Severity
 from audit.run.store import Store
-
-CROWD = {"crowd": True, "annotation_id": None}
-RING = {**ENTRY, "kind": "polygon", "part": 0}
 
 
 class CrowdBox(BoxCheck):
@@ -52,18 +48,6 @@ class CrowdBox(BoxCheck):
 
         max_share: float = 0.5
         min_boxes: int = 10
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("a crowd among objects", {}, {}, CROWD)
-        yield box_case("too few to tell", CROWD, CROWD)
-        yield box_case("a polygon of one object", {}, annotation_shapes=[RING])
-        yield box_found(
-            "every object is a crowd",
-            *[{**CROWD, "x": 7.0 * n} for n in range(12)],
-            expect="dataset:boxes.json",
-        )
-        yield box_found("a crowd with a polygon", CROWD, {}, {}, annotation_shapes=[RING])
 
     hits = """
         SELECT b.* REPLACE (1 AS crowd), 0 AS amount FROM boxes b SEMI JOIN annotation_shapes s

@@ -9,17 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from audit.checking.boxes import BoxCheck, box_case, box_found
-from audit.checking.cases import Case
+from audit.checking.boxes import BoxCheck
 from audit.checking.check import NoParams
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
 MILD = ("duplicate-key", "encoding", "name-differs", "wrong-type")
-PROBLEM = {
-    "kind": "truncated", "file": "boxes.json", "place": "line 9, byte 120",
-    "detail": "the file ends inside its JSON", "more": 0,
-}  # fmt: skip
 _PROBLEMS = """
     SELECT p.file, p.kind, sum(1 + p.more) AS n, arg_min(p.detail, p.rowid) AS detail,
         list(p.place ORDER BY p.rowid)[1:3] AS places,
@@ -61,19 +56,6 @@ class MalformedAnnotation(BoxCheck):
     name = "malformed-annotation"
     severity = Severity.ERROR
 
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("nothing to report", {})
-        yield box_case("a file without boxes", annotation_files=[{}])
-        yield box_found(
-            "cut short", expect="dataset:boxes.json/truncated", annotation_problems=[PROBLEM]
-        )
-        yield box_found(
-            "two of one kind",
-            expect="dataset:boxes.json/malformed",
-            annotation_problems=[{**PROBLEM, "kind": "malformed"}] * 2,
-        )
-
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         for row in store.rows(_PROBLEMS):
             places = "; ".join(place for place in row["places"] if place)
@@ -97,9 +79,6 @@ class MalformedAnnotation(BoxCheck):
     examined = "{whole:,} of {n:,} annotation files could be read whole."
 
 
-REPEATED_ENTRY = {"file": "boxes.json", "entry": 0, "image_key": "1", "sample_id": "0000.jpg"}
-ROW = {"file": "boxes.json", "entry": 0, "image_key": "1", "annotation_id": "5", "kind": "box"}
-CAT = {"file": "boxes.json", "entry": 0, "category_key": "1", "label": "cat", "declared": True}
 # One row a file and kind: how many values occur several times, and the first of them.
 _REPEATS = """
     SELECT file, count(*) AS repeated, sum(n) AS entries, min_by(value, first) AS value,
@@ -153,36 +132,6 @@ class RepeatedAnnotationId(BoxCheck):
     name = "repeated-annotation-id"
     severity = Severity.ERROR
 
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case(
-            "all different", annotations=[ROW, {**ROW, "entry": 1, "annotation_id": "6"}]
-        )
-        yield box_case(
-            "numbers within the file of a picture",
-            annotations=[ROW, {**ROW, "image_key": "2"}],
-            annotation_files=[{"format": "LabelMe"}],
-        )
-        yield box_case(
-            "formats without ids",
-            annotations=[{**ROW, "annotation_id": None, "entry": n} for n in (0, 1)],
-        )
-        yield box_found(
-            "an annotation id twice",
-            expect="dataset:boxes.json/annotation ids",
-            annotations=[ROW, {**ROW, "entry": 1}],
-        )
-        yield box_found(
-            "a picture under two ids",
-            expect="dataset:boxes.json/pictures",
-            annotated_images=[REPEATED_ENTRY, {**REPEATED_ENTRY, "entry": 1, "image_key": "2"}],
-        )
-        yield box_found(
-            "a class name twice",
-            expect="dataset:boxes.json/class names",
-            categories=[CAT, {**CAT, "entry": 1, "category_key": "2"}],
-        )
-
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         """Yield one finding a file and kind; pictures of a repeated id are not named again."""
         said: set[str] = set()
@@ -218,9 +167,6 @@ class RepeatedAnnotationId(BoxCheck):
     examined = "The ids of {n:,} annotations, {p:,} pictures and {c:,} classes were compared."
 
 
-ENTRY = {"file": "boxes.json", "entry": 0, "image_key": "0000.jpg", "file_name": "0000.jpg"}
-FOUND = {**ENTRY, "sample_id": "0000.jpg", "matched_by": "path"}
-ORPHAN = {"file": "boxes.json", "entry": 1, "image_key": "77", "kind": "box", "line": 9}
 # Annotations name a picture that the file does not list.
 _ORPHANS = """
     SELECT a.file, count(*) AS annotations, count(DISTINCT a.image_key) AS pictures,
@@ -267,27 +213,6 @@ class OrphanAnnotation(BoxCheck):
     name = "orphan-annotation"
     severity = Severity.ERROR
 
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("all pictures are there", {}, annotated_images=[FOUND])
-        yield box_case(
-            "an annotation of a listed picture",
-            annotated_images=[FOUND],
-            annotations=[{**ORPHAN, "image_key": "0000.jpg"}],
-        )
-        yield box_found(
-            "an unknown picture id",
-            expect="dataset:boxes.json/ids",
-            annotated_images=[FOUND],
-            annotations=[ORPHAN],
-        )
-        yield box_found(
-            "a picture that is gone",
-            expect="dataset:boxes.json/missing",
-            annotation_files=[{"pictures": 1}],
-            annotated_images=[{**ENTRY, "matched_by": "missing"}],
-        )
-
     counts = "SELECT count(*) AS n, count(sample_id) AS found FROM annotated_images"
     examined = "{found:,} of {n:,} pictures of annotation files are samples."
 
@@ -312,13 +237,6 @@ class OrphanAnnotation(BoxCheck):
                 {name: row[name] for name in ("missing", "pictures", "first")},
                 severity=None if row["missing"] < row["pictures"] else Severity.WARNING,
             )
-
-
-def _listed(n: int) -> list[dict[str, object]]:
-    return [
-        {"file": "boxes.json", "entry": i, "image_key": f"{i}", "sample_id": f"{i:04d}.jpg"}
-        for i in range(n)
-    ]
 
 
 class MissingAnnotation(BoxCheck):
@@ -359,18 +277,6 @@ class MissingAnnotation(BoxCheck):
         min_share: float = 0.9
         min_pictures: int = 20
 
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("all are listed", images=[{}] * 30, annotated_images=_listed(30))
-        yield box_case("annotated in part", images=[{}] * 30, annotated_images=_listed(20))
-        yield Case("not annotated at all", [{}] * 30)
-        yield box_found(
-            "one is missing", expect="dataset:.", images=[{}] * 30, annotated_images=_listed(29)
-        )
-        yield box_found(
-            "two of forty", expect="dataset:.", images=[{}] * 40, annotated_images=_listed(38)
-        )
-
     sql = """
         WITH listed AS (SELECT DISTINCT sample_id FROM annotated_images), files AS (
             SELECT id, l.sample_id IS NOT NULL AS listed,
@@ -394,9 +300,6 @@ class MissingAnnotation(BoxCheck):
         FROM samples
     """
     examined = "{n:,} of {total:,} samples are listed in an annotation file."
-
-
-CLASSES = ({"file": "boxes.json", "category_key": "1", "label": "cat", "declared": True},)
 
 
 class UnknownClass(BoxCheck):
@@ -427,19 +330,6 @@ class UnknownClass(BoxCheck):
     code = "BOX003"
     name = "unknown-category"
     severity = Severity.ERROR
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("a class of the list", {}, categories=CLASSES)
-        yield box_case("no list of classes", {"label": None, "category_key": "7"})
-        yield box_found(
-            "a number that the list lacks",
-            {"label": None, "category_key": "99"},
-            categories=CLASSES,
-        )
-        yield box_found(
-            "no class at all", {"label": None, "category_key": None}, categories=CLASSES
-        )
 
     hits = """
         SELECT b.*, 0 AS amount, c.n AS classes, coalesce(category_key, '') AS class,

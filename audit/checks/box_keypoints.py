@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from audit.checking.boxes import ENTRY, BoxCheck, Row, Rows, box_case, box_found, boxed, entry_place
-from audit.checking.cases import Case
+from audit.checking.boxes import BoxCheck, Row, entry_place
 from audit.checking.check import NoParams
 from audit.records import Finding, Severity
 from audit.run.store import Store
@@ -47,13 +46,6 @@ _KEYPOINTS = """
 """
 
 
-POSE = {**ENTRY, "kind": "keypoints", "part": 0, "points": [120.0, 130.0, 2.0, 150.0, 160.0, 1.0]}
-ANIMAL = {"file": "boxes.json", "category_key": "1", "label": "cat", "declared": True, "entry": 0}
-EYED = {**ANIMAL, "keypoints": '["left_eye", "right_eye"]'}
-SHARES = {**POSE, "points": [0.25, 0.4, 2.0, 0.0, 0.0, 0.0]}
-YOLO = {"format": "YOLO", "form": "centre share", "reading": "centre share"}
-
-
 class WrongKeypoints(BoxCheck):
     """Keypoints that cannot be: outside the picture, all off their box, or miscounted.
 
@@ -83,41 +75,6 @@ class WrongKeypoints(BoxCheck):
     code = "BOX019"
     name = "wrong-keypoints"
     severity = Severity.WARNING
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("inside", {}, annotation_shapes=[POSE])
-        yield box_case("shares", {}, annotation_shapes=[SHARES], annotation_files=[YOLO])
-        yield box_case(
-            "in the frame of a picture that is displayed on its side",
-            {"stored_x": 100.0, "stored_y": 340.0, "stored_width": 150.0, "stored_height": 200.0},
-            images=[{"orientation": 6}],
-            annotation_shapes=[{**POSE, "points": [150.0, 500.0, 2.0]}],
-            annotation_files=[{"frame": "stored"}],
-        )
-        yield box_case(
-            "not labelled, so its place does not matter",
-            {},
-            annotation_shapes=[{**POSE, "points": [120.0, 130.0, 2.0, -5.0, 0, 0]}],
-        )
-        yield box_found(
-            "outside the picture", {}, annotation_shapes=[{**POSE, "points": [655.0, 130.0, 2.0]}]
-        )
-        yield box_found(
-            "a number too few",
-            {},
-            annotation_shapes=[POSE],
-            categories=[{**ANIMAL, "keypoints": '["eye", "ear", "tail"]'}],
-        )
-        yield box_found(
-            "off its box", {}, annotation_shapes=[{**POSE, "points": [10.0, 10.0, 2.0] * 2}]
-        )
-        yield box_found(
-            "shares: outside the picture",
-            {},
-            annotation_shapes=[SHARES, {**SHARES, "points": [1.02, 0.3, 2.0]}],
-            annotation_files=[YOLO],
-        )
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         last = None
@@ -171,20 +128,6 @@ def _wrong(row: Row) -> str | None:
     return None
 
 
-def _poses(n: int, flipped: int = -1, turned: int = 0) -> Mapping[str, Rows]:
-    """Return tables of n skeletons; one exchanged, some seen from behind."""
-    shapes = [
-        {
-            "file": "boxes.json", "image_key": f"{i:04d}.jpg", "entry": 0, "kind": "keypoints",
-            "part": 0, "points": [150.0, 100.0, 2.0, 120.0, 101.0, 2.0]
-            if i != flipped and i >= turned else [120.0, 100.0, 2.0, 150.0, 101.0, 2.0],
-        }
-        for i in range(n)
-    ]  # fmt: skip
-    rows = [{"sample_id": f"{i:04d}.jpg", "entry": 0} for i in range(n)]
-    return boxed(*rows, annotation_shapes=shapes, categories=[EYED])
-
-
 class FlippedSkeleton(BoxCheck):
     """Skeletons whose left and right keypoints are exchanged.
 
@@ -224,14 +167,6 @@ class FlippedSkeleton(BoxCheck):
 
         min_agreement: float = 0.97
         min_skeletons: int = 40
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("all alike", [{}] * 50, tables=_poses(50))
-        yield Case("no usual side", [{}] * 50, tables=_poses(50, turned=20))
-        yield Case("too few to tell", [{}] * 9, tables=_poses(9, flipped=3))
-        yield Case("one of fifty", [{}] * 50, ["0007.jpg"], tables=_poses(50, flipped=7))
-        yield Case("one of a hundred", [{}] * 100, ["0093.jpg"], tables=_poses(100, flipped=93))
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         from audit.annotations.keypoints import pairs_of

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from audit.checking.boxes import BoxCheck, box_case, box_found
-from audit.checking.cases import Case
+from audit.checking.boxes import BoxCheck
 from audit.checking.check import asked
 from audit.records import Finding, Severity
 from audit.run.store import Store
@@ -17,10 +16,6 @@ _SAMPLES = """
     ORDER BY 1 LIMIT 100
 """
 _FILLER = re.compile(r"[\s_-]+")
-
-
-def _label(name: str, n: int = 1) -> list[dict[str, object]]:
-    return [{"label": name, "category_key": name}] * n
 
 
 class NearMissClass(BoxCheck):
@@ -62,28 +57,6 @@ class NearMissClass(BoxCheck):
 
         max_share: float = 0.05
         max_classes: int = 1500
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("different names", *_label("cat", 30), *_label("car"))
-        yield box_case("both are many", *_label("mouse", 9), *_label("house", 9))
-        yield box_case("numbers", *_label("class 10", 40), *_label("class 11"))
-        yield box_found(
-            "a capital", *_label("cat", 3), *_label("Cat"), expect="dataset:boxes.json/Cat|cat"
-        )
-        yield box_found(
-            "a letter too few",
-            *_label("raccoon", 40),
-            *_label("racoon"),
-            expect="dataset:boxes.json/raccoon|racoon",
-        )
-        many = [*_label("cat", 3), *_label("Cat"), *_label("raccoon", 40), *_label("racoon")]
-        yield box_found(
-            "more classes than are compared by letters",
-            *many,
-            expect="dataset:boxes.json/Cat|cat",
-            params={"max_classes": 2},
-        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         sql = r"""

@@ -7,12 +7,10 @@ file's numbers mean where its reader could tell (`audit.annotations`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from audit.checking.boxes import SOUND, BoxCheck, Row, box_case, box_found, box_text, px
-from audit.checking.cases import Case
+from audit.checking.boxes import SOUND, BoxCheck, Row, box_text, px
 from audit.records import Severity
 
 # By how many px a box reaches out of its picture, by its own size and by the declared one.
@@ -56,22 +54,6 @@ class BoxOutside(BoxCheck):
         """slack_px: px by which a box may leave its picture"""
 
         slack_px: float = 1.0
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("inside", {})
-        yield box_case("counted from 1", {"x": 441.0})
-        yield box_case(
-            "inside the declared size, which is wrong: BOX005",
-            {"x": 700.0, "declared_width": 1280.0, "declared_height": 960.0},
-        )
-        yield box_found("over the right edge", {"x": 475.0})
-        yield box_found("wholly outside, above", {"y": -300.0})
-        yield box_found(
-            "a picture that cannot be decoded, by its declared size",
-            {"x": 475.0, "picture_width": None, "picture_height": None},
-            images=[{"status": "unreadable", "width": None, "height": None}],
-        )
 
     hits = f"""
         SELECT *, least(coalesce({_REAL}, {_DECLARED}), coalesce({_DECLARED}, {_REAL})) AS amount,
@@ -130,23 +112,12 @@ class DegenerateBox(BoxCheck):
 
         least_px: float = 0.0
 
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("a box of an area", {})
-        yield box_case("one px is an area", {"width": 1.0, "height": 1.0})
-        yield box_found("no height", {"height": 0.0})
-        yield box_found("corners exchanged", {"width": -20.0}, {})
-        yield box_found("a higher limit", {"width": 1.5}, params={"least_px": 2.0})
-
     hits = """
         SELECT *, -least(width, height) AS amount FROM boxes WHERE least(width, height) <= $least_px
     """
     message = "A box ({box}) has no area"
     evidence = ("least_px",)
     judged = "width IS NOT NULL"
-
-
-NO_NUMBERS = {"x": None, "y": None, "width": None, "height": None}
 
 
 class InvalidCoordinates(BoxCheck):
@@ -177,13 +148,6 @@ class InvalidCoordinates(BoxCheck):
     name = "invalid-coordinates"
     severity = Severity.ERROR
 
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("four numbers", {})
-        yield box_case("large numbers are numbers: BOX001", {"x": 1e9})
-        yield box_found("no number at all", NO_NUMBERS)
-        yield box_found("one of two boxes", {}, NO_NUMBERS)
-
     hits = """
         SELECT b.*, 0 AS amount,
             coalesce(nullif(b.label, ''), 'class ' || coalesce(b.category_key, 'None')) AS class
@@ -196,7 +160,6 @@ class InvalidCoordinates(BoxCheck):
     evidence = ("class",)
 
 
-CORNERS = {"reading": "corners px", "fit_share": 1.0, "form_fit_share": 0.3}
 WORDS = {
     "xywh": "left, top, width, height", "corners": "left, top, right, bottom",
     "centre": "centre x, centre y, width, height", "yxhw": "top, left, height, width",
@@ -236,20 +199,6 @@ class OtherReading(BoxCheck):
     code = "BOX008"
     name = "coordinates-misread"
     severity = Severity.ERROR
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("as the format says", {})
-        yield box_case("not decided", {}, annotation_files=[{"reading": None}])
-        yield box_found(
-            "corners in a COCO file", {}, expect="dataset:boxes.json", annotation_files=[CORNERS]
-        )
-        yield box_found(
-            "shares in a COCO file",
-            {},
-            expect="dataset:boxes.json",
-            annotation_files=[{"reading": "xywh share"}],
-        )
 
     sql = """
         SELECT concat('dataset:', f.file) AS subject, f.* REPLACE (
@@ -307,19 +256,6 @@ class MixedUnits(BoxCheck):
     code = "BOX009"
     name = "mixed-units"
     severity = Severity.ERROR
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("one unit", {}, {})
-        yield box_case("a small box is no share", {"width": 2.0, "height": 2.0})
-        yield box_found("one box of another unit", {}, {"other_unit": True})
-        yield box_case(
-            "two pictures",
-            {"other_unit": True},
-            {"other_unit": True, "sample_id": "0001.jpg"},
-            expect=["0000.jpg", "0001.jpg"],
-            images=[{}, {}],
-        )
 
     hits = """
         SELECT b.*, 0 AS amount,

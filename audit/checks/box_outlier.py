@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from audit.checking.boxes import BoxCheck, Row, Rows, box_text, boxed
-from audit.checking.cases import Case
+from audit.checking.boxes import BoxCheck, Row, box_text
 from audit.checking.check import asked
 from audit.records import Finding, Severity
 from audit.run.store import Store
@@ -37,17 +36,6 @@ GRAIN = {
     "count": 0.35,
     "all": 0.35,
 }
-
-
-def _many(n: int, **last: float) -> Mapping[str, Rows]:
-    """Return tables of n boxes that vary; `last` changes the last one."""
-    rng = np.random.default_rng(5)
-    rows: list[dict[str, object]] = []
-    for i in range(n):
-        w, h = np.exp(rng.normal(4.6, 0.3, 2)).round(1)
-        x, y = rng.uniform(0, 640 - w), rng.uniform(0, 480 - h)
-        rows.append({"sample_id": f"{i:04d}.jpg", "x": x, "y": y, "width": w, "height": h})
-    return boxed(*rows[:-1], {**rows[-1], **last})
 
 
 class BoxOutlier(BoxCheck):
@@ -91,21 +79,6 @@ class BoxOutlier(BoxCheck):
 
         min_boxes: int = 100
         alpha: float = 0.01
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("boxes that vary", [{}] * 200, tables=_many(200))
-        yield Case("too few to tell", [{}] * 50, tables=_many(50, width=600.0, height=2.0))
-        yield Case("a sliver", [{}] * 200, ["0199.jpg"], tables=_many(200, width=600.0, height=2.0))
-        yield Case("a dot", [{}] * 200, ["0199.jpg"], tables=_many(200, width=1.5, height=1.5))
-
-        crowded = [{"sample_id": "0007.jpg", "x": 7.0 * (i % 60), "label": "abcdefghijkl"[i % 12]}
-                   for i in range(600)]  # fmt: skip
-        few = [{"sample_id": f"{i % 64:04d}.jpg", "x": 3.0 * i, "label": "abcdefghijkl"[i % 12]}
-               for i in range(300)]  # fmt: skip
-        yield Case("five boxes a picture", [{}] * 64, tables=boxed(*few))
-        yield Case("600 boxes in one picture, of 12 classes", [{}] * 64, ["0007.jpg"],
-             tables=boxed(*few, *crowded))  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         sql = """

@@ -10,29 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from audit.checking.boxes import (
-    ENTRY,
-    BoxCheck,
-    Row,
-    box_case,
-    box_found,
-    box_text,
-    class_text,
-    entry_place,
-    px,
-)
-from audit.checking.cases import Case
+from audit.checking.boxes import BoxCheck, Row, box_text, class_text, entry_place, px
 from audit.checking.check import asked
 from audit.records import Finding, Severity
 from audit.run.store import Store
-
-# An outline of the box of a case, sound in every way.
-RING = {
-    **ENTRY, "kind": "polygon", "part": 0, "n_points": 12, "crossings": 0, "area": 9000.0,
-    "x": 100.0, "y": 100.0, "width": 200.0, "height": 150.0,
-}  # fmt: skip
-MASK = {**RING, "kind": "mask", "n_points": 307_200, "mask_width": 640, "mask_height": 480}
-GIVEN = {**ENTRY, "kind": "box", "v1": 100.0, "v2": 100.0, "v3": 200.0, "v4": 150.0}
 
 
 class CrossedOutline(BoxCheck):
@@ -62,15 +43,6 @@ class CrossedOutline(BoxCheck):
     code = "BOX016"
     name = "crossed-outline"
     severity = Severity.WARNING
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("a simple ring", {}, annotation_shapes=[RING])
-        yield box_case("not counted", {}, annotation_shapes=[{**RING, "crossings": None}])
-        yield box_found("a bow tie", {}, annotation_shapes=[{**RING, "crossings": 1}])
-        yield box_found(
-            "the second ring", {}, annotation_shapes=[RING, {**RING, "part": 1, "crossings": 3}]
-        )
 
     sql = """
         SELECT i.id, i.subject, b.label, b.category_key, file, entry, b.line, b.byte, image_key,
@@ -161,23 +133,6 @@ class BoxOffOutline(BoxCheck):
         slack_share: float = 0.02
         min_iou: float = 0.3
 
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("around it", {}, annotations=[GIVEN], annotation_shapes=[RING])
-        yield box_case(
-            "a px more", {}, annotations=[GIVEN], annotation_shapes=[{**RING, "width": 201.0}]
-        )
-        yield box_case("no outline", {}, annotations=[GIVEN])
-        yield box_found(
-            "the box was moved", {}, annotations=[{**GIVEN, "v1": 140.0}], annotation_shapes=[RING]
-        )
-        yield box_found(
-            "far larger than its outline",
-            {},
-            annotations=[GIVEN],
-            annotation_shapes=[{**RING, "width": 40.0, "height": 50.0}],
-        )
-
     hits = f"""
         WITH {_COMPARED}
         SELECT b.*, p.leaves AS leaves_px, p.ow, p.oh, p.ox, p.oy, greatest(p.leaves, 0) AS amount,
@@ -255,19 +210,6 @@ class WrongMask(BoxCheck):
     code = "BOX018"
     name = "wrong-mask"
     severity = Severity.ERROR
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("of the picture's size", {}, annotation_shapes=[MASK])
-        yield box_case("a ring with an area", {}, annotation_shapes=[RING])
-        yield box_found(
-            "another size", {}, annotation_shapes=[{**MASK, "mask_width": 480, "mask_height": 640}]
-        )
-        yield box_found("no pixel", {}, annotation_shapes=[{**MASK, "area": 0.0}])
-        yield box_found(
-            "runs that do not add up", {}, annotation_shapes=[{**MASK, "n_points": 307_000}]
-        )
-        yield box_found("two points", {}, annotation_shapes=[{**RING, "n_points": 2, "area": 0.0}])
 
     sql = _WRONG_MASKS
     evidence = ("kind", "wrong", "points", "outlines", "file", "entry")
@@ -356,14 +298,6 @@ class WrongArea(BoxCheck):
         slack_px: float = 20.0
         slack_share: float = 0.25
         least_share: float = 0.02
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("that of the box", {"area": 30_000.0})
-        yield box_case("that of the outline", {"area": 9100.0}, annotation_shapes=[RING])
-        yield box_case("none given", {})
-        yield box_found("larger than the box", {"area": 120_000.0}, *[{"area": 30_000.0}] * 9)
-        yield box_found("zero in the whole file", *[{"area": 0.0}] * 9, expect="dataset:boxes.json")
 
     hits = f"""
         {_WRONG_AREAS} SELECT *, 0 AS amount, width * height AS box_area,

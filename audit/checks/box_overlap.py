@@ -13,8 +13,7 @@ import numpy as np
 import polars as pl
 
 from audit.annotations.box_pairs import MOST_NEXT, MOST_PAIRS, sweep
-from audit.checking.boxes import SOUND, BoxCheck, Row, box_case, box_found, box_text, px
-from audit.checking.cases import Case
+from audit.checking.boxes import SOUND, BoxCheck, Row, box_text, px
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
@@ -152,24 +151,6 @@ class DuplicateBox(_Pairs):
         min_less: float = 0.6
         spare: int = 1
 
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("two objects", {}, {"x": 320.0})
-        yield box_case("two classes: BOX006", {}, {"label": "dog", "category_key": "2"})
-        yield box_case("a crowd region over it", {}, {"crowd": True})
-        yield box_found("entered twice", {}, {})
-        yield box_found("drawn twice", {}, {"x": 102.0, "y": 101.0})
-        beside = {"x": 115.0}  # an overlap of 86 %
-        yield box_found("drawn twice, carelessly", {}, beside)
-        yield box_case("a class that lies so close", {}, beside, {"sample_id": "0001.jpg"},
-             {**beside, "sample_id": "0001.jpg"}, images=[{}, {}])  # fmt: skip
-        near = [{"x": x, "y": 120.0 * y} for y in range(9) for x in (100.0, 115.0)]
-        lie = [{"x": x, "y": 120.0 * y, "sample_id": "0001.jpg"}
-               for y in range(9) for x in (100.0, 130.0)]  # fmt: skip
-        yield box_found("a class that was drawn twice", *near)
-        yield box_found("three of a class that were drawn twice", *near[:6])
-        yield box_case("a crowd", *near, *lie, images=[{}, {}])
-
     hits = f"""
         WITH pairs AS MATERIALIZED (
             SELECT *, iou < $min_iou AS near FROM ({PAIRS}) WHERE one_class
@@ -190,9 +171,6 @@ class DuplicateBox(_Pairs):
     """
     message = "A box ({box}) is {same} entry {other_entry:,} of the same class"
     evidence = ("iou", "other_entry")
-
-
-DOG = {"label": "dog", "category_key": "2"}
 
 
 class BoxOfTwoClasses(_Pairs):
@@ -234,20 +212,6 @@ class BoxOfTwoClasses(_Pairs):
         min_iou: float = 0.9
         max_share: float = 0.02
 
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("beside each other", {}, {**DOG, "x": 320.0})
-        yield box_case(
-            "a convention",
-            {},
-            DOG,
-            {"sample_id": "0001.jpg"},
-            {**DOG, "sample_id": "0001.jpg"},
-            images=[{}, {}],
-        )
-        yield box_found("once in the dataset", {}, DOG)
-        yield box_found("nearly the same box", {}, {**DOG, "x": 101.0}, {"x": 400.0})
-
     hits = f"""
         WITH pairs AS MATERIALIZED (
             SELECT *, least(category_key, other_key) || chr(31) ||
@@ -271,9 +235,6 @@ class BoxOfTwoClasses(_Pairs):
         "overlap {iou:.0%}), which happens {times:,} times in this file"
     )
     evidence = ("iou", "other_class", "times")
-
-
-INNER = {"x": 120.0, "y": 120.0, "width": 50.0, "height": 40.0}
 
 
 class NestedBox(_Pairs):
@@ -315,21 +276,6 @@ class NestedBox(_Pairs):
         min_inside: float = 0.98
         max_share: float = 0.02
         max_times: int = 3
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("beside each other", {}, {"x": 320.0})
-        yield box_case(
-            "usual in this class",
-            {},
-            INNER,
-            {"sample_id": "0001.jpg"},
-            {**INNER, "sample_id": "0001.jpg"},
-            images=[{}, {}],
-        )
-        yield box_case("the same box: BOX004", {}, {"width": 199.0})
-        yield box_found("a part of it", {}, INNER)
-        yield box_found("half its size", {}, {"width": 100.0})
 
     hits = f"""
         WITH nested AS MATERIALIZED (

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from audit.checking.boxes import BoxCheck, Row, Rows, boxed, entry_place, px
-from audit.checking.cases import Case
+from audit.checking.boxes import BoxCheck, Row, entry_place, px
 from audit.checking.check import asked
 from audit.records import Finding, Severity
 from audit.run.store import Store
@@ -37,13 +36,6 @@ _EVIDENCE = (
     "predicted_y", "predicted_width", "predicted_height", "x", "y", "width", "height", "file",
     "entry", "annotation_id",
 )  # fmt: skip
-# What a detector says of the sample 0000.jpg, as a row of `box_doubts`; and a box beside it.
-_PREDICTED = {
-    "file": "boxes.json", "image_key": "0000.jpg", "sample_id": "0000.jpg",
-    "predicted_label": "cat", "probability": 0.98, "predicted_x": 400.0, "predicted_y": 300.0,
-    "predicted_width": 50.0, "predicted_height": 40.0,
-}  # fmt: skip
-_BESIDE = {"entry": 0, "y": 300.0, "width": 50.0, "height": 40.0}
 
 
 class _Contradicted(BoxCheck):
@@ -86,23 +78,6 @@ def _placed(row: Row, whose: str) -> str:
     """Return where a box lies and its size: of the annotation, or of the prediction."""
     x, y, w, h = (px(row[f"{whose}{side}"]) for side in ("x", "y", "width", "height"))
     return f"at ({x}, {y}), {w} x {h} px"
-
-
-def _cases(doubt: Row, clean: tuple[str, float], dirty: str) -> Iterator[Case]:
-    """Yield the cases of a doubt: `clean` names one that is too weak, with its score."""
-    facts: Rows = [{"key": "predictions", "value": "2"}, {"key": "pictures", "value": "1"}]
-
-    def case(name: str, expect: tuple[str, ...] = (), **changed: float) -> Case:
-        row = {**_PREDICTED, **doubt, **changed}
-        return Case(name, [{}], expect, tables=boxed({}, box_doubts=[row], prediction_facts=facts))
-
-    yield Case("no predictions", [{}], tables=boxed({}))
-    yield case("not sure enough", probability=0.8)
-    yield case(clean[0], score=clean[1])
-    yield case(dirty, ("0000.jpg",))
-    weaker = case("other limits", ("0000.jpg",), probability=0.6, score=0.65)
-    limits = {"min_probability": 0.5, "max_score": 0.7}
-    yield Case(weaker.name, weaker.images, weaker.expect, limits, weaker.tables)
 
 
 class OverlookedObject(_Contradicted):
@@ -148,11 +123,6 @@ class OverlookedObject(_Contradicted):
 
         min_probability: float = 0.95
         max_score: float = 0.3
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        doubt = {"kind": "overlooked", "score": 0.001, "iou": 0.0}
-        yield from _cases(doubt, ("a box of the class is near", 0.45), "no box there")
 
     message = (
         "An object ({predicted_label}) is predicted {predicted} with probability "
@@ -202,11 +172,6 @@ class BadlyPlacedBox(_Contradicted):
         min_probability: float = 0.95
         max_score: float = 0.5
 
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        doubt = {"kind": "badly placed", "score": 0.3, "iou": 0.3, "label": "cat", "x": 370.0}
-        yield from _cases(_BESIDE | doubt, ("near enough", 0.52), "beside the object")
-
     message = (
         "A box ({label} {annotated}) overlaps by {iou:.0%} with what is predicted of its class "
         "{predicted} with probability {probability:.2f}"
@@ -254,12 +219,6 @@ class SwappedClass(_Contradicted):
 
         min_probability: float = 0.95
         max_score: float = 0.3
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        doubt = {"kind": "swapped", "score": 0.1, "iou": 0.9, "label": "dog", "x": 401.0}
-        doubted = "not at the same place", 0.45
-        yield from _cases(_BESIDE | doubt, doubted, "another class at the same place")
 
     message = (
         "A box ({label} {annotated}) is predicted as {predicted_label} with probability "

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from audit.checking.boxes import BoxCheck, box_case, box_found
-from audit.checking.cases import Case
+from audit.checking.boxes import BoxCheck
 from audit.checking.check import asked
 from audit.records import Finding, Severity
 from audit.run.store import Store
@@ -33,11 +32,6 @@ OFFSET = (
 
 def _where(elsewhere: str) -> str:
     return elsewhere.replace("%", "% of the picture")
-
-
-def _box(n: int, x: float, label: str = "cat") -> dict[str, object]:
-    """Return box n of a row of cases: all sizes and heights differ."""
-    return {"x": x, "y": 20.0 + 3 * n, "width": 150.0 + 2 * n, "height": 90.0 + n, "label": label}
 
 
 class ShiftedClass(BoxCheck):
@@ -98,34 +92,6 @@ class ShiftedClass(BoxCheck):
         alpha: float = 0.001
         min_z: float = 3.75
         min_share_of_size: float = 0.75
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("spread", *(_box(n, 7.0 * n) for n in range(40)))
-        yield box_case("cut by the edge", *(_box(n, 0.0) for n in range(40)))
-        yield box_case(
-            "outside on both sides: BOX001", *(_box(n, -9.0 if n % 2 else 500.0) for n in range(40))
-        )
-        fit = {"file": "boxes.json", "boxes": 60, "units": 60, "share": 0.6, "gain_z": 5.0,
-               "elsewhere": "mirrored"}  # fmt: skip
-        yield box_case("fit as they lie", {}, box_fits=[{**fit, "gain_z": 3.0}])
-        larger = {**fit, "elsewhere": "twice as large"}
-        yield box_case("some fit better twice as large", {}, box_fits=[larger])
-        yield box_found("most fit better twice as large", {}, box_fits=[{**larger, "share": 0.8}],
-             expect="dataset:boxes.json/fit")  # fmt: skip
-        yield box_found("fit better mirrored", {}, box_fits=[fit], expect="dataset:boxes.json/fit")
-        yield box_case("a class, as runs of before have it", {}, box_fits=[{**fit, "label": "cat"}])
-        yield box_found(
-            "over the right edge, never over the left",
-            *(_box(n, 300.0 + 6 * n) for n in range(40)),
-            expect="class:cat/right",
-        )
-        yield box_found(
-            "none nearer than 12 px, other classes touch",
-            *(_box(n, 12.0 if n % 3 == 0 else 12.5 + 7 * n) for n in range(40)),
-            *(_box(n, 0.0 if n % 3 == 0 else 7.0 * n, "dog") for n in range(40)),
-            expect="class:cat/left",
-        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         yield from self._elsewhere(store, params)

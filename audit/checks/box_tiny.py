@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from audit.checking.boxes import SOUND, BoxCheck, Row, box_case, box_found, box_text, px
-from audit.checking.cases import Case
+from audit.checking.boxes import SOUND, BoxCheck, Row, box_text, px
 from audit.checking.check import asked
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
-DOT = {"width": 1.0, "height": 2.0}
 _SCALED = (
     "greatest(width, height) * $input_px / greatest(coalesce(picture_width, declared_width), "
     "coalesce(picture_height, declared_height))"
@@ -63,15 +61,6 @@ class TinyBox(BoxCheck):
         max_share: float = 0.5
         min_boxes: int = 20
         click_px: float = 2.0
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("large enough", *[{"x": 9.0 * n} for n in range(30)])
-        yield box_case("all of the class are small", *[DOT] * 3)
-        yield box_found(
-            "a class of dots", *[{**DOT, "x": 9.0 * n} for n in range(30)], expect="class:cat"
-        )
-        yield box_found("a click", {}, {}, {}, {}, {}, DOT)
 
     hits = """
         SELECT b.*, -greatest(width, height) AS amount, m.median_side_px FROM boxes b JOIN (

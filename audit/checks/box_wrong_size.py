@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from audit.checking.boxes import BoxCheck, Row, box_case, box_found, px
-from audit.checking.cases import Case
+from audit.checking.boxes import BoxCheck, Row, px
 from audit.records import Severity
 
-ENTRY = {
-    "file": "boxes.json", "image_key": "0000.jpg", "sample_id": "0000.jpg", "entry": 0,
-    "width": 640.0, "height": 480.0,
-}  # fmt: skip
 _SQL = """
     WITH fits AS (
         SELECT file, image_key, count(*) AS n,
@@ -64,24 +58,6 @@ class WrongSize(BoxCheck):
     name = "annotated-size-wrong"
     severity = Severity.ERROR
     features = ("orientation",)
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield box_case("the size of the picture", {}, annotated_images=[ENTRY])
-        yield box_case(
-            "no size given", {}, annotated_images=[{**ENTRY, "width": None, "height": None}]
-        )
-        yield box_found(
-            "width and height exchanged",
-            {},
-            annotated_images=[{**ENTRY, "width": 480.0, "height": 640.0}],
-        )
-        yield box_found(
-            "the size before EXIF turned the picture",
-            {},
-            images=[{"orientation": 6}],
-            annotated_images=[{**ENTRY, "width": 480.0, "height": 640.0}],
-        )
 
     sql = _SQL
     evidence = (

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from audit.checking.cases import Case
 from audit.checking.check import QueryCheck
-from audit.checking.objects import object_case, object_table, references
+from audit.checking.objects import object_table, references
 from audit.records import Finding, Severity
 from audit.run.store import Store
 from audit.statistics.intervals import benjamini_hochberg, cramers_v, total_variation
@@ -20,10 +19,6 @@ from audit.statistics.mixes import DRAWS, compare_mixes
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-
-def _split(split: str, **counts: int) -> list[dict[str, Any]]:
-    return [{"label": x, "split": split} for x, n in counts.items() for _ in range(n)]
 
 
 class ClassShareShift(QueryCheck):
@@ -83,29 +78,6 @@ class ClassShareShift(QueryCheck):
         min_excess: float = 0.1
         min_units: int = 30
         train_splits: tuple[str, ...] = ("train", "training")
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("the same mix", _split("train", a=80, b=40) + _split("test", a=40, b=20))
-        yield Case("chance", _split("train", a=60, b=60, c=60) + _split("test", a=14, b=20, c=11))
-        yield Case("too few", _split("train", a=80, b=40) + _split("test", b=9, a=1))
-        yield Case("a class that is missing: DIST003", _split("train", a=50, b=50, c=100)
-             + _split("test", a=40, b=40))  # fmt: skip
-        yield Case("one split", _split("train", a=80, b=5))
-        yield Case("another mix", _split("train", a=100, b=50) + _split("test", a=30, b=70),
-             ["split:test"])  # fmt: skip
-        yield Case("splits without training", _split("a", x=100, y=50) + _split("b", x=30, y=70),
-             ["split:a", "split:b"])  # fmt: skip
-
-        images, tables = object_case(
-            *[("train", {"car": 2, "bus": 1})] * 60, *[("test", {"car": 1, "bus": 3})] * 40
-        )
-        yield Case("another mix of objects", images, ["object:split:test"], tables=tables)
-        crowd = ("test", {"car": 1, "bus": 60})
-        images, tables = object_case(
-            *[("train", {"car": 2, "bus": 1})] * 60, *[("test", {"car": 2, "bus": 1})] * 40, crowd
-        )
-        yield Case("one picture with many objects", images, tables=tables)
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         for compare in (_comparisons, _object_comparisons):

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from audit.checking.cases import Case
 from audit.checking.check import QueryCheck
-from audit.checking.objects import asked_of, object_case, object_table, things_of
+from audit.checking.objects import asked_of, object_table, things_of
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
@@ -57,28 +56,6 @@ class ClassImbalance(QueryCheck):
 
         max_ratio: float = 10.0
         max_effective_share: float = 0.8
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("equal classes", [{"label": "cat"}, {"label": "dog"}] * 10)
-        yield Case("nine to one", [{"label": "cat"}] * 9 + [{"label": "dog"}])
-        yield Case("one class has no imbalance", [{"label": "cat"}] * 50)
-        yield Case("samples without a label are no class", [{}] * 50 + [{"label": None}])
-        yield Case(
-            "20 to 1 in train only",
-            [{"label": "cat"}] * 20 + [{"label": "dog"}]
-            + [{"label": x, "split": "test"} for x in ("cat", "dog")],
-            ["split:train"],
-        )  # fmt: skip
-        yield Case("no splits", [{"label": x, "split": None} for x in ["cat"] * 20 + ["dog"]],
-             ["dataset"])  # fmt: skip
-
-        images, tables = object_case(
-            *[("train", {"car": 3, "bus": 1})] * 20, *[("test", {"car": 2, "bus": 1})] * 5
-        )
-        yield Case("objects three to one", images, tables=tables)
-        images, tables = object_case(*[("train", {"car": 12, "bus": 1})] * 20)
-        yield Case("objects twelve to one", images, ["object:split:train"], tables=tables)
 
     # Sums are taken in the order of the labels, so that the last digit is always the same.
     # Entropy looks at every class, the ratio only at two: a long tail of classes lowers the first,

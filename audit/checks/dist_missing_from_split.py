@@ -9,16 +9,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from audit.checking.cases import Case
 from audit.checking.check import QueryCheck
-from audit.checking.objects import (
-    OBJECTS,
-    Things,
-    asked_of,
-    object_case,
-    object_table,
-    things_of,
-)
+from audit.checking.objects import OBJECTS, Things, asked_of, object_table, things_of
 from audit.records import Finding, Severity
 from audit.run.store import Store
 from audit.statistics.mixes import never_drawn
@@ -71,35 +63,6 @@ class ClassMissingFromSplit(QueryCheck):
         min_common: int = 5
         train_splits: tuple[str, ...] = ("train", "training")
         chance: float = 0.01
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("both splits have both",
-             [{"label": x, "split": s} for x in "ab" for s in ("train", "test")])  # fmt: skip
-        yield Case("one split", [{"label": "a"}, {"label": "b"}])
-        yield Case("a split without labels: LABEL001", [{}, {}, {"split": "test", "label": None}])
-        yield Case("one image cannot be in two splits",
-             [{"label": "a"}, {"label": "a", "split": "test"}, {"label": "b"}])  # fmt: skip
-        yield Case("tested but never trained",
-             [{"label": "a"}, {"label": "a", "split": "test"}, {"label": "b", "split": "test"}],
-             ["split:train/class:b"])  # fmt: skip
-        yield Case("trained but never tested",
-             [{"label": "a"}, {"label": "a", "split": "test"}] + [{"label": "b"}] * 3,
-             ["split:test/class:b"])  # fmt: skip
-        yield Case("an open-set split",
-             [{"label": f"t{i}"} for i in range(8)]
-             + [{"label": f"q{i}", "split": "query"} for i in range(8)] * 2,
-             ["split:train", "split:query"], params={"max_share": 0.4})  # fmt: skip
-
-        car, both = ("train", {"car": 2}), ("train", {"car": 1, "bus": 1})
-        images, tables = object_case(*[car] * 20, *[both] * 2, *[("val", {"car": 1})] * 8)
-        yield Case("objects of so few pictures that chance explains it", images, tables=tables)
-        images, tables = object_case(*[car] * 20, *[both] * 20, *[("val", {"car": 1})] * 20)
-        yield Case("objects trained and not in val", images, ["object:split:val/class:bus"],
-             tables=tables)  # fmt: skip
-        images, tables = object_case(*[car] * 20, ("val", {"car": 1, "bus": 1}))
-        yield Case("objects tested and not trained", images, ["object:split:train/class:bus"],
-             tables=tables)  # fmt: skip
 
     sql = """
         WITH sizes AS (

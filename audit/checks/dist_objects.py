@@ -8,15 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from audit.checking.cases import Case
 from audit.checking.check import Check
-from audit.checking.objects import object_case, object_table, references
+from audit.checking.objects import object_table, references
 from audit.records import Finding, Severity
 from audit.run.store import Store
 from audit.statistics.association import level_p_values
 from audit.statistics.intervals import benjamini_hochberg
-
-CAR, NONE = {"car": 1}, dict[str, int]()
 
 
 class EmptyShareShift(Check):
@@ -65,21 +62,6 @@ class EmptyShareShift(Check):
         min_difference: float = 0.15
         min_units: int = 20
         train_splits: tuple[str, ...] = ("train", "training")
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        for what, empty, expect in (
-            ("as many as in train", 4, []),
-            ("no annotations at all in val", 40, ["object:split:val"]),
-            ("none in val, one in ten in train", 0, []),
-            ("half of val", 20, ["object:split:val"]),
-        ):
-            pictures = [("train", CAR)] * 90 + [("train", NONE)] * 10
-            pictures += [("val", NONE)] * empty + [("val", CAR)] * (40 - empty)
-            images, tables = object_case(*pictures)
-            yield Case(what, images, expect, tables=tables)
-        images, tables = object_case(*[("train", NONE)] * 50, *[("val", CAR)] * 40)
-        yield Case("objects in val alone", images, tables=tables)
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         found = _empty_shares(store, params)

@@ -9,16 +9,11 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from audit.checking.cases import Case
 from audit.checking.check import Check, NoParams, tally
 from audit.records import Action, Evidence, Finding, Severity
 from audit.run.store import Store
 
 Row = Mapping[str, Any]
-A = {"content_hash": "a" * 64, "pixel_hash": "a" * 32}
-PIXELS = {"pixel_hash": "b" * 32}
-LABELLED = {"pixel_hash": "d" * 32}
-BLANK = {"contrast": 0.0, "entropy": 0.0, "sharpness": None}
 
 
 class _Equal(Check):
@@ -130,27 +125,6 @@ class ByteIdentical(_Equal):
     among = "status <> 'unreadable'"
     having = "TRUE"
 
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("different files", [{}, {}])
-        yield Case(
-            "empty files are all equal: FILE001",
-            [{**A, "status": "unreadable", "n_bytes": 0}] * 2,
-        )
-        yield Case("no hash is no duplicate", [{"content_hash": None}, {"content_hash": None}])
-        yield Case("same pixels, other bytes: DUP002", [{"pixel_hash": "a" * 32}] * 2)
-        yield Case("one picture twice", [A, A, {}], ["group:aaaaaaaaaaaaaaaa"])
-        yield Case(
-            "a copy in the test split",
-            [{**A, "split": "train"}, {**A, "split": "test"}],
-            ["group:aaaaaaaaaaaaaaaa"],
-        )
-        yield Case(
-            "blank pictures: one group, however many",
-            [{**A, "contrast": 0.0, "entropy": 0.0, "label": f"{i}"} for i in range(40)],
-            ["group:aaaaaaaaaaaaaaaa"],
-        )
-
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         for row in self._groups(store).iter_rows(named=True):
             spans = [] if row["blank"] else _spans(row)
@@ -218,34 +192,6 @@ class PixelIdentical(_Equal):
     severity = Severity.WARNING
     having = "count(*) > 1 AND count(DISTINCT content_hash) > 1"
 
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("different pictures", [{}, {}])
-        yield Case("the same file twice: DUP001", [{**PIXELS, "content_hash": "c" * 64}] * 2)
-        yield Case(
-            "same hash of other sizes",
-            [{**PIXELS, "width": 4, "height": 9}, {**PIXELS, "width": 9}],
-        )
-        yield Case("no picture, no duplicate", [{"pixel_hash": None, "status": "unreadable"}] * 2)
-        yield Case(
-            "a PNG and a BMP of one picture", [PIXELS, PIXELS, {}], ["group:bbbbbbbbbbbbbbbb"]
-        )
-        yield Case(
-            "two equal files and a third that shows the same",
-            [{**PIXELS, "content_hash": "c" * 64}] * 2 + [{**PIXELS, "split": "test"}],
-            ["group:bbbbbbbbbbbbbbbb"],
-        )
-        yield Case(
-            "three shades of blank make one finding",
-            [{**BLANK, "pixel_hash": f"{i % 3}" * 32} for i in range(30)],
-            ["dataset:blank"],
-        )
-        yield Case(
-            "transparent pictures are blank too",
-            [{**PIXELS, "transparent": 1.0, "contrast": 0.2}] * 2,
-            ["dataset:blank"],
-        )
-
     def _group(self, row: Row) -> Finding:
         spans = _spans(row)
         return self.finding(
@@ -309,41 +255,6 @@ class ConflictingLabel(_Equal):
     severity = Severity.ERROR
     among = "label IS NOT NULL"
     having = "count(DISTINCT label) > 1"
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("copies that agree", [LABELLED, LABELLED])
-        yield Case("different pictures, different labels", [{"label": "cat"}, {"label": "dog"}])
-        yield Case("a missing label is no conflict", [LABELLED, {**LABELLED, "label": None}])
-        yield Case("no picture to compare", [{"pixel_hash": None, "label": x} for x in "ab"])
-        yield Case(
-            "one picture as cat and as dog",
-            [
-                {**LABELLED, "label": "cat"},
-                {**LABELLED, "label": "cat"},
-                {**LABELLED, "label": "dog"},
-            ],
-            ["group:dddddddddddddddd"],
-        )
-        yield Case(
-            "byte-identical copies count",
-            [{**LABELLED, "content_hash": "e" * 64, "label": x} for x in ("cat", "dog")],
-            ["group:dddddddddddddddd"],
-        )
-        both = [{"sample_id": "0000.jpg", "label": x} for x in ("cat", "dog")]
-        several: list[Row] = [{**LABELLED, "label": None}, {**LABELLED, "label": "dog"}]
-        yield Case("one picture as cat and dog, and as dog alone", several,
-             ["group:dddddddddddddddd"], tables={"several_labels": both})  # fmt: skip
-        yield Case(
-            "sets that agree",
-            [{**LABELLED, "label": None}] * 2,
-            tables={"several_labels": both + [{**r, "sample_id": "0001.jpg"} for r in both]},
-        )
-        yield Case(
-            "black frames in every class are reported once",
-            [{**LABELLED, "contrast": 0.0, "label": f"class {i}"} for i in range(20)],
-            ["dataset:blank"],
-        )
 
     def _group(self, row: Row) -> Finding:
         ranked: list[tuple[str, int]] = sorted(

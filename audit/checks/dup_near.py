@@ -7,15 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from audit.checking.cases import NEAR, NEAR_GROUP, PICTURES, Case
 from audit.checking.check import DOUBT, SURE, Check, tally
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
-
-A, B, C = PICTURES[:3]
-THREE = {
-    "groups": [*NEAR_GROUP, {"representative": A, "pixel_hash": C, "position": 2, "score": 3.5}]
-}
 
 GROUPS = f"""
     WITH named AS (SELECT pixel_hash, min(id) AS id FROM pictures GROUP BY pixel_hash),
@@ -82,21 +76,6 @@ class NearDuplicate(Check):
         """sure_errors: standard errors above the threshold from which a near-duplicate is sure"""
 
         sure_errors: float = 2.0
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("different pictures", [{}, {}])
-        yield Case("one near-duplicate in each split: SPLIT001",
-             [{"pixel_hash": A}, {"pixel_hash": B, "split": "test"}], tables=NEAR)  # fmt: skip
-        yield Case("the same pixels twice: DUP002", [{"pixel_hash": A}, {"pixel_hash": A}])
-        yield Case("a mirrored copy", [{"pixel_hash": A}, {"pixel_hash": B}, {}],
-             ["group:aaaaaaaaaaaaaaaa/split:train"], tables=NEAR)  # fmt: skip
-        yield Case("without splits, and two labels",
-             [{"pixel_hash": A, "split": None}, {"pixel_hash": B, "split": None, "label": "dog"}],
-             ["group:aaaaaaaaaaaaaaaa"], tables=NEAR)  # fmt: skip
-        yield Case("two copies in one split, a third in another",
-             [{"pixel_hash": B}, {"pixel_hash": C}, {"pixel_hash": A, "split": "test"}],
-             ["group:aaaaaaaaaaaaaaaa/split:train"], tables=THREE)  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         for row in store.rows(GROUPS, [params.sure_errors]):

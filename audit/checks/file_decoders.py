@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from audit.checking.cases import Case
 from audit.checking.check import Check
 from audit.records import Finding, Severity
 from audit.run.store import Store
@@ -237,39 +236,6 @@ class DecoderDisagreement(Check):
 
         max_share: float = 0.5
         min_common: int = 20
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("plain JPEGs and PNGs", [{}, {"format": "PNG", "extension": "png"}])
-        yield Case("grey", [{"mode": "L"}])
-        yield Case("progressive", [{"progressive": True}])
-        yield Case("a camera's multi-picture JPEG", [{"format": "MPO", "frames": 2}])
-        yield Case(
-            "an animated PNG shows its first frame everywhere", [{"format": "PNG", "frames": 3}]
-        )
-        yield Case("turned by EXIF", [{}, {"id": "t.jpg", "orientation": 6}], ["t.jpg"])
-        yield Case(
-            "several kinds in one file make one finding",
-            [{"id": "t.tif", "format": "TIFF", "mode": "CMYK", "frames": 3}, {}],
-            ["t.tif"],
-        )
-        yield Case(
-            "16 bits, 1 bit, palette, animation",
-            [
-                {"id": "a.png", "format": "PNG", "mode": "I;16", "bit_depth": 16},
-                {"id": "b.png", "format": "PNG", "mode": "1", "bit_depth": 1},
-                {"id": "c.png", "format": "PNG", "mode": "P", "has_alpha": True},
-                {"id": "d.gif", "format": "GIF", "mode": "P", "frames": 9, "animated": True},
-                {},
-            ],
-            ["a.png", "b.png", "c.png", "d.gif"],
-        )
-        yield Case(
-            "PNGs with alpha are reported once, a second kind of one of them separately",
-            [{"format": "PNG", "mode": "RGBA", "has_alpha": True}] * 20
-            + [{"id": "t.png", "format": "PNG", "mode": "RGBA", "orientation": 3}],
-            ["dataset:alpha", "t.png"],
-        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         frame, total = _matches(store)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from audit.checking.cases import Case
 from audit.checking.check import Check
 from audit.records import Finding, Severity
 from audit.run.store import Store
@@ -70,41 +69,6 @@ class WrongExtension(Check):
 
         max_share: float = 0.5
         min_common: int = 20
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case(
-            "every spelling of JPEG", [{"extension": e} for e in ("jpg", "jpeg", "jpe", "jfif")]
-        )
-        yield Case("a camera's multi-picture JPEG", [{"format": "MPO", "extension": "jpg"}])
-        yield Case(
-            "TIFF by either name", [{"format": "TIFF", "extension": e} for e in ("tif", "tiff")]
-        )
-        yield Case("a format without an entry", [{"format": "SPIDER", "extension": "spider"}])
-        yield Case("not an image: FILE001", [{"status": "unreadable", "extension": "png"}])
-        yield Case(
-            "a row of a table has no name", [{"uri": "pack+parquet:///a#0", "extension": ""}]
-        )
-        yield Case("an id is no name", [{"id": "17", "uri": "/d/a.jpg", "extension": ""}])
-        yield Case(
-            "a repeat's id",
-            [{"id": "a.jpg#2", "uri": "/d/a.jpg", "extension": "jpg#2"}],
-        )
-        stored = f"/runs/x/pictures/{'ab'}/{'0c' * 15}.img"
-        yield Case("bytes stored here", [{"id": "17", "uri": stored, "extension": ""}])
-        yield Case(
-            "a PNG named .jpg, by its number",
-            [{"id": "17", "uri": "/d/a.jpg", "extension": "", "format": "PNG"}, {}],
-            ["17"],
-        )
-        yield Case("a PNG named .jpg", [{"id": "a.jpg", "format": "PNG"}, {}], ["a.jpg"])
-        yield Case("no extension", [{"id": "photo", "extension": ""}, {}], ["photo"])
-        yield Case("a web page's name", [{"id": "a.php", "extension": "php"}, {}], ["a.php"])
-        yield Case(
-            "a whole dataset of PNGs named .jpg is reported once",
-            [{"format": "PNG"}] * 20 + [{"id": "a.gif", "extension": "gif"}],
-            ["a.gif", "dataset:PNG-as-jpg"],
-        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         belongs = [f"{name}/{e}" for name, all_e in EXTENSIONS.items() for e in all_e.split()]

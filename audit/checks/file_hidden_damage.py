@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from audit.checking.cases import Case
 from audit.checking.check import QueryCheck
 from audit.records import Severity
 
@@ -57,22 +56,6 @@ class HiddenDamage(QueryCheck):
         min_grey_tail: float = 0.02
         min_block_rows: int = 2
         min_trailing_bytes: int = 1
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("an intact photograph", [{}])
-        yield Case("one block row of a thumbnail", [{"height": 32, "width": 32, "grey_tail": 0.25}])
-        yield Case("already reported as cut", [{"status": "damaged", "grey_tail": 0.5}])
-        yield Case("grey all over: IMG004", [{"grey_tail": 1.0, "contrast": 0.0, "entropy": 0.0}])
-        yield Case("a few bytes of padding allowed", [{"trailing_bytes": 4}],
-             params={"min_trailing_bytes": 64})  # fmt: skip
-        yield Case("the lower half is grey", [{"id": "a.jpg", "grey_tail": 0.48}], ["a.jpg"])
-        yield Case("trailing bytes alone", [{"id": "a.jpg", "trailing_bytes": 4096}], ["a.jpg"])
-        yield Case(
-            "both in one file make one finding",
-            [{"id": "a.jpg", "grey_tail": 0.1, "trailing_bytes": 12}],
-            ["a.jpg"],
-        )
 
     sql = """
         WITH noted AS (

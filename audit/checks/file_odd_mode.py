@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from audit.checking.cases import Case
 from audit.checking.check import QueryCheck
 from audit.records import Severity
 
@@ -50,22 +48,6 @@ class OddMode(QueryCheck):
 
         max_rare: float = 0.05
         min_dominant: float = 0.8
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("one mode", [{}] * 30)
-        yield Case("half grey, half colour", [{"mode": "L"}] * 15 + [{}] * 15)
-        yield Case("one grey of ten is not rare", [{"mode": "L"}] + [{}] * 9)
-        yield Case(
-            "unreadable files have no mode", [{}] * 30 + [{"status": "unreadable", "mode": "1"}]
-        )
-        yield Case("one grey picture of 31", [{}] * 30 + [{"id": "g.png", "mode": "L"}], ["g.png"])
-        yield Case(
-            "same mode, other depth",
-            [{"format": "PNG"}] * 30 + [{"id": "d.png", "format": "PNG", "bit_depth": 16}],
-            ["d.png"],
-        )
-        yield Case("colour among grey", [{"mode": "L"}] * 40 + [{"id": "c.jpg"}], ["c.jpg"])
 
     sql = """
         WITH pictures AS (

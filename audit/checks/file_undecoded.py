@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from audit.checking.cases import Case
 from audit.checking.check import QueryCheck
 from audit.records import Action, Severity
-
-
-def _failed(error_kind: str | None, name: str = "0000.jpg", **more: Any) -> Mapping[str, Any]:
-    """Return a file without a picture."""
-    failed = {"id": name, "status": "unreadable", "format": None, "pixel_hash": None}
-    return {**failed, "error_kind": error_kind, **more}
-
 
 # One sentence per kind of failure, with placeholders for what the scan measured.
 SENTENCES: Mapping[str, str] = {
@@ -68,48 +60,6 @@ class Unreadable(QueryCheck):
     name = "unreadable-file"
     severity = Severity.ERROR
 
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        gone = "h answered 404 Not Found: the picture is gone"
-        yield Case("an intact photograph", [{}])
-        yield Case("a truncated file is left to FILE002", [_failed("truncated")])
-        yield Case("a pixel bomb is left to FILE005", [_failed("bomb")])
-        yield Case("too much memory is left to FILE005", [_failed("memory")])
-        yield Case("damaged, but decoded in part", [{"status": "damaged", "error_kind": "corrupt"}])
-        yield Case("an HTML page saved as .jpg", [_failed("not-an-image", "a", detected="HTML")],
-             ["a"])  # fmt: skip
-        yield Case(
-            "zero bytes, and a block of zeros",
-            [_failed("empty", "a", n_bytes=0), _failed("not-an-image", "b", detected="zeros")],
-            ["a", "b"],
-        )
-        yield Case(
-            "listed in a manifest but absent: no bytes, no hash",
-            [_failed("missing", "a", n_bytes=-1, content_hash=None, detected=None)],
-            ["a"],
-        )
-        yield Case(
-            "gone from a store, and from the address of a table",
-            [
-                _failed("missing", name, uri=uri, error=gone, detected=None)
-                for name, uri in (
-                    ("a", "fetch+s3://b/a.jpg"),
-                    ("b", "pack+urls://t.parquet#0+0+url"),
-                )
-            ],
-            ["a", "b"],
-        )
-        yield Case(
-            "not readable, crashing, unsupported, and an unknown failure",
-            [
-                _failed("permission", "a", content_hash=None),
-                _failed("crashed", "b"),
-                _failed("unsupported", "c", detected="JPEG XL"),
-                _failed(None, "d", detected=None),
-            ],
-            ["a", "b", "c", "d"],
-        )
-
     sql = f"""
         SELECT id, subject, n_bytes, coalesce(error, '') AS error,
             coalesce(detected, 'unknown') AS content,
@@ -139,9 +89,6 @@ class Unreadable(QueryCheck):
 
 def _bytes(count: int) -> str:
     return "1 byte" if count == 1 else f"{max(count, 0):,} bytes"
-
-
-CUT = {"status": "damaged", "error_kind": "truncated", "error_at": 0.5, "missing_end": True}
 
 
 class Damaged(QueryCheck):
@@ -175,34 +122,6 @@ class Damaged(QueryCheck):
     code = "FILE002"
     name = "damaged-file"
     severity = Severity.ERROR
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("a sound photograph", [{}])
-        yield Case(
-            "not an image at all: FILE001",
-            [{"status": "unreadable", "error_kind": "not-an-image", "missing_end": None}],
-        )
-        yield Case("a harmless warning about EXIF", [{"decoder_warnings": "Corrupt EXIF data."}])
-        yield Case("a format whose end is not known", [{"format": "BMP", "missing_end": None}])
-        yield Case("cut at half its rows", [{"id": "a.jpg", **CUT}], ["a.jpg"])
-        yield Case(
-            "corrupt in the middle, although every row was decoded",
-            [{"id": "a.jpg", "status": "damaged", "error_kind": "corrupt", "error_at": None,
-              "error": "Corrupt JPEG data: bad Huffman code"}],
-            ["a.jpg"],
-        )  # fmt: skip
-        yield Case(
-            "no row was decoded",
-            [{"id": "a.png", "status": "unreadable", "error_kind": "truncated", "error_at": 0.0,
-              "format": "PNG"}],
-            ["a.png"],
-        )  # fmt: skip
-        yield Case(
-            "only the end marker is missing: one finding, not two",
-            [{"id": "a.jpg", "missing_end": True}, {"id": "b.jpg", **CUT, "error_at": 0.999}],
-            ["a.jpg", "b.jpg"],
-        )
 
     # An error, or a warning if only the end marker is missing.
     sql = """
@@ -249,9 +168,6 @@ def _share(value: float) -> str:
     return "100 %" if value >= 1 else f"{min(int(value * 1000) / 10, 99.9):g} %"
 
 
-BOMB = {"status": "unreadable", "error_kind": "bomb", "pixel_hash": None}
-
-
 class PixelBomb(QueryCheck):
     """Files that declare more pixels, or have more bytes, than a scan decodes.
 
@@ -281,21 +197,6 @@ class PixelBomb(QueryCheck):
     code = "FILE005"
     name = "pixel-bomb"
     severity = Severity.ERROR
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("a large but decoded scan", [{"width": 12_000, "height": 9_000}])
-        yield Case("unreadable for another reason", [{**BOMB, "error_kind": "corrupt"}])
-        yield Case("50,000 x 50,000", [{**BOMB, "id": "a.png", "width": 50_000, "height": 50_000}],
-             ["a.png"])  # fmt: skip
-        yield Case("too many bytes, no header read",
-             [{**BOMB, "id": "b.tif", "width": None, "height": None, "n_bytes": 2_000_000_000,
-               "content_hash": None}],
-             ["b.tif"])  # fmt: skip
-        yield Case("more memory than the scan may use",
-             [{**BOMB, "id": "c.webp", "error_kind": "memory", "width": 12_000, "height": 11_000,
-               "error": "decoding it takes about 3.0 GB; max_memory is 1.0 GB"}],
-             ["c.webp"])  # fmt: skip
 
     sql = """
         SELECT id, subject, n_bytes, width, height, coalesce(pixels, 0) AS pixels, error_kind,

@@ -8,11 +8,9 @@ values that occur.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from audit.checking.cases import Case
 from audit.checking.check import QueryCheck
 from audit.records import Severity
 from audit.run.store import Store
@@ -124,26 +122,6 @@ class OddSize(_FarFromUsual):
         max_share: float = 0.01
         min_images: int = 20
 
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        # web photographs: side lengths spread over two octaves without a gap
-        web = [{"width": 400 + 40 * i, "height": 300 + 30 * i} for i in range(40)]
-        yield Case("sizes without a gap", web)
-        yield Case("two sizes, half and half", [{"width": 32, "height": 32}] * 20 + [{}] * 20)
-        yield Case("two sizes, nine to one", [{"width": 32, "height": 32}] * 4 + [{}] * 36)
-        yield Case("turned by 90 degrees", [{}] * 30 + [{"width": 480, "height": 640}])
-        yield Case("too few to say", [{"width": 32, "height": 32}] + [{}] * 5)
-        yield Case("unreadable has no size", [{}] * 30 + [{"width": 9, "status": "unreadable"}])
-        yield Case("an icon", [*web, {"id": "i.png", "width": 32, "height": 32}], ["i.png"])
-        yield Case(
-            "a huge scan in a set of one size",
-            [{}] * 30 + [{"id": "s.tif", "width": 12_000, "height": 9_000}],
-            ["s.tif"],
-        )
-        yield Case("odd in a set of two sizes",
-             [{"width": 32, "height": 32}] * 20 + [{}] * 20
-             + [{"id": "x.png", "width": 4, "height": 4}], ["x.png"])  # fmt: skip
-
 
 class OddAspect(_FarFromUsual):
     """Images of a shape that almost no other image of the dataset has.
@@ -198,19 +176,3 @@ class OddAspect(_FarFromUsual):
         min_ratio: float = 1.75
         max_share: float = 0.01
         min_images: int = 20
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        lines = [{"width": 400 + 25 * i, "height": 100} for i in range(40)]  # 4:1 to 14:1, no gap
-        yield Case("landscape and one portrait", [{}] * 40 + [{"width": 480, "height": 640}])
-        yield Case("squares and one 4:3", [{"width": 480}] * 40 + [{}])
-        yield Case("two shapes, nine to one", [{"width": 2000}] * 4 + [{}] * 36)
-        yield Case("lines of text of every length", lines)
-        yield Case("too few to say", [{"width": 4000}] + [{}] * 5)
-        yield Case(
-            "a panorama", [{}] * 40 + [{"id": "p.jpg", "width": 3000, "height": 200}], ["p.jpg"]
-        )
-        yield Case("a strip upright", [{}] * 40 + [{"id": "p.jpg", "width": 100, "height": 900}],
-             ["p.jpg"])  # fmt: skip
-        yield Case("a square among long lines",
-             [*lines, {"id": "q.png", "width": 100, "height": 100}], ["q.png"])  # fmt: skip

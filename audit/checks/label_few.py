@@ -8,7 +8,6 @@ from itertools import chain
 
 import polars as pl
 
-from audit.checking.cases import Case
 from audit.checking.check import Check, NoParams, QueryCheck
 from audit.records import ONE_HOT, Action, Finding, Severity
 from audit.run.store import Store
@@ -42,22 +41,6 @@ class MissingLabel(Check):
     code = "LABEL001"
     name = "missing-label"
     severity = Severity.WARNING
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("every sample labelled", [{}, {"label": "dog"}])
-        yield Case("the label 0 is a label", [{"label": "0"}, {"label": "1"}])
-        yield Case("an empty dataset", [])
-        yield Case("several labels are labels", [{}, {"label": None}], tables={"several_labels":
-             [{"sample_id": "0001.jpg", "label": x} for x in ("cat", "dog")]})  # fmt: skip
-        yield Case("columns of 0 and 1 say no to each class", [{}, {"label": None}],
-             tables={"label_columns": [{"source": "", "reading": ONE_HOT}]})  # fmt: skip
-        yield Case("absent and blank", [{}, {"id": "a", "label": None}, {"id": "b", "label": "  "}],
-             ["a", "b"])  # fmt: skip
-        yield Case("a test split without labels",
-             [{}, {"split": "test", "label": None}, {"split": "test", "label": None}],
-             ["split:test"])  # fmt: skip
-        yield Case("a dataset without labels", [{"split": None, "label": None}] * 3, ["dataset"])
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         sql = """
@@ -109,9 +92,6 @@ class MissingLabel(Check):
                 )
 
 
-BROKEN = {"status": "unreadable", "error_kind": "empty", "label": "owl"}
-
-
 class EmptyClass(QueryCheck):
     """Class folders or declared classes without a single picture.
 
@@ -141,18 +121,6 @@ class EmptyClass(QueryCheck):
     code = "LABEL003"
     name = "empty-class"
     severity = Severity.WARNING
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        cats, owls = (
-            [{"split": split, "label": label} for split in ("train", "test")]
-            for label in ("cat", "owl")
-        )
-        yield Case("declared and present", [{}], tables={"declared_classes": cats[:1]})
-        yield Case("empty in one split only: DIST003", [{}], tables={"declared_classes": cats})
-        yield Case("an empty folder in both splits is one class", [{}], ["class:owl"],
-             tables={"declared_classes": owls})  # fmt: skip
-        yield Case("a class whose only file is broken", [{"label": "cat"}, BROKEN], ["class:owl"])
 
     sql = """
         WITH files AS (
@@ -216,21 +184,6 @@ class SingleSampleClass(Check):
 
         max_share: float = 0.5
         min_common: int = 20
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("two samples", [{}, {"split": "test"}])
-        yield Case("no labels", [{"label": None}])
-        yield Case("one stray sample", [{"label": "bridge"}] * 3 + [{"label": "bridgee"}],
-             ["class:bridgee"])  # fmt: skip
-        yield Case("of pictures with several labels", [{}, {}, {"label": None}], ["class:owl"],
-             tables={"several_labels":
-                 [{"sample_id": "0002.jpg", "label": x} for x in ("cat", "owl")]})  # fmt: skip
-        yield Case(
-            "one-shot identities are reported once",
-            [{"label": f"person {i}"} for i in range(25)] + [{"label": "person 3"}],
-            ["dataset"],
-        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         sql = """

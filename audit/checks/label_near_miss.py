@@ -10,13 +10,12 @@ second, without a loop over all pairs.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
-from audit.checking.cases import Case
 from audit.checking.check import Check
 from audit.checking.class_names import fold_name
 from audit.records import Action, Finding, Severity
@@ -28,11 +27,6 @@ class Spelling(NamedTuple):
 
     name: str
     images: int
-
-
-def _named(*single: str, **counts: int) -> list[dict[str, str]]:
-    """Return a picture of each class that is named alone, and so many of the others."""
-    return [{"label": name} for name in (*single, *Counter(counts).elements())]
 
 
 class NearMissClassName(Check):
@@ -81,41 +75,6 @@ class NearMissClassName(Check):
 
         max_rarer_share: float = 0.1
         min_length: int = 5
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("different words", _named("car", "cat", "cart", "bus", "glass"))
-        yield Case("numbered names", _named("class2", class1=40))
-        yield Case("digits", _named("0", "1", "10", "1_0", "1-1", "11"))
-        yield Case("synset ids", _named("n01440765", n01440764=40))
-        yield Case("letters of both cases", _named(*"aAbBcC"))
-        yield Case("common words one letter apart", _named(mouse=20, house=20, horse=20))
-        yield Case("a rare but different word", _named("trunk", truck=40))
-        yield Case(
-            "case, plural and spacing",
-            _named("cat", "Cat", "cats", "polar bear", "polar_bear", "dog"),
-            ["class:Cat|cat|cats", "class:polar bear|polar_bear"],
-        )
-        yield Case("a doubled letter", _named("bridgee", bridge=40), ["class:bridge|bridgee"])
-        yield Case(
-            "a swap, and two slips in a long word",
-            _named("girafef", "restaraunt", giraffe=30, restaurant=30),
-            ["class:girafef|giraffe", "class:restaraunt|restaurant"],
-        )
-        yield Case(
-            "composed and decomposed accents, a Cyrillic letter, a copied folder",
-            _named("caf\u00e9", "cafe\u0301", "c\u0430t", "cat", "dog", "dog (1)"),
-            ["class:cafe\u0301|caf\u00e9", "class:cat|c\u0430t", "class:dog|dog (1)"],
-        )
-        yield Case(
-            "numbers that went through a float", _named("1", "1.0", "01", "2"), ["class:01|1|1.0"]
-        )
-        yield Case(
-            "a declared folder without images",
-            _named(bridge=40),
-            ["class:Bridge|bridge"],
-            tables={"declared_classes": [{"split": "train", "label": "Bridge"}]},
-        )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         sql = """

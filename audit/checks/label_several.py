@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from audit.checking.cases import Case
 from audit.checking.check import QueryCheck
 from audit.records import Action, Severity
 from audit.run.store import Store
-
-IMAGES = [{"id": "a.jpg", "label": None}, {"id": "b.jpg", "label": None}]
-SCORE: Mapping[str, Any] = {
-    "sample_id": "a.jpg", "label": "dog", "given": False, "probability": 0.98, "error_chance": 0.9,
-    "gain": 30.0,
-}  # fmt: skip
-
-
-def _case(name: str, expect: list[str], *rows: Mapping[str, Any], **params: float) -> Case:
-    held = [{"sample_id": i["id"], "label": x} for i in IMAGES for x in ("cat", "owl")]
-    scores = [{**SCORE, **row} for row in rows]
-    return Case(name, IMAGES, expect, params, {"several_labels": held, "several_scores": scores})
 
 
 class SuspectSeveral(QueryCheck):
@@ -68,16 +55,6 @@ class SuspectSeveral(QueryCheck):
 
         min_chance: float = 0.65
         min_gain: float = 4.0
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield _case("no predictions", [])
-        yield _case("a label that is probably right", [], {"error_chance": 0.6})
-        yield _case("doubtful predictions explain the class as well", [], {"gain": 1.0})
-        yield _case("one lacks, one is wrong", ["a.jpg"], {}, {"label": "owl", "given": True,
-                    "probability": 0.01})  # fmt: skip
-        yield _case("two pictures", ["a.jpg", "b.jpg"], {}, {"sample_id": "b.jpg"})
-        yield _case("a lower threshold", ["a.jpg"], {"error_chance": 0.5}, min_chance=0.4)
 
     sql = """
         SELECT i.id, i.subject, max(s.error_chance) AS error_chance,

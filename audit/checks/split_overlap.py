@@ -6,19 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.checking.cases import NEAR, NEAR_GROUP, NEAR_PAIR, PICTURES, Case
 from audit.checking.check import DOUBT, SURE, Check, tally
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 from audit.statistics.intervals import wilson
 
-A, B, C, D = PICTURES
-OTHER = [
-    {"representative": C, "pixel_hash": C, "position": 0, "score": 1.0},
-    {"representative": C, "pixel_hash": D, "position": 1, "score": 4.5},
-]
-BRIDGE = {**NEAR_PAIR, "a": B, "b": C, "score": 2.5}
-TEST = {"split": "test"}
 KINDS = {
     "bytes": "the same bytes",
     "pixels": "the same pixels in different files",
@@ -69,30 +61,6 @@ class SplitOverlap(Check):
 
         train_splits: tuple[str, ...] = ("train", "training")
         sure_errors: float = 2.0
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield Case("different pictures", [{}, TEST])
-        yield Case("near-duplicates in one split: DUP003",
-             [{"pixel_hash": A}, {"pixel_hash": B}, TEST], tables=NEAR)  # fmt: skip
-        yield Case(
-            "blank pictures all look the same",
-            [{"pixel_hash": A, "contrast": 0.0}, {"pixel_hash": A, "contrast": 0.0, **TEST}],
-        )
-        yield Case("copies without splits",
-             [{"pixel_hash": A, "split": None}, {"pixel_hash": A, "split": None}])  # fmt: skip
-        yield Case("the same file",
-             [{"pixel_hash": A, "content_hash": "e" * 64, **split} for split in ({}, TEST)],
-             ["group:aaaaaaaaaaaaaaaa"])  # fmt: skip
-        yield Case("the same pixels", [{"pixel_hash": A}, {"pixel_hash": A, **TEST}, {}],
-             ["group:aaaaaaaaaaaaaaaa"])  # fmt: skip
-        yield Case("a near-duplicate", [{"pixel_hash": A}, {"pixel_hash": B, **TEST}, TEST],
-             ["group:aaaaaaaaaaaaaaaa"], tables=NEAR)  # fmt: skip
-        yield Case("two groups joined by one pair across splits",
-             [{"pixel_hash": A}, {"pixel_hash": B}, {"pixel_hash": C, **TEST},
-              {"pixel_hash": D, **TEST}],
-             ["group:aaaaaaaaaaaaaaaa|cccccccccccccccc"],
-             tables={"groups": [*NEAR_GROUP, *OTHER], "pairs": [NEAR_PAIR, BRIDGE]})  # fmt: skip
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         for row in store.rows(GROUPS_ACROSS, [params.sure_errors]):

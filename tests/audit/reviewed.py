@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
-from audit.checking.cases import HEALTHY
 from audit.checking.runner import configure_checks, run_checks
 from audit.decisions.waivers import apply_decisions
 from audit.picture.features import FEATURE_ROW, MEASURED
@@ -20,6 +19,7 @@ from audit.run.store import Store
 from audit.run.tables import SAMPLES
 from audit.scanning import scanning
 from audit.sources import open_source
+from audit.testing import HEALTHY
 from tests.conftest import picture
 
 CODES = ("DUP", "SPLIT", "IMG001", "FILE001", "LABEL002", "LABEL005")

@@ -13,9 +13,9 @@ import pytest
 
 from audit.annotations import box_pairs, box_statistics
 from audit.annotations.box_pairs import MOST_PAIRS, sweep
-from audit.checking.boxes import boxed
-from audit.checking.cases import Case, case_store
 from audit.checks.box_overlap import DuplicateBox
+from audit.testing import Case, case_store
+from tests.audit.checks.case_tables import boxed
 
 PLAIN = 10**12  # comparisons up to which nothing is compiled
 

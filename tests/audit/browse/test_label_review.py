@@ -22,7 +22,6 @@ from audit.browse.label_review import (
     update_forecast,
 )
 from audit.checking.label_facts import LabelFacts, wrong_among
-from audit.checks.label_suspect import FACTS, IMAGES, LABELS, SCORE
 from audit.decisions.decisions import decide_findings, decide_samples
 from audit.decisions.ledger import LABEL_RIGHT
 from audit.errors import UsageError
@@ -30,6 +29,7 @@ from audit.interface import Run
 from audit.records import Action
 from audit.run.generations import open_run
 from audit.scanning.options import ScanOptions
+from tests.audit.checks.cases.label_suspect import FACTS, IMAGES, LABELS, SCORE
 from tests.audit.reviewed import made_run
 from tests.conftest import picture
 

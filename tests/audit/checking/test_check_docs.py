@@ -15,7 +15,7 @@ from tests.preflight.pages import page_faults
 
 
 @pytest.mark.parametrize("check", [pytest.param(c, id=code) for code, c in all_checks().items()])
-def test_a_check_has_a_sound_page_thresholds_that_are_used_and_cases_on_both_sides(check: Check):
+def test_a_check_has_a_sound_page_and_thresholds_that_are_used(check: Check):
     assert list(page_faults(check, SECTIONS)) == []
     # no instruction; that code and name have their form is asked when checks are found
     assert not check.name.startswith(("no-", "check-", "find-", "disallow-"))
@@ -32,10 +32,6 @@ def test_a_check_has_a_sound_page_thresholds_that_are_used_and_cases_on_both_sid
     assert make_params(check, {}) == check.Params()
     for word in re.findall(r"`((?:min|max)_\w+)`", sections["What it does"] + sections["Limits"]):
         assert word in fields, f"{check.code}: no threshold {word}"
-    found = list(check.cases())
-    dirty = sum(bool(case.expect) for case in found)
-    assert min(dirty, len(found) - dirty) >= 2
-    assert len({case.name for case in found}) == len(found)
     module = inspect.getmodule(type(check))
     assert module is not None
     codes = (module.__doc__ or "").split(":")[0].split(", ")

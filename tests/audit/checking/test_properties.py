@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit.checking.cases import Case, case_store
 from audit.checking.properties import PropertyTable, property_table
+from audit.testing import Case, case_store
 
 RNG = np.random.default_rng(0)
 LABELS = [("ant", "bee", "cow", "dog")[i % 4] for i in range(200)]

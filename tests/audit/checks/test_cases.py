@@ -1,4 +1,4 @@
-"""Every CLEAN and DIRTY case of every check in an in-memory store, and what findings share."""
+"""Every clean and dirty case of every check in an in-memory store, and what findings share."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from collections.abc import Iterable, Iterator
 import duckdb
 import pytest
 
-from audit.checking.cases import Case, case_store
 from audit.checking.check import Check, all_checks, make_params
 from audit.decisions.decisions import is_of_box
 from audit.picture.features import FEATURES
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 from audit.run.tables import IMAGES_VIEW
+from audit.testing import Case, case_store
+from tests.audit.checks.cases import CASES, FILES
 
 HASH = re.compile(r"@[0-9a-f]{1,16}$")
-
-
-CASES = {code: tuple(check.cases()) for code, check in all_checks().items()}
 
 
 def cases(*, dirty: bool) -> list[object]:
@@ -29,6 +27,19 @@ def cases(*, dirty: bool) -> list[object]:
         for case in found
         if bool(case.expect) == dirty
     ]
+
+
+@pytest.mark.parametrize("code", all_checks())
+def test_a_check_has_cases_of_both_sides_in_a_file_of_its_name(code: str):
+    found = CASES.get(code, ())
+    dirty = sum(bool(case.expect) for case in found)
+    assert min(dirty, len(found) - dirty) >= 2, f"{code}: at least two clean and two dirty cases"
+    assert len({case.name for case in found}) == len(found)
+    assert type(all_checks()[code]).__module__.rpartition(".")[2] in FILES
+
+
+def test_every_case_belongs_to_a_check():
+    assert CASES.keys() <= all_checks().keys()
 
 
 # What decoding itself fills is always there: only columns of the picture need declaring.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from audit.checking.cases import Case, case_store
 from audit.checking.check import all_checks, make_params
+from audit.testing import Case, case_store
 from tests.audit.asked import asked_of
 
 pytestmark = pytest.mark.slow

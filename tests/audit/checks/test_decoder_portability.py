@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from audit.checking.cases import Case, case_store
 from audit.checks.file_decoders import BY_KIND, RULES, _matches
 from audit.picture.decode import Limits, decode_picture
+from audit.testing import Case, case_store
 
 HEIGHT, WIDTH = 32, 48
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit.checking.cases import Case, case_store
 from audit.checking.check import all_checks, make_params
-from audit.checks.split_groups import _look
 from audit.records import Finding
+from audit.testing import Case, case_store
+from tests.audit.checks.cases.split_groups import _look
 
 NAMES = ("{:04d}", "{}", "IMG_{:04d}", "DSC{:05d}", "cat_{}", "n01440764_{}", "image ({})",
          "2023-07-{}", "clip{0:03d}_0001", "v1.2_{:06d}")  # fmt: skip

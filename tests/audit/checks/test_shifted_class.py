@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from audit.checking.boxes import boxed
-from audit.checking.cases import Case, case_store
 from audit.checks.box_shifted_class import ShiftedClass
 from audit.records import Severity
+from audit.testing import Case, case_store
+from tests.audit.checks.case_tables import boxed
 
 FIT = {"file": "b.json", "label": None, "boxes": 60, "units": 60, "share": 0.7}
 

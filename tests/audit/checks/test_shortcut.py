@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from audit.checking.cases import Case, case_store
 from audit.checking.check import all_checks, make_params
 from audit.records import Severity
+from audit.testing import Case, case_store
 
 
 @pytest.mark.parametrize(

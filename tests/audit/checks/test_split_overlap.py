@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from audit.checking.cases import NEAR_GROUP, NEAR_PAIR, PICTURES, Case, case_store
 from audit.checks.dup_near import NearDuplicate
 from audit.checks.split_overlap import SplitOverlap
 from audit.records import Action, Severity
+from audit.testing import Case, case_store
+from tests.audit.checks.case_tables import NEAR_GROUP, NEAR_PAIR, PICTURES
 
 A, B = PICTURES[:2]
 FACTS = [{"key": "threshold", "value": "6.8"}, {"key": "threshold_error", "value": "1.2"}]

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit.checking.cases import Case, case_store
 from audit.checking.check import all_checks, make_params
 from audit.checks.img_outlier import PROPERTIES
 from audit.records import Finding
 from audit.statistics.outlying import Oddity, find_apart
+from audit.testing import Case, case_store
+from tests.audit.checks.cases import CASES
 
 RATE = 1e-4
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -142,7 +143,7 @@ def test_a_crowd_at_one_end_does_not_make_its_neighbour_odd():
 
 def test_every_property_is_explained():
     assert all(shown != scaled for shown, scaled in PROPERTIES.values())
-    images = [{**row} for row in next(c for c in all_checks()["IMG008"].cases() if c.expect).images]
+    images = [{**row} for row in next(c for c in CASES["IMG008"] if c.expect).images]
     images[-1] |= {"brightness": 0.999, "n_bytes": 9_000_000}  # odd in three ways
     (finding,) = judge(images)
     for name in ("noise", "brightness", "bytes_per_pixel"):

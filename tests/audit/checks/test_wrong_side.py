@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from audit.checking.boxes import BOX, boxed
-from audit.checking.cases import Case, case_store
 from audit.checking.check import all_checks, make_params
+from audit.testing import Case, case_store
+from tests.audit.checks.case_tables import BOX, boxed
 
 SPREAD = [{"sharpness": 0.20 + 0.001 * (i % 20)} for i in range(60)]
 BOXES = [{**BOX, "sample_id": "0000.jpg", "x": 9.0 * n} for n in range(30)]

@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from audit.checking.boxes import boxed
-from audit.checking.cases import Case, case_store
 from audit.embeddings.box_fits import EACH, relate_box_fits
 from audit.embeddings.class_marks import relate_marks
 from audit.neighbors.pairs.signature_store import write_signatures
 from audit.picture.measure import signature_table
 from audit.picture.signatures import make_signature
+from audit.testing import Case, case_store
+from tests.audit.checks.case_tables import boxed
 
 N = 80
 

@@ -10,10 +10,8 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from audit.checking.cases import Case, case_store
 from audit.checking.check import all_checks, make_params
 from audit.checking.label_facts import LabelFacts, read_label_facts
-from audit.checks.label_suspect import FACTS
 from audit.embeddings import label_tables
 from audit.embeddings.label_tables import draw_judged
 from audit.embeddings.settings import VectorOptions
@@ -21,6 +19,8 @@ from audit.errors import UsageError
 from audit.run.generations import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
+from audit.testing import Case, case_store
+from tests.audit.checks.cases.label_suspect import FACTS
 from tests.conftest import picture
 
 pytestmark = pytest.mark.slow

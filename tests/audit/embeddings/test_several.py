@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from audit.checking.cases import Case, case_store
 from audit.checking.check import all_checks, make_params
 from audit.embeddings.label_tables import judge_several
 from audit.embeddings.vectors import PictureVectors, read_probabilities
 from audit.errors import UsageError
+from audit.testing import Case, case_store
 
 NAMES = ("boat", "cat", "dog")
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from audit.checks.label_suspect import FACTS
 from audit.records import Action, Finding, Severity
 from audit.report import Report, collect_report, to_json
 from audit.report.html_page import to_html
 from audit.report.markdown import to_markdown
 from audit.report.screen import error_lines, to_screen
 from audit.report.text import to_text
+from tests.audit.checks.cases.label_suspect import FACTS
 from tests.audit.report.test_report import built_run
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO

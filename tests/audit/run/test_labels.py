@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from audit.annotations import measure_boxes
-from audit.checking.cases import Case, case_store
-from audit.checking.objects import object_case, object_table
+from audit.checking.objects import object_table
 from audit.compare import diff
 from audit.compare.drift import find_drift
 from audit.errors import UsageError
@@ -19,7 +18,9 @@ from audit.run.store import Store
 from audit.run.tables import ADDED_TABLES, ADDED_VIEWS
 from audit.scanning.measuring import list_source
 from audit.sources import open_source
+from audit.testing import Case, case_store
 from tests.audit.annotations.datasets import annotated, annotated_run, coco, coco_tree
+from tests.audit.checks.case_tables import object_case
 
 
 def test_each_object_counts_once_and_says_what_it_is(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from audit.checking.cases import case_store
 from audit.checking.check import all_checks, make_params
 from audit.run.store import Store
+from audit.testing import case_store
 from tests.audit.asked import asked_of
+from tests.audit.checks.cases import CASES
 
 
 def count_images(store: Store, least: int) -> int:
@@ -38,7 +39,7 @@ def test_made_once_until_something_is_written() -> None:
 
 
 def test_the_table_of_properties_is_read_once_for_all_checks() -> None:
-    case = next(case for case in all_checks()["DIST004"].cases() if case.expect)
+    case = next(case for case in CASES["DIST004"] if case.expect)
     with case_store(case) as store, asked_of(store) as asked:
         for code in ("DIST004", "DIST007"):
             check = all_checks()[code]

@@ -1,0 +1,32 @@
+"""Cases of BOX005."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from audit.testing import Case
+from tests.audit.checks.case_tables import box_case, box_found
+
+ENTRY = {
+    "file": "boxes.json", "image_key": "0000.jpg", "sample_id": "0000.jpg", "entry": 0,
+    "width": 640.0, "height": 480.0,
+}  # fmt: skip
+
+
+CASES: Mapping[str, Sequence[Case]] = {
+    "BOX005": [
+        box_case("the size of the picture", {}, annotated_images=[ENTRY]),
+        box_case("no size given", {}, annotated_images=[{**ENTRY, "width": None, "height": None}]),
+        box_found(
+            "width and height exchanged",
+            {},
+            annotated_images=[{**ENTRY, "width": 480.0, "height": 640.0}],
+        ),
+        box_found(
+            "the size before EXIF turned the picture",
+            {},
+            images=[{"orientation": 6}],
+            annotated_images=[{**ENTRY, "width": 480.0, "height": 640.0}],
+        ),
+    ],
+}

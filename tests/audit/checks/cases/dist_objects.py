@@ -1,0 +1,30 @@
+"""Cases of DIST011."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from audit.testing import Case
+from tests.audit.checks.case_tables import object_case
+
+CAR, NONE = {"car": 1}, dict[str, int]()
+
+
+def _empty_share_shift() -> Iterator[Case]:
+    for what, empty, expect in (
+        ("as many as in train", 4, []),
+        ("no annotations at all in val", 40, ["object:split:val"]),
+        ("none in val, one in ten in train", 0, []),
+        ("half of val", 20, ["object:split:val"]),
+    ):
+        pictures = [("train", CAR)] * 90 + [("train", NONE)] * 10
+        pictures += [("val", NONE)] * empty + [("val", CAR)] * (40 - empty)
+        images, tables = object_case(*pictures)
+        yield Case(what, images, expect, tables=tables)
+    images, tables = object_case(*[("train", NONE)] * 50, *[("val", CAR)] * 40)
+    yield Case("objects in val alone", images, tables=tables)
+
+
+CASES: Mapping[str, Sequence[Case]] = {
+    "DIST011": list(_empty_share_shift()),
+}

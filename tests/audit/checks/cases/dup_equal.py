@@ -1,0 +1,98 @@
+"""Cases of DUP001, DUP002, LABEL005."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from audit.checks.dup_equal import Row
+from audit.testing import Case
+
+A = {"content_hash": "a" * 64, "pixel_hash": "a" * 32}
+PIXELS = {"pixel_hash": "b" * 32}
+LABELLED = {"pixel_hash": "d" * 32}
+BLANK = {"contrast": 0.0, "entropy": 0.0, "sharpness": None}
+
+
+def _conflicting_label() -> Iterator[Case]:
+    yield Case("copies that agree", [LABELLED, LABELLED])
+    yield Case("different pictures, different labels", [{"label": "cat"}, {"label": "dog"}])
+    yield Case("a missing label is no conflict", [LABELLED, {**LABELLED, "label": None}])
+    yield Case("no picture to compare", [{"pixel_hash": None, "label": x} for x in "ab"])
+    yield Case(
+        "one picture as cat and as dog",
+        [
+            {**LABELLED, "label": "cat"},
+            {**LABELLED, "label": "cat"},
+            {**LABELLED, "label": "dog"},
+        ],
+        ["group:dddddddddddddddd"],
+    )
+    yield Case(
+        "byte-identical copies count",
+        [{**LABELLED, "content_hash": "e" * 64, "label": x} for x in ("cat", "dog")],
+        ["group:dddddddddddddddd"],
+    )
+    both = [{"sample_id": "0000.jpg", "label": x} for x in ("cat", "dog")]
+    several: list[Row] = [{**LABELLED, "label": None}, {**LABELLED, "label": "dog"}]
+    yield Case("one picture as cat and dog, and as dog alone", several,
+         ["group:dddddddddddddddd"], tables={"several_labels": both})  # fmt: skip
+    yield Case(
+        "sets that agree",
+        [{**LABELLED, "label": None}] * 2,
+        tables={"several_labels": both + [{**r, "sample_id": "0001.jpg"} for r in both]},
+    )
+    yield Case(
+        "black frames in every class are reported once",
+        [{**LABELLED, "contrast": 0.0, "label": f"class {i}"} for i in range(20)],
+        ["dataset:blank"],
+    )
+
+
+CASES: Mapping[str, Sequence[Case]] = {
+    "DUP001": [
+        Case("different files", [{}, {}]),
+        Case(
+            "empty files are all equal: FILE001",
+            [{**A, "status": "unreadable", "n_bytes": 0}] * 2,
+        ),
+        Case("no hash is no duplicate", [{"content_hash": None}, {"content_hash": None}]),
+        Case("same pixels, other bytes: DUP002", [{"pixel_hash": "a" * 32}] * 2),
+        Case("one picture twice", [A, A, {}], ["group:aaaaaaaaaaaaaaaa"]),
+        Case(
+            "a copy in the test split",
+            [{**A, "split": "train"}, {**A, "split": "test"}],
+            ["group:aaaaaaaaaaaaaaaa"],
+        ),
+        Case(
+            "blank pictures: one group, however many",
+            [{**A, "contrast": 0.0, "entropy": 0.0, "label": f"{i}"} for i in range(40)],
+            ["group:aaaaaaaaaaaaaaaa"],
+        ),
+    ],
+    "DUP002": [
+        Case("different pictures", [{}, {}]),
+        Case("the same file twice: DUP001", [{**PIXELS, "content_hash": "c" * 64}] * 2),
+        Case(
+            "same hash of other sizes",
+            [{**PIXELS, "width": 4, "height": 9}, {**PIXELS, "width": 9}],
+        ),
+        Case("no picture, no duplicate", [{"pixel_hash": None, "status": "unreadable"}] * 2),
+        Case("a PNG and a BMP of one picture", [PIXELS, PIXELS, {}], ["group:bbbbbbbbbbbbbbbb"]),
+        Case(
+            "two equal files and a third that shows the same",
+            [{**PIXELS, "content_hash": "c" * 64}] * 2 + [{**PIXELS, "split": "test"}],
+            ["group:bbbbbbbbbbbbbbbb"],
+        ),
+        Case(
+            "three shades of blank make one finding",
+            [{**BLANK, "pixel_hash": f"{i % 3}" * 32} for i in range(30)],
+            ["dataset:blank"],
+        ),
+        Case(
+            "transparent pictures are blank too",
+            [{**PIXELS, "transparent": 1.0, "contrast": 0.2}] * 2,
+            ["dataset:blank"],
+        ),
+    ],
+    "LABEL005": list(_conflicting_label()),
+}

@@ -1,0 +1,48 @@
+"""Cases of IMG003."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from audit.testing import Case
+
+
+def _blurry() -> Iterator[Case]:
+    spread: Sequence[Mapping[str, Any]] = [{"sharpness": 0.40 + 0.01 * (i % 20)} for i in range(40)]
+    yield Case("a sharp set", spread)
+    yield Case("a soft set, evenly so", [{"sharpness": 0.20 + 0.002 * (i % 20)} for i in range(40)])
+    yield Case("a clear sky", [*spread, {"sharpness": 0.05, "contrast": 0.01}])
+    yield Case("a flat picture has no sharpness", [*spread, {"sharpness": None, "contrast": 0.0}])
+    yield Case("the softest of a wide set", [{"sharpness": 0.15 * 1.05**i} for i in range(30)])
+    yield Case(
+        "strokes have no texture",
+        [*spread, {"sharpness": 0.08, "contrast": 0.21, "entropy": 4.9}],
+    )
+    yield Case(
+        "a class that is soft as a whole, in a sharp set",
+        [*spread, *spread] + [{"label": "fog", "sharpness": 0.09 + 0.001 * i} for i in range(40)],
+    )
+    yield Case("two images tell no position", [{"sharpness": 0.2}, {"sharpness": 0.6}])
+    yield Case("out of focus", [*spread, {"id": "b.jpg", "sharpness": 0.14}], ["b.jpg"])
+    yield Case(
+        "no detail at all, alone in its set",
+        [{"id": "b.jpg", "sharpness": 0.08}, {}, {}],
+        ["b.jpg"],
+    )
+    yield Case(
+        "a third of a class is blurred",
+        [*({"id": f"b{i}.jpg", "sharpness": 0.09} for i in range(20)), *spread],
+        [f"b{i}.jpg" for i in range(20)],
+    )
+    yield Case("a soft image in a sharp class of a set that is soft elsewhere",
+         [*spread, {"id": "b.jpg", "sharpness": 0.2}]
+         + [{"label": "fog", "sharpness": 0.2 + 0.001 * (i % 20)} for i in range(40)],
+         ["b.jpg"])  # fmt: skip
+    yield Case("an upscaled dataset is reported once",
+         [{"sharpness": 0.08 + 0.001 * (i % 20)} for i in range(40)], ["dataset"])  # fmt: skip
+
+
+CASES: Mapping[str, Sequence[Case]] = {
+    "IMG003": list(_blurry()),
+}

@@ -1,0 +1,47 @@
+"""Cases of IMG005, IMG006."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from audit.testing import Case
+
+
+def _odd_size() -> Iterator[Case]:
+    # web photographs: side lengths spread over two octaves without a gap
+    web = [{"width": 400 + 40 * i, "height": 300 + 30 * i} for i in range(40)]
+    yield Case("sizes without a gap", web)
+    yield Case("two sizes, half and half", [{"width": 32, "height": 32}] * 20 + [{}] * 20)
+    yield Case("two sizes, nine to one", [{"width": 32, "height": 32}] * 4 + [{}] * 36)
+    yield Case("turned by 90 degrees", [{}] * 30 + [{"width": 480, "height": 640}])
+    yield Case("too few to say", [{"width": 32, "height": 32}] + [{}] * 5)
+    yield Case("unreadable has no size", [{}] * 30 + [{"width": 9, "status": "unreadable"}])
+    yield Case("an icon", [*web, {"id": "i.png", "width": 32, "height": 32}], ["i.png"])
+    yield Case(
+        "a huge scan in a set of one size",
+        [{}] * 30 + [{"id": "s.tif", "width": 12_000, "height": 9_000}],
+        ["s.tif"],
+    )
+    yield Case("odd in a set of two sizes",
+         [{"width": 32, "height": 32}] * 20 + [{}] * 20
+         + [{"id": "x.png", "width": 4, "height": 4}], ["x.png"])  # fmt: skip
+
+
+def _odd_aspect() -> Iterator[Case]:
+    lines = [{"width": 400 + 25 * i, "height": 100} for i in range(40)]  # 4:1 to 14:1, no gap
+    yield Case("landscape and one portrait", [{}] * 40 + [{"width": 480, "height": 640}])
+    yield Case("squares and one 4:3", [{"width": 480}] * 40 + [{}])
+    yield Case("two shapes, nine to one", [{"width": 2000}] * 4 + [{}] * 36)
+    yield Case("lines of text of every length", lines)
+    yield Case("too few to say", [{"width": 4000}] + [{}] * 5)
+    yield Case("a panorama", [{}] * 40 + [{"id": "p.jpg", "width": 3000, "height": 200}], ["p.jpg"])
+    yield Case("a strip upright", [{}] * 40 + [{"id": "p.jpg", "width": 100, "height": 900}],
+         ["p.jpg"])  # fmt: skip
+    yield Case("a square among long lines",
+         [*lines, {"id": "q.png", "width": 100, "height": 100}], ["q.png"])  # fmt: skip
+
+
+CASES: Mapping[str, Sequence[Case]] = {
+    "IMG005": list(_odd_size()),
+    "IMG006": list(_odd_aspect()),
+}

@@ -1,0 +1,77 @@
+"""Cases of LABEL001, LABEL003, LABEL004."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from audit.records import ONE_HOT
+from audit.testing import Case
+
+BROKEN = {"status": "unreadable", "error_kind": "empty", "label": "owl"}
+
+
+def _empty_class() -> Iterator[Case]:
+    cats, owls = (
+        [{"split": split, "label": label} for split in ("train", "test")]
+        for label in ("cat", "owl")
+    )
+    yield Case("declared and present", [{}], tables={"declared_classes": cats[:1]})
+    yield Case("empty in one split only: DIST003", [{}], tables={"declared_classes": cats})
+    yield Case("an empty folder in both splits is one class", [{}], ["class:owl"],
+         tables={"declared_classes": owls})  # fmt: skip
+    yield Case("a class whose only file is broken", [{"label": "cat"}, BROKEN], ["class:owl"])
+
+
+CASES: Mapping[str, Sequence[Case]] = {
+    "LABEL001": [
+        Case("every sample labelled", [{}, {"label": "dog"}]),
+        Case("the label 0 is a label", [{"label": "0"}, {"label": "1"}]),
+        Case("an empty dataset", []),
+        Case(
+            "several labels are labels",
+            [{}, {"label": None}],
+            tables={
+                "several_labels": [{"sample_id": "0001.jpg", "label": x} for x in ("cat", "dog")]
+            },
+        ),
+        Case(
+            "columns of 0 and 1 say no to each class",
+            [{}, {"label": None}],
+            tables={"label_columns": [{"source": "", "reading": ONE_HOT}]},
+        ),
+        Case(
+            "absent and blank",
+            [{}, {"id": "a", "label": None}, {"id": "b", "label": "  "}],
+            ["a", "b"],
+        ),
+        Case(
+            "a test split without labels",
+            [{}, {"split": "test", "label": None}, {"split": "test", "label": None}],
+            ["split:test"],
+        ),
+        Case("a dataset without labels", [{"split": None, "label": None}] * 3, ["dataset"]),
+    ],
+    "LABEL003": list(_empty_class()),
+    "LABEL004": [
+        Case("two samples", [{}, {"split": "test"}]),
+        Case("no labels", [{"label": None}]),
+        Case(
+            "one stray sample",
+            [{"label": "bridge"}] * 3 + [{"label": "bridgee"}],
+            ["class:bridgee"],
+        ),
+        Case(
+            "of pictures with several labels",
+            [{}, {}, {"label": None}],
+            ["class:owl"],
+            tables={
+                "several_labels": [{"sample_id": "0002.jpg", "label": x} for x in ("cat", "owl")]
+            },
+        ),
+        Case(
+            "one-shot identities are reported once",
+            [{"label": f"person {i}"} for i in range(25)] + [{"label": "person 3"}],
+            ["dataset"],
+        ),
+    ],
+}
