@@ -89,12 +89,12 @@ class Unreadable(QueryCheck):
             ["a"],
         )
         yield Case(
-            "gone from a store, and from the address of a table",
+            "gone from a store, and from an address in a manifest",
             [
                 _failed("missing", name, uri=uri, error=gone, detected=None)
                 for name, uri in (
                     ("a", "fetch+s3://b/a.jpg"),
-                    ("b", "pack+urls://t.parquet#0+0+url"),
+                    ("b", "https://x.org/b.jpg"),
                 )
             ],
             ["a", "b"],
@@ -113,7 +113,7 @@ class Unreadable(QueryCheck):
     sql = f"""
         SELECT id, subject, n_bytes, coalesce(error, '') AS error,
             coalesce(detected, 'unknown') AS content,
-            regexp_matches(uri, '^(fetch[+]|pack[+]urls:|https?:)') AS elsewhere,
+            contains(uri, '://') AND NOT regexp_matches(uri, '^(/|file:|pack[+])') AS elsewhere,
             coalesce(images.error_kind, 'unknown') AS error_kind,
             CASE WHEN error_kind IN {DROPPED} THEN 'drop' END AS action
         FROM images

@@ -228,7 +228,7 @@ def _is_as_planned(file: PlannedFile) -> bool:
 def _read_inside(file: PlannedFile) -> bytes | None:
     """Return the bytes of a picture in a pack or a store, None where they cannot be read."""
     try:
-        return read_bytes(reading_place(file.source) or "", ANY_SIZE)
+        return read_bytes(reading_place(file.source), ANY_SIZE)
     except DecodeError as error:
         return b"" if error.kind == "empty" else None
 

@@ -48,7 +48,7 @@ from audit.run.digests import file_digest
 from audit.run.store import Store
 from audit.sources.formats import extension_of_name
 from audit.sources.names import split_word
-from audit.sources.paths import leads_outside, path_of, reading_place, uri_of
+from audit.sources.paths import leads_outside, path_of, uri_of
 from preflight.files import LONGEST_NAME, inside, read_regular, regular
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
@@ -143,8 +143,6 @@ def _torn_sequences(store: Store, samples: pl.DataFrame) -> list[tuple[str, ...]
 
 def _refusal(row: Mapping[str, Any], roots: Mapping[str, str] | None) -> str | None:
     """Return why a sample stays out; `roots`: of a dataset whose links may not lead out of it."""
-    if reading_place(row["uri"]) is None:
-        return "its bytes are on another machine"
     if row["status"] not in ("ok", "damaged") or row["content_hash"] is None:
         return f"it is no readable image ({row['error_kind'] or 'not measured'})"
     if roots is not None and leads_outside(row["uri"], roots):
