@@ -138,7 +138,9 @@ class Unreadable(QueryCheck):
 
 
 def _bytes(count: int) -> str:
-    return "1 byte" if count == 1 else f"{max(count, 0):,} bytes"
+    if count < 0:
+        return "unknown number of bytes"
+    return "1 byte" if count == 1 else f"{count:,} bytes"
 
 
 CUT = {"status": "damaged", "error_kind": "truncated", "error_at": 0.5, "missing_end": True}
@@ -228,7 +230,7 @@ class Damaged(QueryCheck):
         return {n: value for n, value in super().kept(row, params).items() if value is not None}
 
     def said(self, row: Mapping[str, Any], params: Any) -> str:
-        size = f"{row['format']} of {row['n_bytes']:,} bytes"
+        size = f"{row['format']} of {_bytes(row['n_bytes'])}"
         if row["status"] == "ok":
             return (
                 f"This {size} has no end marker, although every row was decoded: its last bytes "
@@ -308,10 +310,10 @@ class PixelBomb(QueryCheck):
     def said(self, row: Mapping[str, Any], params: Any) -> str:
         if not row["pixels"] or row["error_kind"] == "memory":
             why = (row["error"] or "it is over the limits of the scan").strip().rstrip(".")
-            return f"This file of {row['n_bytes']:,} bytes was not decoded: {why}."
+            return f"This file of {_bytes(row['n_bytes'])} was not decoded: {why}."
         # 3 bytes per pixel: what every loader that converts to RGB allocates at least.
         gigabytes = row["pixels"] * 3 / 1e9
         return (
-            f"This file of {row['n_bytes']:,} bytes declares {row['width']:,} x "
+            f"This file of {_bytes(row['n_bytes'])} declares {row['width']:,} x "
             f"{row['height']:,} px, {gigabytes:.1f} GB as RGB: it was not decoded."
         )

@@ -71,6 +71,28 @@ def test_listed_addresses_are_read_and_their_failures_are_tried_again(tmp_path: 
     assert (again.measured, again.kept) == (1, 3)
 
 
+def test_findings_on_images_of_unknown_size_have_no_negative_size(
+    store: Any, tmp_path: Path
+) -> None:
+    whole = next(iter(FILES.values()))
+    bodies = {
+        "a": whole,
+        "b": whole,
+        "c": whole[:150],
+        "d": b"<html></html>",
+        "e": whole + b"x" * 9000,
+    }
+    for name, data in bodies.items():
+        store.pipe(f"/bad/{name}.png", data)
+    listed = manifest(tmp_path / "m.csv", [f"failing://bad/{name}.png" for name in bodies])
+    scan(open_source([listed]), tmp_path / "run", executor=Serial())
+    found = audit.open(tmp_path / "run").findings
+    texts = dict(zip(found["code"], found["message"], strict=True))
+    assert "have the same content" in texts["DUP001"]
+    assert {"FILE001", "FILE002", "FILE003"} <= set(texts)
+    assert not [text for text in texts.values() if "-1" in text]
+
+
 def test_no_secret_of_an_address_is_stored(tmp_path: Path) -> None:
     listed = manifest(
         tmp_path / "m.csv",
