@@ -85,7 +85,7 @@ def apply_plan(
         raise _edited(wrong)
     _refuse_strange_sources(plan)
     left = [file for file in plan.files if file.target not in made_before]
-    result = ApplyResult(folder, len(left), len(made_before), sum(f.n_bytes for f in left))
+    result = ApplyResult(folder, len(left), len(made_before), sum(max(f.n_bytes, 0) for f in left))
     if how == "copy":
         _refuse_full(folder, result.n_bytes)
     if dry_run:

@@ -188,8 +188,9 @@ def _place(
 def _below(row: Mapping[str, Any], roots: Mapping[str, str]) -> str:
     """Return a sample's path below its root; of one outside of it, its name."""
     path = path_of(row["uri"])
-    if path is None:  # in a pack or a store; a row of a table has no extension
+    if path is None:  # in a pack or a store, or an address; a row of a table has no extension
         name = str(row["id"]).removeprefix(f"{row['source']}:" if row["source"] else "")
+        name = name.rpartition("://")[2]
         if extension_of_name(name) or not row["format"]:
             return name
         return f"{name}.{EXTENSIONS.get(row['format'], row['format'].lower())}"
@@ -256,7 +257,7 @@ class DatasetPlan:
     @property
     def n_bytes(self) -> int:
         """Bytes of all files."""
-        return sum(file.n_bytes for file in self.files)
+        return sum(max(file.n_bytes, 0) for file in self.files)
 
     @property
     def samples(self) -> list[PlannedFile]:

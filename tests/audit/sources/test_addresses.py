@@ -14,6 +14,8 @@ import fsspec
 import pytest
 
 import audit
+from audit.exports.application import apply_plan
+from audit.exports.planning import plan_dataset
 from audit.machine.executors import Serial
 from audit.picture.decode import DecodeError, Limits
 from audit.picture.reading import read_bytes
@@ -69,6 +71,10 @@ def test_listed_addresses_are_read_and_their_failures_are_tried_again(tmp_path: 
     assert kinds["error_kind"].to_list() == [None, "io", "missing", None]
     again = scan(open_source([listed]), tmp_path / "run", executor=Serial())
     assert (again.measured, again.kept) == (1, 3)
+    plan = plan_dataset(tmp_path / "run")
+    made = apply_plan(plan, tmp_path / "new")
+    assert (made.made, made.n_bytes) == (3, 0)
+    assert not [file.target for file in plan.files if ":" in file.target]
 
 
 def test_findings_on_images_of_unknown_size_have_no_negative_size(
