@@ -151,7 +151,8 @@ class ByteIdentical(_Equal):
 
 
 def _said(row: Row, spans: Sequence[str]) -> str:
-    head = f"{len(row['ids'])} files have the same {row['n_bytes']:,} bytes"
+    content = f"{row['n_bytes']:,} bytes" if row["n_bytes"] >= 0 else "content"
+    head = f"{len(row['ids'])} files have the same {content}"
     if row["blank"]:
         return f"{head}: a blank picture (one colour, or fully transparent)."
     if not spans:

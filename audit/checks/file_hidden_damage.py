@@ -81,8 +81,6 @@ class HiddenDamage(QueryCheck):
                 "px) is the flat mid grey that decoders use for missing data"
             )
         if row["trailing_bytes"] >= params.min_trailing_bytes:
-            parts.append(
-                f"{row['trailing_bytes']:,} of its {row['n_bytes']:,} bytes follow the end of the "
-                "image"
-            )
+            size = f" of its {row['n_bytes']:,}" if row["n_bytes"] >= 0 else ""
+            parts.append(f"{row['trailing_bytes']:,}{size} bytes follow the end of the image")
         return "; ".join(parts) + "."

@@ -63,7 +63,7 @@ class Unreadable(QueryCheck):
     sql = f"""
         SELECT id, subject, n_bytes, coalesce(error, '') AS error,
             coalesce(detected, 'unknown') AS content,
-            regexp_matches(uri, '^(fetch[+]|pack[+]urls:|https?:)') AS elsewhere,
+            contains(uri, '://') AND NOT regexp_matches(uri, '^(/|file:|pack[+])') AS elsewhere,
             coalesce(images.error_kind, 'unknown') AS error_kind,
             CASE WHEN error_kind IN {DROPPED} THEN 'drop' END AS action
         FROM images
@@ -88,7 +88,9 @@ class Unreadable(QueryCheck):
 
 
 def _bytes(count: int) -> str:
-    return "1 byte" if count == 1 else f"{max(count, 0):,} bytes"
+    if count < 0:
+        return "unknown number of bytes"
+    return "1 byte" if count == 1 else f"{count:,} bytes"
 
 
 class Damaged(QueryCheck):
@@ -147,7 +149,7 @@ class Damaged(QueryCheck):
         return {n: value for n, value in super().kept(row, params).items() if value is not None}
 
     def said(self, row: Mapping[str, Any], params: Any) -> str:
-        size = f"{row['format']} of {row['n_bytes']:,} bytes"
+        size = f"{row['format']} of {_bytes(row['n_bytes'])}"
         if row["status"] == "ok":
             return (
                 f"This {size} has no end marker, although every row was decoded: its last bytes "
@@ -209,10 +211,10 @@ class PixelBomb(QueryCheck):
     def said(self, row: Mapping[str, Any], params: Any) -> str:
         if not row["pixels"] or row["error_kind"] == "memory":
             why = (row["error"] or "it is over the limits of the scan").strip().rstrip(".")
-            return f"This file of {row['n_bytes']:,} bytes was not decoded: {why}."
+            return f"This file of {_bytes(row['n_bytes'])} was not decoded: {why}."
         # 3 bytes per pixel: what every loader that converts to RGB allocates at least.
         gigabytes = row["pixels"] * 3 / 1e9
         return (
-            f"This file of {row['n_bytes']:,} bytes declares {row['width']:,} x "
+            f"This file of {_bytes(row['n_bytes'])} declares {row['width']:,} x "
             f"{row['height']:,} px, {gigabytes:.1f} GB as RGB: it was not decoded."
         )

@@ -45,7 +45,10 @@ PROPERTIES: Mapping[str, tuple[str, str]] = {
     "blue_over_green": ("blue / greatest(green, 0.002)", "ln((blue + 0.002) / (green + 0.002))"),
     "width_over_height": ("aspect", "ln(aspect)"),
     "pixels": ("pixels :: DOUBLE", "ln(pixels)"),
-    "bytes_per_pixel": ("n_bytes / pixels", "ln(greatest(n_bytes, 1) / pixels)"),
+    "bytes_per_pixel": (
+        "n_bytes / pixels",
+        "CASE WHEN n_bytes < 0 THEN 0 ELSE ln(greatest(n_bytes, 1) / pixels) END",
+    ),
 }
 LEAST_NOISE = 0.008  # two grey levels: below that nobody sees it
 LEAST_GAP = 0.15

@@ -85,7 +85,7 @@ def apply_plan(
         raise _edited(wrong)
     _refuse_strange_sources(plan)
     left = [file for file in plan.files if file.target not in made_before]
-    result = ApplyResult(folder, len(left), len(made_before), sum(f.n_bytes for f in left))
+    result = ApplyResult(folder, len(left), len(made_before), sum(max(f.n_bytes, 0) for f in left))
     if how == "copy":
         _refuse_full(folder, result.n_bytes)
     if dry_run:
@@ -228,7 +228,7 @@ def _is_as_planned(file: PlannedFile) -> bool:
 def _read_inside(file: PlannedFile) -> bytes | None:
     """Return the bytes of a picture in a pack or a store, None where they cannot be read."""
     try:
-        return read_bytes(reading_place(file.source) or "", ANY_SIZE)
+        return read_bytes(reading_place(file.source), ANY_SIZE)
     except DecodeError as error:
         return b"" if error.kind == "empty" else None
 

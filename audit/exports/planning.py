@@ -47,7 +47,7 @@ from audit.run.digests import file_digest
 from audit.run.store import Store
 from audit.sources.formats import extension_of_name
 from audit.sources.names import split_word
-from audit.sources.paths import leads_outside, path_of, reading_place, uri_of
+from audit.sources.paths import leads_outside, path_of, uri_of
 from preflight.files import LONGEST_NAME, inside, read_regular, regular
 from preflight.text import text_fault
 
@@ -143,8 +143,6 @@ def _torn_sequences(store: Store, samples: pl.DataFrame) -> list[tuple[str, ...]
 
 def _refusal(row: Mapping[str, Any], roots: Mapping[str, str] | None) -> str | None:
     """Return why a sample stays out; `roots`: of a dataset whose links may not lead out of it."""
-    if reading_place(row["uri"]) is None:
-        return "its bytes are on another machine"
     if row["status"] not in ("ok", "damaged") or row["content_hash"] is None:
         return f"it is no readable image ({row['error_kind'] or 'not measured'})"
     if roots is not None and leads_outside(row["uri"], roots):
@@ -190,8 +188,9 @@ def _place(
 def _below(row: Mapping[str, Any], roots: Mapping[str, str]) -> str:
     """Return a sample's path below its root; of one outside of it, its name."""
     path = path_of(row["uri"])
-    if path is None:  # in a pack or a store; a row of a table has no extension
+    if path is None:  # in a pack or a store, or an address; a row of a table has no extension
         name = str(row["id"]).removeprefix(f"{row['source']}:" if row["source"] else "")
+        name = name.rpartition("://")[2]
         if extension_of_name(name) or not row["format"]:
             return name
         return f"{name}.{EXTENSIONS.get(row['format'], row['format'].lower())}"
@@ -258,7 +257,7 @@ class DatasetPlan:
     @property
     def n_bytes(self) -> int:
         """Bytes of all files."""
-        return sum(file.n_bytes for file in self.files)
+        return sum(max(file.n_bytes, 0) for file in self.files)
 
     @property
     def samples(self) -> list[PlannedFile]:

@@ -76,11 +76,11 @@ def feature_schema(hashes: Sequence[str] = (), own: Sequence[OwnColumn] = ()) ->
 
 @dataclass(frozen=True, slots=True)
 class FileJob:
-    """One file to measure: its sample id, file key, and where its bytes are (None: elsewhere)."""
+    """One file to measure: its sample id, file key, and where its bytes are."""
 
     sample_id: str
     file_key: str
-    path: str | None
+    path: str
 
     @property
     def listed_size(self) -> int | None:
@@ -116,7 +116,7 @@ class Measurer:
         places = [jobs[number].path for number in range(len(jobs))]
         with reading_ahead(places, self.limits.max_bytes) as coming:
             for job in jobs:
-                row, picture = self._row(job, scratch, coming.get(job.path or ""))
+                row, picture = self._row(job, scratch, coming.get(job.path))
                 rows.append(row)
                 if picture is not None:
                     small = batch.add(len(rows) - 1, picture)
@@ -136,9 +136,6 @@ class Measurer:
         self, job: FileJob, scratch: Scratch, coming: Future[bytes] | None
     ) -> tuple[dict[str, Any], Picture | None]:
         keys: dict[str, Any] = {"sample_id": job.sample_id, "file_key": job.file_key}
-        if job.path is None:
-            text = "the manifest gives a URL, which is not fetched: download it first"
-            return keys | unmeasured_columns(job.sample_id, "unsupported", text), None
         try:
             data = self._read(job, job.path, coming)
         except DecodeError as error:
@@ -262,11 +259,9 @@ class Hasher:
         """Return the content hash of every file, None where it cannot be read."""
         places = [jobs[number].path for number in range(len(jobs))]
         with reading_ahead(places, self.limits.max_bytes) as coming:
-            return [self._hash(job.path, coming.get(job.path or "")) for job in jobs]
+            return [self._hash(job.path, coming.get(job.path)) for job in jobs]
 
-    def _hash(self, place: str | None, coming: Future[bytes] | None) -> str | None:
-        if place is None:
-            return None
+    def _hash(self, place: str, coming: Future[bytes] | None) -> str | None:
         try:
             return content_hash(read_bytes(place, self.limits, coming))
         except DecodeError:

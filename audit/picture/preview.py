@@ -123,7 +123,7 @@ class SquareJob(NamedTuple):
 
     content_hash: str
     sample_id: str
-    path: str | None
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,6 @@ class SquareMaker:
         return [self._square(job, scratch) for job in jobs]
 
     def _square(self, job: SquareJob, scratch: Scratch) -> Pixels | str:
-        if job.path is None:
-            return "it lies at a URL, which is not fetched"
         pixels, content, error = _opened(job.path, job.sample_id, self.limits, scratch)
         if content not in (None, job.content_hash):
             return "the file changed since it was measured"

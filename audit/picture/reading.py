@@ -2,8 +2,8 @@
 
 A file is opened without waiting, read once and bounded in size; what cannot be read is an error
 kind of its row, what the machine lacks is raised. Objects of stores, members of packs that lie in
-one, and rows that hold an address take a round trip or several: they are read some at a time,
-before the worker asks for them, while it has other pictures to measure.
+one, and addresses in a manifest take a round trip or several: they are read some at a time, before
+the worker asks for them, while it has other pictures to measure.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from audit.picture.decode import DecodeError, Limits, raise_machine_error
-from audit.sources.object_store import AT_ONCE, SCHEME, is_object, read_object
-from audit.sources.packs.formats import is_fetched, read_packed
+from audit.sources.object_store import AT_ONCE, SCHEME, is_object, read_address, read_object
+from audit.sources.packs.formats import read_packed
 from audit.sources.packs.members import is_distant, is_member, member_place
+from audit.sources.paths import path_of
 from audit.sources.readings import ReadingError
 from preflight.files import SpecialFileError, regular
 
 
 def read_bytes(place: str | bytes, limits: Limits, coming: Future[bytes] | None = None) -> bytes:
-    """Return the bytes of a file, or of a member of a pack or an object of a store by its uri.
+    """Return the bytes of a file, of a member of a pack, an object of a store or an address.
 
     Raises DecodeError: missing, permission, empty, bomb or io, and what a pack adds; MachineError
     where the machine has run out of something. `coming`: the bytes are being read already.
     """
     try:
-        if isinstance(place, str) and (is_member(place) or is_object(place)):
+        if isinstance(place, str) and path_of(place) is None:
             data = _distant_bytes(place, limits, coming)
         else:
             data = _file_bytes(place, limits)
@@ -56,7 +57,9 @@ def _distant_bytes(place: str, limits: Limits, coming: Future[bytes] | None) -> 
 def _ask(place: str, limit: int) -> bytes:
     if is_member(place):
         return read_packed(place, limit)
-    return read_object(place.removeprefix(SCHEME), limit)
+    if is_object(place):
+        return read_object(place.removeprefix(SCHEME), limit)
+    return read_address(place, limit)
 
 
 def _file_bytes(path: str | bytes, limits: Limits) -> bytes:
@@ -89,7 +92,4 @@ def reading_ahead(
 
 
 def _is_elsewhere(place: str) -> bool:
-    if not is_member(place):
-        return is_object(place)
-    form, path, _ = member_place(place)
-    return is_distant(path) or is_fetched(form)
+    return is_distant(member_place(place)[1]) if is_member(place) else path_of(place) is None

@@ -34,10 +34,11 @@ UNCHANGED = f"s.id = f.sample_id AND f.file_key = {FILE_KEY}"
 # A measured row and a row of `pending` are of one file as it is now.
 SAME_FILE = "p.id = f.sample_id AND p.file_key = f.file_key"
 # Outcomes that may differ the next time although the file did not change: what was missing when it
-# was read was there when it was listed, unless its size is unknown.
+# was read was there when it was listed, unless its size is unknown; an address may lack a library.
 TRANSIENT = (
     "(coalesce(f.error_kind, '') IN ('io', 'permission', 'crashed', 'timeout', 'memory') "
-    "OR coalesce(f.error_kind, '') = 'missing' AND f.file_key NOT LIKE '-1 %')"
+    "OR coalesce(f.error_kind, '') = 'missing' AND f.file_key NOT LIKE '-1 %' "
+    "OR coalesce(f.error_kind, '') = 'unsupported' AND f.file_key = '-1 -1 -1')"
 )
 # A picture that has been measured and whose signature is lost.
 UNSIGNED = (

@@ -320,7 +320,7 @@ def choose_workers(
     if executor is not None:
         return config, executor
     uris = store.rows(
-        "SELECT min(uri) AS uri FROM samples WHERE uri SIMILAR TO '(fetch|pack)[+].*' "
+        "SELECT min(uri) AS uri FROM samples WHERE uri SIMILAR TO '(fetch[+]|pack[+]|memory:).*' "
         "GROUP BY left(uri, 30)"
     )
     if any(is_inside_process(row["uri"]) for row in uris):

@@ -20,7 +20,7 @@ from audit.sources.folder_listing import (
     repeats_parent,
     stat_files,
 )
-from audit.sources.formats import PACKED
+from audit.sources.formats import pack_advice
 from audit.sources.layout import FolderLayout, infer_layout
 from audit.sources.listed_tree import ListedTree
 from audit.sources.paths import IdRegister, uri_of
@@ -264,8 +264,8 @@ def _what_instead(log: ReadLog) -> str:
         for row in skipped[:4]
     )
     fix = "give the folder that contains the images, or a manifest (CSV, JSONL, Parquet)"
-    if any(row.extension in PACKED or row.example.count("ubyte") for row in skipped):
-        fix = "packs of a kind that is not read (docs/sources.md): unpack it into image files first"
+    if advice := next(filter(None, (pack_advice(row.example) for row in skipped)), ""):
+        fix = advice
     elif any(row.reason == "excluded" for row in skipped):
         fix = "check --exclude"
     return f"contains no images among its {total:,} files: {kinds}. Fix: {fix}."

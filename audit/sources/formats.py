@@ -60,6 +60,10 @@ _PACKED = """
     zip tar gz tgz 7z rar zst
 """
 PACKED = frozenset(_PACKED.split())
+OBJECT_INSTEAD = (
+    "LMDB and IDX files are not read: give a torch, Hugging Face or tf Dataset object "
+    "(docs/python.md)"
+)
 
 _STARTS = (
     b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*", b"II+\0",
@@ -108,6 +112,20 @@ def named_as_images(names: Sequence[str]) -> list[str]:
     if len(found) < len(names):
         found = [n for n in names if n[n.rfind(".") :] in IMAGE_ENDINGS and n[0] != "."]
     return found
+
+
+def pack_advice(name: str) -> str:
+    """Return what to do with a file that holds a dataset and is not read; '' for any other."""
+    extension = extension_of_name(name)
+    if extension in ("lmdb", "mdb") or "-ubyte" in name:
+        return OBJECT_INSTEAD
+    if extension in ("parquet", "pq"):
+        return "the tables have no images; write addresses or paths to a CSV with a column `path`"
+    if extension in PACKED:
+        return (
+            "packs of a kind that is not read (docs/sources.md): unpack it into image files first"
+        )
+    return ""
 
 
 def looks_like_image(head: bytes) -> bool:

@@ -148,8 +148,6 @@ class StoredTree(ListedTree):
 # ---- members of archives ----
 
 
-RANGED = ("tar", "lmdb")
-"""Formats whose members lie in one piece: the key begins with the first byte."""
 _LABEL_KEYS = ("label", "class", "class_name", "cls", "target", "category")
 _MOST_BESIDE = 1 << 20  # bytes of a file that holds a label
 
@@ -172,8 +170,6 @@ class PackedTree(ListedTree):
         super().__init__(root)
         self.log = log
         self._members: dict[str, tuple[Pack, str, int]] = {}
-        self._labels: dict[str, str] = {}
-        self._pictures: set[str] = set()
 
     def add(self, pack: Pack, members: Sequence[PackMember], split: str | None) -> None:
         """Add the members of a pack, below the folder of its split where it has one."""
@@ -197,10 +193,6 @@ class PackedTree(ListedTree):
         folder = self.make_folder(parts[:-1])
         path = self.add_name(folder, self._free_name(folder, parts[-1]))
         self._members[path] = (pack, member.key, member.n_bytes)
-        if member.label is not None:
-            self._labels[path] = member.label
-        if member.is_picture:
-            self._pictures.add(path)
 
     def _free_name(self, folder: str, name: str) -> str:
         stem, dot, rest = name.partition(".")
@@ -227,21 +219,12 @@ class PackedTree(ListedTree):
         pack, key, n_bytes = self._members[path]
         if size is None:
             return pack.form.read_member(pack.path, key, limit)
-        if pack.form.NAME in RANGED:
+        if pack.form.NAME == "tar":  # members lie in one piece: the key begins with the first byte
             return read_range(pack.path, int(key.partition("+")[0]) + start, size)
         return pack.form.read_member(pack.path, key, min(n_bytes, MOST_WHOLE))[start : start + size]
 
-    def kind(self, name: str, folder: str) -> str:
-        """Return `image` or the reason why not: by the bytes where the pack told of them."""
-        return "image" if f"{folder}/{name}" in self._pictures else super().kind(name, folder)
-
     def label_beside(self, path: str) -> str | None:
-        """Return the label that the pack gives, or that of a file of the same key.
-
-        Such files are `7.cls` and `7.json` beside `7.jpg`.
-        """
-        if path in self._labels:
-            return self._labels[path]
+        """Return the label in a file of the same key: `7.cls` or `7.json` beside `7.jpg`."""
         folder, _, name = path.rpartition("/")
         key = f"{folder}/{name.partition('.')[0]}"
         for ending in (".cls", ".cls.txt"):

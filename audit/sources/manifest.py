@@ -2,9 +2,9 @@
 
 The columns are found by name (`path`, `label`, `split`, `group`, `id` and their usual aliases);
 every other column is metadata. Relative paths start at the manifest's folder. A listed file that
-is not there is still a sample, with `n_bytes` -1: that is a finding, not an error. So is a URL,
-whose bytes are elsewhere. Cost: about 8 microseconds per row, one `stat` included; ids are kept as
-hashes.
+is not there is still a sample, with `n_bytes` -1: that is a finding, not an error. So is an
+address, whose image is fetched when it is measured. Cost: about 8 microseconds per row, one `stat`
+included; ids are kept as hashes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from audit.sources import paths
 from audit.sources.formats import extension_of_name
 from audit.sources.manifest_rows import Table, open_table
 from audit.sources.names import CANONICAL, OPEN_SPLITS, words
+from audit.sources.object_store import hide_secrets
 from audit.sources.readings import Given, ReadLog
 from audit.sources.tables import number_columns, typed_frame
 from audit.sources.walk import Exclusion
@@ -289,6 +290,8 @@ class ManifestReader:
             )
         if "\0" in path or (path[:7] == "file://" and "%00" in path):
             raise UsageError(f"{self._table.where(number)}: the path contains a NUL character.")
+        if "://" in path and paths.is_remote(address := path.strip()):
+            return hide_secrets(address)
         return path
 
     def _locate(self, listed: str) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from itertools import chain, islice
 from typing import Any
 
 from audit.errors import UsageError
-from audit.sources.formats import KINDS
+from audit.sources.formats import KINDS, OBJECT_INSTEAD, pack_advice
 from audit.sources.tables import MARK, original_text
 from preflight.files import regular
 
@@ -120,6 +120,8 @@ def open_table(path: str) -> Table:
     """Recognise the format and read the columns; raises UsageError with the fix."""
     extension = os.path.splitext(path)[1].lower().lstrip(".")
     form = FORMATS.get(extension)
+    if form is None and pack_advice(os.path.basename(path)) == OBJECT_INSTEAD:
+        raise UsageError(f"{path} is not a manifest. {OBJECT_INSTEAD}.")
     if form is None:
         raise UsageError(
             f"{path} is a file but not a manifest: give a folder of images, or a table with a "

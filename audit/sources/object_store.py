@@ -10,7 +10,9 @@ because addresses are kept in the run.
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import re
+import socket
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,10 +27,15 @@ from audit.sources.readings import ReadingError
 SCHEME = "fetch+"
 TRIES = 5
 FIRST_PAUSE_S = 0.2
+REQUEST_S, SILENCE_S = 40.0, 8.0
+"""How long one request of http may take, and how long its host may send nothing."""
 AT_ONCE = 16
 """Objects that a process asks for at a time."""
 _TAGS = ("ETag", "etag", "md5", "md5Hash", "checksum", "Content-MD5", "sha256", "e_tag")
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "created", "modified")
+_CREDENTIALS = re.compile(r"://[^/?#]*@")
+_FURTHER = re.compile(r"([?#]).+", re.DOTALL)
+_INSTALL = "pip install 'dataset-preflight[remote]'"
 _RANGE_BEHIND_END = re.compile(r"\b416\b|InvalidRange|range is not satisfiable", re.IGNORECASE)
 
 
@@ -39,7 +46,10 @@ def is_object(place: str) -> bool:
 
 def check_address(url: str) -> None:
     """Raise UsageError for an address that cannot be used or must not be kept."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise UsageError(f"{hide_secrets(url)} is not an address: correct it.") from None
     shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
     if parts.username or parts.password:
         raise UsageError(
@@ -49,9 +59,29 @@ def check_address(url: str) -> None:
     if parts.query or parts.fragment:
         raise UsageError(
             f"The address {shown} was given with a query, which may hold a key and would be kept "
-            "in the run: give the plain address of a folder or an archive."
+            "in the run: give the plain address."
         )
+    if _is_link_local(parts.hostname or ""):
+        raise UsageError(f"{parts.hostname} is a link-local address, which is not read.")
     _filesystem(parts.scheme)
+
+
+def hide_secrets(url: str) -> str:
+    """Return an address that can be stored: `***` for credentials, query and fragment.
+
+    `check_address` refuses what this function changes.
+    """
+    return _FURTHER.sub(r"\1***", _CREDENTIALS.sub("://***@", url))
+
+
+def _is_link_local(host: str) -> bool:
+    """Return whether a host is a link-local address, in any spelling of its number."""
+    try:
+        found = socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):  # a name
+        return False
+    addresses = [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+    return any((getattr(a, "ipv4_mapped", None) or a).is_link_local for a in addresses)
 
 
 @cache
@@ -59,18 +89,30 @@ def _filesystem(protocol: str) -> Any:
     try:
         import fsspec  # type: ignore[import-untyped]
     except ImportError:
-        raise UsageError(
-            "Addresses of other machines need fsspec: pip install 'dataset-preflight[remote]'."
-        ) from None
+        raise UsageError(f"Addresses of other machines need fsspec: {_INSTALL}.") from None
+    options: dict[str, Any] = {}
     try:
-        return fsspec.filesystem(protocol)
+        if protocol in ("http", "https"):
+            import aiohttp  # type: ignore[import-not-found, unused-ignore]
+
+            timeout = aiohttp.ClientTimeout(REQUEST_S, sock_connect=SILENCE_S, sock_read=SILENCE_S)
+            options = {
+                "client_kwargs": {
+                    "timeout": timeout,
+                    "headers": {"User-Agent": "dataset-preflight"},
+                }
+            }
+        return fsspec.filesystem(protocol, **options)
     except ImportError as error:
-        raise UsageError(f"{protocol}:// needs another library: {error}.") from None
+        raise UsageError(f"{protocol}:// needs another library ({error}): {_INSTALL}.") from None
     except ValueError:
         raise UsageError(
             f"Addresses that begin with {protocol}:// are not known: use s3://, gs://, hf://, "
             "https:// or another protocol of fsspec."
         ) from None
+    except Exception as error:  # noqa: BLE001 - each store's library raises errors of its own
+        name = type(error).__name__
+        raise UsageError(f"{protocol}:// cannot be opened: {name}: {error}.") from None
 
 
 def open_store(url: str) -> tuple[Any, str]:
@@ -163,6 +205,15 @@ def read_object(url: str, limit: int, start: int = 0, size: int | None = None) -
     if len(data) > limit:
         raise ReadingError("bomb", f"the object has more than max_bytes, {limit:,} bytes")
     return data
+
+
+def read_address(url: str, limit: int) -> bytes:
+    """Return the bytes at an address that a manifest lists; raises ReadingError."""
+    try:
+        check_address(url)
+    except UsageError as error:
+        raise ReadingError("unsupported", str(error).rstrip(".")) from None
+    return read_object(url, limit)
 
 
 def _tried(ask: Callable[[], Any], what: str) -> Any:

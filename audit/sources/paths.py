@@ -19,7 +19,7 @@ from audit.sources.object_store import is_object
 from audit.sources.packs.members import is_member, member_place
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
-_IN_MEMORY = re.compile(r"fetch\+memory://|pack\+\w+://memory%3A//")
+_IN_MEMORY = re.compile(r"(?:fetch\+)?memory://|pack\+\w+://memory%3A//")
 _FILE = "file://"
 _HASH_MASK = (1 << 64) - 1
 
@@ -44,12 +44,9 @@ def path_of(uri: str) -> str | None:
     return None if is_remote(uri) or is_member(uri) or is_object(uri) else uri
 
 
-def reading_place(uri: str) -> str | None:
-    """Return where a picture's bytes can be read: a path, or the uri of a member or an object.
-
-    None for an address in a manifest, which nobody asked to fetch.
-    """
-    return uri if is_member(uri) or is_object(uri) else path_of(uri)
+def reading_place(uri: str) -> str:
+    """Return where the bytes of an image are: a path, an address, the uri of a member or object."""
+    return path_of(uri) or uri
 
 
 def file_of(uri: str) -> str | None:

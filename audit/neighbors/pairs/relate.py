@@ -186,10 +186,7 @@ def picture_opener(
 
     @lru_cache(maxsize=64)
     def open_picture(row: int) -> npt.NDArray[np.uint8] | None:
-        path = reading_place(uris[row])
-        if path is None:
-            return None
-        preview = open_one(path)
+        preview = open_one(reading_place(uris[row]))
         return preview.pixels if preview.content_hash == content_hashes[row] else None
 
     return open_picture

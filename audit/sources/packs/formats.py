@@ -15,7 +15,6 @@ from audit.sources.packs.parquet_rows import is_unreadable
 from audit.sources.readings import ReadingError
 
 FOLDERS_DEEP = 3
-_TABLES = ("parquet", "urls")
 
 
 class PackFormat(Protocol):
@@ -50,11 +49,6 @@ def format_of(path: str) -> PackFormat | None:
     return next((f for f in pack_formats().values() if f.recognises(path)), None)
 
 
-def is_fetched(form: str) -> bool:
-    """Return whether the packs of a format hold addresses, whose pictures are on other machines."""
-    return bool(getattr(pack_formats().get(form), "IS_FETCHED", False))
-
-
 def read_packed(uri: str, limit: int) -> bytes:
     """Return the bytes of a member by its uri; raises ReadingError, OSError.
 
@@ -81,15 +75,11 @@ def packs_below(folder: str) -> list[str]:
 
 
 def choose_packs(paths: Sequence[str]) -> list[str]:
-    """Return the packs among some files; tables of addresses only where nothing else is a pack.
+    """Return the packs among some files.
 
-    img2dataset leaves such a table beside each shard that it filled. A table that cannot be opened
-    is taken for a pack where the others are tables of pictures or of addresses: a lost shard.
+    A table that cannot be opened is a pack where the others are tables of pictures: a lost shard.
     """
-    forms = {path: form for path in paths if (form := format_of(path)) is not None}
-    filled = [path for path, form in forms.items() if not is_fetched(form.NAME)]
-    chosen = filled or list(forms)
-    if not chosen or any(forms[path].NAME not in _TABLES for path in chosen):
-        return chosen
-    taken = {*chosen, *(path for path in paths if path not in forms and is_unreadable(path))}
-    return [path for path in paths if path in taken]
+    forms = {path: form.NAME for path in paths if (form := format_of(path)) is not None}
+    if {*forms.values()} != {"parquet"}:
+        return list(forms)
+    return [path for path in paths if path in forms or is_unreadable(path)]

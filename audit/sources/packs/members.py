@@ -36,7 +36,7 @@ class PackMember:
 
     `name` is its path inside, '' where members have none; `n_bytes` what it takes when read; `key`
     tells its format where it lies. `label` and `split` only where the pack itself says so; `more`
-    are its other columns. `is_picture`: its bytes start as a picture, whatever its name says.
+    are its other columns.
     """
 
     name: str
@@ -45,7 +45,6 @@ class PackMember:
     label: str | None = None
     split: str | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
-    is_picture: bool = False
 
 
 class DamagedPackError(Exception):

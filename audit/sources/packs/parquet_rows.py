@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from audit.sources.packs.members import (
@@ -27,32 +27,41 @@ if TYPE_CHECKING:
 
 NAME = "parquet"
 NAMED = False
-LABELS = ("label", "labels", "class", "class_name", "target", "fine_label", "category")
-ENDINGS = (".parquet", ".pq")
-PATHS = ("path", "file", "filename", "file_name", "image_path", "file_path", "filepath", "img_path")
-SPLITS = ("split", "subset", "partition")
-NO_TABLE = (OSError, ValueError, RuntimeError)  # what pyarrow raises for a damaged file
+_LABELS = ("label", "labels", "class", "class_name", "target", "fine_label", "category")
+_ENDINGS = (".parquet", ".pq")
+_PATHS = (
+    "path",
+    "file",
+    "filename",
+    "file_name",
+    "image_path",
+    "file_path",
+    "filepath",
+    "img_path",
+)
+_SPLITS = ("split", "subset", "partition")
+_NO_TABLE = (OSError, ValueError, RuntimeError)  # what pyarrow raises for a damaged file
 
 
 def recognises(path: str) -> bool:
     """Return whether a file is Parquet with a column of pictures."""
-    schema = columns_of(path)
-    if schema is None or picture_column(schema) is None:
+    schema = _columns_of(path)
+    if schema is None or _picture_column(schema) is None:
         return False
-    return {*PATHS}.isdisjoint(map(str.lower, text_columns(schema)))  # else it is a manifest
+    return {*_PATHS}.isdisjoint(map(str.lower, _text_columns(schema)))  # else it is a manifest
 
 
 def is_unreadable(path: str) -> bool:
     """Return whether a file is called a table and cannot be opened as one: nobody knows of what."""
-    return path.lower().endswith(ENDINGS) and columns_of(path) is None
+    return path.lower().endswith(_ENDINGS) and _columns_of(path) is None
 
 
-def columns_of(path: str) -> pa.Schema | None:
+def _columns_of(path: str) -> pa.Schema | None:
     """Return the columns of a Parquet file, None for any other and for one that is damaged."""
     import pyarrow as pa
 
-    with contextlib.suppress(*NO_TABLE, pa.ArrowException):
-        return open_parquet(path).schema_arrow if path.lower().endswith(ENDINGS) else None
+    with contextlib.suppress(*_NO_TABLE, pa.ArrowException):
+        return _open_parquet(path).schema_arrow if path.lower().endswith(_ENDINGS) else None
     return None
 
 
@@ -62,28 +71,35 @@ def list_members(path: str) -> Iterator[PackMember]:
 
     group = 0
     try:
-        file = open_parquet(path)
-        column = picture_column(file.schema_arrow)
+        file = _open_parquet(path)
+        column = _picture_column(file.schema_arrow)
         assert column is not None
-        others = plain_columns(file.schema_arrow, column)
+        others = _plain_columns(file.schema_arrow, column)
         names = _class_names(file.schema_arrow)
         for group in range(file.num_row_groups):
             sizes = _sizes(_bytes_column(path, group, column))
             rows = file.read_row_group(group, columns=others).to_pylist()
             rows = rows or [{} for _ in sizes]
             for number, (size, row) in enumerate(zip(sizes, rows, strict=True)):
-                label, split = first_taken(row, LABELS), first_taken(row, SPLITS)
+                label, split = _first_taken(row, _LABELS), _first_taken(row, _SPLITS)
                 yield PackMember(
                     "", f"{group}+{number}+{column}", size, _named(label, names),
                     None if split is None else str(split), row,
                 )  # fmt: skip
-    except (*NO_TABLE, pa.ArrowException) as error:
-        raise damaged_group(group, error) from None
+    except (*_NO_TABLE, pa.ArrowException) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DamagedPackError(f"row group {group} cannot be read: {text}") from None
 
 
 def read_member(path: str, key: str, limit: int) -> bytes:
     """Return the bytes of a row's picture: `row group + row + column`."""
-    data = read_value(path, key, _bytes_column)
+    import pyarrow as pa
+
+    group, number, column = key.split("+", 2)
+    try:
+        data = kept_open(_bytes_column, path, int(group), column)[int(number)].as_py()
+    except (*_NO_TABLE, pa.ArrowException, IndexError) as error:
+        raise ReadingError("corrupt", f"its row group cannot be read: {error}") from None
     if data is None:
         raise ReadingError("empty", "the row has no picture")
     if len(data) > limit:
@@ -91,25 +107,8 @@ def read_member(path: str, key: str, limit: int) -> bytes:
     return bytes(data)
 
 
-def read_value(path: str, key: str, load: Callable[[str, int, str], pa.ChunkedArray]) -> Any:
-    """Return the value at `row group + row + column`; `load` reads that column of the group."""
-    import pyarrow as pa
-
-    group, number, column = key.split("+", 2)
-    try:
-        return kept_open(load, path, int(group), column)[int(number)].as_py()
-    except (*NO_TABLE, pa.ArrowException, IndexError) as error:
-        raise ReadingError("corrupt", f"its row group cannot be read: {error}") from None
-
-
-def damaged_group(group: int, error: Exception) -> DamagedPackError:
-    """Return what is said of a row group that cannot be read."""
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return DamagedPackError(f"row group {group} cannot be read: {text}")
-
-
-def open_parquet(path: str) -> pq.ParquetFile:
-    """Return a table, on this machine or in a store; raises what `NO_TABLE` has, ArrowException."""
+def _open_parquet(path: str) -> pq.ParquetFile:
+    """Return a table, on this machine or in a store; raises `_NO_TABLE`, ArrowException."""
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(open_pack(path) if is_distant(path) else path)
@@ -118,7 +117,7 @@ def open_parquet(path: str) -> pq.ParquetFile:
 def _bytes_column(path: str, group: int, column: str) -> pa.ChunkedArray:
     import pyarrow.compute as pc
 
-    table = open_parquet(path).read_row_group(group, columns=[column])
+    table = _open_parquet(path).read_row_group(group, columns=[column])
     values = table.column(0)
     return pc.struct_field(values, "bytes") if _is_record(values.type) else values
 
@@ -129,7 +128,7 @@ def _sizes(values: pa.ChunkedArray) -> list[int]:
     return [size or 0 for size in pc.binary_length(values).to_pylist()]
 
 
-def picture_column(schema: pa.Schema) -> str | None:
+def _picture_column(schema: pa.Schema) -> str | None:
     """Return the first column of bytes that is called a picture, or is the only one of bytes."""
     import pyarrow as pa
 
@@ -142,7 +141,7 @@ def picture_column(schema: pa.Schema) -> str | None:
     return called[0] if called else found[0] if len(found) == 1 else None
 
 
-def text_columns(schema: pa.Schema) -> list[str]:
+def _text_columns(schema: pa.Schema) -> list[str]:
     """Return the names of the columns of texts."""
     import pyarrow as pa
 
@@ -156,7 +155,7 @@ def _is_record(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind)) and kind.get_field_index("bytes") >= 0
 
 
-def plain_columns(schema: pa.Schema, but: str) -> list[str]:
+def _plain_columns(schema: pa.Schema, but: str) -> list[str]:
     """Return the columns of numbers and words, but one; and of lists of labels."""
     import pyarrow as pa
 
@@ -165,7 +164,7 @@ def plain_columns(schema: pa.Schema, but: str) -> list[str]:
 
     def plain(field: pa.Field) -> bool:
         listed = pa.types.is_list(field.type) or pa.types.is_large_list(field.type)
-        kind = field.type.value_type if listed and field.name in LABELS else field.type
+        kind = field.type.value_type if listed and field.name in _LABELS else field.type
         return any(test(kind) for test in tests)
 
     return [f.name for f in schema if f.name != but and plain(f)]
@@ -176,7 +175,7 @@ def _class_names(schema: pa.Schema) -> list[str]:
     try:
         notes = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         features = notes["info"]["features"]
-        named = (_names_of(features[name]) for name in LABELS if name in features)
+        named = (_names_of(features[name]) for name in _LABELS if name in features)
         return [str(name) for name in next(filter(None, named), [])]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
@@ -189,7 +188,7 @@ def _names_of(feature: Any) -> Any:
     return feature.get("names") or (feature.get("feature") or {}).get("names")
 
 
-def first_taken(row: dict[str, Any], names: tuple[str, ...]) -> Any:
+def _first_taken(row: dict[str, Any], names: tuple[str, ...]) -> Any:
     """Take the first of some names out of a row; None without any."""
     return next((row.pop(name) for name in names if name in row), None)
 

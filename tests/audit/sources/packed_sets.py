@@ -119,68 +119,6 @@ def write_tfrecord(path: Path, files: Files) -> Path:
     return path
 
 
-def write_lmdb(path: Path, values: dict[str, bytes], page: int = 4096) -> Path:
-    """Write a database of LMDB: leaves with the keys, pages of their own for what is long."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pages: dict[int, bytes] = {}
-    nodes: list[tuple[bytes, bytes]] = []  # key, node
-
-    def add_page(flags: int, body: bytes, taken: int = 1) -> int:
-        number = 2 + len(pages)
-        whole = struct.pack("<QHHI", number, 0, flags, taken) + body
-        whole = whole.ljust(taken * page, b"\0")
-        for i in range(taken):
-            pages[number + i] = whole[i * page : (i + 1) * page]
-        return number
-
-    def add_tree_page(flags: int, inside: list[bytes]) -> int:
-        lower, at, body = 16 + 2 * len(inside), page, bytearray(page - 16)
-        for i, node in enumerate(inside):
-            at -= len(node) + len(node) % 2
-            struct.pack_into("<H", body, 2 * i, at)
-            body[at - 16 : at - 16 + len(node)] = node
-        number = add_page(flags, bytes(body))
-        pages[number] = struct.pack("<QHHHH", number, 0, flags, lower, at) + pages[number][16:]
-        return number
-
-    for name, value in sorted((name.encode(), value) for name, value in values.items()):
-        kind, data = 0, value
-        if len(value) > page // 4:
-            kind, data = 1, struct.pack("<Q", add_page(4, value, -(-(len(value) + 16) // page)))
-        head = struct.pack("<HHHH", len(value) & 0xFFFF, len(value) >> 16, kind, len(name))
-        nodes.append((name, head + name + data))
-
-    def add_level(flags: int, nodes: list[tuple[bytes, bytes]]) -> list[tuple[bytes, int]]:
-        level: list[tuple[bytes, int]] = []
-        room: list[bytes] = []
-        first = b""
-        for key, node in nodes:
-            if room and sum(len(n) + 4 for n in [*room, node]) > page - 16:
-                level.append((first, add_tree_page(flags, room)))
-                room = []
-            first = key if not room else first
-            room.append(node)
-        return [*level, (first, add_tree_page(flags, room))]
-
-    level, depth = add_level(2, nodes), 1
-    while len(level) > 1:
-        inside = [
-            (key, struct.pack("<HHHH", n & 0xFFFF, n >> 16 & 0xFFFF, n >> 32, len(key)) + key)
-            for key, n in level
-        ]
-        level, depth = add_level(1, inside), depth + 1
-    root = level[0][1]
-    tree = struct.pack("<IHH5Q", 0, 0, depth, 0, 0, 0, len(nodes), root)
-    free = struct.pack("<IHH5Q", page, 8, 0, 0, 0, 0, 0, (1 << 64) - 1)
-    metas = []
-    for number in (0, 1):
-        body = struct.pack("<IIQQ", 0xBEEFC0DE, 1, 0, 1 << 30) + free + tree
-        body += struct.pack("<QQ", 1 + len(pages), number)
-        metas.append((struct.pack("<QHHI", number, 0, 8, 0) + body).ljust(page, b"\0"))
-    path.write_bytes(b"".join([*metas, *(pages[n] for n in sorted(pages))]))
-    return path
-
-
 def example(features: dict[str, bytes | int]) -> bytes:
     """Return a tf.train.Example, as a protocol buffer."""
     entries = b""
@@ -216,15 +154,4 @@ def write_cifar(folder: Path, n: int = 3) -> Path:
     batch = {b"data": data, b"labels": [i % 2 for i in range(n)], b"filenames": [b"x.png"] * n}
     (folder / "data_batch_1").write_bytes(pickle.dumps(batch))
     (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": [b"cat", b"dog"]}))
-    return folder
-
-
-def write_idx(folder: Path, n: int = 4) -> Path:
-    """Write pictures and labels as MNIST does."""
-    folder.mkdir(parents=True, exist_ok=True)
-    data = np.random.default_rng(0).integers(0, 256, (n, 5, 6), dtype=np.uint8)
-    head = struct.pack(">4I", 0x803, n, 5, 6)
-    (folder / "t10k-images-idx3-ubyte").write_bytes(head + data.tobytes())
-    labels = bytes(i % 3 for i in range(n))
-    (folder / "t10k-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, n) + labels)
     return folder

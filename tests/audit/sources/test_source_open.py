@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from audit.errors import UsageError
@@ -83,10 +84,29 @@ def test_overlapping_roots_are_noted(tmp_path: Path) -> None:
         (["{tmp}/empty"], "is an empty folder: give"),
         (["{tmp}/text"], r"contains no images among its 2 files: 2 \.txt"),
         (["{tmp}/packed"], r"packs of a kind that is not read"),
+        *(
+            ([place], "LMDB and IDX files are not read: give a torch, Hugging Face or tf Dataset")
+            for place in (
+                "{tmp}/lmdb",
+                "{tmp}/lmdb/data.mdb",
+                "{tmp}/b.lmdb",
+                "{tmp}/mnist",
+                "{tmp}/mnist/t10k-images-idx3-ubyte",
+                "{tmp}/c.idx3-ubyte.gz",
+            )
+        ),
+        (["{tmp}/laion"], "write addresses or paths to a CSV with a column `path`"),
     ],
 )
 def test_errors_say_what_to_do(tmp_path: Path, specs: list[str], message: str) -> None:
     grow(tmp_path, "one/a.png", "two/a.png", "empty/", "text/a.txt", "text/b.txt", "packed/a.rar")
+    grow(
+        tmp_path, "lmdb/data.mdb", "lmdb/lock.mdb", "b.lmdb", "c.idx3-ubyte.gz", "mnist/", "laion/"
+    )
+    for name in ("images-idx3", "labels-idx1"):
+        (tmp_path / f"mnist/t10k-{name}-ubyte").write_bytes(bytes(64))
+    table = pl.DataFrame({"url": ["https://x.org/a.jpg"], "caption": ["a cat"]})
+    table.write_parquet(tmp_path / "laion/part-0.parquet")
     with pytest.raises(UsageError, match=message):
         open_source([spec.format(tmp=tmp_path) for spec in specs])
 

@@ -64,7 +64,11 @@ def test_published_layouts(
 
 @pytest.mark.parametrize(
     ("folder", "message"),
-    [("mnist_csv_dataset", r"2 \.csv"), ("voc_dataset/voc_dataset2", r"5 \.xml \(annotation\)")],
+    [
+        ("mnist_dataset", "LMDB and IDX files are not read"),
+        ("mnist_csv_dataset", r"2 \.csv"),
+        ("voc_dataset/voc_dataset2", r"5 \.xml \(annotation\)"),
+    ],
 )
 def test_folders_without_image_files_are_rejected_with_a_reason(folder: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -75,7 +79,6 @@ def test_folders_without_image_files_are_rejected_with_a_reason(folder: str, mes
     ("folder", "splits", "labels"),
     [
         ("cifar10_dataset", {"train": 1, "test": 4}, 4),
-        ("mnist_dataset", {"train": 2, "test": 3}, 5),
         ("tf_detection_api_dataset", {"train": 1, "val": 1, "test": 1}, 0),
         ("imagenet_txt_dataset/basic/train.txt", {None: 4}, 3),
     ],

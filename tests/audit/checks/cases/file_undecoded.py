@@ -34,12 +34,12 @@ def _unreadable() -> Iterator[Case]:
         ["a"],
     )
     yield Case(
-        "gone from a store, and from the address of a table",
+        "gone from a store, and from an address in a manifest",
         [
             _failed("missing", name, uri=uri, error=gone, detected=None)
             for name, uri in (
                 ("a", "fetch+s3://b/a.jpg"),
-                ("b", "pack+urls://t.parquet#0+0+url"),
+                ("b", "https://x.org/b.jpg"),
             )
         ],
         ["a", "b"],
