@@ -262,9 +262,6 @@ def score_command(
     labels: Annotated[
         Path | None, option("--labels", "Filled labelling sheet with the classes of the subset.")
     ] = None,
-    anytime: Annotated[
-        bool, option("--anytime", "One model or pair, looked at while the draw grows.")
-    ] = False,
     baseline: BaselineOption = None,
     source: ScoredSetOption = None,
     plan: ScoredPlanOption = None,
@@ -287,24 +284,15 @@ def score_command(
         read_predictions,
         score_subset,
     )
-    from audit.subset.compare import anytime_text, score_anytime
     from audit.subset.labelling import with_sheet
     from audit.subset.text import score_text
 
-    if slices and (anytime or is_of_objects(metric or ())):
-        raise UsageError("--slice is for scores of pictures: leave out --anytime, give no metric.")
-    other = (metric or ["accuracy"]) != ["accuracy"] or (looks or 1) != 1 or baseline
-    if anytime and (other or label_noise is not None):
-        raise UsageError(
-            "--anytime is for accuracy, of one model or one fixed pair, at any number of looks: "
-            "leave out --metric, --looks, --baseline and --label-noise."
-        )
+    if slices and is_of_objects(metric or ()):
+        raise UsageError("--slice is for scores of images: leave out --metric.")
     part = _part(split, plan)
     if is_of_objects(metric or ()):
-        if anytime or labels or label_noise is not None:
-            raise UsageError(
-                "--anytime, --labels and --label-noise are for metrics of pictures: leave them out."
-            )
+        if labels or label_noise is not None:
+            raise UsageError("--labels and --label-noise are for metrics of images: omit them.")
         recipe = detect.PLAIN if plan is None else load_recipe(plan)
         rows, objects, frame = _drawn_objects(subset, source, part, group, recipe)
         if first is not None:
@@ -327,12 +315,6 @@ def score_command(
         known = Baseline.of(whole, read_predictions(baseline), recipe, baseline.stem)
     if first is not None:
         rows = first_units(rows, first)
-    if anytime:
-        growing = score_anytime(
-            rows, read_models(predictions), names=model_names(predictions), confidence=confidence
-        )
-        print_result(as_json, growing.document, lambda: anytime_text(growing))
-        return
     score = score_subset(
         rows, read_models(predictions), metrics=metric or ["accuracy"], confidence=confidence,
         missing=missing, unknown=unknown, looks=looks, label_noise=label_noise,
@@ -389,12 +371,9 @@ def measure_command(
         Path, option("--values", "CSV, Parquet, JSON lines or .npz: an id and numbers a row.")
     ],
     number: Annotated[
-        str, option("--number", "Column to measure; `brier` and `ece` come from probabilities.")
+        str, option("--number", "Column to measure; `brier` comes from probabilities.")
     ],
     subset: ScoredArgument = None,
-    quantile: Annotated[
-        list[float] | None, option("--quantile", "Quantile besides the mean; repeatable.")
-    ] = None,
     confidence: KeptConfidenceOption = None,
     baseline: BaselineOption = None,
     source: ScoredSetOption = None,
@@ -403,7 +382,7 @@ def measure_command(
     group: GroupOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate the mean and quantiles of any number per example: a loss, an IoU, a reward."""
+    """Estimate the mean of any number per example: a loss, an IoU, a reward."""
     from audit.subset.baseline import whole_set
     from audit.subset.values import measure_subset, measures_text
 
@@ -414,7 +393,7 @@ def measure_command(
     found = measure_subset(
         read_rows(subset, source, part, group, ("measure", "--values", values)),
         _read_file(values, "values"), number,
-        quantiles=tuple(quantile or ()), confidence=confidence, baseline=known, name=values.name,
+        confidence=confidence, baseline=known, name=values.name,
     )  # fmt: skip
     print_result(as_json, found.document, lambda: measures_text(found))
 

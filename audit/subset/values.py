@@ -1,13 +1,9 @@
-"""Any number per example: its mean and quantiles, the Brier score, the calibration error.
+"""The mean of any number per example, such as a loss, an IoU or the Brier score.
 
 A loss, an IoU, an absolute error, a reward or a top-k hit is a number per example like a right
 answer is, without bounds. The mean has the design-based variance of a ratio; its interval inverts
 Hall's (1992, JRSS B 54:221) cubic transformation of the t statistic, because losses are skewed:
-few large ones carry the mean, and a symmetric interval misses on that side. Quantiles have
-Woodruff's (1952, JASA 47:635) interval: binomial limits for the share below, read off the weighted
-distribution; where the subset is too small to limit a quantile there is no limit. The expected
-calibration error (ECE, of the most likely class, in groups of equal size) of a perfectly calibrated
-model is not 0 in a sample: what noise alone gives is printed beside it and allowed for below.
+few large ones carry the mean, and a symmetric interval misses on that side.
 """
 
 from __future__ import annotations
@@ -18,7 +14,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
-from scipy.stats import binom
 from scipy.stats import t as student
 
 from audit.errors import UsageError
@@ -36,8 +31,7 @@ from audit.subset.predictions import (
     value_of_each,
 )
 
-BRIER, CALIBRATION = "brier", "ece"
-GROUPS = 15
+BRIER = "brier"
 SKEWED = 0.5
 """Skewness of the estimate itself from which an interval of a mean is called rough."""
 
@@ -165,7 +159,7 @@ def _mean_limits(
     if degrees < FEW_DEGREES:
         caution = f"rough: {degrees:.1f} degrees of freedom, fewer than {FEW_DEGREES:g}"
     elif abs(skew) > SKEWED:
-        caution = "rough: few large numbers carry the mean. Draw more, or look at quantiles"
+        caution = "rough: few large numbers carry the mean. Draw more"
     return error * _hall(quantile, skew), -error * _hall(-quantile, skew), caution
 
 
@@ -183,87 +177,23 @@ def _hall(quantile: float, skew: float) -> float:
     return float(3 / skew * (np.cbrt(1 + skew * (quantile - skew / 6)) - 1))
 
 
-def estimate_quantile(
-    design: Design, values: Floats, q: float, confidence: float
-) -> dict[Estimand, ValueEstimate]:
-    """Return the q-quantile, 0 < q < 1, with its limits."""
-    if not 0 < q < 1:
-        raise UsageError(f"--quantile is {q}: give a share between 0 and 1, such as 0.9.")
-    order = np.argsort(values, kind="stable")
-    ranked, share = values[order], np.cumsum(design.weight[order]) / design.weight.sum()
-    value = _at_share(ranked, share, q)
-    r = design.ratio((values <= value).astype(float), np.ones(values.size))
-    below, tail = float(r.value), (1 - confidence) / 2
-
-    def limits(estimand: Estimand) -> tuple[float, float, str]:
-        # Order statistics of as many independent examples as the share below it rests on.
-        variance = float(r.variance[estimand])
-        observed = below * (1 - below) / variance if variance > 0 else math.inf
-        n = max(math.floor(min(observed, float(r.base_n[estimand]))), 1)
-        low, high = float(binom.ppf(tail, n, q)) / n, float(binom.ppf(1 - tail, n, q) + 1) / n
-        return _at_share(ranked, share, low), _at_share(ranked, share, high), ""
-
-    return _estimates(design, value, limits)
-
-
-def _at_share(ranked: Floats, share: Floats, q: float) -> float:
-    """Return the smallest value with at least the share q at or below it."""
-    if q <= 0:
-        return -math.inf
-    if q > 1 + 1e-12:
-        return math.inf
-    place = int(np.searchsorted(share, q - 1e-12))
-    return float(ranked[min(place, ranked.size - 1)])
-
-
-def estimate_calibration(
-    design: Design, hit: Floats, confident: Floats, confidence: float
-) -> tuple[dict[Estimand, ValueEstimate], float]:
-    """Return the expected calibration error with its limits, and what noise alone would give."""
-    order = np.argsort(confident, kind="stable")
-    share = np.cumsum(design.weight[order]) / design.weight.sum()
-    group = np.empty(order.size, np.int64)
-    group[order] = np.minimum((share - 1e-12) * GROUPS, GROUPS - 1).astype(np.int64)
-    gap = hit - confident
-    sign, noise, value = np.zeros(order.size), 0.0, 0.0
-    for k in np.unique(group):
-        own = (group == k).astype(float)
-        weight = float((design.weight * own).sum() / design.weight.sum())
-        r = design.ratio(gap * own, own)
-        mean = float((design.weight * own * gap).sum() / (design.weight * own).sum())
-        value += weight * abs(mean)
-        noise += weight * math.sqrt(2 / math.pi * max(float(r.variance["generalisation"]), 0.0))
-        sign += own * np.sign(mean)
-    r = design.ratio(sign * gap, np.ones(order.size))
-    z = z_value(confidence)
-
-    def limits(estimand: Estimand) -> tuple[float, float, str]:
-        error = z * math.sqrt(max(float(r.variance[estimand]), 0.0))
-        return max(value - error - noise, 0.0), min(value + error, 1.0), ""
-
-    return _estimates(design, value, limits), noise
-
-
 def measure_subset(
     rows: pl.DataFrame,
     table: pl.DataFrame,
     column: str,
     *,
-    quantiles: tuple[float, ...] = (),
     confidence: float | None = None,
     baseline: tuple[Design, pl.DataFrame] | None = None,
     name: str = "the numbers",
 ) -> Measures:
-    """Measure one number per example on drawn rows: its mean, and the quantiles asked for.
+    """Measure the mean of one number per example on drawn rows.
 
-    `table`: an id and `column`, for every row; `brier` and `ece` are made from probabilities.
+    `table`: an id and `column`, for every row; `brier` is made from probabilities.
     `baseline`: the whole set, and a table with the same
     column of an earlier model for all of it, on which the mean is regressed.
     """
     confidence = planned_level(rows, confidence)[0]
     design = Design.of(rows)
-    if column == CALIBRATION and column not in table.columns:
-        return _calibration(design, table, confidence, name)
     values = row_numbers(design.rows, table, column, name)
     mean = estimate_mean(design, values, confidence)
     measures = [Measure(f"mean {column}", mean, "Hall's interval")]
@@ -274,28 +204,7 @@ def measure_subset(
         mean = estimate_mean(design, values, confidence, known)
         how = "regression on the baseline's numbers, Hall's interval"
         measures.append(Measure(f"mean {column} with the baseline", mean, how))
-    for q in quantiles:
-        found = estimate_quantile(design, values, q, confidence)
-        measures.append(Measure(f"quantile {q:g} of {column}", found, "Woodruff's interval"))
     return _measures(design, values, confidence, measures)
-
-
-def _calibration(design: Design, table: pl.DataFrame, confidence: float, name: str) -> Measures:
-    matched = match(design.rows, table, name)
-    if "confidence" not in matched.table.columns:
-        raise UsageError(
-            f"{name}: the calibration error needs a `confidence` column, or one prob_<class> "
-            "column a class."
-        )
-    hit, stated = matched.hit, matched.table["confidence"].to_numpy()
-    estimates, noise = estimate_calibration(design, hit, stated, confidence)
-    method = f"{GROUPS} groups of equal size"
-    found = _measures(design, hit - stated, confidence, [Measure(CALIBRATION, estimates, method)])
-    found.notes.append(
-        f"A perfectly calibrated model would show an error of about {noise:.4g} at this size; the "
-        "lower limit allows for it."
-    )
-    return found
 
 
 def _measures(
