@@ -140,18 +140,13 @@ def _digest(data: bytes) -> bytes:
 
 
 def read_stored(path: Path) -> bytes | None:
-    """Return the JPEG of a stored thumbnail, None where it is damaged or a folder; raises OSError.
-
-    One without a digest (version 0.1 wrote none) is whole if it has the end of a JPEG.
-    """
+    """Return the JPEG of a stored thumbnail, None for a damaged one or a folder; raises OSError."""
     try:
         content = path.read_bytes()
     except IsADirectoryError:
         return None
     data, mark, digest = content.rpartition(MARK)
-    if not mark:
-        return content if content.endswith(END) else None
-    return data if digest == _digest(data) else None
+    return data if mark and digest == _digest(data) else None
 
 
 def list_thumbnails(folder: Path) -> list[Path]:

@@ -109,7 +109,7 @@ class ShiftedClass(BoxCheck):
 
     def _elsewhere(self, store: Store, params: Params) -> Iterator[Finding]:
         sql = f"""
-            SELECT * FROM box_fits WHERE label IS NULL AND gain_z >= $min_z
+            SELECT * FROM box_fits WHERE gain_z >= $min_z
                 AND share > if(elsewhere IN {tuple(SIZES)}, $min_share_of_size, 0.5)
             QUALIFY row_number() OVER (PARTITION BY file ORDER BY gain_z DESC) = 1 ORDER BY file
         """
@@ -163,7 +163,7 @@ def _as_well_opposite(store: Store, row: Mapping[str, Any]) -> bool:
         return False
     sql = """
         SELECT max(gain_z) FROM box_fits
-        WHERE file = ? AND label IS NULL AND elsewhere = ?
+        WHERE file = ? AND elsewhere = ?
     """
     opposite = store.scalar(sql, [row["file"], f"{step}{further}{OPPOSITE_WAY[way]}"])
     return bool(opposite is not None and opposite > row["gain_z"] / 2)

@@ -110,7 +110,7 @@ class SuspectLabel(QueryCheck):
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         facts = read_label_facts(store)
-        known = facts.labels if facts and _is_current(store) else None
+        known = facts.labels if facts else None
         if known and known.gain >= params.min_gain:
             yield from super().find(store, params)
 
@@ -130,7 +130,7 @@ class SuspectLabel(QueryCheck):
 
     def completeness(self, store: Store, params: Params) -> str:
         facts = read_label_facts(store)
-        if facts is None or not _is_current(store):
+        if facts is None:
             return "No labels were judged, because this run has no vectors: scan again."
         if facts.labels is None:
             return f"Whether labels are wrong cannot be told: {facts.reason}."
@@ -156,11 +156,6 @@ class SuspectLabel(QueryCheck):
         )
         named = (f" {row['sample_id']} has no vector: {row['reason']}." for row in failed)
         return f"{start}.{''.join(named)}"
-
-
-def _is_current(store: Store) -> bool:
-    """Say whether the labels were judged by a version that knew how sure it is."""
-    return "sure_chance" in store.columns("label_scores")
 
 
 class ReviewList(QueryCheck):

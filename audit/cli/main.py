@@ -27,7 +27,7 @@ from audit.cli.help import (
     show_all_options,
 )
 from audit.cli.options import ConfigOption, JobsOption, JsonOption, OwnOption, RunArgument
-from audit.cli.review import decide_command, log_command, tags_command, undo_command
+from audit.cli.review import decide_command, log_command, undo_command
 from audit.cli.scan import recheck_command, report_command, scan_command
 from audit.cli.select import labels_command, needs_command, select_command
 from audit.cli.serve import serve_command
@@ -114,7 +114,6 @@ for name, command in (
     ("select", select_command),
 ):  # fmt: skip
     app.command(name)(command)
-app.command("tags", hidden=True)(tags_command)  # what `log --tags` was called
 
 
 @app.command(name="app")
@@ -162,7 +161,7 @@ def explain(
     from audit.checking.retired import retirement
 
     if code is None:
-        list_checks(own=own)
+        list_checks(own)
         return
     if note := retirement(code):
         terminal.write_text(note)
@@ -175,8 +174,7 @@ def explain(
         terminal.write_text(page(check))
 
 
-@app.command(name="checks", hidden=True)  # what `explain` without a code was called
-def list_checks(own: OwnOption = None) -> None:
+def list_checks(own: list[Path] | None) -> None:
     """List every check."""
     from audit.checking.check import select_checks
     from audit.checking.own import load_own

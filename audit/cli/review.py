@@ -239,7 +239,7 @@ def log_command(
 ) -> None:
     """List the decisions, newest first; stale and undone ones are marked."""
     if tags:
-        tags_command(run, as_json)
+        _print_tags(run, as_json)
         return
     import polars as pl
 
@@ -268,7 +268,7 @@ def log_command(
         )
 
 
-def tags_command(run: RunArgument, as_json: JsonOption = False) -> None:
+def _print_tags(run: Path, as_json: bool) -> None:
     """List the tags of a run's samples, and how many each is on; `audit decide --as tag:NAME`."""
     from audit.decisions.decisions import count_tags, stale_tags
 

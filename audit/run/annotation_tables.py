@@ -158,7 +158,6 @@ _LABEL = Column("label", "VARCHAR", "class of the boxes; null where the file doe
 BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "box_fits": (
         _FILE,
-        Column("label", "VARCHAR", "null: all of the file; runs of before have classes, too"),
         Column("boxes", "BIGINT", "boxes of an eighth of a picture and more each way, 12 of one"),
         Column("elsewhere", "VARCHAR", "mirrored | upside down | on the picture after | ..."),
         Column("gain_z", "DOUBLE", "how much better they fit there, standard errors; < 0: worse"),

@@ -309,7 +309,6 @@ def with_own_tables(store: Store) -> Store:
 
 def _ready(store: Store) -> Store:
     store.execute("SET search_path = 'measurements.main,judged.main'")
-    store.complete()
     return store
 
 

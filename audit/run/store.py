@@ -23,8 +23,6 @@ from audit.errors import DamagedError, LockedError, RunError, UsageError
 from audit.machine.executors import give_back_freed_memory
 from audit.records import Column, Finding, arrow_schema, arrow_table
 from audit.run.tables import (
-    ADDED_TABLES,
-    ADDED_VIEWS,
     FINDINGS_TABLES,
     OTHER_TABLES,
     SAMPLES,
@@ -62,7 +60,7 @@ class Store:
         """Wrap an open connection."""
         self._con = connection
         self._shared: dict[tuple[Any, ...], Any] = {}
-        self._made, self._is_complete = "TABLE", False
+        self._made = "TABLE"
         self.attached: set[str] = set()
 
     @classmethod
@@ -99,7 +97,7 @@ class Store:
         makes are its own, and gone with it.
         """
         other = Store(self._con.cursor())
-        other._made, other._is_complete = "TEMP TABLE", self._is_complete
+        other._made = "TEMP TABLE"
         return other
 
     def close(self) -> None:
@@ -133,18 +131,6 @@ class Store:
                     "(o.split AS split, o.label AS label) "
                     f"FROM measurements.main.{view} v JOIN other_splits o USING (id)"
                 )
-
-    def complete(self) -> None:
-        """Let a run that was made before some tables show them, empty: for this connection."""
-        if self._is_complete:
-            return
-        missing = [table for table in ADDED_TABLES if not self.columns(table)]
-        self._is_complete = not missing
-        for table in missing:
-            body = ", ".join(f"{identifier(c.name)} {c.type}" for c in OTHER_TABLES[table])
-            self.execute(f"CREATE TEMP TABLE {table} ({body})")
-        for view in ADDED_VIEWS if missing else ():
-            self.execute(view.replace("OR REPLACE", "OR REPLACE TEMP"))
 
     # ---- what several readers need ----
 

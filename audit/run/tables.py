@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from audit.records import Column
 from audit.run.annotation_tables import ANNOTATION_TABLES, BOX_STATISTICS_TABLES
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BOX_STATISTICS_VERSION = 3
 """Another one makes the next scan relate labels and boxes anew; no file is read for it."""
 SAMPLES: tuple[Column, ...] = (
@@ -247,9 +247,3 @@ LABELS_VIEW = (
     "UNION ALL SELECT sample_id, label, n, kind FROM object_labels"
 )
 VIEWS = (IMAGES_VIEW, PICTURES_VIEW, PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
-ADDED_TABLES = (
-    "label_columns", "several_labels", "object_labels", "several_scores", "box_fits",
-    "class_marks", "label_neighbours",
-)  # fmt: skip
-ADDED_VIEWS = (PICTURE_LABELS_VIEW, EFFECTIVE_SIZES_VIEW, LABELS_VIEW)
-"""What runs of the same schema that were made earlier lack: empty for whoever reads one."""

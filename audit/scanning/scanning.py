@@ -401,7 +401,6 @@ class _Judge:
         The next scan runs the checks again where the key is another, although no file changed.
         """
         with Store.open(measurements) as store:
-            store.complete()
             store.keep_images_at_hand(IMAGES_AT_HAND)
             if self.recall is not None:
                 _measure_recall(store, measurements.parents[1], self.recall)

@@ -199,8 +199,6 @@ def parser(every: bool = False) -> argparse.ArgumentParser:
     )
     run.add_argument("--ceiling", action="store_true", help="only the step, fed from memory")
     runs.add_push_options(run)
-    hidden = _measuring(commands, "replay", run_command)  # what `run --ceiling` was called
-    hidden.set_defaults(ceiling=True)
     sweep_parser = _measuring(
         commands, "sweep", sweep_command, "settings, predicted beside measured"
     )

@@ -275,11 +275,6 @@ def list_errors(measured: Sequence[Row]) -> Iterator[str]:
             )
 
 
-def format_percent(share: float) -> str:
-    """'0.014 %', '2.1 %': two figures, down to what single precision resolves."""
-    return "below 0.001 %" if 0 < share < 1e-5 else f"{100 * share:.2g} %"
-
-
 def format_ratio(ratio: Interval) -> str:
     """'2.1x faster (2.0 to 2.2)', '9.0x slower', or that it cannot be told from noise."""
     value, low, high = ratio.value, ratio.low, ratio.high

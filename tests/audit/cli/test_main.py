@@ -132,7 +132,7 @@ def test_a_scan_is_reported_printed_again_and_asked(
     assert audit("recheck", run, "--checks", "IMG", "--fail-on", "never").code == 0
     assert "## What it does" in audit("explain", "IMG001").out
     assert audit("explain", "dist005").out.startswith("DIST005 was retired: use DIST004")
-    assert "IMG001" in audit("checks").out
+    assert "IMG001" in audit("explain").out
 
 
 def _check_document(document: dict[str, object]) -> None:

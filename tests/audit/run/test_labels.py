@@ -15,7 +15,6 @@ from audit.errors import UsageError
 from audit.picture.features import FEATURE_ROW
 from audit.report.file_card import card_text, make_file_card
 from audit.run.store import Store
-from audit.run.tables import ADDED_TABLES, ADDED_VIEWS
 from audit.scanning.measuring import list_source
 from audit.sources import open_source
 from audit.testing import Case, case_store
@@ -110,23 +109,6 @@ def test_columns_that_are_no_classes_are_refused(
         return
     with pytest.raises(UsageError, match=why):
         listed(tmp_path, text, one_hot=told)
-
-
-def test_a_run_that_was_made_before_shows_the_tables_empty(tmp_path: Path) -> None:
-    path = tmp_path / "measurements.duckdb"
-    with Store.create(path) as store:
-        store.create_measurements(FEATURE_ROW)
-        for view in ADDED_VIEWS:
-            store.execute(f"DROP VIEW IF EXISTS {view.split()[4]} CASCADE")
-        for table in ADDED_TABLES:
-            store.execute(f"DROP TABLE {table}")
-        store.append("samples", [{"id": "a.jpg", "label": "cat", "source": ""}])
-        store.append("features", [{"sample_id": "a.jpg", "status": "ok"}])
-    with Store.open(path) as store:
-        store.complete()
-        assert store.query("FROM labels").rows() == [("a.jpg", "cat", 1, "folder")]
-        assert store.query("FROM effective_sizes").rows() == [(None, "cat", 1, 1)]
-        assert object_table(store) is None
 
 
 def test_objects_by_unit(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_run_saves_a_session_that_report_and_compare_read(
     assert "no difference" in result["sentence"]
 
 
-@pytest.mark.parametrize("command", ["run", "replay", "tune", "sweep"])
+@pytest.mark.parametrize("command", ["run", "tune", "sweep"])
 def test_what_a_broken_loader_gave_is_kept_and_has_a_row(
     train: Path, command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,11 +125,8 @@ def test_a_failed_rule_is_exit_code_3_and_trace_shows_where(
     assert 'raise ZeroDivisionError("no batch at all")' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [("run", "--ceiling"), ("replay",)])
-def test_the_ceiling_is_an_option_of_run(
-    words: tuple[str, ...], train: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*words, f"{train}:make_loader", *FAST) == 0
+def test_the_ceiling_is_an_option_of_run(train: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("run", "--ceiling", f"{train}:make_loader", *FAST) == 0
     assert "ceiling" in capsys.readouterr().out
 
 

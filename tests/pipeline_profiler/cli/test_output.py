@@ -138,7 +138,7 @@ def test_a_link_is_written_through(tmp_path: Path, session: Path) -> None:
         (["sweep", "LOADER", "--workers", "-1"], "--workers takes whole numbers from 0"),
         (["sweep", "LOADER", "--pin", "7"], "--pin takes whole numbers from 0 to 1"),
         (["sweep", "LOADER", "--prefetch", "0"], "--prefetch takes whole numbers from 1"),
-        (["replay", "LOADER", "-o", "taken.py"], "was not written by pipeline-profiler"),
+        (["run", "LOADER", "--ceiling", "-o", "taken.py"], "was not written by pipeline-profiler"),
         (["precision", "-o", "taken.py"], "was not written by pipeline-profiler"),
         (["precision", "--lr", "nan"], "--lr takes a number above 0"),
         (["precision", "--optimizer", "x"], "--optimizer is one of sgd"),

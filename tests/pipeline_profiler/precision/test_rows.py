@@ -12,7 +12,6 @@ import pytest
 from pipeline_profiler.precision.summary import (
     compare_loss_scales,
     compare_sizes,
-    format_percent,
     format_ratio,
     paired_ratio,
     positive_mean,
@@ -198,10 +197,3 @@ def test_ratios_go_through_logarithms_and_are_never_negative() -> None:
     two = positive_mean([10.0, 30.0])
     assert two.value == 20.0
     assert 0 < two.low < 20.0 < two.high
-
-
-def test_small_shares_keep_two_figures() -> None:
-    assert format_percent(0.000123) == "0.012 %"
-    assert format_percent(0.0213) == "2.1 %"
-    assert format_percent(1e-7) == "below 0.001 %"
-    assert format_percent(0.0) == "0 %"

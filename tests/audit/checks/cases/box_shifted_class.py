@@ -27,7 +27,6 @@ def _shifted_class() -> Iterator[Case]:
     yield box_found("most fit better twice as large", {}, box_fits=[{**larger, "share": 0.8}],
          expect="dataset:boxes.json/fit")  # fmt: skip
     yield box_found("fit better mirrored", {}, box_fits=[fit], expect="dataset:boxes.json/fit")
-    yield box_case("a class, as runs of before have it", {}, box_fits=[{**fit, "label": "cat"}])
     yield box_found(
         "over the right edge, never over the left",
         *(_box(n, 300.0 + 6 * n) for n in range(40)),
