@@ -24,9 +24,11 @@ from markdown_it.token import Token
 from PIL import Image
 
 import audit
-from audit.checking.check import Check, all_checks
+from audit.checking.check import FAMILIES, Check, all_checks
 from audit.sources import open_source
+from audit.sources.packs.formats import pack_formats
 from audit.subset import read_predictions
+from pipeline_profiler.checks.check import FAMILIES as PROFILER_FAMILIES
 from pipeline_profiler.cli.main import parser
 from pipeline_profiler.profiling.record.session import Session
 from tests.audit.checking import test_check_docs as check_rules
@@ -443,3 +445,15 @@ def test_every_command_has_trace() -> None:
     commands = [*make_commands.audit_commands(), *make_commands.profiler_commands()]
     names = {c.name: {name for p in c.parameters for name in p.names} for c in commands}
     assert [name for name, options in names.items() if "--trace" not in options] == []
+
+
+def test_the_lists_of_the_readme_are_those_of_the_program() -> None:
+    text = (ROOT / "README.md").read_text()
+    row = re.search(r"audit scan path/to/images +# (.+)", text)
+    assert row is not None
+    sources = {word.strip().lower() for word in row[1].split(",")}
+    assert sources == {"a folder", "a manifest", "an address", *pack_formats()}
+    table = text.split("## What it finds")[1].split("##")[0]
+    cells = re.findall(r"^\| ([A-Z]{3,}[A-Z, ]*) \|", table, re.MULTILINE)
+    families = {word.strip() for cell in cells for word in cell.split(",")}
+    assert families == {*FAMILIES, *PROFILER_FAMILIES, "PIPE"}

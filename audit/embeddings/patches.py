@@ -4,7 +4,7 @@ A signature holds a 32x32 grey and an 8x8 colour plane, so no file is opened. Pa
 are whitened, compared with k-means centroids (`x` activates those that are nearer than the mean,
 the "triangle" of Coates, Lee and Ng 2011, An Analysis of Single-Layer Networks, AISTATS) and summed
 over the four quarters of the picture. The dictionary was learnt from drawn pictures
-(`benchmarks/patch_dictionary.py`): there are no weights to licence, a picture has the same code in
+(`audit/embeddings/dictionary.npz`): there are no weights to licence, a picture has the same code in
 every set, and what was coded once is kept (`audit.embeddings.vectors`).
 
 The dictionary is closed under mirroring: of every centroid it holds the mirror image too. So the
@@ -20,7 +20,7 @@ Costs 0.5 ms a view and core; memory 4 kB a view.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -237,12 +237,6 @@ def fold_colours(pictures: Floats, cells: int = COLOUR_SIDE) -> Floats:
     planes = np.stack([grey, rgb[..., 2] - grey, rgb[..., 0] - grey], axis=-1)
     folded = (planes + planes[:, :, ::-1])[:, :, : cells // 2]
     return np.ascontiguousarray(folded.reshape(n, -1))
-
-
-def signature_pictures(table: Signatures) -> Iterator[Floats]:
-    """Yield the pictures of signatures, a batch at a time."""
-    for start in range(0, len(table), BATCH):
-        yield colour_pictures(table[start : start + BATCH])
 
 
 def learn_words(

@@ -2,7 +2,7 @@
 
 A case is a kind and a seed: `make_case` writes its files into a folder and returns the calls to
 make. `answer` makes a call in this process, through the ending that the command line has. Used by
-`tests/audit/test_fuzz.py` and, for longer, by `benchmarks/fuzz_inputs.py`.
+`tests/audit/test_fuzz.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Hostile inputs from fixed seeds: every call ends with a result or one sentence.
 
-`benchmarks/fuzz_inputs.py` reads more of the same for as long as it is told to. What it found has
-a test of its own where it was mended; those of the command line are here.
+Faults that were found have a test of their own where they were mended; those of the command line
+are here.
 """
 
 from __future__ import annotations

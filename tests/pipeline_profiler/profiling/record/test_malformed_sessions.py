@@ -3,14 +3,11 @@
 import copy
 import functools
 import gzip
-import importlib.util
 import json
 import operator
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,6 +17,11 @@ from pipeline_profiler.profiling.record import session as session_module
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from tests.conftest import ROOT
 from tests.pipeline_profiler.fakes import made_session, schedule
+from tests.pipeline_profiler.profiling.record.damaged_sessions import (
+    damaged_files,
+    documents,
+    exercise,
+)
 
 Document = dict[str, Any]
 SAVED_BY_0_1 = sorted((ROOT / "sample_data" / "sessions").iterdir())
@@ -30,17 +32,6 @@ def document() -> Document:
     rows = schedule(30, 2, 2, 5.0, lambda j: 8.0)
     session = made_session(rows, 5.0, repeats=2, workers=2, prefetch=2)
     return session.to_json()
-
-
-def load_benchmark() -> ModuleType:
-    path = ROOT / "benchmarks" / "fuzz_sessions.py"
-    spec = importlib.util.spec_from_file_location("fuzz_sessions", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fuzz_sessions"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 # ---- bytes that are no session ----
@@ -281,7 +272,6 @@ def test_what_a_loader_says_of_itself_costs_no_session(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_damaged_files_through_every_reader() -> None:
-    fuzz = load_benchmark()
 
     @seed(7)
     @settings(
@@ -290,15 +280,14 @@ def test_damaged_files_through_every_reader() -> None:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(blob=fuzz.damaged_files())
+    @given(blob=damaged_files())
     def read(blob: bytes) -> None:
-        fuzz.exercise(blob)
+        exercise(blob)
 
     read()
 
 
 @pytest.mark.slow
 def test_the_undamaged_ones_go_through_every_reader() -> None:
-    fuzz = load_benchmark()
-    for document in fuzz.documents():
-        assert fuzz.exercise(json.dumps(document).encode()) == ""
+    for document in documents():
+        assert exercise(json.dumps(document).encode()) == ""

@@ -1,32 +1,23 @@
-"""Damaged session files through every reader: nothing but a session or one sentence may come out.
+"""Damaged session files, and every reader of a session: a session or one sentence comes out.
 
-    python benchmarks/fuzz_sessions.py --minutes 10 --seed 1
-
-Takes the recorded sessions of sample_data (cut to a few steps) and one that has every key a session
-may have, changes up to three places of the document (keys deleted, types and words changed, huge,
+The recorded sessions of sample_data (cut to a few steps) and one that has every key a session may
+have, with up to three places of the document changed (keys deleted, types and words changed, huge,
 infinite and deeply nested values, columns of unequal lengths) or its bytes (cut, flipped, other
-encodings), and reads the result: loading, diagnosis, text, HTML, Markdown, JSON, trace, comparison
-with itself, saving. Whatever is raised besides ProfileError is printed with the document that did
-it, in its place in the JSON line at the end.
+encodings).
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import gzip
 import json
 import tempfile
-import time
-import traceback
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
@@ -34,8 +25,9 @@ from pipeline_profiler.profiling.measure.tune import compare
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError, Run, Session, SpanTable
 from pipeline_profiler.report import render
+from tests.conftest import ROOT
 
-SESSIONS = Path(__file__).parents[1] / "sample_data" / "sessions"
+SESSIONS = ROOT / "sample_data" / "sessions"
 STEPS, RUNS_PER_ARM = 24, 2
 DEEP: list[Any] = []
 for _ in range(60):
@@ -233,53 +225,3 @@ def _sentence(error: ProfileError) -> str:
     assert len(text) < 600, text
     assert "\n" not in text, text
     return text
-
-
-# ---- the long run ----
-
-
-def fuzz(minutes: float, first_seed: int) -> dict[str, Any]:
-    """Read damaged files until the time is over; what broke is in `broken`, one entry a place."""
-    end, number = time.monotonic() + 60 * minutes, first_seed
-    counts: Counter[str] = Counter()
-    broken: dict[str, str] = {}
-
-    def one(blob: bytes) -> None:
-        begin = time.monotonic()
-        try:
-            counts["refused" if exercise(blob) else "read"] += 1
-        except Exception as error:  # noqa: BLE001 - this is what is looked for
-            counts["broken"] += 1
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            own = [f for f in traceback.extract_tb(error.__traceback__) if "pipeline_prof" in f[0]]
-            at = own[-1] if own else frame
-            where = f"{type(error).__name__} {Path(at.filename).name}:{at.lineno}"
-            if where not in broken:
-                broken[where] = str(error)[:200]
-                kept = Path(tempfile.gettempdir()) / f"broken-{len(broken)}.json"
-                kept.write_bytes(blob)
-                print(f"{where}: {str(error)[:200]} ({kept})", flush=True)
-        counts["slowest_ms"] = max(counts["slowest_ms"], int(1e3 * (time.monotonic() - begin)))
-
-    while time.monotonic() < end:
-        quiet = settings(
-            max_examples=100, deadline=None, database=None, phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )  # fmt: skip
-        seed(number)(quiet(given(damaged_files())(one)))()
-        number += 1
-    return {"seeds": [first_seed, number - 1], **counts, "places": broken}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    warnings.simplefilter("error")  # numpy warns where it divides by zero
-    result = fuzz(args.minutes, args.seed)
-    print(json.dumps({"benchmark": "fuzz_sessions", "minutes": args.minutes, **result}))
-
-
-if __name__ == "__main__":
-    main()
