@@ -131,7 +131,9 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
 
     train, evaluated = caught.loader_of("train"), caught.loader_of("eval")
     subjects: dict[str, Any] = {
-        "TRAIN": TrainingSubject(make, order.seed, caught=not caught.loaded)
+        "TRAIN": TrainingSubject(
+            make, order.seed, unseeded=caught.unseeded, caught=not caught.loaded
+        )
     }
     if train is not None:
         again = evaluated.again if evaluated is not None else None
@@ -139,6 +141,7 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
         subjects["LOAD"] = LoaderSubject(
             train.again, again, make_model=declares, seed=order.seed, entered=caught.entered,
             evaluations=sum(seen.kind == "eval" for seen in caught.loaders.values()),
+            unseeded=caught.unseeded,
         )  # fmt: skip
     facts = caught.facts
     facts.places |= {"loader": train.place if train else "",
@@ -197,8 +200,9 @@ def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
             made_anew=False,
             scaled_later=next((kind for kind in kinds if kind in SCALES), ""),
             entered=caught.entered,
+            unseeded=caught.unseeded,
         ),
-        "TRAIN": CaughtKeras(caught.training, order.seed),
+        "TRAIN": CaughtKeras(caught.training, order.seed, unseeded=caught.unseeded),
     }
     unreached = [] if caught.eval_loader else ["an evaluation (fit has no validation_data)"]
     return _asked(subjects, order, 0.0) | {

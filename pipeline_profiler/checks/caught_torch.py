@@ -48,6 +48,12 @@ MOST_EPOCHS = 5  # of a training without an evaluation
 WITHOUT_LOADER = 12  # steps of a loop that draws its batches itself, after which it was seen
 MOST_KEPT, MOST_GIVEN = 2 * 10**9, 4  # bytes of batches; batches as their loader gave them
 
+NO_SEED = "Your script sets no seed with {}: two runs of it differ."
+SEEDED_LATE = (
+    "Your script draws random numbers before it sets a seed (at {}): what they decide differs "
+    "between two runs."
+)
+
 
 @dataclass
 class SeenLoader:
@@ -114,6 +120,8 @@ class Caught:
     states: KeptStates = field(default_factory=KeptStates)
     batch: Any = None  # the last of a loader
     right: list[tuple[int, int]] = field(default_factory=list)  # (right, all) by evaluated batch
+    random: Any = None  # state of torch's generator, before the script drew from it
+    unseeded: str = ""  # a sentence: numbers are drawn without a seed
 
     # ---- hooks ----
 
@@ -125,6 +133,9 @@ class Caught:
             register_optimizer_step_pre_hook,
         )
 
+        self.random = torch.get_rng_state()
+        for owner in (torch, torch.random):
+            self._wrap(owner, "manual_seed", self._seed)
         self.mode = recording_mode(lambda: self.tape, self.states)
         self.mode.__enter__()
         self._wrap(loading.DataLoader, "__init__", self._made_loader)
@@ -171,9 +182,22 @@ class Caught:
                 self.facts.places["kept"] = live[0]
             self.unhook()
             torch = sys.modules["torch"]
+            if self._drew_unseeded():
+                self.unseeded = NO_SEED.format("torch.manual_seed")
             # the limit may be reached inside an evaluation, where the script wants no gradients
             with torch.inference_mode(False), torch.enable_grad():
                 self.on_end(self)
+
+    def _seed(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._drew_unseeded():
+            self.unseeded = SEEDED_LATE.format(user_place())
+        self.random = None
+        return plain(*args, **kwargs)
+
+    def _drew_unseeded(self) -> bool:
+        """Whether torch's generator gave numbers and has no seed of the script."""
+        torch = sys.modules["torch"]
+        return self.random is not None and not torch.equal(self.random, torch.get_rng_state())
 
     # ---- loaders ----
 

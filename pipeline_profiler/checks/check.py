@@ -114,6 +114,16 @@ class Check:
         """Return a failure with the next step of the check, and its causes where none are given."""
         return wrong(sentence, causes or cls.causes, cls.next_step, **evidence)
 
+    def without_seed(self, subject: Any, equal: str, /, **evidence: Any) -> Answer | None:
+        """The answer for a script that sets no seed, else None; `equal`: what agrees with a seed."""
+        if not subject.unseeded:
+            return None
+        return unclear(
+            f"{subject.unseeded} With a seed that this check sets, {equal}.",
+            "Set one seed at the start of the script, before the model and the loader are made.",
+            **evidence,
+        )
+
     def ask(self, subject: Any) -> Answer:
         """run() or run_keras(), by the subject."""
         if getattr(subject, "framework", "") == "keras":

@@ -333,7 +333,8 @@ class LoaderSubject:
     fresh() makes another loader, not the next epoch of one. scaled_later: a layer of the model that
     scales. entered: (batch of the loader, inputs, targets) of steps of the user's own, and of their
     evaluation, as they enter the model. evaluations: loaders that a script evaluates. pairs: of a
-    view at the model, (as the loader gave it, as it entered).
+    view at the model, (as the loader gave it, as it entered). unseeded: a sentence where a script
+    sets no seed.
     """
 
     make_loader: Callable[..., Any]
@@ -351,6 +352,7 @@ class LoaderSubject:
     entered: Callable[[], tuple[list[Any], list[Any]]] | None = None
     evaluations: int = 1
     pairs: list[tuple[SeenBatch, SeenBatch]] | None = None
+    unseeded: str = ""
 
     def fresh(self, seed: int | None = None) -> Any:
         """A new loader, made after seeding everything."""

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,33 @@ def state(folder: Path) -> dict[str, str]:
         for p in folder.rglob("*")
         if p.is_file() and p.name not in skipped and "__pycache__" not in p.parts
     }
+
+
+SEED = "torch.manual_seed(0)\n"
+LATE = "model = nn.Sequential(nn.Linear(12, 32)", f"{SEED}model = nn.Sequential(nn.Linear(12, 32)"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text, ""),
+        (lambda text: text.replace(SEED, ""), "Your script sets no seed with torch.manual_seed: "),
+        (
+            lambda text: text.replace(SEED, "").replace(*LATE),
+            "Your script draws random numbers before it sets a seed (at train.py:",
+        ),
+    ],
+    ids=["seeded", "no seed", "seeded late"],
+)
+def test_a_script_without_a_seed_is_no_deterministic_one(
+    folder: Path, change: Callable[[str], str], said: str
+) -> None:
+    code, out, err = run(folder, change(SCRIPT), "--only", "LOAD006,TRAIN008")
+    assert code == 0, out + err
+    for check in json.loads(out)["checks"]:
+        assert check["verdict"] == ("cannot_tell" if said else "pass"), check
+        assert check["sentence"].startswith(said)
+    assert said in err
 
 
 LOOP = "LOAD002,TRAIN001,TRAIN006,TRAIN009,TRAIN010,TRAIN014,TRAIN016,TRAIN018,TRAIN039"
