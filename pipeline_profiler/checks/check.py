@@ -115,7 +115,7 @@ class Check:
         return wrong(sentence, causes or cls.causes, cls.next_step, **evidence)
 
     def without_seed(self, subject: Any, equal: str, /, **evidence: Any) -> Answer | None:
-        """The answer for a script that sets no seed, else None; `equal`: what agrees with a seed."""
+        """The answer for a script without a seed, else None; `equal`: what agrees with one."""
         if not subject.unseeded:
             return None
         return unclear(

@@ -262,10 +262,9 @@ def _write_grid(blob: bytes | None, args: argparse.Namespace) -> ExitCode:
 def check_training_command(args: argparse.Namespace) -> int:
     """Examine a training."""
     from pipeline_profiler.checks.keras_subject import choose_subject
+    from pipeline_profiler.cli.check_script import SHORTENED, report_of_script
 
     if args.script or "--" in args.words:
-        from pipeline_profiler.cli.check_script import report_of_script
-
         _check_shared(args, [f"{args.training}:"])
         report = report_of_script(args, [args.training, *args.script], _seconds(args))
         return _finish(report, args, args.training)
@@ -290,6 +289,8 @@ def check_training_command(args: argparse.Namespace) -> int:
     _refuse_incomplete(functions, file)
     subject = choose_subject(functions, args.seed)
     _choose_threads()
+    if {"train_step", "evaluate", "make_training"} & functions.keys():
+        say(SHORTENED)
     report = _run("TRAIN", subject, args)
     report.places = {name.removeprefix("make_"): _place_of(f) for name, f in functions.items()}
     for note in subject.notes:

@@ -130,6 +130,16 @@ def test_a_script_without_a_seed_is_no_deterministic_one(
     assert said in err
 
 
+def test_a_line_before_the_output_of_a_script_calls_its_figures_those_of_short_runs(
+    folder: Path,
+) -> None:
+    text = SCRIPT.replace('wandb.log({"right": right})', 'print("accuracy", right / 128)')
+    _, _, err = run(folder, text, "--only", "TRAIN001")
+    before, _, after = err.partition("not a document")
+    assert "Figures that your code prints come from shortened runs" in before
+    assert "accuracy" in after
+
+
 LOOP = "LOAD002,TRAIN001,TRAIN006,TRAIN009,TRAIN010,TRAIN014,TRAIN016,TRAIN018,TRAIN039"
 LOOP += ",TRAIN043"
 
