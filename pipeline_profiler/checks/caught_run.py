@@ -180,7 +180,8 @@ def _parts(caught: Any) -> dict[str, str]:
         "loader": (seen := caught.loader_of("train")) and seen.loader,
         "eval_loader": (seen := caught.loader_of("eval")) and seen.loader,
     }  # fmt: skip
-    return {
+    at = caught.facts.places.get("evaluation") or "the script"
+    return {"evaluate": f"as {at} does"} | {
         name: getattr(part, "__name__", "") or type(part).__name__
         for name, part in named.items() if part is not None
     }  # fmt: skip

@@ -179,6 +179,7 @@ def factories(parts: Mapping[str, str], words: Sequence[str]) -> str:
         "make_loss()": "" if keras else parts.get("loss", "loss(outputs, targets)"),
         "make_optimizer(model)": "" if keras else parts.get("optimizer", "optimizer"),
         "make_schedule(optimizer)": parts.get("schedule", ""),
+        "evaluate(model, loader)": parts.get("evaluate", ""),
     }
     shown = [f"def {head}:\n    return ...  # {kind}\n" for head, kind in made.items() if kind]
     return text + "\n\n".join(shown)

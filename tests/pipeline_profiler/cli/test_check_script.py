@@ -130,6 +130,20 @@ def test_a_script_without_a_seed_is_no_deterministic_one(
     assert said in err
 
 
+def test_an_evaluation_of_a_script_that_was_not_called_is_named_and_gets_a_function(
+    folder: Path,
+) -> None:
+    _, out, err = run(folder, SCRIPT, "--only", "TRAIN024", "--init", "made.py")
+    (check,) = json.loads(out)["checks"]
+    assert check["verdict"] == "cannot_tell", err
+    said = "Your evaluation was not called: add evaluate(model, loader)"
+    assert check["sentence"].startswith(said)
+    assert "--init" in check["next"]
+    line = 1 + SCRIPT.partition("right = sum(")[0].count("\n")
+    made = (folder / "made.py").read_text()
+    assert f"def evaluate(model, loader):\n    return ...  # as train.py:{line} does" in made
+
+
 def test_a_line_before_the_output_of_a_script_calls_its_figures_those_of_short_runs(
     folder: Path,
 ) -> None:
