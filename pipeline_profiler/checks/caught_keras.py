@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import inputs_and_targets, map_nested
-from pipeline_profiler.checks.caught_torch import NO_SEED, user_place
+from pipeline_profiler.checks.caught_torch import NO_SEED
 from pipeline_profiler.checks.keras_subject import ARRAY_BATCH, MOST_BATCHES, KerasSubject
-from pipeline_profiler.checks.user_code import users_code
+from pipeline_profiler.checks.user_code import user_place, users_code
 from pipeline_profiler.checks.user_training import Training
 
 SCALES = ("Rescaling", "Normalization")  # layers of Keras

@@ -29,6 +29,8 @@ HOOKS = {
 }
 REACH = 0.35  # of the budget, to reach the second epoch in
 LOADER = 0.35  # of what is left, for the checks of the loader
+# of a fit all places are one line
+KERAS_PLACES = ("loader", "eval_loader", "entered_loader", "entered_eval_loader", "model", "loss")
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,9 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
         )  # fmt: skip
     facts = caught.facts
     facts.places |= {"loader": train.place if train else "",
-                     "eval_loader": evaluated.place if evaluated else ""}  # fmt: skip
+                     "eval_loader": evaluated.place if evaluated else "",
+                     "entered_loader": facts.places.get("model", ""),
+                     "entered_eval_loader": facts.places.get("evaluation", "")}  # fmt: skip
     missing = list(_given_by(caught, train, evaluated))
     return _asked(subjects, order, spent) | {
         "places": facts.places, "unreached": facts.unreached(), "missing": missing,
@@ -207,7 +211,7 @@ def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
     }
     unreached = [] if caught.eval_loader else ["an evaluation (fit has no validation_data)"]
     return _asked(subjects, order, 0.0) | {
-        "places": {"loader": caught.place, "model": caught.place, "loss": caught.place},
+        "places": dict.fromkeys(KERAS_PLACES, caught.place),
         "unreached": [*unreached, "a later fit, if there is one"],
         "missing": [], "init": {"model": type(caught.model).__name__, "keras": "yes"},
     }  # fmt: skip

@@ -15,8 +15,6 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pipeline_profiler.checks.batches import (
@@ -39,7 +37,7 @@ from pipeline_profiler.checks.caught_tape import (
 )
 from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of, overflowed_fused
 from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES
-from pipeline_profiler.checks.user_code import Patience
+from pipeline_profiler.checks.user_code import Patience, user_place
 from pipeline_profiler.checks.user_training import Training
 from pipeline_profiler.profiling.measure.stopping import is_own_code
 
@@ -617,17 +615,6 @@ class ByEpoch:
 
 
 # ---- parts ----
-
-
-def user_place() -> str:
-    """`train.py:57`, of the innermost frame that is the user's; '' without one."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if is_own_code(file) and "pipeline_profiler" not in file:
-            return f"{Path(file).name}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
 
 
 def _optimizer_of(schedule: Any) -> Any:

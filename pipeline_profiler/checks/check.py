@@ -141,6 +141,7 @@ class Check:
             return unclear(said, given.next, **given.evidence) if bad else given
         same = given.sentence == entered.sentence
         said = f"As it enters the model: {entered.sentence}"
+        entered = replace(entered, evidence={**entered.evidence, "at_model": True})
         if bad and entered.judgement is Judgement.PASS:  # the step repairs what the loader does
             return replace(entered, sentence=said)
         return replace(entered, sentence=said if same else f"{said} The loader: {given.sentence}")

@@ -68,7 +68,9 @@ ABOUT = {
     "loss": (1, 10, 13, 18, 20, 21, 41),
     "optimizer": (3, 6, 7, 12, 15, 26),
     "schedule": (14,),
-    "eval_loader": (24, 29),
+    "evaluate": (24, 34),
+    "evaluation": (24,),
+    "eval_loader": (29,),
 }
 
 
@@ -78,9 +80,11 @@ def place_of(result: CheckResult, report: CheckReport) -> str:
     if "place" in result.answer.evidence:
         return str(result.answer.evidence["place"])
     if code.startswith("LOAD"):
-        return report.places.get("eval_loader" if code in OF_TWO else "loader", "")
+        entered = "entered_" if result.answer.evidence.get("at_model") else ""
+        return report.places.get(f"{entered}{'eval_loader' if code in OF_TWO else 'loader'}", "")
     number = int(code[-3:])
-    return next((report.places.get(p, "") for p, codes in ABOUT.items() if number in codes), "")
+    places = (report.places.get(p, "") for p, codes in ABOUT.items() if number in codes)
+    return next(filter(None, places), "")
 
 
 def plain_value(value: Any) -> Any:

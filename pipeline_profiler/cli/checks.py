@@ -186,6 +186,7 @@ def check_loader_command(args: argparse.Namespace) -> int:
     if args.grid:
         check_output(args.grid, args.replace)
     mean, deviation = _declared(args)
+    entered_at = dict[str, str]()
     subject = LoaderSubject(
         target(args.loader, "the loader"),
         _maybe_target(args.eval, "the loader"),
@@ -196,11 +197,12 @@ def check_loader_command(args: argparse.Namespace) -> int:
         deviation=deviation,
         make_model=_model_of(args),
         seed=args.seed,
-        entered=_entered_by(args),
+        entered=_entered_by(args, entered_at),
     )
     report = _run("LOAD", subject, args)
     makers = {"loader": subject.make_loader, "eval_loader": subject.make_eval}
-    report.places = {name: _place_of(function) for name, function in makers.items()}
+    places = {name: _place_of(function) for name, function in makers.items()}
+    report.places = places | entered_at
     grid = _draw_grid(subject) if args.grid or args.output else None
     code = _finish(report, args, args.loader, grid)
     return strongest(code, _write_grid(grid, args) if args.grid else ExitCode.CLEAN)
@@ -225,8 +227,13 @@ def _model_of(args: argparse.Namespace) -> Callable[..., Any] | None:
     return offered(spec_file(args.loader), "make_model")
 
 
-def _entered_by(args: argparse.Namespace) -> Callable[[], tuple[list[Any], list[Any]]] | None:
-    """What gives the inputs of train_step beside the loader's function; None without one."""
+def _entered_by(
+    args: argparse.Namespace, places: dict[str, str]
+) -> Callable[[], tuple[list[Any], list[Any]]] | None:
+    """What gives the inputs of train_step beside the loader's function; None without one.
+
+    It notes the line that calls the model in `places`.
+    """
     functions = _functions_of(str(spec_file(args.loader)), "")
     if "train_step" not in functions or any(name not in functions for name in NEEDED):
         return None
@@ -236,7 +243,9 @@ def _entered_by(args: argparse.Namespace) -> Callable[[], tuple[list[Any], list[
         from pipeline_profiler.checks.user_training import made_from
 
         subject = TrainingSubject(made_from(functions), args.seed)
-        return subject.entered(subject.given_batches), []
+        found = subject.entered(subject.given_batches)
+        places["entered_loader"] = subject.entered_at
+        return found, []
 
     return entered
 

@@ -141,6 +141,7 @@ def test_an_evaluation_of_a_script_that_was_not_called_is_named_and_gets_a_funct
     assert "--init" in check["next"]
     line = 1 + SCRIPT.partition("right = sum(")[0].count("\n")
     made = (folder / "made.py").read_text()
+    assert check["place"] == f"train.py:{line}"
     assert f"def evaluate(model, loader):\n    return ...  # as train.py:{line} does" in made
 
 
