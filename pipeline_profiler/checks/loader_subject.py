@@ -603,6 +603,14 @@ def byte_step(values: Any) -> float:
 MOST_PICTURES, COLUMNS, CELL, CAPTION = 48, 8, 96, 14
 
 
+def model_grid(subject: LoaderSubject) -> bytes | None:
+    """Return the grid of what enters the model; None where that is no images, or without Pillow."""
+    try:
+        return grid_png((subject.at_model or subject).batches, subject.mean, subject.deviation)
+    except (ProfileError, ImportError, ValueError):  # no batch, no Pillow, no pixel
+        return None
+
+
 def grid_png(
     batches: Sequence[SeenBatch], mean: Sequence[float] = (), deviation: Sequence[float] = ()
 ) -> bytes | None:

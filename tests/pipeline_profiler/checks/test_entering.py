@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -19,6 +20,7 @@ torch = pytest.importorskip("torch")
 
 from pipeline_profiler.checks.caught_tape import KeptStates, recording_mode  # noqa: E402
 from pipeline_profiler.checks.check import Judgement  # noqa: E402
+from pipeline_profiler.checks.document import parse_checks  # noqa: E402
 from pipeline_profiler.checks.loader_subject import LoaderSubject  # noqa: E402
 from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_training  # noqa: E402
 from pipeline_profiler.checks.training_subject import TrainingSubject  # noqa: E402
@@ -364,3 +366,34 @@ def test_the_line_at_the_model_of_a_script(tmp_path: Path) -> None:
     places = {check["code"]: check["place"] for check in found["checks"]}
     lines = [line_of(text, part) for part in ("loss = loss_function(", "print(sum(")]
     assert [places["LOAD008"], places["LOAD013"]] == lines
+
+
+GREEN = "torch.stack([0 * x[:, 0], 0 * x[:, 0] + 1, 0 * x[:, 0]], 1)"
+
+
+@pytest.mark.parametrize("ran", ["a script", "functions", "check-loader"])
+def test_the_grid_shows_what_enters_the_model(functions: Path, ran: str) -> None:
+    from PIL import Image
+
+    words = ["check-training", "train.py"] if ran == "functions" else ["check-training"]
+    if ran == "check-loader":
+        words = [ran, "train.py:make_loader"]
+    if ran == "a script":
+        text = SCRIPT.replace("FIRST", "320").replace("WEIGHT", "None").replace("STEP", GREEN)
+        (functions / "train.py").write_text(text)
+        words += ["--yes", "--", "train.py"]
+    code = "LOAD007" if ran == "check-loader" else "TRAIN005"
+    for output in ("x.json", "x.html", "x.md"):
+        command(functions, *words[:1], "--only", code, "-o", output, "--grid", "x.png",
+                "--replace", *words[1:])  # fmt: skip
+    png = (functions / "x.png").read_bytes()
+    with Image.open(io.BytesIO(png)) as grid:
+        assert grid.getpixel((40, 40)) == (0, 255, 0)
+        caption = grid.convert("L").crop((0, 94, 96, 110))
+        assert min(caption.tobytes()) < 99  # the label is written below
+    assert parse_checks((functions / "x.json").read_bytes(), "x.json").grid is not None
+    for page in ("x.html", "x.md"):
+        shown = (functions / page).read_text()
+        encoded = shown.partition("data:image/png;base64,")[2].rstrip(")\n").partition('"')[0]
+        assert base64.b64decode(encoded).startswith(png[:8])
+        assert code in shown
