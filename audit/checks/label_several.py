@@ -75,9 +75,11 @@ class SuspectSeveral(QueryCheck):
             f"{what} {row[key]}" for key, what in (("lacking", "lacks"), ("wrong", "is not"))
             if row[key]
         ]  # fmt: skip
+        chance = row["error_chance"]
+        shown = "over 99%" if chance > 0.99 else f"{chance:.0%}"
         return (
-            f"This picture probably {' and '.join(parts)} (up to {row['error_chance']:.0%}; "
-            f"predicted: {row['predicted']})."
+            f"This picture probably {' and '.join(parts)} (highest error probability {shown}; "
+            f"predicted probability: {row['predicted']})."
         )
 
     def completeness(self, store: Store, params: Params) -> str:

@@ -28,7 +28,7 @@ from audit.errors import UsageError
 from audit.statistics.intervals import Floats, mcnemar, paired_difference
 from audit.subset.draw import planned_level
 from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom, difference_interval
-from audit.subset.goal import ESTIMANDS, Documented, Estimand
+from audit.subset.goal import ESTIMANDS, Documented, Estimand, level_text
 from audit.subset.metrics import (
     Design,
     Linearised,
@@ -282,7 +282,7 @@ def find_winner(
     notes = [
         f"{best.name} is the best of {k} on these rows. Were all {k} equally good, the best would "
         f"still show {100 * by_luck:+.2f} points more than it has, by selection alone.",
-        f"Intervals hold for all {k} together (each at {100 * level:.2f} %). Confirm the winner "
+        f"Intervals hold for all {k} together (each at {level_text(level)}). Confirm the winner "
         "once on a fresh draw (`audit subset draw RUN --plan PLAN --seed OTHER --fresh-from "
         "SUBSET`).",
     ]

@@ -152,6 +152,13 @@ class Goal:
         alpha_for_looks(self.confidence, self.looks)
 
 
+def level_text(level: float) -> str:
+    """Return a confidence level with as many digits as tell it from 1: 0.95, 0.99999995."""
+    if level >= 1:  # an error rate that floating point cannot tell from 0
+        return "just below 1"
+    return f"{level:.{max(4, 1 - math.floor(math.log10(1 - level)))}g}"
+
+
 # ---- files per second, from a saved session ----
 
 

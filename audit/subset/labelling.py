@@ -85,7 +85,8 @@ def blind_sheet(
     """
     sheet = labelling_sheet(rows, copy)
     names = neutral_names(sheet["sample_id"])
-    copies = [f"{images.name}/{n}{_suffix(p)}" for n, p in zip(names, sheet["path"], strict=True)]
+    suffixes = [PurePosixPath(path).suffix for path in sheet["path"]]
+    copies = [f"{images.name}/{name}{s}" for name, s in zip(names, suffixes, strict=True)]
     if images.exists():
         raise UsageError(f"{images} exists: remove it, or choose another name for the sheet.")
     try:
@@ -112,11 +113,6 @@ def blind_sheet(
             "copies them under neutral names."
         )
     return sheet, None
-
-
-def _suffix(path: str) -> str:
-    suffix = PurePosixPath(path).suffix
-    return suffix if suffix[1:].isalnum() and len(suffix) < 8 else ""
 
 
 def _copy_image(path: str, target: Path) -> bool:

@@ -348,15 +348,19 @@ class Allocation:
         expected, goal = self.expected_units(domain, n_h), self.population.goal
         discordant = self.population.observed(0.0)[1]
         paired = paired_files(domain, expected, estimand, 1 - goal.alpha)
-        # the smallest difference between two models that these units show with `power`
-        shown = (
-            connor_difference(paired, discordant, goal.alpha, goal.power) if paired > 0 else None
-        )
+        # The smallest difference between two models that these units show with `power`: wrong
+        # labels make it look smaller, and it is at most the share on which one alone is right.
+        detected = math.nan
+        if paired > 0:
+            seen = connor_difference(paired, discordant, goal.alpha, goal.power)
+            detected = float(seen) / self.population.observed(1.0)[0]
+        if detected > max(self.population.discordant, goal.detect or 0.0):
+            detected = math.nan
         return Figures(
             round(float(expected.sum())),
             effective_files(domain, expected, estimand),
             expected_half_width(domain, expected, estimand, goal.level),
-            math.nan if shown is None else float(shown),
+            detected,
             needed,
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from audit.subset.baseline import MetricCheck
 from audit.subset.compare import Comparison
 from audit.subset.draw import Subset
+from audit.subset.goal import level_text
 from audit.subset.metrics import MetricEstimate, MetricScore
 from audit.subset.plan import Curve, Plan
 from audit.subset.population import Figures
@@ -52,7 +53,8 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         f"{plan.hash}"
     )
     yield ""
-    yield f"What {plan.n} {unit} give for {plan.metric}, in points at {plan.confidence:.4g}:"
+    level = level_text(plan.confidence)
+    yield f"What {plan.n} {unit} give for {plan.metric}, in points at {level}:"
     yield from table(
         ("", "half-width", "detectable difference", "independent examples", "n for the target"),
         [_figure_cells(MEANING[name], figures) for name, figures in plan.estimands.items()],
@@ -188,7 +190,7 @@ def _percents(interval: MetricEstimate) -> str:
 def _score_lines(score: Score, by_class: bool) -> Iterator[str]:
     yield (
         f"{score.n_files} files in {score.n_units} units drawn from {score.population_units}; "
-        f"intervals at {score.confidence:.4g}."
+        f"intervals at {level_text(score.confidence)}."
     )
     for model in score.models:
         yield from _model_lines(model, score.suspected, by_class)

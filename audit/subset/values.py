@@ -21,7 +21,7 @@ from audit.statistics.intervals import Floats, z_value
 from audit.subset.baseline import Known, fit_known, known_on, places
 from audit.subset.draw import planned_level
 from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom
-from audit.subset.goal import ESTIMANDS, Documented, Estimand
+from audit.subset.goal import ESTIMANDS, Documented, Estimand, level_text
 from audit.subset.metrics import Design
 from audit.subset.predictions import (
     IDS,
@@ -238,7 +238,7 @@ def measures_text(found: Measures) -> str:
     """Return the measures for a reader."""
     lines = [
         f"{found.n_files} files in {found.n_units} units drawn from {found.population_units}; "
-        f"intervals at {found.confidence:.4g}. Standard deviation of one example: "
+        f"intervals at {level_text(found.confidence)}. Standard deviation of one example: "
         f"{found.deviation:.4g}."
     ]
     for measure in found.measures:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import inputs_and_targets, map_nested
-from pipeline_profiler.checks.caught_torch import user_place
+from pipeline_profiler.checks.caught_torch import NO_SEED
 from pipeline_profiler.checks.keras_subject import ARRAY_BATCH, MOST_BATCHES, KerasSubject
-from pipeline_profiler.checks.user_code import users_code
+from pipeline_profiler.checks.user_code import user_place, users_code
 from pipeline_profiler.checks.user_training import Training
 
 SCALES = ("Rescaling", "Normalization")  # layers of Keras
@@ -87,6 +88,7 @@ class CaughtFit:
     validation: Any
     place: str
     again: bool = False
+    unseeded: str = ""  # a sentence where the script sets no seed
 
     def loader(self) -> Any:
         """The training data as fit iterates them."""
@@ -177,7 +179,18 @@ def _caught(model: Any, given: dict[str, Any]) -> CaughtFit:
         held, parts = _rows((x, y), slice(cut, None)), _rows(parts, slice(0, cut))
     loader = _as_loader(parts, size, bool(given.get("shuffle", True)))
     validation = None if held is None else _as_loader(held, size, shuffled=False)
-    return CaughtFit(model, loader, validation, user_place())
+    return CaughtFit(model, loader, validation, user_place(), unseeded=_unseeded())
+
+
+def _unseeded() -> str:
+    """A sentence where neither Keras nor TensorFlow has a seed of the script."""
+    from keras.src.utils.rng_utils import get_random_seed
+
+    context = sys.modules.get("tensorflow.python.eager.context")
+    seeds = [get_random_seed(), context.global_seed() if context is not None else None]
+    if any(seed is not None for seed in seeds):
+        return ""
+    return NO_SEED.format("keras.utils.set_random_seed")
 
 
 def _weights_of(by_class: dict[int, float], labels: Any, others: Any) -> Any:

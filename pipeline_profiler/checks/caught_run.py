@@ -7,6 +7,7 @@ everything was seen, or at the limit, the process ends there: the script does no
 from __future__ import annotations
 
 import atexit
+import base64
 import json
 import multiprocessing
 import os
@@ -29,6 +30,8 @@ HOOKS = {
 }
 REACH = 0.35  # of the budget, to reach the second epoch in
 LOADER = 0.35  # of what is left, for the checks of the loader
+# of a fit all places are one line
+KERAS_PLACES = ("loader", "eval_loader", "entered_loader", "entered_eval_loader", "model", "loss")
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,9 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
 
     train, evaluated = caught.loader_of("train"), caught.loader_of("eval")
     subjects: dict[str, Any] = {
-        "TRAIN": TrainingSubject(make, order.seed, caught=not caught.loaded)
+        "TRAIN": TrainingSubject(
+            make, order.seed, unseeded=caught.unseeded, caught=not caught.loaded
+        )
     }
     if train is not None:
         again = evaluated.again if evaluated is not None else None
@@ -139,12 +144,17 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
         subjects["LOAD"] = LoaderSubject(
             train.again, again, make_model=declares, seed=order.seed, entered=caught.entered,
             evaluations=sum(seen.kind == "eval" for seen in caught.loaders.values()),
+            unseeded=caught.unseeded,
         )  # fmt: skip
     facts = caught.facts
     facts.places |= {"loader": train.place if train else "",
-                     "eval_loader": evaluated.place if evaluated else ""}  # fmt: skip
+                     "eval_loader": evaluated.place if evaluated else "",
+                     "entered_loader": facts.places.get("model", ""),
+                     "entered_eval_loader": facts.places.get("evaluation", "")}  # fmt: skip
     missing = list(_given_by(caught, train, evaluated))
-    return _asked(subjects, order, spent) | {
+    rows = [(None, inputs, targets) for _, inputs, targets in caught.entered()[0]]
+    shown = LoaderSubject(list, entered=lambda: (rows, []))
+    return _asked(subjects, order, spent, shown) | {
         "places": facts.places, "unreached": facts.unreached(), "missing": missing,
         "init": _parts(caught), "facts": asdict(facts),
     }  # fmt: skip
@@ -177,7 +187,8 @@ def _parts(caught: Any) -> dict[str, str]:
         "loader": (seen := caught.loader_of("train")) and seen.loader,
         "eval_loader": (seen := caught.loader_of("eval")) and seen.loader,
     }  # fmt: skip
-    return {
+    at = caught.facts.places.get("evaluation") or "the script"
+    return {"evaluate": f"as {at} does"} | {
         name: getattr(part, "__name__", "") or type(part).__name__
         for name, part in named.items() if part is not None
     }  # fmt: skip
@@ -197,19 +208,26 @@ def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
             made_anew=False,
             scaled_later=next((kind for kind in kinds if kind in SCALES), ""),
             entered=caught.entered,
+            unseeded=caught.unseeded,
         ),
-        "TRAIN": CaughtKeras(caught.training, order.seed),
+        "TRAIN": CaughtKeras(caught.training, order.seed, unseeded=caught.unseeded),
     }
     unreached = [] if caught.eval_loader else ["an evaluation (fit has no validation_data)"]
-    return _asked(subjects, order, 0.0) | {
-        "places": {"loader": caught.place, "model": caught.place, "loss": caught.place},
+    return _asked(subjects, order, 0.0, subjects["LOAD"]) | {
+        "places": dict.fromkeys(KERAS_PLACES, caught.place),
         "unreached": [*unreached, "a later fit, if there is one"],
         "missing": [], "init": {"model": type(caught.model).__name__, "keras": "yes"},
     }  # fmt: skip
 
 
-def _asked(subjects: Mapping[str, Any], order: CheckOrder, spent: float) -> dict[str, Any]:
-    """Answers of both families, the loader's first; each within its part of what is left."""
+def _asked(
+    subjects: Mapping[str, Any], order: CheckOrder, spent: float, shown: Any
+) -> dict[str, Any]:
+    """Answers of both families, the loader's first; each within its part of what is left.
+
+    shown: the LoaderSubject whose inputs at the model are drawn as a grid.
+    """
+    from pipeline_profiler.checks.loader_subject import model_grid
     from pipeline_profiler.profiling.record.errors import ProfileError
 
     merged = CheckReport()
@@ -232,6 +250,7 @@ def _asked(subjects: Mapping[str, Any], order: CheckOrder, spent: float) -> dict
         left = max(left / 3, left - min(report.seconds, time.process_time() - busy))
         if merged.interrupted:
             break
+    merged.grid = model_grid(shown)
     notes = list(getattr(subjects.get("TRAIN"), "notes", []))
     return {**report_form(merged), "notes": notes, "error": _script_error()}
 
@@ -259,6 +278,7 @@ def report_form(report: CheckReport) -> dict[str, Any]:
             for r in report.results
         ],
         "ended": report.ended, "interrupted": report.interrupted, "seconds": report.seconds,
+        "grid": base64.b64encode(report.grid or b"").decode(),
     }  # fmt: skip
 
 
@@ -274,7 +294,8 @@ def read_report(told: Mapping[str, Any]) -> CheckReport:
         )
         for r in told["results"]
     ]  # fmt: skip
-    return CheckReport(results, told["ended"], told["interrupted"], told["seconds"])
+    grid = base64.b64decode(told["grid"]) or None
+    return CheckReport(results, told["ended"], told["interrupted"], told["seconds"], grid=grid)
 
 
 def _leave(order: CheckOrder, told: Mapping[str, Any]) -> None:

@@ -15,8 +15,6 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pipeline_profiler.checks.batches import (
@@ -39,7 +37,7 @@ from pipeline_profiler.checks.caught_tape import (
 )
 from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of, overflowed_fused
 from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES
-from pipeline_profiler.checks.user_code import Patience
+from pipeline_profiler.checks.user_code import Patience, user_place
 from pipeline_profiler.checks.user_training import Training
 from pipeline_profiler.profiling.measure.stopping import is_own_code
 
@@ -47,6 +45,12 @@ LEAST_BATCHES = 4
 MOST_EPOCHS = 5  # of a training without an evaluation
 WITHOUT_LOADER = 12  # steps of a loop that draws its batches itself, after which it was seen
 MOST_KEPT, MOST_GIVEN = 2 * 10**9, 4  # bytes of batches; batches as their loader gave them
+
+NO_SEED = "Your script sets no seed with {}: two runs of it differ."
+SEEDED_LATE = (
+    "Your script draws random numbers before it sets a seed (at {}): what they decide differs "
+    "between two runs."
+)
 
 
 @dataclass
@@ -114,6 +118,8 @@ class Caught:
     states: KeptStates = field(default_factory=KeptStates)
     batch: Any = None  # the last of a loader
     right: list[tuple[int, int]] = field(default_factory=list)  # (right, all) by evaluated batch
+    random: Any = None  # state of torch's generator, before the script drew from it
+    unseeded: str = ""  # a sentence: numbers are drawn without a seed
 
     # ---- hooks ----
 
@@ -125,6 +131,9 @@ class Caught:
             register_optimizer_step_pre_hook,
         )
 
+        self.random = torch.get_rng_state()
+        for owner in (torch, torch.random):
+            self._wrap(owner, "manual_seed", self._seed)
         self.mode = recording_mode(lambda: self.tape, self.states)
         self.mode.__enter__()
         self._wrap(loading.DataLoader, "__init__", self._made_loader)
@@ -171,9 +180,22 @@ class Caught:
                 self.facts.places["kept"] = live[0]
             self.unhook()
             torch = sys.modules["torch"]
+            if self._drew_unseeded():
+                self.unseeded = NO_SEED.format("torch.manual_seed")
             # the limit may be reached inside an evaluation, where the script wants no gradients
             with torch.inference_mode(False), torch.enable_grad():
                 self.on_end(self)
+
+    def _seed(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._drew_unseeded():
+            self.unseeded = SEEDED_LATE.format(user_place())
+        self.random = None
+        return plain(*args, **kwargs)
+
+    def _drew_unseeded(self) -> bool:
+        """Whether torch's generator gave numbers and has no seed of the script."""
+        torch = sys.modules["torch"]
+        return self.random is not None and not torch.equal(self.random, torch.get_rng_state())
 
     # ---- loaders ----
 
@@ -593,17 +615,6 @@ class ByEpoch:
 
 
 # ---- parts ----
-
-
-def user_place() -> str:
-    """`train.py:57`, of the innermost frame that is the user's; '' without one."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if is_own_code(file) and "pipeline_profiler" not in file:
-            return f"{Path(file).name}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
 
 
 def _optimizer_of(schedule: Any) -> Any:

@@ -114,6 +114,16 @@ class Check:
         """Return a failure with the next step of the check, and its causes where none are given."""
         return wrong(sentence, causes or cls.causes, cls.next_step, **evidence)
 
+    def without_seed(self, subject: Any, equal: str, /, **evidence: Any) -> Answer | None:
+        """The answer for a script without a seed, else None; `equal`: what agrees with one."""
+        if not subject.unseeded:
+            return None
+        return unclear(
+            f"{subject.unseeded} With a seed that this check sets, {equal}.",
+            "Set one seed at the start of the script, before the model and the loader are made.",
+            **evidence,
+        )
+
     def ask(self, subject: Any) -> Answer:
         """run() or run_keras(), by the subject."""
         if getattr(subject, "framework", "") == "keras":
@@ -131,6 +141,7 @@ class Check:
             return unclear(said, given.next, **given.evidence) if bad else given
         same = given.sentence == entered.sentence
         said = f"As it enters the model: {entered.sentence}"
+        entered = replace(entered, evidence={**entered.evidence, "at_model": True})
         if bad and entered.judgement is Judgement.PASS:  # the step repairs what the loader does
             return replace(entered, sentence=said)
         return replace(entered, sentence=said if same else f"{said} The loader: {given.sentence}")

@@ -15,6 +15,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 from pipeline_profiler.checks.check import Judgement
@@ -68,7 +69,9 @@ ABOUT = {
     "loss": (1, 10, 13, 18, 20, 21, 41),
     "optimizer": (3, 6, 7, 12, 15, 26),
     "schedule": (14,),
-    "eval_loader": (24, 29),
+    "evaluate": (24, 34),
+    "evaluation": (24,),
+    "eval_loader": (29,),
 }
 
 
@@ -78,9 +81,11 @@ def place_of(result: CheckResult, report: CheckReport) -> str:
     if "place" in result.answer.evidence:
         return str(result.answer.evidence["place"])
     if code.startswith("LOAD"):
-        return report.places.get("eval_loader" if code in OF_TWO else "loader", "")
+        entered = "entered_" if result.answer.evidence.get("at_model") else ""
+        return report.places.get(f"{entered}{'eval_loader' if code in OF_TWO else 'loader'}", "")
     number = int(code[-3:])
-    return next((report.places.get(p, "") for p, codes in ABOUT.items() if number in codes), "")
+    places = (report.places.get(p, "") for p, codes in ABOUT.items() if number in codes)
+    return next(filter(None, places), "")
 
 
 def plain_value(value: Any) -> Any:
@@ -96,12 +101,32 @@ def plain_value(value: Any) -> Any:
     return value if isinstance(value, str | int | bool | type(None)) else str(value)
 
 
-def checks_json(report: CheckReport, subject: str, grid: bytes | None = None) -> str:
-    """The document as text; with `grid`, a PNG of what the model gets, for the app."""
+def checks_json(report: CheckReport, subject: str, with_grid: bool = False) -> str:
+    """The document as text; with the grid of what the model gets, for the app."""
     document = checks_document(report, subject)
-    if grid is not None:
-        document["grid"] = base64.b64encode(grid).decode()
+    if with_grid and report.grid is not None:
+        document["grid"] = base64.b64encode(report.grid).decode()
     return json.dumps(document, indent=1, allow_nan=False)
+
+
+ENTERS = "Images as they enter the model, with labels"
+HTML = """<!doctype html>
+<meta charset="utf-8"><meta name="generator" content="pipeline-profiler"><title>Checks</title>
+<pre>{}</pre>{}
+"""
+
+
+def checks_file(report: CheckReport, subject: str, path: str) -> str:
+    """Return the content of a file: HTML or Markdown by its suffix, else the JSON document."""
+    if not path.endswith((".html", ".md")):
+        return f"{checks_json(report, subject, with_grid=True)}\n"
+    text = checks_text(report, subject, full=True)
+    url = f"data:image/png;base64,{base64.b64encode(report.grid or b'').decode()}"
+    if path.endswith(".html"):
+        image = f'<h2>{ENTERS}</h2><img alt="" src="{url}">' if report.grid else ""
+        return HTML.format(escape(text), image)
+    image = f"\n![{ENTERS}]({url})\n" if report.grid else ""
+    return f"<!-- pipeline-profiler report -->\n\n{textwrap.indent(text, '    ')}\n{image}"
 
 
 def headline(report: CheckReport, subject: str) -> str:

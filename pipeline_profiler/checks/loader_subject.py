@@ -333,7 +333,8 @@ class LoaderSubject:
     fresh() makes another loader, not the next epoch of one. scaled_later: a layer of the model that
     scales. entered: (batch of the loader, inputs, targets) of steps of the user's own, and of their
     evaluation, as they enter the model. evaluations: loaders that a script evaluates. pairs: of a
-    view at the model, (as the loader gave it, as it entered).
+    view at the model, (as the loader gave it, as it entered). unseeded: a sentence where a script
+    sets no seed.
     """
 
     make_loader: Callable[..., Any]
@@ -351,6 +352,7 @@ class LoaderSubject:
     entered: Callable[[], tuple[list[Any], list[Any]]] | None = None
     evaluations: int = 1
     pairs: list[tuple[SeenBatch, SeenBatch]] | None = None
+    unseeded: str = ""
 
     def fresh(self, seed: int | None = None) -> Any:
         """A new loader, made after seeding everything."""
@@ -599,6 +601,14 @@ def byte_step(values: Any) -> float:
 # unless mean and deviation are given to undo a normalisation.
 
 MOST_PICTURES, COLUMNS, CELL, CAPTION = 48, 8, 96, 14
+
+
+def model_grid(subject: LoaderSubject) -> bytes | None:
+    """Return the grid of what enters the model; None where that is no images, or without Pillow."""
+    try:
+        return grid_png((subject.at_model or subject).batches, subject.mean, subject.deviation)
+    except (ProfileError, ImportError, ValueError):  # no batch, no Pillow, no pixel
+        return None
 
 
 def grid_png(

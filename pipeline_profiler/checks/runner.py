@@ -42,7 +42,7 @@ class CheckReport:
     """The results in the order of running; `ended` says why checks are missing, if any are.
 
     places: lines of the user's files by part of the training; unreached: what a run of a script did
-    not come to.
+    not come to; grid: a PNG of what enters the model.
     """
 
     results: list[CheckResult] = field(default_factory=list)
@@ -51,6 +51,7 @@ class CheckReport:
     seconds: float = 0.0
     places: Mapping[str, str] = field(default_factory=dict)
     unreached: Sequence[str] = ()
+    grid: bytes | None = None
 
     @property
     def failed(self) -> list[CheckResult]:

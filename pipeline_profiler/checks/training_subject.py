@@ -39,6 +39,7 @@ from pipeline_profiler.checks.user_code import (
     call_with,
     kept_state,
     seed_everything,
+    user_place,
     users_code,
 )
 from pipeline_profiler.checks.user_training import (
@@ -73,6 +74,7 @@ class TrainingSubject(ExaminedTraining):
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     caught: bool = False
     enters: bool = False  # batches hold what enters the model, not what the loader gave
+    entered_at: str = ""  # the line of the user's own step that calls the model
 
     def fresh(self, seed: int | None = None) -> Training:
         """A new training, made after seeding everything; with the first seed a copy will do."""
@@ -243,6 +245,7 @@ class TrainingSubject(ExaminedTraining):
         found, caught = list[Batch](), list[Any]()
 
         def keep(module: Any, args: Any, named: Any) -> None:
+            self.entered_at = user_place()
             caught.append(copy.deepcopy(as_tensors((args, named))))
 
         with kept_state():

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from pipeline_profiler.profiling.measure.stopping import is_own_code
@@ -104,6 +105,17 @@ def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if is_own_code(frame.filename)]
     return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+
+
+def user_place() -> str:
+    """`train.py:57`, of the innermost frame that is the user's; '' without one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_own_code(file) and "pipeline_profiler" not in file:
+            return f"{Path(file).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
 
 
 def call_with(function: Callable[..., Any], offers: Mapping[str, Any], what: str) -> Any:

@@ -221,12 +221,16 @@ def cut(batch: Batch, start: int, end: int) -> Batch:
 
 @dataclass
 class ExaminedTraining(ABC):
-    """`make()` returns a new Training; deadline is of time.monotonic(); notes are for the user."""
+    """`make()` returns a new Training; deadline is of time.monotonic(); notes are for the user.
+
+    unseeded: a sentence where a script sets no seed.
+    """
 
     make: Callable[[], Training]
     seed: int = 0
     deadline: float = field(default=float("inf"))
     notes: list[str] = field(default_factory=list)
+    unseeded: str = ""
 
     @property
     def one_start(self) -> bool:

@@ -36,6 +36,7 @@ OFFLINE = {  # what keeps trackers from the network; a graph that is not compile
     "PYTHONDONTWRITEBYTECODE": "1",
 }  # fmt: skip
 NAMED = 6  # of the files that are named
+SHORTENED = "Figures that your code prints come from shortened runs: they are no results."
 
 
 def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: float) -> CheckReport:
@@ -76,6 +77,7 @@ def _run_held(command: Sequence[str], order: CheckOrder, agreed: bool) -> int:
         f"step of its second epoch, for {order.seconds:.0f} s of CPU at most with the checks. "
         "Trackers are set offline; the network stays open."
     )
+    say(SHORTENED)
     if sys.platform == "linux":
         say("What it writes, deletes and renames is held back in scratch and thrown away.")
         around = [sys.executable, "-I", str(Path(held_back.__file__)), order.folder]
@@ -177,6 +179,7 @@ def factories(parts: Mapping[str, str], words: Sequence[str]) -> str:
         "make_loss()": "" if keras else parts.get("loss", "loss(outputs, targets)"),
         "make_optimizer(model)": "" if keras else parts.get("optimizer", "optimizer"),
         "make_schedule(optimizer)": parts.get("schedule", ""),
+        "evaluate(model, loader)": parts.get("evaluate", ""),
     }
     shown = [f"def {head}:\n    return ...  # {kind}\n" for head, kind in made.items() if kind]
     return text + "\n\n".join(shown)

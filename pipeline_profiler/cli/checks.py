@@ -37,7 +37,6 @@ from pipeline_profiler.profiling.record.session import ProfileError
 from preflight.ending import ExitCode, strongest
 
 if TYPE_CHECKING:
-    from pipeline_profiler.checks.loader_subject import LoaderSubject
     from pipeline_profiler.checks.runner import CheckReport
 
 SECONDS, QUICK_SECONDS = 120.0, 20.0
@@ -50,10 +49,14 @@ TRAINING_PARTS = (
     "with make_loader, make_model, make_loss and make_optimizer(model)"
 )
 SCRIPT_FORM = "pipeline-profiler check-training -- {} --its-options"
+GRID_HELP = "write images of real batches as they enter the model, with labels"
 TRAINING_HELP = (
     "make_training(), or a file with make_loader, make_model, make_loss, make_optimizer; "
     "-- train.py --its-options runs and catches a script as it is"
 )
+
+
+OUTPUT_HELP = "write the document checks/1; X.html or X.md: a page"
 
 
 class _Words(argparse.Action):
@@ -83,6 +86,7 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument(
         "--init", metavar="X.py", help="after -- train.py: write factories, to be filled in"
     )
+    p.add_argument("--grid", metavar="X.png", help=GRID_HELP)
     p.add_argument("--python", metavar="PATH", help=PYTHON_HELP)
     for name in PARTS:
         p.add_argument(f"--{name}", metavar="FILE.py:FUNCTION", help=f"instead of make_{name}")
@@ -121,7 +125,7 @@ def _add_loader_options(p: argparse.ArgumentParser) -> None:
         help="what declares mean and deviation: preprocessor_config.json, config.json of timm, or "
         "FILE.py:FUNCTION that returns model, weights or processor (else make_model beside it)",
     )
-    p.add_argument("--grid", metavar="X.png", help="write pictures of real batches, as seen")
+    p.add_argument("--grid", metavar="X.png", help=GRID_HELP)
 
 
 def _add_shared_options(p: argparse.ArgumentParser) -> None:
@@ -137,7 +141,7 @@ def _add_shared_options(p: argparse.ArgumentParser) -> None:
         "--full", action="store_true", help="print what each check says, not the failed alone"
     )
     p.add_argument("--seed", type=int, default=0, help="of everything random (default 0)")
-    p.add_argument("-o", "--output", metavar="X.json", help="write the document checks/1")
+    p.add_argument("-o", "--output", metavar="X.json", help=OUTPUT_HELP)
     p.add_argument(
         "--replace", action="store_true", help="replace a file that pipeline-profiler did not write"
     )
@@ -179,12 +183,11 @@ def _prints_aside() -> Iterator[None]:
 
 def check_loader_command(args: argparse.Namespace) -> int:
     """Examine a loader."""
-    from pipeline_profiler.checks.loader_subject import LoaderSubject
+    from pipeline_profiler.checks.loader_subject import LoaderSubject, model_grid
 
     _check_shared(args, [args.loader, args.eval, args.split])
-    if args.grid:
-        check_output(args.grid, args.replace)
     mean, deviation = _declared(args)
+    entered_at = dict[str, str]()
     subject = LoaderSubject(
         target(args.loader, "the loader"),
         _maybe_target(args.eval, "the loader"),
@@ -195,14 +198,14 @@ def check_loader_command(args: argparse.Namespace) -> int:
         deviation=deviation,
         make_model=_model_of(args),
         seed=args.seed,
-        entered=_entered_by(args),
+        entered=_entered_by(_functions_of(str(spec_file(args.loader)), ""), args.seed, entered_at),
     )
     report = _run("LOAD", subject, args)
     makers = {"loader": subject.make_loader, "eval_loader": subject.make_eval}
-    report.places = {name: _place_of(function) for name, function in makers.items()}
-    grid = _draw_grid(subject) if args.grid or args.output else None
-    code = _finish(report, args, args.loader, grid)
-    return strongest(code, _write_grid(grid, args) if args.grid else ExitCode.CLEAN)
+    places = {name: _place_of(function) for name, function in makers.items()}
+    report.places = places | entered_at
+    report.grid = model_grid(subject) if args.grid or args.output else None
+    return _finish(report, args, args.loader)
 
 
 def _declared(args: argparse.Namespace) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -224,47 +227,45 @@ def _model_of(args: argparse.Namespace) -> Callable[..., Any] | None:
     return offered(spec_file(args.loader), "make_model")
 
 
-def _entered_by(args: argparse.Namespace) -> Callable[[], tuple[list[Any], list[Any]]] | None:
-    """What gives the inputs of train_step beside the loader's function; None without one."""
-    functions = _functions_of(str(spec_file(args.loader)), "")
+def _entered_by(
+    functions: Mapping[str, Callable[..., Any]], seed: int, places: dict[str, str]
+) -> Callable[[], tuple[list[Any], list[Any]]] | None:
+    """What gives the inputs of train_step, with the loader's own augmentation; None without one.
+
+    It notes the line that calls the model in `places`.
+    """
     if "train_step" not in functions or any(name not in functions for name in NEEDED):
         return None
+    make_loader = functions["make_loader"]
 
     def entered() -> tuple[list[Any], list[Any]]:
         from pipeline_profiler.checks.training_subject import TrainingSubject
+        from pipeline_profiler.checks.user_code import call_with
         from pipeline_profiler.checks.user_training import made_from
 
-        subject = TrainingSubject(made_from(functions), args.seed)
-        return subject.entered(subject.given_batches), []
+        made = {"make_loader": lambda: call_with(make_loader, {}, "make_loader()")}
+        subject = TrainingSubject(made_from({**functions, **made}), seed)
+        found = subject.entered(subject.given_batches)
+        places["entered_loader"] = subject.entered_at
+        return found, []
 
     return entered
 
 
-def _draw_grid(subject: LoaderSubject) -> bytes | None:
-    """The pictures, as far as the loader gives any; a check has said why where it does not."""
-    from pipeline_profiler.checks.loader_subject import grid_png
-
-    try:
-        return grid_png((subject.at_model or subject).batches, subject.mean, subject.deviation)
-    except (ProfileError, ImportError):
-        return None
-
-
-def _write_grid(blob: bytes | None, args: argparse.Namespace) -> ExitCode:
+def _write_grid(blob: bytes | None, args: argparse.Namespace) -> None:
     if blob is None:
         say("No grid is written: the inputs are no pictures (or Pillow is not installed).")
-        return ExitCode.CLEAN
+        return
     say(f"grid of pictures: {write_report(lambda: blob, args.grid, args.replace)}")
-    return ExitCode.CLEAN
 
 
 def check_training_command(args: argparse.Namespace) -> int:
     """Examine a training."""
     from pipeline_profiler.checks.keras_subject import choose_subject
+    from pipeline_profiler.checks.loader_subject import LoaderSubject, model_grid
+    from pipeline_profiler.cli.check_script import SHORTENED, report_of_script
 
     if args.script or "--" in args.words:
-        from pipeline_profiler.cli.check_script import report_of_script
-
         _check_shared(args, [f"{args.training}:"])
         report = report_of_script(args, [args.training, *args.script], _seconds(args))
         return _finish(report, args, args.training)
@@ -289,10 +290,16 @@ def check_training_command(args: argparse.Namespace) -> int:
     _refuse_incomplete(functions, file)
     subject = choose_subject(functions, args.seed)
     _choose_threads()
+    if {"train_step", "evaluate", "make_training"} & functions.keys():
+        say(SHORTENED)
     report = _run("TRAIN", subject, args)
     report.places = {name.removeprefix("make_"): _place_of(f) for name, f in functions.items()}
     for note in subject.notes:
         say(note)
+    if args.grid or args.output:
+        make_loader = functions.get("make_loader", lambda: subject.settings.loader)
+        split, entered = functions.get("split_batch"), _entered_by(functions, args.seed, {})
+        report.grid = model_grid(LoaderSubject(make_loader, split=split, entered=entered))
     return _finish(report, args, args.training)
 
 
@@ -385,6 +392,8 @@ def _check_shared(args: argparse.Namespace, specs: Sequence[str | None]) -> None
         raise ProfileError(f"--seed takes a whole number from 0 to {MOST_SEED}.")
     if getattr(args, "classes", None) is not None and args.classes < 2:
         raise ProfileError("--classes takes a whole number from 2 on.")
+    if getattr(args, "grid", None):
+        check_output(args.grid, args.replace)
     if args.output:
         check_output(args.output, args.replace, [f for s in specs if (f := spec_file(s))])
 
@@ -411,18 +420,18 @@ def _seconds(args: argparse.Namespace) -> float:
     return float(args.seconds or (QUICK_SECONDS if args.quick else SECONDS))
 
 
-def _finish(
-    report: CheckReport, args: argparse.Namespace, name: str, grid: bytes | None = None
-) -> ExitCode:
-    from pipeline_profiler.checks.document import checks_json, checks_text, verdict_word
+def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCode:
+    from pipeline_profiler.checks import document
     from pipeline_profiler.runs.row import RunOutcome
 
     if args.trace:
         for result in report.broken:
             say(f"{result.check.code}:\n{result.broken}")
     if args.output:
-        blob = (checks_json(report, name, grid) + "\n").encode()
+        blob = document.checks_file(report, name, args.output).encode()
         say(f"saved: {write_report(lambda: blob, args.output, args.replace)}")
+    if getattr(args, "grid", None):
+        _write_grid(report.grid, args)
     # of a log, the row has what its best checkpoint came to
     evidence = (result.answer.evidence for result in report.results)
     best = next((told for told in evidence if {"metric", "best"} <= told.keys()), None)
@@ -430,7 +439,7 @@ def _finish(
         ("failed checks", len(report.failed)) if best is None else (best["metric"], best["best"])
     )
     args.outcome = RunOutcome(
-        verdict_word(report),
+        document.verdict_word(report),
         len(report.results),
         metric[0],
         float(metric[1]),
@@ -438,7 +447,8 @@ def _finish(
     )
     if "aside" in args:
         args.aside.close()
-    shown = show(checks_json(report, name) if args.json else checks_text(report, name, args.full))
+    as_text = document.checks_text(report, name, args.full)
+    shown = show(document.checks_json(report, name) if args.json else as_text)
     return strongest(
         shown,
         ExitCode.FINDINGS if report.failed else ExitCode.CLEAN,

@@ -170,7 +170,8 @@ class Reproducible(Check):
 
     ## How it decides
     Fails where one seed gives different bytes. Bytes are compared, so there is no false alarm by
-    chance. That another seed gives another order is reported. Random numbers in a parallel map of
+    chance. "Cannot tell" for a script that sets no seed, or draws random numbers before it sets
+    one. That another seed gives another order is reported. Random numbers in a parallel map of
     tf.data are "cannot tell" where the targets come in one order: everybody writes it so.
 
     ## Limits
@@ -212,10 +213,9 @@ class Reproducible(Check):
                 **numbers,
             )
         differs = "gives other batches" if one != other else "gives the same batches"
-        return passed(
-            f"The first {len(equal)} batches are equal to the last bit after one seed; another "
-            f"seed {differs}.",
-            **numbers,
+        same = f"first {len(equal)} batches are equal to the last bit"
+        return self.without_seed(subject, f"the {same}", **numbers) or passed(
+            f"The {same} after one seed; another seed {differs}.", **numbers
         )
 
     PLANTED = (

@@ -386,6 +386,7 @@ def _step(clear: bool, every: int = 1, early: bool = False) -> Any:
     return toy_training(train_step=train_step)
 
 
+INIT = "`check-training --init factories.py -- train.py` writes this file, to be filled in."
 MOST_BATCHES = 8
 ANSWERED, ORDERS, SURE, SECONDS = 2, 39, 10.0, 10.0
 
@@ -423,7 +424,10 @@ class Evaluation(Check):
     def run(self, subject: TrainingSubject) -> Answer:
         training = subject.fresh()
         if training.evaluate is None:
-            return unclear("There is no evaluate of yours.")
+            loop = training.loop
+            seen = loop is not None and loop.evaluations
+            first = "Your evaluation was not called" if seen else "No evaluation of yours was seen"
+            return unclear(f"{first}: add evaluate(model, loader) to a file of factories.", INIT)
         loader = training.eval_loader if training.eval_loader is not None else training.loader
         with users_code("The loader for evaluation"):
             batches = [
@@ -640,7 +644,10 @@ class EvaluationSet(Check):
     def run(self, subject: TrainingSubject) -> Answer:
         loader = subject.settings.eval_loader
         if loader is None:
-            return unclear("There is no eval_loader of yours.")
+            return unclear(
+                "No loader for evaluation was seen: add make_eval_loader() to a file of factories.",
+                INIT,
+            )
         if getattr(loader, "_dataset_kind", None) != 0:
             return unclear("The examples of the evaluation loader have no indices to count.")
         with users_code("The evaluation loader's sampler"):

@@ -225,7 +225,7 @@ class RankStatistics(_OfRanks):
         if not any(rank.evaluated for rank in found):
             return unclear(
                 "No evaluate of yours ran a batch norm: when statistics are averaged is not seen.",
-                "Write evaluate(model, loader).",
+                "Add evaluate(model, loader) to the file.",
             )
         apart = max(_distance(rank, found) for rank in found if rank.evaluated)
         numbers = {"deviations": apart, "norms": len(found[0].means)}

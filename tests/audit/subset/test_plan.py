@@ -23,6 +23,7 @@ from audit.subset import (
 )
 from audit.subset.draw import PLAN_SCHEMA, load_recipe
 from audit.subset.estimate import proportion_interval, unit_moments, weighted_ratio
+from audit.subset.goal import level_text
 from tests.audit.subset.frames import made_set, predicted
 
 
@@ -382,3 +383,23 @@ def test_giant_groups_are_all_taken() -> None:
     assert held >= 21  # 95 % of 25 is 24; below 21 has a chance of 0.1 %
     assert max(widths) < 0.11  # a plain draw of 60 groups has 0.2 and more
     assert half < 0.11
+
+
+def test_detectable_difference_is_of_right_labels():
+    """What is planned for is what the plan says: wrong labels make 5 points look like 4.69."""
+    goal = Goal(detect=0.05, discordant=0.2)
+    for noise in (None, 0.05, 0.3):
+        plan = make_plan(made_set(60000, 5), goal, label_noise=noise)
+        detected = plan.estimands["generalisation"].detectable_difference
+        assert 0.0495 < detected <= 0.05
+    # with so many wrong labels, 60 examples show no difference that two such models can have
+    few = make_plan(made_set(6000, 5), Goal(n=60, discordant=0.2), label_noise=0.3)
+    assert math.isnan(few.estimands["generalisation"].detectable_difference)
+
+
+@pytest.mark.parametrize(("level", "text"), [
+    (0.95, "0.95"), (0.99, "0.99"), (0.9975, "0.9975"), (1 - 0.05 / 10**6, "0.99999995"),
+    (1 - 0.05 / 30, "0.9983"), (1 - 0.05 / 10**20, "just below 1"),
+])  # fmt: skip
+def test_a_level_is_never_shown_as_1(level, text):
+    assert level_text(level) == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -19,6 +20,7 @@ torch = pytest.importorskip("torch")
 
 from pipeline_profiler.checks.caught_tape import KeptStates, recording_mode  # noqa: E402
 from pipeline_profiler.checks.check import Judgement  # noqa: E402
+from pipeline_profiler.checks.document import parse_checks  # noqa: E402
 from pipeline_profiler.checks.loader_subject import LoaderSubject  # noqa: E402
 from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_training  # noqa: E402
 from pipeline_profiler.checks.training_subject import TrainingSubject  # noqa: E402
@@ -264,3 +266,134 @@ def test_an_unmodified_script(tmp_path: Path, words: tuple[str, ...], failed: li
     found = json.loads(done.stdout)
     assert sorted(found["failed"]) == failed, found["checks"]
     assert {c["verdict"] for c in found["checks"]} == ({"fail"} if failed else {"pass"})
+
+
+SPLIT = """
+from torch import nn, optim
+from parts import Images, make_eval_loader
+from torch.utils.data import DataLoader
+
+
+def make_loader(augment=True):
+    return DataLoader(Images(augment), 32, shuffle=True)
+
+
+make_model = lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 3))
+make_loss = nn.CrossEntropyLoss
+make_optimizer = lambda model: optim.SGD(model.parameters(), lr=1e-6)
+
+
+def train_step(model, batch, loss, optimizer):
+    x = batch[0] * 255
+    value = loss(model(x), batch[1])
+    optimizer.zero_grad()
+    value.backward()
+    optimizer.step()
+    return value
+
+
+def evaluate(model, loader):
+    means = [float((model(x * 255).argmax(1) == y).float().mean()) for x, y in loader]
+    return sum(means) / len(means)
+"""
+PARTS = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Images(Dataset):
+    def __init__(self, augment=False):
+        made = torch.Generator().manual_seed(0)
+        self.labels = torch.arange(90) % 3
+        self.pixels = torch.rand(90, 3, 8, 8, generator=made) * 0.8
+        self.augment = augment
+
+    def __len__(self):
+        return 90
+
+    def __getitem__(self, row):
+        pixels = self.pixels[row].clone()
+        if self.augment:
+            pixels[:] = torch.tensor([0.0, 1.0, 0.0]).view(3, 1, 1)
+        return pixels, self.labels[row]
+
+
+def make_eval_loader():
+    return DataLoader(Images(), 40)
+"""
+
+
+def command(folder: Path, *words: str) -> dict[str, Any]:
+    """The document that a command of checks prints in a folder."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline_profiler", words[0], "--no-record", "--json", *words[1:]],
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "PYTHONPATH": UNCOMPILED},
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    return {"err": done.stderr} | json.loads(done.stdout)
+
+
+def line_of(text: str, part: str) -> str:
+    return f"train.py:{1 + text.partition(part)[0].count(chr(10))}"
+
+
+@pytest.fixture
+def functions(tmp_path: Path) -> Path:
+    """A file of factories whose loader for evaluation stands in another file."""
+    (tmp_path / "train.py").write_text(SPLIT)
+    (tmp_path / "parts.py").write_text(PARTS)
+    return tmp_path
+
+
+def test_the_line_is_that_of_the_evaluation_and_of_the_call_of_the_model(functions: Path) -> None:
+    found = command(functions, "check-training", "--only", "TRAIN024", "train.py")
+    assert found["failed"] == ["TRAIN024"], found["checks"]
+    assert found["checks"][0]["place"] == line_of(SPLIT, "def evaluate")
+    loaders = ("--eval", "parts.py:make_eval_loader", "train.py:make_loader")
+    found = command(functions, "check-loader", "--only", "LOAD008", *loaders)
+    assert found["checks"][0]["sentence"].startswith("As it enters the model: ")
+    assert found["checks"][0]["place"] == line_of(SPLIT, "value = loss(model(x)")
+
+
+def test_the_line_at_the_model_of_a_script(tmp_path: Path) -> None:
+    text = SCRIPT.replace("FIRST", "320").replace("WEIGHT", "None")
+    text = text.replace("model(STEP), y)", "model(x * 99), y)").replace("STEP", "x - 9")
+    (tmp_path / "train.py").write_text(text)
+    checks = ("--only", "LOAD008,LOAD013", "--yes", "--", "train.py")
+    found = command(tmp_path, "check-training", *checks)
+    assert sorted(found["failed"]) == ["LOAD008", "LOAD013"], found["checks"]
+    places = {check["code"]: check["place"] for check in found["checks"]}
+    lines = [line_of(text, part) for part in ("loss = loss_function(", "print(sum(")]
+    assert [places["LOAD008"], places["LOAD013"]] == lines
+
+
+GREEN = "torch.stack([0 * x[:, 0], 0 * x[:, 0] + 1, 0 * x[:, 0]], 1)"
+
+
+@pytest.mark.parametrize("ran", ["a script", "functions", "check-loader"])
+def test_the_grid_shows_what_enters_the_model(functions: Path, ran: str) -> None:
+    from PIL import Image
+
+    words = ["check-training", "train.py"] if ran == "functions" else ["check-training"]
+    if ran == "check-loader":
+        words = [ran, "train.py:make_loader"]
+    if ran == "a script":
+        text = SCRIPT.replace("FIRST", "320").replace("WEIGHT", "None").replace("STEP", GREEN)
+        (functions / "train.py").write_text(text)
+        words += ["--yes", "--", "train.py"]
+    code = "LOAD007" if ran == "check-loader" else "TRAIN005"
+    for output in ("x.json", "x.html", "x.md"):
+        command(functions, *words[:1], "--only", code, "-o", output, "--grid", "x.png",
+                "--replace", *words[1:])  # fmt: skip
+    png = (functions / "x.png").read_bytes()
+    with Image.open(io.BytesIO(png)) as grid:
+        assert grid.getpixel((40, 40)) == (0, 255, 0)
+        caption = grid.convert("L").crop((0, 94, 96, 110))
+        assert min(caption.tobytes()) < 99  # the label is written below
+    assert parse_checks((functions / "x.json").read_bytes(), "x.json").grid is not None
+    for page in ("x.html", "x.md"):
+        shown = (functions / page).read_text()
+        encoded = shown.partition("data:image/png;base64,")[2].rstrip(")\n").partition('"')[0]
+        assert base64.b64decode(encoded).startswith(png[:8])
+        assert code in shown

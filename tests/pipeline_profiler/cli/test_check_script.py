@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,58 @@ def state(folder: Path) -> dict[str, str]:
         for p in folder.rglob("*")
         if p.is_file() and p.name not in skipped and "__pycache__" not in p.parts
     }
+
+
+SEED = "torch.manual_seed(0)\n"
+LATE = "model = nn.Sequential(nn.Linear(12, 32)", f"{SEED}model = nn.Sequential(nn.Linear(12, 32)"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text, ""),
+        (lambda text: text.replace(SEED, ""), "Your script sets no seed with torch.manual_seed: "),
+        (
+            lambda text: text.replace(SEED, "").replace(*LATE),
+            "Your script draws random numbers before it sets a seed (at train.py:",
+        ),
+    ],
+    ids=["seeded", "no seed", "seeded late"],
+)
+def test_a_script_without_a_seed_is_no_deterministic_one(
+    folder: Path, change: Callable[[str], str], said: str
+) -> None:
+    code, out, err = run(folder, change(SCRIPT), "--only", "LOAD006,TRAIN008")
+    assert code == 0, out + err
+    for check in json.loads(out)["checks"]:
+        assert check["verdict"] == ("cannot_tell" if said else "pass"), check
+        assert check["sentence"].startswith(said)
+    assert said in err
+
+
+def test_an_evaluation_of_a_script_that_was_not_called_is_named_and_gets_a_function(
+    folder: Path,
+) -> None:
+    _, out, err = run(folder, SCRIPT, "--only", "TRAIN024", "--init", "made.py")
+    (check,) = json.loads(out)["checks"]
+    assert check["verdict"] == "cannot_tell", err
+    said = "Your evaluation was not called: add evaluate(model, loader)"
+    assert check["sentence"].startswith(said)
+    assert "--init" in check["next"]
+    line = 1 + SCRIPT.partition("right = sum(")[0].count("\n")
+    made = (folder / "made.py").read_text()
+    assert check["place"] == f"train.py:{line}"
+    assert f"def evaluate(model, loader):\n    return ...  # as train.py:{line} does" in made
+
+
+def test_a_line_before_the_output_of_a_script_calls_its_figures_those_of_short_runs(
+    folder: Path,
+) -> None:
+    text = SCRIPT.replace('wandb.log({"right": right})', 'print("accuracy", right / 128)')
+    _, _, err = run(folder, text, "--only", "TRAIN001")
+    before, _, after = err.partition("not a document")
+    assert "Figures that your code prints come from shortened runs" in before
+    assert "accuracy" in after
 
 
 LOOP = "LOAD002,TRAIN001,TRAIN006,TRAIN009,TRAIN010,TRAIN014,TRAIN016,TRAIN018,TRAIN039"
