@@ -119,41 +119,8 @@ class FilesBeside(Check):
         scale = f", minus {_list(mean)}, over {_list(deviation)}" if known else ""
         return passed(f"{len(rows)} samples have the channels of their files{scale}.", **numbers)
 
-    PLANTED = (
-        ("BGR by ImageNet's numbers", lambda: _made((2, 1, 0), "ImageNet's")),
-        ("twice by a half", lambda: _made((0, 1, 2), "0.5, 0.5", "0.5, 0.5")),
-    )
-    HEALTHY = (
-        ("RGB", lambda: _made((0, 1, 2), "ImageNet's")),
-        ("by a half", lambda: _made((0, 1, 2), "0.5, 0.5")),
-        ("BGR from scratch", lambda: _made((2, 1, 0), "0.5, 0.5")),
-        ("grey files", lambda: _made((0, 0, 0), "0.5, 0.5")),
-    )
 
 
-def _made(order: tuple[int, ...], *steps: str) -> LoaderSubject:
-    """Files of random colours, with these channels, normalised by these numbers in turn."""
-    from PIL import Image
-
-    folder = tempfile.TemporaryDirectory()
-    rng = np.random.default_rng(0)
-    for number in range(40):
-        base = rng.integers(0, 180, (1, 1, 3)) + rng.integers(0, 76, (12, 12, 3))
-        Image.fromarray(base.astype(np.uint8)).save(f"{folder.name}/{number}.png")
-
-    class Files:
-        def __len__(self) -> int:
-            return 40
-
-        def __getitem__(self, index: int) -> Any:
-            pixels = np.asarray(Image.open(f"{folder.name}/{index}.png"), np.float32) / 255
-            pixels = pixels[:, ::-1, list(order)].transpose(2, 0, 1)
-            for step in steps:
-                mean, deviation = (np.array(n, np.float32)[:, None, None] for n in NUMBERS[step])
-                pixels = (pixels - mean) / deviation
-            return np.ascontiguousarray(pixels), 0
-
-    return LoaderSubject(lambda: toy_loader(Files()))
 
 
 def _rows(subject: LoaderSubject) -> Iterator[tuple[Array, Array, Array]]:

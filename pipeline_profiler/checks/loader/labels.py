@@ -85,23 +85,8 @@ class LabelRange(Check):
             return passed(f"Labels run from {low} to {high}, none negative.", **numbers)
         return passed(f"Labels run from {low} to {high} of {classes} classes.", **numbers)
 
-    PLANTED = (
-        ("1 to K", lambda: _shifted(4, 1)),
-        ("negative", lambda: _shifted(None, -3)),
-    )
-    HEALTHY = (
-        ("0 to K-1", lambda: _shifted(4, 0)),
-        ("K is not known", lambda: _shifted(None, 1)),
-    )
 
 
-def _shifted(classes: int | None, shift: int) -> Any:
-    def make() -> Any:
-        dataset = ToyImages()
-        dataset.labels = dataset.labels + shift
-        return toy_loader(dataset)
-
-    return LoaderSubject(make, classes=classes)
 
 
 def _declared_classes(subject: LoaderSubject) -> int | None:
@@ -164,48 +149,14 @@ class LabelHistogram(Check):
             **numbers,
         )
 
-    PLANTED = (
-        ("one label", lambda: _planted()),
-        ("masks of zeros", lambda: _targets(lambda y: np.zeros((8, 8), np.int64))),
-        (
-            "masks like pixels",
-            lambda: _targets(lambda y: _mask(y) / np.float32(255)),
-        ),
-        ("no boxes", lambda: _targets(lambda y: _boxes(0))),
-    )
-    HEALTHY = (
-        ("few samples", lambda: toy_loader(ToyImages(16))),
-        ("masks", lambda: _targets(_mask)),
-        ("masks of 0 and 1", lambda: _targets(lambda y: np.float32(_mask(y) > 0))),
-        ("boxes", lambda: _targets(_boxes)),
-    )
 
 
-def _planted() -> Any:
-    dataset = ToyImages()
-    dataset.labels[:] = 2
-    return toy_loader(dataset)
 
 
-def _targets(make: Callable[[int], Any]) -> Any:
-    class Placed(ToyImages):
-        def __getitem__(self, index: int) -> Any:
-            pixels, label = super().__getitem__(index)
-            return pixels, make(label)
-
-    options = {} if isinstance(make(1), np.ndarray) else {"collate_fn": list}
-    if not options:
-        return toy_loader(Placed())
-    return LoaderSubject(lambda: toy_loader(Placed(), **options), split=lambda rows: (
-        np.stack([x for x, _ in rows]), [y for _, y in rows]))  # fmt: skip
 
 
-def _mask(label: int) -> NDArray[Any]:
-    return np.pad(np.full((3, 3), label), ((1, 4), (2, 3)))
 
 
-def _boxes(count: int) -> dict[str, NDArray[Any]]:
-    return {"boxes": np.ones((count, 4), np.float32), "labels": np.arange(count)}
 
 
 def _of_places(subject: LoaderSubject) -> Answer:
@@ -341,65 +292,12 @@ class MaskInterpolated(Check):
                 return self.failed(f"{said}: masks are interpolated.", **numbers)
         return (unclear if share > FEW else passed)(f"{said}.", **numbers)
 
-    PLANTED = (
-        ("bilinear", lambda: _resized("BILINEAR")),
-        ("bilinear, to two thirds", lambda: _scenes(True)),
-    )
-    HEALTHY = (
-        ("nearest", lambda: _resized("NEAREST")),
-        ("a border of its own", lambda: _resized("NEAREST", True)),
-        ("a cell around its nucleus", lambda: _nested()),
-        ("thin lines", lambda: _scenes(False)),
-    )
 
 
-def _resized(how: str, border: bool = False) -> Any:
-    from PIL import Image
-
-    rng, (rows, cols) = np.random.default_rng(0), np.mgrid[:48, :48]
-    masks = []
-    for _ in range(32):
-        mask = np.zeros((48, 48), np.uint8)
-        for number in (1, 2):
-            top, left = rng.integers(12, 36, 2)
-            far = np.hypot(rows - top, cols - left)
-            mask[far < 9] = 1 if border else number
-            mask[far < 7.5] = 2 if border else number
-        small = Image.fromarray(mask).resize((32, 32), Image.Resampling[how])
-        masks.append(mask[:32, :32] if border else np.asarray(small))
-    pictures = np.zeros((32, 3, 8, 8), np.float32)
-    return list(zip(np.split(pictures, 4), np.split(np.array(masks), 4), strict=True))
 
 
-def _nested() -> Any:
-    rng, (rows, cols) = np.random.default_rng(0), np.mgrid[:48, :48]
-    masks = np.zeros((256, 48, 48), np.int64)
-    for mask in masks:
-        for top, left, radius in rng.uniform((8, 8, 5), (40, 40, 9), (4, 3)):
-            far = np.hypot(rows - top, cols - left)
-            mask[far < radius], mask[far < 0.45 * radius] = 1, 2
-    pictures = np.zeros((256, 3, 8, 8), np.float32)
-    return list(zip(np.split(pictures, 4), np.split(masks, 4), strict=True))
 
 
-def _scenes(smooth: bool) -> Any:
-    """Rectangles of five classes, 72 pixels made 48; else with thin lines of any class."""
-    import torch
-
-    rng, masks = np.random.default_rng(0), np.zeros((48, 72, 72), np.float32)
-    for mask in masks:
-        for number in rng.permutation(5):
-            (y, x), (height, width) = rng.integers(0, 50, 2), rng.integers(12, 40, 2)
-            mask[y : y + height, x : x + width] = number
-        for number in range(0 if smooth else 5):
-            at = int(rng.integers(0, 70))
-            mask[at : at + 2] = number
-    small = torch.nn.functional.interpolate(
-        torch.from_numpy(masks)[:, None], (48, 48), mode="bilinear" if smooth else "nearest"
-    )
-    pictures = np.zeros((48, 3, 8, 8), np.float32)
-    found = small[:, 0].long().numpy()
-    return list(zip(np.split(pictures, 4), np.split(found, 4), strict=True))
 
 
 def _edges(mask: NDArray[Any], width: int) -> tuple[int, int, NDArray[Any]]:
@@ -498,41 +396,10 @@ class FlippedAlone(Check):
             **numbers,
         )
 
-    PLANTED = (
-        ("only the picture", lambda: _masked(False)),
-        ("boxes stay", lambda: _boxed(False)),
-    )
-    HEALTHY = (
-        ("both", lambda: _masked(True)),
-        ("boxes follow", lambda: _boxed(True)),
-    )
 
 
-def _masked(follow: bool) -> Any:
-    class Masked(ToyImages):
-        def __getitem__(self, index: int) -> Any:
-            pixels, label = super().__getitem__(index)
-            mask = np.zeros((8, 8), np.int64)
-            mask[label : label + 3, label : label + 2] = 1
-            if np.random.random() < 0.5:
-                pixels = pixels[..., ::-1].copy()
-                mask = mask[..., ::-1].copy() if follow else mask
-            return pixels, mask
-
-    return toy_loader(Masked())
 
 
-def _boxed(follow: bool) -> Any:
-    class Boxed(ToyImages):
-        def __getitem__(self, index: int) -> Any:
-            pixels, label = super().__getitem__(index)
-            box: Any = np.array([[label % 3, 1, label % 3 + 2, 5]], np.float32)
-            if np.random.random() < 0.5:
-                pixels = pixels[..., ::-1].copy()
-                box = box[:, [2, 1, 0, 3]] * [-1, 1, -1, 1] + [8, 0, 8, 0] if follow else box
-            return pixels, {"boxes": box, "labels": np.array([label])}
-
-    return toy_loader(Boxed())
 
 
 def _pairs(subject: LoaderSubject, dataset: Any) -> Iterator[tuple[str, bool]]:

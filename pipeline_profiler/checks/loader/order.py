@@ -87,74 +87,11 @@ class Shuffling(Check):
         answers.sort(key=lambda a: order.index(a.judgement))
         return answers[0] if answers else unclear("There are neither indices nor labels to judge.")
 
-    @staticmethod
-    def _batches_only() -> Any:
-        class Blocks:
-            def __iter__(self) -> Any:
-                blocks = [list(range(at, at + 16)) for at in range(0, 256, 16)]
-                return iter([blocks[i] for i in np.random.permutation(16)])
 
-            def __len__(self) -> int:
-                return 16
 
-        return toy_loader(ToyImages(), batch_sampler=Blocks())
 
-    @staticmethod
-    def _buffered_stream(buffer: int) -> Any:
-        def order() -> Iterator[int]:
-            waiting = list(range(256))
-            while waiting:
-                yield waiting.pop(int(np.random.randint(min(buffer, len(waiting)))))
 
-        return toy_loader(toy_stream(order), shuffle=None)
 
-    @staticmethod
-    def _stream(ordered: bool) -> Any:
-        return toy_loader(toy_stream(lambda: range(256), ToyImages(ordered=ordered)), shuffle=None)
-
-    @staticmethod
-    def _told() -> Any:
-        class Told:
-            """An order that a seed and the epoch give."""
-
-            def __init__(self) -> None:
-                self.epoch = 0
-
-            def set_epoch(self, epoch: int) -> None:
-                self.epoch = epoch
-
-            def __iter__(self) -> Any:
-                return iter(np.random.default_rng(self.epoch).permutation(256).tolist())
-
-            def __len__(self) -> int:
-                return 256
-
-        return toy_loader(ToyImages(), sampler=Told())
-
-    @staticmethod
-    def _never_told() -> Any:
-        loader = Shuffling._told()
-
-        def train() -> None:
-            for epoch in range(2):
-                assert len(list(loader)) > epoch
-
-        loader.train = train
-        return loader
-
-    PLANTED = (
-        ("a loop that never tells the epoch", _never_told),
-        ("a stream with a buffer of ten", lambda: Shuffling._buffered_stream(10)),
-        ("not shuffled", lambda: toy_loader(ToyImages(), shuffle=False)),
-        ("batches shuffled, not samples", _batches_only),
-        ("a stream class by class", lambda: Shuffling._stream(True)),
-    )
-    HEALTHY = (
-        ("a stream in random order", lambda: Shuffling._stream(False)),
-        ("a stream with a large buffer", lambda: Shuffling._buffered_stream(200)),
-        ("32 samples", lambda: toy_loader(ToyImages(32))),
-        ("an epoch that somebody tells", _told),
-    )
 
 
 def _told_the_epoch(subject: LoaderSubject) -> Answer | None:
@@ -363,34 +300,7 @@ class Coverage(Check):
             return _by_worker(subject)
         return _by_passes(subject)
 
-    @staticmethod
-    def _stream(split: bool, noise: bool = False) -> Any:
-        def order() -> range:
-            info = torch.utils.data.get_worker_info()
-            return range(info.id, 256, info.num_workers) if info and split else range(256)
 
-        class Pairs(ToyImages):
-            """Neighbours of one class, each sample with noise."""
-
-            def __getitem__(self, index: int) -> Any:
-                pixels, _ = super().__getitem__(index)
-                return pixels + np.random.normal(0, 0.1, pixels.shape), index // 2 % 10
-
-        return toy_loader(
-            toy_stream(order, Pairs() if noise else ToyImages()), shuffle=None, num_workers=2
-        )
-
-    PLANTED = (
-        ("a generator that is used up", lambda: LoaderSubject(lambda: iter(list(toy_pictures())))),
-        ("a stream read whole by each worker", lambda: Coverage._stream(False)),
-        ("read whole, with noise on each sample", lambda: Coverage._stream(False, True)),
-        ("an index missing, one twice", lambda: toy_loader(ToyImages(), sampler=[*range(255), 7])),
-    )
-    HEALTHY = (
-        ("a stream divided among workers", lambda: Coverage._stream(True)),
-        ("divided, with equal labels", lambda: Coverage._stream(True, True)),
-        ("drop_last", lambda: toy_loader(ToyImages(250), drop_last=True)),
-    )
 
 
 def _by_index(subject: LoaderSubject) -> Answer:
@@ -577,20 +487,6 @@ class LastBatch(Check):
         dropped = len(loader.dataset) - sum(sizes) if getattr(loader, "drop_last", False) else 0
         return _judge(subject, sizes, first == second, dropped)
 
-    PLANTED = (
-        ("one sample is left", lambda: toy_loader(ToyImages(257))),
-        (
-            "an evaluation that drops",
-            lambda: LoaderSubject(
-                lambda: toy_loader(ToyImages(250), shuffle=False, drop_last=True), evaluation=True
-            ),
-        ),
-        (
-            "the same dropped each epoch",
-            lambda: toy_loader(ToyImages(250), shuffle=False, drop_last=True),
-        ),
-    )
-    HEALTHY = (("shuffled, then dropped", lambda: toy_loader(ToyImages(250), drop_last=True)),)
 
 
 def _judge_graph(subject: LoaderSubject) -> Answer:

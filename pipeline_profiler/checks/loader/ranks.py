@@ -80,44 +80,9 @@ class Shards(Check):
         shards = [_indices_of(sampler, rank) for rank in range(min(ranks, MOST_RANKS))]
         return _count(shards, len(subject.loader.dataset), ranks)
 
-    @staticmethod
-    def _own() -> Any:
-        class Own:
-            rank, num_replicas = 0, 2
 
-            def __iter__(self) -> Any:
-                return iter(range(256))
 
-        return toy_loader(ToyImages(), sampler=Own())
 
-    @staticmethod
-    def _distributed() -> Any:
-        dataset: Any = ToyImages(255)
-        return toy_loader(
-            dataset, sampler=torch.utils.data.DistributedSampler(dataset, num_replicas=2, rank=0)
-        )
-
-    @staticmethod
-    def _by_rank(split: bool, seeded: bool = True) -> LoaderSubject:
-        def make(rank: int = 0, world_size: int = 1) -> Any:
-            def order() -> Any:
-                rng = np.random.default_rng(5 if seeded else np.random.randint(1 << 30))
-                found = rng.permutation(256).tolist()
-                return found[rank::world_size] if split else found
-
-            return toy_loader(toy_stream(order), shuffle=None)
-
-        return LoaderSubject(make)
-
-    PLANTED = (
-        ("each rank reads all", _own),
-        ("a stream that ignores its rank", lambda: Shards._by_rank(False)),
-        ("each rank shuffles for itself", lambda: Shards._by_rank(True, False)),
-    )
-    HEALTHY = (
-        ("DistributedSampler with padding", _distributed),
-        ("a stream split by rank", lambda: Shards._by_rank(True)),
-    )
 
 
 def _indices_of(sampler: Any, rank: int) -> list[int]:
@@ -294,16 +259,7 @@ class RanksReadAlike(Check):
             )
         return passed(f"{said}.", shared=share)
 
-    @staticmethod
-    def _fixed(by_rank: bool) -> LoaderSubject:
-        def make(rank: int = 0, world_size: int = 1) -> Any:
-            seed = rank if by_rank else 0
-            return toy_loader(ToyImages(64), generator=torch.Generator().manual_seed(seed))
 
-        return LoaderSubject(make)
-
-    PLANTED = (("one seed of the shuffling", lambda: RanksReadAlike._fixed(False)),)
-    HEALTHY = (("each rank shuffles all for itself", lambda: RanksReadAlike._fixed(True)),)
 
 
 class RanksAugmentAlike(Check):
@@ -359,25 +315,7 @@ class RanksAugmentAlike(Check):
             streams=alike,
         )
 
-    @staticmethod
-    def _seeded(by_rank: bool, everything: bool = False) -> LoaderSubject:
-        """`everything` seeded, or the generator that seeds a worker."""
 
-        def make(rank: int = 0, world_size: int = 1) -> Any:
-            seed = 7 + rank if by_rank else 7
-            if everything:
-                seed_everything(seed)
-                return ranked_images(rank, world_size)
-            generator = torch.Generator().manual_seed(seed)
-            return ranked_images(rank, world_size, num_workers=1, generator=generator)
-
-        return LoaderSubject(make)
-
-    PLANTED = (
-        ("everything seeded alike", lambda: RanksAugmentAlike._seeded(False, True)),
-        ("one generator for the workers", lambda: RanksAugmentAlike._seeded(False)),
-    )
-    HEALTHY = (("a generator by rank", lambda: RanksAugmentAlike._seeded(True)),)
 
 
 class RanksOpenAll(Check):
@@ -417,27 +355,4 @@ class RanksOpenAll(Check):
             return self.failed(said, files=least, common=common, samples=count)
         return passed(said, files=least, common=common, samples=count)
 
-    @staticmethod
-    def _files(after: bool) -> LoaderSubject:
-        """Sixty-four files of one sample, dealt to ranks after they are read, or before."""
-        folder = Path(tempfile.mkdtemp())
-        names = [folder / f"{number}.npy" for number in range(64)]
-        for number, name in enumerate(names):
-            np.save(name, np.full((3, 8, 8), number, np.float32))
 
-        def make(rank: int = 0, world_size: int = 1) -> Any:
-            def samples() -> Any:
-                mine = names if after else names[rank::world_size]
-                read = ((np.load(name), number % 4) for number, name in enumerate(mine))
-                return itertools.islice(read, rank, None, world_size) if after else read
-
-            class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
-                def __iter__(self) -> Any:
-                    return samples()
-
-            return toy_loader(Stream(), shuffle=None)
-
-        return LoaderSubject(make)
-
-    PLANTED = (("dealt after reading", lambda: RanksOpenAll._files(True)),)
-    HEALTHY = (("a list of files by rank", lambda: RanksOpenAll._files(False)),)

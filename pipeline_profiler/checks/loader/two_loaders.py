@@ -101,59 +101,10 @@ class TrainAndEval(Check):
             )
         return passed(f"{said}.", **numbers)
 
-    PLANTED = (
-        ("one file, another mean", lambda: _files((0, 1, 2), 0.1)),
-        ("one file, BGR", lambda: _files((2, 1, 0))),
-        ("not normalised", lambda: _changed_pair(lambda p: p * 0.25 + 0.45)),
-        ("another scale", lambda: _changed_pair(lambda p: p * 2)),
-    )
-    HEALTHY = (
-        ("one file, flipped at random", lambda: _files((0, 1, 2))),
-        ("flipped", lambda: _changed_pair(lambda p: p[..., ::-1])),
-    )
 
 
-def _changed_pair(change: Any) -> LoaderSubject:
-    def evaluation() -> Any:
-        dataset = ToyImages(seed=1)
-        dataset.pixels = change(dataset.pixels).astype(np.float32)
-        return toy_loader(dataset, shuffle=False)
-
-    return LoaderSubject(toy_pictures, evaluation)
 
 
-def _files(order: tuple[int, ...], shift: float = 0.0) -> LoaderSubject:
-    folder = tempfile.TemporaryDirectory()
-    rng = np.random.default_rng(0)
-    for number in range(40):
-        from PIL import Image
-
-        colour = rng.integers(0, 256, (1, 1, 3)) * 0.7 + rng.integers(0, 76, (12, 12, 3))
-        Image.fromarray(colour.astype(np.uint8)).save(f"{folder.name}/{number}.png")
-
-    class Files:
-        def __init__(self, transform: Any) -> None:
-            self.files = sorted(Path(folder.name).glob("*.png"))
-            self.transform = transform
-
-        def __len__(self) -> int:
-            return len(self.files)
-
-        def __getitem__(self, index: int) -> Any:
-            from PIL import Image
-
-            return self.transform(Image.open(self.files[index])), 0
-
-    def plain(picture: Any) -> Any:
-        pixels = np.array(picture, np.float32).transpose(2, 0, 1) / 255
-        return pixels[:, :, ::-1].copy() if np.random.random() < 0.5 else pixels
-
-    def other(picture: Any) -> Any:
-        return plain(picture)[list(order)] + np.float32(shift)
-
-    return LoaderSubject(
-        lambda: toy_loader(Files(plain)), lambda: toy_loader(Files(other), shuffle=False)
-    )
 
 
 def _judge_pairs(pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Answer | None:
@@ -271,33 +222,8 @@ class LabelNumbers(Check):
             return unclear(f"{text}; a target_transform may number them anew.", **numbers)
         return self.failed(f"{text}.", **numbers)
 
-    PLANTED = (
-        (
-            "a folder is missing",
-            lambda: _numbered_pair({"ant": 0, "bee": 1, "cat": 2}, {"ant": 0, "cat": 1}),
-        ),
-    )
-    HEALTHY = (
-        ("the last class has no example", lambda: _numbered_pair(["ant", "bee"], {"ant": 0})),
-        ("other names", lambda: _numbered_pair(["n01", "n02"], ["cat", "dog"])),
-        (
-            "numbered anew by a transform",
-            lambda: _numbered_pair(["a", "b"], ["b", "a"], target_transform=lambda t: 1 - t),
-        ),
-        (
-            "a name for each sample, not for each class",
-            lambda: _numbered_pair(*([f"{n * f % 257}" for n in range(256)] for f in (1, 2))),
-        ),
-    )
 
 
-def _numbered_pair(ours: Any, theirs: Any, **more: Any) -> LoaderSubject:
-    made = [ToyImages(), ToyImages(seed=1)]
-    for dataset, names in zip(made, (ours, theirs), strict=True):
-        key = "class_to_idx" if isinstance(names, dict) else "classes"
-        vars(dataset)[key] = names
-    vars(made[1]).update(more)
-    return LoaderSubject(lambda: toy_loader(made[0]), lambda: toy_loader(made[1]))
 
 
 def _numbers_of(dataset: Any) -> dict[str, int]:

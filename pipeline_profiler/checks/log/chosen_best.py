@@ -81,18 +81,8 @@ class ChosenBest(Check):
             return unclear(f"{row.series.title} gains nothing beyond its noise.", **_told(row))
         return passed(_sentence(row), **_told(row))
 
-    PLANTED = (("noisy evaluations", lambda: _noisy_curve(0.06)),)
-    HEALTHY = (
-        ("quiet evaluations", lambda: _noisy_curve(0.003)),
-        ("eight evaluations", lambda: _noisy_curve(0.03, 8, 2.0)),
-        ("nothing but noise", lambda: _noisy_curve(0.03, 60, 1e9)),
-    )
 
 
-def _noisy_curve(noise: float, count: int = 60, bend: float = 8.0) -> LogSubject:
-    rng = np.random.default_rng(0)
-    curve = 0.8 - 0.4 * np.exp(-np.arange(count) / bend) + rng.normal(0, noise, count)
-    return LogSubject([Series("val/accuracy", 500.0 * np.arange(float(count)), curve)])
 
 
 def select_best(series: Series) -> Selection:
@@ -220,25 +210,8 @@ class EqualBudget(Check):
         order = ("fail", "pass", "cannot_tell")
         return min(answers, key=lambda answer: order.index(answer.judgement))
 
-    PLANTED = (
-        ("slower but longer", lambda: _two_runs(30, 40, (30, 90))),
-        ("the same but longer", lambda: _two_runs(40, 40, (40, 80))),
-    )
-    HEALTHY = (
-        ("faster and longer", lambda: _two_runs(60, 20, (40, 60))),
-        ("longer for nothing", lambda: _two_runs(5, 5, (60, 90))),
-    )
 
 
-def _two_runs(first: float, second: float, rows: tuple[int, int]) -> LogSubject:
-    """Two runs that fall with these lengths, to 0.5."""
-    rng = np.random.default_rng(0)
-    made = []
-    for name, length, count in zip("ab", (first, second), rows, strict=True):
-        steps = np.arange(float(count))
-        loss = 0.5 + np.exp(-steps / length) + rng.normal(0, 0.01, count)
-        made.append(Series("val_loss", steps * 100, loss, log=f"{name}.csv"))
-    return LogSubject(made)
 
 
 def level_at(series: Series, step: float) -> Level:

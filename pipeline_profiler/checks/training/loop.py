@@ -67,8 +67,6 @@ class EpochNotTold(_Loop):
             )
         return passed(f"The sampler was told epochs {facts.told[0]} and {facts.told[1]}.")
 
-    PLANTED = (("never told", loop_seen(told=[0, 0])),)
-    HEALTHY = (("told", loop_seen(told=[0, 1])), ("one process", loop_seen()))
 
 
 class ClippedLate(_Loop):
@@ -105,8 +103,6 @@ class ClippedLate(_Loop):
             return absent("Gradients are not clipped by torch's functions.")
         return passed(f"Gradients were clipped before the step, {before} times.")
 
-    PLANTED = (("after the step", loop_seen(clipped=(0, 5))),)
-    HEALTHY = (("before it", loop_seen(clipped=(5, 0))), ("never", loop_seen()))
 
 
 class LoadedNothing(_Loop):
@@ -150,11 +146,6 @@ class LoadedNothing(_Loop):
             )
         return passed(f"load_state_dict finds {found} of {asked} weights.", found=found)
 
-    PLANTED = (
-        ("a prefix", loop_seen(loaded=(0, 12, 10))),
-        ("another model", loop_seen(loaded=(0, 12, 0))),
-    )
-    HEALTHY = (("a new head", loop_seen(loaded=(10, 12, 0))), ("nothing to load", loop_seen()))
 
 
 class BestWeightsLive(_Loop):
@@ -196,8 +187,6 @@ class BestWeightsLive(_Loop):
             return unclear("The run did not reach a step after the state was taken.")
         return passed(f"{taken} states of the model were copied, saved or let go.")
 
-    PLANTED = (("kept without a copy", loop_seen(weights_kept=(1, 1))),)
-    HEALTHY = (("saved", loop_seen(weights_kept=(2, 0))), ("never", loop_seen()))
 
 
 class PlateauTurned(_Loop):
@@ -241,11 +230,6 @@ class PlateauTurned(_Loop):
             )
         return passed(f"The schedule is given the share of right answers, in mode '{mode}'.")
 
-    PLANTED = (("accuracy in mode min", loop_seen(plateau=("min", 0.8, True))),)
-    HEALTHY = (
-        ("accuracy in mode max", loop_seen(plateau=("max", 0.8, True))),
-        ("a loss", loop_seen(plateau=("min", 0.4, False))),
-    )
 
 
 MOST_LEFT = 0.7
@@ -303,12 +287,6 @@ class AverageLate(_Loop):
             )
         return passed(f"{said}; the run has {facts.run_steps}.", share=share)
 
-    PLANTED = (("0.9999 for 200 steps", loop_seen(average=(8, 4e-4), run_steps=200)),)
-    HEALTHY = (
-        ("0.9999 for 100,000 steps", loop_seen(average=(8, 4e-4), run_steps=100_000)),
-        ("a reference", loop_seen(average=(8, 0.0), run_steps=200)),
-        ("one that is warmed up", loop_seen(average=(8, 0.8), run_steps=200)),
-    )
 
 
 class MomentumUnwritten(_Loop):
@@ -351,5 +329,3 @@ class MomentumUnwritten(_Loop):
             )
         return passed("The first step of the fused SGD does not overflow.")
 
-    PLANTED = (("the first step overflows", loop_seen(overflowed=True)),)
-    HEALTHY = (("it does not", loop_seen(overflowed=False)),)

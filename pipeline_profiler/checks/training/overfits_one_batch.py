@@ -80,24 +80,11 @@ class OverfitsOneBatch(Check):
 
     run_keras = run
 
-    PLANTED = (
-        ("hardly a step", lambda: toy_training(optimizer=descent("SGD", 1e-6))),
-        ("one unit", lambda: _linear_bottleneck()),
-    )
-
-    HEALTHY = (
-        ("slow and steady", lambda: toy_regression(optimizer=descent("SGD", 1.5e-3))),
-        ("a decay to nothing within 100 steps", lambda: _decayed()),
-    )
 
 
-def _linear_bottleneck() -> Any:
-    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 1), nn.Tanh(), nn.Linear(1, 4))
-    return toy_training(model, optimizer=descent("SGD", 1e-6))
 
 
-def _decayed() -> Any:
-    return toy_training(optimizer=descent("Adam", 3e-4), schedule=warm_up_and_decay)
+
 
 
 def _train(subject: Examined, training: Training, first: float, least: float) -> Learned:

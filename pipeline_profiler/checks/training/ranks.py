@@ -91,73 +91,14 @@ class RankSeeds(_OfRanks):
             **numbers,
         )
 
-    @staticmethod
-    def _dropout(seed: int) -> Any:
-        torch.manual_seed(seed)
-        return ranked_training(nn.Dropout(0.3))
 
-    @staticmethod
-    def _one_seed() -> Any:
-        assert "RANK" in os.environ
-        return RankSeeds._dropout(0)
 
-    @staticmethod
-    def _own_seed() -> Any:
-        return RankSeeds._dropout(int(os.environ["RANK"]))
 
-    @staticmethod
-    def _bypassed() -> Any:
-        """A step past DistributedDataParallel."""
 
-        def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
-            return toy_step(model.module, batch, loss, optimizer)
 
-        return ranked_training(train_step=train_step)
 
-    @staticmethod
-    def _averaged(broadcast: bool = False) -> Any:
-        """Gradients averaged by hand; `broadcast`: all have the weights of rank 0."""
-        if not dist.is_initialized():
-            dist.init_process_group("gloo")
 
-        def train_step(model: Any, x: Any, y: Any, loss: Any, optimizer: Any) -> Any:
-            optimizer.zero_grad()
-            value = loss(model(x), y)
-            value.backward()
-            for p in model.parameters():
-                dist.all_reduce(p.grad)
-                p.grad /= dist.get_world_size()
-            optimizer.step()
-            return value
 
-        training = ranked_training(wrap=False, train_step=train_step)
-        for p in training.model.parameters() if broadcast else ():
-            dist.broadcast(p.data, 0)
-        return training
-
-    @staticmethod
-    def _broadcast() -> Any:
-        assert os.environ["WORLD_SIZE"] == "2"
-        return RankSeeds._averaged(broadcast=True)
-
-    PLANTED = (
-        ("one seed and dropout", _one_seed),
-        ("model.module is called", _bypassed),
-        ("weights of their own", _averaged),
-    )
-
-    @staticmethod
-    def _wrapped_where_open() -> Any:
-        """As files do that `torchrun` starts, and that also run alone."""
-        assert "RANK" in os.environ
-        torch.manual_seed(int(os.environ["RANK"]))
-        return ranked_training(nn.Dropout(0.3), wrap=dist.is_initialized())
-
-    HEALTHY = (
-        ("a seed by rank", _own_seed),
-        ("wrapped where a group is open", _wrapped_where_open),
-        ("averaged by hand", _broadcast),
-    )
 
 
 def _apart(started: list[str], ended: list[str], count: int, numbers: dict[str, Any]) -> Answer:
@@ -241,41 +182,10 @@ class RankStatistics(_OfRanks):
             **numbers,
         )
 
-    @staticmethod
-    def _evaluating(averaged: bool, synchronised: bool = False) -> Any:
-        def evaluate(model: Any, loader: Any) -> float:
-            for name, value in model.named_buffers() if averaged else ():
-                if "running" in name:
-                    dist.all_reduce(value)
-                    value /= dist.get_world_size()
-            model.eval()
-            with torch.no_grad():
-                hits = [(model(x).argmax(1) == y).float() for x, y in loader]
-            model.train()
-            return float(torch.cat(hits).mean())
 
-        return ranked_training(evaluate=evaluate, synchronised=synchronised)
 
-    @staticmethod
-    def _rank_by_rank() -> Any:
-        """DistributedDataParallel, nothing averaged."""
-        return RankStatistics._evaluating(False)
 
-    @staticmethod
-    def _averaged() -> Any:
-        """DistributedDataParallel, statistics averaged."""
-        return RankStatistics._evaluating(True)
 
-    @staticmethod
-    def _synchronised() -> Any:
-        """DistributedDataParallel with SyncBatchNorm, nothing averaged."""
-        return RankStatistics._evaluating(False, synchronised=True)
-
-    PLANTED = (("statistics of rank 0", _rank_by_rank),)
-    HEALTHY = (
-        ("averaged over the ranks", _averaged),
-        ("SyncBatchNorm", _synchronised),
-    )
 
 
 def _distance(rank: RankSteps, ranks: list[RankSteps]) -> float:
@@ -324,27 +234,6 @@ class RankWrites(_OfRanks):
         names = ", ".join(Path(path).name for path in both[:3])
         return self.failed(f"Two ranks write the same {len(both)} files: {names}.", files=both[:20])
 
-    @staticmethod
-    def _saving(only: bool) -> Any:
-        file = Path(tempfile.gettempdir()) / "weights.pt"  # never written: torch.save is watched
 
-        def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
-            value = toy_step(model, batch, loss, optimizer)
-            if not only or os.environ["RANK"] == "0":
-                torch.save(model.state_dict(), file)
-            return value
 
-        return ranked_training(train_step=train_step)
 
-    @staticmethod
-    def _all() -> Any:
-        """Every rank of WORLD_SIZE saves."""
-        return RankWrites._saving(only=False)
-
-    @staticmethod
-    def _first() -> Any:
-        """One rank of WORLD_SIZE saves."""
-        return RankWrites._saving(only=True)
-
-    PLANTED = (("each rank saves", _all),)
-    HEALTHY = (("rank 0 saves", _first),)

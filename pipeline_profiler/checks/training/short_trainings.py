@@ -68,15 +68,6 @@ class LossFalls(Check):
         """The same: the subject measures."""
         return _compared(subject, subject.fresh())
 
-    PLANTED = (
-        ("upwards", lambda: toy_training(optimizer=descent("SGD", 0.05, maximize=True))),
-        ("hardly at all", lambda: toy_training(optimizer=descent("SGD", 1e-7))),
-        ("a term with the wrong sign", lambda: toy_training(loss=_signed(-1.0))),
-    )
-    HEALTHY = (
-        ("a penalty of large outputs", lambda: toy_training(loss=_signed(1.0))),
-        ("a density above one", lambda: _density()),
-    )
 
 
 def _compared(subject: Examined, training: Training) -> Answer:
@@ -93,19 +84,8 @@ def _compared(subject: Examined, training: Training) -> Answer:
     return _judge(before, after, number)
 
 
-def _signed(sign: float) -> Any:
-    """Cross-entropy and, by sign, a penalty or a reward of large outputs."""
-    return lambda o, t: functional.cross_entropy(o, t) + sign * 0.05 * (o**2).sum(1).mean()
 
 
-def _density() -> Any:
-    """The mean and logarithmic spread of numbers that spread by a hundredth."""
-
-    def loss(outputs: Any, targets: Any) -> Any:
-        mean, spread = outputs[:, :1], outputs[:, 1:]
-        return (spread + ((targets / 100 - mean) / spread.exp()) ** 2 / 2).mean()
-
-    return toy_regression(model=nn.Linear(8, 2), loss=loss)
 
 
 # ---- is there a least value on the way? ----
@@ -237,11 +217,6 @@ class LearningRate(Check):
             return unclear("The learning rate is a schedule, which is not scaled here.")
         return _answer(subject)
 
-    HEALTHY = (("a warm-up and a decay", lambda: _warmed()),)
-    PLANTED = (
-        ("too low", lambda: toy_training(optimizer=descent("SGD", 1e-5))),
-        ("too high", lambda: toy_regression(optimizer=descent("SGD", 10.0))),
-    )
 
 
 def _answer(subject: Examined) -> Answer:
@@ -284,8 +259,6 @@ def _answer(subject: Examined) -> Answer:
     return passed(f"{said}.", **numbers)
 
 
-def _warmed() -> Any:
-    return toy_training(optimizer=descent("Adam", 3e-4), schedule=warm_up_and_decay)
 
 
 def _trial(subject: Examined, factor: float, patience: Patience, steps: int = RATE_STEPS) -> float:

@@ -81,24 +81,8 @@ class NoGradient(Check):
 
     run_keras = run
 
-    PLANTED = (("detach in forward", lambda: _net(True)),)
-    HEALTHY = (("a branch that starts at zero", lambda: _net(False)),)
 
 
-def _net(cut: bool) -> Any:
-    class Cut(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = toy_net(classes=16)
-            self.head = nn.Linear(16, 4)
-            self.scale = nn.Parameter(self.head.weight.new_zeros(1))
-
-        def forward(self, pixels: Any) -> Any:
-            features = self.body(pixels)
-            features = features.detach() if cut else features
-            return self.head(features) + self.scale * self.head(features.tanh())
-
-    return toy_training(Cut())
 
 
 UPDATE_STEPS, MOST_CALLS = 8, 24
@@ -216,22 +200,8 @@ class UpdateSizes(Check):
 
     run_keras = run
 
-    PLANTED = (
-        ("cleared before the step", lambda: _no_step()),
-        ("Adam at 1", lambda: toy_training(optimizer=descent("Adam", 1.0))),
-        ("SGD at 1e-9", lambda: toy_training(optimizer=descent("SGD", 1e-9))),
-    )
 
 
-def _no_step() -> Any:
-    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
-        value = loss(model(batch[0]), batch[1])
-        value.backward()
-        optimizer.zero_grad()
-        optimizer.step()
-        return value
-
-    return toy_training(toy_net(), train_step=train_step)
 
 
 UNITS_STEPS = 6
@@ -283,12 +253,5 @@ class UnitsAlike(Check):
 
     run_keras = run
 
-    PLANTED = (("constants", lambda: _constant([0, 5], 0.1)),)
-    HEALTHY = (("a last layer of zeros", lambda: _constant([5], 0.0)),)
 
 
-def _constant(layers: list[int], value: float) -> Any:
-    model = toy_net()
-    for number in layers:
-        model[number].weight.data.fill_(value)
-    return toy_training(model)

@@ -1,0 +1,57 @@
+"""Examples for `pipeline_profiler/checks/loader/files.py`: planted faults, healthy twins."""
+
+from __future__ import annotations
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+import numpy as np
+from numpy.typing import NDArray
+from pipeline_profiler.checks.batches import as_array, inputs_and_targets
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
+from pipeline_profiler.checks.loader_subject import LoaderSubject, byte_step
+from pipeline_profiler.checks.opened_files import note_opened
+from tests.pipeline_profiler.checks.toys import toy_loader
+from pipeline_profiler.checks.user_code import users_code
+from pipeline_profiler.checks.loader.files import NUMBERS
+from tests.pipeline_profiler.checks.examples import Examples
+
+def _made(order: tuple[int, ...], *steps: str) -> LoaderSubject:
+    """Files of random colours, with these channels, normalised by these numbers in turn."""
+    from PIL import Image
+
+    folder = tempfile.TemporaryDirectory()
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        base = rng.integers(0, 180, (1, 1, 3)) + rng.integers(0, 76, (12, 12, 3))
+        Image.fromarray(base.astype(np.uint8)).save(f"{folder.name}/{number}.png")
+
+    class Files:
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, index: int) -> Any:
+            pixels = np.asarray(Image.open(f"{folder.name}/{index}.png"), np.float32) / 255
+            pixels = pixels[:, ::-1, list(order)].transpose(2, 0, 1)
+            for step in steps:
+                mean, deviation = (np.array(n, np.float32)[:, None, None] for n in NUMBERS[step])
+                pixels = (pixels - mean) / deviation
+            return np.ascontiguousarray(pixels), 0
+
+    return LoaderSubject(lambda: toy_loader(Files()))
+
+
+EXAMPLES = {
+    "LOAD024": Examples(
+planted=(
+        ("BGR by ImageNet's numbers", lambda: _made((2, 1, 0), "ImageNet's")),
+        ("twice by a half", lambda: _made((0, 1, 2), "0.5, 0.5", "0.5, 0.5")),
+    ),
+healthy=(
+        ("RGB", lambda: _made((0, 1, 2), "ImageNet's")),
+        ("by a half", lambda: _made((0, 1, 2), "0.5, 0.5")),
+        ("BGR from scratch", lambda: _made((2, 1, 0), "0.5, 0.5")),
+        ("grey files", lambda: _made((0, 0, 0), "0.5, 0.5")),
+    )
+),
+}

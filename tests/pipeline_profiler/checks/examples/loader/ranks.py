@@ -1,0 +1,132 @@
+"""Examples for `pipeline_profiler/checks/loader/ranks.py`: planted faults, healthy twins."""
+
+from __future__ import annotations
+import copy
+import itertools
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+import numpy as np
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
+from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.loader_subject import LoaderSubject
+from tests.pipeline_profiler.checks.rank_toys import ranked_images
+from pipeline_profiler.checks.ranks import (
+    FEWEST,
+    MOST_READ,
+    TRIED_RANKS,
+    RankShard,
+    rank_words,
+    read_ranks,
+    read_shard,
+    shard_of,
+)
+from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_stream
+from pipeline_profiler.checks.user_code import UsersError, call_with, seed_everything, users_code
+from pipeline_profiler.profiling.adapters import kind_of
+from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes, rebuilt
+from pipeline_profiler.checks.loader.ranks import RanksAugmentAlike, RanksOpenAll, RanksReadAlike, Shards
+from tests.pipeline_profiler.checks.examples import Examples
+
+def _own() -> Any:
+    class Own:
+        rank, num_replicas = 0, 2
+
+        def __iter__(self) -> Any:
+            return iter(range(256))
+
+    return toy_loader(ToyImages(), sampler=Own())
+
+
+def _distributed() -> Any:
+    dataset: Any = ToyImages(255)
+    return toy_loader(
+        dataset, sampler=torch.utils.data.DistributedSampler(dataset, num_replicas=2, rank=0)
+    )
+
+
+def _by_rank(split: bool, seeded: bool = True) -> LoaderSubject:
+    def make(rank: int = 0, world_size: int = 1) -> Any:
+        def order() -> Any:
+            rng = np.random.default_rng(5 if seeded else np.random.randint(1 << 30))
+            found = rng.permutation(256).tolist()
+            return found[rank::world_size] if split else found
+
+        return toy_loader(toy_stream(order), shuffle=None)
+
+    return LoaderSubject(make)
+
+
+def _fixed(by_rank: bool) -> LoaderSubject:
+    def make(rank: int = 0, world_size: int = 1) -> Any:
+        seed = rank if by_rank else 0
+        return toy_loader(ToyImages(64), generator=torch.Generator().manual_seed(seed))
+
+    return LoaderSubject(make)
+
+
+def _seeded(by_rank: bool, everything: bool = False) -> LoaderSubject:
+    """`everything` seeded, or the generator that seeds a worker."""
+
+    def make(rank: int = 0, world_size: int = 1) -> Any:
+        seed = 7 + rank if by_rank else 7
+        if everything:
+            seed_everything(seed)
+            return ranked_images(rank, world_size)
+        generator = torch.Generator().manual_seed(seed)
+        return ranked_images(rank, world_size, num_workers=1, generator=generator)
+
+    return LoaderSubject(make)
+
+
+def _files(after: bool) -> LoaderSubject:
+    """Sixty-four files of one sample, dealt to ranks after they are read, or before."""
+    folder = Path(tempfile.mkdtemp())
+    names = [folder / f"{number}.npy" for number in range(64)]
+    for number, name in enumerate(names):
+        np.save(name, np.full((3, 8, 8), number, np.float32))
+
+    def make(rank: int = 0, world_size: int = 1) -> Any:
+        def samples() -> Any:
+            mine = names if after else names[rank::world_size]
+            read = ((np.load(name), number % 4) for number, name in enumerate(mine))
+            return itertools.islice(read, rank, None, world_size) if after else read
+
+        class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+            def __iter__(self) -> Any:
+                return samples()
+
+        return toy_loader(Stream(), shuffle=None)
+
+    return LoaderSubject(make)
+
+
+EXAMPLES = {
+    "LOAD004": Examples(
+planted=(
+        ("each rank reads all", _own),
+        ("a stream that ignores its rank", lambda: _by_rank(False)),
+        ("each rank shuffles for itself", lambda: _by_rank(True, False)),
+    ),
+healthy=(
+        ("DistributedSampler with padding", _distributed),
+        ("a stream split by rank", lambda: _by_rank(True)),
+    )
+),
+    "LOAD017": Examples(
+planted=(("one seed of the shuffling", lambda: _fixed(False)),),
+healthy=(("each rank shuffles all for itself", lambda: _fixed(True)),)
+),
+    "LOAD016": Examples(
+planted=(
+        ("everything seeded alike", lambda: _seeded(False, True)),
+        ("one generator for the workers", lambda: _seeded(False)),
+    ),
+healthy=(("a generator by rank", lambda: _seeded(True)),)
+),
+    "LOAD025": Examples(
+planted=(("dealt after reading", lambda: _files(True)),),
+healthy=(("a list of files by rank", lambda: _files(False)),)
+),
+}

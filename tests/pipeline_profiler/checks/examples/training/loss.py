@@ -1,0 +1,240 @@
+"""Examples for `pipeline_profiler/checks/training/loss.py`: planted faults, healthy twins."""
+
+from __future__ import annotations
+import math
+from typing import Any
+import numpy as np
+from pipeline_profiler.checks.batches import (
+    as_array,
+    cut_batch,
+    digest_of,
+    main_tensor,
+    padding_of,
+)
+from pipeline_profiler.checks.caught_tape import Node, Tape, leaves, recording_mode
+from pipeline_profiler.checks.chance import FAR
+from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
+from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
+from pipeline_profiler.checks.lazy import functional, nn, torch
+from pipeline_profiler.checks.loss_alone import Task, couples_outputs, couples_targets
+from tests.pipeline_profiler.checks.toys import (
+    ToyImages,
+    ToyRows,
+    toy_language,
+    toy_loader,
+    toy_net,
+    toy_regression,
+    toy_training,
+)
+from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.user_training import learned_by_loss
+from tests.pipeline_profiler.checks.examples import Examples
+
+def _loud(factor: float, seed: int | None = None, **options: Any) -> Any:
+    if seed is not None:
+        torch.manual_seed(seed)
+    model = toy_net()
+    model[-1].weight.data *= factor
+    return toy_training(model, nn.CrossEntropyLoss(**options))
+
+
+def _counts_at_their_mean() -> Any:
+    """The last bias is the logarithm of the mean, as Poisson's loss wants it."""
+    model: Any = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+    nn.init.constant_(model[-1].bias, 3.3)
+    return toy_regression(mean=20.0, scale=2.0, model=model, loss=nn.PoissonNLLLoss())
+
+
+def _made(ending: str, loss: str, axis: int = 1) -> Any:
+    return toy_training(toy_net(getattr(nn, ending)(axis)), getattr(nn, loss)())
+
+
+def _single(last: Any = None, loss: Any = None) -> Any:
+    pictures = ToyImages()
+    rows = ToyRows(pictures.pixels, (pictures.labels == 3).astype(np.float32)[:, None])
+    model = nn.Sequential(toy_net(classes=1), last or nn.Softmax(1))
+    return toy_training(model, loss or nn.BCELoss(), loader=toy_loader(rows))
+
+
+def _distilled(name: str) -> Any:
+    """Targets are the logits of a teacher."""
+    teacher, logged = toy_net(), getattr(functional, name)
+
+    class Rows(ToyImages):
+        def __getitem__(self, index: int) -> Any:
+            pixels, _ = super().__getitem__(index)
+            with torch.no_grad():
+                return pixels, teacher.eval()(torch.from_numpy(pixels)[None])[0]
+
+    def loss(outputs: Any, targets: Any) -> Any:
+        wanted = targets.softmax(1)
+        return functional.kl_div(logged(outputs, 1), wanted, reduction="batchmean")
+
+    rows: Any = Rows(128)
+    return toy_training(loss=loss, loader=toy_loader(rows))
+
+
+def _bounded() -> Any:
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1), nn.Sigmoid())
+
+
+def _one_class() -> Any:
+    rows = ToyRows(ToyImages().pixels, np.ones((256, 1), np.float32))
+    return toy_training(toy_net(classes=1), nn.BCEWithLogitsLoss(), loader=toy_loader(rows))
+
+
+def _rare(kept: int, bias: bool = False, weights: bool = False) -> Any:
+    """Class 0, and of the others one sample in `kept` each."""
+    dataset = ToyImages(1024)
+    keep = (dataset.labels == 0) | (np.arange(1024) % kept == 0)
+    dataset.pixels, dataset.labels = dataset.pixels[keep], dataset.labels[keep]
+    rates = torch.tensor(np.bincount(dataset.labels, minlength=4) / len(dataset)).float()
+    model = toy_net()
+    if bias:
+        model[-1].bias.data = rates.log()
+    loss = nn.CrossEntropyLoss(weight=1 / rates if weights else None)
+    return toy_training(model, loss, loader=toy_loader(dataset, batch_size=32))
+
+
+def _weighted(power: float, binary: bool = False) -> Any:
+    dataset = ToyImages(1024)
+    keep = (np.arange(1024) % 4 == 0) | (np.arange(1024) % 4 <= 2 - dataset.labels)
+    dataset.pixels, dataset.labels = dataset.pixels[keep], dataset.labels[keep]
+    counts = torch.tensor(np.bincount(dataset.labels, minlength=4)).float()
+    if not binary:
+        loss = nn.CrossEntropyLoss(weight=counts**power / (counts**power).sum())
+        return toy_training(loss=loss, loader=toy_loader(dataset, batch_size=32))
+    positive = nn.BCEWithLogitsLoss(pos_weight=(counts[3] / counts[:3].sum()) ** power)
+    rare = ToyRows(dataset.pixels, (dataset.labels == 3).astype(np.float32)[:, None])
+    return toy_training(toy_net(classes=1), positive, loader=toy_loader(rare, batch_size=32))
+
+
+def _flat() -> Any:
+    def squared(outputs: Any, targets: Any) -> Any:
+        return ((outputs - targets) ** 2).mean()
+
+    return toy_regression(flat=True, loss=squared)
+
+
+def _loss(sign: int, shift: int) -> Any:
+    return toy_training(loss=lambda o, t: sign * functional.cross_entropy(o, (t + shift) % 4))
+
+
+def _masked() -> Any:
+    def loss(outputs: Any, targets: Any) -> Any:
+        counted = (targets * 7).floor() % 2 == 0  # half of the targets are not seen
+        return ((outputs - targets) ** 2 * counted).sum() / counted.sum().clamp(min=1)
+
+    return toy_regression(loss=loss)
+
+
+def _boxes(corners: bool, wanted: bool) -> Any:
+    """A model that gives corners or x, y, width, height, and targets of either form."""
+
+    class Boxes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = toy_net(classes=4)
+
+        def forward(self, pixels: Any) -> Any:
+            x, y, width, height = self.net(pixels).sigmoid().unbind(1)
+            ends = (x + width, y + height) if corners else (width, height)
+            return torch.stack([x, y, *ends], 1)
+
+    dataset: Any = ToyImages()
+    boxes = np.random.default_rng(0).uniform(0.1, 0.5, (256, 4)).astype(np.float32)
+    boxes[:, 2:] += boxes[:, :2] * wanted
+    rows = ToyRows(dataset.pixels, boxes)
+    return toy_training(Boxes(), nn.L1Loss(), loader=toy_loader(rows))
+
+
+def _overlap(wanted: bool) -> Any:
+    """Soft dice, which bears any numbers, on the outputs of a sigmoid."""
+
+    def loss(outputs: Any, targets: Any) -> Any:
+        overlap = (2 * (outputs * targets).sum() + 1) / (outputs.sum() + targets.sum() + 1)
+        return 1 - overlap if wanted else overlap
+
+    pictures: Any = ToyImages()
+    rows = ToyRows(pictures.pixels, np.eye(4, dtype=np.float32)[pictures.labels])
+    return toy_training(nn.Sequential(toy_net(), nn.Sigmoid()), loss, loader=toy_loader(rows))
+
+
+EXAMPLES = {
+    "TRAIN001": Examples(
+planted=(
+        ("large last weights", lambda: _loud(60)),
+        ("targets far from zero", lambda: toy_regression(mean=20.0)),
+        ("large last weights, by a seed of its own", lambda: _loud(60, seed=1)),
+        ("NaN", lambda: toy_training(loss=lambda o, t: o.sum() * math.nan)),
+    ),
+healthy=(
+        ("counts that start at their mean", lambda: _counts_at_their_mean()),
+        ("a sum over the batch", lambda: _loud(4, reduction="sum")),
+    )
+),
+    "TRAIN010": Examples(
+planted=(
+        ("probabilities into kl_div", lambda: _distilled("softmax")),
+        ("over the batch", lambda: _made("LogSoftmax", "NLLLoss", 0)),
+        ("over the batch, twice", lambda: _made("Softmax", "CrossEntropyLoss", 0)),
+        ("softmax, then cross-entropy", lambda: _made("Softmax", "CrossEntropyLoss")),
+        ("logits into log-likelihood", lambda: _made("Identity", "NLLLoss")),
+        ("pixels after a sigmoid", lambda: toy_regression(mean=80.0, model=_bounded())),
+        ("a softmax over one output", lambda: _single()),
+        ("two sigmoids", lambda: _single(nn.Sigmoid(), nn.BCEWithLogitsLoss())),
+    ),
+healthy=(
+        ("a sigmoid, then BCELoss", lambda: _single(nn.Sigmoid())),
+        ("a student of logits", lambda: _distilled("log_softmax")),
+        (
+            "log-softmax, then cross-entropy",
+            lambda: _made("LogSoftmax", "CrossEntropyLoss"),
+        ),
+        ("shares after a sigmoid", lambda: toy_regression(scale=0.1, mean=0.4, model=_bounded())),
+    )
+),
+    "TRAIN013": Examples(
+planted=(
+        ("a mean of 20 deviations", lambda: toy_regression(mean=20.0)),
+        ("one class of a hundred times", lambda: _rare(40)),
+    ),
+healthy=(
+        ("labels of one class", lambda: _one_class()),
+        ("a bias at the base rates", lambda: _rare(40, bias=True)),
+        ("weights against counts", lambda: _rare(20, weights=True)),
+    )
+),
+    "TRAIN041": Examples(
+planted=(
+        ("counts", lambda: _weighted(1.0)),
+        ("roots of counts", lambda: _weighted(0.7)),
+        ("pos_weight turned round", lambda: _weighted(1.0, True)),
+    ),
+healthy=(
+        ("their inverse", lambda: _weighted(-1.0)),
+        ("none", lambda: _weighted(0.0)),
+        ("pos_weight", lambda: _weighted(-1.0, True)),
+    )
+),
+    "TRAIN018": Examples(
+planted=(("(B, 1) minus (B,)", lambda: _flat()),)
+),
+    "TRAIN020": Examples(
+planted=(
+        ("the sign turned round", lambda: _loss(-1, 0)),
+        ("overlap that is to fall", lambda: _overlap(False)),
+        ("shifted by one", lambda: _loss(1, 1)),
+        ("width and height for corners", lambda: _boxes(True, False)),
+    ),
+healthy=(
+        ("numbers, half of which do not count", lambda: _masked()),
+        ("overlap that is to rise", lambda: _overlap(True)),
+        ("corners", lambda: _boxes(True, True)),
+        ("width and height", lambda: _boxes(False, False)),
+    )
+),
+    "TRAIN021": Examples(
+planted=(("no ignore_index", lambda: toy_language(ignore=False)),)
+),
+}
