@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 import time
@@ -22,7 +21,6 @@ from pipeline_profiler.checks.loader_subject import (
     files_of,
     stream_states,
 )
-from pipeline_profiler.checks.toys import ToyImages, toy_loader
 from pipeline_profiler.checks.user_code import Patience, users_code
 
 Made = tuple[NDArray[Any] | None, NDArray[Any] | None]
@@ -123,13 +121,6 @@ class EvaluationAugmented(Check):
         return self.failed(
             f"{said}, with the label they had: they are augmented at random.", **numbers
         )
-
-
-
-
-
-
-
 
 
 def _own_beyond_chance(apart: Any, among: Any, moved: list[bool]) -> float:
@@ -254,11 +245,6 @@ class EvaluationInTraining(Check):
         return self._judged(what, hits, len(theirs), len(test), least)
 
 
-
-
-
-
-
 def _taken(dataset: Any) -> tuple[Any, list[int] | None]:
     """(the dataset inside, the places of it that subsets leave; None where one is unknown)."""
     places: list[int] | None = None
@@ -373,11 +359,6 @@ class AugmentedOnce(Check):
         return passed(f"{said} anew in each pass.")
 
 
-
-
-
-
-
 # ---- labels of other samples ----
 
 BLOCK, FEWEST_SAMPLES, MOST_CLASSES, RIDGE, FOLDS = 600, 120, 50, 0.3, 4
@@ -430,9 +411,6 @@ class ChangedInPlace(Check):
                 changed=changed,
             )
         return passed(f"{said} left {len(held)} arrays of the dataset as they were.")
-
-
-
 
 
 IN_PLACE, LEAST_NUMBERS = 8, 16
@@ -506,9 +484,6 @@ class EvaluationOfOthers(Check):
         )
         numbers = {"common": common, "labels": (len(ours), len(theirs))}
         return (self.failed if common < IN_COMMON else passed)(f"{said}.", **numbers)
-
-
-
 
 
 def _labels(subject: LoaderSubject, loader: Any) -> NDArray[Any] | None:
@@ -603,13 +578,6 @@ class LabelsOfOthers(Check):
             "Look at --grid: does each picture have its own label?",
             **numbers,
         )
-
-
-
-
-
-
-
 
 
 MOST_APART, WEIGHT, NEAR = 0.1, 1e-3, 1e-4  # weights of a picture in a mix; relative error of it

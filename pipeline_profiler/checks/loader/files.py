@@ -7,7 +7,6 @@ move pixels, so pictures are compared by the means of their channels over many f
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +17,6 @@ from pipeline_profiler.checks.batches import as_array, inputs_and_targets
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
 from pipeline_profiler.checks.loader_subject import LoaderSubject, byte_step
 from pipeline_profiler.checks.opened_files import note_opened
-from pipeline_profiler.checks.toys import toy_loader
 from pipeline_profiler.checks.user_code import users_code
 
 Array = NDArray[Any]
@@ -118,9 +116,6 @@ class FilesBeside(Check):
             )
         scale = f", minus {_list(mean)}, over {_list(deviation)}" if known else ""
         return passed(f"{len(rows)} samples have the channels of their files{scale}.", **numbers)
-
-
-
 
 
 def _rows(subject: LoaderSubject) -> Iterator[tuple[Array, Array, Array]]:

@@ -13,7 +13,6 @@ from pipeline_profiler.checks.batches import as_array, inputs_and_targets
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
 from pipeline_profiler.checks.indexed import rows_of
 from pipeline_profiler.checks.loader_subject import LoaderSubject, dataset_layers
-from pipeline_profiler.checks.toys import ToyImages, toy_loader
 from pipeline_profiler.checks.user_code import users_code
 
 IGNORED = (-100, -1, 255)  # torch's ignore_index, and those of common segmentation sets
@@ -86,9 +85,6 @@ class LabelRange(Check):
         return passed(f"Labels run from {low} to {high} of {classes} classes.", **numbers)
 
 
-
-
-
 def _declared_classes(subject: LoaderSubject) -> int | None:
     for layer in dataset_layers(getattr(subject.loader, "dataset", None)):
         names = getattr(layer, "classes", None)
@@ -148,15 +144,6 @@ class LabelHistogram(Check):
             f"frequent has {most / len(labels):.0%}.",
             **numbers,
         )
-
-
-
-
-
-
-
-
-
 
 
 def _of_places(subject: LoaderSubject) -> Answer:
@@ -293,13 +280,6 @@ class MaskInterpolated(Check):
         return (unclear if share > FEW else passed)(f"{said}.", **numbers)
 
 
-
-
-
-
-
-
-
 def _edges(mask: NDArray[Any], width: int) -> tuple[int, int, NDArray[Any]]:
     """(edges along the last axis with `width` pixels between two places, lines, their rows).
 
@@ -395,11 +375,6 @@ class FlippedAlone(Check):
             "picture is flipped.",
             **numbers,
         )
-
-
-
-
-
 
 
 def _pairs(subject: LoaderSubject, dataset: Any) -> Iterator[tuple[str, bool]]:

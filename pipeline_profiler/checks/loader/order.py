@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
 from itertools import chain, pairwise
 from typing import Any
 
@@ -22,14 +21,12 @@ from pipeline_profiler.checks.chance import (
     trend_score,
 )
 from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
-from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loader_subject import (
     LoaderSubject,
     probed_loader,
     set_epoch,
 )
 from pipeline_profiler.checks.ranks import sample_digests, source_of
-from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_pictures, toy_stream
 from pipeline_profiler.checks.user_code import batches_of, seed_everything, users_code
 from pipeline_profiler.profiling.adapters import kind_of
 from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes
@@ -86,12 +83,6 @@ class Shuffling(Check):
         order = ("fail", "cannot_tell", "pass") if told else ("fail", "pass", "cannot_tell")
         answers.sort(key=lambda a: order.index(a.judgement))
         return answers[0] if answers else unclear("There are neither indices nor labels to judge.")
-
-
-
-
-
-
 
 
 def _told_the_epoch(subject: LoaderSubject) -> Answer | None:
@@ -301,8 +292,6 @@ class Coverage(Check):
         return _by_passes(subject)
 
 
-
-
 def _by_index(subject: LoaderSubject) -> Answer:
     loader = subject.loader
     with users_code("len(dataset)"):
@@ -486,7 +475,6 @@ class LastBatch(Check):
         loader = subject.loader
         dropped = len(loader.dataset) - sum(sizes) if getattr(loader, "drop_last", False) else 0
         return _judge(subject, sizes, first == second, dropped)
-
 
 
 def _judge_graph(subject: LoaderSubject) -> Answer:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from pipeline_profiler.checks.batches import digest_of
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
 from pipeline_profiler.checks.loader_subject import LoaderSubject, byte_step
-from pipeline_profiler.checks.toys import ToyImages, toy_loader
 
 
 class Finite(Check):
@@ -73,9 +72,6 @@ class Finite(Check):
         return passed(
             f"All {looked:,} values of {len(subject.batches)} batches are finite.", values=looked
         )
-
-
-
 
 
 CHANNELS = (1, 3, 4)  # of pictures
@@ -202,11 +198,6 @@ class InputScale(Check):
         return passed(f"{said[0].upper()}{said[1:]}.", **numbers)
 
 
-
-
-
-
-
 def _normalised_again(subject: LoaderSubject) -> tuple[NDArray[np.float64], ...] | None:
     """(means, deviations) by which a step normalises what the loader had normalised; else None.
 
@@ -300,11 +291,6 @@ class Layout(Check):
         )
 
 
-
-
-
-
-
 def _mixed(pictures: NDArray[np.float32]) -> tuple[int, int]:
     """(pictures whose colours take turns, pictures that are coloured at all)."""
     if pictures.shape[3] < 7:
@@ -374,11 +360,6 @@ class RepeatedPictures(Check):
                 said, "See which: audit scan FOLDER names copies and empty pictures.", **numbers
             )
         return passed(said, **numbers)
-
-
-
-
-
 
 
 def _marks(subject: LoaderSubject, count: int) -> tuple[str, list[str]]:
@@ -464,9 +445,6 @@ class DeclaredScale(Check):
             )
         exact = ", on the levels of a byte" if all(own) else ""
         return passed(f"{said}{exact}.", **numbers)
-
-
-
 
 
 def _unlike(own: float, declared: float, pixels: Any) -> bool:

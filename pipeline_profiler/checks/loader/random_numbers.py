@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import random
-from typing import Any
-
-import numpy as np
 
 from pipeline_profiler.checks.batches import digest_of
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.loader_subject import LoaderSubject, SampleRecord
-from pipeline_profiler.checks.toys import ToyImages, toy_loader
 from pipeline_profiler.checks.user_code import batches_of
 from pipeline_profiler.profiling.adapters import kind_of
 from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes
@@ -72,13 +67,6 @@ class RandomStreams(Check):
             f"epochs, over {len(epochs[0])} samples.",
             streams=used,
         )
-
-
-
-
-
-
-
 
 
 def _problems(name: str, epochs: list[list[SampleRecord]]) -> list[str]:
@@ -184,9 +172,6 @@ class Reproducible(Check):
         return self.without_seed(subject, f"the {same}", **numbers) or passed(
             f"The {same} after one seed; another seed {differs}.", **numbers
         )
-
-
-
 
 
 def _drawn_in_parallel(subject: LoaderSubject) -> bool:

@@ -6,18 +6,11 @@ Shards are found in one process; the other two ask two real ranks.
 from __future__ import annotations
 
 import copy
-import itertools
-import tempfile
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
-from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loader_subject import LoaderSubject
-from pipeline_profiler.checks.rank_toys import ranked_images
 from pipeline_profiler.checks.ranks import (
     FEWEST,
     MOST_READ,
@@ -28,8 +21,7 @@ from pipeline_profiler.checks.ranks import (
     read_shard,
     shard_of,
 )
-from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_stream
-from pipeline_profiler.checks.user_code import UsersError, call_with, seed_everything, users_code
+from pipeline_profiler.checks.user_code import UsersError, call_with, users_code
 from pipeline_profiler.profiling.adapters import kind_of
 from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes, rebuilt
 
@@ -79,10 +71,6 @@ class Shards(Check):
             return unclear("The sampler has one rank: give it two, to see its shards.")
         shards = [_indices_of(sampler, rank) for rank in range(min(ranks, MOST_RANKS))]
         return _count(shards, len(subject.loader.dataset), ranks)
-
-
-
-
 
 
 def _indices_of(sampler: Any, rank: int) -> list[int]:
@@ -260,8 +248,6 @@ class RanksReadAlike(Check):
         return passed(f"{said}.", shared=share)
 
 
-
-
 class RanksAugmentAlike(Check):
     """Ranks of one run that augment with the same random numbers.
 
@@ -316,8 +302,6 @@ class RanksAugmentAlike(Check):
         )
 
 
-
-
 class RanksOpenAll(Check):
     """Ranks that each open the files of all of them.
 
@@ -354,5 +338,3 @@ class RanksOpenAll(Check):
         if common > 0.9 * least and least > 1.5 * count:
             return self.failed(said, files=least, common=common, samples=count)
         return passed(said, files=least, common=common, samples=count)
-
-

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ from numpy.typing import NDArray
 
 from pipeline_profiler.checks.check import Answer, Check, passed, unclear
 from pipeline_profiler.checks.loader_subject import LoaderSubject, dataset_layers, same_files
-from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_pictures
 
 NOTHING_BESIDE = (
     "There is no loader for evaluation to compare with.",
@@ -100,11 +97,6 @@ class TrainAndEval(Check):
                 f"{said}: training and evaluation prepare pictures differently.", **numbers
             )
         return passed(f"{said}.", **numbers)
-
-
-
-
-
 
 
 def _judge_pairs(pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Answer | None:
@@ -221,9 +213,6 @@ class LabelNumbers(Check):
         if any(getattr(layer, "target_transform", None) is not None for layer in layers):
             return unclear(f"{text}; a target_transform may number them anew.", **numbers)
         return self.failed(f"{text}.", **numbers)
-
-
-
 
 
 def _numbers_of(dataset: Any) -> dict[str, int]:

@@ -82,9 +82,6 @@ class ChosenBest(Check):
         return passed(_sentence(row), **_told(row))
 
 
-
-
-
 def select_best(series: Series) -> Selection:
     """What the choice of the best evaluation is worth, and what of it is luck."""
     steps, sign = series.steps, better_is(series.name)
@@ -209,9 +206,6 @@ class EqualBudget(Check):
         ]
         order = ("fail", "pass", "cannot_tell")
         return min(answers, key=lambda answer: order.index(answer.judgement))
-
-
-
 
 
 def level_at(series: Series, step: float) -> Level:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
@@ -95,9 +93,6 @@ class Periodic(Check):
         )
 
 
-
-
-
 LEAST_DIVERGENCE, FAR = 20, 6.0
 
 
@@ -152,9 +147,6 @@ class Diverged(Check):
                 "Keep the checkpoint of the best, or stop there.",
             )
         return passed(f"{len(losses)} losses end near their best.")
-
-
-
 
 
 def _rise(series: Series) -> str:
@@ -227,9 +219,6 @@ class UnevenSteps(Check):
                 **numbers,
             )
         return passed(f"{len(judged)} metrics come at even steps.")
-
-
-
 
 
 def _distances(values: Values, near: float = 0.1) -> tuple[float, float]:
@@ -317,9 +306,6 @@ class Plateau(Check):
         share = (low + high) / 2 / whole
         said = f"The second half of {series.title} gains {share:.0%} of the whole."
         return passed(said, metric=series.title, share=share)
-
-
-
 
 
 def late_gain(series: Series) -> tuple[float, float, float]:
@@ -415,9 +401,6 @@ class FirstFall(Check):
                 names = ", ".join(s.title for s, _ in rises[:3])
                 return self.failed(f"{said}, and {names} did not rise meanwhile.", **numbers)
         return passed(f"{len(losses)} training losses do not fall at once.")
-
-
-
 
 
 def _levels(values: Values, first: int) -> tuple[float, float, float]:

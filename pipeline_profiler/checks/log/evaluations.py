@@ -97,9 +97,6 @@ class SubsetChoosesOtherwise(Check):
         return passed(f"{said}.", **numbers)
 
 
-
-
-
 def _twins(part: Series, series: list[Series]) -> list[tuple[Series, Series]]:
     words = name_words(part.name)
     if not words & set(PARTS) or not is_held_out(part.name) or not better_is(part.name):
@@ -173,9 +170,6 @@ class EvaluationsAreDear(Check):
         )
 
 
-
-
-
 REGULAR = {"decay", "dropout", "drop", "smoothing", "mixup", "augment", "augmentation", "l1", "l2"}
 LOST, SURELY = 0.5, 5.0  # of the whole gain; deviations of the noise of one row
 
@@ -235,9 +229,6 @@ class Overfitted(Check):
                 return unclear(f"{text} A score beside it does not fall back.", **numbers)
             return self.failed(text, metric=held.title, **numbers)
         return passed(f"No held-out metric falls back. Gap at the end: {told}.", pairs=len(pairs))
-
-
-
 
 
 def _trained_beside(held: Series, series: list[Series]) -> list[Series]:

@@ -11,8 +11,7 @@ import numpy as np
 from pipeline_profiler.checks.batches import Array
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear
 from pipeline_profiler.checks.keras_subject import KerasSubject
-from pipeline_profiler.checks.lazy import nn, torch
-from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_net, toy_training
+from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.training_subject import TrainingSubject
 
 ACTIVE = (
@@ -123,11 +122,6 @@ class DeadUnits(Check):
         )
 
 
-
-
-
-
-
 def _activation(layer: Any) -> str:
     """The name that torch has for the activation of a layer of Keras; '' without one."""
     own = getattr(getattr(layer, "activation", None), "__name__", "") or type(layer).__name__
@@ -199,11 +193,6 @@ class HiddenOverflow(Check):
         for hook in hooks:
             hook.remove()
         return _judge_overflow(steps, watch.half)
-
-
-
-
-
 
 
 @dataclass

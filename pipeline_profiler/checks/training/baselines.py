@@ -11,14 +11,6 @@ from numpy.typing import NDArray
 from pipeline_profiler.checks.batches import main_tensor
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear
 from pipeline_profiler.checks.lazy import nn, torch
-from pipeline_profiler.checks.toys import (
-    ToyImages,
-    descent,
-    toy_around,
-    toy_loader,
-    toy_net,
-    toy_training,
-)
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience
 from pipeline_profiler.checks.user_training import Training
@@ -93,9 +85,6 @@ class Baselines(Check):
         if (blind := _own(race.exchanged(), steps)[0]) is not None:
             rows.append(blind._replace(name="exchanged inputs"))
         return subject.weighed(_judge(rows, steps))
-
-
-
 
 
 # ---- what there is to compare ----

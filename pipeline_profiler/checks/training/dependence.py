@@ -18,14 +18,7 @@ from pipeline_profiler.checks.batches import (
 )
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
-from pipeline_profiler.checks.lazy import nn, torch
-from pipeline_profiler.checks.toys import (
-    ToyRows,
-    toy_around,
-    toy_language,
-    toy_loader,
-    toy_training,
-)
+from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import UsersError, seed_everything
 
@@ -92,9 +85,6 @@ class InputIgnored(Check):
         )
 
     run_keras = run
-
-
-
 
 
 def _tokens_ignored(subject: TrainingSubject, training: Any) -> bool:
@@ -206,11 +196,6 @@ class ExamplesMixed(Check):
     run_keras = run
 
 
-
-
-
-
-
 MOST_SINGLES, EXAMPLES = 1e-3, 4
 
 
@@ -303,9 +288,6 @@ class OneByOne(Check):
         )
 
     run_keras = run
-
-
-
 
 
 def _apart_singles(rows: Array, whole: Array) -> float:
@@ -402,7 +384,6 @@ class SeesTheFuture(Check):
                 **numbers,
             )
         return passed(f"Outputs do not depend on later places (to {moved:.0e}).", **numbers)
-
 
 
 def _moved(subject: TrainingSubject, key: Any, tokens: Any) -> float | None:

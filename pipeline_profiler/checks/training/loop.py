@@ -6,7 +6,6 @@ import math
 
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
 from pipeline_profiler.checks.loop_facts import LoopFacts
-from pipeline_profiler.checks.toys import loop_seen
 from pipeline_profiler.checks.training_subject import TrainingSubject
 
 NOT_SEEN = (
@@ -68,7 +67,6 @@ class EpochNotTold(_Loop):
         return passed(f"The sampler was told epochs {facts.told[0]} and {facts.told[1]}.")
 
 
-
 class ClippedLate(_Loop):
     """Gradients that are clipped after the step that used them.
 
@@ -102,7 +100,6 @@ class ClippedLate(_Loop):
         if not before:
             return absent("Gradients are not clipped by torch's functions.")
         return passed(f"Gradients were clipped before the step, {before} times.")
-
 
 
 class LoadedNothing(_Loop):
@@ -147,7 +144,6 @@ class LoadedNothing(_Loop):
         return passed(f"load_state_dict finds {found} of {asked} weights.", found=found)
 
 
-
 class BestWeightsLive(_Loop):
     """The best weights are kept as the live ones: each further step changes them.
 
@@ -186,7 +182,6 @@ class BestWeightsLive(_Loop):
         if not facts.after_evaluation:
             return unclear("The run did not reach a step after the state was taken.")
         return passed(f"{taken} states of the model were copied, saved or let go.")
-
 
 
 class PlateauTurned(_Loop):
@@ -229,7 +224,6 @@ class PlateauTurned(_Loop):
                 place=facts.places.get("plateau", ""),
             )
         return passed(f"The schedule is given the share of right answers, in mode '{mode}'.")
-
 
 
 MOST_LEFT = 0.7
@@ -288,7 +282,6 @@ class AverageLate(_Loop):
         return passed(f"{said}; the run has {facts.run_steps}.", share=share)
 
 
-
 class MomentumUnwritten(_Loop):
     """A fused SGD whose first step overflows, and that goes on with a momentum nobody wrote.
 
@@ -328,4 +321,3 @@ class MomentumUnwritten(_Loop):
                 place=facts.places.get("optimizer", ""),
             )
         return passed("The first step of the fused SGD does not overflow.")
-

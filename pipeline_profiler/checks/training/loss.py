@@ -21,17 +21,8 @@ from pipeline_profiler.checks.caught_tape import Node, Tape, leaves, recording_m
 from pipeline_profiler.checks.chance import FAR
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
-from pipeline_profiler.checks.lazy import functional, nn, torch
+from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loss_alone import Task, couples_outputs, couples_targets
-from pipeline_profiler.checks.toys import (
-    ToyImages,
-    ToyRows,
-    toy_language,
-    toy_loader,
-    toy_net,
-    toy_regression,
-    toy_training,
-)
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_training import learned_by_loss
 
@@ -113,11 +104,6 @@ class LossAtStart(Check):
         return _judge_start(task, losses, subject.is_likelihood, numbers, fixed)
 
     run_keras = run
-
-
-
-
-
 
 
 def _judge_start(
@@ -293,13 +279,6 @@ class SoftmaxTwice(Check):
         return passed(f"The loss takes {takes}, and outputs are {numbers['outputs']}.", **numbers)
 
 
-
-
-
-
-
-
-
 def _probabilities_into_divergence(subject: TrainingSubject) -> bool:
     """Whether the first argument of a kl_div in the user's loss is no logarithm."""
     tape = Tape()
@@ -320,8 +299,6 @@ def _sums_to_one(values: Any, first: int) -> int | None:
         if values.shape[axis] > 1 and torch.allclose(sums, torch.ones_like(sums), atol=NEAR):
             return axis
     return None
-
-
 
 
 def _name_loss(subject: TrainingSubject) -> str:
@@ -494,11 +471,6 @@ class BaseRate(Check):
     run_keras = run
 
 
-
-
-
-
-
 MOST_SAVED, OF_KNOWING, COUNTED = 0.6, 1 / 3, 10  # nats; of log K; labels for each class
 
 
@@ -649,9 +621,6 @@ class WeightsInverted(Check):
         return passed(f"{said}.", **numbers)
 
 
-
-
-
 def _class_weights(subject: TrainingSubject, counts: Any) -> Any:
     """What each class weighs beside the most frequent one; NaN for one that does not occur."""
     logs, classes = [], len(counts)
@@ -754,9 +723,6 @@ class LossPairsWrongly(Check):
         return _judge_pairs(values, list(shape.shape), list(targets.shape))
 
 
-
-
-
 def _spread(values: list[float]) -> float:
     return (max(values) - min(values)) / (abs(values[0]) + 1e-12)
 
@@ -853,15 +819,6 @@ class LossWants(Check):
         if not math.isfinite(least):
             return unclear("The loss has no gradient with respect to the outputs.")
         return _judge_wants(_equal_share(task, best, labels), least, subject.loss_alone.uniform)
-
-
-
-
-
-
-
-
-
 
 
 DRAWN, NO_CORNERS, LEAST_BOXES = 8, 0.1, 16
@@ -1043,4 +1000,3 @@ class PaddingCounted(Check):
         return passed(
             f"Padding ({value}, {numbers['padded']:.0%} of all places) does not count.", **numbers
         )
-

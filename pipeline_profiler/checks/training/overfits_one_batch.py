@@ -10,13 +10,6 @@ import numpy as np
 
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined
-from pipeline_profiler.checks.lazy import nn
-from pipeline_profiler.checks.toys import (
-    descent,
-    toy_regression,
-    toy_training,
-    warm_up_and_decay,
-)
 from pipeline_profiler.checks.user_code import Patience
 from pipeline_profiler.checks.user_training import SMALL_BATCH, Training
 
@@ -79,12 +72,6 @@ class OverfitsOneBatch(Check):
         return subject.weighed(_beside_labels(subject, training, answer))
 
     run_keras = run
-
-
-
-
-
-
 
 
 def _train(subject: Examined, training: Training, first: float, least: float) -> Learned:

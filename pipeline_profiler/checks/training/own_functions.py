@@ -19,14 +19,6 @@ from pipeline_profiler.checks.indexed import rows_of
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
 from pipeline_profiler.checks.loop_facts import LoopFacts, modes_of
-from pipeline_profiler.checks.toys import (
-    ToyImages,
-    loop_seen,
-    toy_loader,
-    toy_step,
-    toy_training,
-    toy_weighted,
-)
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, UsersError, batches_of, users_code
 from pipeline_profiler.checks.user_training import Training, call_evaluate
@@ -127,13 +119,6 @@ class WrongMode(Check):
         if not np.allclose(one, two, rtol=1e-4, atol=1e-6):
             return _always_training("Two predictions of one batch differ", "dropout or noise")
         return passed("Predictions repeat and change no statistics: layers follow the mode.")
-
-
-
-
-
-
-
 
 
 def _calls_train(training: Training) -> bool:
@@ -321,9 +306,6 @@ class StaleGradients(Check):
         )
 
 
-
-
-
 INIT = "`check-training --init factories.py -- train.py` writes this file, to be filled in."
 MOST_BATCHES = 8
 ANSWERED, ORDERS, SURE, SECONDS = 2, 39, 10.0, 10.0
@@ -393,9 +375,6 @@ class Evaluation(Check):
         return _beside_perfect(subject, training, batches[:ANSWERED]) or _in_other_batches(
             training, batches, metrics[0]
         )
-
-
-
 
 
 def _metric(training: Training, batches: Any) -> float | None:
@@ -591,9 +570,6 @@ class EvaluationSet(Check):
         if total < 0 or not sizes:
             return unclear("The number of validation data is not known.")
         return _judge_examples(subject, sizes, total, sum(sizes), min(total, sum(sizes)))
-
-
-
 
 
 def _judge_examples(

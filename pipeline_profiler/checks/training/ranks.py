@@ -5,18 +5,13 @@ One run of both ranks, three steps and an evaluation, answers all of them (`Trai
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import KerasSubject
-from pipeline_profiler.checks.lazy import dist, nn, torch
-from pipeline_profiler.checks.rank_toys import ranked_training
 from pipeline_profiler.checks.ranks import STEPS, WRAPS, RankSteps, source_of
-from pipeline_profiler.checks.toys import toy_step
 from pipeline_profiler.checks.training_subject import TrainingSubject
 
 SEEDED_BY_RANK = re.compile(r"seed\w*\([^)]*rank", re.IGNORECASE)
@@ -90,15 +85,6 @@ class RankSeeds(_OfRanks):
             f"Two ranks have the same weights after {STEPS} steps and draw other random numbers.",
             **numbers,
         )
-
-
-
-
-
-
-
-
-
 
 
 def _apart(started: list[str], ended: list[str], count: int, numbers: dict[str, Any]) -> Answer:
@@ -183,11 +169,6 @@ class RankStatistics(_OfRanks):
         )
 
 
-
-
-
-
-
 def _distance(rank: RankSteps, ranks: list[RankSteps]) -> float:
     """The largest distance of an evaluated running mean from the mean over the ranks."""
     largest = 0.0
@@ -233,7 +214,3 @@ class RankWrites(_OfRanks):
             )
         names = ", ".join(Path(path).name for path in both[:3])
         return self.failed(f"Two ranks write the same {len(both)} files: {names}.", files=both[:20])
-
-
-
-

@@ -11,8 +11,7 @@ import numpy as np
 from pipeline_profiler.checks.batches import digest_of
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined
-from pipeline_profiler.checks.lazy import lr_scheduler, nn, torch
-from pipeline_profiler.checks.toys import descent, toy_around, toy_net, toy_training
+from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import UsersError, seed_everything, users_code
 from pipeline_profiler.checks.user_training import Training
@@ -81,11 +80,6 @@ class Determinism(Check):
         )
 
     run_keras = run
-
-
-
-
-
 
 
 BEFORE, AFTER = 3, 3  # steps before the checkpoint and after it
@@ -170,15 +164,6 @@ class Resume(Check):
                 numbers,
             )
         return _with_loader(subject, numbers)
-
-
-
-
-
-
-
-
-
 
 
 def _train(

@@ -10,15 +10,7 @@ import numpy as np
 from pipeline_profiler.checks.batches import batch_size
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
-from pipeline_profiler.checks.lazy import functional, lr_scheduler, nn, torch
-from pipeline_profiler.checks.toys import (
-    ToyImages,
-    toy_around,
-    toy_loader,
-    toy_net,
-    toy_step,
-    toy_training,
-)
+from pipeline_profiler.checks.lazy import lr_scheduler, torch
 from pipeline_profiler.checks.training_subject import OTHER_SEEDS, TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, users_code
 from pipeline_profiler.checks.user_training import (
@@ -146,13 +138,6 @@ class OptimizerParameters(Check):
         numbers = {"kernels": len(kernels)}
         random = drawn & set(frozen)
         return _judge_frozen("kernels", frozen, len(kernels), kernels[-1], random, numbers)
-
-
-
-
-
-
-
 
 
 def _unknown(model: Any, held: list[int]) -> tuple[list[str], list[str]]:
@@ -289,9 +274,6 @@ class DecayedNorms(Check):
         return _judge_decay(found, type(optimizer).__name__, True, momentum)
 
 
-
-
-
 def _judge_decay(
     found: list[tuple[float, int]], kind: str, decoupled: bool, momentum: float
 ) -> Answer:
@@ -406,13 +388,6 @@ class Schedule(Check):
             series = [float(rate(number)) for number in range(STEPS + 1)]
         numbers = {"first": series[0], "largest": max(series), "last": series[-1]}
         return _judge_schedule(series, numbers | {"steps": len(series)})
-
-
-
-
-
-
-
 
 
 def _state(schedule: Any) -> dict[str, Any]:
@@ -627,11 +602,6 @@ class BatchStatistics(Check):
         return _judge_size(size, len(layers), any(x.trainable for x in layers), numbers)
 
 
-
-
-
-
-
 def _judge_size(size: int, norms: int, trained: bool, numbers: dict[str, Any]) -> Answer:
     if size < FEWEST and trained:
         return BatchStatistics.failed(
@@ -698,11 +668,6 @@ class DropoutRate(Check):
         layers = subject.settings.model._flatten_layers()
         rates = {x.name: float(x.rate) for x in layers if "Dropout" in type(x).__name__}
         return _judge_dropout(subject, rates)
-
-
-
-
-
 
 
 def _active_in_eval_mode(subject: TrainingSubject, training: Any) -> str:

@@ -11,13 +11,7 @@ import numpy as np
 
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
-from pipeline_profiler.checks.lazy import functional, nn, torch
-from pipeline_profiler.checks.toys import (
-    descent,
-    toy_regression,
-    toy_training,
-    warm_up_and_decay,
-)
+from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, UsersError, seed_everything
 from pipeline_profiler.checks.user_training import Training
@@ -69,7 +63,6 @@ class LossFalls(Check):
         return _compared(subject, subject.fresh())
 
 
-
 def _compared(subject: Examined, training: Training) -> Answer:
     batches = subject.batches
     before = [subject.measured(training, b, mode=True) for b in batches]
@@ -82,10 +75,6 @@ def _compared(subject: Examined, training: Training) -> Answer:
     modes = (True, False)
     after = [min(subject.measured(training, b, mode) for mode in modes) for b in batches]
     return _judge(before, after, number)
-
-
-
-
 
 
 # ---- is there a least value on the way? ----
@@ -218,7 +207,6 @@ class LearningRate(Check):
         return _answer(subject)
 
 
-
 def _answer(subject: Examined) -> Answer:
     ends: dict[float, float] = {}
     first = _mean_rate(subject, subject.fresh(), subject.batches[:4])
@@ -257,8 +245,6 @@ def _answer(subject: Examined) -> Answer:
             return unclear(f"{said}; the time allowed no more steps.", **numbers)
         return _failed_rate(f"{said}: it is too low.", best, numbers)
     return passed(f"{said}.", **numbers)
-
-
 
 
 def _trial(subject: Examined, factor: float, patience: Patience, steps: int = RATE_STEPS) -> float:

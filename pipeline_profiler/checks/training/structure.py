@@ -11,7 +11,6 @@ from typing import Any
 from pipeline_profiler.checks.check import Answer, Check, passed
 from pipeline_profiler.checks.lazy import nn, torch
 from pipeline_profiler.checks.loop_facts import idle_flags
-from pipeline_profiler.checks.toys import toy_net, toy_training
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import kept_state
 from pipeline_profiler.checks.user_training import Training
@@ -65,9 +64,6 @@ class LayersRepeated(Check):
                     weights=sizes,
                 )
         return passed(f"{found[0][0]} holds one module several times, on different inputs.")
-
-
-
 
 
 def _feeds_itself(subject: TrainingSubject, training: Training, module: Any) -> bool:
@@ -131,6 +127,3 @@ class NotFrozen(Check):
             "are trained.",
             flags=len(flags),
         )
-
-
-

@@ -10,8 +10,6 @@ import numpy as np
 
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined
-from pipeline_profiler.checks.lazy import nn
-from pipeline_profiler.checks.toys import descent, toy_net, toy_training
 
 GRADIENT_STEPS = 6
 
@@ -80,9 +78,6 @@ class NoGradient(Check):
         )
 
     run_keras = run
-
-
-
 
 
 UPDATE_STEPS, MOST_CALLS = 8, 24
@@ -201,9 +196,6 @@ class UpdateSizes(Check):
     run_keras = run
 
 
-
-
-
 UNITS_STEPS = 6
 
 
@@ -252,6 +244,3 @@ class UnitsAlike(Check):
         return passed(f"The units of all {len(weights)} weights differ.", weights=len(weights))
 
     run_keras = run
-
-
-

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 LIGHTNING = """
 import torch, lightning
-from pipeline_profiler.checks.toys import ToyImages, toy_loader
+from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader
 
 class MyModule(lightning.LightningModule):
     def __init__(self):

@@ -22,9 +22,9 @@ from pipeline_profiler.checks.caught_tape import KeptStates, recording_mode  # n
 from pipeline_profiler.checks.check import Judgement  # noqa: E402
 from pipeline_profiler.checks.document import parse_checks  # noqa: E402
 from pipeline_profiler.checks.loader_subject import LoaderSubject  # noqa: E402
-from pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_training  # noqa: E402
 from pipeline_profiler.checks.training_subject import TrainingSubject  # noqa: E402
 from tests.pipeline_profiler.checks.conftest import judged  # noqa: E402
+from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_training  # noqa: E402
 from tests.pipeline_profiler.conftest import UNCOMPILED  # noqa: E402
 
 pytestmark = pytest.mark.slow

@@ -17,9 +17,10 @@ from pipeline_profiler import checks
 from pipeline_profiler.checks.check import Check, Judgement, all_checks
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.checks.log_subject import LogSubject
-from pipeline_profiler.checks.toys import HEALTHY_TOYS
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from tests.pipeline_profiler.checks.conftest import judged
+from tests.pipeline_profiler.checks.examples import all_examples
+from tests.pipeline_profiler.checks.toys import HEALTHY_TOYS
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +38,11 @@ def examples(planted: bool) -> list[Any]:
         pytest.param(check, make, id=f"{check.code} {name}")
         for family, toys in HEALTHY_TOYS.items()
         for check in all_checks(family).values()
-        for name, make in (check.PLANTED if planted else (*toys, *check.HEALTHY))
+        for name, make in (
+            all_examples()[check.code].planted
+            if planted
+            else (*toys, *all_examples()[check.code].healthy)
+        )
     ]
 
 
@@ -88,3 +93,9 @@ def test_no_text_of_a_passed_check_describes_a_fault() -> None:
                 found.append((path.name, " ".join(map(str, parts))))
     assert len(found) > 100
     assert [row for row in found if FAULT.search(row[1])] == []
+
+
+def test_every_check_has_planted_examples() -> None:
+    codes = [code for family in HEALTHY_TOYS for code in all_checks(family)]
+    assert sorted(all_examples()) == sorted(codes)
+    assert [code for code, made in all_examples().items() if not made.planted] == []

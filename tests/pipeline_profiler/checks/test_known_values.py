@@ -12,7 +12,6 @@ import torch
 from scipy.stats import rankdata
 
 from pipeline_profiler.checks.check import Judgement
-from pipeline_profiler.checks.toys import ToyRows, descent, toy_loader, toy_training
 from pipeline_profiler.checks.training import baselines
 from pipeline_profiler.checks.training.baselines import behind, share_interval
 from pipeline_profiler.checks.training.loss import _ranks
@@ -21,6 +20,8 @@ from pipeline_profiler.checks.training.repeated_trainings import Resume
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_training import Training
 from tests.pipeline_profiler.checks.conftest import judged
+from tests.pipeline_profiler.checks.examples import all_examples
+from tests.pipeline_profiler.checks.toys import ToyRows, descent, toy_loader, toy_training
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +61,7 @@ def test_baselines_stand_beside_the_model_with_intervals(monkeypatch: pytest.Mon
 
 
 def test_what_a_resumed_run_has_lost_is_named() -> None:
-    planted = dict(Resume.PLANTED)
+    planted = dict(all_examples()[Resume.code].planted)
     beside = judged("TRAIN032", TrainingSubject(planted["a value beside the state"])).answer
     assert "model.level" in beside.sentence
     schedule = judged("TRAIN032", TrainingSubject(planted["a schedule without state"])).answer

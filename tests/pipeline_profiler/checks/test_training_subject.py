@@ -13,7 +13,12 @@ import torch
 from pipeline_profiler.checks.check import Judgement, select_checks
 from pipeline_profiler.checks.loss_alone import read_task
 from pipeline_profiler.checks.runner import run_checks
-from pipeline_profiler.checks.toys import (
+from pipeline_profiler.checks.training.loss import _single
+from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.user_code import UsersError
+from pipeline_profiler.checks.user_training import Training, made_from
+from tests.pipeline_profiler.checks.conftest import judged
+from tests.pipeline_profiler.checks.toys import (
     ToyImages,
     ToyRows,
     descent,
@@ -23,11 +28,6 @@ from pipeline_profiler.checks.toys import (
     toy_regression,
     toy_training,
 )
-from pipeline_profiler.checks.training.loss import _single
-from pipeline_profiler.checks.training_subject import TrainingSubject
-from pipeline_profiler.checks.user_code import UsersError
-from pipeline_profiler.checks.user_training import Training, made_from
-from tests.pipeline_profiler.checks.conftest import judged
 
 pytestmark = pytest.mark.slow
 

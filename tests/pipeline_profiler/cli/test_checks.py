@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 LOADERS = """
 import torch
 from torch.utils.data import DataLoader
-from pipeline_profiler.checks.toys import ToyImages
+from tests.pipeline_profiler.checks.toys import ToyImages
 
 def make_loader():
     return DataLoader(ToyImages(), 16, shuffle=True)
@@ -144,7 +144,7 @@ import os
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
-from pipeline_profiler.checks.toys import ToyImages
+from tests.pipeline_profiler.checks.toys import ToyImages
 
 RANK = int(os.environ.get("RANK", "0"))  # read at import, as launched scripts do
 

@@ -8,9 +8,9 @@ import pytest
 
 from pipeline_profiler.checks.check import Judgement
 from pipeline_profiler.checks.loop_facts import modes_of
-from pipeline_profiler.checks.toys import toy_training
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from tests.pipeline_profiler.checks.conftest import judged
+from tests.pipeline_profiler.checks.toys import toy_training
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -1,28 +1,20 @@
-"""Examples for `pipeline_profiler/checks/loader/contents.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `loader/contents.py`."""
 
 from __future__ import annotations
+
 import itertools
-import math
-import operator
-import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
-from pipeline_profiler.checks.batches import as_array, digest_of, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
-from pipeline_profiler.checks.indexed import all_rows, reshuffled_split, rows_of
+
+from pipeline_profiler.checks.loader.contents import BLOCK, _as_text
 from pipeline_profiler.checks.loader_subject import (
     LoaderSubject,
-    dataset_layers,
-    files_of,
-    stream_states,
 )
-from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader
-from pipeline_profiler.checks.user_code import Patience, users_code
-from pipeline_profiler.checks.loader.contents import BLOCK, _as_text
 from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader
+
 
 def _pair(evaluated: Any) -> LoaderSubject:
     return LoaderSubject(
@@ -140,61 +132,61 @@ def _sorted() -> LoaderSubject:
 
 EXAMPLES = {
     "LOAD019": Examples(
-planted=(
-        ("noise", lambda: _pair(ToyImages(augment=True, seed=1))),
-        ("moved, flipped, brighter", lambda: _cropped()),
+        planted=(
+            ("noise", lambda: _pair(ToyImages(augment=True, seed=1))),
+            ("moved, flipped, brighter", lambda: _cropped()),
+        ),
+        healthy=(
+            ("as they are", lambda: _pair(ToyImages(seed=1))),
+            ("drawn anew for each label", lambda: _drawn()),
+        ),
     ),
-healthy=(
-        ("as they are", lambda: _pair(ToyImages(seed=1))),
-        ("drawn anew for each label", lambda: _drawn()),
-    )
-),
     "LOAD020": Examples(
-planted=(
-        ("places of one dataset", lambda: _shared_places(20)),
-        ("two datasets of equal arrays", lambda: _shared_places(20, True, True)),
-        ("copies", lambda: _copied(16)),
+        planted=(
+            ("places of one dataset", lambda: _shared_places(20)),
+            ("two datasets of equal arrays", lambda: _shared_places(20, True, True)),
+            ("copies", lambda: _copied(16)),
+        ),
+        healthy=(
+            ("disjoint", lambda: _shared_places(0)),
+            ("disjoint, of two datasets", lambda: _shared_places(0, True, True)),
+            ("a copy or two", lambda: _copied(2)),
+        ),
     ),
-healthy=(
-        ("disjoint", lambda: _shared_places(0)),
-        ("disjoint, of two datasets", lambda: _shared_places(0, True, True)),
-        ("a copy or two", lambda: _copied(2)),
-    )
-),
     "LOAD021": Examples(
-planted=(("behind the transform", lambda: _cached(_flipped, True)),),
-healthy=(
-        ("before it", lambda: _cached(_flipped, False)),
-        ("made data", lambda: _cached(None, True)),
-    )
-),
-    "LOAD027": Examples(
-planted=(("divided in place", lambda: _normalised(True)),),
-healthy=(("a copy", lambda: _normalised(False)),)
-),
-    "LOAD026": Examples(
-planted=(("stored by class", lambda: _last_held_out(True)),),
-healthy=(("shuffled before", lambda: _last_held_out(False)),)
-),
-    "LOAD022": Examples(
-planted=(
-        ("mixed by two orders", lambda: _mixup(False)),
-        ("one place off", lambda: _ordered(lambda y: np.roll(y, 1))),
-        ("turned round", lambda: _ordered(lambda y: y[::-1])),
-        ("sorted as text", lambda: _ordered(lambda y: y[_as_text(len(y))])),
-        (
-            "shuffled in training alone",
-            lambda: _ordered(np.random.default_rng(0).permutation, False),
+        planted=(("behind the transform", lambda: _cached(_flipped, True)),),
+        healthy=(
+            ("before it", lambda: _cached(_flipped, False)),
+            ("made data", lambda: _cached(None, True)),
         ),
     ),
-healthy=(
-        ("mixed by one order", lambda: _mixup(True)),
-        ("their own", lambda: _ordered(lambda y: y)),
-        (
-            "not to be learned",
-            lambda: _ordered(np.random.default_rng(0).permutation),
+    "LOAD027": Examples(
+        planted=(("divided in place", lambda: _normalised(True)),),
+        healthy=(("a copy", lambda: _normalised(False)),),
+    ),
+    "LOAD026": Examples(
+        planted=(("stored by class", lambda: _last_held_out(True)),),
+        healthy=(("shuffled before", lambda: _last_held_out(False)),),
+    ),
+    "LOAD022": Examples(
+        planted=(
+            ("mixed by two orders", lambda: _mixup(False)),
+            ("one place off", lambda: _ordered(lambda y: np.roll(y, 1))),
+            ("turned round", lambda: _ordered(lambda y: y[::-1])),
+            ("sorted as text", lambda: _ordered(lambda y: y[_as_text(len(y))])),
+            (
+                "shuffled in training alone",
+                lambda: _ordered(np.random.default_rng(0).permutation, False),
+            ),
         ),
-        ("two classes of noise before the others", lambda: _sorted()),
-    )
-),
+        healthy=(
+            ("mixed by one order", lambda: _mixup(True)),
+            ("their own", lambda: _ordered(lambda y: y)),
+            (
+                "not to be learned",
+                lambda: _ordered(np.random.default_rng(0).permutation),
+            ),
+            ("two classes of noise before the others", lambda: _sorted()),
+        ),
+    ),
 }

@@ -1,20 +1,17 @@
-"""Examples for `pipeline_profiler/checks/loader/files.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `loader/files.py`."""
 
 from __future__ import annotations
-import contextlib
+
 import tempfile
-from collections.abc import Iterator
 from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
-from pipeline_profiler.checks.batches import as_array, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
-from pipeline_profiler.checks.loader_subject import LoaderSubject, byte_step
-from pipeline_profiler.checks.opened_files import note_opened
-from tests.pipeline_profiler.checks.toys import toy_loader
-from pipeline_profiler.checks.user_code import users_code
+
 from pipeline_profiler.checks.loader.files import NUMBERS
+from pipeline_profiler.checks.loader_subject import LoaderSubject
 from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.toys import toy_loader
+
 
 def _made(order: tuple[int, ...], *steps: str) -> LoaderSubject:
     """Files of random colours, with these channels, normalised by these numbers in turn."""
@@ -43,15 +40,15 @@ def _made(order: tuple[int, ...], *steps: str) -> LoaderSubject:
 
 EXAMPLES = {
     "LOAD024": Examples(
-planted=(
-        ("BGR by ImageNet's numbers", lambda: _made((2, 1, 0), "ImageNet's")),
-        ("twice by a half", lambda: _made((0, 1, 2), "0.5, 0.5", "0.5, 0.5")),
+        planted=(
+            ("BGR by ImageNet's numbers", lambda: _made((2, 1, 0), "ImageNet's")),
+            ("twice by a half", lambda: _made((0, 1, 2), "0.5, 0.5", "0.5, 0.5")),
+        ),
+        healthy=(
+            ("RGB", lambda: _made((0, 1, 2), "ImageNet's")),
+            ("by a half", lambda: _made((0, 1, 2), "0.5, 0.5")),
+            ("BGR from scratch", lambda: _made((2, 1, 0), "0.5, 0.5")),
+            ("grey files", lambda: _made((0, 0, 0), "0.5, 0.5")),
+        ),
     ),
-healthy=(
-        ("RGB", lambda: _made((0, 1, 2), "ImageNet's")),
-        ("by a half", lambda: _made((0, 1, 2), "0.5, 0.5")),
-        ("BGR from scratch", lambda: _made((2, 1, 0), "0.5, 0.5")),
-        ("grey files", lambda: _made((0, 0, 0), "0.5, 0.5")),
-    )
-),
 }

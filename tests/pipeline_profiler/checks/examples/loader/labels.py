@@ -1,18 +1,17 @@
-"""Examples for `pipeline_profiler/checks/loader/labels.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `loader/labels.py`."""
 
 from __future__ import annotations
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+
+from collections.abc import Callable
 from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
-from pipeline_profiler.checks.batches import as_array, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
-from pipeline_profiler.checks.indexed import rows_of
-from pipeline_profiler.checks.loader_subject import LoaderSubject, dataset_layers
-from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader
-from pipeline_profiler.checks.user_code import users_code
+
+from pipeline_profiler.checks.loader_subject import LoaderSubject
 from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader
+
 
 def _shifted(classes: int | None, shift: int) -> Any:
     def make() -> Any:
@@ -128,52 +127,52 @@ def _boxed(follow: bool) -> Any:
 
 EXAMPLES = {
     "LOAD011": Examples(
-planted=(
-        ("1 to K", lambda: _shifted(4, 1)),
-        ("negative", lambda: _shifted(None, -3)),
-    ),
-healthy=(
-        ("0 to K-1", lambda: _shifted(4, 0)),
-        ("K is not known", lambda: _shifted(None, 1)),
-    )
-),
-    "LOAD012": Examples(
-planted=(
-        ("one label", lambda: _planted()),
-        ("masks of zeros", lambda: _targets(lambda y: np.zeros((8, 8), np.int64))),
-        (
-            "masks like pixels",
-            lambda: _targets(lambda y: _mask(y) / np.float32(255)),
+        planted=(
+            ("1 to K", lambda: _shifted(4, 1)),
+            ("negative", lambda: _shifted(None, -3)),
         ),
-        ("no boxes", lambda: _targets(lambda y: _boxes(0))),
+        healthy=(
+            ("0 to K-1", lambda: _shifted(4, 0)),
+            ("K is not known", lambda: _shifted(None, 1)),
+        ),
     ),
-healthy=(
-        ("few samples", lambda: toy_loader(ToyImages(16))),
-        ("masks", lambda: _targets(_mask)),
-        ("masks of 0 and 1", lambda: _targets(lambda y: np.float32(_mask(y) > 0))),
-        ("boxes", lambda: _targets(_boxes)),
-    )
-),
+    "LOAD012": Examples(
+        planted=(
+            ("one label", lambda: _planted()),
+            ("masks of zeros", lambda: _targets(lambda y: np.zeros((8, 8), np.int64))),
+            (
+                "masks like pixels",
+                lambda: _targets(lambda y: _mask(y) / np.float32(255)),
+            ),
+            ("no boxes", lambda: _targets(lambda y: _boxes(0))),
+        ),
+        healthy=(
+            ("few samples", lambda: toy_loader(ToyImages(16))),
+            ("masks", lambda: _targets(_mask)),
+            ("masks of 0 and 1", lambda: _targets(lambda y: np.float32(_mask(y) > 0))),
+            ("boxes", lambda: _targets(_boxes)),
+        ),
+    ),
     "LOAD023": Examples(
-planted=(
-        ("bilinear", lambda: _resized("BILINEAR")),
-        ("bilinear, to two thirds", lambda: _scenes(True)),
+        planted=(
+            ("bilinear", lambda: _resized("BILINEAR")),
+            ("bilinear, to two thirds", lambda: _scenes(True)),
+        ),
+        healthy=(
+            ("nearest", lambda: _resized("NEAREST")),
+            ("a border of its own", lambda: _resized("NEAREST", True)),
+            ("a cell around its nucleus", lambda: _nested()),
+            ("thin lines", lambda: _scenes(False)),
+        ),
     ),
-healthy=(
-        ("nearest", lambda: _resized("NEAREST")),
-        ("a border of its own", lambda: _resized("NEAREST", True)),
-        ("a cell around its nucleus", lambda: _nested()),
-        ("thin lines", lambda: _scenes(False)),
-    )
-),
     "LOAD015": Examples(
-planted=(
-        ("only the picture", lambda: _masked(False)),
-        ("boxes stay", lambda: _boxed(False)),
+        planted=(
+            ("only the picture", lambda: _masked(False)),
+            ("boxes stay", lambda: _boxed(False)),
+        ),
+        healthy=(
+            ("both", lambda: _masked(True)),
+            ("boxes follow", lambda: _boxed(True)),
+        ),
     ),
-healthy=(
-        ("both", lambda: _masked(True)),
-        ("boxes follow", lambda: _boxed(True)),
-    )
-),
 }

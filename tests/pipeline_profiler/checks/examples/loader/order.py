@@ -1,34 +1,23 @@
-"""Examples for `pipeline_profiler/checks/loader/order.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `loader/order.py`."""
 
 from __future__ import annotations
-import math
-import re
-from collections import Counter
+
 from collections.abc import Iterator
-from itertools import chain, pairwise
 from typing import Any
+
 import numpy as np
-from pipeline_profiler.checks.chance import (
-    FAR,
-    entropy_score,
-    neighbour_score,
-    order_score,
-    trend_score,
-)
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+
 from pipeline_profiler.checks.lazy import torch
-from pipeline_profiler.checks.loader_subject import (
-    LoaderSubject,
-    probed_loader,
-    set_epoch,
-)
-from pipeline_profiler.checks.ranks import sample_digests, source_of
-from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_pictures, toy_stream
-from pipeline_profiler.checks.user_code import batches_of, seed_everything, users_code
-from pipeline_profiler.profiling.adapters import kind_of
-from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes
-from pipeline_profiler.checks.loader.order import Coverage, Shuffling
+from pipeline_profiler.checks.loader_subject import LoaderSubject
 from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.toys import (
+    ToyImages,
+    toy_loader,
+    toy_pictures,
+    toy_stream,
+    toy_told,
+)
+
 
 def _batches_only() -> Any:
     class Blocks:
@@ -51,31 +40,12 @@ def _buffered_stream(buffer: int) -> Any:
     return toy_loader(toy_stream(order), shuffle=None)
 
 
-def _stream(ordered: bool) -> Any:
+def _plain_stream(ordered: bool) -> Any:
     return toy_loader(toy_stream(lambda: range(256), ToyImages(ordered=ordered)), shuffle=None)
 
 
-def _told() -> Any:
-    class Told:
-        """An order that a seed and the epoch give."""
-
-        def __init__(self) -> None:
-            self.epoch = 0
-
-        def set_epoch(self, epoch: int) -> None:
-            self.epoch = epoch
-
-        def __iter__(self) -> Any:
-            return iter(np.random.default_rng(self.epoch).permutation(256).tolist())
-
-        def __len__(self) -> int:
-            return 256
-
-    return toy_loader(ToyImages(), sampler=Told())
-
-
 def _never_told() -> Any:
-    loader = _told()
+    loader = toy_told()
 
     def train() -> None:
         for epoch in range(2):
@@ -104,47 +74,54 @@ def _stream(split: bool, noise: bool = False) -> Any:
 
 EXAMPLES = {
     "LOAD002": Examples(
-planted=(
-        ("a loop that never tells the epoch", _never_told),
-        ("a stream with a buffer of ten", lambda: _buffered_stream(10)),
-        ("not shuffled", lambda: toy_loader(ToyImages(), shuffle=False)),
-        ("batches shuffled, not samples", _batches_only),
-        ("a stream class by class", lambda: _stream(True)),
+        planted=(
+            ("a loop that never tells the epoch", _never_told),
+            ("a stream with a buffer of ten", lambda: _buffered_stream(10)),
+            ("not shuffled", lambda: toy_loader(ToyImages(), shuffle=False)),
+            ("batches shuffled, not samples", _batches_only),
+            ("a stream class by class", lambda: _plain_stream(True)),
+        ),
+        healthy=(
+            ("a stream in random order", lambda: _plain_stream(False)),
+            ("a stream with a large buffer", lambda: _buffered_stream(200)),
+            ("32 samples", lambda: toy_loader(ToyImages(32))),
+            ("an epoch that somebody tells", toy_told),
+        ),
     ),
-healthy=(
-        ("a stream in random order", lambda: _stream(False)),
-        ("a stream with a large buffer", lambda: _buffered_stream(200)),
-        ("32 samples", lambda: toy_loader(ToyImages(32))),
-        ("an epoch that somebody tells", _told),
-    )
-),
     "LOAD003": Examples(
-planted=(
-        ("a generator that is used up", lambda: LoaderSubject(lambda: iter(list(toy_pictures())))),
-        ("a stream read whole by each worker", lambda: _stream(False)),
-        ("read whole, with noise on each sample", lambda: _stream(False, True)),
-        ("an index missing, one twice", lambda: toy_loader(ToyImages(), sampler=[*range(255), 7])),
-    ),
-healthy=(
-        ("a stream divided among workers", lambda: _stream(True)),
-        ("divided, with equal labels", lambda: _stream(True, True)),
-        ("drop_last", lambda: toy_loader(ToyImages(250), drop_last=True)),
-    )
-),
-    "LOAD005": Examples(
-planted=(
-        ("one sample is left", lambda: toy_loader(ToyImages(257))),
-        (
-            "an evaluation that drops",
-            lambda: LoaderSubject(
-                lambda: toy_loader(ToyImages(250), shuffle=False, drop_last=True), evaluation=True
+        planted=(
+            (
+                "a generator that is used up",
+                lambda: LoaderSubject(lambda: iter(list(toy_pictures()))),
+            ),
+            ("a stream read whole by each worker", lambda: _stream(False)),
+            ("read whole, with noise on each sample", lambda: _stream(False, True)),
+            (
+                "an index missing, one twice",
+                lambda: toy_loader(ToyImages(), sampler=[*range(255), 7]),
             ),
         ),
-        (
-            "the same dropped each epoch",
-            lambda: toy_loader(ToyImages(250), shuffle=False, drop_last=True),
+        healthy=(
+            ("a stream divided among workers", lambda: _stream(True)),
+            ("divided, with equal labels", lambda: _stream(True, True)),
+            ("drop_last", lambda: toy_loader(ToyImages(250), drop_last=True)),
         ),
     ),
-healthy=(("shuffled, then dropped", lambda: toy_loader(ToyImages(250), drop_last=True)),)
-),
+    "LOAD005": Examples(
+        planted=(
+            ("one sample is left", lambda: toy_loader(ToyImages(257))),
+            (
+                "an evaluation that drops",
+                lambda: LoaderSubject(
+                    lambda: toy_loader(ToyImages(250), shuffle=False, drop_last=True),
+                    evaluation=True,
+                ),
+            ),
+            (
+                "the same dropped each epoch",
+                lambda: toy_loader(ToyImages(250), shuffle=False, drop_last=True),
+            ),
+        ),
+        healthy=(("shuffled, then dropped", lambda: toy_loader(ToyImages(250), drop_last=True)),),
+    ),
 }

@@ -1,15 +1,15 @@
-"""Examples for `pipeline_profiler/checks/loader/pictures.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `loader/pictures.py`."""
 
 from __future__ import annotations
-from collections import Counter
+
 from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
-from pipeline_profiler.checks.batches import digest_of
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
-from pipeline_profiler.checks.loader_subject import LoaderSubject, byte_step
-from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader
+
+from pipeline_profiler.checks.loader_subject import LoaderSubject
 from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader
+
 
 def _planted() -> Any:
     dataset = ToyImages()
@@ -80,48 +80,46 @@ def _declared(mean: float, deviation: float = 0.22, levels: bool = False) -> Loa
 
 
 EXAMPLES = {
-    "LOAD007": Examples(
-planted=(("one NaN", lambda: _planted()),)
-),
+    "LOAD007": Examples(planted=(("one NaN", lambda: _planted()),)),
     "LOAD008": Examples(
-planted=(
-        ("0..255", lambda: _scaled(255, 0)),
-        ("divided twice", lambda: _scaled(1 / 255, 0)),
-        ("normalised twice", lambda: _scaled(1 / 0.22**2, -11.3)),
-        ("a sixtieth of a normalised picture", lambda: _scaled(0.08, -0.03)),
-        ("normalised in the step again", lambda: _stepped(2.0, -1.0, 0.5, 0.5)),
-        ("scaled to nothing in the step", lambda: _stepped(1.0, 0.0, 0.0, 255.0)),
+        planted=(
+            ("0..255", lambda: _scaled(255, 0)),
+            ("divided twice", lambda: _scaled(1 / 255, 0)),
+            ("normalised twice", lambda: _scaled(1 / 0.22**2, -11.3)),
+            ("a sixtieth of a normalised picture", lambda: _scaled(0.08, -0.03)),
+            ("normalised in the step again", lambda: _stepped(2.0, -1.0, 0.5, 0.5)),
+            ("scaled to nothing in the step", lambda: _stepped(1.0, 0.0, 0.0, 255.0)),
+        ),
+        healthy=(
+            ("0..1", lambda: _scaled(1, 0)),
+            ("normalised in the step", lambda: _stepped(255.0, 0.0, 120.0, 58.0)),
+            ("centred, then moved to 0..1", lambda: _stepped(2.0, -1.0, -1.0, 2.0)),
+        ),
     ),
-healthy=(
-        ("0..1", lambda: _scaled(1, 0)),
-        ("normalised in the step", lambda: _stepped(255.0, 0.0, 120.0, 58.0)),
-        ("centred, then moved to 0..1", lambda: _stepped(2.0, -1.0, -1.0, 2.0)),
-    )
-),
     "LOAD009": Examples(
-planted=(
-        ("channels last", lambda: _hwc()),
-        ("reshaped", lambda: _coloured(True)),
+        planted=(
+            ("channels last", lambda: _hwc()),
+            ("reshaped", lambda: _coloured(True)),
+        ),
+        healthy=(("transposed", lambda: _coloured(False)),),
     ),
-healthy=(("transposed", lambda: _coloured(False)),)
-),
     "LOAD010": Examples(
-planted=(
-        ("every second is zeros", lambda: _filled(2, 0)),
-        ("one picture for all", lambda: _filled(1, np.eye(8))),
-        ("a stream with one buffer", lambda: _stream(True)),
+        planted=(
+            ("every second is zeros", lambda: _filled(2, 0)),
+            ("one picture for all", lambda: _filled(1, np.eye(8))),
+            ("a stream with one buffer", lambda: _stream(True)),
+        ),
+        healthy=(("a stream that repeats a small set", lambda: _stream(False)),),
     ),
-healthy=(("a stream that repeats a small set", lambda: _stream(False)),)
-),
     "LOAD014": Examples(
-planted=(
-        ("another mean", lambda: _declared(0.0)),
-        ("another deviation", lambda: _declared(0.45, 0.225, True)),
-        ("half a level off", lambda: _declared(0.452, 0.22, True)),
+        planted=(
+            ("another mean", lambda: _declared(0.0)),
+            ("another deviation", lambda: _declared(0.45, 0.225, True)),
+            ("half a level off", lambda: _declared(0.452, 0.22, True)),
+        ),
+        healthy=(
+            ("as declared", lambda: _declared(0.45)),
+            ("as declared, bytes", lambda: _declared(0.45, 0.22, True)),
+        ),
     ),
-healthy=(
-        ("as declared", lambda: _declared(0.45)),
-        ("as declared, bytes", lambda: _declared(0.45, 0.22, True)),
-    )
-),
 }

@@ -1,18 +1,15 @@
-"""Examples for `pipeline_profiler/checks/loader/random_numbers.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `loader/random_numbers.py`."""
 
 from __future__ import annotations
-import itertools
+
 import random
 from typing import Any
+
 import numpy as np
-from pipeline_profiler.checks.batches import digest_of
-from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
-from pipeline_profiler.checks.loader_subject import LoaderSubject, SampleRecord
-from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader
-from pipeline_profiler.checks.user_code import batches_of
-from pipeline_profiler.profiling.adapters import kind_of
-from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes
+
 from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader
+
 
 def _augmented(**options: Any) -> Any:
     return toy_loader(ToyImages(augment=True), num_workers=2, **options)
@@ -53,32 +50,32 @@ def _parallel_map() -> Any:
 
 EXAMPLES = {
     "LOAD001": Examples(
-planted=(
-        (
-            "workers seeded alike",
-            lambda: _augmented(worker_init_fn=lambda worker: np.random.seed(0)),
+        planted=(
+            (
+                "workers seeded alike",
+                lambda: _augmented(worker_init_fn=lambda worker: np.random.seed(0)),
+            ),
+            ("a generator held by the dataset", lambda: _held()),
+            ("a seed in each sample", lambda: _reseeded(False)),
         ),
-        ("a generator held by the dataset", lambda: _held()),
-        ("a seed in each sample", lambda: _reseeded(False)),
+        healthy=(
+            ("torch seeds its workers", lambda: _augmented()),
+            ("seeded from the index", lambda: _reseeded(True)),
+        ),
     ),
-healthy=(
-        ("torch seeds its workers", lambda: _augmented()),
-        ("seeded from the index", lambda: _reseeded(True)),
-    )
-),
     "LOAD006": Examples(
-planted=(
-        (
-            "seeded by the system",
-            lambda: toy_loader(
-                ToyImages(), sampler=np.random.default_rng().permutation(256).tolist()
+        planted=(
+            (
+                "seeded by the system",
+                lambda: toy_loader(
+                    ToyImages(), sampler=np.random.default_rng().permutation(256).tolist()
+                ),
             ),
         ),
+        healthy=(
+            ("shuffled, augmented, workers", _augmented),
+            ("in order", lambda: toy_loader(ToyImages(), shuffle=False)),
+            ("noise in a parallel map", lambda: _parallel_map()),
+        ),
     ),
-healthy=(
-        ("shuffled, augmented, workers", _augmented),
-        ("in order", lambda: toy_loader(ToyImages(), shuffle=False)),
-        ("noise in a parallel map", lambda: _parallel_map()),
-    )
-),
 }

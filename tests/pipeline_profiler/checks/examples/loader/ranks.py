@@ -1,33 +1,21 @@
-"""Examples for `pipeline_profiler/checks/loader/ranks.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `loader/ranks.py`."""
 
 from __future__ import annotations
-import copy
+
 import itertools
 import tempfile
-from collections import Counter
 from pathlib import Path
 from typing import Any
+
 import numpy as np
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
+
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loader_subject import LoaderSubject
-from tests.pipeline_profiler.checks.rank_toys import ranked_images
-from pipeline_profiler.checks.ranks import (
-    FEWEST,
-    MOST_READ,
-    TRIED_RANKS,
-    RankShard,
-    rank_words,
-    read_ranks,
-    read_shard,
-    shard_of,
-)
-from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_stream
-from pipeline_profiler.checks.user_code import UsersError, call_with, seed_everything, users_code
-from pipeline_profiler.profiling.adapters import kind_of
-from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes, rebuilt
-from pipeline_profiler.checks.loader.ranks import RanksAugmentAlike, RanksOpenAll, RanksReadAlike, Shards
+from pipeline_profiler.checks.user_code import seed_everything
 from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.rank_toys import ranked_images
+from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_stream
+
 
 def _own() -> Any:
     class Own:
@@ -104,29 +92,29 @@ def _files(after: bool) -> LoaderSubject:
 
 EXAMPLES = {
     "LOAD004": Examples(
-planted=(
-        ("each rank reads all", _own),
-        ("a stream that ignores its rank", lambda: _by_rank(False)),
-        ("each rank shuffles for itself", lambda: _by_rank(True, False)),
+        planted=(
+            ("each rank reads all", _own),
+            ("a stream that ignores its rank", lambda: _by_rank(False)),
+            ("each rank shuffles for itself", lambda: _by_rank(True, False)),
+        ),
+        healthy=(
+            ("DistributedSampler with padding", _distributed),
+            ("a stream split by rank", lambda: _by_rank(True)),
+        ),
     ),
-healthy=(
-        ("DistributedSampler with padding", _distributed),
-        ("a stream split by rank", lambda: _by_rank(True)),
-    )
-),
     "LOAD017": Examples(
-planted=(("one seed of the shuffling", lambda: _fixed(False)),),
-healthy=(("each rank shuffles all for itself", lambda: _fixed(True)),)
-),
-    "LOAD016": Examples(
-planted=(
-        ("everything seeded alike", lambda: _seeded(False, True)),
-        ("one generator for the workers", lambda: _seeded(False)),
+        planted=(("one seed of the shuffling", lambda: _fixed(False)),),
+        healthy=(("each rank shuffles all for itself", lambda: _fixed(True)),),
     ),
-healthy=(("a generator by rank", lambda: _seeded(True)),)
-),
+    "LOAD016": Examples(
+        planted=(
+            ("everything seeded alike", lambda: _seeded(False, True)),
+            ("one generator for the workers", lambda: _seeded(False)),
+        ),
+        healthy=(("a generator by rank", lambda: _seeded(True)),),
+    ),
     "LOAD025": Examples(
-planted=(("dealt after reading", lambda: _files(True)),),
-healthy=(("a list of files by rank", lambda: _files(False)),)
-),
+        planted=(("dealt after reading", lambda: _files(True)),),
+        healthy=(("a list of files by rank", lambda: _files(False)),),
+    ),
 }

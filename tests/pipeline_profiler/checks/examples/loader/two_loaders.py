@@ -1,18 +1,17 @@
-"""Examples for `pipeline_profiler/checks/loader/two_loaders.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `loader/two_loaders.py`."""
 
 from __future__ import annotations
-import math
+
 import tempfile
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear
-from pipeline_profiler.checks.loader_subject import LoaderSubject, dataset_layers, same_files
-from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_pictures
+
+from pipeline_profiler.checks.loader_subject import LoaderSubject
 from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_pictures
+
 
 def _changed_pair(change: Any) -> LoaderSubject:
     def evaluation() -> Any:
@@ -68,35 +67,35 @@ def _numbered_pair(ours: Any, theirs: Any, **more: Any) -> LoaderSubject:
 
 EXAMPLES = {
     "LOAD013": Examples(
-planted=(
-        ("one file, another mean", lambda: _files((0, 1, 2), 0.1)),
-        ("one file, BGR", lambda: _files((2, 1, 0))),
-        ("not normalised", lambda: _changed_pair(lambda p: p * 0.25 + 0.45)),
-        ("another scale", lambda: _changed_pair(lambda p: p * 2)),
+        planted=(
+            ("one file, another mean", lambda: _files((0, 1, 2), 0.1)),
+            ("one file, BGR", lambda: _files((2, 1, 0))),
+            ("not normalised", lambda: _changed_pair(lambda p: p * 0.25 + 0.45)),
+            ("another scale", lambda: _changed_pair(lambda p: p * 2)),
+        ),
+        healthy=(
+            ("one file, flipped at random", lambda: _files((0, 1, 2))),
+            ("flipped", lambda: _changed_pair(lambda p: p[..., ::-1])),
+        ),
     ),
-healthy=(
-        ("one file, flipped at random", lambda: _files((0, 1, 2))),
-        ("flipped", lambda: _changed_pair(lambda p: p[..., ::-1])),
-    )
-),
     "LOAD018": Examples(
-planted=(
-        (
-            "a folder is missing",
-            lambda: _numbered_pair({"ant": 0, "bee": 1, "cat": 2}, {"ant": 0, "cat": 1}),
+        planted=(
+            (
+                "a folder is missing",
+                lambda: _numbered_pair({"ant": 0, "bee": 1, "cat": 2}, {"ant": 0, "cat": 1}),
+            ),
+        ),
+        healthy=(
+            ("the last class has no example", lambda: _numbered_pair(["ant", "bee"], {"ant": 0})),
+            ("other names", lambda: _numbered_pair(["n01", "n02"], ["cat", "dog"])),
+            (
+                "numbered anew by a transform",
+                lambda: _numbered_pair(["a", "b"], ["b", "a"], target_transform=lambda t: 1 - t),
+            ),
+            (
+                "a name for each sample, not for each class",
+                lambda: _numbered_pair(*([f"{n * f % 257}" for n in range(256)] for f in (1, 2))),
+            ),
         ),
     ),
-healthy=(
-        ("the last class has no example", lambda: _numbered_pair(["ant", "bee"], {"ant": 0})),
-        ("other names", lambda: _numbered_pair(["n01", "n02"], ["cat", "dog"])),
-        (
-            "numbered anew by a transform",
-            lambda: _numbered_pair(["a", "b"], ["b", "a"], target_transform=lambda t: 1 - t),
-        ),
-        (
-            "a name for each sample, not for each class",
-            lambda: _numbered_pair(*([f"{n * f % 257}" for n in range(256)] for f in (1, 2))),
-        ),
-    )
-),
 }

@@ -1,20 +1,15 @@
-"""Examples for `pipeline_profiler/checks/log/chosen_best.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `log/chosen_best.py`."""
 
 from __future__ import annotations
-from typing import Any, NamedTuple
+
 import numpy as np
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+
 from pipeline_profiler.checks.log_subject import (
     LogSubject,
     Series,
-    Values,
-    better_is,
-    error_of_mean,
-    is_held_out,
-    noise_of,
-    smoothed,
 )
 from tests.pipeline_profiler.checks.examples import Examples
+
 
 def _noisy_curve(noise: float, count: int = 60, bend: float = 8.0) -> LogSubject:
     rng = np.random.default_rng(0)
@@ -35,21 +30,21 @@ def _two_runs(first: float, second: float, rows: tuple[int, int]) -> LogSubject:
 
 EXAMPLES = {
     "LOG005": Examples(
-planted=(("noisy evaluations", lambda: _noisy_curve(0.06)),),
-healthy=(
-        ("quiet evaluations", lambda: _noisy_curve(0.003)),
-        ("eight evaluations", lambda: _noisy_curve(0.03, 8, 2.0)),
-        ("nothing but noise", lambda: _noisy_curve(0.03, 60, 1e9)),
-    )
-),
-    "LOG006": Examples(
-planted=(
-        ("slower but longer", lambda: _two_runs(30, 40, (30, 90))),
-        ("the same but longer", lambda: _two_runs(40, 40, (40, 80))),
+        planted=(("noisy evaluations", lambda: _noisy_curve(0.06)),),
+        healthy=(
+            ("quiet evaluations", lambda: _noisy_curve(0.003)),
+            ("eight evaluations", lambda: _noisy_curve(0.03, 8, 2.0)),
+            ("nothing but noise", lambda: _noisy_curve(0.03, 60, 1e9)),
+        ),
     ),
-healthy=(
-        ("faster and longer", lambda: _two_runs(60, 20, (40, 60))),
-        ("longer for nothing", lambda: _two_runs(5, 5, (60, 90))),
-    )
-),
+    "LOG006": Examples(
+        planted=(
+            ("slower but longer", lambda: _two_runs(30, 40, (30, 90))),
+            ("the same but longer", lambda: _two_runs(40, 40, (40, 80))),
+        ),
+        healthy=(
+            ("faster and longer", lambda: _two_runs(60, 20, (40, 60))),
+            ("longer for nothing", lambda: _two_runs(5, 5, (60, 90))),
+        ),
+    ),
 }

@@ -1,22 +1,18 @@
-"""Examples for `pipeline_profiler/checks/log/curves.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `log/curves.py`."""
 
 from __future__ import annotations
+
 from typing import Any
+
 import numpy as np
-from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+
 from pipeline_profiler.checks.log_subject import (
     LogSubject,
     Series,
     Values,
-    better_is,
-    correlation_length,
-    is_held_out,
-    is_metric,
-    noise_of,
-    spectral_peak,
-    without_noise,
 )
 from tests.pipeline_profiler.checks.examples import Examples
+
 
 def _swinging(
     swing: float, beside: str = "", values: Values | None = None, rows: int = 600
@@ -63,46 +59,46 @@ def _falling(first: float, score: str = "", rises: float = 1.0) -> LogSubject:
 
 EXAMPLES = {
     "LOG001": Examples(
-planted=(("with the epoch", lambda: _swinging(0.2)),),
-healthy=(
-        ("noise on a curve", lambda: _swinging(0.0)),
-        ("few rows", lambda: LogSubject([Series("loss", np.arange(9.0), np.ones(9))])),
-        ("a learning rate", lambda: _swinging(0.0, "lr", np.cos(np.arange(600) / 25))),
-        ("a setting without a name", lambda: _swinging(0.0, "b", np.cos(np.arange(600) / 25))),
-        ("a swing that is nothing", lambda: _swinging(0.02, rows=30_000)),
-    )
-),
+        planted=(("with the epoch", lambda: _swinging(0.2)),),
+        healthy=(
+            ("noise on a curve", lambda: _swinging(0.0)),
+            ("few rows", lambda: LogSubject([Series("loss", np.arange(9.0), np.ones(9))])),
+            ("a learning rate", lambda: _swinging(0.0, "lr", np.cos(np.arange(600) / 25))),
+            ("a setting without a name", lambda: _swinging(0.0, "b", np.cos(np.arange(600) / 25))),
+            ("a swing that is nothing", lambda: _swinging(0.02, rows=30_000)),
+        ),
+    ),
     "LOG002": Examples(
-planted=(("rises at the end", lambda: _ending("train/loss", 4.0)),),
-healthy=(
-        ("falls", lambda: _ending("train/loss", 0.0)),
-        ("overfitting", lambda: _ending("val_loss", 4.0)),
-    )
-),
+        planted=(("rises at the end", lambda: _ending("train/loss", 4.0)),),
+        healthy=(
+            ("falls", lambda: _ending("train/loss", 0.0)),
+            ("overfitting", lambda: _ending("val_loss", 4.0)),
+        ),
+    ),
     "LOG003": Examples(
-planted=(
-        ("uneven", lambda: _jittered(20.0)),
-        ("by the clock", lambda: _jittered(20.0, 600.0 * np.arange(30.0))),
+        planted=(
+            ("uneven", lambda: _jittered(20.0)),
+            ("by the clock", lambda: _jittered(20.0, 600.0 * np.arange(30.0))),
+        ),
+        healthy=(("steps of one that was resumed", lambda: _jittered(0.0)),),
     ),
-healthy=(("steps of one that was resumed", lambda: _jittered(0.0)),)
-),
     "LOG004": Examples(
-planted=(
-        ("flat from a tenth on", lambda: _flattening(20, 0.03)),
-        ("flat and without noise", lambda: _flattening(20, 0.0)),
+        planted=(
+            ("flat from a tenth on", lambda: _flattening(20, 0.03)),
+            ("flat and without noise", lambda: _flattening(20, 0.0)),
+        ),
+        healthy=(
+            ("falls to the end", lambda: _flattening(200)),
+            ("few rows", lambda: _flattening(4, count=40)),
+            ("nothing but noise", lambda: _flattening(0.01)),
+        ),
     ),
-healthy=(
-        ("falls to the end", lambda: _flattening(200)),
-        ("few rows", lambda: _flattening(4, count=40)),
-        ("nothing but noise", lambda: _flattening(0.01)),
-    )
-),
     "LOG008": Examples(
-planted=(("the accuracy rises later", lambda: _falling(6.0, "train/acc")),),
-healthy=(
-        ("a slow fall", lambda: _falling(0.0, "train/acc")),
-        ("an easy task", lambda: _falling(6.0, "train/acc", 0.2)),
-        ("no score", lambda: _falling(6.0)),
-    )
-),
+        planted=(("the accuracy rises later", lambda: _falling(6.0, "train/acc")),),
+        healthy=(
+            ("a slow fall", lambda: _falling(0.0, "train/acc")),
+            ("an easy task", lambda: _falling(6.0, "train/acc", 0.2)),
+            ("no score", lambda: _falling(6.0)),
+        ),
+    ),
 }

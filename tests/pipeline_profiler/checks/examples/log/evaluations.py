@@ -1,21 +1,15 @@
-"""Examples for `pipeline_profiler/checks/log/evaluations.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `log/evaluations.py`."""
 
 from __future__ import annotations
-from typing import Any
+
 import numpy as np
-from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear
+
 from pipeline_profiler.checks.log_subject import (
-    HELD_OUT,
     LogSubject,
     Series,
-    Values,
-    better_is,
-    is_held_out,
-    name_words,
-    noise_of,
-    smoothed,
 )
 from tests.pipeline_profiler.checks.examples import Examples
+
 
 def _with_subset(noise: float, fall: float = 0.5) -> LogSubject:
     """Thirty evaluations that rise and then fall; the subset's noise."""
@@ -48,25 +42,25 @@ def _rising_again(back: float, score: float | None = None, decay: float = 0.0) -
 
 EXAMPLES = {
     "LOG009": Examples(
-planted=(("noise as large as the gain", lambda: _with_subset(0.5)),),
-healthy=(
-        ("a large subset", lambda: _with_subset(0.01)),
-        ("nothing to choose", lambda: _with_subset(0.3, 0.0)),
-    )
-),
-    "LOG010": Examples(
-planted=(("forty steps' time, every twenty", lambda: _costly(40.0)),),
-healthy=(("two steps' time", lambda: _costly(2.0)),)
-),
-    "LOG011": Examples(
-planted=(
-        ("the loss alone", lambda: _rising_again(0.8)),
-        ("loss and score", lambda: _rising_again(0.8, 0.7)),
+        planted=(("noise as large as the gain", lambda: _with_subset(0.5)),),
+        healthy=(
+            ("a large subset", lambda: _with_subset(0.01)),
+            ("nothing to choose", lambda: _with_subset(0.3, 0.0)),
+        ),
     ),
-healthy=(
-        ("both fall", lambda: _rising_again(0.0)),
-        ("a little back", lambda: _rising_again(0.3)),
-        ("surer, not worse", lambda: _rising_again(0.8, 0.0)),
-    )
-),
+    "LOG010": Examples(
+        planted=(("forty steps' time, every twenty", lambda: _costly(40.0)),),
+        healthy=(("two steps' time", lambda: _costly(2.0)),),
+    ),
+    "LOG011": Examples(
+        planted=(
+            ("the loss alone", lambda: _rising_again(0.8)),
+            ("loss and score", lambda: _rising_again(0.8, 0.7)),
+        ),
+        healthy=(
+            ("both fall", lambda: _rising_again(0.0)),
+            ("a little back", lambda: _rising_again(0.3)),
+            ("surer, not worse", lambda: _rising_again(0.8, 0.0)),
+        ),
+    ),
 }

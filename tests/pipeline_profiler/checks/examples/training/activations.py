@@ -1,17 +1,13 @@
-"""Examples for `pipeline_profiler/checks/training/activations.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `training/activations.py`."""
 
 from __future__ import annotations
-import math
-from dataclasses import dataclass, field
+
 from typing import Any
-import numpy as np
-from pipeline_profiler.checks.batches import Array
-from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear
-from pipeline_profiler.checks.keras_subject import KerasSubject
+
 from pipeline_profiler.checks.lazy import nn, torch
-from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_net, toy_training
-from pipeline_profiler.checks.training_subject import TrainingSubject
 from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_net, toy_training
+
 
 def _biased() -> Any:
     model: Any = toy_net()
@@ -61,19 +57,19 @@ def _scaled(scale: float) -> Any:
 
 EXAMPLES = {
     "TRAIN023": Examples(
-planted=(
-        ("a bias of -20", lambda: _biased()),
-        ("saturated", lambda: _saturated()),
-    )
-),
-    "TRAIN028": Examples(
-planted=(
-        ("nan_to_num around the loss", lambda: _overflowing(1e5)),
-        ("a scale that never falls", lambda: _scaled(1e41)),
+        planted=(
+            ("a bias of -20", lambda: _biased()),
+            ("saturated", lambda: _saturated()),
+        )
     ),
-healthy=(
-        ("a scale of 1,024", lambda: _scaled(1024.0)),
-        ("bfloat16", lambda: _overflowing(1.0, False, "bfloat16")),
-    )
-),
+    "TRAIN028": Examples(
+        planted=(
+            ("nan_to_num around the loss", lambda: _overflowing(1e5)),
+            ("a scale that never falls", lambda: _scaled(1e41)),
+        ),
+        healthy=(
+            ("a scale of 1,024", lambda: _scaled(1024.0)),
+            ("bfloat16", lambda: _overflowing(1.0, False, "bfloat16")),
+        ),
+    ),
 }

@@ -1,13 +1,12 @@
-"""Examples for `pipeline_profiler/checks/training/baselines.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `training/baselines.py`."""
 
 from __future__ import annotations
-import math
-from typing import Any, NamedTuple
+
+from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
-from pipeline_profiler.checks.batches import main_tensor
-from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear
-from pipeline_profiler.checks.lazy import nn, torch
+
+from tests.pipeline_profiler.checks.examples import Examples
 from tests.pipeline_profiler.checks.toys import (
     ToyImages,
     descent,
@@ -16,10 +15,7 @@ from tests.pipeline_profiler.checks.toys import (
     toy_net,
     toy_training,
 )
-from pipeline_profiler.checks.training_subject import TrainingSubject
-from pipeline_profiler.checks.user_code import Patience
-from pipeline_profiler.checks.user_training import Training
-from tests.pipeline_profiler.checks.examples import Examples
+
 
 def _mixed() -> Any:
     """Labels as shares of classes, slowly learned: logits that are far from them."""
@@ -37,15 +33,18 @@ def _mixed() -> Any:
 
 EXAMPLES = {
     "TRAIN030": Examples(
-planted=(
-        ("trained upwards", lambda: toy_training(optimizer=descent("SGD", 0.02, maximize=True))),
-    ),
-healthy=(
-        ("mixed labels", lambda: _mixed()),
-        (
-            "a network that is slow",
-            lambda: toy_training(toy_net(width=64), optimizer=descent("SGD", 1e-4)),
+        planted=(
+            (
+                "trained upwards",
+                lambda: toy_training(optimizer=descent("SGD", 0.02, maximize=True)),
+            ),
         ),
-    )
-),
+        healthy=(
+            ("mixed labels", lambda: _mixed()),
+            (
+                "a network that is slow",
+                lambda: toy_training(toy_net(width=64), optimizer=descent("SGD", 1e-4)),
+            ),
+        ),
+    ),
 }

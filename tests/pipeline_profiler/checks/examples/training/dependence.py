@@ -1,21 +1,13 @@
-"""Examples for `pipeline_profiler/checks/training/dependence.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `training/dependence.py`."""
 
 from __future__ import annotations
-from collections.abc import Mapping
+
 from typing import Any
+
 import numpy as np
-from pipeline_profiler.checks.batches import (
-    Array,
-    as_array,
-    batch_size,
-    cut_batch,
-    main_tensor,
-    map_nested,
-    padding_of,
-)
-from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
-from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
+
 from pipeline_profiler.checks.lazy import nn, torch
+from tests.pipeline_profiler.checks.examples import Examples
 from tests.pipeline_profiler.checks.toys import (
     ToyRows,
     toy_around,
@@ -23,9 +15,7 @@ from tests.pipeline_profiler.checks.toys import (
     toy_loader,
     toy_training,
 )
-from pipeline_profiler.checks.training_subject import TrainingSubject
-from pipeline_profiler.checks.user_code import UsersError, seed_everything
-from tests.pipeline_profiler.checks.examples import Examples
+
 
 def _masked(turned: bool) -> Any:
     class Net(nn.Module):
@@ -83,37 +73,37 @@ def _sampling() -> Any:
 
 EXAMPLES = {
     "TRAIN002": Examples(
-planted=(
-        ("a mask turned round", lambda: _masked(True)),
-        (
-            "multiplied by zero",
-            lambda: toy_training(toy_around(lambda net, pixels: net(pixels * 0))),
+        planted=(
+            ("a mask turned round", lambda: _masked(True)),
+            (
+                "multiplied by zero",
+                lambda: toy_training(toy_around(lambda net, pixels: net(pixels * 0))),
+            ),
         ),
+        healthy=(("a mask of the padding", lambda: _masked(False)),),
     ),
-healthy=(("a mask of the padding", lambda: _masked(False)),)
-),
     "TRAIN004": Examples(
-planted=(
-        ("a mean over the batch", lambda: _over_batch()),
-        ("an LSTM without batch_first", lambda: _recurrent(False)),
-    ),
-healthy=(("an LSTM with batch_first", lambda: _recurrent(True)),)
-),
-    "TRAIN011": Examples(
-planted=(
-        (
-            "squeeze without an axis",
-            lambda: toy_training(toy_around(lambda net, pixels: net(pixels).squeeze())),
+        planted=(
+            ("a mean over the batch", lambda: _over_batch()),
+            ("an LSTM without batch_first", lambda: _recurrent(False)),
         ),
+        healthy=(("an LSTM with batch_first", lambda: _recurrent(True)),),
     ),
-healthy=(("a model that samples", lambda: _sampling()),)
-),
+    "TRAIN011": Examples(
+        planted=(
+            (
+                "squeeze without an axis",
+                lambda: toy_training(toy_around(lambda net, pixels: net(pixels).squeeze())),
+            ),
+        ),
+        healthy=(("a model that samples", lambda: _sampling()),),
+    ),
     "TRAIN022": Examples(
-planted=(
-        ("no mask", lambda: toy_language(causal=False)),
-        ("labels shifted twice", lambda: toy_language(ahead=2)),
-        ("labels not shifted", lambda: toy_language(ahead=0)),
+        planted=(
+            ("no mask", lambda: toy_language(causal=False)),
+            ("labels shifted twice", lambda: toy_language(ahead=2)),
+            ("labels not shifted", lambda: toy_language(ahead=0)),
+        ),
+        healthy=(("a class for each place, by all places", lambda: toy_language(False, ahead=0)),),
     ),
-healthy=(("a class for each place, by all places", lambda: toy_language(False, ahead=0)),)
-),
 }

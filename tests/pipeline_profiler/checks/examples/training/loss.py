@@ -1,22 +1,14 @@
-"""Examples for `pipeline_profiler/checks/training/loss.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `training/loss.py`."""
 
 from __future__ import annotations
+
 import math
 from typing import Any
+
 import numpy as np
-from pipeline_profiler.checks.batches import (
-    as_array,
-    cut_batch,
-    digest_of,
-    main_tensor,
-    padding_of,
-)
-from pipeline_profiler.checks.caught_tape import Node, Tape, leaves, recording_mode
-from pipeline_profiler.checks.chance import FAR
-from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
-from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
+
 from pipeline_profiler.checks.lazy import functional, nn, torch
-from pipeline_profiler.checks.loss_alone import Task, couples_outputs, couples_targets
+from tests.pipeline_profiler.checks.examples import Examples
 from tests.pipeline_profiler.checks.toys import (
     ToyImages,
     ToyRows,
@@ -26,9 +18,7 @@ from tests.pipeline_profiler.checks.toys import (
     toy_regression,
     toy_training,
 )
-from pipeline_profiler.checks.training_subject import TrainingSubject
-from pipeline_profiler.checks.user_training import learned_by_loss
-from tests.pipeline_profiler.checks.examples import Examples
+
 
 def _loud(factor: float, seed: int | None = None, **options: Any) -> Any:
     if seed is not None:
@@ -162,79 +152,78 @@ def _overlap(wanted: bool) -> Any:
 
 EXAMPLES = {
     "TRAIN001": Examples(
-planted=(
-        ("large last weights", lambda: _loud(60)),
-        ("targets far from zero", lambda: toy_regression(mean=20.0)),
-        ("large last weights, by a seed of its own", lambda: _loud(60, seed=1)),
-        ("NaN", lambda: toy_training(loss=lambda o, t: o.sum() * math.nan)),
-    ),
-healthy=(
-        ("counts that start at their mean", lambda: _counts_at_their_mean()),
-        ("a sum over the batch", lambda: _loud(4, reduction="sum")),
-    )
-),
-    "TRAIN010": Examples(
-planted=(
-        ("probabilities into kl_div", lambda: _distilled("softmax")),
-        ("over the batch", lambda: _made("LogSoftmax", "NLLLoss", 0)),
-        ("over the batch, twice", lambda: _made("Softmax", "CrossEntropyLoss", 0)),
-        ("softmax, then cross-entropy", lambda: _made("Softmax", "CrossEntropyLoss")),
-        ("logits into log-likelihood", lambda: _made("Identity", "NLLLoss")),
-        ("pixels after a sigmoid", lambda: toy_regression(mean=80.0, model=_bounded())),
-        ("a softmax over one output", lambda: _single()),
-        ("two sigmoids", lambda: _single(nn.Sigmoid(), nn.BCEWithLogitsLoss())),
-    ),
-healthy=(
-        ("a sigmoid, then BCELoss", lambda: _single(nn.Sigmoid())),
-        ("a student of logits", lambda: _distilled("log_softmax")),
-        (
-            "log-softmax, then cross-entropy",
-            lambda: _made("LogSoftmax", "CrossEntropyLoss"),
+        planted=(
+            ("large last weights", lambda: _loud(60)),
+            ("targets far from zero", lambda: toy_regression(mean=20.0)),
+            ("large last weights, by a seed of its own", lambda: _loud(60, seed=1)),
+            ("NaN", lambda: toy_training(loss=lambda o, t: o.sum() * math.nan)),
         ),
-        ("shares after a sigmoid", lambda: toy_regression(scale=0.1, mean=0.4, model=_bounded())),
-    )
-),
+        healthy=(
+            ("counts that start at their mean", lambda: _counts_at_their_mean()),
+            ("a sum over the batch", lambda: _loud(4, reduction="sum")),
+        ),
+    ),
+    "TRAIN010": Examples(
+        planted=(
+            ("probabilities into kl_div", lambda: _distilled("softmax")),
+            ("over the batch", lambda: _made("LogSoftmax", "NLLLoss", 0)),
+            ("over the batch, twice", lambda: _made("Softmax", "CrossEntropyLoss", 0)),
+            ("softmax, then cross-entropy", lambda: _made("Softmax", "CrossEntropyLoss")),
+            ("logits into log-likelihood", lambda: _made("Identity", "NLLLoss")),
+            ("pixels after a sigmoid", lambda: toy_regression(mean=80.0, model=_bounded())),
+            ("a softmax over one output", lambda: _single()),
+            ("two sigmoids", lambda: _single(nn.Sigmoid(), nn.BCEWithLogitsLoss())),
+        ),
+        healthy=(
+            ("a sigmoid, then BCELoss", lambda: _single(nn.Sigmoid())),
+            ("a student of logits", lambda: _distilled("log_softmax")),
+            (
+                "log-softmax, then cross-entropy",
+                lambda: _made("LogSoftmax", "CrossEntropyLoss"),
+            ),
+            (
+                "shares after a sigmoid",
+                lambda: toy_regression(scale=0.1, mean=0.4, model=_bounded()),
+            ),
+        ),
+    ),
     "TRAIN013": Examples(
-planted=(
-        ("a mean of 20 deviations", lambda: toy_regression(mean=20.0)),
-        ("one class of a hundred times", lambda: _rare(40)),
+        planted=(
+            ("a mean of 20 deviations", lambda: toy_regression(mean=20.0)),
+            ("one class of a hundred times", lambda: _rare(40)),
+        ),
+        healthy=(
+            ("labels of one class", lambda: _one_class()),
+            ("a bias at the base rates", lambda: _rare(40, bias=True)),
+            ("weights against counts", lambda: _rare(20, weights=True)),
+        ),
     ),
-healthy=(
-        ("labels of one class", lambda: _one_class()),
-        ("a bias at the base rates", lambda: _rare(40, bias=True)),
-        ("weights against counts", lambda: _rare(20, weights=True)),
-    )
-),
     "TRAIN041": Examples(
-planted=(
-        ("counts", lambda: _weighted(1.0)),
-        ("roots of counts", lambda: _weighted(0.7)),
-        ("pos_weight turned round", lambda: _weighted(1.0, True)),
+        planted=(
+            ("counts", lambda: _weighted(1.0)),
+            ("roots of counts", lambda: _weighted(0.7)),
+            ("pos_weight turned round", lambda: _weighted(1.0, True)),
+        ),
+        healthy=(
+            ("their inverse", lambda: _weighted(-1.0)),
+            ("none", lambda: _weighted(0.0)),
+            ("pos_weight", lambda: _weighted(-1.0, True)),
+        ),
     ),
-healthy=(
-        ("their inverse", lambda: _weighted(-1.0)),
-        ("none", lambda: _weighted(0.0)),
-        ("pos_weight", lambda: _weighted(-1.0, True)),
-    )
-),
-    "TRAIN018": Examples(
-planted=(("(B, 1) minus (B,)", lambda: _flat()),)
-),
+    "TRAIN018": Examples(planted=(("(B, 1) minus (B,)", lambda: _flat()),)),
     "TRAIN020": Examples(
-planted=(
-        ("the sign turned round", lambda: _loss(-1, 0)),
-        ("overlap that is to fall", lambda: _overlap(False)),
-        ("shifted by one", lambda: _loss(1, 1)),
-        ("width and height for corners", lambda: _boxes(True, False)),
+        planted=(
+            ("the sign turned round", lambda: _loss(-1, 0)),
+            ("overlap that is to fall", lambda: _overlap(False)),
+            ("shifted by one", lambda: _loss(1, 1)),
+            ("width and height for corners", lambda: _boxes(True, False)),
+        ),
+        healthy=(
+            ("numbers, half of which do not count", lambda: _masked()),
+            ("overlap that is to rise", lambda: _overlap(True)),
+            ("corners", lambda: _boxes(True, True)),
+            ("width and height", lambda: _boxes(False, False)),
+        ),
     ),
-healthy=(
-        ("numbers, half of which do not count", lambda: _masked()),
-        ("overlap that is to rise", lambda: _overlap(True)),
-        ("corners", lambda: _boxes(True, True)),
-        ("width and height", lambda: _boxes(False, False)),
-    )
-),
-    "TRAIN021": Examples(
-planted=(("no ignore_index", lambda: toy_language(ignore=False)),)
-),
+    "TRAIN021": Examples(planted=(("no ignore_index", lambda: toy_language(ignore=False)),)),
 }

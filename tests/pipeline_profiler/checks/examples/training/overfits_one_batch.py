@@ -1,22 +1,18 @@
-"""Examples for `pipeline_profiler/checks/training/overfits_one_batch.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `training/overfits_one_batch.py`."""
 
 from __future__ import annotations
-import math
-from dataclasses import replace
-from typing import Any, NamedTuple
-import numpy as np
-from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
-from pipeline_profiler.checks.keras_subject import Examined
+
+from typing import Any
+
 from pipeline_profiler.checks.lazy import nn
+from tests.pipeline_profiler.checks.examples import Examples
 from tests.pipeline_profiler.checks.toys import (
     descent,
     toy_regression,
     toy_training,
     warm_up_and_decay,
 )
-from pipeline_profiler.checks.user_code import Patience
-from pipeline_profiler.checks.user_training import SMALL_BATCH, Training
-from tests.pipeline_profiler.checks.examples import Examples
+
 
 def _linear_bottleneck() -> Any:
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 1), nn.Tanh(), nn.Linear(1, 4))
@@ -29,13 +25,13 @@ def _decayed() -> Any:
 
 EXAMPLES = {
     "TRAIN003": Examples(
-planted=(
-        ("hardly a step", lambda: toy_training(optimizer=descent("SGD", 1e-6))),
-        ("one unit", lambda: _linear_bottleneck()),
+        planted=(
+            ("hardly a step", lambda: toy_training(optimizer=descent("SGD", 1e-6))),
+            ("one unit", lambda: _linear_bottleneck()),
+        ),
+        healthy=(
+            ("slow and steady", lambda: toy_regression(optimizer=descent("SGD", 1.5e-3))),
+            ("a decay to nothing within 100 steps", lambda: _decayed()),
+        ),
     ),
-healthy=(
-        ("slow and steady", lambda: toy_regression(optimizer=descent("SGD", 1.5e-3))),
-        ("a decay to nothing within 100 steps", lambda: _decayed()),
-    )
-),
 }

@@ -1,21 +1,11 @@
-"""Examples for `pipeline_profiler/checks/training/own_functions.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `training/own_functions.py`."""
 
 from __future__ import annotations
-import contextlib
-import inspect
-import math
-import re
-import time
-from itertools import chain
-from pathlib import Path
+
 from typing import Any
-import numpy as np
-from pipeline_profiler.checks.batches import as_tensors, batch_size, cut_batch, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
-from pipeline_profiler.checks.indexed import rows_of
-from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
-from pipeline_profiler.checks.lazy import functional, torch
-from pipeline_profiler.checks.loop_facts import LoopFacts, modes_of
+
+from pipeline_profiler.checks.lazy import torch
+from tests.pipeline_profiler.checks.examples import Examples
 from tests.pipeline_profiler.checks.toys import (
     ToyImages,
     loop_seen,
@@ -24,10 +14,7 @@ from tests.pipeline_profiler.checks.toys import (
     toy_training,
     toy_weighted,
 )
-from pipeline_profiler.checks.training_subject import TrainingSubject
-from pipeline_profiler.checks.user_code import Patience, UsersError, batches_of, users_code
-from pipeline_profiler.checks.user_training import Training, call_evaluate
-from tests.pipeline_profiler.checks.examples import Examples
+
 
 def _mode_kept(right: bool) -> Any:
     def evaluate(model: Any, loader: Any) -> float:
@@ -98,44 +85,44 @@ def _evaluated_by(**options: Any) -> Any:
 
 EXAMPLES = {
     "TRAIN009": Examples(
-planted=(
-        ("evaluated in train mode", lambda: _mode_kept(False)),
-        ("trained in eval mode", lambda: _trained()),
-        ("trained on in eval mode", loop_seen(modes=2, unmoded=("1", "3"))),
-        ("eval() never", loop_seen(modes=1, evaluated_in_train_mode=("1",))),
+        planted=(
+            ("evaluated in train mode", lambda: _mode_kept(False)),
+            ("trained in eval mode", lambda: _trained()),
+            ("trained on in eval mode", loop_seen(modes=2, unmoded=("1", "3"))),
+            ("eval() never", loop_seen(modes=1, evaluated_in_train_mode=("1",))),
+        ),
+        healthy=(
+            ("evaluated in eval mode", lambda: _mode_kept(True)),
+            ("a frozen batch norm", lambda: _frozen_norm()),
+            ("a loop with both", loop_seen(modes=2)),
+            ("a loop without evaluation", loop_seen(evaluations=0)),
+        ),
     ),
-healthy=(
-        ("evaluated in eval mode", lambda: _mode_kept(True)),
-        ("a frozen batch norm", lambda: _frozen_norm()),
-        ("a loop with both", loop_seen(modes=2)),
-        ("a loop without evaluation", loop_seen(evaluations=0)),
-    )
-),
     "TRAIN016": Examples(
-planted=(
-        ("no zero_grad", lambda: _step(False)),
-        ("cleared before all are gathered", lambda: _step(True, 4, True)),
-        ("the same in a loop", loop_seen(lost=18, optimizers=1)),
-        ("never cleared in a loop", loop_seen(kept=5)),
+        planted=(
+            ("no zero_grad", lambda: _step(False)),
+            ("cleared before all are gathered", lambda: _step(True, 4, True)),
+            ("the same in a loop", loop_seen(lost=18, optimizers=1)),
+            ("never cleared in a loop", loop_seen(kept=5)),
+        ),
+        healthy=(
+            ("accumulated over four", lambda: _step(True, 4)),
+            ("two optimizers by turns", loop_seen(lost=18, optimizers=2)),
+            ("gathered at first", loop_seen(kept=1)),
+        ),
     ),
-healthy=(
-        ("accumulated over four", lambda: _step(True, 4)),
-        ("two optimizers by turns", loop_seen(lost=18, optimizers=2)),
-        ("gathered at first", loop_seen(kept=1)),
-    )
-),
     "TRAIN024": Examples(
-planted=(
-        ("a mean over batches", lambda: _own_metric(False)),
-        ("the best of the batch", lambda: _own_metric(True, 0)),
+        planted=(
+            ("a mean over batches", lambda: _own_metric(False)),
+            ("the best of the batch", lambda: _own_metric(True, 0)),
+        ),
+        healthy=(("a sum over the dataset", lambda: _own_metric(True)),),
     ),
-healthy=(("a sum over the dataset", lambda: _own_metric(True)),)
-),
     "TRAIN029": Examples(
-planted=(
-        ("drop_last", lambda: _evaluated_by(drop_last=True)),
-        ("a draw with replacement", lambda: toy_training(eval_loader=toy_weighted())),
+        planted=(
+            ("drop_last", lambda: _evaluated_by(drop_last=True)),
+            ("a draw with replacement", lambda: toy_training(eval_loader=toy_weighted())),
+        ),
+        healthy=(("all of them, shuffled", lambda: _evaluated_by()),),
     ),
-healthy=(("all of them, shuffled", lambda: _evaluated_by()),)
-),
 }

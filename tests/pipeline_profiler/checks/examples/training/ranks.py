@@ -1,20 +1,17 @@
-"""Examples for `pipeline_profiler/checks/training/ranks.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `training/ranks.py`."""
 
 from __future__ import annotations
+
 import os
-import re
 import tempfile
 from pathlib import Path
 from typing import Any
-from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
-from pipeline_profiler.checks.keras_subject import KerasSubject
+
 from pipeline_profiler.checks.lazy import dist, nn, torch
-from tests.pipeline_profiler.checks.rank_toys import ranked_training
-from pipeline_profiler.checks.ranks import STEPS, WRAPS, RankSteps, source_of
-from tests.pipeline_profiler.checks.toys import toy_step
-from pipeline_profiler.checks.training_subject import TrainingSubject
-from pipeline_profiler.checks.training.ranks import RankSeeds, RankStatistics, RankWrites
 from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.rank_toys import ranked_training
+from tests.pipeline_profiler.checks.toys import toy_step
+
 
 class RankSeedsMade:
     @staticmethod
@@ -132,26 +129,26 @@ class RankWritesMade:
 
 EXAMPLES = {
     "TRAIN033": Examples(
-planted=(
-        ("one seed and dropout", RankSeedsMade._one_seed),
-        ("model.module is called", RankSeedsMade._bypassed),
-        ("weights of their own", RankSeedsMade._averaged),
+        planted=(
+            ("one seed and dropout", RankSeedsMade._one_seed),
+            ("model.module is called", RankSeedsMade._bypassed),
+            ("weights of their own", RankSeedsMade._averaged),
+        ),
+        healthy=(
+            ("a seed by rank", RankSeedsMade._own_seed),
+            ("wrapped where a group is open", RankSeedsMade._wrapped_where_open),
+            ("averaged by hand", RankSeedsMade._broadcast),
+        ),
     ),
-healthy=(
-        ("a seed by rank", RankSeedsMade._own_seed),
-        ("wrapped where a group is open", RankSeedsMade._wrapped_where_open),
-        ("averaged by hand", RankSeedsMade._broadcast),
-    )
-),
     "TRAIN034": Examples(
-planted=(("statistics of rank 0", RankStatisticsMade._rank_by_rank),),
-healthy=(
-        ("averaged over the ranks", RankStatisticsMade._averaged),
-        ("SyncBatchNorm", RankStatisticsMade._synchronised),
-    )
-),
+        planted=(("statistics of rank 0", RankStatisticsMade._rank_by_rank),),
+        healthy=(
+            ("averaged over the ranks", RankStatisticsMade._averaged),
+            ("SyncBatchNorm", RankStatisticsMade._synchronised),
+        ),
+    ),
     "TRAIN035": Examples(
-planted=(("each rank saves", RankWritesMade._all),),
-healthy=(("rank 0 saves", RankWritesMade._first),)
-),
+        planted=(("each rank saves", RankWritesMade._all),),
+        healthy=(("rank 0 saves", RankWritesMade._first),),
+    ),
 }

@@ -1,19 +1,15 @@
-"""Examples for `pipeline_profiler/checks/training/repeated_trainings.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `training/repeated_trainings.py`."""
 
 from __future__ import annotations
-import tempfile
-from pathlib import Path
+
 from typing import Any
+
 import numpy as np
-from pipeline_profiler.checks.batches import digest_of
-from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
-from pipeline_profiler.checks.keras_subject import Examined
-from pipeline_profiler.checks.lazy import lr_scheduler, nn, torch
-from tests.pipeline_profiler.checks.toys import descent, toy_around, toy_net, toy_training
-from pipeline_profiler.checks.training_subject import TrainingSubject
-from pipeline_profiler.checks.user_code import UsersError, seed_everything, users_code
-from pipeline_profiler.checks.user_training import Training
+
+from pipeline_profiler.checks.lazy import lr_scheduler, nn
 from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.toys import descent, toy_around, toy_net, toy_training
+
 
 def _noisy() -> Any:
     def forward(net: Any, pixels: Any) -> Any:
@@ -88,17 +84,17 @@ def _accumulated() -> Any:
 
 EXAMPLES = {
     "TRAIN008": Examples(
-planted=(("a generator without a seed", lambda: _noisy()),),
-healthy=(("dropout", lambda: _dropout()),)
-),
-    "TRAIN032": Examples(
-planted=(
-        ("a value beside the state", lambda: _counting()),
-        ("a schedule without state", lambda: _own_schedule()),
+        planted=(("a generator without a seed", lambda: _noisy()),),
+        healthy=(("dropout", lambda: _dropout()),),
     ),
-healthy=(
-        ("dropout, momentum and a schedule", lambda: _scheduled()),
-        ("gradients of four steps", lambda: _accumulated()),
-    )
-),
+    "TRAIN032": Examples(
+        planted=(
+            ("a value beside the state", lambda: _counting()),
+            ("a schedule without state", lambda: _own_schedule()),
+        ),
+        healthy=(
+            ("dropout, momentum and a schedule", lambda: _scheduled()),
+            ("gradients of four steps", lambda: _accumulated()),
+        ),
+    ),
 }

@@ -1,13 +1,11 @@
-"""Examples for `pipeline_profiler/checks/training/settings.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `training/settings.py`."""
 
 from __future__ import annotations
-import math
+
 from typing import Any
-import numpy as np
-from pipeline_profiler.checks.batches import batch_size
-from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
-from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
+
 from pipeline_profiler.checks.lazy import functional, lr_scheduler, nn, torch
+from tests.pipeline_profiler.checks.examples import Examples
 from tests.pipeline_profiler.checks.toys import (
     ToyImages,
     toy_around,
@@ -16,16 +14,7 @@ from tests.pipeline_profiler.checks.toys import (
     toy_step,
     toy_training,
 )
-from pipeline_profiler.checks.training_subject import OTHER_SEEDS, TrainingSubject
-from pipeline_profiler.checks.user_code import Patience, users_code
-from pipeline_profiler.checks.user_training import (
-    Training,
-    batch_norms,
-    learned_by_loss,
-    learning_rate,
-    step_schedule,
-)
-from tests.pipeline_profiler.checks.examples import Examples
+
 
 def _planted(kind: str) -> Any:
     model, other = toy_net(), toy_net()
@@ -119,69 +108,69 @@ def _function(follows: bool) -> Any:
 
 EXAMPLES = {
     "TRAIN006": Examples(
-planted=(
-        ("the head is missing", lambda: _planted("part")),
-        ("another model", lambda: _planted("other")),
-        ("a plain tensor", lambda: _loose()),
-        ("a frozen head", lambda: _planted("frozen")),
-    ),
-healthy=(
-        ("a frozen body on purpose", lambda: _planted("body")),
-        ("a frozen body, by a seed of its own", lambda: _seeded()),
-    )
-),
-    "TRAIN007": Examples(
-planted=(
-        ("AdamW at 0.3 on all", lambda: _decayed("AdamW", 0.3)),
-        ("Adam with 0.1", lambda: _decayed("Adam", 0.1)),
-    ),
-healthy=(
-        ("AdamW as it comes", lambda: _decayed("AdamW", 0.01)),
-        ("AdamW at 0.05 on all", lambda: _decayed("AdamW", 0.05)),
-        ("SGD with 5e-4", lambda: _decayed("SGD", 5e-4)),
-        ("0.3 with exceptions", lambda: _decayed("AdamW", 0.3, True)),
-    )
-),
-    "TRAIN014": Examples(
-planted=(
-        ("an epoch's stairs by the batch", lambda: _hidden(1)),
-        ("restarts that stand still", lambda: _restarted(0)),
-        ("zero for long", lambda: _lambda(lambda step: max(0, step - 500) / 1000)),
-        ("gone at once", lambda: _lambda(lambda step: 0.1**step)),
-        ("rates for factors", lambda: _lambda(lambda step: 3e-3 * 0.99**step)),
-    ),
-healthy=(
-        ("a warm-up", lambda: _lambda(lambda step: min(1, step / 500))),
-        ("an epoch's stairs", lambda: _hidden(16)),
-        ("stairs that count epochs", lambda: _lambda(lambda step: 0.7**step)),
-        ("stairs of seven epochs", lambda: _lambda(lambda step: 0.1 ** (step // 7))),
-        ("restarts", lambda: _restarted(None)),
-        ("a rate for long", lambda: _lambda(lambda step: 1.0)),
-    )
-),
-    "TRAIN025": Examples(
-planted=(
-        (
-            "a ghost batch of 64 in batches of 16",
-            lambda: _norm(virtual_batch_size=64),
+        planted=(
+            ("the head is missing", lambda: _planted("part")),
+            ("another model", lambda: _planted("other")),
+            ("a plain tensor", lambda: _loose()),
+            ("a frozen head", lambda: _planted("frozen")),
         ),
-        ("momentum 0.99", lambda: _norm(momentum=0.99)),
-        ("two examples", lambda: toy_training(loader=toy_loader(ToyImages(), batch_size=2))),
+        healthy=(
+            ("a frozen body on purpose", lambda: _planted("body")),
+            ("a frozen body, by a seed of its own", lambda: _seeded()),
+        ),
     ),
-healthy=(
-        ("a ghost batch of 8", lambda: _norm(virtual_batch_size=8)),
-        ("two ranks", lambda: _of_ranks()),
-    )
-),
+    "TRAIN007": Examples(
+        planted=(
+            ("AdamW at 0.3 on all", lambda: _decayed("AdamW", 0.3)),
+            ("Adam with 0.1", lambda: _decayed("Adam", 0.1)),
+        ),
+        healthy=(
+            ("AdamW as it comes", lambda: _decayed("AdamW", 0.01)),
+            ("AdamW at 0.05 on all", lambda: _decayed("AdamW", 0.05)),
+            ("SGD with 5e-4", lambda: _decayed("SGD", 5e-4)),
+            ("0.3 with exceptions", lambda: _decayed("AdamW", 0.3, True)),
+        ),
+    ),
+    "TRAIN014": Examples(
+        planted=(
+            ("an epoch's stairs by the batch", lambda: _hidden(1)),
+            ("restarts that stand still", lambda: _restarted(0)),
+            ("zero for long", lambda: _lambda(lambda step: max(0, step - 500) / 1000)),
+            ("gone at once", lambda: _lambda(lambda step: 0.1**step)),
+            ("rates for factors", lambda: _lambda(lambda step: 3e-3 * 0.99**step)),
+        ),
+        healthy=(
+            ("a warm-up", lambda: _lambda(lambda step: min(1, step / 500))),
+            ("an epoch's stairs", lambda: _hidden(16)),
+            ("stairs that count epochs", lambda: _lambda(lambda step: 0.7**step)),
+            ("stairs of seven epochs", lambda: _lambda(lambda step: 0.1 ** (step // 7))),
+            ("restarts", lambda: _restarted(None)),
+            ("a rate for long", lambda: _lambda(lambda step: 1.0)),
+        ),
+    ),
+    "TRAIN025": Examples(
+        planted=(
+            (
+                "a ghost batch of 64 in batches of 16",
+                lambda: _norm(virtual_batch_size=64),
+            ),
+            ("momentum 0.99", lambda: _norm(momentum=0.99)),
+            ("two examples", lambda: toy_training(loader=toy_loader(ToyImages(), batch_size=2))),
+        ),
+        healthy=(
+            ("a ghost batch of 8", lambda: _norm(virtual_batch_size=8)),
+            ("two ranks", lambda: _of_ranks()),
+        ),
+    ),
     "TRAIN027": Examples(
-planted=(
-        ("a function that is always on", lambda: _function(False)),
-        ("0.9", lambda: _dropping(0.9, False)),
-        ("on the outputs", lambda: _dropping(0.3, True)),
+        planted=(
+            ("a function that is always on", lambda: _function(False)),
+            ("0.9", lambda: _dropping(0.9, False)),
+            ("on the outputs", lambda: _dropping(0.3, True)),
+        ),
+        healthy=(
+            ("a function that follows the mode", lambda: _function(True)),
+            ("0.3", lambda: _dropping(0.3, False)),
+        ),
     ),
-healthy=(
-        ("a function that follows the mode", lambda: _function(True)),
-        ("0.3", lambda: _dropping(0.3, False)),
-    )
-),
 }

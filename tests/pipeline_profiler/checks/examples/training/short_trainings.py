@@ -1,24 +1,18 @@
-"""Examples for `pipeline_profiler/checks/training/short_trainings.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `training/short_trainings.py`."""
 
 from __future__ import annotations
-import itertools
-import math
-from collections.abc import Mapping
+
 from typing import Any
-import numpy as np
-from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
-from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
-from pipeline_profiler.checks.lazy import functional, nn, torch
+
+from pipeline_profiler.checks.lazy import functional, nn
+from tests.pipeline_profiler.checks.examples import Examples
 from tests.pipeline_profiler.checks.toys import (
     descent,
     toy_regression,
     toy_training,
     warm_up_and_decay,
 )
-from pipeline_profiler.checks.training_subject import TrainingSubject
-from pipeline_profiler.checks.user_code import Patience, UsersError, seed_everything
-from pipeline_profiler.checks.user_training import Training
-from tests.pipeline_profiler.checks.examples import Examples
+
 
 def _signed(sign: float) -> Any:
     """Cross-entropy and, by sign, a penalty or a reward of large outputs."""
@@ -41,21 +35,21 @@ def _warmed() -> Any:
 
 EXAMPLES = {
     "TRAIN015": Examples(
-planted=(
-        ("upwards", lambda: toy_training(optimizer=descent("SGD", 0.05, maximize=True))),
-        ("hardly at all", lambda: toy_training(optimizer=descent("SGD", 1e-7))),
-        ("a term with the wrong sign", lambda: toy_training(loss=_signed(-1.0))),
+        planted=(
+            ("upwards", lambda: toy_training(optimizer=descent("SGD", 0.05, maximize=True))),
+            ("hardly at all", lambda: toy_training(optimizer=descent("SGD", 1e-7))),
+            ("a term with the wrong sign", lambda: toy_training(loss=_signed(-1.0))),
+        ),
+        healthy=(
+            ("a penalty of large outputs", lambda: toy_training(loss=_signed(1.0))),
+            ("a density above one", lambda: _density()),
+        ),
     ),
-healthy=(
-        ("a penalty of large outputs", lambda: toy_training(loss=_signed(1.0))),
-        ("a density above one", lambda: _density()),
-    )
-),
     "TRAIN026": Examples(
-planted=(
-        ("too low", lambda: toy_training(optimizer=descent("SGD", 1e-5))),
-        ("too high", lambda: toy_regression(optimizer=descent("SGD", 10.0))),
+        planted=(
+            ("too low", lambda: toy_training(optimizer=descent("SGD", 1e-5))),
+            ("too high", lambda: toy_regression(optimizer=descent("SGD", 10.0))),
+        ),
+        healthy=(("a warm-up and a decay", lambda: _warmed()),),
     ),
-healthy=(("a warm-up and a decay", lambda: _warmed()),)
-),
 }

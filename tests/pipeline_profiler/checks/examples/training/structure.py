@@ -1,16 +1,13 @@
-"""Examples for `pipeline_profiler/checks/training/structure.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `training/structure.py`."""
 
 from __future__ import annotations
-from collections import Counter
+
 from typing import Any
-from pipeline_profiler.checks.check import Answer, Check, passed
-from pipeline_profiler.checks.lazy import nn, torch
-from pipeline_profiler.checks.loop_facts import idle_flags
-from tests.pipeline_profiler.checks.toys import toy_net, toy_training
-from pipeline_profiler.checks.training_subject import TrainingSubject
-from pipeline_profiler.checks.user_code import kept_state
-from pipeline_profiler.checks.user_training import Training
+
+from pipeline_profiler.checks.lazy import nn
 from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.toys import toy_net, toy_training
+
 
 def _stack(shared: bool, parallel: bool = False) -> Any:
     class Stack(nn.Module):
@@ -41,17 +38,17 @@ def _made(name: str, of_module: bool = False) -> Any:
 
 EXAMPLES = {
     "TRAIN045": Examples(
-planted=(("[layer] * 3", lambda: _stack(True)),),
-healthy=(
-        ("three layers", lambda: _stack(False)),
-        ("one head on several inputs", lambda: _stack(True, parallel=True)),
-    )
-),
-    "TRAIN046": Examples(
-planted=(
-        ("param.require_grad", lambda: _made("require_grad")),
-        ("module.requires_grad", lambda: _made("requires_grad", of_module=True)),
+        planted=(("[layer] * 3", lambda: _stack(True)),),
+        healthy=(
+            ("three layers", lambda: _stack(False)),
+            ("one head on several inputs", lambda: _stack(True, parallel=True)),
+        ),
     ),
-healthy=(("param.requires_grad", lambda: _made("requires_grad")),)
-),
+    "TRAIN046": Examples(
+        planted=(
+            ("param.require_grad", lambda: _made("require_grad")),
+            ("module.requires_grad", lambda: _made("requires_grad", of_module=True)),
+        ),
+        healthy=(("param.requires_grad", lambda: _made("requires_grad")),),
+    ),
 }

@@ -1,15 +1,13 @@
-"""Examples for `pipeline_profiler/checks/training/weights.py`: planted faults, healthy twins."""
+"""Planted faults and healthy twins for `training/weights.py`."""
 
 from __future__ import annotations
-import math
-from statistics import median_high
+
 from typing import Any
-import numpy as np
-from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
-from pipeline_profiler.checks.keras_subject import Examined
+
 from pipeline_profiler.checks.lazy import nn
-from tests.pipeline_profiler.checks.toys import descent, toy_net, toy_training
 from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.toys import descent, toy_net, toy_training
+
 
 def _net(cut: bool) -> Any:
     class Cut(nn.Module):
@@ -47,18 +45,18 @@ def _constant(layers: list[int], value: float) -> Any:
 
 EXAMPLES = {
     "TRAIN005": Examples(
-planted=(("detach in forward", lambda: _net(True)),),
-healthy=(("a branch that starts at zero", lambda: _net(False)),)
-),
+        planted=(("detach in forward", lambda: _net(True)),),
+        healthy=(("a branch that starts at zero", lambda: _net(False)),),
+    ),
     "TRAIN012": Examples(
-planted=(
-        ("cleared before the step", lambda: _no_step()),
-        ("Adam at 1", lambda: toy_training(optimizer=descent("Adam", 1.0))),
-        ("SGD at 1e-9", lambda: toy_training(optimizer=descent("SGD", 1e-9))),
-    )
-),
+        planted=(
+            ("cleared before the step", lambda: _no_step()),
+            ("Adam at 1", lambda: toy_training(optimizer=descent("Adam", 1.0))),
+            ("SGD at 1e-9", lambda: toy_training(optimizer=descent("SGD", 1e-9))),
+        )
+    ),
     "TRAIN019": Examples(
-planted=(("constants", lambda: _constant([0, 5], 0.1)),),
-healthy=(("a last layer of zeros", lambda: _constant([5], 0.0)),)
-),
+        planted=(("constants", lambda: _constant([0, 5], 0.1)),),
+        healthy=(("a last layer of zeros", lambda: _constant([5], 0.0)),),
+    ),
 }

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_profiler.checks.check import Examples
 from pipeline_profiler.checks.lazy import functional, nn, torch
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.user_training import Training
+from tests.pipeline_profiler.checks.examples import Made
 
 CLASSES, HALF = 4, 4  # half of a side
 
@@ -73,6 +73,27 @@ def toy_stream(order: Callable[[], Iterable[int]], dataset: Any = None) -> Any:
             return (pictures[i] for i in order())
 
     return Stream()
+
+
+def toy_told() -> Any:
+    """A loader whose order a seed and the epoch give; no loop here tells it the epoch."""
+
+    class Told:
+        """An order that a seed and the epoch give."""
+
+        def __init__(self) -> None:
+            self.epoch = 0
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+        def __iter__(self) -> Any:
+            return iter(np.random.default_rng(self.epoch).permutation(256).tolist())
+
+        def __len__(self) -> int:
+            return 256
+
+    return toy_loader(ToyImages(), sampler=Told())
 
 
 def toy_loader(dataset: Any, **options: Any) -> Any:
@@ -216,7 +237,7 @@ def toy_language(causal: bool = True, ignore: bool = True, ahead: int = 1) -> Tr
     return toy_training(Net(), loss, loader=toy_loader(rows))
 
 
-HEALTHY_TOYS: dict[str, Examples] = {  # that no check of a family may fail
+HEALTHY_TOYS: dict[str, Made] = {  # that no check of a family may fail
     "LOAD": (("pictures", toy_pictures), ("a weighted sampler", toy_weighted)),
     "TRAIN": (("classes", toy_training), ("numbers", toy_regression), ("tokens", toy_language)),
     "LOG": (),

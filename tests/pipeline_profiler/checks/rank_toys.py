@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline_profiler.checks.lazy import nn, torch
-from pipeline_profiler.checks.toys import CLASSES, ToyImages, toy_loader, toy_training
+from tests.pipeline_profiler.checks.toys import CLASSES, ToyImages, toy_loader, toy_training
 
 
 def ranked_images(rank: int, world_size: int, **options: Any) -> Any:
