@@ -433,9 +433,10 @@ def samples(session: Session, windows: Windows) -> Section | None:
     named = [{"path": row["key"], "image": "", **row} for row in slow[:SHOWN_SAMPLES]]
     rows = _rows(named, "{path}", "{ms:.1f} ms", "{worst_ms:.1f} ms", "{seen}", "{image}")
     head = ("sample", "mean", "worst", "seen as slowest of its batch", "image")
-    if not any(row["image"] for row in named):
-        head, rows = head[:-1], tuple(row[:-1] for row in rows)
-    return Section("Slowest samples", _guilty(slow), head, rows)
+    shown = len(head) - (not any(row["image"] for row in named))
+    return Section(
+        "Slowest samples", _guilty(slow), head[:shown], tuple(row[:shown] for row in rows)
+    )
 
 
 def add_image_sizes(session: Session, run: str) -> None:
