@@ -62,15 +62,21 @@ class _Contradicted(BoxCheck):
         facts = dict(store.query("SELECT key, value FROM prediction_facts").iter_rows())
         if "predictions" not in facts:
             return "0 predicted boxes were given (`audit scan --predictions`)."
-        sql = "SELECT count(*), count(*) FILTER (WHERE probability >= ?) FROM box_doubts"
-        n, sure = store.query(f"{sql} WHERE kind = ?", [params.min_probability, self.kind]).row(0)
+        sql = (
+            "SELECT count(*), count(*) FILTER (WHERE probability >= $2), "
+            "count(*) FILTER (WHERE probability < $2 AND score <= $3) FROM box_doubts "
+            "WHERE kind = $1"
+        )
+        limits = [self.kind, params.min_probability, params.max_score]
+        n, sure, unsure = store.query(sql, limits).row(0)
         unknown = int(facts.get("unknown", 0))
         left_out = f", {unknown:,} of pictures that are not listed left out" if unknown else ""
         if beyond := int(facts.get("left_out", 0)):
             left_out += f", {beyond:,} of crowded pictures, the least sure, left out"
         return (
             f"{int(facts['predictions']):,} predicted boxes of {int(facts['pictures']):,} pictures "
-            f"compared{left_out}; {n:,} disagree in this way, {sure:,} of them with confidence."
+            f"compared{left_out}; {n:,} disagree in this way, {sure:,} of them with confidence; "
+            f"{unsure:,} below min_probability {params.min_probability:g} are not reported."
         )
 
 

@@ -167,10 +167,7 @@ def _with_trace_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "trace", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=TraceOption
     )
     hints = get_type_hints(command, include_extras=True)
-    by_name = [
-        p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name])
-        for p in parameters.values()
-    ]
-    run.__signature__ = inspect.Signature([*by_name, option])  # type: ignore[attr-defined]
+    own = [p.replace(annotation=hints[p.name]) for p in parameters.values()]
+    run.__signature__ = inspect.Signature([*own, option])  # type: ignore[attr-defined]
     run.__annotations__ = {**hints, "trace": TraceOption}
     return run

@@ -42,6 +42,7 @@ class _Picked:
     note: str
     by: str | None
     yes: bool
+    new_name: bool
 
 
 def decide_command(
@@ -81,6 +82,9 @@ def decide_command(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Record conflicts of --from too.")
     ] = False,
+    new_name: Annotated[
+        bool, typer.Option("--new-name", help="Allow a class or split that the run does not have.")
+    ] = False,
     note: Annotated[str, typer.Option("--note", help="Why, for those who read it later.")] = "",
     by: ByOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Record a bulk decision.")] = False,
@@ -94,13 +98,14 @@ def decide_command(
     if source is not None:
         if things or verdict or code or where or rule or drop_from:
             raise UsageError("--from FILE says by itself what is decided: leave the rest out.")
-        _decide_by_file(run, source, note, by, yes, overwrite)
+        picked = _Picked([], [], None, note, by, yes, new_name)
+        _decide_by_file(run, source, picked, overwrite)
         return
     if overwrite:
         raise UsageError("--overwrite goes with --from FILE.")
     if dry_run and things and not (rule or drop_from):
         raise UsageError("--dry-run goes with what picks in bulk: --code, --where, --rule, --from.")
-    picked = _Picked(things or [], code or [], where, note, by, yes)
+    picked = _Picked(things or [], code or [], where, note, by, yes, new_name)
     if rule or drop_from:
         if where or verdict or len(code or ()) != 1:
             raise UsageError("--rule and --drop-from go with one --code, such as --code DUP003.")
@@ -113,13 +118,12 @@ def decide_command(
     _decide(run, picked, verdict)
 
 
-def _decide_by_file(
-    run: Path, path: Path, note: str, by: str | None, yes: bool, overwrite: bool
-) -> None:
+def _decide_by_file(run: Path, path: Path, picked: _Picked, overwrite: bool) -> None:
     from audit.decisions.ledger import Ledger
     from audit.exports.review_tasks import read_review
 
-    found = read_review(run, path, note, by, overwrite=overwrite)
+    found = read_review(run, path, picked.note, picked.by, overwrite=overwrite)
+    _refuse_new_name(run, found.entries, picked.new_name)
     verbs = Counter(f"{e.verb}:{e.value}" if e.value else str(e.verb) for e in found.entries)
     lines = [
         f"{_counted(found.read, 'picture')} read; {found.unchanged:,} unchanged; "
@@ -131,7 +135,7 @@ def _decide_by_file(
         len(found.entries),
     )
     print_lines(lines + [f"  not understood, {n:,}: {why}" for why, n in found.ignored.items()])
-    if _is_confirmed(yes, len(found.entries)):
+    if _is_confirmed(picked.yes, len(found.entries)):
         _say_recorded(run, Ledger(run).record(found.entries))
     if found.conflicts:
         print_lines(f"  conflict: {line}" for line in found.conflicts)
@@ -173,16 +177,19 @@ def _decide(run: Path, picked: _Picked, verdict: str) -> None:
     else:
         findings, samples = _split(run, picked.things)
         entries = decisions.named_entries(run, findings, samples, *signed)
+    _refuse_new_name(run, entries, picked.new_name)
     if picked.where is not None or picked.codes:
         print_lines(_preview(run, entries))
         if not _is_confirmed(picked.yes, len(entries)):
             return
-    renamed = value if verb in ("relabel", "move") else None
-    # before the decision is recorded: what fails after it would look as if nothing was recorded
-    warning = decisions.new_name_warning(run, verb, renamed) if renamed else None
     _say_recorded(run, Ledger(run).record(entries))
-    if warning:
-        write_note(warning)
+
+
+def _refuse_new_name(run: Path, entries: Sequence[Entry], allowed: bool) -> None:
+    from audit.decisions.decisions import find_new_name
+
+    if not allowed and (problem := find_new_name(run, entries)):
+        raise UsageError(f"{problem} Nothing was recorded: add --new-name to record it.")
 
 
 def _decide_fixes(run: Path, picked: _Picked, name: str | None) -> None:

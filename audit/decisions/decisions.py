@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -220,21 +221,28 @@ def count_by_split(run: Path, ids: Sequence[str]) -> dict[str, int]:
     return dict(counts.iter_rows())
 
 
-def new_name_warning(run: Path, verb: Action, value: str) -> str | None:
-    """Return a sentence if no sample of the run has this class or split: perhaps a slip."""
-    column, noun = ("label", "class") if verb is Action.RELABEL else ("split", "split")
+def known_names(run: Path, verb: Action, name: str | None = None) -> set[str]:
+    """Return the classes, or for a move the splits, of the run: as scanned and as decided.
+
+    Where `name` is one of the scan's, what was decided is not read.
+    """
+    column = "label" if verb is Action.RELABEL else "split"
     with open_for_deciding(run) as store:
-        nearest = store.query(
-            f"SELECT name FROM (SELECT DISTINCT {column} AS name FROM samples) "
-            "WHERE name IS NOT NULL ORDER BY name = $1 DESC, "
-            "jaro_winkler_similarity(lower(name), lower($1)) DESC, name LIMIT 1",
-            [value],
-        )
-    near = str(nearest.item()) if nearest.height else None
-    if near == value:
-        return None
-    hint = f" (the nearest is {near!r})" if near else ""
-    return f"No sample of this run has the {noun} {value!r}{hint}: if it is a slip, `audit undo`."
+        names = set(store.query(f"SELECT DISTINCT {column} FROM samples")[column])
+    return (names if name in names else {*names, *apply_decisions(run).effective[column]}) - {None}
+
+
+def find_new_name(run: Path, entries: Iterable[Entry]) -> str | None:
+    """Return a sentence about a class or split of the entries that the run does not have."""
+    named = {(e.verb, e.value) for e in entries if e.verb in (Action.RELABEL, Action.MOVE)}
+    for verb, name in sorted(named):
+        known = known_names(run, verb, name)
+        if name not in known:
+            near = get_close_matches(str(name), sorted(known), 1, 0.0)
+            noun = "class" if verb is Action.RELABEL else "split"
+            hint = f" (the nearest is {near[0]!r})" if near else ""
+            return f"No sample of this run has the {noun} {name!r}{hint}."
+    return None
 
 
 def content_hashes(store: Store, ids: Sequence[str]) -> pl.DataFrame:

@@ -32,7 +32,7 @@ from xml.sax.saxutils import escape, quoteattr
 import polars as pl
 
 from audit.annotations.voc import Node, XmlError, parse_xml
-from audit.decisions.decisions import finding_entries, sample_entries
+from audit.decisions.decisions import finding_entries, known_names, sample_entries
 from audit.decisions.ledger import Entry
 from audit.decisions.waivers import apply_decisions, open_for_deciding
 from audit.errors import UsageError
@@ -153,14 +153,6 @@ def list_tasks(
     return [ReviewTask(*row) for row in rows.iter_rows()]
 
 
-def decided_classes(run: Path) -> list[str]:
-    """Return the classes of the run as decided, by name."""
-    decided = apply_decisions(run).effective["label"].drop_nulls().to_list()
-    with open_for_deciding(run) as store:
-        known = store.query("SELECT DISTINCT label FROM samples WHERE label IS NOT NULL")["label"]
-    return sorted({*known, *decided})
-
-
 def compare_answers(
     run: Path, found: ToolAnswers, name: str, note: str = "", by: str | None = None,
     *, overwrite: bool = False,
@@ -256,7 +248,7 @@ def export_review(
     where a file is in the way.
     """
     with open_stage(run, out, tool, replace=replace) as stage:
-        tasks, classes = list_tasks(run, codes=codes), decided_classes(run)
+        tasks, classes = list_tasks(run, codes=codes), sorted(known_names(run, Action.RELABEL))
         if not tasks:
             what = f"open finding of {', '.join(codes)}" if codes else "finding and no decision"
             raise UsageError(f"{run} has no {what} about a picture: nothing to show.")

@@ -6,6 +6,7 @@ At most 30 lines of 100 columns, whatever was scanned. Everything else is `audit
 from __future__ import annotations
 
 import math
+import re
 import shlex
 import textwrap
 from collections.abc import Iterator
@@ -58,6 +59,9 @@ def error_lines(report: Report) -> Iterator[str]:
         yield f"and {more:,} more errors: audit report {run} -o report.json\n"
 
 
+UNSURE = re.compile(r"([\d,]+) below min_probability")
+
+
 def not_examined(report: Report) -> list[str]:
     """Return what could not be examined, with what would make it possible; [] where all was."""
     data, said = report.dataset, []
@@ -79,6 +83,9 @@ def not_examined(report: Report) -> list[str]:
         said.append(f"the pictures of {counted(lost, 'file')} (unreadable)")
     if report.boxes is not None and report.boxes.boxes and not _ran_with_predictions(report):
         said.append("missing and misplaced objects (no predictions: --predictions FILE)")
+    found = [UNSURE.search(check.completeness) for check in report.checks]
+    if unsure := sum(int(match[1].replace(",", "")) for match in found if match):
+        said.append(f"{counted(unsure, 'box')} contradicted by less sure predictions (BOX027-029)")
     if report.not_run:
         said.append(f"{counted(len(report.not_run), 'check')} (left out by --checks)")
     return said

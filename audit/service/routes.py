@@ -324,7 +324,10 @@ def post_decision(call: ApiCall) -> Any:
         parts: tuple[list[str], list[str]] = ([], [])  # samples, findings
         for one in things:
             parts[bool(decisions.FINGERPRINT.match(one) or decisions.CODE.match(one))].append(one)
-        return decisions.named_entries(run, parts[1], parts[0], verb, value, note, who)
+        made = decisions.named_entries(run, parts[1], parts[0], verb, value, note, who)
+        if words["new_name"] != "allow" and (problem := decisions.find_new_name(run, made)):
+            raise UsageError(f"{problem} Send new_name: allow, to record it.")
+        return made
 
     asked = json.dumps([things, words["verdict"], note])
     done = Ledger(run).record_once(who, words["Idempotency-Key"], asked, entries)
@@ -433,6 +436,8 @@ ROUTES = (
             ApiField("verdict", "as `audit decide --as` takes it, such as keep or relabel:NAME",
                      "body", needed=True),
             ApiField("note", "why", "body", default=""),
+            ApiField("new_name", "whether the verdict may name a class or split that no sample has",
+                     "body", default="refuse", choices=("refuse", "allow")),
         ),
     ),
     ApiRoute(

@@ -21,7 +21,7 @@ from audit.browse.findings import first_samples, open_finding, twins_of
 from audit.browse.images import cards
 from audit.decisions import decisions, keeper_rules
 from audit.decisions.decisions import COPIES, is_of_box, sample_entries
-from audit.decisions.ledger import LABEL_RIGHT, DecidedBatch, Decision, Ledger
+from audit.decisions.ledger import LABEL_RIGHT, DecidedBatch, Decision, Entry, Ledger
 from audit.errors import UsageError
 from audit.records import TAGGING, Action
 from audit.report.wording import counted
@@ -121,7 +121,7 @@ def decide_finding(
     if verb is Action.DROP:
         _refuse_of_box(opened, fingerprint)
     _refuse_changed(opened, now, samples)
-    remark = note()
+    remark, warning = note(), _new_name(opened, verb, value)
     # False positive applies to the finding as a whole, whatever is selected of it.
     if samples and verb is not Action.FALSE_POSITIVE:
         done = record_here(opened.run, decisions.decide_samples, samples, verb, value, remark)
@@ -130,7 +130,7 @@ def decide_finding(
             twins = twins_of(store, fingerprint) if once else []
         named = [fingerprint, *(twin for twin in twins if twin not in now.settled)]
         done = record_here(opened.run, decisions.decide_findings, named, verb, value, remark)
-    finish(done, verb, value, then)
+    finish(done, verb, value, then, warning)
 
 
 def decide_selected(
@@ -142,9 +142,14 @@ def decide_selected(
 ) -> None:
     """Decide samples; raises UsageError where somebody else did after the page was drawn."""
     _refuse_changed(opened, refuse_settled(opened, ()), ids)
+    warning = _new_name(opened, verb, value)  # before: the decision makes the name a known one
     decide = partial(decisions.decide_samples, evidence=evidence)
     done = record_here(opened.run, decide, ids, verb, value, note())
-    finish(done, verb, value, None)
+    finish(done, verb, value, None, warning)
+
+
+def _new_name(opened: Opened, verb: Action, value: str | None) -> str | None:
+    return decisions.find_new_name(opened.run, [Entry("sample", "", None, verb, value)])
 
 
 def label_picture(opened: Opened, sample: str, name: str | None) -> None:
@@ -226,11 +231,13 @@ def _refuse_changed(opened: Opened, now: LedgerSummary, ids: Sequence[str]) -> N
 
 
 def finish(
-    done: Sequence[Decision], verb: Action, value: str | None, then: Callable[[], None] | None
-) -> None:
+    done: Sequence[Decision], verb: Action, value: str | None, then: Callable[[], None] | None,
+    warning: str | None = None,
+) -> None:  # fmt: skip
     """Say what was decided, forget the note, go on."""
     to = f" {'' if verb in TAGGING else 'to '}{visible(value)}" if value else ""
-    say(f"{DONE[verb]}{to}: {about(done)}. U takes it back.")
+    more = f" {visible(warning)}" if warning else ""
+    say(f"{DONE[verb]}{to}: {about(done)}. U takes it back.{more}")
     # A note left in the field would be recorded with the next decision too.
     st.session_state[NOTE] = ""
     if then is not None:

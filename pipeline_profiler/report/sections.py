@@ -431,13 +431,12 @@ def samples(session: Session, windows: Windows) -> Section | None:
     if not slow or not any(len(window.run) for window in warm):
         return None
     named = [{"path": row["key"], "image": "", **row} for row in slow[:SHOWN_SAMPLES]]
-    columns = ["{path}", "{ms:.1f} ms", "{worst_ms:.1f} ms", "{seen}"]
-    head = ["sample", "mean", "worst", "seen as slowest of its batch"]
-    if any(row["image"] for row in named):
-        columns.append("{image}")
-        head.append("image")
-    rows = _rows(named, *columns)
-    return Section("Slowest samples", _guilty(slow), tuple(head), rows)
+    rows = _rows(named, "{path}", "{ms:.1f} ms", "{worst_ms:.1f} ms", "{seen}", "{image}")
+    head = ("sample", "mean", "worst", "seen as slowest of its batch", "image")
+    shown = len(head) - (not any(row["image"] for row in named))
+    return Section(
+        "Slowest samples", _guilty(slow), head[:shown], tuple(row[:shown] for row in rows)
+    )
 
 
 def add_image_sizes(session: Session, run: str) -> None:

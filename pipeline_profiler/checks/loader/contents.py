@@ -441,17 +441,17 @@ class EvaluationOfOthers(Check):
     """An evaluation of other classes than those that are trained on.
 
     ## What it does
-    Counts the labels of up to 240 samples drawn from each of the two datasets, and adds up what
-    the shares of each class have in common.
+    Counts the labels of up to 240 samples drawn from each of the two datasets, and adds up the
+    smaller share of each class: the overlap of the class shares.
 
     ## Why is this bad
     The last fifth of data that lie class by class is the last class: training hardly sees it, and
     the metric is that of one class.
 
     ## How it decides
-    Fails where the two have less than 15 % in common, with two classes or more in training and ten
-    samples for each class. Equal sets have 100 % but for the draw, sets of other balance far more
-    than 15 %.
+    Fails where the class shares overlap by less than 15%, with two classes or more in training and
+    ten samples for each class. Equal sets overlap by 100% but for the draw, sets of other balance
+    by far more than 15%.
 
     ## Limits
     One label for each sample, of whole numbers or one-hot. Evaluation of classes that are new on
@@ -479,7 +479,7 @@ class EvaluationOfOthers(Check):
         common = float(np.minimum(one, two).sum())
         most = int(two.argmax())
         said = (
-            f"Training and evaluation have {common:.0%} of their classes in common: label "
+            f"The class shares of training and evaluation overlap by {common:.0%}: label "
             f"{values[most]:g} is {two[most]:.0%} of the evaluation and {one[most]:.0%} of training"
         )
         numbers = {"common": common, "labels": (len(ours), len(theirs))}

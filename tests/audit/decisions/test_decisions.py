@@ -484,8 +484,11 @@ def test_decide_undo_and_log_on_the_command_line(run: Path, command: Command) ->
     code, _, said = command("decide", run, "dog/1.jpg", "--as", "relabel:dgo", "--note", "=1+1")
     assert code == 2, "dog/1.jpg is in train and in test"
     assert "fits 2 files" in said
-    code, _, said = command("decide", run, "test/dog/1.jpg", "--as", "relabel:dgo")
-    assert "the nearest is 'dog'" in said
+    renamed = ("decide", run, "test/dog/1.jpg", "--as", "relabel:dgo")
+    code, _, said = command(*renamed)
+    assert (code, "the nearest is 'dog'" in said, len(Ledger(run).log())) == (2, True, 2)
+    assert command("decide", run, "test/dog/1.jpg", "--as", "move:tets")[0] == 2
+    assert command(*renamed, "--new-name")[0] == 0
     assert command("undo", run)[1].startswith("Took back batch 3 (1 decision): relabel:dgo")
     lines = command("log", run)[1].splitlines()
     assert len(lines) == 3

@@ -227,6 +227,20 @@ def test_a_new_class_of_a_dropped_picture_does_not_bring_it_back(
     assert [task.state for task in list_tasks(own.path, [DARK])] == [("dog", "drop")]
 
 
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_class_that_the_run_does_not_have_is_refused(
+    own: audit.Run, tool: str, tmp_path: Path, command: Command
+) -> None:
+    export_review(own.path, tmp_path / "out", tool)
+    path = TOOLS[tool](tmp_path / "out", {DARK: {"class": "catt"}})
+    code, _, said = command("decide", own.path, "--from", path, "--yes")
+    assert (code, "no sample of this run has the class 'catt'" in said.lower()) == (2, True)
+    assert ("nearest is 'cat'" in said, Ledger(own.path).log()) == (True, [])
+    assert command("decide", own.path, "--from", path, "--yes", "--new-name")[0] == 0
+    # as decided it is a class of the run
+    assert command("decide", own.path, COPY, "--as", "relabel:catt")[0] == 0
+
+
 def test_a_file_without_the_exported_state_conflicts_with_every_decision(
     own: audit.Run, tmp_path: Path
 ) -> None:

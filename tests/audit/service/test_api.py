@@ -209,6 +209,8 @@ def test_a_decision_is_recorded_once_for_each_key_and_signed_by_its_person(serve
     assert len(Ledger(served.run).log()) == 1
     assert decide(served, "a", verdict="drop")[0] == 400
     assert decide(served, "a", ADMIN, verdict="drop")[0] == 200  # a key of somebody else
+    status, refused = decide(served, "c", verdict="relabel:zebra")
+    assert (status, "has the class 'zebra'" in str(refused)) == (400, True)
     assert decide(served, "b")[0] == 200
     assert [d.by for d in Ledger(served.run).log()] == ["Ada", "Ann", "Ada"]
     page = served.get("/datasets/pets/decisions", limit=2)

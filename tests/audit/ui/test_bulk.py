@@ -42,6 +42,16 @@ def test_a_relabel_without_a_class_decides_nothing(show: Show, run: Path) -> Non
     assert not Ledger(run).log()
 
 
+def test_a_new_class_is_named_with_the_nearest(show: Show, run: Path) -> None:
+    for verb, name, sure in (("Relabel", "dgo", False), ("Relabel", "cat", True)):
+        at = show("explore", run, where=DOGS, act="all")
+        at.segmented_control(key="verb for all that fit").set_value(verb).run()
+        at.text_input(key="value for all that fit").set_value(name).run()
+        at.button(key="bulk").click().run()
+        assert ("has the class 'dgo' (the nearest is 'dog')" in text(at)) is not sure
+        Ledger(run).undo()
+
+
 def test_all_that_fit_are_tagged_and_a_tag_is_a_filter(show: Show, run: Path) -> None:
     at = show("explore", run, where=DOGS, act="all")
     assert not [b for b in at.selectbox if b.key == "choice tag"]  # nothing has a tag
