@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-
 from audit.checking.cases import case_store
+
 from audit.checks.box_predicted import BadlyPlacedBox, OverlookedObject, SwappedClass
 from audit.report.screen import not_examined
 
