@@ -13,11 +13,11 @@ import torch
 from pipeline_profiler.checks.check import Judgement, select_checks
 from pipeline_profiler.checks.loss_alone import read_task
 from pipeline_profiler.checks.runner import run_checks
-from pipeline_profiler.checks.training.loss import _single
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import UsersError
 from pipeline_profiler.checks.user_training import Training, made_from
 from tests.pipeline_profiler.checks.conftest import judged
+from tests.pipeline_profiler.checks.examples.training.loss import _single
 from tests.pipeline_profiler.checks.toys import (
     ToyImages,
     ToyRows,
