@@ -96,6 +96,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     failed = {"rule": "r", "error": "E", "text": "t", "at": "a.py:1"}
     stall = {"share": 0.5, "low": 0.4, "high": 0.6, "n": 5}
     stalled.results = {"verdict": "input-bound high", "stall": stall, "failed_rules": [failed]}
+    stalled.runs.clear()  # without windows the stored results stay
     stalled.save(folder / "failed.json")
     make_tree(folder / "clean")
     make_tree(folder / "marked")

@@ -17,7 +17,7 @@ from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import UsersError
 from pipeline_profiler.checks.user_training import Training, made_from
 from tests.pipeline_profiler.checks.conftest import judged
-from tests.pipeline_profiler.checks.examples.training.loss import _single
+from tests.pipeline_profiler.checks.examples.training.loss import single_output
 from tests.pipeline_profiler.checks.toys import (
     ToyImages,
     ToyRows,
@@ -467,5 +467,5 @@ def test_outputs_that_are_alike_at_the_start_do_not_hide_how_the_loss_pairs() ->
 
 @pytest.mark.parametrize("code", ["TRAIN010", "TRAIN041"])
 def test_a_loss_of_probabilities_is_given_nothing_else(code: str) -> None:
-    made = _single(torch.nn.Sigmoid())  # BCELoss raises for numbers beyond 0 and 1
+    made = single_output(torch.nn.Sigmoid())  # BCELoss raises for numbers beyond 0 and 1
     assert not judged(code, TrainingSubject(lambda: made)).users

@@ -39,7 +39,7 @@ def _made(ending: str, loss: str, axis: int = 1) -> Any:
     return toy_training(toy_net(getattr(nn, ending)(axis)), getattr(nn, loss)())
 
 
-def _single(last: Any = None, loss: Any = None) -> Any:
+def single_output(last: Any = None, loss: Any = None) -> Any:
     pictures = ToyImages()
     rows = ToyRows(pictures.pixels, (pictures.labels == 3).astype(np.float32)[:, None])
     model = nn.Sequential(toy_net(classes=1), last or nn.Softmax(1))
@@ -171,11 +171,11 @@ EXAMPLES = {
             ("softmax, then cross-entropy", lambda: _made("Softmax", "CrossEntropyLoss")),
             ("logits into log-likelihood", lambda: _made("Identity", "NLLLoss")),
             ("pixels after a sigmoid", lambda: toy_regression(mean=80.0, model=_bounded())),
-            ("a softmax over one output", lambda: _single()),
-            ("two sigmoids", lambda: _single(nn.Sigmoid(), nn.BCEWithLogitsLoss())),
+            ("a softmax over one output", lambda: single_output()),
+            ("two sigmoids", lambda: single_output(nn.Sigmoid(), nn.BCEWithLogitsLoss())),
         ),
         healthy=(
-            ("a sigmoid, then BCELoss", lambda: _single(nn.Sigmoid())),
+            ("a sigmoid, then BCELoss", lambda: single_output(nn.Sigmoid())),
             ("a student of logits", lambda: _distilled("log_softmax")),
             (
                 "log-softmax, then cross-entropy",
