@@ -32,11 +32,10 @@ accuracies and three kinds of mistakes, for the set that was drawn from and for 
 
 `examples`: what plus or minus one point takes at 93 %, with and without a baseline, and prints.
 
-`others`: regression on an earlier checkpoint, means and quantiles of skewed numbers, calibration
-error, limits for looking at will. Each has cells where there is nothing to find (a baseline that
-says nothing or the opposite, a calibrated model) and cells where there is. Passing: the same mark,
-but for numbers with a heavier tail than a lognormal's of sigma 1, which are printed and not judged;
-a useless baseline widens nothing by more than 2 %.
+`others`: regression on an earlier checkpoint and means of skewed numbers. Each has cells where
+there is nothing to find (a baseline that says nothing or the opposite) and cells where there is.
+Passing: the same mark, but for numbers with a heavier tail than a lognormal's of sigma 1, which are
+printed and not judged; a useless baseline widens nothing by more than 2 %.
 """
 
 from __future__ import annotations

@@ -24,12 +24,14 @@ from markdown_it.token import Token
 from PIL import Image
 
 import audit
-from audit.checking.check import FAMILIES, Check, all_checks
+from audit.checking.check import Check, all_checks
 from audit.sources import open_source
 from audit.sources.packs.formats import pack_formats
 from audit.subset import read_predictions
 from pipeline_profiler.checks.check import FAMILIES as PROFILER_FAMILIES
+from pipeline_profiler.checks.check import all_checks as profiler_checks
 from pipeline_profiler.cli.main import parser
+from pipeline_profiler.profiling.diagnose.finding import NAMES as CAUSES
 from pipeline_profiler.profiling.record.session import Session
 from tests.audit.checking import test_check_docs as check_rules
 from tests.audit.checks import test_cases as case_rules
@@ -456,4 +458,11 @@ def test_the_lists_of_the_readme_are_those_of_the_program() -> None:
     table = text.split("## What it finds")[1].split("##")[0]
     cells = re.findall(r"^\| ([A-Z]{3,}[A-Z, ]*) \|", table, re.MULTILINE)
     families = {word.strip() for cell in cells for word in cell.split(",")}
-    assert families == {*FAMILIES, *PROFILER_FAMILIES, "PIPE"}
+    codes = [*all_checks(), *(c for family in PROFILER_FAMILIES for c in profiler_checks(family))]
+    assert families == {code.rstrip("0123456789") for code in [*codes, *CAUSES]}
+    readers = {path.stem for path in (ROOT / "audit" / "annotations").glob("*.py")}
+    forms = re.findall(r"# ([A-Z, ]+): annotations beside", text)
+    assert {word.strip().lower() for word in forms[0].split(",")} - readers == {"csv"}
+    lines = [*command_lines(ROOT / "README.md")]
+    assert len(lines) > 5
+    assert [problem(line) for line in lines if problem(line)] == []
