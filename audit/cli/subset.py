@@ -619,9 +619,11 @@ def read_rows(
 
 
 def check_suffix(output: Path) -> None:
-    """Raise UsageError for a file that is neither CSV nor Parquet."""
+    """Raise UsageError for a file that is neither CSV nor Parquet, or lies in no folder."""
     if output.suffix.lower() not in {".csv", ".parquet", ".pq"}:
         raise UsageError(f"{output}: name a .parquet or .csv file to write.")
+    if not output.parent.is_dir():
+        raise UsageError(f"{output} cannot be written: {output.parent} is not a folder.")
 
 
 def stated_noise(text: str | None, frame: pl.DataFrame) -> float | NoiseRate | None:

@@ -81,7 +81,7 @@ COMMANDS = [
     ("subset", "draw", "RUN", "--plan", EVIL, "--seed", "1", "-o", f"{EVIL}.csv"),
     ("subset", "score", EVIL, "--predictions", EVIL),
     ("explain", EVIL),
-    ("checks", EVIL),
+    ("explain", EVIL, EVIL),
     ("app", f"none{EVIL}"),
     ("scan", f"none{EVIL}"),
     ("scan", f"set{EVIL}", "--layout", EVIL),

@@ -266,7 +266,7 @@ def test_messages_that_cannot_be_written_change_nothing(place: Path, where: str)
 
 
 def test_a_working_folder_that_is_gone_is_the_callers(place: Path) -> None:
-    for command in ("scan set", "report run", "checks", "subset plan run"):
+    for command in ("scan set", "report run", "explain", "subset plan run"):
         said = refused(place, f"mkdir gone; cd gone; rmdir ../gone; audit {command}", 2)
         assert "does not exist any more" in said
 
@@ -285,7 +285,7 @@ def test_a_home_that_cannot_be_written_is_no_trouble(place: Path) -> None:
     done = call(place, "audit scan set --out homeless --jobs 1", **home)
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
-    for line in ("decide run train/cat/0.png --as keep", "log run", "undo run", "checks"):
+    for line in ("decide run train/cat/0.png --as keep", "log run", "undo run", "explain"):
         done = warm_audit(*line.split(), folder=place, USER="", LOGNAME="", **home)
         assert done.returncode == 0, done.stderr
 
