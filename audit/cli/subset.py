@@ -292,7 +292,7 @@ def score_command(
     part = _part(split, plan)
     if is_of_objects(metric or ()):
         if labels or label_noise is not None:
-            raise UsageError("--labels and --label-noise are for metrics of images: omit them.")
+            raise UsageError("--labels and --label-noise are for images: leave them out.")
         recipe = detect.PLAIN if plan is None else load_recipe(plan)
         rows, objects, frame = _drawn_objects(subset, source, part, group, recipe)
         if first is not None:

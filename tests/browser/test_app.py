@@ -267,8 +267,8 @@ def test_pictures_are_found_seen_closely_and_compared(visitor: Visitor) -> None:
 
 def test_a_view_is_saved_by_name_and_two_scans_stand_side_by_side(visitor: Visitor) -> None:
     page = visitor.page
-    visitor.open("explore?run=looked&sort=label.error_chance&order=descending")
-    visitor.says("label.error_chance 0.")
+    visitor.open("explore?run=looked&sort=label.probability&order=ascending")
+    visitor.says("label.probability 0.")
     page.get_by_text("Views", exact=True).click()
     page.get_by_label("Name for what is shown").fill("doubtful <b>labels</b>")
     page.get_by_label("Name for what is shown").press("Tab")
@@ -278,7 +278,7 @@ def test_a_view_is_saved_by_name_and_two_scans_stand_side_by_side(visitor: Visit
     visitor.open("?run=looked")
     page.get_by_text("Views (1)").click()
     page.get_by_role("link", name="doubtful <b>labels</b>").click()
-    visitor.says("label.error_chance 0.")
+    visitor.says("label.probability 0.")
     visitor.open("changes?run=looked&earlier=nasty")
     visitor.says("Fixed since")
     for title in ("Fixed since", "New"):

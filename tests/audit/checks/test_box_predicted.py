@@ -6,16 +6,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from audit.checking.cases import case_store
 
 from audit.checks.box_predicted import BadlyPlacedBox, OverlookedObject, SwappedClass
 from audit.report.screen import not_examined
+from audit.testing import case_store
+from tests.audit.checks.cases import CASES
 
 
 @pytest.mark.parametrize("kind", [OverlookedObject, BadlyPlacedBox, SwappedClass])
 def test_predictions_below_the_threshold_are_counted(kind: type[OverlookedObject]) -> None:
     check, low = kind(), {"min_probability": 0.99}
-    (dirty,) = (case for case in kind.cases() if case.expect and not case.params)
+    (dirty,) = (case for case in CASES[kind.code] if case.expect and not case.params)
     with case_store(dirty) as store:
         assert "0 below min_probability 0.95" in check.completeness(store, check.Params())
         words = check.completeness(store, check.Params(**low))

@@ -19,6 +19,7 @@ from audit.errors import DamagedError, RunError
 from audit.run import digests, generations
 from audit.run.generations import MEASUREMENTS, open_run
 from audit.run.healing import heal_run
+from audit.run.tables import SCHEMA_VERSION
 from audit.run.writer_lock import claim_run
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress
@@ -126,7 +127,7 @@ def test_a_build_that_may_not_be_opened_is_kept(
 
 def pointer(**said: object) -> bytes:
     """What CURRENT holds, whole by its digest, with these values in place of its own."""
-    own = {"schema": 2, "generation": "gen-0001", "findings": "findings-0001.duckdb"}
+    own = {"schema": SCHEMA_VERSION, "generation": "gen-0001", "findings": "findings-0001.duckdb"}
     return digests.document_text(own | said).encode()
 
 
@@ -135,7 +136,7 @@ POINTERS: dict[str, bytes | None] = {
     "no UTF-8": b'\xff\xfe{"schema": 2}',
     "a number": b"7",
     "other than its digest": pointer().replace(b"gen-0001", b"gen-0000"),
-    "missing keys": digests.document_text({"schema": 2}).encode(),
+    "missing keys": digests.document_text({"schema": SCHEMA_VERSION}).encode(),
     "wrong types": pointer(generation=7, findings=None),
     "infinite": pointer(schema=math.inf),
     "outside": pointer(generation="../run"),

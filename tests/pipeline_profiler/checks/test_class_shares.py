@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_profiler.checks.loader.contents import EvaluationOfOthers, _last_held_out
+from pipeline_profiler.checks.loader.contents import EvaluationOfOthers
+from tests.pipeline_profiler.checks.examples.loader.contents import last_held_out
 
 pytestmark = pytest.mark.slow
 
 
 def test_the_overlap_is_one_of_shares() -> None:
-    answer = EvaluationOfOthers().run(_last_held_out(False, kept=1))
+    answer = EvaluationOfOthers().run(last_held_out(False, kept=1))
     assert answer.sentence.startswith("The class shares of training and evaluation overlap by ")
     assert "classes in common" not in answer.sentence

@@ -94,7 +94,7 @@ def _normalised(in_place: bool) -> Any:
     return toy_loader(rows)
 
 
-def _last_held_out(ordered: bool, kept: int = 8) -> LoaderSubject:
+def last_held_out(ordered: bool, kept: int = 8) -> LoaderSubject:
     """The last part held out; of the evaluation every `kept`-th sample of the first class."""
     from torch.utils.data import Subset
 
@@ -165,8 +165,8 @@ EXAMPLES = {
         healthy=(("a copy", lambda: _normalised(False)),),
     ),
     "LOAD026": Examples(
-        planted=(("stored by class", lambda: _last_held_out(True)),),
-        healthy=(("shuffled before", lambda: _last_held_out(False)),),
+        planted=(("stored by class", lambda: last_held_out(True)),),
+        healthy=(("shuffled before", lambda: last_held_out(False)),),
     ),
     "LOAD022": Examples(
         planted=(
