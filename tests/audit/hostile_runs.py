@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from audit.run.writer_lock import MARKER
 from tests.audit.hostile_files import NUMBERS, TEXTS, damaged
 
 WRONG: tuple[Any, ...] = (
@@ -102,7 +103,8 @@ def _damage_file(rng: Random, path: Path) -> None:
 def damage_run(rng: Random, run: Path) -> None:
     """Damage one to three files of a run, the ledger left out."""
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        files = sorted(p for p in run.rglob("*") if p.is_file() and "decisions" not in p.name)
+        left = ("decisions", MARKER)
+        files = sorted(p for p in run.rglob("*") if p.is_file() and not p.name.startswith(left))
         if not files:
             return
         path = rng.choice(files)

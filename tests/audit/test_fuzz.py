@@ -19,7 +19,7 @@ from tests.audit.hostile_inputs import KINDS, Broken, Place, answer, make_case, 
 
 pytestmark = pytest.mark.slow
 
-CASES = {"manifest": 60, "layout": 30, "config": 60, "ledger": 5, "run": 8}
+CASES = {"manifest": 60, "layout": 30, "config": 60, "ledger": 5, "run": 4}
 
 
 @pytest.fixture(scope="module")
