@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -176,7 +175,7 @@ def documented_options() -> set[str]:
 
 
 def test_every_option_stands_in_the_documentation_and_no_other() -> None:
-    commands = argparse.ArgumentParser().add_subparsers()
+    commands = main._Parser().add_subparsers()
     precision_cli.add(commands)
     known = commands.choices["precision"]._actions
     own = {o for action in known for o in action.option_strings if o.startswith("--")}
