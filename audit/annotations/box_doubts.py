@@ -106,7 +106,7 @@ def judge_boxes(store: Store, results: BoxResults) -> None:
     facts = {
         "file": results.file, "predictions": results.total, "unknown": results.unknown,
         "confident": int((results.frame["score"] >= HIGH).sum()), "pictures": len(quality),
-        "boxes": n_boxes, "left_out": left_out, "low": low,
+        "boxes": n_boxes, "left_out": left_out, "low": low, "lowest": LOW,
     }  # fmt: skip
     _store(store, "prediction_facts", [{"key": k, "value": str(v)} for k, v in facts.items()])
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from audit.annotations.box_doubts import LOW
 from audit.checking.boxes import BoxCheck, Row, entry_place, px
 from audit.checking.check import asked
 from audit.records import Finding, Severity
@@ -75,7 +74,7 @@ class _Contradicted(BoxCheck):
         if beyond := int(facts.get("left_out", 0)):
             left_out += f", {beyond:,} of crowded pictures, the least sure, left out"
         if low := int(facts.get("low", 0)):
-            left_out += f", {low:,} below probability {LOW:g} left out"
+            left_out += f", {low:,} below probability {facts['lowest']} left out"
         return (
             f"{int(facts['predictions']):,} predicted boxes of {int(facts['pictures']):,} pictures "
             f"compared{left_out}; {n:,} disagree in this way, {sure:,} of them with confidence; "
