@@ -84,7 +84,7 @@ def judge_boxes(store: Store, results: BoxResults) -> None:
     )
     doubts: list[dict[str, Any]] = []
     quality: list[dict[str, Any]] = []
-    n_boxes = left_out = 0
+    n_boxes = left_out = low = 0
     for (key,), predicted in results.frame.partition_by("image_key", as_dict=True).items():
         if key not in samples:
             continue
@@ -93,7 +93,9 @@ def judge_boxes(store: Store, results: BoxResults) -> None:
             predicted = predicted.sort("score", descending=True, maintain_order=True)
             predicted = predicted.head(MOST_PREDICTED)
         given = boxes.get((key,))
-        picture = _without_crowds(given, predicted.filter(pl.col("score") >= LOW))
+        confident = predicted.filter(pl.col("score") >= LOW)
+        low += predicted.height - confident.height
+        picture = _without_crowds(given, confident)
         n_boxes += len(picture.entries)
         head = {"sample_id": samples[key], "file": results.file, "image_key": key}
         found, scores = judge_picture(picture)
@@ -104,7 +106,7 @@ def judge_boxes(store: Store, results: BoxResults) -> None:
     facts = {
         "file": results.file, "predictions": results.total, "unknown": results.unknown,
         "confident": int((results.frame["score"] >= HIGH).sum()), "pictures": len(quality),
-        "boxes": n_boxes, "left_out": left_out,
+        "boxes": n_boxes, "left_out": left_out, "low": low, "lowest": LOW,
     }  # fmt: skip
     _store(store, "prediction_facts", [{"key": k, "value": str(v)} for k, v in facts.items()])
 

@@ -73,6 +73,8 @@ class _Contradicted(BoxCheck):
         left_out = f", {unknown:,} of pictures that are not listed left out" if unknown else ""
         if beyond := int(facts.get("left_out", 0)):
             left_out += f", {beyond:,} of crowded pictures, the least sure, left out"
+        if low := int(facts.get("low", 0)):
+            left_out += f", {low:,} below probability {facts['lowest']} left out"
         return (
             f"{int(facts['predictions']):,} predicted boxes of {int(facts['pictures']):,} pictures "
             f"compared{left_out}; {n:,} disagree in this way, {sure:,} of them with confidence; "

@@ -203,6 +203,8 @@ def _decide_fixes(run: Path, picked: _Picked, name: str | None) -> None:
         raise UsageError("fix applies to findings: give fingerprints, or codes with --code BOX001.")
     proposed = decisions.plan_fixes(run, words, name)
     usable = [p for p in proposed if p.fixes]
+    entries = box_fixes.fix_entries(run, usable, name, picked.note, picked.by)
+    _refuse_new_name(run, entries, picked.new_name)
     changes = [line for p in usable for line in p.lines()]
     lines = [
         f"{_counted(len(usable), 'finding')} to fix, {_counted(len(changes), 'change')} (before -> "
@@ -212,7 +214,6 @@ def _decide_fixes(run: Path, picked: _Picked, name: str | None) -> None:
     reasons = Counter(p.reason for p in proposed if not p.fixes)
     print_lines(lines + [f"  left open, {n:,}: {reason}" for reason, n in reasons.items()])
     if not codes or _is_confirmed(picked.yes, len(usable)):
-        entries = box_fixes.fix_entries(run, usable, name, picked.note, picked.by)
         _say_recorded(run, Ledger(run).record(entries))
 
 

@@ -224,24 +224,30 @@ def count_by_split(run: Path, ids: Sequence[str]) -> dict[str, int]:
 def known_names(run: Path, verb: Action, name: str | None = None) -> set[str]:
     """Return the classes, or for a move the splits, of the run: as scanned and as decided.
 
-    Where `name` is one of the scan's, what was decided is not read.
+    For a fix: the classes of the annotation files. Where `name` is one of the scan's, what was
+    decided is not read.
     """
     column = "label" if verb is Action.RELABEL else "split"
     with open_for_deciding(run) as store:
+        if verb is Action.FIX:
+            listed = "SELECT label FROM categories UNION SELECT label FROM boxes"
+            return set(store.query(listed)["label"]) - {None}
         names = set(store.query(f"SELECT DISTINCT {column} FROM samples")[column])
     return (names if name in names else {*names, *apply_decisions(run).effective[column]}) - {None}
 
 
 def find_new_name(run: Path, entries: Iterable[Entry]) -> str | None:
     """Return a sentence about a class or split of the entries that the run does not have."""
-    named = {(e.verb, e.value) for e in entries if e.verb in (Action.RELABEL, Action.MOVE)}
+    verbs = (Action.RELABEL, Action.MOVE, Action.FIX)
+    named = {(e.verb, e.value) for e in entries if e.verb in verbs and e.value is not None}
     for verb, name in sorted(named):
         known = known_names(run, verb, name)
         if name not in known:
             near = get_close_matches(str(name), sorted(known), 1, 0.0)
-            noun = "class" if verb is Action.RELABEL else "split"
+            noun = "split" if verb is Action.MOVE else "class"
+            what = "annotation file" if verb is Action.FIX else "sample"
             hint = f" (the nearest is {near[0]!r})" if near else ""
-            return f"No sample of this run has the {noun} {name!r}{hint}."
+            return f"No {what} of this run has the {noun} {name!r}{hint}."
     return None
 
 

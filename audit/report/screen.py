@@ -85,7 +85,9 @@ def not_examined(report: Report) -> list[str]:
         said.append("missing and misplaced objects (no predictions: --predictions FILE)")
     found = [UNSURE.search(check.completeness) for check in report.checks]
     if unsure := sum(int(match[1].replace(",", "")) for match in found if match):
-        said.append(f"{counted(unsure, 'box')} contradicted by less sure predictions (BOX027-029)")
+        said.append(
+            f"{counted(unsure, 'mismatch')} with predictions below min_probability (BOX027-029)"
+        )
     if report.not_run:
         said.append(f"{counted(len(report.not_run), 'check')} (left out by --checks)")
     return said

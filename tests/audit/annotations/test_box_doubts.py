@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from audit.annotations import holds_boxes, judge_boxes, load_results
+from audit.checks.box_predicted import OverlookedObject
 from audit.errors import UsageError
 from audit.records import Finding
 from tests.audit.annotations.datasets import annotated, coco, coco_tree, judge
@@ -111,6 +112,18 @@ def test_the_quality_of_a_picture_is_low_where_it_is_contradicted(tmp_path: Path
         quality = dict(store.query("SELECT sample_id, quality FROM box_quality").iter_rows())
     assert quality["images/0.jpg"] == 1
     assert 0 < quality["images/1.jpg"] < 0.5
+
+
+def test_predictions_of_low_probability_are_counted_as_left_out(tmp_path: Path) -> None:
+    root = coco_tree(tmp_path / "data", coco(), 1)
+    entry = {"image_id": 1, "category_id": 1, "bbox": [40, 30, 9, 9]}
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps([{**entry, "score": score} for score in (0.3, 0.49, 0.5, 0.9)]))
+    with annotated(root) as store:
+        judge_boxes(store, load_results(store, path))
+        words = OverlookedObject().completeness(store, OverlookedObject.Params())
+    assert "compared, 2 below probability 0.5 left out; 2 disagree in this way, 0 of" in words
+    assert words.endswith("; 2 below min_probability 0.95 are not reported.")
 
 
 def test_results_may_name_pictures_and_classes(tmp_path: Path) -> None:

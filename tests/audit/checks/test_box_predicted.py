@@ -26,6 +26,6 @@ def test_predictions_below_the_threshold_are_counted(kind: type[OverlookedObject
     data = SimpleNamespace(by_split=lambda: {"test": 1}, by_class=lambda: {"a": 9}, status={})
     report = SimpleNamespace(checks=[found], failed=(), dataset=data, boxes=None, not_run=())
     assert any(
-        line.startswith("1 box contradicted by less sure")
+        line == "1 mismatch with predictions below min_probability (BOX027-029)"
         for line in not_examined(cast(Any, report))
     )

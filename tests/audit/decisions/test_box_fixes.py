@@ -142,6 +142,19 @@ def test_open_faults_are_told_by_an_export_and_fixed_as_one_batch(
     assert describe_open_faults(run) == ""
 
 
+def test_a_fix_to_a_class_that_the_files_do_not_have_is_refused(
+    run: Path, command: Command
+) -> None:
+    (fingerprint,) = findings(run, "BOX003")
+    for named in ([fingerprint], ["--code", "BOX003", "--yes"]):
+        code, _, words = command("decide", run, *named, "--as", "fix:zebra")
+        assert (code, "the class 'zebra' (the nearest is" in words) == (2, True)
+    assert Ledger(run).log() == []
+    assert command("decide", run, fingerprint, "--as", "fix:zebra", "--new-name")[0] == 0
+    assert command("undo", run)[0] == 0
+    assert command("decide", run, fingerprint, "--as", "fix:Cat")[0] == 0
+
+
 def test_a_fix_of_what_changed_since_is_stale(root: Path, tmp_path: Path) -> None:
     document = faulty()
     tree = coco_tree(tmp_path / "data", document, 8)
