@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
+import fsspec
+import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+
+from audit.sources import object_store
 
 Failure = Exception | bytes | Callable[[bytes], bytes]
 """What comes in the place of an answer: an error, other bytes, or the answer changed."""
@@ -38,3 +42,17 @@ class Failing(MemoryFileSystem):  # type: ignore[misc]
             return failure
         data = bytes(super().cat_file(path, start=start, end=end, **more))
         return failure(data) if failure else data
+
+
+def serve(files: Mapping[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Yield the store with the files under `/set`, tried again without a pause."""
+    fsspec.register_implementation("failing", Failing, clobber=True)
+    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.0)
+    object_store._filesystem.cache_clear()
+    Failing.forget()
+    filesystem = fsspec.filesystem("failing")
+    for name, data in files.items():
+        filesystem.pipe(f"/set/{name}", data)
+    yield filesystem
+    Failing.forget()
+    object_store._filesystem.cache_clear()

@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
-import fsspec
 import pytest
 
 import audit
@@ -21,7 +20,7 @@ from audit.picture.decode import DecodeError, Limits
 from audit.picture.reading import read_bytes
 from audit.scanning.scanning import scan
 from audit.sources import object_store, open_source
-from tests.audit.sources.failing_store import Failing
+from tests.audit.sources.failing_store import Failing, serve
 from tests.audit.sources.packed_sets import content, pictures
 from tests.audit.sources.trees import read
 
@@ -31,16 +30,7 @@ PACKAGES = Path(sys.prefix) / "store_packages"
 
 @pytest.fixture(autouse=True)
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    fsspec.register_implementation("failing", Failing, clobber=True)
-    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.0)
-    object_store._filesystem.cache_clear()
-    Failing.forget()
-    filesystem = fsspec.filesystem("failing")
-    for name, data in FILES.items():
-        filesystem.pipe(f"/set/{name}", data)
-    yield filesystem
-    Failing.forget()
-    object_store._filesystem.cache_clear()
+    yield from serve(FILES, monkeypatch)
 
 
 def manifest(path: Path, addresses: list[str]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 
 import audit
@@ -19,7 +18,7 @@ from audit.scanning.scanning import scan
 from audit.sources import object_store, open_source
 from audit.sources.object_store import SCHEME, object_times
 from audit.sources.paths import reading_place
-from tests.audit.sources.failing_store import Failing
+from tests.audit.sources.failing_store import Failing, serve
 from tests.audit.sources.packed_sets import (
     as_folder,
     content,
@@ -36,14 +35,7 @@ FILES = pictures()
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    fsspec.register_implementation("failing", Failing, clobber=True)
-    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.0)
-    Failing.forget()
-    filesystem = fsspec.filesystem("failing")
-    for name, data in FILES.items():
-        filesystem.pipe(f"/set/{name}", data)
-    yield filesystem
-    Failing.forget()
+    yield from serve(FILES, monkeypatch)
 
 
 def test_a_store_is_read_as_the_folder_that_it_looks_like(store: Any, tmp_path: Path) -> None:
