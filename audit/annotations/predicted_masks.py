@@ -61,7 +61,7 @@ def read_png(path: Path) -> NDArray[np.uint8]:
             with Image.open(io.BytesIO(read_regular(path)), formats=("PNG",)) as image:
                 if image.mode in ("P", "L") and image.width * image.height <= MOST_PIXELS:
                     return np.asarray(image, np.uint8)
-                said = f"has pixels of mode {image.mode}, not one number of a class (P, L)"
+                problem = f"has pixels of mode {image.mode}, not one number of a class (P, L)"
     except (OSError, ValueError, SyntaxError) as error:
-        said = f"cannot be read as PNG ({str(error)[:80]})"
-    raise UsageError(f"{path} {said}.")
+        problem = f"cannot be read as PNG ({str(error)[:80]})"
+    raise UsageError(f"{path} {problem}.")

@@ -199,10 +199,10 @@ class Reviewed:
 
 def read_reviewed(store: Store, reviewed: Mapping[str, str]) -> Reviewed:
     """Return what reviews, {sample: class, "" where the label is right}, tell of ranked labels."""
-    return _told_by(store, _answers(store, reviewed))
+    return _summarise_answers(store, _answers(store, reviewed))
 
 
-def _told_by(store: Store, answers: pl.DataFrame) -> Reviewed:
+def _summarise_answers(store: Store, answers: pl.DataFrame) -> Reviewed:
     last = answers.tail(RECENT)["wrong"].sum() if len(answers) else 0
     counts = len(answers), int(answers["wrong"].sum()), int(last)
     facts = read_label_facts(store)
@@ -245,13 +245,13 @@ def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:
         rows = store.query(f"SELECT * FROM ({_RANKED}) WHERE rank BETWEEN ? AND ?", page)
         sides = [_side(store, name) for name in ("given", "suggested")]
         answers = _answers(store, reviewed)
-        told = _told_by(store, answers)
+        summary = _summarise_answers(store, answers)
     word = pl.when("wrong").then(pl.lit("wrong")).otherwise(pl.lit("right")).alias("decided")
     answers = answers.select("rank", word)
     rows = rows.drop("samples").join(answers, on="rank", how="left", maintain_order="left")
     for side in sides:
         rows = rows.join(side, on="id", how="left", maintain_order="left")
-    return LabelReview(rows, told.labels, told.wrong, told.listed, told.every)
+    return LabelReview(rows, summary.labels, summary.wrong, summary.listed, summary.every)
 
 
 def _side(store: Store, name: str) -> pl.DataFrame:

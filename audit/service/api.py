@@ -83,8 +83,8 @@ class Turns:
                     break
                 await asyncio.sleep(TURN_POLL_S)
             else:
-                said = f"Others were at work for {TURN_S:g} s: send this request again."
-                raise RefusedError(503, said)
+                problem = f"Others were at work for {TURN_S:g} s: send this request again."
+                raise RefusedError(503, problem)
             yield
         finally:
             self._people.remove(name)
