@@ -52,16 +52,19 @@ def segment(value: Any) -> tuple[tuple[int, int, int, int] | None, Any] | None:
 
 
 def read_png(path: Path) -> NDArray[np.uint8]:
-    """Return the numbers of a mask, (height, width); raises UsageError for what is none."""
+    """Return the class numbers of a mask, (height, width); raises UsageError for another file."""
     from PIL import Image
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(read_regular(path)), formats=("PNG",)) as image:
-                if image.mode in ("P", "L") and image.width * image.height <= MOST_PIXELS:
+                if image.mode not in ("P", "L"):
+                    problem = f"has pixels of mode {image.mode}, not one number of a class (P, L)"
+                elif image.width * image.height > MOST_PIXELS:
+                    problem = f"has over {MOST_PIXELS // 10**6} megapixels"
+                else:
                     return np.asarray(image, np.uint8)
-                problem = f"has pixels of mode {image.mode}, not one number of a class (P, L)"
     except (OSError, ValueError, SyntaxError) as error:
         problem = f"cannot be read as PNG ({str(error)[:80]})"
     raise UsageError(f"{path} {problem}.")
