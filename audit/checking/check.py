@@ -218,6 +218,15 @@ def select_checks(wanted: Sequence[str] | None, own: Sequence[Check] = ()) -> li
     return [chosen[code] for code in sorted(chosen)]
 
 
+def matching_checks(word: str) -> list[Check]:
+    """Return the checks whose page has a word, those with it in name or first line first."""
+    lowered = word.lower()
+    pages = {check: (type(check).__doc__ or "").strip().lower() for check in all_checks().values()}
+    heads = {check: f"{check.name} {text.partition(chr(10))[0]}" for check, text in pages.items()}
+    found = [check for check, text in pages.items() if lowered in f"{check.name} {text}"]
+    return sorted(found, key=lambda check: lowered not in heads[check])
+
+
 def make_params(check: Check, overrides: Mapping[str, Any]) -> Any:
     """Return the check's Params with the overrides applied, each cast to the default's type.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.options import JsonOption, RunArgument, print_lines, quoted, write_note
+from audit.cli.options import RunArgument, print_lines, quoted, write_note
 from audit.errors import UsageError
 from preflight import terminal
 from preflight.ending import ExitCode
@@ -234,16 +234,8 @@ def undo_command(
         print_lines([f"Took back batch {batch} ({_counted(count, 'decision')}): {_line(first)}"])
 
 
-def log_command(
-    run: RunArgument,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Newest decisions.")] = 50,
-    stale: Annotated[
-        bool, typer.Option("--stale", help="Only what does not apply any more, and why.")
-    ] = False,
-    tags: Annotated[
-        bool, typer.Option("--tags", help="The tags, and how many samples each is on.")
-    ] = False,
-    as_json: JsonOption = False,
+def print_decisions(
+    run: Path, limit: int = 50, *, stale: bool = False, tags: bool = False, as_json: bool = False
 ) -> None:
     """List the decisions, newest first; stale and undone ones are marked."""
     if tags:

@@ -109,7 +109,7 @@ def labels_command(
 # ---- audit needs ----
 
 
-def needs_command(
+def input_study_command(
     run: RunArgument,
     margin: Annotated[
         float, typer.Option("--margin", help="Share of pictures that may be lost unnoticed.")

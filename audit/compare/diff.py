@@ -148,6 +148,18 @@ def compare_runs(before: Path, after: Path) -> RunDiff:
     return compare_snapshots(Snapshot.of(before), Snapshot.of(after))
 
 
+def shared_share(before: Snapshot, after: Snapshot) -> float:
+    """Return the share of the smaller run's samples that are in the other, by id or by content."""
+    old, new = before.samples, after.samples
+    small, large = (old, new) if old.height <= new.height else (new, old)
+    if not small.height:
+        return 1.0
+    known = pl.col("id").is_in(large["id"].implode()) | (
+        pl.col("content_hash").is_in(large["content_hash"].drop_nulls().implode())
+    )
+    return small.select(known.fill_null(False).mean()).item()
+
+
 def compare_snapshots(before: Snapshot, after: Snapshot) -> RunDiff:
     """Compare what was kept of a run with what is there now."""
     files = _files(before.samples, after.samples)
