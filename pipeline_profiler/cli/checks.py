@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline_profiler.cli.arguments import (
-    MOST_SEED,
     PYTHON_HELP,
     check_amount,
-    split_numbers,
     split_words,
 )
 from pipeline_profiler.cli.output import check_output, say, show, write_report
-from pipeline_profiler.cli.runs import add_recording_options
+from pipeline_profiler.cli.runs import record_command
+from pipeline_profiler.cli.settings import CheckSettings
 from pipeline_profiler.cli.user_code import (
     mentioned,
     offered,
@@ -59,13 +58,6 @@ TRAINING_HELP = (
 OUTPUT_HELP = "write the document checks/1; X.html or X.md: a page"
 
 
-class _Words(argparse.Action):
-    """The first word is the file; more of them are a script's own options."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
-        namespace.training, namespace.script = values[0], values[1:]
-
-
 def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount the commands."""
     p = commands.add_parser("check-loader", help="is the loader right: order, coverage, pixels")
@@ -78,7 +70,7 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "check-training", help="is the loop right: before a run that costs a day"
     )
     p.add_argument(
-        "training", metavar="FILE.py[:FUNCTION]", nargs="+", action=_Words, help=TRAINING_HELP
+        "training", metavar="FILE.py[:FUNCTION]", nargs="?", default="", help=TRAINING_HELP
     )
     p.add_argument(
         "--yes", action="store_true", help="run a script although Python alone holds it back"
@@ -91,7 +83,7 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     for name in PARTS:
         p.add_argument(f"--{name}", metavar="FILE.py:FUNCTION", help=f"instead of make_{name}")
     _add_shared_options(p)
-    p.set_defaults(command=_aside(check_training_command))
+    p.set_defaults(command=_aside(check_training_command), takes_script=True)
     p = commands.add_parser(
         "check-log", help="what logs of metrics show: periods, divergence, plateaus, luck, budgets"
     )
@@ -114,17 +106,6 @@ def _add_loader_options(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--split", metavar="FILE.py:FUNCTION", help="split_batch(batch): inputs, targets"
     )
-    p.add_argument("--classes", type=int, metavar="K", help="number of classes (labels 0 to K-1)")
-    p.add_argument(
-        "--mean", metavar="LIST", help="per channel, as the pretrained model declares it"
-    )
-    p.add_argument("--std", metavar="LIST", help="per channel, as the pretrained model declares it")
-    p.add_argument(
-        "--pretrained",
-        metavar="SOURCE",
-        help="what declares mean and deviation: preprocessor_config.json, config.json of timm, or "
-        "FILE.py:FUNCTION that returns model, weights or processor (else make_model beside it)",
-    )
     p.add_argument("--grid", metavar="X.png", help=GRID_HELP)
 
 
@@ -140,13 +121,9 @@ def _add_shared_options(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--full", action="store_true", help="print what each check says, not the failed alone"
     )
-    p.add_argument("--seed", type=int, default=0, help="of everything random (default 0)")
     p.add_argument("-o", "--output", metavar="X.json", help=OUTPUT_HELP)
-    p.add_argument(
-        "--replace", action="store_true", help="replace a file that pipeline-profiler did not write"
-    )
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    add_recording_options(p)
+    record_command(p)
 
 
 # ------------------------------------------------------------------------------- commands
@@ -187,18 +164,18 @@ def check_loader_command(args: argparse.Namespace) -> int:
 
     _check_shared(args, [args.loader, args.eval, args.split])
     mean, deviation = _declared(args)
-    entered_at = dict[str, str]()
+    seed, entered_at = args.settings.check.seed, dict[str, str]()
     subject = LoaderSubject(
         target(args.loader, "the loader"),
         _maybe_target(args.eval, "the loader"),
         evaluation=args.evaluation,
-        classes=args.classes,
+        classes=args.settings.check.classes,
         split=_maybe_target(args.split, "(inputs, targets)"),
         mean=mean,
         deviation=deviation,
         make_model=_model_of(args),
-        seed=args.seed,
-        entered=_entered_by(_functions_of(str(spec_file(args.loader)), ""), args.seed, entered_at),
+        seed=seed,
+        entered=_entered_by(_functions_of(str(spec_file(args.loader)), ""), seed, entered_at),
     )
     report = _run("LOAD", subject, args)
     makers = {"loader": subject.make_loader, "eval_loader": subject.make_eval}
@@ -209,21 +186,21 @@ def check_loader_command(args: argparse.Namespace) -> int:
 
 
 def _declared(args: argparse.Namespace) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of the options, or of the file that --pretrained names."""
+    """Return mean and deviation: the settings, else those of the file `check.pretrained`."""
     from pipeline_profiler.checks.loader_subject import read_declaration
 
-    mean = tuple(split_numbers(args.mean, "--mean", whole=False))
-    deviation = tuple(split_numbers(args.std, "--std", whole=False))
-    if args.pretrained and ".py:" not in args.pretrained:
-        found = read_declaration(args.pretrained)
-        return mean or found.mean, deviation or found.deviation
-    return mean, deviation
+    check: CheckSettings = args.settings.check
+    if check.pretrained and ".py:" not in check.pretrained:
+        found = read_declaration(check.pretrained)
+        return check.mean or found.mean, check.std or found.deviation
+    return check.mean, check.std
 
 
 def _model_of(args: argparse.Namespace) -> Callable[..., Any] | None:
-    """What may declare them: the function of --pretrained, else make_model beside the loader's."""
-    if args.pretrained:
-        return _maybe_target(args.pretrained if ".py:" in args.pretrained else None, "the model")
+    """Return the function of `check.pretrained`, else make_model of the loader's file."""
+    pretrained = args.settings.check.pretrained
+    if pretrained:
+        return _maybe_target(pretrained if ".py:" in pretrained else None, "the model")
     return offered(spec_file(args.loader), "make_model")
 
 
@@ -256,7 +233,7 @@ def _write_grid(blob: bytes | None, args: argparse.Namespace) -> None:
     if blob is None:
         say("No grid is written: the inputs are no pictures (or Pillow is not installed).")
         return
-    say(f"grid of pictures: {write_report(lambda: blob, args.grid, args.replace)}")
+    say(f"grid of pictures: {write_report(lambda: blob, args.grid)}")
 
 
 def check_training_command(args: argparse.Namespace) -> int:
@@ -264,11 +241,16 @@ def check_training_command(args: argparse.Namespace) -> int:
     from pipeline_profiler.checks.keras_subject import choose_subject
     from pipeline_profiler.checks.loader_subject import LoaderSubject, model_grid
     from pipeline_profiler.cli.check_script import SHORTENED, report_of_script
+    from pipeline_profiler.profiling.watching.launch import script_of
 
-    if args.script or "--" in args.words:
-        _check_shared(args, [f"{args.training}:"])
-        report = report_of_script(args, [args.training, *args.script], _seconds(args))
-        return _finish(report, args, args.training)
+    if args.script is not None:
+        if args.training:
+            raise ProfileError("Give a file with factories, or a script after `--`, not both.")
+        _check_shared(args, [f"{word}:" for word in args.script])
+        report = report_of_script(args, args.script, _seconds(args))
+        return _finish(report, args, script_of(args.script))
+    if not args.training:
+        raise ProfileError("Give a file with factories, or a script after `--`.")
     if args.init:
         raise ProfileError(
             "--init needs a script that is run: check-training --init X.py -- train.py"
@@ -288,7 +270,7 @@ def check_training_command(args: argparse.Namespace) -> int:
     for maker, spec in given.items():
         functions[maker] = target(spec, f"the {maker.removeprefix('make_')}")
     _refuse_incomplete(functions, file)
-    subject = choose_subject(functions, args.seed)
+    subject = choose_subject(functions, args.settings.check.seed)
     _choose_threads()
     if {"train_step", "evaluate", "make_training"} & functions.keys():
         say(SHORTENED)
@@ -298,7 +280,10 @@ def check_training_command(args: argparse.Namespace) -> int:
         say(note)
     if args.grid or args.output:
         make_loader = functions.get("make_loader", lambda: subject.settings.loader)
-        split, entered = functions.get("split_batch"), _entered_by(functions, args.seed, {})
+        split, entered = (
+            functions.get("split_batch"),
+            _entered_by(functions, args.settings.check.seed, {}),
+        )
         report.grid = model_grid(LoaderSubject(make_loader, split=split, entered=entered))
     return _finish(report, args, args.training)
 
@@ -388,14 +373,10 @@ def explain_command(args: argparse.Namespace) -> int:
 
 def _check_shared(args: argparse.Namespace, specs: Sequence[str | None]) -> None:
     check_amount("--seconds", args.seconds)
-    if not 0 <= args.seed <= MOST_SEED:
-        raise ProfileError(f"--seed takes a whole number from 0 to {MOST_SEED}.")
-    if getattr(args, "classes", None) is not None and args.classes < 2:
-        raise ProfileError("--classes takes a whole number from 2 on.")
     if getattr(args, "grid", None):
-        check_output(args.grid, args.replace)
+        check_output(args.grid)
     if args.output:
-        check_output(args.output, args.replace, [f for s in specs if (f := spec_file(s))])
+        check_output(args.output, [f for s in specs if (f := spec_file(s))])
 
 
 def _maybe_target(text: str | None, makes: str) -> Callable[..., Any] | None:
@@ -407,7 +388,7 @@ def _run(family: str, subject: Any, args: argparse.Namespace) -> CheckReport:
     from pipeline_profiler.checks.runner import run_checks
 
     checks = select_checks(family, split_words(args.only), split_words(args.skip), args.quick)
-    return run_checks(checks, subject, _seconds(args), args.seed, progress=say)
+    return run_checks(checks, subject, _seconds(args), args.settings.check.seed, progress=say)
 
 
 def _place_of(function: Any) -> str:
@@ -429,7 +410,7 @@ def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCod
             say(f"{result.check.code}:\n{result.broken}")
     if args.output:
         blob = document.checks_file(report, name, args.output).encode()
-        say(f"saved: {write_report(lambda: blob, args.output, args.replace)}")
+        say(f"saved: {write_report(lambda: blob, args.output)}")
     if getattr(args, "grid", None):
         _write_grid(report.grid, args)
     # of a log, the row has what its best checkpoint came to

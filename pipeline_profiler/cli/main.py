@@ -12,7 +12,6 @@ import argparse
 import os
 import shlex
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,15 +27,22 @@ from pipeline_profiler.cli.arguments import (
 )
 from pipeline_profiler.cli.ending import finish, judge
 from pipeline_profiler.cli.output import check_output, is_ours, say, show, write_report
+from pipeline_profiler.cli.settings import FILE_NAME, MeasureSettings, load_settings
 from pipeline_profiler.cli.user_code import call_user, target
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from preflight.ending import ExitCode, strongest
+from preflight.settings import (
+    CONFIG_HELP,
+    SET_HELP,
+    TRACE_HELP,
+    GlobalOptions,
+    global_options_first,
+)
 from preflight.terminal import (
     escape_controls,
     grouped_help,
     nearest_name,
     prepare_streams,
-    without_help_all,
 )
 from preflight.text import text_fault
 
@@ -70,38 +76,29 @@ GROUPS = {
         "runs": "the table of all measurements and checks",
     },
 }
-RARE = {
-    "--cold", "--files", "--epoch-steps", "--seed", "--limit", "--replace", "--study", "--note",
-    "--config", "--runs", "--no-record", "--trace", "--ceiling", "--push", "--dry-run",
-    "--with-code", "--with-paths",
-}  # fmt: skip
 # Options that are texts; the values of all others may name files, which hold any bytes.
 TEXTS = frozenset((
-    "note", "study", "of", "verdict", "word", "only", "skip", "fail_on", "std", "mean", "code",
-    "optimizer", "batch_sizes",
+    "note", "study", "of", "verdict", "word", "only", "skip", "fail_on", "code", "optimizer",
+    "batch_sizes", "set",
 ))  # fmt: skip
 PROGRAM = "pipeline-profiler"
-TRACE_HELP = "print the traceback of what failed in this program"
 NEWEST = 3
 ESTIMATED_S = 60.0  # a longer measurement says first how long it will take
 DEFAULT_EMULATED_MS = 10.0
-REPLACE_HELP = "replace a file that pipeline-profiler did not write"
-EPOCH_STEPS_HELP = "steps of an epoch in your training, where the loader does not tell"
-LIMIT_HELP = "end a measurement without a step for so long (default: the budget, at least 30 s)"
+RUN_STEPS = 300
 
 
 def command_line(argv: Sequence[str] | None = None, *, lent: bool = False) -> int:
     """Entry point; returns the exit code. `lent`: this is the Python that --python has named."""
     prepare_streams()
-    words, every = without_help_all(sys.argv[1:] if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv)
     if not words:
         return show(next_here(Path.cwd()))
-    args = parser(every).parse_args(words)
+    args = parse(words)
     if fault := text_fault({name: v for name, v in vars(args).items() if name in TEXTS}):
         say(fault)
         return ExitCode.USAGE
     args.began = time.monotonic()  # importing a framework counts to what --quick promises
-    args.words = words
     code = _obey(args, words, lent)
     runs.record_outcome(args)
     return code
@@ -109,9 +106,11 @@ def command_line(argv: Sequence[str] | None = None, *, lent: bool = False) -> in
 
 def _obey(args: argparse.Namespace, words: Sequence[str], lent: bool) -> int:
     try:
+        _check_script(args)
+        args.settings = load_settings(GlobalOptions(args.config, args.set, args.trace))
         if not lent and (code := _run_elsewhere(args, words)) is not None:
             return code
-        runs.begin_recording(args, words)
+        runs.begin_recording(args)
         return int(args.command(args))
     except ProfileError as error:
         return ending.stopped(error, args)
@@ -138,30 +137,28 @@ def _run_elsewhere(args: argparse.Namespace, words: Sequence[str]) -> int | None
     return run_in(python, words)
 
 
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Return the parsed command line; `script` has the words after `--`, None without `--`."""
+    end = list(words).index("--") if "--" in words else len(words)
+    args = parser().parse_args(global_options_first(words[:end]))
+    args.script = list(words[end + 1 :]) if end < len(words) else None
+    return args
+
+
+def _check_script(args: argparse.Namespace) -> None:
+    """Raise ProfileError for words after `--` where the command runs no script."""
+    if args.script is not None and not getattr(args, "takes_script", False):
+        raise ProfileError(f"{args.name} runs no script: leave `--` and the words after it out.")
+
+
 class _Parser(argparse.ArgumentParser):
-    """A parser that repeats what was typed without obeying it, and tells rare options last."""
-
-    every = False  # whether help lists the rare options too
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        """Begin with --trace, which every command has."""
-        super().__init__(*args, **more)
-        if self.prog != PROGRAM:
-            self.add_argument("--trace", action="store_true", help=TRACE_HELP)
+    """A parser that escapes what was typed, and prints the commands of the program in groups."""
 
     def format_help(self) -> str:
         """Return the help: of the program its commands in groups, of a command its options."""
         if self.prog == PROGRAM:
             return grouped_help(self.prog, str(self.description), GROUPS)
-        rare = [] if self.every else [a for a in self._actions if RARE & set(a.option_strings)]
-        helps = [action.help for action in rare]
-        for action in rare:
-            action.help = argparse.SUPPRESS
-        text = super().format_help()
-        for action, help_text in zip(rare, helps, strict=True):
-            action.help = help_text
-        names = ", ".join(sorted(max(action.option_strings, key=len) for action in rare))
-        return f"{text}\n{textwrap.fill(f'--help-all tells of {names}.')}\n" if rare else text
+        return super().format_help()
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -186,14 +183,17 @@ def next_here(folder: Path) -> str:
     return "\n".join(["Next:", *lines])
 
 
-def parser(every: bool = False) -> argparse.ArgumentParser:
-    """All commands and their options; help lists the rare ones too with `every`."""
-    _Parser.every = every
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the program: its options, and every command with its options."""
     top: argparse.ArgumentParser = _Parser(
         prog=PROGRAM,
-        description="Find what keeps the accelerator waiting, how sure that is, and prove the fix.",
+        description="Find the data-loading bottleneck that keeps the GPU idle, and verify the fix.",
     )
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    top.add_argument("--config", type=Path, help=CONFIG_HELP.format(name=FILE_NAME))
+    example = SET_HELP.format(example="measure.repeats=3")
+    top.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", help=example)
+    top.add_argument("--trace", action="store_true", help=TRACE_HELP)
+    commands = top.add_subparsers(required=True, metavar="COMMAND", dest="name")
     run = _measuring(
         commands, "run", run_command, "measure the arms, name the causes, save the session"
     )
@@ -210,7 +210,7 @@ def parser(every: bool = False) -> argparse.ArgumentParser:
             help=f"comma-separated (default {values or 'as the loader has it'})",
         )
     _measuring(commands, "tune", tune_command, "recommend, apply, re-run, keep or reject")
-    watch.add_watch(commands, REPLACE_HELP)
+    watch.add_watch(commands)
     precision.add(commands)
     checks.add_checks(commands)
     runs.add_runs(commands)
@@ -221,7 +221,6 @@ def parser(every: bool = False) -> argparse.ArgumentParser:
     )
     page.add_argument("ranks", nargs="*", help="sessions of the other ranks, joined with the first")
     page.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
-    page.add_argument("--replace", action="store_true", help=REPLACE_HELP)
     page.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
     page.add_argument("--audit", metavar="RUN", help="sizes of the slowest samples from this run")
     page.set_defaults(command=report_command, json=False)
@@ -242,20 +241,12 @@ def _measuring(
     p.add_argument("--step", metavar="FILE.py:FUNCTION", help="makes the step: step(batch)")
     p.add_argument("--python", metavar="PATH", help=PYTHON_HELP)
     p.add_argument("--emulate-step-ms", type=float, metavar="MS", help="a step that only sleeps")
-    p.add_argument("--steps", type=int, default=300, help="timed steps an arm (default 300)")
-    p.add_argument("--repeats", type=int, default=5, help="repeats of each arm (default 5)")
     p.add_argument("--quick", action="store_true", help="within 30 s, wider intervals")
     p.add_argument("--seconds", type=float, help="time budget instead of 105 s (quick: 25 s)")
-    p.add_argument("--cold", action="store_true", help="add the cold-cache arm (opt-in)")
-    p.add_argument("--files", default="", metavar="GLOB", help="files the cold arm evicts")
-    p.add_argument("--epoch-steps", type=int, default=0, metavar="N", help=EPOCH_STEPS_HELP)
-    p.add_argument("--seed", type=int, default=0, help="order of the arms (default 0)")
-    p.add_argument("--limit", type=float, metavar="S", help=LIMIT_HELP)
     p.add_argument("-o", "--output", default="profile.json", help="session file")
-    p.add_argument("--replace", action="store_true", help=REPLACE_HELP)
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     p.add_argument("--fail-on", metavar="BOUND", help='e.g. "stall>20%%": exit code 1')
-    runs.add_recording_options(p)
+    runs.record_command(p)
     p.set_defaults(command=command)
     return p
 
@@ -309,14 +300,14 @@ def report_command(args: argparse.Namespace) -> int:
     if args.audit and (args.ranks or is_foreign_trace(args.session)):
         raise ProfileError("--audit RUN goes with one session of pipeline-profiler.")
     if args.ranks:
-        return watch.report_ranks([args.session, *args.ranks], args.output, args.replace)
+        return watch.report_ranks([args.session, *args.ranks], args.output)
     if is_foreign_trace(args.session):
         return _report_trace(args)
     if args.fail_on:
         bound(args.fail_on)
     if args.output:
         reports.check_format(args.output)
-        check_output(args.output, args.replace, [args.session])
+        check_output(args.output, [args.session])
     session = Session.load(args.session)
     conclusion = judge_stored(session)
     if args.trace and conclusion:
@@ -326,9 +317,7 @@ def report_command(args: argparse.Namespace) -> int:
     code = judge(session, args.fail_on)
     if not args.output:
         return strongest(code, show(reports.to_text(session)))
-    path = write_report(
-        lambda: reports.make_report(session, args.output), args.output, args.replace
-    )
+    path = write_report(lambda: reports.make_report(session, args.output), args.output)
     show(str(path))  # the file has the report: a reader who is gone does not matter
     return code
 
@@ -378,13 +367,14 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
     )
     if not callable(step):
         raise ProfileError(f"{args.step} returned {step!r}: it must return a function step(batch).")
+    measure: MeasureSettings = args.settings.measure
     options = Options(
-        steps=args.steps,
-        repeats=args.repeats,
+        steps=measure.steps or RUN_STEPS,
+        repeats=measure.repeats,
         quick=args.quick,
-        cold=args.cold,
-        files=tuple(matching_files(args.files)) if args.files else (),
-        seed=args.seed,
+        cold=measure.cold,
+        files=tuple(matching_files(measure.files)) if measure.cold and measure.files else (),
+        seed=measure.seed,
         seconds=args.seconds,
         emulate_ms=emulated,
         spent=time.monotonic() - getattr(args, "began", time.monotonic()),
@@ -393,7 +383,7 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
         say(f"this takes about {options.budget:.0f} s; --quick about 25 s, with wider intervals")
     guard = _guard(args, options)
     bench = Bench(make_loader, step, progress=say, guard=guard)
-    bench.epoch_steps, bench.seed = args.epoch_steps, args.seed
+    bench.epoch_steps, bench.seed = measure.epoch_steps, measure.seed
     return bench, options
 
 
@@ -401,7 +391,7 @@ def _guard(args: argparse.Namespace, options: Options) -> Guard:
     from pipeline_profiler.profiling.measure.stopping import LEAST_LIMIT_S, Guard
 
     return Guard(
-        limit_s=args.limit or max(LEAST_LIMIT_S, options.budget),
+        limit_s=args.settings.measure.limit or max(LEAST_LIMIT_S, options.budget),
         save=lambda session: ending.save_meanwhile(session, args),
         rescue=lambda session: ending.rescue(session, args),
     )

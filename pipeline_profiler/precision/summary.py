@@ -271,7 +271,7 @@ def list_errors(measured: Sequence[Row]) -> Iterator[str]:
                 f"{row.cell.model}, batch {row.cell.batch_size}, {row.cell.name}: error of the "
                 f"measurement: with the loader it is {row.error}, beyond the noise, which no loop "
                 "can be. No speed-up and no data stall follow from it: measure again with more "
-                "--steps."
+                "steps (`--set measure.steps=N`)."
             )
 
 

@@ -348,7 +348,7 @@ def waiting(session: Session, windows: Windows) -> Section | None:
             f"{in_ms(high)}"
         )
     if not timed.steady:
-        lines.append("not steady: the step period drifts or its halves differ; give more --steps")
+        lines.append("not steady: the step period drifts or its halves differ; give more steps")
     chart = partial(
         charts.curve,
         "Wait inside next(), by step",

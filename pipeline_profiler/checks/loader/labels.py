@@ -23,8 +23,8 @@ class LabelRange(Check):
     """Labels below 0, from K on, or all shifted by one.
 
     ## What it does
-    Least and largest label of the first batches against the number of classes: `--classes`, or the
-    dataset's own `classes`.
+    Least and largest label of the first batches against the number of classes: the setting
+    `check.classes`, or the dataset's own `classes`.
 
     ## Why is this bad
     A label of K is an index error on the CPU and garbage on some devices; labels from 1 to K leave
@@ -78,7 +78,7 @@ class LabelRange(Check):
             if low > 0 and len(labels) >= LEAST_RANGE:
                 return unclear(
                     f"Labels run from {low} to {high}: none is 0 among {len(labels)}.",
-                    "Say how many classes there are: --classes K.",
+                    "Give the number of classes: --set check.classes=K.",
                     **numbers,
                 )
             return passed(f"Labels run from {low} to {high}, none negative.", **numbers)

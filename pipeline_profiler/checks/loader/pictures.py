@@ -383,9 +383,10 @@ class DeclaredScale(Check):
     """Pictures that are not normalised with the mean and deviation that the model declares.
 
     ## What it does
-    Takes the numbers of the pretrained checkpoint: of `--pretrained` or of `make_model` beside the
-    loader (timm's `pretrained_cfg`, torchvision's `weights.transforms()`, a processor of
-    transformers and its preprocessor_config.json), or `--mean` and `--std`. Undoes them.
+    Takes the numbers of the pretrained checkpoint: of the setting `check.pretrained` or of
+    `make_model` beside the loader (timm's `pretrained_cfg`, torchvision's `weights.transforms()`, a
+    processor of transformers and its preprocessor_config.json), or the settings `check.mean` and
+    `check.std`. Undoes them.
 
     ## Why is this bad
     A pretrained network gets inputs of another scale than it learned on: it still works, worse.
@@ -415,7 +416,10 @@ class DeclaredScale(Check):
     def run(self, subject: LoaderSubject) -> Answer:
         declared, inputs = subject.declared, subject.inputs
         if declared is None:
-            return absent("No mean and deviation are declared (--pretrained, --mean, --std).")
+            return absent(
+                "No mean and deviation are declared (settings check.pretrained, check.mean and "
+                "check.std)."
+            )
         count = len(declared.mean)
         shape = inputs.shape if inputs is not None and inputs.ndim == 4 else ()
         axis = next((i for i in (1, 3) if shape[i : i + 1] == (count,)), None)  # NCHW before NHWC

@@ -204,7 +204,8 @@ def diagnose_session(session: Session) -> Conclusion:
     evidence = gather(session)
     if not evidence.cases:
         raise ProfileError(
-            "The session holds fewer than 5 timed steps: record more, e.g. with --steps 100."
+            "The session holds fewer than 5 timed steps: record more, such as "
+            "--set measure.steps=100."
         )
     verdict, more = verdict_of(evidence.stall)
     beyond = evidence.above_null
@@ -374,7 +375,7 @@ def _epoch_words(e: Evidence) -> str:
     enough = start * (1 - MODERATE) / (MODERATE * e.period)
     return (
         f"; the length of an epoch is not known: each start costs {start / 1e6:.0f} ms more, which "
-        f"is {MODERATE:.0%} of an epoch of {enough:.0f} steps (tell it with --epoch-steps)"
+        f"is {MODERATE:.0%} of an epoch of {enough:.0f} steps (set it: --set measure.epoch_steps=N)"
     )
 
 

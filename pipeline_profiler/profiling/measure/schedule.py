@@ -295,7 +295,7 @@ def _given_up(
     if steps < BUFFERS_IN_WINDOW * held:
         sentences.append(
             f"The window ({steps} steps) is shorter than {BUFFERS_IN_WINDOW} x the {held} batches "
-            "in flight: part of it measures the buffer; give more --seconds and --steps."
+            "in flight: part of it measures the buffer; give more --seconds and measure.steps."
         )
     return [Reason(sentence) for sentence in sentences]
 

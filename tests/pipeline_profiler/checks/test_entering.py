@@ -25,7 +25,7 @@ from pipeline_profiler.checks.loader_subject import LoaderSubject  # noqa: E402
 from pipeline_profiler.checks.training_subject import TrainingSubject  # noqa: E402
 from tests.pipeline_profiler.checks.conftest import judged  # noqa: E402
 from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_training  # noqa: E402
-from tests.pipeline_profiler.conftest import UNCOMPILED  # noqa: E402
+from tests.pipeline_profiler.conftest import UNCOMPILED, UNRECORDED  # noqa: E402
 
 pytestmark = pytest.mark.slow
 Change = Callable[[Any], Any]
@@ -257,7 +257,7 @@ def test_an_unmodified_script(tmp_path: Path, words: tuple[str, ...], failed: li
     for name, word in zip(("FIRST", "WEIGHT", "STEP"), words, strict=True):
         text = text.replace(name, word)
     (tmp_path / "train.py").write_text(text)
-    command = [sys.executable, "-m", "pipeline_profiler", "check-training", "--no-record", "--json"]
+    command = [sys.executable, "-m", "pipeline_profiler", "check-training", *UNRECORDED, "--json"]
     done = subprocess.run(
         [*command, "--only", ",".join(CODES), "--yes", "--", "train.py"],
         cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
@@ -326,7 +326,7 @@ def make_eval_loader():
 def command(folder: Path, *words: str) -> dict[str, Any]:
     """The document that a command of checks prints in a folder."""
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline_profiler", words[0], "--no-record", "--json", *words[1:]],
+        [sys.executable, "-m", "pipeline_profiler", words[0], *UNRECORDED, "--json", *words[1:]],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False,
         env={**os.environ, "PYTHONPATH": UNCOMPILED},
     )  # fmt: skip
@@ -385,7 +385,7 @@ def test_the_grid_shows_what_enters_the_model(functions: Path, ran: str) -> None
     code = "LOAD007" if ran == "check-loader" else "TRAIN005"
     for output in ("x.json", "x.html", "x.md"):
         command(functions, *words[:1], "--only", code, "-o", output, "--grid", "x.png",
-                "--replace", *words[1:])  # fmt: skip
+                *words[1:])  # fmt: skip
     png = (functions / "x.png").read_bytes()
     with Image.open(io.BytesIO(png)) as grid:
         assert grid.getpixel((40, 40)) == (0, 255, 0)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.pipeline_profiler.conftest import UNCOMPILED
+from tests.pipeline_profiler.conftest import UNCOMPILED, UNRECORDED
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +85,7 @@ def folder(tmp_path: Path) -> Path:
 def run(folder: Path, text: str, *options: str, json_wanted: bool = True) -> tuple[int, str, str]:
     """(exit code, stdout, stderr) of the command on a script."""
     (folder / "train.py").write_text(text)
-    command = [sys.executable, "-m", "pipeline_profiler", "check-training", "--no-record"]
+    command = [sys.executable, "-m", "pipeline_profiler", "check-training", *UNRECORDED]
     command += [*options, *(["--json"] if json_wanted else []), "--", "train.py", "--epochs", "9"]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False,

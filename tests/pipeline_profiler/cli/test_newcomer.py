@@ -45,7 +45,8 @@ def test_profile_apply_the_advice_and_compare_by_printed_commands(
     file = tmp_path / "pets.py"
     file.write_text(LOADER)
     measure = shlex.split(
-        "run pets.py:make_loader --emulate-step-ms 30 --steps 10 --repeats 3 --seconds 8"
+        "run pets.py:make_loader --emulate-step-ms 30 --seconds 8 --set measure.steps=10 "
+        "--set measure.repeats=3"
     )
     for _ in range(2):  # once more where other tests took all of a window
         assert command_line([*measure, "-o", "before.json"]) == 0

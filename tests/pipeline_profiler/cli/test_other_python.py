@@ -90,7 +90,7 @@ def make():
 """
 COMMANDS = [
     ("run", "train.py:make_loader", "--step", "train.py:make_step", "--quick", "--seconds", "2",
-     "--steps", "10", "--repeats", "1", "--python", "{}"),
+     "--set", "measure.steps=10", "--set", "measure.repeats=1", "--python", "{}"),
     ("check-training", "train.py", "--only", "TRAIN005,TRAIN020", "--python", "{}/bin/python"),
     ("watch", "--python", "{}", "--", "train.py"),
 ]  # fmt: skip
@@ -293,17 +293,17 @@ def test_a_path_without_a_python_is_one_sentence(
 def test_our_own_python_goes_on_in_this_process(
     capsys: pytest.CaptureFixture[str], loader: str, named: str
 ) -> None:
-    assert main.command_line(["run", loader, "--steps", "0", "--python", named]) == 2
+    assert main.command_line(["run", loader, "--set", "measure.steps=3", "--python", named]) == 2
     said = capsys.readouterr().err
-    assert said == "pipeline-profiler: --steps must be at least 10 and --repeats at least 1.\n"
+    assert said == "pipeline-profiler: measure.steps is 3: run needs at least 10.\n"
 
 
 def test_the_python_that_was_named_does_not_hand_on(
     capsys: pytest.CaptureFixture[str], loader: str
 ) -> None:
-    words = ["run", loader, "--steps", "0", "--python", "/nowhere/python"]
+    words = ["run", loader, "--set", "measure.steps=3", "--python", "/nowhere/python"]
     assert main.command_line(words, lent=True) == 2
-    assert capsys.readouterr().err.startswith("pipeline-profiler: --steps must be at least 10")
+    assert capsys.readouterr().err.startswith("pipeline-profiler: measure.steps is 3")
 
 
 def test_what_its_python_lacks_is_told_with_its_path(

@@ -366,7 +366,7 @@ def test_fields_that_no_step_reads_are_named_with_their_bytes() -> None:
 def test_the_cold_arm_needs_files_and_says_how_to_name_them() -> None:
     session = measure_arms(bench(FakeClock()), quick(cold=True))
     assert Arm.COLD not in session.plan.arms
-    assert any("--files" in reason.sentence for reason in session.plan.reasons)
+    assert any("measure.files" in reason.sentence for reason in session.plan.reasons)
 
 
 def test_memory_file_systems_are_never_cold() -> None:
