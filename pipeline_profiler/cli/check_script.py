@@ -1,4 +1,4 @@
-"""`pipeline-profiler check-training -- train.py ...`: an unmodified script is run, caught, checked.
+"""`pipeline-profiler check -- train.py ...`: an unmodified script is run, caught, checked.
 
 The script runs in a process of its own, as under `watch`, until its first evaluation and the first
 step of its second epoch; the checks run there, on what was caught. Its stdout goes to stderr.
@@ -152,13 +152,13 @@ def _nothing_caught(code: int, words: Sequence[str]) -> str:
         f"{words[0]} ended with exit code {code}, and no step of an optimizer of torch and no fit "
         "of Keras was seen in it. Factories give a training to the checks instead: a file with "
         "make_loader, make_model, make_loss and make_optimizer(model), for "
-        "`pipeline-profiler check-training FILE.py`."
+        "`pipeline-profiler check FILE.py`."
     )
 
 
 # ---- a file of factories ----
 
-FACTORIES = '''"""Factories for `pipeline-profiler check-training {file}`, begun from what a run of
+FACTORIES = '''"""Factories for `pipeline-profiler check {file}`, begun from what a run of
 {script} showed: move there what makes each part, without training."""
 
 # from {module} import ...  (what the parts below need)

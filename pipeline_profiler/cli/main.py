@@ -66,11 +66,7 @@ GROUPS = {
         "sweep": "settings of the loader, predicted beside measured",
         "precision": "training steps in FP32, FP16 and BF16, with the loader attached",
     },
-    "Check": {
-        "check-loader": "is the loader right: order, coverage, pixels",
-        "check-training": "is the training loop right: before a run that costs a day",
-        "check-log": "what logs of metrics show: periods, divergence, plateaus",
-    },
+    "Check": {"check": "test a loader, a training loop, a script or a log for common bugs"},
     "Compare": {
         "compare": "is the second measurement faster, and how sure is that",
         "runs": "the table of all measurements and checks",

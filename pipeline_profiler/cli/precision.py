@@ -68,7 +68,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     p.add_argument(
         "--step",
         metavar="FILE.py:FUNCTION",
-        help="makes your own step(batch, precision), or what check-training's make_training gives",
+        help="makes your own step(batch, precision), or what check's make_training gives",
     )
     _add_data_options(p)
     _add_step_options(p)

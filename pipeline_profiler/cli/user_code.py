@@ -139,6 +139,15 @@ def refuse_training(path: Path, name: str, makes: str) -> None:
         )
 
 
+def returns_training(file: str, name: str) -> bool:
+    """Return whether a function returns the parts of a training: by its text, else by a call."""
+    refuse_empty(Path(file), name, "a loader or a training")
+    if any(map(_returns_parts, _functions_of(Path(file)).get(name, ()))):
+        return True
+    made = call_user(target(f"{file}:{name}", "a loader or a training"), f"{name}()")
+    return isinstance(made, Mapping) and "model" in made
+
+
 def mentioned(path: Path, names: Sequence[str]) -> list[str]:
     """Return those of the names that a file may have, without importing it."""
     try:

@@ -75,7 +75,7 @@ class EvaluationAugmented(Check):
     Fails where at least six pictures come out otherwise while their labels stay, and the next draw
     is nearer to the first (4 x 4 means, quantiles) than that of another sample 4.5 deviations more
     often than pictures drawn anew are: of another sample of the label, or of any where the dataset
-    has a `transform` or `augment`. Else random samples are "cannot tell".
+    has a `transform` or `augment`. Else random samples are "inconclusive".
 
     ## Limits
     One picture and one label a sample: noise that a model is to remove, masked patches and pairs of
@@ -169,7 +169,7 @@ class EvaluationInTraining(Check):
     Fails where subsets of one dataset (or of two that hold equal arrays) share places, where files
     are the same, where take() and skip() of tf.data cut behind a shuffle that is drawn anew each
     epoch, or where 5 % of the inputs, three at least, equal a training input byte for byte.
-    Fewer copies are "cannot tell", as sets have some; so are inputs that a training set augments,
+    Fewer copies are "inconclusive", as sets have some; so are inputs that a training set augments,
     and a loader that is evaluated over the very training set, or beside another one (training
     accuracy). Exact.
 
@@ -309,7 +309,7 @@ class AugmentedOnce(Check):
 
     ## How it decides
     Fails where at least six samples drew at first and came out of a cache then, and the dataset has
-    a `transform` or `augment`. Without one it is "cannot tell": made data may be drawn once. Exact.
+    a `transform` or `augment`. Without one it is inconclusive: made data may be drawn once. Exact.
     A graph of tf.data is read instead: cache() behind a map() that draws fails.
 
     ## Limits

@@ -48,7 +48,7 @@ class FilesBeside(Check):
     ## How it decides
     Fails where red minus blue of the samples goes against that of at least 12 files (correlation
     below -0.8) and a checkpoint declares its numbers, or the pictures are divided by ImageNet's,
-    CLIP's or CIFAR's deviations in the order of RGB. BGR without such numbers is "cannot tell": it
+    CLIP's or CIFAR's deviations in the order of RGB. BGR without such numbers is "inconclusive": it
     is right for Caffe's weights, and does no harm where a model is trained anew. Fails where mean
     and deviation of every channel are those of two known normalisations in turn (to 1 % and 0.05),
     and not those of one, nor of the files themselves.

@@ -112,7 +112,7 @@ class LabelHistogram(Check):
     pictures has a box; and where masks are numbers of 0..1 whose steps are 1/255: classes that were
     scaled like pixels, and become 0 as whole numbers. With two classes of 13 % and 87 % or nearer
     to each other, this happens by chance less than once in 7,000 random orders; a rarer class may
-    be missing, so it cannot tell where the dataset declares none of its own labels.
+    be missing, so it is inconclusive where the dataset declares none of its own labels.
 
     ## Limits
     A detector of rare things has batches of one class: then skip this check.

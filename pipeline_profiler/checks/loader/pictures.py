@@ -103,7 +103,7 @@ class InputScale(Check):
     normalised once by usual numbers (normalised twice). Where your step is seen, what enters the
     model decides, and it fails if the step takes a mean of 0.03 to 0.75 from pictures that the
     loader has centred and divides by 0.1 to 0.75, by an exact line through what the loader gave.
-    0..1, -1..1 and normalised pictures pass. Bytes are "cannot tell": they may be scaled on the
+    0..1, -1..1 and normalised pictures pass. Bytes are "inconclusive": they may be scaled on the
     device.
 
     ## What to do
@@ -319,7 +319,7 @@ class RepeatedPictures(Check):
 
     ## How it decides
     Fails where more than a fifth of the inputs are constant, or more than half equal another one
-    of different index. A dataset may hold copies and empty pictures, so fewer are "cannot tell"
+    of different index. A dataset may hold copies and empty pictures, so fewer are "inconclusive"
     (from 2 % on); `audit scan` finds these.
 
     ## Limits

@@ -54,7 +54,7 @@ class LossFalls(Check):
         training = subject.fresh()
         start = _outputs(subject, training)
         answer = _compared(subject, training)
-        if answer.judgement == "pass":
+        if answer.judgement == "passed":
             answer = _beyond(subject, training, start, answer)
         return subject.weighed(answer)
 

