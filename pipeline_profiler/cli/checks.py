@@ -176,7 +176,10 @@ def _is_loader(args: argparse.Namespace, file: str, name: str) -> bool:
     if given or for_loader:
         return bool(for_loader)
     if name:
-        return name != "make_training" and not returns_training(file, name)
+        try:
+            return name != "make_training" and not returns_training(file, name)
+        except ProfileError as error:
+            raise ProfileError(f"{error} A whole script: {SCRIPT_FORM.format(file)}.") from None
     there = mentioned(Path(file), OFFERED)
     return "make_loader" in there and not {"make_training", "make_model"} & set(there)
 

@@ -140,11 +140,19 @@ def refuse_training(path: Path, name: str, makes: str) -> None:
 
 
 def returns_training(file: str, name: str) -> bool:
-    """Return whether a function returns the parts of a training: by its text, else by a call."""
-    refuse_empty(Path(file), name, "a loader or a training")
+    """Return whether a function returns the parts of a training: by its text, else by a call.
+
+    Raises ProfileError for a function that returns nothing or trains. A function that fails counts
+    as one of a loader, whose checks report the error.
+    """
+    makes = "the loader, or the parts of a training"
     if any(map(_returns_parts, _functions_of(Path(file)).get(name, ()))):
         return True
-    made = call_user(target(f"{file}:{name}", "a loader or a training"), f"{name}()")
+    refuse_training(Path(file), name, makes)
+    try:
+        made = call_user(target(f"{file}:{name}", makes), f"{name}()")
+    except UserCodeError:
+        return False
     return isinstance(made, Mapping) and "model" in made
 
 

@@ -384,7 +384,7 @@ def test_the_grid_shows_what_enters_the_model(functions: Path, ran: str) -> None
         words += ["--yes", "--", "train.py"]
     code = "LOAD007" if ran == "check" else "TRAIN005"
     for output in ("x.json", "x.html", "x.md"):
-        command(functions, *words[:1], "--only", code, "-o", output, "--grid", "x.png",
+        command(functions, *words[:1], "--only", code, "-o", output, "--images", "x.png",
                 *words[1:])  # fmt: skip
     png = (functions / "x.png").read_bytes()
     with Image.open(io.BytesIO(png)) as grid:

@@ -56,7 +56,7 @@ def test_a_healthy_loader_ends_with_0_and_a_grid(
 ) -> None:
     grid, document = tmp_path / "grid.png", tmp_path / "checks.json"
     code = command_line(
-        ["check", f"{script}:make_loader", "--grid", str(grid), "-o", str(document)]
+        ["check", f"{script}:make_loader", "--images", str(grid), "-o", str(document)]
     )
     out = capsys.readouterr().out
     assert code == 0, out

@@ -52,7 +52,7 @@ def script(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
         ),
         (["check", "X:train"], "X:train trains (`backward` in line 9), and the checks"),
         (["check", "X"], "X has no make_loader, make_model, make_loss, make_optimizer"),
-        (["check", "X:main"], "and returns the loader."),
+        (["check", "X:main"], "and returns the loader, or the parts of a training."),
         (["run", "X:main"], "and returns the loader."),
         (["run", "X:train", "--step", "X:main"], "and returns the step, a function step(batch)."),
         (["precision", "--loader", "X:main"], "and returns the loader."),

@@ -94,7 +94,7 @@ def test_a_table_that_cannot_be_written_costs_a_sentence_and_nothing_else(
     log = make_log(table.parent, "good.csv")
     assert command_line(["check", log]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("PASS")
+    assert said.out.startswith("Checks of log ")
     assert "is not in the table of runs" in said.err
     assert table.read_text() == "my diary"
     assert command_line(["runs"]) == 2

@@ -60,8 +60,8 @@ def test_checks_are_a_table_first_and_failed_ones_in_detail(
     path.write_text(json.dumps(document(grid=grid)))
     at = opened(monkeypatch, "checks")
     assert not at.exception
-    assert "Pictures as the model gets them" in [h.value for h in at.header]
-    assert "2 fail, 1 cannot tell, 2 pass" in text(at)
+    assert "Images as the model gets them" in [h.value for h in at.header]
+    assert "2 failed, 2 passed, 1 inconclusive, 0 not applicable" in text(at)
     shown = text(at)
     assert shown.index("TRAIN012") < shown.index("TRAIN010")  # causes before symptoms
     assert "Likely:" in shown
@@ -74,7 +74,7 @@ def test_checks_are_a_table_first_and_failed_ones_in_detail(
 def test_a_document_is_read_as_what_it_can_be() -> None:
     odd = document(checks=[1, {"code": 3, "verdict": "x", "evidence": [1], "causes": "y"}], grid=4)
     made = parse_checks(json.dumps(odd).encode(), "x.json")
-    assert [a.verdict for a in made.answers] == ["cannot tell"]
+    assert [a.verdict for a in made.answers] == ["inconclusive"]
     assert made.grid is None
     made = parse_checks(json.dumps(document()).encode(), "x.json")
     assert [a.code for a in made.answers[:3]] == ["TRAIN012", "TRAIN010", "TRAIN020"]
