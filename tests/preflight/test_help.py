@@ -13,7 +13,7 @@ from audit.cli.main import app
 from pipeline_profiler.cli import main as profiler
 from preflight.terminal import nearest_name, nearest_path
 
-ROWS = 40  # of a terminal
+ROWS = 24  # of a terminal
 
 
 def test_every_command_stands_in_one_group() -> None:
