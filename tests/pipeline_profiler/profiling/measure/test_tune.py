@@ -87,7 +87,7 @@ def test_loaders_without_settings_are_refused_with_the_way_out() -> None:
     clock = FakeClock()
     loader = SlowList(clock, [1.0] * 50)
     bench = Bench(lambda: loader, lambda batch: clock.advance(1), clock)
-    with pytest.raises(ProfileError, match="use `run`"):
+    with pytest.raises(ProfileError, match="leave --try out"):
         tune.sweep(bench, Options(quick=True), {"workers": [1]})
     with pytest.raises(ProfileError, match="this loader has none"):
         tune.tune_loader(bench, Options(quick=True))
