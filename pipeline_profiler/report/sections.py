@@ -471,7 +471,7 @@ def _guilty(slow: Sequence[SlowSample]) -> tuple[str, ...]:
 
 
 def predictions(session: Session) -> Section | None:
-    """What `watch --grid` kept: a row of the drawing is an example, a column a step."""
+    """Return the drawing of `watch --track-predictions`: a row a sample, a column a step."""
     kept = session.results.get("predictions")
     if not kept:
         return None
