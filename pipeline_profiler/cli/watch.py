@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -39,7 +38,11 @@ if TYPE_CHECKING:
 
 def add_watch(commands: Commands) -> None:
     """The command and its options."""
-    p = commands.add_parser("watch", help="profile a training script, no code changes")
+    p = commands.add_parser(
+        "watch",
+        help="profile a training script, no code changes",
+        usage="pipeline-profiler watch [options] -- train.py [options of the script]",
+    )
     p.add_argument("-o", "--output", default="profile.json", help="session file")
     p.add_argument(
         "--track-predictions", type=int, default=0, metavar="N", help=TRACK_PREDICTIONS_HELP
@@ -63,10 +66,6 @@ def watch_command(args: argparse.Namespace) -> int:
     from pipeline_profiler.profiling.watching.process import WatchOrder
 
     words = args.script or []
-    if args.words:
-        raise ProfileError(
-            f"Write `--` before the script: pipeline-profiler watch -- {shlex.join(args.words)}"
-        )
     if not 0 <= args.track_predictions <= MAX_TRACKED_SAMPLES:
         raise ProfileError(f"--track-predictions takes 0 to {MAX_TRACKED_SAMPLES} samples.")
     named = args.interpreter

@@ -243,9 +243,10 @@ def throughput(session: Session) -> list[str]:
     runs = session.arm(Arm.WARM)
     size = runs[0].config.get("batch_size") if runs else None
     periods = [(configurations.get(arm) or {}).get("period_ms") for arm in (Arm.WARM, Arm.RESIDENT)]
-    if not isinstance(size, int) or not all(periods):
+    rates = [f"{1e3 * size / period:,.0f}" for period in periods if period and size]
+    if len(rates) < len(periods):
         return []
-    end_to_end, step = (f"{1e3 * size / period:,.0f}" for period in periods)
+    end_to_end, step = rates
     return [f"Throughput: end to end {end_to_end} samples/s, training step alone {step} samples/s."]
 
 

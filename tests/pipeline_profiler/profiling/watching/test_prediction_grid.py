@@ -1,4 +1,4 @@
-"""`watch --track-predictions`: one batch's predictions are kept, and the training is what it is without."""
+"""`watch --track-predictions` records the predictions of a batch, and changes no training."""
 
 from pathlib import Path
 from typing import Any
