@@ -2,8 +2,8 @@
 
 argparse, so that `--help` costs a few milliseconds and the tool runs on a GPU machine that has
 torch, numpy and the standard library alone. Loaders and steps come from the user's file as
-`train.py:make_loader`. Exit codes: exit_codes.py. `--json` prints exactly one document on stdout;
-progress goes to stderr. Every argument is looked at before anything is measured.
+`train.py:make_loader`. Exit codes: `preflight.ending`. `--json` prints one document on stdout;
+progress goes to stderr. Arguments and settings are checked before anything is measured.
 """
 
 from __future__ import annotations

@@ -243,7 +243,9 @@ def throughput(session: Session) -> list[str]:
     runs = session.arm(Arm.WARM)
     size = runs[0].config.get("batch_size") if runs else None
     periods = [(configurations.get(arm) or {}).get("period_ms") for arm in (Arm.WARM, Arm.RESIDENT)]
-    rates = [f"{1e3 * size / period:,.0f}" for period in periods if period and size]
+    rates = [
+        f"{1e3 * size / period:,.0f}" for period in periods if period and isinstance(size, int)
+    ]
     if len(rates) < len(periods):
         return []
     end_to_end, step = rates

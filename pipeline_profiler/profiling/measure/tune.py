@@ -41,7 +41,7 @@ ROUNDS = 4
 
 
 def ceiling(bench: Bench, options: Options) -> Session:
-    """`replay`: the step fed with cached batches, the most any loader could give."""
+    """Measure the training step on preloaded batches: the most that any loader could give."""
     with _kept_session(bench) as session:
         first, kept_batches = pilot(bench, options, session)
         plan = replace(make_plan(first, options, bench.loader()), arms=(Arm.RESIDENT,))
@@ -54,9 +54,9 @@ def ceiling(bench: Bench, options: Options) -> Session:
         session.results = {
             "verdict": "ceiling",
             "sentence": (
-                f"ceiling: {1000 / mean.value:.1f} steps/s with cached batches "
-                f"({mean.value:.2f} ms a step, 95 %: {mean.low:.2f} to {mean.high:.2f}); the first "
-                f"pass of the real loader took {real:.2f} ms"
+                f"ceiling: {1000 / mean.value:.1f} steps/s for the training step alone, on "
+                f"preloaded batches ({mean.value:.2f} ms a step, 95% CI {mean.low:.2f} to "
+                f"{mean.high:.2f}); the first pass of the real loader took {real:.2f} ms a step"
             ),
             "arms": {Arm.RESIDENT: {"period_ms": mean.value, "repeats": mean.n}},
         }
