@@ -163,7 +163,7 @@ def _settings() -> str:
         f"{_default(key.default)} |\n"
         for name, key in setting_fields().items()
     )
-    about = "`--config FILE` names another file, and `--set TABLE.KEY=VALUE` sets a key for one call."
+    about = "`--config FILE` names another file; `--set TABLE.KEY=VALUE` sets a key for one call."
     return f"\n## {FILE_NAME}\n\n{about}\n\n| | | default |\n|---|---|---|\n{rows}"
 
 

@@ -17,14 +17,17 @@ from pipeline_profiler.cli.output import check_session_output
 from pipeline_profiler.cli.settings import MeasureSettings
 from pipeline_profiler.cli.user_code import spec_file
 from pipeline_profiler.profiling.record.session import ProfileError
+from preflight.terminal import nearest_name
 
 PYTHON_HELP = "Python of your training, or the folder of its environment (default: this Python)"
 MIN_STEPS = 10
-AXES = {  # option -> (argument, setting, least value, most)
-    "--workers": ("workers", "workers", 0, 1024),
-    "--prefetch": ("prefetch", "prefetch", 1, 1024),
-    "--batch-size": ("batch_size", "batch_size", 1, 2**31),
-    "--pin": ("pin", "pin_memory", 0, 1),
+FAIL_ON_HELP = 'exit code 1 where the data stall exceeds a bound, such as "stall>20%%"'
+TRY_HELP = "settings of the loader to measure: workers, prefetch, batch-size or pin; repeatable"
+TRY_KEYS = {  # key of --try -> (setting of the loader, lowest value, highest value)
+    "workers": ("workers", 0, 1024),
+    "prefetch": ("prefetch", 1, 1024),
+    "batch-size": ("batch_size", 1, 2**31),
+    "pin": ("pin_memory", 0, 1),
 }
 
 
@@ -39,6 +42,12 @@ def check_measuring(args: argparse.Namespace) -> None:
     check_amount("--seconds", args.seconds)
     files = [spec_file(args.loader), spec_file(args.step)]
     check_session_output(args.output, [name for name in files if name])
+    given = {"--try": args.trials, "--tune": args.tune, "--ceiling": args.ceiling}
+    modes = [option for option, value in given.items() if value]
+    if len(modes) > 1:
+        raise ProfileError(f"Give {' or '.join(modes)}: a run has one of them.")
+    if args.fail_on and modes:
+        raise ProfileError(f"--fail-on needs a data stall, which {modes[0]} does not measure.")
     if args.fail_on:
         bound(args.fail_on)
     if measure.cold and measure.files and not matching_files(measure.files):
@@ -71,16 +80,24 @@ def check_amount(option: str, value: float | None, zero: bool = False) -> None:
         raise ProfileError(f"{option} takes a number {least}, not {value:g}.")
 
 
-def read_axes(args: argparse.Namespace) -> dict[str, Sequence[int]]:
-    """The settings of a sweep by the name the loader has for them; empty ones are left out."""
-    axes: dict[str, Sequence[int]] = {}
-    for option, (name, setting, least, most) in AXES.items():
-        values = split_numbers(getattr(args, name), option)
-        if any(not least <= value <= most for value in values):
-            raise ProfileError(f"{option} takes whole numbers from {least} to {most}.")
-        if values:
-            axes[setting] = [bool(v) for v in values] if name == "pin" else values
-    return axes
+def read_trials(words: Sequence[str]) -> dict[str, Sequence[int]]:
+    """Return the values to try of each setting of the loader, from `workers=0,2,4` and the like."""
+    trials: dict[str, Sequence[int]] = {}
+    for text in words:
+        key, _, listed = text.partition("=")
+        if key not in TRY_KEYS:
+            raise ProfileError(
+                f"--try takes {', '.join(TRY_KEYS)}, such as workers=0,2,4, not '{text}'."
+                f"{nearest_name(key, TRY_KEYS)}"
+            )
+        setting, low, high = TRY_KEYS[key]
+        values = split_numbers(listed, f"--try {key}")
+        if setting in trials:
+            raise ProfileError(f"--try {key} is given twice: list its values with commas.")
+        if not values or any(not low <= value <= high for value in values):
+            raise ProfileError(f"--try {key} takes whole numbers from {low} to {high}.")
+        trials[setting] = [bool(v) for v in values] if key == "pin" else values
+    return trials
 
 
 def split_words(text: str | None) -> list[str]:

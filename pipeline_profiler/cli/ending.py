@@ -80,7 +80,7 @@ def _print(session: Session, args: argparse.Namespace) -> ExitCode:
     if shown and shown[0]["code"] != COMPUTE_BOUND and not tried:
         done += (
             "\nafter a change: the same command with -o after.json, then "
-            f"pipeline-profiler compare {args.saved} after.json"
+            f"pipeline-profiler report {args.saved} --against after.json"
         )
     whole = "precision" in session.results  # its tables are the answer
     text = to_json(session) if args.json else (to_text if whole else to_screen)(session)

@@ -47,7 +47,8 @@ def _whole(low: int, high: int = MAX_COUNT) -> Rule:
     def fits(value: Any) -> bool:
         return _is_number(value) and isinstance(value, int) and low <= value <= high
 
-    return Rule(fits, f"a whole number from {low} to {high}")
+    end = "" if high == MAX_COUNT else f" to {high}"
+    return Rule(fits, f"a whole number from {low}{end}")
 
 
 def _are_numbers(value: Any) -> bool:

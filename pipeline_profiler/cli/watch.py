@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -28,8 +27,10 @@ from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.entry import outcome_of_session
 from preflight.terminal import escape_controls
 
-GRID_HELP = "keep what a model of torch says of N examples of its first batch, for the report"
-MOST_EXAMPLES = 32
+TRACK_PREDICTIONS_HELP = (
+    "record the predictions of a torch model for N samples of its first batch, step by step"
+)
+MAX_TRACKED_SAMPLES = 32
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -37,15 +38,23 @@ if TYPE_CHECKING:
 
 def add_watch(commands: Commands) -> None:
     """The command and its options."""
-    p = commands.add_parser("watch", help="run a script as it is, and say what its steps wait for")
-    p.add_argument("-m", dest="module", action="store_true", help="the script is a module's name")
+    p = commands.add_parser(
+        "watch",
+        help="profile a training script, no code changes",
+        usage="pipeline-profiler watch [options] -- train.py [options of the script]",
+    )
     p.add_argument("-o", "--output", default="profile.json", help="session file")
-    p.add_argument("--grid", type=int, default=0, metavar="N", help=GRID_HELP)
+    p.add_argument(
+        "--track-predictions", type=int, default=0, metavar="N", help=TRACK_PREDICTIONS_HELP
+    )
     p.add_argument("--quiet", action="store_true", help="no live line, no summary at the end")
     p.add_argument("--python", dest="interpreter", metavar="PATH", help=PYTHON_HELP)
     runs.record_command(p)
     p.add_argument(
-        "words", nargs=argparse.REMAINDER, metavar="-- SCRIPT", help="train.py and its arguments"
+        "words",
+        nargs=argparse.REMAINDER,
+        metavar="-- SCRIPT",
+        help="`train.py`, `python train.py` or `-m module`, and its options",
     )
     p.set_defaults(command=watch_command, json=False, takes_script=True)
 
@@ -57,15 +66,11 @@ def watch_command(args: argparse.Namespace) -> int:
     from pipeline_profiler.profiling.watching.process import WatchOrder
 
     words = args.script or []
-    if args.words:
-        raise ProfileError(
-            f"Write `--` before the script: pipeline-profiler watch -- {shlex.join(args.words)}"
-        )
-    if not 0 <= args.grid <= MOST_EXAMPLES:
-        raise ProfileError(f"--grid is a number of examples up to {MOST_EXAMPLES}.")
+    if not 0 <= args.track_predictions <= MAX_TRACKED_SAMPLES:
+        raise ProfileError(f"--track-predictions takes 0 to {MAX_TRACKED_SAMPLES} samples.")
     named = args.interpreter
     python = training_python(named, with_numpy=False).path if named else ""
-    command = command_of(words, args.module, python)
+    command = command_of(words, python)
     _check_places(args.output)
     notes = tempfile.TemporaryDirectory(prefix="pipeline-profiler-", ignore_cleanup_errors=True)
     with lent_packages() as home, notes as folder:
@@ -76,7 +81,7 @@ def watch_command(args: argparse.Namespace) -> int:
             home=home,
             parent=os.getpid(),
             quiet=args.quiet,
-            grid=args.grid,
+            grid=args.track_predictions,
         )
         code = run_watched(command, order)
         files = saved_files(folder)

@@ -103,7 +103,7 @@ def verdict(session: Session) -> Section:
         lines += (
             [] if tells_nothing(stall) else [f"A perfect loader would make it {_faster(stall)}."]
         )
-    lines += [*_busy(session), *_unfit_build(session)]
+    lines += [*busy_machine(session), *_unfit_build(session)]
     return Section("Verdict", tuple(lines))
 
 
@@ -128,8 +128,8 @@ def failed_rules(session: Session) -> list[str]:
     ]
 
 
-def _busy(session: Session) -> list[str]:
-    """The machine was not ours alone: what that does to the figures."""
+def busy_machine(session: Session) -> list[str]:
+    """Return a sentence where other programs used the machine before the run."""
     load, cores = session.environment.get("load"), session.environment.get("cores")
     if not load or not cores or load < BUSY * cores:
         return []
@@ -471,7 +471,7 @@ def _guilty(slow: Sequence[SlowSample]) -> tuple[str, ...]:
 
 
 def predictions(session: Session) -> Section | None:
-    """What `watch --grid` kept: a row of the drawing is an example, a column a step."""
+    """Return the drawing of `watch --track-predictions`: a row a sample, a column a step."""
     kept = session.results.get("predictions")
     if not kept:
         return None
@@ -568,7 +568,7 @@ def sweep_points(session: Session) -> Section | None:
 
 
 def tuning_trials(session: Session) -> Section | None:
-    """What `tune` tried, and what it kept."""
+    """Return what `run --tune` tried and kept."""
     trials = session.results.get("trials") or []
     if not trials:
         return None

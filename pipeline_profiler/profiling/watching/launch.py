@@ -25,8 +25,8 @@ HOOK = Path(__file__).resolve().parent / "hook"
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def command_of(words: Sequence[str], module: bool = False, python: str = "") -> list[str]:
-    """The command line to start: `train.py ARGS`, `-m module ARGS`, or a program such as torchrun.
+def command_of(words: Sequence[str], python: str = "") -> list[str]:
+    """Return the command to start: `train.py ARGS`, `-m module ARGS`, or a program as torchrun.
 
     `python`: what runs a script or module, and beside which a program is looked for first; without
     it this Python. ProfileError where there is nothing to start.
@@ -34,10 +34,8 @@ def command_of(words: Sequence[str], module: bool = False, python: str = "") -> 
     if not words:
         raise ProfileError("There is no script: write `-- train.py` and the options of the script.")
     first = words[0]
-    if module:
-        return [python or sys.executable, "-m", *words]
     if first == "-m":
-        return command_of(words[1:], True, python)
+        return [python or sys.executable, *words]
     if Path(first).is_file() and (first.endswith(".py") or not os.access(first, os.X_OK)):
         return [python or sys.executable, *words]
     # beside this Python too, whose environment need not be the shell's

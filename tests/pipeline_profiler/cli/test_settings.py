@@ -37,7 +37,7 @@ def test_the_file_then_set_then_defaults() -> None:
         ("[mesure]\n", "there is no table 'mesure'. Did you mean 'measure'"),
         ("[measure]\nrepeat = 3", "[measure] has no key 'repeat'. Did you mean 'repeats'"),
         ("measure = 3", "measure is 3: write it as a table"),
-        ("[measure]\nrepeats = true", "measure.repeats is True: write a whole number from 1 to"),
+        ("[measure]\nrepeats = true", "measure.repeats is True: write a whole number from 1."),
         ("[measure]\nsteps = 2.5", "write a whole number"),
         ("[measure]\nseed = -1", "write a whole number from 0 to"),
         ("[measure]\nlimit = inf", "write a number of seconds above 0"),

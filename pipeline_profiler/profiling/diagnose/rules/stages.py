@@ -37,7 +37,7 @@ STAGE_CODES = {
 STAGE_WORDS = {"serialise": "pickling"}
 STAGE_NEXT = {
     "read": "pack the samples into shards or a local copy, or read ahead with more workers: "
-    "`pipeline-profiler sweep`",
+    "`pipeline-profiler run --try workers=0,2,4`",
     "decode": "store smaller or faster-decoding files (`audit report` lists the large ones), or "
     "decode at a reduced size (the decoder's draft or scale)",
     "transform": "move the deterministic part offline, or onto the device in batches",
