@@ -180,8 +180,8 @@ class ReviewList(QueryCheck):
 
     ## What to do
     Review the list from its top (`label_scores.label_quality`, `audit export --scores`), and stop
-    where hardly any is wrong. `audit labels` draws labels at random, whose review gives the share
-    of wrong labels without any model.
+    where hardly any is wrong. `audit decide --draw-labels N` draws labels at random. Their review
+    estimates the share of wrong labels without a model.
 
     ## Limits
     The forecast assumes that errors do not come from the class alone: where all trucks of one day
@@ -248,8 +248,9 @@ class ReviewList(QueryCheck):
             return "No order of labels is better than chance: LABEL006 says why."
         if facts.labels.gain < params.min_gain:
             return (
-                f"How many of {facts.judged:,} labels are wrong cannot be told from classes that "
-                f"overlap: review {_sample(UNTOLD_DRAW, facts.judged)} (`audit labels`)."
+                "The classes overlap too much to estimate how many of the "
+                f"{facts.judged:,} labels are wrong: review {_sample(UNTOLD_DRAW, facts.judged)} "
+                "(`audit decide --draw-labels`)."
             )
         return f"All {facts.judged:,} judged labels were put in order."
 
@@ -261,7 +262,7 @@ UNTOLD = (
     "Look at these {listed:,} labels first. How many of them are wrong cannot be told: classes "
     "that look alike would explain the doubts as well. Where most are wrong, go on in this order "
     "(`audit export RUN --scores`, label_quality). For the share of wrong labels among all "
-    "{judged:,}, review {sample} (`audit labels`)."
+    "{judged:,}, review {sample} (`audit decide --draw-labels`)."
 )
 
 
@@ -271,7 +272,7 @@ def _forecast(row: Mapping[str, Any]) -> str:
         f"{row['found'] / row['listed']:.0%} of them are wrong ({{found:,.0f}}; "
         "{found_low:,.0f} to {found_high:,.0f}). Among all {judged:,} labels "
         + wrong_among(*(row[name] for name in ("judged", "wrong", "wrong_low", "wrong_high")))
-        + ". To know that share within a third, review {sample} (`audit labels`)."
+        + ". To know that share within a third, review {sample} (`audit decide --draw-labels`)."
     )
 
 

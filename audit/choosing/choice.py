@@ -1,6 +1,6 @@
 """A choice of pictures: to label next, or to evaluate on, with what it buys.
 
-`audit select RUN` and `Run.select`. The same run, words and seed give the same rows.
+`audit subset draw RUN --choose` and `Run.select`. The same run, words and seed give the same rows.
 
 The set is that of `audit.subset.source`: unreadable files, copies of training pictures and pictures
 with two labels are out, and so is what a decision dropped. Copies and near-duplicates are one unit,

@@ -1,7 +1,7 @@
 """What the pictures of a dataset need: how small they may become, and what the classes hang on.
 
-`audit needs RUN` draws up to 2,000 labelled pictures, opens them in worker processes at 128 px (or
-at their own size, where that is smaller), and asks how well a cheap classifier tells the classes at
+`audit input-study RUN` draws up to 2,000 labelled pictures, opens them in workers at 128 px (or at
+their own size, where that is smaller), and asks how well a cheap classifier tells the classes at
 128, 64, ... 8 px, in grey, with the picture's tiles put elsewhere, from crops, and with what may be
 spurious taken out: light equalised, border cut, turned alike, background greyed. All versions are
 judged on the same pictures with near-duplicates left out, so each loss is a paired difference with

@@ -294,7 +294,9 @@ class Ledger:
             "ORDER BY d.id DESC LIMIT 1"
         ).fetchone()
         if anyone or other is None:
-            return UsageError("There is no decision left to undo: `audit log RUN` shows them all.")
+            return UsageError(
+                "There is no decision left to undo: `audit decide RUN --log` shows them all."
+            )
         return UsageError(
             f"{who!r} has no decision left to undo; the last one is by {other[0]!r}: "
             "give `--by` that name, or `--anyone`."

@@ -100,7 +100,7 @@ def collect_report(
     """Return what there is to report about a run, with the `worst` examples of each code.
 
     `laps` are the stages of a scan that just ended; a run does not keep them.
-    `reviewed`: labels drawn by `audit labels --draw`, answered. Raises RunError for a run that is
+    `reviewed`: answered labels of `audit decide --draw-labels`. Raises RunError for a run that is
     absent, unfinished or damaged, UsageError for a file that is no such draw.
     """
     clock = Stopwatch()
@@ -161,7 +161,7 @@ def collect_report(
 
 
 def _needs(store: Store, run: Path, generation: generations.Generation) -> Needs | None:
-    """Return the answer of `audit needs` that the run keeps; none where it was scanned since."""
+    """Return the stored result of `audit input-study`; None if the run was scanned since."""
     sql = f"{MEMBER} FROM samples s LEFT JOIN features f ON f.sample_id = s.id WHERE s.id IN (?, ?)"
     try:
         kept = read_document(run / KEPT_NEEDS)

@@ -79,7 +79,7 @@ class Cost:
 def measure_costs(store: Store, run: Path, reviewed: Path | None = None) -> tuple[Cost, ...]:
     """Return the costs of the findings in the view `reported`, by split.
 
-    `reviewed`: labels that `audit labels --draw` drew from this run, with the answers filled in.
+    `reviewed`: labels of `audit decide --draw-labels`, with the answers filled in.
     Raises UsageError where it is not that.
     """
     sizes: dict[str, int] = dict(store.query(_SPLITS.format(_PICTURED)).iter_rows())
@@ -168,8 +168,8 @@ def mislabelled_cost(
         labels = "1 label" if suspected == 1 else f"{suspected:,} labels"
         said = (
             f"{labels} of {split} may be wrong. Suspicion alone does not give the accuracy that a "
-            f"model which is always right would reach: run `audit labels {place} --draw {DRAWN} "
-            f"--out drawn.csv`, review it, then `audit report {place} --reviewed drawn.csv`."
+            f"model which is always right would reach: run `audit decide {place} --draw-labels "
+            f"{DRAWN} -o drawn.csv`, review it, then `audit report {place} --reviewed drawn.csv`."
         )
         numbers |= {"ceiling": None, "low": None, "high": None}
     else:

@@ -228,7 +228,9 @@ def next_commands(report: Report) -> list[tuple[str, str]]:
         code = examples[0].finding.code
         commands.append((f"audit explain {code}", f"what {code} means and what to do"))
         decide = f"audit decide {run} {examples[0].finding.fingerprint} --as false-positive"
-        commands.append((decide, f"silence this {code} if it is none; `audit undo` takes it back"))
+        commands.append(
+            (decide, f"silence this {code} if it is none; `audit decide --undo` takes it back")
+        )
     if report.failed:
         commands.append((f"audit report {run} --trace", "the tracebacks of what failed"))
     if report.not_run:

@@ -243,7 +243,7 @@ def open_source(
         else:
             readers.append(ManifestReader(given))
     if one_hot and not any(isinstance(reader, ManifestReader) for reader in readers):
-        raise UsageError("--one-hot names columns of a manifest, and no source is one.")
+        raise UsageError("[scan] one_hot names columns of a manifest, and no source is one.")
     source = Source(_dataset_name(parsed), readers)
     source.label_separator = label_separator or None
     return source
