@@ -49,8 +49,8 @@ class SharedPlace:
             raise
         except Exception as error:  # noqa: BLE001 - each store's library raises errors of its own
             raise UsageError(
-                f"[scan] parts {self.address} cannot be written ({error_text(error)}): give a folder "
-                "or an address that this machine and every node may write."
+                f"[scan] parts {self.address} cannot be written ({error_text(error)}): give a "
+                "folder or an address that this machine and every node may write."
             ) from None
         if not whole:
             raise UsageError(
