@@ -1,6 +1,6 @@
 """Checks and measured columns of the user's own, from the files that they name.
 
-    [own]
+    [plugins]
     files = ["my_checks.py"]    # in audit.toml, beside which it lies
 
 or `audit scan --plugin my_checks.py`, `audit.scan(..., plugins=["my_checks.py"])`; in a notebook
@@ -80,7 +80,7 @@ def load_own(files: Sequence[Path], roots: Iterable[str] = ()) -> OwnCode:
     for given in files:
         path = Path(os.path.realpath(given))
         if not path.is_file() or path.suffix != ".py":
-            raise UsageError(f"{given} is no Python file: check the path under [own] files.")
+            raise UsageError(f"{given} is no Python file: check the path under [plugins] files.")
         for root in inside:
             if path.is_relative_to(root):
                 raise UsageError(
