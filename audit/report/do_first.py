@@ -194,7 +194,7 @@ def _sentence(
 ) -> str:
     if not family.says:
         more = row["findings"] - 1
-        return worst.rstrip(".") + (f", and {counted(more, 'finding')} like it." if more else ".")
+        return worst.rstrip(".") + (f" (and {counted(more, "similar finding")})." if more else ".")
     if family.stops and row["messages"] == 1 < row["findings"]:
         return f"{counted(row['files'], 'file')}: {worst}"
     said = family.says.format(
@@ -212,7 +212,7 @@ def _sentence(
 
 
 def _leak_sentence(costs: Sequence[Cost], groups: int) -> str:
-    """Return how many evaluation images are leaked, and the largest cost; "" without such a cost."""
+    """Return how many evaluation images are leaked, and the largest cost; "" without a cost."""
     leaks = [cost for cost in costs if cost.kind == "leaked"]
     if not leaks:
         return ""
