@@ -194,7 +194,7 @@ def _sentence(
 ) -> str:
     if not family.says:
         more = row["findings"] - 1
-        return worst.rstrip(".") + (f" (and {counted(more, "similar finding")})." if more else ".")
+        return worst.rstrip(".") + (f" (and {counted(more, 'similar finding')})." if more else ".")
     if family.stops and row["messages"] == 1 < row["findings"]:
         return f"{counted(row['files'], 'file')}: {worst}"
     said = family.says.format(
