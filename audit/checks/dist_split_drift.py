@@ -145,11 +145,11 @@ class SplitDrift(Check):
         }  # fmt: skip
         return self.finding(
             f"split:{drift.split}",
-            f"The {drift.n:,} pictures of split {drift.split} differ from those of "
+            f"The {drift.n:,} images of split {drift.split} differ from those of "
             f"{drift.reference}, their classes given equal shares: a classifier tells which is "
-            f"which in {drift.auc:.0%} of pairs (95 % interval {drift.low:.0%} to {drift.high:.0%})"
+            f"which in {drift.auc:.0%} of pairs (95% interval {drift.low:.0%} to {drift.high:.0%})"
             + (f"; the properties: {named}" if named else "")
-            + f". The {len(listed)} pictures listed are the easiest to tell.",
+            + f". The {len(listed)} images listed are the easiest to tell.",
             evidence,
             listed,
         )
@@ -158,7 +158,7 @@ class SplitDrift(Check):
         table = store.share(property_table).of_kind("nuisance", "mark", "light", "look")
         each = [f"{split} with {reference}" for split, reference, _, _ in _sides(table, params)]
         if not each:
-            return f"Splits were not compared: fewer than 2 of {params.min_units} pictures."
+            return f"Splits were not compared: fewer than 2 of {params.min_units} images."
         return (
             f"{len(table.properties):,} properties were compared between splits: {', '.join(each)}."
         )
@@ -192,7 +192,7 @@ MEASURES: Mapping[str, tuple[str, Callable[[float], float]]] = {
     "aspect": ("width : height", lambda v: float(2**v)),
     "x": ("place from the left", float),
     "y": ("place from the top", float),
-    "each": ("objects a picture", float),
+    "each": ("objects an image", float),
 }
 
 

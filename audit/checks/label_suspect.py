@@ -122,7 +122,7 @@ class SuspectLabel(QueryCheck):
                 f"{row['suggested_label']!r} and {row['neighbours_given']} are {row['label']!r}."
             )
         return (
-            f"The label {row['label']!r} of this picture is probably wrong "
+            f"The label {row['label']!r} of this image is probably wrong "
             f"({row['error_chance']:.0%}): it looks like {row['suggested_label']!r} "
             f"({row['suggested_probability']:.1%}; {row['label']!r} {row['probability']:.1%})."
             + asked
@@ -143,7 +143,7 @@ class SuspectLabel(QueryCheck):
         start = (
             f"{facts.judged:,} labels of {facts.classes:,} classes were judged by "
             f"{facts.vectors}, which name {facts.labels.accuracy:.0%} of them unseen; left out "
-            f"were {facts.conflicting:,} pictures with several labels, {facts.in_small_classes:,} "
+            f"were {facts.conflicting:,} images with several labels, {facts.in_small_classes:,} "
             f"in small classes and {facts.atypical:,} that look like no other"
         )
         if facts.not_drawn:

@@ -87,7 +87,7 @@ class SplitOverlap(Check):
             changed = f" ({row['transformation']})" if kind == "near" else ""
         return self.finding(
             f"group:{row['name']}",
-            f"One picture is in {len(set(row['splits']))} splits ({splits}): {KINDS[kind]}{changed}"
+            f"One image is in {len(set(row['splits']))} splits ({splits}): {KINDS[kind]}{changed}"
             + (f", with different labels ({labels})." if conflict else ".")
             + DOUBT * (not sure),
             evidence,
@@ -133,7 +133,7 @@ def _leak(store: Store, split: str, n: int, others: Sequence[str]) -> str:
     low, high = (float(limit) for limit in wilson(leaked, n))
     how = f": {', '.join(kinds)}" if kinds else ""
     return (
-        f"Split {split}: {leaked:,} of {n:,} samples ({leaked / n:.1%}, 95 % interval {low:.1%} "
+        f"Split {split}: {leaked:,} of {n:,} samples ({leaked / n:.1%}, 95% interval {low:.1%} "
         f"to {high:.1%}) are also in {' or '.join(others)}{how}."
     )
 

@@ -243,7 +243,7 @@ class Choice:
         rarest = self.classes.sort("after", CLASS).head(LISTED).rows(named=True)
         width = max(len(row[CLASS]) for row in rarest)
         lines = [
-            f"Half-width of a class's recall (95 %, at a recall of {RECALL:.0%}): before, after, "
+            f"Half-width of a class's recall (95%, at a recall of {RECALL:.0%}): before, after, "
             "after a random choice."
         ]
         lines += [
@@ -274,7 +274,7 @@ def select_pictures(
     found = find_candidates(run, wanted)
     if found.free.is_empty():
         raise UsageError(
-            f"{run} has no picture left to choose: none of these files is new. Check --split, "
+            f"{run} has no image left to choose: none of these files is new. Check --split, "
             "--from and --unlabelled."
         )
     ordered = found.free[np.argsort(permanent_numbers(_keys(found.free), seed), kind="stable")]
@@ -298,10 +298,10 @@ def _check_words(n: int, by: str, wanted: Wanted, cells: Sequence[str]) -> None:
     if by not in get_args(By):
         raise UsageError(f"--by is {by!r}: choose {', '.join(get_args(By))}.")
     if n < 1:
-        raise UsageError(f"--n is {n}: choose 1 picture or more.")
+        raise UsageError(f"--n is {n}: choose 1 image or more.")
     if by == "uncertainty" and wanted.predictions is None:
         raise UsageError(
-            "--by uncertainty needs --predictions: a table with the id of each picture and "
+            "--by uncertainty needs --predictions: a table with the id of each image and "
             "prob_<class> columns, or a confidence."
         )
     if cells and by != "rare":
@@ -326,7 +326,7 @@ def _by_coverage(
     old = np.array([places.get(p, -1) for p in known["pixel_hash"].to_list()], np.int64)
     there = np.flatnonzero(own >= 0)
     if not len(there):
-        raise UsageError("No candidate has a vector: dark, flat and unreadable pictures have none.")
+        raise UsageError("No candidate has a vector: dark, flat and unreadable images have none.")
     centres, points = points[old[old >= 0]], points[own[there]]
     near = likeness_to(points, centres)
     size = min(n, len(points))
@@ -419,11 +419,11 @@ def _half_widths(n: pl.Series) -> pl.Series:
 
 
 def _half(value: float | None) -> str:
-    return "none" if value is None else f"±{100 * value:.1f} %"
+    return "none" if value is None else f"±{100 * value:.1f}%"
 
 
 def _reach_lines(reach: Mapping[str, Reach]) -> list[str]:
-    lines = ["Distance of a candidate to the nearest chosen picture: largest, mean."] * bool(reach)
+    lines = ["Distance of a candidate to the nearest chosen image: largest, mean."] * bool(reach)
     for name, one in reach.items():
         told = [f"{v:.3f}" + (f" ({a:.3f} to {b:.3f})" if one.draws > 1 else "")
                 for a, v, b in (one.largest, one.mean)]  # fmt: skip

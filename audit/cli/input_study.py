@@ -46,7 +46,7 @@ def needs_lines(found: PictureNeeds) -> list[str]:
     if found.reason:
         return [found.sentence]
     lines = [
-        f"{found.pictures:,} pictures of {found.classes:,} classes, {found.independent:,} of them "
+        f"{found.pictures:,} images of {found.classes:,} classes, {found.independent:,} of them "
         f"independent; a cheap classifier on their vectors names {found.accuracy:.1%} rightly "
         f"(largest class: {found.largest_class:.1%}).",
         "",
@@ -55,11 +55,11 @@ def needs_lines(found: PictureNeeds) -> list[str]:
     ]
     return [
         *lines, *map(_row, (*found.sizes, *found.versions)), "",
-        f"Loss in points of accuracy against the whole picture at {found.base} px, 95 % interval, "
+        f"Loss in points of accuracy against the whole image at {found.base} px, 95% interval, "
         f"paired; a loss below {found.margin:.1%} counts as nothing. Sizes above {found.base} px "
         "were not tried. A larger network may use detail that this classifier does not.",
-        "", "What varies most in each class, how many times as much as among all pictures, and the "
-        "pictures at its two ends:",
+        "", "What varies most in each class, how many times as much as among all images, and the "
+        "images at its two ends:",
         *(f"  {one.label}: {one.what}, {one.ratio:.2f} times: {one.low} | {one.high}"
           for one in found.varying),
     ]  # fmt: skip

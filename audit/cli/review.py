@@ -247,7 +247,7 @@ def _decide_by_file(run: Path, path: Path, picked: _Picked, overwrite: bool) -> 
     if found.conflicts:
         print_lines(f"  conflict: {line}" for line in found.conflicts)
         write_note(
-            f"{_counted(len(found.conflicts), 'answer')} not recorded: the picture was decided "
+            f"{_counted(len(found.conflicts), 'answer')} not recorded: the image was decided "
             "since the export. Decide by hand, or add --overwrite to record the file's answers."
         )
         raise typer.Exit(ExitCode.USAGE)

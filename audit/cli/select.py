@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def select_command(
     run: RunArgument,
-    n: Annotated[int, typer.Option("--n", min=1, help="Pictures to choose.")],
+    n: Annotated[int, typer.Option("--n", min=1, help="Images to choose.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="x.csv or .parquet to write.")],
     by: Annotated[
         Literal["coverage", "uncertainty", "rare"],

@@ -137,7 +137,7 @@ def _objects_plan(
     given = [name for name in stated if getattr(options, name) is not None]
     if given:
         raise UsageError(
-            f"--{given[0].replace('_', '-')} is for metrics of pictures: one of objects is planned "
+            f"--{given[0].replace('_', '-')} is for metrics of images: one of objects is planned "
             "from --predictions, detections of an earlier model or a pilot."
         )
     goal = replace(options, metric="accuracy").goal()
@@ -502,7 +502,7 @@ def is_of_objects(metrics: Sequence[str]) -> bool:
 
     kinds = {parse_object_metric(name) is not None for name in metrics}
     if len(kinds) > 1:
-        raise UsageError("Metrics of objects and of pictures are scored apart: give one kind.")
+        raise UsageError("Metrics of objects and of images are scored apart: give one kind.")
     return kinds == {True}
 
 

@@ -124,7 +124,7 @@ class PictureNeeds:
     def sentence(self) -> str:
         """How small the pictures may become, or why it cannot be told."""
         if self.reason:
-            return f"What the pictures need cannot be told: {self.reason}."
+            return f"What the images need cannot be told: {self.reason}."
         if self.smallest == self.base:
             return self._why_no_smaller()
         saved = self.pixels / self.smallest**2
@@ -133,8 +133,8 @@ class PictureNeeds:
             "fewer pixels before it resizes."
         )
         return (
-            f"Pictures may be reduced to {self.smallest} px: {saved:,.0f} times fewer pixels than "
-            f"the {self.pixels:,} of the median picture." + scaled * (self.decoded > 1)
+            f"Images may be reduced to {self.smallest} px: {saved:,.0f} times fewer pixels than "
+            f"the {self.pixels:,} of the median image." + scaled * (self.decoded > 1)
         )
 
     def _why_no_smaller(self) -> str:
@@ -198,7 +198,7 @@ def find_needs(
     Raises RunError where there is no run, UsageError for a margin that is no share.
     """
     if not 0 < margin < 1:
-        raise UsageError(f"--margin is {margin}: give a share of pictures, such as 0.02.")
+        raise UsageError(f"--margin is {margin}: give a share of images, such as 0.02.")
     with open_run(run) as store:
         rows = store.query(PICTURES)
     sizes = rows.group_by("label").agg(pl.col("unit").n_unique().alias("n"))
@@ -219,9 +219,9 @@ def find_needs(
 def _too_little(rows: pl.DataFrame) -> str:
     units, classes = rows["unit"].n_unique(), rows["label"].n_unique()
     if classes < 2:
-        return f"{classes} classes of {LEAST_CLASS} pictures and more, but 2 are needed"
+        return f"{classes} classes of {LEAST_CLASS} images and more, but 2 are needed"
     if units < LEAST:
-        return f"{units:,} pictures in classes of {LEAST_CLASS} and more, but {LEAST} are needed"
+        return f"{units:,} images in classes of {LEAST_CLASS} and more, but {LEAST} are needed"
     return ""
 
 
@@ -281,7 +281,7 @@ def judge_pictures(
     )  # fmt: skip
     if low <= largest:
         reason = (
-            f"a cheap classifier names {whole.mean():.1%} of the pictures rightly, and the largest "
+            f"a cheap classifier names {whole.mean():.1%} of the images rightly, and the largest "
             f"class alone gives {largest:.1%}: what the classes hang on is beyond it"
         )
         return replace(known, reason=reason)

@@ -79,9 +79,7 @@ def apply_plan(
     """
     _refuse_inside(plan, folder)
     if how != "copy" and any(path_of(file.source) is None for file in plan.files):
-        raise UsageError(
-            "Pictures in packs and stores can be copied, not linked: leave out --link."
-        )
+        raise UsageError("Images in packs and stores can be copied, not linked: leave out --link.")
     made_before = _claimed(plan, folder)
     if wrong := [file for file in plan.files if not _is_as_planned(file)]:
         raise _edited(wrong)

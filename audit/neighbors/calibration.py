@@ -95,7 +95,7 @@ class Calibration:
         lines = [self.reason, f"Expected false pairs: {self.false_expected:.2g} in this data set."]
         if self.threshold >= LOOK_ALIKE:
             lines.append(
-                "Different pictures of this data set are hard to tell apart: only what agrees "
+                "Different images of this data set are hard to tell apart: only what agrees "
                 "beyond all that they share is called a copy. Equal bytes and equal pixels are "
                 "found in any case."
             )
@@ -109,7 +109,7 @@ class Calibration:
             )
             named = ", ".join(f"{name} {r:.0%}" for r, name in weak[:4])
             worst = named or f"none surely under {WEAK_UNDER:.0%}"
-            aged = f"; before {self.recall_age:,} pictures came or went" if self.recall_age else ""
+            aged = f"; before {self.recall_age:,} images came or went" if self.recall_age else ""
             lines.append(
                 f"Expected recall on synthetic copies: {self.overall_recall:.1%} of "
                 f"{self.synthetic_copies} "

@@ -174,7 +174,7 @@ def _needs(store: Store, run: Path, generation: generations.Generation) -> Needs
                 row[0]: Member(*row)
                 for row in store.query(sql, [one["low"], one["high"]]).iter_rows()
             }
-            much = f"{one['ratio']:.2f} times as much as in all pictures"
+            much = f"{one['ratio']:.2f} times as much as in all images"
             said = f"{one['label']}: {one['what']}, {much}"
             ends.append((said, tuple(found[end] for end in (one["low"], one["high"]))))
         rows = tuple(
@@ -356,7 +356,7 @@ def _completeness(
         if check.completeness:
             yield f"{check.code} {check.name}: {check.completeness}"
     if idle:
-        why = ", ".join(check.code for check in idle) if annotated else "no picture has annotations"
+        why = ", ".join(check.code for check in idle) if annotated else "no image has annotations"
         yield f"{len(idle):,} checks of boxes had nothing to judge: {why}."
     silent = sorted(check.code for check in checks if not check.completeness)
     if silent:

@@ -35,8 +35,8 @@ NEAR, SHOWN = 5, 20
 UNRANKED = ("orientation", "error_at")
 DERIVED = (
     Column("n_bytes", "BIGINT", "file size, bytes"),
-    Column("pixels", "BIGINT", "width x height of the shown picture, px"),
-    Column("aspect", "DOUBLE", "width / height of the shown picture"),
+    Column("pixels", "BIGINT", "width x height of the shown image, px"),
+    Column("aspect", "DOUBLE", "width / height of the shown image"),
 )
 COLUMNS = (*DERIVED, *MEASURED)
 
@@ -358,7 +358,7 @@ def _finding_lines(card: FileCard) -> Iterator[RenderableType]:
 def _twin_lines(card: FileCard) -> Iterator[RenderableType]:
     if not card.n_twins:
         return
-    yield heading(f"{counted(card.n_twins, 'other file')} with the same picture")
+    yield heading(f"{counted(card.n_twins, 'other file')} with the same image")
     for twin in card.twins:
         place = ", ".join(visible(part) for part in (twin.split, twin.label) if part)
         same = "same bytes" if twin.same_bytes else "same pixels, other bytes"
@@ -381,7 +381,7 @@ def _measurement_table(card: FileCard) -> Iterator[RenderableType]:
     label = card.sample.label
     yield heading("Measured")
     explained = "percentiles: share of files with a smaller value, equal ones counted half"
-    yield Text(f"  {explained}; * outer {EXTREME:g} %", style="dim")
+    yield Text(f"  {explained}; * outer {EXTREME:g}%", style="dim")
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("  column", no_wrap=True)
     table.add_column("value", overflow="fold", max_width=34)

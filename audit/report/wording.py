@@ -82,7 +82,7 @@ def class_rows(data: Dataset, most: int) -> list[tuple[str, ...]]:
     return [*rows, (f"and {more:,} more", *[""] * len(splits))] if more > 0 else rows
 
 
-OBJECT_HEAD = ("class of objects", "split", "objects", "pictures", "a picture", "small", "medium",
+OBJECT_HEAD = ("class of objects", "split", "objects", "pictures", "an image", "small", "medium",
                "large")  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from audit.records import Column
 
 _FILE = Column("file", "VARCHAR", "the annotation file, or folder of small ones, as an id")
-_IMAGE_KEY = Column("image_key", "VARCHAR", "what the file calls the picture: its id, or file name")
+_IMAGE_KEY = Column("image_key", "VARCHAR", "what the file calls the image: its id, or file name")
 _ENTRY = Column("entry", "BIGINT", "position in the list of the file, from 0")
 _LINE = Column("line", "BIGINT", "line where the entry begins, from 1; null if unknown")
 _BYTE = Column("byte", "BIGINT", "byte where the entry begins, from 0; null if unknown")
@@ -24,7 +24,7 @@ ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("format", "VARCHAR", "COCO | YOLO | VOC | ... | table | masks | manifest"),
         Column("file_key", "VARCHAR", "version of the reader; size, mtime and ctime of the files"),
         Column("n_files", "BIGINT", "files of this group: 1 but for a folder of small ones"),
-        Column("pictures", "BIGINT", "pictures listed"),
+        Column("pictures", "BIGINT", "images listed"),
         Column("matched", "BIGINT", "of these, those that are samples"),
         Column("objects", "BIGINT", "annotations with a box, an outline or keypoints"),
         Column("classes", "BIGINT", "classes declared, or used where none are declared"),
@@ -32,18 +32,18 @@ ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("complete", "BOOLEAN", "the file was read to its end"),
         Column("form", "VARCHAR", "what the four numbers are by the format, such as xywh px"),
         Column("reading", "VARCHAR", "the form under which the boxes fit; null: not yet decided"),
-        Column("frame", "VARCHAR", "pictures that EXIF turns: boxes as displayed | as stored"),
-        Column("fit_share", "DOUBLE", "share of boxes inside their picture under `reading`, 0..1"),
+        Column("frame", "VARCHAR", "images that EXIF turns: boxes as displayed | as stored"),
+        Column("fit_share", "DOUBLE", "share of boxes inside their image under `reading`, 0..1"),
         Column("form_fit_share", "DOUBLE", "share of boxes inside under `form`, 0..1"),
     ),
     "annotated_images": (
         _FILE, _IMAGE_KEY, _ENTRY, _LINE, _BYTE,
-        Column("file_name", "VARCHAR", "the picture's path as written"),
+        Column("file_name", "VARCHAR", "the image's path as written"),
         _SAMPLE,
         Column("matched_by", "VARCHAR", "path | end of path | name | ambiguous | missing"),
-        Column("width", "DOUBLE", "width of the picture as declared, px; null without"),
-        Column("height", "DOUBLE", "height of the picture as declared, px; null without"),
-        Column("attributes", "VARCHAR", "attributes of the picture, JSON; null without"),
+        Column("width", "DOUBLE", "width of the image as declared, px; null without"),
+        Column("height", "DOUBLE", "height of the image as declared, px; null without"),
+        Column("attributes", "VARCHAR", "attributes of the image, JSON; null without"),
     ),
     "annotations": (
         _FILE, _IMAGE_KEY, _ENTRY, _LINE, _BYTE,
@@ -88,7 +88,7 @@ ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
     "annotation_problems": (
         Column("kind", "VARCHAR", "truncated | malformed | wrong-type | duplicate-key | ..."),
         _FILE,
-        Column("image_key", "VARCHAR", "the picture concerned; null if unknown"),
+        Column("image_key", "VARCHAR", "the image concerned; null if unknown"),
         Column("place", "VARCHAR", "where: JSON path or name of the small file; line and byte"),
         Column("detail", "VARCHAR", "what is wrong, without the place"),
         Column("more", "BIGINT", "further ones of this kind in the file, not listed"),
@@ -100,16 +100,16 @@ ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("label", "VARCHAR", "name of the class; null where it is not in the list"),
         Column("category_key", "VARCHAR", "class as written"),
         Column("kind", "VARCHAR", "box | outline"),
-        Column("x", "DOUBLE", "left edge, px of the shown picture (EXIF-turned)"),
-        Column("y", "DOUBLE", "upper edge, px of the shown picture"),
-        Column("width", "DOUBLE", "px of the shown picture; not above 0: degenerate"),
-        Column("height", "DOUBLE", "px of the shown picture"),
-        Column("stored_x", "DOUBLE", "left edge, px of the picture as it is in its file"),
-        Column("stored_y", "DOUBLE", "upper edge, px of the picture as it is in its file"),
-        Column("stored_width", "DOUBLE", "px of the picture as it is in its file"),
-        Column("stored_height", "DOUBLE", "px of the picture as it is in its file"),
-        Column("picture_width", "BIGINT", "width of the shown picture, px; null if unreadable"),
-        Column("picture_height", "BIGINT", "height of the shown picture, px"),
+        Column("x", "DOUBLE", "left edge, px of the shown image (EXIF-turned)"),
+        Column("y", "DOUBLE", "upper edge, px of the shown image"),
+        Column("width", "DOUBLE", "px of the shown image; not above 0: degenerate"),
+        Column("height", "DOUBLE", "px of the shown image"),
+        Column("stored_x", "DOUBLE", "left edge, px of the image as it is in its file"),
+        Column("stored_y", "DOUBLE", "upper edge, px of the image as it is in its file"),
+        Column("stored_width", "DOUBLE", "px of the image as it is in its file"),
+        Column("stored_height", "DOUBLE", "px of the image as it is in its file"),
+        Column("picture_width", "BIGINT", "width of the shown image, px; null if unreadable"),
+        Column("picture_height", "BIGINT", "height of the shown image, px"),
         Column("declared_width", "DOUBLE", "width by the annotation file, as shown; null without"),
         Column("declared_height", "DOUBLE", "height by the annotation file, as shown"),
         Column("other_unit", "BOOLEAN", "in the other unit (px, shares) than its file"),
@@ -141,7 +141,7 @@ ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("quality", "DOUBLE", "geometric mean of the three, 0..1; low: look first"),
     ),
     "prediction_facts": (
-        Column("key", "VARCHAR", "file | predictions | unknown | confident | pictures | boxes"),
+        Column("key", "VARCHAR", "file | predictions | unknown | confident | images | boxes"),
         Column("value", "VARCHAR", "the fact: text, or a number; no row without such predictions"),
     ),
 }  # fmt: skip
@@ -158,24 +158,24 @@ _LABEL = Column("label", "VARCHAR", "class of the boxes; null where the file doe
 BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "box_fits": (
         _FILE,
-        Column("boxes", "BIGINT", "boxes of an eighth of a picture and more each way, 12 of one"),
-        Column("elsewhere", "VARCHAR", "mirrored | upside down | on the picture after | ..."),
+        Column("boxes", "BIGINT", "boxes of an eighth of an image and more each way, 12 of one"),
+        Column("elsewhere", "VARCHAR", "mirrored | upside down | on the image after | ..."),
         Column("gain_z", "DOUBLE", "how much better they fit there, standard errors; < 0: worse"),
-        Column("share", "DOUBLE", "share of the pictures whose boxes fit better there, 0..1"),
-        Column("units", "BIGINT", "pictures, near-duplicates counted once"),
+        Column("share", "DOUBLE", "share of the images whose boxes fit better there, 0..1"),
+        Column("units", "BIGINT", "images, near-duplicates counted once"),
     ),
     "box_images": (
-        Column("sample_id", "VARCHAR", "a picture that an annotation file lists"),
+        Column("sample_id", "VARCHAR", "an image that an annotation file lists"),
         Column("n_boxes", "BIGINT", "boxes in it, each object once; 0 for none"),
-        Column("box_cover", "DOUBLE", "share of the picture that its boxes cover together, 0..1"),
+        Column("box_cover", "DOUBLE", "share of the image that its boxes cover together, 0..1"),
         Column("smallest_box", "DOUBLE", "shortest side of its boxes, px; null without boxes"),
     ),
     "box_classes": (
         _SPLIT, _LABEL,
         Column("boxes", "BIGINT", "boxes of the class"),
-        Column("pictures", "BIGINT", "pictures with such boxes"),
+        Column("pictures", "BIGINT", "images with such boxes"),
         Column("effective_pictures", "BIGINT", "of them, near-duplicates and copies counted once"),
-        Column("effective_boxes", "BIGINT", "boxes, of near-duplicates one picture counted alone"),
+        Column("effective_boxes", "BIGINT", "boxes, of near-duplicates one image counted alone"),
         Column("small", "BIGINT", "boxes of an area below 32 x 32 px, as COCO counts them"),
         Column("medium", "BIGINT", "boxes from 32 x 32 up to 96 x 96 px"),
         Column("large", "BIGINT", "boxes above 96 x 96 px"),
@@ -192,7 +192,7 @@ BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
         _SAMPLE,
         _LABEL,
         Column("kind", "VARCHAR", "what carries the label: box | mask | keypoints"),
-        Column("n", "BIGINT", "objects of the class in the picture, each once"),
+        Column("n", "BIGINT", "objects of the class in the image, each once"),
         Column("side", "DOUBLE", "mean log2 of their side, the root of width x height, px"),
         Column("aspect", "DOUBLE", "mean log2 of width / height"),
         Column("x", "DOUBLE", "mean place of their centres, share of the width"),
@@ -200,8 +200,8 @@ BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
     ),
     "box_counts": (
         _SPLIT,
-        Column("boxes", "BIGINT", "boxes in a picture"),
-        Column("pictures", "BIGINT", "annotated pictures with so many"),
+        Column("boxes", "BIGINT", "boxes in an image"),
+        Column("pictures", "BIGINT", "annotated images with so many"),
     ),
     "box_ratios": (
         _SPLIT,
@@ -222,6 +222,6 @@ BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "box_pairs": (
         Column("label", "VARCHAR", "a class"),
         Column("other", "VARCHAR", "another, later in the alphabet"),
-        Column("pictures", "BIGINT", "pictures with boxes of both, of those of up to 300 classes"),
+        Column("pictures", "BIGINT", "images with boxes of both, of those of up to 300 classes"),
     ),
 }  # fmt: skip

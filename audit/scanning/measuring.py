@@ -73,13 +73,13 @@ class Progress:
 
 
 PHASE_WORDS = {
-    "take": "taking pictures from the dataset",
+    "take": "taking images from the dataset",
     "list": "listing files",
     "verify": "comparing contents with what was read",
     "measure": "reading images",
     "prepare": "compiling the search, once after an installation",
-    "relate": "comparing pictures",
-    "open": "opening pictures",
+    "relate": "comparing images",
+    "open": "opening images",
     "embed": "asking the model for vectors",
     "judge": "running checks",
     "apply": "making files",

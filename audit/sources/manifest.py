@@ -373,7 +373,7 @@ def _columns(table: Table) -> dict[str, int]:
         raise UsageError(
             f"{table.path} has no path column (its columns: {shown}): name the column with the "
             f"files `path`, or one of {', '.join(ALIASES['path'][1:6])}; the first line must be "
-            "a header. Or give the folder of the pictures, whose tables are read by their cells."
+            "a header. Or give the folder of the images, whose tables are read by their cells."
         )
     return used
 

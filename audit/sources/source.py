@@ -227,7 +227,7 @@ def open_source(
         if os.path.isfile(os.path.join(spec.path, "CURRENT")) and is_run(list_folder(spec.path)):
             raise UsageError(
                 f"{spec.path} is a run that a scan wrote, and no dataset: give the folder of the "
-                f"pictures, or print the run with `audit report {spec.path}`."
+                f"images, or print the run with `audit report {spec.path}`."
             )
         if paths.is_remote(spec.path):
             readers.append(_stored(given))

@@ -344,7 +344,7 @@ def baseline_plan(
             share = float(baseline.whole.design.ratio(top * counts, counts).value)
             source = (
                 f"from the discordant share as stated and the baseline's {goal.metric}, "
-                f"{100 * share:.2f} %"
+                f"{100 * share:.2f}%"
             )
         left = variance_left_of(share, goal.discordant)
     else:
@@ -406,9 +406,9 @@ def metric_check(frame: pl.DataFrame, recipe: Recipe, subset: Subset, hit: Float
     on_set = float(hit.mean())
     verb = "contains" if estimate.low <= on_set <= estimate.high else "misses"
     sentence = (
-        f"The earlier model scores {100 * estimate.value:.2f} % on the subset (interval "
+        f"The earlier model scores {100 * estimate.value:.2f}% on the subset (interval "
         f"{100 * estimate.low:.2f} to {100 * estimate.high:.2f}), which {verb} its "
-        f"{100 * on_set:.2f} % on the full set. For it, these {n} files are as precise as a simple "
+        f"{100 * on_set:.2f}% on the full set. For it, these {n} files are as precise as a simple "
         f"random sample of n = {equivalent:.0f}."
     )
     return MetricCheck(estimate, on_set, n, equivalent, sentence)

@@ -325,7 +325,7 @@ def winner_text(found: Winner) -> str:
     for candidate in found.candidates:
         for estimand, one in candidate.estimands.items():
             lines.append(
-                f"  {candidate.name}, {estimand}: {100 * one.value:.2f} % "
+                f"  {candidate.name}, {estimand}: {100 * one.value:.2f}% "
                 f"({100 * one.low:.2f} to {100 * one.high:.2f})"
             )
     return "\n".join([*lines, *found.notes])

@@ -290,7 +290,7 @@ def _giants_taken(population: Population) -> str:
     share = population.M[giant] / population.M.sum()
     return (
         f"{population.N[giant]} groups of more than {population.strata.whole_above} files hold "
-        f"{100 * share:.0f} % of all files: each of them is taken, and the others are drawn."
+        f"{100 * share:.0f}% of all files: each of them is taken, and the others are drawn."
     )
 
 
@@ -621,7 +621,7 @@ def make_curve(
     stops = {e: _stops_paying(population, at, e, minimum_gain) for e in ESTIMANDS}
     reasons = [
         *population.reasons,
-        f"More examples stop paying where 10 % more narrow the half-width by less than "
+        f"More examples stop paying where 10% more narrow the half-width by less than "
         f"{100 * minimum_gain:g} points.",
     ]
     if any(giant_size(population, n) for n in grid):

@@ -670,8 +670,8 @@ def read_population(
     files, prior, reasons = read_prior(eligible.files, predictions, CONFIDENCE_COLUMN in by, source)
     if deduplicated:
         reasons.append(
-            "Deduplicated: every distinct picture counts once, so the target is the metric over "
-            "distinct pictures, not over the files of the set."
+            "Deduplicated: every distinct image counts once, so the target is the metric over "
+            "distinct images, not over the files of the set."
         )
     edges = cut_points(files, by)
     if CONFIDENCE_COLUMN in edges:

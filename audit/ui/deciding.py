@@ -51,7 +51,7 @@ NOT_HERE = (
 )
 LOOKING = "You look on: decisions need a reviewer's link, which whoever started the app has."
 BOX_STAYS = (
-    "This finding is about one box. D asks whether the whole picture is meant, so it records "
+    "This finding is about one box. D asks whether the whole image is meant, so it records "
     "nothing at once; R removes the box alone."
 )
 ELSEWHERE = (

@@ -337,12 +337,12 @@ def show_overlap(run: Opened) -> None:
     matrix = run.ask(overlap_matrix)
     if matrix.is_empty():
         html.empty(
-            "This dataset has fewer than two splits with pictures.",
+            "This dataset has fewer than two splits with images.",
             "There is nothing that could leak from one into another.",
         )
         return
     html.paragraph(
-        "Of the files of a row's split, how many show a picture that the column's split "
+        "Of the files of a row's split, how many show an image that the column's split "
         "shows too: by bytes, by pixels, or as a verified near-duplicate."
     )
 

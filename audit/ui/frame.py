@@ -30,9 +30,9 @@ from preflight.terminal import visible
 
 EVERYWHERE = (("U", "take back your latest decision"), ("?", "this list; Esc closes it"))
 IMAGE = (
-    ("Left, Right", "picture open: the one beside it"),
-    ("K, D, Z", "picture open: keep, drop, zoom"),
-    ("1 to 9", "picture open, in the labelling mode: that class, and the next picture"),
+    ("Left, Right", "image open: the one beside it"),
+    ("K, D, Z", "image open: keep, drop, zoom"),
+    ("1 to 9", "image open, in the labelling mode: that class, and the next image"),
 )
 PAGES = {
     "findings": (

@@ -56,12 +56,12 @@ FOLDER = (
     "A new folder split/class/file with relabels and moves applied, dropped files left out, and a "
     "manifest; annotations go along into the folder of its plan, beside it."
 )
-ANNOTATIONS = "The annotations of the kept pictures, with the fixes that were decided."
+ANNOTATIONS = "The annotations of the kept images, with the fixes that were decided."
 TASKS = (
-    "The pictures of the findings chosen; where none is, every picture with an open finding or a "
+    "The images of the findings chosen; where none is, every image with an open finding or a "
     "decision. `audit decide --from` reads the answers."
 )
-CHOSEN = "findings whose pictures are exported"
+CHOSEN = "findings whose images are exported"
 TOOLS = ("label-studio", "cvat")
 ANNOTATED = ("coco", "yolo", "voc")
 MEANING = {

@@ -94,7 +94,7 @@ GROUP_BUTTONS = {
 }  # fmt: skip
 FINDING_HINT = "K keeps, D drops, F: false positive, U takes back"
 BOX_HINT = (
-    "K keeps the box, X fixes it as shown, R removes this box, D drops the whole picture, "
+    "K keeps the box, X fixes it as shown, R removes this box, D drops the whole image, "
     "F: false positive, U takes back"
 )
 GROUP_HINT = (
@@ -644,10 +644,10 @@ def _decide_box(run: Opened, entry: QueuedDecision, then: Callable[[], None]) ->
 def _decide_pictures(run: Opened, entry: QueuedDecision) -> None:
     """Decide the pictures that were shown; raises UsageError where somebody else did meanwhile."""
     if not entry.samples:
-        raise UsageError("No picture was selected, so nothing was recorded.")
+        raise UsageError("No image was selected, so nothing was recorded.")
     if entry.verb in (LABEL, RIGHT):
         label_picture(run, entry.samples[0], entry.value if entry.verb == LABEL else None)
     elif entry.verb in ON_PICTURES:
         decide_selected(run, entry.samples, ON_PICTURES[entry.verb], entry.value or None)
     else:
-        raise UsageError("This is decided about a finding, not about a picture.")
+        raise UsageError("This is decided about a finding, not about an image.")
