@@ -116,7 +116,7 @@ class ShiftedClass(BoxCheck):
         for row in asked(store, sql, params).iter_rows(named=True):
             where = _where(row["elsewhere"])
             if _as_well_opposite(store, row):
-                where = "beside it, in a direction that cannot be told,"
+                where = "beside it, in an unknown direction,"
             size = row["elsewhere"] in SIZES
             yield self.finding(
                 f"dataset:{row['file']}/fit",

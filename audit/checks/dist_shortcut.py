@@ -153,7 +153,7 @@ class Shortcut(Check):
         evidence |= {f"auc in {table.splits[s.split]}": s.auc for s in by_split}
         differs = _differs(table, by_split, params)
         more = ", ".join(table.properties[s.prop].name for s in ranked[1:5])
-        text = f"Class {name} is told from the others by {_wording(table, first)}"
+        text = f"Class {name} is separated from all other classes by {_wording(table, first)}"
         text += f"; also by {more}" if more else ""
         if differs:
             where = ", ".join(f"{s.auc:.2f} in {table.splits[s.split]}" for s in by_split)
@@ -212,7 +212,7 @@ def _wording(table: PropertyTable, one: Separation) -> str:
     low, high = sorted((max(x, 1 - x) if one.auc > 0.5 else 1 - x) for x in (one.low, one.high))
     return (
         f"{prop.name}{where}, which is {side} in {one.strength:.0%} of the pairs of one of its "
-        f"{one.n:,} images with another (95% interval {low:.0%} to {high:.0%})"
+        f"{one.n:,} images with another (95% CI {low:.0%} to {high:.0%})"
     )
 
 

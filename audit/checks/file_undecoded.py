@@ -167,7 +167,7 @@ class Damaged(QueryCheck):
 
 def _share(value: float) -> str:
     # Rounded down, because 99.96 % must not be printed as 100 %.
-    return "100%" if value >= 1 else f"{min(int(value * 1000) / 10, 99.9):g} %"
+    return "100%" if value >= 1 else f"{min(int(value * 1000) / 10, 99.9):g}%"
 
 
 class PixelBomb(QueryCheck):

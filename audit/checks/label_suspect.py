@@ -133,12 +133,12 @@ class SuspectLabel(QueryCheck):
         if facts is None:
             return "No labels were judged, because this run has no vectors: scan again."
         if facts.labels is None:
-            return f"Whether labels are wrong cannot be told: {facts.reason}."
+            return f"Cannot estimate wrong labels: {facts.reason}."
         if facts.labels.agreed < LEAST_AGREED:
             return (
-                f"Whether labels are wrong cannot be told: {facts.vectors} predict the "
-                f"{facts.judged:,} labels of {facts.classes:,} classes no better than labels dealt "
-                "at random. Vectors from a trained model (--embeddings) see more."
+                f"Cannot estimate wrong labels: {facts.vectors} predict the {facts.judged:,} "
+                f"labels of {facts.classes:,} classes no better than chance. Embeddings of a trained "
+                "model (--embeddings) are more accurate."
             )
         start = (
             f"{facts.judged:,} labels of {facts.classes:,} classes were judged by "
@@ -148,8 +148,8 @@ class SuspectLabel(QueryCheck):
         )
         if facts.not_drawn:
             start += (
-                f"; {facts.not_drawn:,} more were not drawn: to judge all labels of so many "
-                "classes takes more memory than a scan may use"
+                f"; {facts.not_drawn:,} more were not drawn: checking all labels of these "
+                "classes needs more memory than a scan may use"
             )
         failed = store.rows(
             "SELECT sample_id, reason FROM vector_failures ORDER BY sample_id LIMIT 3"
@@ -259,9 +259,9 @@ UNTOLD_DRAW = 300
 """Labels that are reviewed for an answer where there is no forecast: if none is wrong, fewer than
 1 % of all are (95 %)."""
 UNTOLD = (
-    "Look at these {listed:,} labels first. How many of them are wrong cannot be told: classes "
-    "that look alike would explain the doubts as well. Where most are wrong, go on in this order "
-    "(`audit export RUN --scores`, label_quality). For the share of wrong labels among all "
+    "Look at these {listed:,} labels first. No reliable estimate of wrong labels: similar "
+    "classes explain the scores as well. If most are wrong, continue in this order (`audit export "
+    "RUN --scores`, label_quality). To estimate the share of wrong labels among all "
     "{judged:,}, review {sample} (`audit decide --draw-labels`)."
 )
 
@@ -272,7 +272,7 @@ def _forecast(row: Mapping[str, Any]) -> str:
         f"{row['found'] / row['listed']:.0%} of them are wrong ({{found:,.0f}}; "
         "{found_low:,.0f} to {found_high:,.0f}). Among all {judged:,} labels "
         + wrong_among(*(row[name] for name in ("judged", "wrong", "wrong_low", "wrong_high")))
-        + ". To know that share within a third, review {sample} (`audit decide --draw-labels`)."
+        + ". To estimate that share within a third, review {sample} (`audit decide --draw-labels`)."
     )
 
 

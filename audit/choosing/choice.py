@@ -205,7 +205,7 @@ class Choice:
     """Chosen pictures and what they buy.
 
     `rows`: sample_id, path, label, split, class (label or prediction), rank, score. `classes`: by
-    class, the units known before, free, chosen, and the half-width of the 95 % interval of its
+    class, the units known before, free, chosen, and the half-width of the 95% CI of its
     recall before and after, and after a random choice of the size (null: no picture).
     """
 
@@ -239,7 +239,7 @@ class Choice:
 
     def _class_lines(self) -> list[str]:
         if self.classes.is_empty():
-            return ["What it buys by class cannot be told: no candidate has a class."]
+            return ["No estimate by class: no candidate has a class."]
         rarest = self.classes.sort("after", CLASS).head(LISTED).rows(named=True)
         width = max(len(row[CLASS]) for row in rarest)
         lines = [
@@ -363,8 +363,8 @@ def _by_rarity(free: pl.DataFrame, known: pl.DataFrame, n: int, cells: Sequence[
     has_class = bool(free[HELD].is_not_null().any())
     if not has_class and not cells:
         raise UsageError(
-            "--by rare needs to know what is rare: no candidate has a class. Give --predictions, "
-            "or a column with --cell."
+            "--choose rare needs classes: no candidate has one. Give --predictions, or a column "
+            "with --by."
         )
     both = pl.concat([free, known], how="vertical").with_row_index("place")
     both = both.explode(HELD, empty_as_null=True).with_columns(pl.col(HELD).alias("label"))
@@ -384,7 +384,7 @@ def _by_rarity(free: pl.DataFrame, known: pl.DataFrame, n: int, cells: Sequence[
     filled = {cell for row in rows for cell in of_each[row]}
     words.append(
         f"{len(filled):,} cells of {len({c for place in may for c in of_each[place]}):,} got "
-        f"pictures, the smallest first; each of these has {min(counts[c] for c in filled):,} or "
+        f"images, the smallest first; each of these has {min(counts[c] for c in filled):,} or "
         "more now. Score: place in its cell."
     )
     return Picked(rows, np.array(score), tuple(words))

@@ -55,7 +55,7 @@ def needs_lines(found: PictureNeeds) -> list[str]:
     ]
     return [
         *lines, *map(_row, (*found.sizes, *found.versions)), "",
-        f"Loss in points of accuracy against the whole image at {found.base} px, 95% interval, "
+        f"Loss in points of accuracy against the whole image at {found.base} px, 95% CI, "
         f"paired; a loss below {found.margin:.1%} counts as nothing. Sizes above {found.base} px "
         "were not tried. A larger network may use detail that this classifier does not.",
         "", "What varies most in each class, how many times as much as among all images, and the "

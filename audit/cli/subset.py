@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from audit.subset.detect import Objects
 
 app = TextTyper(
-    help="Choose evaluation examples, and know what their number can tell you.",
+    help="Plan, draw and score an evaluation subset.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -48,7 +48,7 @@ SPURIOUS = {
     "orientation normalised": "orientation", "background greyed": "the background",
 }  # fmt: skip
 """What a version takes out."""
-NOTHING_LOST, LOSES, UNKNOWN = "loses nothing", "loses", "cannot be told"
+NOTHING_LOST, LOSES, UNKNOWN = "loses nothing", "loses", "inconclusive"
 
 # One file a picture; a picture with two labels teaches neither.
 PICTURES = """
@@ -124,7 +124,7 @@ class PictureNeeds:
     def sentence(self) -> str:
         """How small the pictures may become, or why it cannot be told."""
         if self.reason:
-            return f"What the images need cannot be told: {self.reason}."
+            return f"Cannot estimate the input resolution: {self.reason}."
         if self.smallest == self.base:
             return self._why_no_smaller()
         saved = self.pixels / self.smallest**2
@@ -148,7 +148,7 @@ class PictureNeeds:
                 f"Keep {self.base} px: at {lower.size} px {100 * lower.loss:.1f} points are lost."
             )
         return (
-            f"Whether {lower.size} px are enough cannot be told: they lose "
+            f"{lower.size} px are inconclusive: the loss is "
             f"{100 * lower.loss_low:.1f} to {100 * lower.loss_high:.1f} points."
         )
 

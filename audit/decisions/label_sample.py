@@ -55,7 +55,7 @@ class WrongShare:
         """Return it in words."""
         return (
             f"{self.wrong:,} of {self.reviewed:,} labels drawn at random are wrong: "
-            f"{self.share:.1%} of all {self.pictures:,} (95% interval {self.low:.1%} to "
+            f"{self.share:.1%} of all {self.pictures:,} (95% CI {self.low:.1%} to "
             f"{self.high:.1%}, whatever the errors follow)."
         )
 

@@ -243,7 +243,7 @@ class Ledger:
         """
         who = _text(by or whoami())
         if n < 1:
-            raise UsageError(f"undo takes back 1 batch or more, not {n}.")
+            raise UsageError(f"--undo undoes 1 batch or more, not {n}.")
         mine = "" if anyone else "AND d.by = ?"
         with self._writing() as con:
             batches = con.execute(

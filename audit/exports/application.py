@@ -136,8 +136,8 @@ def _claimed(plan: DatasetPlan, folder: Path) -> set[str]:
 def _refuse_other_plan(plan: DatasetPlan, folder: Path, receipt: Receipt) -> None:
     if receipt.plan != plan.identity:
         raise UsageError(
-            f"{folder} was made from another plan: choose a new folder, or take the earlier one "
-            f"back with `audit apply --rollback {folder}`."
+            f"{folder} was made from another plan: choose a new folder, or remove the earlier "
+            f"copy with `audit apply --rollback {folder}`."
         )
 
 

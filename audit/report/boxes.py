@@ -30,7 +30,7 @@ def box_sentences(stats: BoxStatistics) -> list[str]:
     boxes, empty = stats.boxes, sum(c.n for c in stats.counts if c.low == 0)
     listed = len(stats.by_class().keys() - {None})
     head = f"{counted(boxes, 'box')} of {counted(listed, 'class')} in "
-    head += f"{counted(stats.annotated, 'annotated picture')}"
+    head += f"{counted(stats.annotated, 'annotated image')}"
     if boxes:
         most = max([c.low for c in stats.counts] or [0.0])
         head += f": {boxes / stats.annotated:.1f} an image, {most:,.0f} at most"

@@ -119,7 +119,7 @@ def leaked_cost(split: str, leaked: int, n: int, others: Sequence[str]) -> Itera
     yield Cost(
         "leaked",
         split,
-        f"{leaked:,} of {n:,} images of {split} ({share:.1%}, 95% interval {low:.1%} to "
+        f"{leaked:,} of {n:,} images of {split} ({share:.1%}, 95% CI {low:.1%} to "
         f"{high:.1%}) are also in {' or '.join(others)}: an accuracy on {split} may be overstated "
         f"by up to {100 * share:.1f} points; one of {REPORTED_ACCURACY:.0%} by up to "
         f"{100 * example:.1f}.",
@@ -140,7 +140,7 @@ def repeated_cost(split: str, n: int, units: int, squares: int) -> Iterator[Cost
         "repeated",
         split,
         f"The {n:,} images of {split} are {units:,} different ones. Copies are right or wrong "
-        f"together, so {split} is worth {effective:,.0f} independent images: a 95% interval of "
+        f"together, so {split} is worth {effective:,.0f} independent images: a 95% CI of "
         f"an accuracy of 50% is ± {100 * wide:.3g} points, not ± {100 * plain:.3g}, and others are "
         f"{(n / effective) ** 0.5:.2f} times as wide too.",
         {

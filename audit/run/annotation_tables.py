@@ -28,7 +28,7 @@ ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("matched", "BIGINT", "of these, those that are samples"),
         Column("objects", "BIGINT", "annotations with a box, an outline or keypoints"),
         Column("classes", "BIGINT", "classes declared, or used where none are declared"),
-        Column("not_read", "VARCHAR", "what the file has besides, and is not examined; or empty"),
+        Column("not_read", "VARCHAR", "other content of the file, which is ignored; or empty"),
         Column("complete", "BOOLEAN", "the file was read to its end"),
         Column("form", "VARCHAR", "what the four numbers are by the format, such as xywh px"),
         Column("reading", "VARCHAR", "the form under which the boxes fit; null: not yet decided"),
@@ -82,7 +82,7 @@ ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("label", "VARCHAR", "name of the class"),
         _ENTRY,
         Column("parent", "VARCHAR", "class above; null without"),
-        Column("keypoints", "VARCHAR", "their names, JSON list; null where none tells them apart"),
+        Column("keypoints", "VARCHAR", "their names, JSON list; null without distinct names"),
         Column("declared", "BOOLEAN", "the file lists the class; false: only used"),
     ),
     "annotation_problems": (
@@ -201,7 +201,7 @@ BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "box_counts": (
         _SPLIT,
         Column("boxes", "BIGINT", "boxes in an image"),
-        Column("pictures", "BIGINT", "annotated images with so many"),
+        Column("pictures", "BIGINT", "annotated images with this number"),
     ),
     "box_ratios": (
         _SPLIT,

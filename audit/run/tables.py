@@ -201,7 +201,7 @@ FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
             "BIGINT",
             "peak growth of the process's resident memory meanwhile, bytes; read every 10 ms",
         ),
-        Column("completeness", "VARCHAR", "what was and was not examined"),
+        Column("completeness", "VARCHAR", "what was examined and what was skipped"),
         Column("params", "JSON", "thresholds in force"),
         Column("page", "VARCHAR", "documentation of a check of the user's own; else empty"),
     ),

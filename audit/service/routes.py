@@ -441,7 +441,7 @@ ROUTES = (
         ),
     ),
     ApiRoute(
-        "DELETE", f"{ONE}/decisions/{{batch}}", REVIEWER, delete_decision, "what was taken back",
+        "DELETE", f"{ONE}/decisions/{{batch}}", REVIEWER, delete_decision, "the undone decisions",
         (ApiField("at", "`at` of its decisions", needed=True),),
     ),
     ApiRoute(

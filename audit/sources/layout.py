@@ -204,7 +204,7 @@ def _with_tables(tree: FolderListing, chosen: FolderLayout) -> FolderLayout:
     if "label" in open_roles and "class" in roles and beside.names_pictures:
         roles = tuple(role for role in roles if role != "class")
         name = "split/file" if roles else "flat"
-        layout = Layout(name, "its folders hold images, but tell no class")
+        layout = Layout(name, "its folders hold images, but their names are no classes")
     if beside.said:
         layout = replace(layout, reason=f"{layout.reason}; {beside.said}")
     return replace(chosen, layout=layout, roles=roles, beside=beside)

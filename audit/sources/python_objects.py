@@ -480,8 +480,8 @@ def _epoch_sentence(loader: Any, split: str | None, n: int) -> str:
     number = (
         "its sampler is sequential, so the number of an image is its index in the dataset"
         if in_order
-        else "its sampler does not tell the order, so the number of an image is its place in that "
-        "epoch, which is no index in the dataset and changes from epoch to epoch"
+        else "its sampler has no fixed order, so the number of an image is its position in that "
+        "epoch. It is no index of the dataset, and changes from epoch to epoch"
     )
     return (
         f"The images{where} are one epoch of a loader, as they came after its transforms: "

@@ -26,7 +26,7 @@ class CellParams:
     """Thresholds of the checks of rare cells.
 
     max_share: rare if at most this share of what independence gives the cell, 0..1
-    max_half_width: and only if the 95 % interval of the recall is wider than +- this, 0..1
+    max_half_width: and only if the 95% CI of the recall is wider than +- this, 0..1
     recall: the measured recall whose interval is computed, 0..1
     rate: share of datasets in which chance makes any cell so rare, at most, 0..1
     max_listed: cells that a finding names, at most

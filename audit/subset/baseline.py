@@ -253,8 +253,8 @@ class Baseline:
         estimates = estimate_ratio(outcome.design, fit.ratio, float(fit.ratio.value), confidence)
         known = "expects" if self._unlabelled else "has"
         how = (
-            f"regression on {self.name}, which {known} {100 * old:.2f} % on all of the set; "
-            f"R-squared {1 - min(fit.remaining, 1.0):.2f}: {100 * min(fit.remaining, 1.0):.0f} % "
+            f"regression on {self.name}, which {known} {100 * old:.2f}% on all of the set; "
+            f"R-squared {1 - min(fit.remaining, 1.0):.2f}: {100 * min(fit.remaining, 1.0):.0f}% "
             "of the variance is left"
         )
         return MetricScore(metric, estimates, how)

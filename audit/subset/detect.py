@@ -245,8 +245,8 @@ def _score(
     part, notes = drawn_part(metric, evaluation, drawn.design, whole)
     if part is None:
         raise UsageError(
-            f"Cannot tell {metric.name}: fewer than {SEEN} drawn units have such objects, or fewer "
-            f"than {LEAST:g} images are expected to have any class. Draw more."
+            f"Cannot estimate {metric.name}: fewer than {SEEN} drawn units have such objects, or "
+            f"fewer than {LEAST:g} images are expected to have any class. Draw more."
         )
     linear = linear_of(part, drawn.design)
     estimates = estimate_linear(drawn.design, linear, level)
@@ -333,7 +333,7 @@ class KnownModel:
         fit = fit_known(design, top, np.ones(top.size), known)
         estimates = estimate_ratio(design, fit.ratio, float(fit.ratio.value), level)
         how = (
-            f"regression on {self.name}, which has {100 * old.value:.2f} % on all of the set; "
-            f"{100 * min(fit.remaining, 1.0):.0f} % of the variance is left"
+            f"regression on {self.name}, which has {100 * old.value:.2f}% on all of the set; "
+            f"{100 * min(fit.remaining, 1.0):.0f}% of the variance is left"
         )
         return MetricScore(metric.name, estimates, how)

@@ -36,7 +36,7 @@ def parse_metric(metric: str) -> tuple[str, str | None]:
     if name not in SCORED_METRICS:
         raise UsageError(
             f"Metric {metric!r} does not exist here: choose {', '.join(SCORED_METRICS)}; plan, "
-            "draw and score know those of objects too (map, map50, ar100, f1@0.5, ...)."
+            "draw and score also take metrics of objects (map, map50, ar100, f1@0.5, ...)."
         )
     if label and name not in ("recall", "specificity", "precision"):
         raise UsageError(f"{name} is over all classes: write it without {':' + label!r}.")

@@ -218,7 +218,7 @@ def choose_allocation(population: Population, asked: str | None) -> str:
         )
     if asked == "neyman" and population.prior.first is None:
         raise UsageError(
-            "Neyman allocation needs to know where a model errs: give --predictions of an "
+            "Neyman allocation needs the errors of a model: give --predictions of an "
             "earlier model, or use proportional allocation."
         )
     return asked
@@ -489,7 +489,7 @@ def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
         sentence = (
             f"{'the set' if name == 'all' else name}: {kind} {100 * target:.3g} points is "
             f"unreachable with {units} units{why}; "
-            f"{'nothing can be told' if math.isnan(reached) else gets}, and {needs - units} more "
+            f"{'no estimate' if math.isnan(reached) else gets}, and {needs - units} more "
             f"units ({needs} in all) would reach it."
         )
         result.append(Unreachable(name, target, reached, needs, needs - units, sentence))

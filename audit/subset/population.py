@@ -201,7 +201,7 @@ def expected_answers(files: pl.DataFrame, matched: Matched, name: str) -> Floats
         return matched.hit
     if "confidence" not in matched.table.columns:
         raise UsageError(
-            f"{name}: without classes only the model's confidence tells where it errs. Add a "
+            f"{name}: without classes, only the confidence of the model predicts its errors. Add a "
             "`confidence` column, or one prob_<class> column a class."
         )
     return matched.table["confidence"].to_numpy()

@@ -233,7 +233,7 @@ def _object_lines(model: ModelScore) -> Iterator[str]:
 
 def _class_cells(one: ObjectClass) -> Iterator[str]:
     if one.estimands is None:
-        yield from ("cannot tell", "-", "-")
+        yield from ("inconclusive", "-", "-")
         return
     yield points_text(one.estimands["full-set"].value)
     for found in one.estimands.values():

@@ -576,7 +576,7 @@ def _draw_bulk(conditions: Sequence[Condition]) -> None:
         on_click=answering(_decide_bulk),
         args=(run, conditions, verb, n),
     )
-    html.paragraph("One undo takes all of it back. No file is changed.", "quiet small")
+    html.paragraph("One undo removes all of it. No file is changed.", "quiet small")
 
 
 def _decide_bulk(run: Opened, conditions: Sequence[Condition], verb: Action, n: int) -> None:
