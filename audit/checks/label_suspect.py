@@ -137,8 +137,8 @@ class SuspectLabel(QueryCheck):
         if facts.labels.agreed < LEAST_AGREED:
             return (
                 f"Cannot estimate wrong labels: {facts.vectors} predict the {facts.judged:,} "
-                f"labels of {facts.classes:,} classes no better than chance. Embeddings of a trained "
-                "model (--embeddings) are more accurate."
+                f"labels of {facts.classes:,} classes no better than chance. Embeddings of a "
+                "trained model (--embeddings) are more accurate."
             )
         start = (
             f"{facts.judged:,} labels of {facts.classes:,} classes were judged by "

@@ -140,9 +140,9 @@ def calibrate(scores: Floats) -> Calibration:
     uncertainty = tail.uncertainty(threshold)
     reason = (
         f"Threshold {threshold:+.2f} (log odds, +-{uncertainty:.1f}): of the nearest unrelated "
-        f"images {tail.strangers:,} pairs score {tail.start:+.2f} and more, and their number falls by "
-        f"{1 - np.exp(-tail.slope):.0%} with every unit; 1 in {1 / FALSE_SHARE:.0f} of the pairs "
-        "reported may be false."
+        f"images {tail.strangers:,} pairs score {tail.start:+.2f} and more, and their number falls "
+        f"by {1 - np.exp(-tail.slope):.0%} with every unit; 1 in {1 / FALSE_SHARE:.0f} of the "
+        "reported pairs may be false."
     )
     return Calibration(
         threshold, uncertainty, round(float(tail.rate(threshold)), SCORE_DECIMALS), tail.strangers,

@@ -515,7 +515,7 @@ def cautions(population: Population, n_h: Ints, effect: float) -> list[str]:
         return [
             f"Warning: the rows will have unequal weights (design effect {effect:.2f}): for "
             f"{population.goal.metric}, {math.ceil(n / effect)} units in proportion to the strata "
-            "tell as much."
+            "give the same precision."
         ]
     # Single files have as many degrees of freedom as files: only groups can have too few.
     degrees = expected_degrees(population.domain(), n_h)
