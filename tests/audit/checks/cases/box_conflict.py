@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from audit.checking.boxes import Rows
 from audit.testing import Case
-from tests.audit.checks.case_tables import box_case, box_found, boxed
+from tests.audit.checks.case_tables import Cases, box_case, box_found, boxed
 
 COPY = {"pixel_hash": "e" * 32}
 OTHER = {"sample_id": "0001.jpg"}
@@ -24,7 +24,7 @@ def _twice(n: int, moved: int = -1) -> Mapping[str, Rows]:
     return boxed(*rows, annotation_files=_FILES)
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "BOX022": [
         Case("two files agree", [{}] * 8, tables=_twice(8)),
         Case("files of two tasks", [{}], tables=_twice(1, moved=0)),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.checks.dup_equal import Row
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
 A = {"content_hash": "a" * 64, "pixel_hash": "a" * 32}
 PIXELS = {"pixel_hash": "b" * 32}
@@ -48,7 +49,7 @@ def _conflicting_label() -> Iterator[Case]:
     )
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "DUP001": [
         Case("different files", [{}, {}]),
         Case(

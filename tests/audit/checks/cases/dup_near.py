@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from audit.testing import Case
-from tests.audit.checks.case_tables import NEAR, NEAR_GROUP, PICTURES
+from tests.audit.checks.case_tables import NEAR, NEAR_GROUP, PICTURES, Cases
 
 A, B, C = PICTURES[:3]
 THREE = {
@@ -13,7 +11,7 @@ THREE = {
 }
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "DUP003": [
         Case("different pictures", [{}, {}]),
         Case(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
 
 def _wrong_extension() -> Iterator[Case]:
@@ -36,6 +37,6 @@ def _wrong_extension() -> Iterator[Case]:
     )
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "FILE004": list(_wrong_extension()),
 }

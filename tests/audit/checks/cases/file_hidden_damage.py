@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "FILE003": [
         Case("an intact photograph", [{}]),
         Case("one block row of a thumbnail", [{"height": 32, "width": 32, "grey_tail": 0.25}]),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "FILE007": [
         Case("one mode", [{}] * 30),
         Case("half grey, half colour", [{"mode": "L"}] * 15 + [{}] * 15),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
 
 def _bright() -> Iterator[Case]:
@@ -31,7 +32,7 @@ def _bright() -> Iterator[Case]:
     yield Case("street maps are reported once", [washed] * 20 + [{}] * 15, ["dataset"])
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "IMG001": [
         Case("a night scene with one lamp", [{"brightness": 0.05, "brightness_p99": 0.4}]),
         Case("transparent, dark underneath", [{"brightness_p99": 0.0, "transparent": 0.9}]),

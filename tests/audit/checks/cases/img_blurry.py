@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
 
 def _blurry() -> Iterator[Case]:
@@ -23,6 +24,9 @@ def _blurry() -> Iterator[Case]:
         "a class that is soft as a whole, in a sharp set",
         [*spread, *spread] + [{"label": "fog", "sharpness": 0.09 + 0.001 * i} for i in range(40)],
     )
+    even = [{"sharpness": 0.20 + 0.001 * (i % 20)} for i in range(60)]
+    yield Case("sharper than a soft set, evenly so", [*even, {"sharpness": 0.26}])
+    yield Case("softer than a soft set, evenly so", [*even, {"sharpness": 0.05}], ["0060.jpg"])
     yield Case("two images tell no position", [{"sharpness": 0.2}, {"sharpness": 0.6}])
     yield Case("out of focus", [*spread, {"id": "b.jpg", "sharpness": 0.14}], ["b.jpg"])
     yield Case(
@@ -43,6 +47,6 @@ def _blurry() -> Iterator[Case]:
          [{"sharpness": 0.08 + 0.001 * (i % 20)} for i in range(40)], ["dataset"])  # fmt: skip
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "IMG003": list(_blurry()),
 }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
 GREY = {"channels_equal": True, "channel_spread": 0.0, "saturation": 0.0}
 
@@ -36,6 +37,6 @@ def _grey_among_colour() -> Iterator[Case]:
          [{}] * 30 + [{"id": "g.jpg", "label": "owl", **GREY}], ["g.jpg"])  # fmt: skip
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "IMG007": list(_grey_among_colour()),
 }

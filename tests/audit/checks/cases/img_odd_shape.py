@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
 
 def _odd_size() -> Iterator[Case]:
@@ -41,7 +42,7 @@ def _odd_aspect() -> Iterator[Case]:
          [*lines, {"id": "q.png", "width": 100, "height": 100}], ["q.png"])  # fmt: skip
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "IMG005": list(_odd_size()),
     "IMG006": list(_odd_aspect()),
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
 
 def _varied(n: int, **fixed: Any) -> list[dict[str, Any]]:
@@ -83,6 +84,6 @@ def _statistical_outlier() -> Iterator[Case]:
     )
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "IMG008": list(_statistical_outlier()),
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.records import ONE_HOT
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
 BROKEN = {"status": "unreadable", "error_kind": "empty", "label": "owl"}
 
@@ -22,7 +23,7 @@ def _empty_class() -> Iterator[Case]:
     yield Case("a class whose only file is broken", [{"label": "cat"}, BROKEN], ["class:owl"])
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "LABEL001": [
         Case("every sample labelled", [{}, {"label": "dog"}]),
         Case("the label 0 is a label", [{"label": "0"}, {"label": "1"}]),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
 TEST = {"split": "test"}
 NOON = datetime(2024, 5, 1, 12, 0, 0)
@@ -89,6 +90,6 @@ def _group_leakage() -> Iterator[Case]:
          ["group:burst/Canon EOS 1/2024-05-01 12:00:00"])  # fmt: skip
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "SPLIT002": list(_group_leakage()),
 }

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from audit.testing import Case
-from tests.audit.checks.case_tables import NEAR, NEAR_GROUP, NEAR_PAIR, PICTURES
+from tests.audit.checks.case_tables import NEAR, NEAR_GROUP, NEAR_PAIR, PICTURES, Cases
 
 A, B, C, D = PICTURES
 OTHER = [
@@ -16,7 +14,7 @@ BRIDGE = {**NEAR_PAIR, "a": B, "b": C, "score": 2.5}
 TEST = {"split": "test"}
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "SPLIT001": [
         Case("different pictures", [{}, TEST]),
         Case(
