@@ -35,6 +35,12 @@ BOX: Row = {
 Cases = Mapping[str, Sequence[Case]]  # cases by the code of their check
 
 
+def odd_image(name: str, others: Rows, **row: Any) -> Case:
+    """Return a case in which one image is found among others; its id is x.jpg unless given."""
+    row = {"id": "x.jpg", **row}
+    return Case(name, [*others, row], [row["id"]])
+
+
 def boxed(*boxes: Row, **tables: Rows) -> Mapping[str, Rows]:
     """Return tables of boxes: what a row does not give is a plain box of the sample 0000.jpg.
 

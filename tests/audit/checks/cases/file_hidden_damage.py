@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases
+from tests.audit.checks.case_tables import Cases, odd_image
 
 CASES: Cases = {
     "FILE003": [
@@ -16,12 +16,8 @@ CASES: Cases = {
             [{"trailing_bytes": 4}],
             params={"min_trailing_bytes": 64},
         ),
-        Case("the lower half is grey", [{"id": "a.jpg", "grey_tail": 0.48}], ["a.jpg"]),
-        Case("trailing bytes alone", [{"id": "a.jpg", "trailing_bytes": 4096}], ["a.jpg"]),
-        Case(
-            "both in one file make one finding",
-            [{"id": "a.jpg", "grey_tail": 0.1, "trailing_bytes": 12}],
-            ["a.jpg"],
-        ),
+        odd_image("the lower half is grey", [], grey_tail=0.48),
+        odd_image("trailing bytes alone", [], trailing_bytes=4096),
+        odd_image("both in one file make one finding", [], grey_tail=0.1, trailing_bytes=12),
     ],
 }

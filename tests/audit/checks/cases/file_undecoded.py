@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases
+from tests.audit.checks.case_tables import Cases, odd_image
 
 
 def _failed(error_kind: str | None, name: str = "0000.jpg", **more: Any) -> Mapping[str, Any]:
@@ -71,10 +71,12 @@ CASES: Cases = {
         Case("a harmless warning about EXIF", [{"decoder_warnings": "Corrupt EXIF data."}]),
         Case("a format whose end is not known", [{"format": "BMP", "missing_end": None}]),
         Case("cut at half its rows", [{"id": "a.jpg", **CUT}], ["a.jpg"]),
-        Case(
+        odd_image(
             "corrupt in the middle, although every row was decoded",
-            [{"id": "a.jpg", "status": "damaged", "error_kind": "corrupt", "error": HUFFMAN}],
-            ["a.jpg"],
+            [],
+            status="damaged",
+            error_kind="corrupt",
+            error=HUFFMAN,
         ),
         Case(
             "no row was decoded",

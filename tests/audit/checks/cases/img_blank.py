@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases
+from tests.audit.checks.case_tables import Cases, odd_image
 
 
 def _bright() -> Iterator[Case]:
@@ -65,11 +65,7 @@ CASES: Cases = {
             ],
             ["0.0.png", "0.5.png", "1.0.png"],
         ),
-        Case(
-            "one colour, saved as JPEG",
-            [{"id": "a.jpg", "contrast": 0.003, "entropy": 1.4, "edge_density": 0.0}],
-            ["a.jpg"],
-        ),
+        odd_image("one colour, saved as JPEG", [], contrast=0.003, entropy=1.4, edge_density=0.0),
         Case("fully transparent", [{"id": "a.png", "transparent": 1.0}], ["a.png"]),
         Case("an export that failed is reported once", [FLAT] * 20 + [{}] * 15, ["dataset"]),
     ],
