@@ -337,7 +337,7 @@ def test_a_step_that_stops_the_measurement_leaves_a_partial_session(
             raise error
 
     loader = SlowList(clock, [10.0] * 400)
-    said = "" if interrupted else r"The step raised RuntimeError after \d+ bat"
+    said = r"Interrupted\." if interrupted else r"The step raised RuntimeError after \d+ bat"
     with pytest.raises(StoppedError, match=said) as caught:
         measure_arms(Bench(lambda: loader, step, clock), quick())
     assert caught.value.interrupted == interrupted
