@@ -193,51 +193,61 @@ def test_a_plan_needs_to_know_how_far_models_differ(frame, old):
 
 
 @pytest.fixture(scope="module")
-def losses(frame):
+def examples():
+    return made_set(3000, 4, seed=2)
+
+
+@pytest.fixture(scope="module")
+def some(examples):
+    return drawn(examples, 400, 1)
+
+
+@pytest.fixture(scope="module")
+def losses(examples):
     rng = np.random.default_rng(1)
-    loss = np.exp(rng.normal(size=len(frame)))
-    return frame.select("sample_id").with_columns(
-        loss=pl.Series(loss), later=pl.Series(loss * rng.uniform(0.8, 1.1, len(frame)))
+    loss = np.exp(rng.normal(size=len(examples)))
+    return examples.select("sample_id").with_columns(
+        loss=pl.Series(loss), later=pl.Series(loss * rng.uniform(0.8, 1.1, len(examples)))
     )
 
 
-def test_a_mean_holds_the_full_sets(frame, losses, rows):
-    found = measure_subset(rows, losses, "loss")
+def test_a_mean_holds_the_full_sets(examples, losses, some):
+    found = measure_subset(some, losses, "loss")
     mean = found.measures[0].estimands["full-set"]
     truth = losses["loss"]
     assert mean.low < truth.mean() < mean.high
     assert mean.high - mean.value > mean.value - mean.low  # large losses are the rare ones
     assert found.deviation == pytest.approx(truth.std(), rel=0.3)
     assert "mean loss, full-set: " in measures_text(found)
-    whole = measure_subset(census(frame).rows, losses, "loss").measures
+    whole = measure_subset(census(examples).rows, losses, "loss").measures
     assert whole[0].estimands["full-set"].value == pytest.approx(truth.mean())
     assert all(m.estimands["full-set"].known for m in whole)
     assert not whole[0].estimands["generalisation"].known
 
 
-def test_a_baselines_numbers_narrow_the_mean(frame, losses, rows):
-    whole = whole_set(frame)
+def test_a_baselines_numbers_narrow_the_mean(examples, losses, some):
+    whole = whole_set(examples)
     table = losses.select("sample_id", loss="later")
-    found = measure_subset(rows, table, "loss", baseline=(whole, losses))
+    found = measure_subset(some, table, "loss", baseline=(whole, losses))
     plain, known = (m.estimands["full-set"] for m in found.measures)
     assert known.high - known.low < 0.5 * (plain.high - plain.low)
     assert known.low < losses["later"].mean() < known.high
 
 
-def test_equal_numbers_have_no_interval_of_no_width(frame, rows):
-    table = frame.select("sample_id", loss=pl.lit(0.25))
-    found = measure_subset(rows, table, "loss").measures[0].estimands["generalisation"]
+def test_equal_numbers_have_no_interval_of_no_width(examples, some):
+    table = examples.select("sample_id", loss=pl.lit(0.25))
+    found = measure_subset(some, table, "loss").measures[0].estimands["generalisation"]
     assert (found.value, found.low, found.high) == (0.25, -math.inf, math.inf)
     assert "no spread" in found.caution
 
 
-def test_what_is_no_number_is_refused(frame, losses, rows):
+def test_what_is_no_number_is_refused(examples, losses, some):
     gone = losses.with_columns(loss=pl.lit(math.nan))
     for table, name, sentence in (
         (losses, "iou", "no column 'iou'"), (gone, "loss", "no finite 'loss'")
     ):  # fmt: skip
         with pytest.raises(UsageError, match=sentence):
-            measure_subset(rows, table, name)
+            measure_subset(some, table, name)
 
 
 @pytest.mark.parametrize("n", [60, 300])

@@ -39,7 +39,9 @@ def test_a_plain_sample_scores_like_the_textbook():
         ("generalisation", stats.wilson(150, 200)),
         ("full-set", stats.wilson_share(0.75, n)),
     ):
-        assert (found[estimand].low, found[estimand].high) == pytest.approx(limits)
+        assert (found[estimand].low, found[estimand].high) == pytest.approx(
+            tuple(map(float, limits))
+        )
     assert found["full-set"].effective_n == pytest.approx(n)
 
 
