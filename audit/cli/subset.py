@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from audit.subset import Goal, NoiseRate, Plan, Recipe, Subset
+    from audit.subset.baseline import MetricCheck
     from audit.subset.detect import Objects
-    from audit.subset.draw import MetricCheck
 
 app = TextTyper(
     help="Plan, draw and score an evaluation subset.",
