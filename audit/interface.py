@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from audit.neighbors.pairs.overlap import Finder
 
 GIVEN = (
-    "The pictures were given by a Python object. Where it had pixels, they are stored as PNG, and "
+    "The images were given by a Python object. Where it had pixels, they are stored as PNG, and "
     "what the FILE checks say is said of these files."
 )
 

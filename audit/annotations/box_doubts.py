@@ -338,7 +338,7 @@ def read_results(path: Path) -> pl.DataFrame:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise UsageError(f"{path} is larger than {MOST_BYTES >> 30} GB: give the best 100 a "
-                             "picture, as evaluation does.")  # fmt: skip
+                             "image, as evaluation does.")  # fmt: skip
         document = json.loads(read_regular(path).decode("utf-8-sig"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror or error}).") from None
@@ -420,12 +420,12 @@ def _find_file(store: Store, path: Path, images: Sequence[str]) -> tuple[str, di
         if listed is None:
             raise UsageError(f"{path}: the dataset has no annotations to compare with.")
         raise UsageError(
-            f"No image_id of {path} is a picture of the annotation files: it has {images[0]!r}, "
+            f"No image_id of {path} is an image of the annotation files: it has {images[0]!r}, "
             f"they have {listed!r}."
         )
     if rival and rival != best[2]:
         raise UsageError(
-            f"The image ids of {path} fit {rival} and {best[2]} alike, which list other pictures: "
+            f"The image ids of {path} fit {rival} and {best[2]} alike, which list other images: "
             "scan the split that was predicted alone, or leave a file out with --exclude."
         )
     return best[2], best[3]

@@ -520,7 +520,7 @@ def annotation_sentences(store: Store) -> list[str]:
         if row["broken"]:
             said += f"; {_count(row['broken'], 'file')} could not be read whole"
         if row["rest"]:
-            said += f"; not examined: {row['rest']}"
+            said += f"; skipped: {row['rest']}"
         sentences.append(f"{said}.")
     return sentences
 

@@ -626,7 +626,7 @@ def _add_images(document: Document, frame: pl.DataFrame) -> None:
     bad = frame.filter(pl.col("id").is_null() | pl.col("file_name").is_null())
     for row in bad.head(NAMED).iter_rows(named=True):
         what = "id" if row["id"] is None else "file_name"
-        said = f"a picture's entry has no `{what}`"
+        said = f"an image's entry has no `{what}`"
         _note_entry(document, "images", row, "missing-key", said)
     columns = ("entry", "line", "byte", "file_name", "width", "height", "attributes")
     document.reading.add_frame("annotated_images", frame.select(*columns, image_key="id"))

@@ -261,15 +261,15 @@ class Losses:
     NO_BOX = "{n} annotations without a box (points, lines) are left out: {form} holds boxes."
     CROWDS = "{n} crowd regions are left out: {form} has no mark for them."
     NO_CLASS = "{n} annotations of a class that has no name (BOX003) are left out."
-    NO_SIZE = "{n} pictures of unknown size are left out: their shares cannot be computed."
+    NO_SIZE = "{n} images of unknown size are left out: their shares cannot be computed."
     POLYGONS = "{n} outlines are not written: {form} holds the boxes."
     MASKS = "{n} masks are not written: {form} holds the boxes."
     KEYPOINTS = "The keypoints of {n} objects are not written: {form} holds the boxes."
     ANGLES = "{n} turned boxes are written upright: {form} holds no angle."
     TRACKS = "The tracks of {n} annotations are not written: {form} has no place for them."
     ATTRIBUTES = "Attributes of {n} annotations are not written: {form} has no place for them."
-    PICTURE_ATTRIBUTES = "Attributes of {n} pictures are not written: {form} has no place for them."
-    MOVED = "{n} pictures that were moved to another split stay in the file of their annotations."
+    PICTURE_ATTRIBUTES = "Attributes of {n} images are not written: {form} has no place for them."
+    MOVED = "{n} images that were moved to another split stay in the file of their annotations."
     ANEW = (
         "{n} files are written anew for what was decided: parts of them that are not read are gone."
     )

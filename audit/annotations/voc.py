@@ -70,7 +70,7 @@ def _add_picture(reading: Reading, key: str, position: int, node: Node | None) -
     named, stem = node.value("filename"), key.rpartition(".")[0]
     given = os.path.basename((named or "").replace("\\", "/")).rpartition(".")[0] or named
     if named and given != stem:
-        said = f"the file names the picture {named[:200]}, another name than its own"
+        said = f"the file names the image {named[:200]}, another name than its own"
         reading.note("name-differs", said, key, key)
     sides = [node.value("size", side) for side in ("width", "height")]
     for side in sides:

@@ -74,7 +74,7 @@ class BoxCheck(QueryCheck):
         """
         more = row["n"] - 1
         boxes = "box" if more == 1 else "boxes"
-        also = f" {more:,} more {boxes} of this picture likewise." if more else ""
+        also = f" {more:,} more {boxes} of this image likewise." if more else ""
         place = {name: row[name] for name in _PLACE if row.get(name) is not None}
         return self.finding(
             row["subject"],

@@ -154,7 +154,7 @@ SURE = """
     FROM relate_facts WHERE key IN ('threshold', 'threshold_error')
 """
 """SQL of the score from which a near-duplicate is sure, so many standard errors above the least."""
-DOUBT = " Different pictures of this dataset come nearly as close: look."
+DOUBT = " Different images of this dataset come nearly as close: look."
 """What a finding says that rests on others alone."""
 
 

@@ -1,9 +1,9 @@
 """Checks and measured columns of the user's own, from the files that they name.
 
-    [own]
+    [plugins]
     files = ["my_checks.py"]    # in audit.toml, beside which it lies
 
-or `audit scan --own my_checks.py`, `audit.scan(..., own=["my_checks.py"])`; in a notebook
+or `audit scan --plugin my_checks.py`, `audit.scan(..., plugins=["my_checks.py"])`; in a notebook
 `audit.register(MyCheck)`. A check of one's own has a code with letters of its own, and needs no
 sections; its findings are waived, exported and compared like all others.
 
@@ -60,7 +60,7 @@ def register(check: type[Check]) -> type[Check]:
     if isinstance(check, OwnColumn):
         raise UsageError(
             f"The column {check.name!r} is measured in other processes, which cannot import a "
-            "notebook: write it into a file, and name that in audit.scan(..., own=[file])."
+            "notebook: write it into a file, and name that in audit.scan(..., plugins=[file])."
         )
     if not (isinstance(check, type) and issubclass(check, Check)):
         raise UsageError("audit.register takes a class that derives from audit.Check.")
@@ -80,7 +80,7 @@ def load_own(files: Sequence[Path], roots: Iterable[str] = ()) -> OwnCode:
     for given in files:
         path = Path(os.path.realpath(given))
         if not path.is_file() or path.suffix != ".py":
-            raise UsageError(f"{given} is no Python file: check the path under [own] files.")
+            raise UsageError(f"{given} is no Python file: check the path under [plugins] files.")
         for root in inside:
             if path.is_relative_to(root):
                 raise UsageError(

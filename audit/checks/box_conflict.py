@@ -122,7 +122,7 @@ class ConflictingAnnotations(BoxCheck):
             alone1, alone2 = row["n1"] - row["met1"], row["n2"] - row["met2"]
             yield self.finding(
                 subject,
-                f"A picture is annotated twice, {where}: of {row['n1']:,} and {row['n2']:,} boxes "
+                f"An image is annotated twice, {where}: of {row['n1']:,} and {row['n2']:,} boxes "
                 f"{alone1:,} and {alone2:,} have no counterpart.",
                 {
                     "boxes": row["n1"],
@@ -142,6 +142,6 @@ class ConflictingAnnotations(BoxCheck):
                 GROUP BY sample_id, file) GROUP BY sample_id)
     """
     examined = (
-        "{n:,} pictures have boxes in several annotation files; {crowded:,} have more in one than "
+        "{n:,} images have boxes in several annotation files; {crowded:,} have more in one than "
         "are compared."
     )

@@ -96,7 +96,7 @@ _WITHIN = """, CASE WHEN file IN (SELECT file FROM annotation_files
 _NO_SAMPLES = "CAST([] AS VARCHAR[])"
 KINDS = (
     ("annotation ids", "annotation_id", "annotations", "", _NO_SAMPLES),
-    ("picture ids", "image_key", "annotated_images", "", "list(DISTINCT sample_id)"),
+    ("image ids", "image_key", "annotated_images", "", "list(DISTINCT sample_id)"),
     ("pictures", "sample_id", "annotated_images", "", "list(DISTINCT sample_id)"),
     ("class ids", "category_key", "categories", "AND declared", _NO_SAMPLES),
     ("class names", "label", "categories", "AND declared", _NO_SAMPLES),
@@ -144,7 +144,7 @@ class RepeatedAnnotationId(BoxCheck):
                 key = f"{row['file']}/{row['first']}"
                 if what == "pictures" and key in said:
                     continue
-                said.add(key) if what == "picture ids" else None
+                said.add(key) if what == "image ids" else None
                 yield self.about_file(
                     row["file"],
                     what,
@@ -164,7 +164,7 @@ class RepeatedAnnotationId(BoxCheck):
         SELECT (SELECT count(*) FROM annotations) AS n, (SELECT count(*) FROM categories) AS c,
             (SELECT count(*) FROM annotated_images) AS p
     """
-    examined = "The ids of {n:,} annotations, {p:,} pictures and {c:,} classes were compared."
+    examined = "The ids of {n:,} annotations, {p:,} images and {c:,} classes were compared."
 
 
 # Annotations name a picture that the file does not list.
@@ -214,7 +214,7 @@ class OrphanAnnotation(BoxCheck):
     severity = Severity.ERROR
 
     counts = "SELECT count(*) AS n, count(sample_id) AS found FROM annotated_images"
-    examined = "{found:,} of {n:,} pictures of annotation files are samples."
+    examined = "{found:,} of {n:,} images of annotation files are samples."
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         for row in store.rows(_ORPHANS):
@@ -223,7 +223,7 @@ class OrphanAnnotation(BoxCheck):
                 row["file"],
                 "ids",
                 f"{row['annotations']:,} annotations of {row['file']} name {row['pictures']:,} "
-                f"pictures that the file does not list: the first is {row['first']} (entry "
+                f"images that the file does not list: the first is {row['first']} (entry "
                 f"{row['entry']:,}{line}).",
                 {name: row[name] for name in ("annotations", "pictures", "first")},
             )
@@ -232,7 +232,7 @@ class OrphanAnnotation(BoxCheck):
             yield self.about_file(
                 row["file"],
                 row["matched_by"],
-                f"{row['missing']:,} of {row['pictures']:,} pictures of {row['file']} {why}: the "
+                f"{row['missing']:,} of {row['pictures']:,} images of {row['file']} {why}: the "
                 f"first is {row['first'] or '(no name)'}.",
                 {name: row[name] for name in ("missing", "pictures", "first")},
                 severity=None if row["missing"] < row["pictures"] else Severity.WARNING,
@@ -291,7 +291,7 @@ class MissingAnnotation(BoxCheck):
             AND pictures - missing >= $min_share * pictures ORDER BY folder
     """
     message = (
-        "{missing:,} of the {pictures:,} pictures of {folder} are in no annotation file: the first "
+        "{missing:,} of the {pictures:,} images of {folder} are in no annotation file: the first "
         "is {first}."
     )
     evidence = ("folder", "missing", "pictures")

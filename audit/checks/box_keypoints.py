@@ -116,7 +116,7 @@ def _wrong(row: Row) -> str | None:
         k = int(np.flatnonzero(out)[0])
         what = f" ({names[k]})" if k < len(names) else ""
         return (
-            f"{int(out.sum()):,} lie outside the picture of {w0:.0f} x {h0:.0f} px: number "
+            f"{int(out.sum()):,} lie outside the image of {w0:.0f} x {h0:.0f} px: number "
             f"{k}{what} at ({x[k]:.0f}, {y[k]:.0f})"
         )
     if row["x"] is None:

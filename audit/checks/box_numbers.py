@@ -71,7 +71,7 @@ class BoxOutside(BoxCheck):
 
     def said(self, row: Row, params: Any) -> str:
         return (
-            f"A box ({box_text(row)}) reaches {px(row['amount'])} px out of its picture of "
+            f"A box ({box_text(row)}) reaches {px(row['amount'])} px out of its image of "
             f"{px(row['w0'])} x {px(row['h0'])} px, with {row['outside_share']:.0%} of its area"
         )
 
@@ -165,7 +165,7 @@ WORDS = {
     "centre": "centre x, centre y, width, height", "yxhw": "top, left, height, width",
     "xyhw": "left, top, height, width", "y-x corners": "top, left, bottom, right",
     "x-x-y-y": "left, right, top, bottom", "y-x centre": "centre y, centre x, height, width",
-    "y-y-x-x": "top, bottom, left, right", "px": "px", "share": "shares of the picture",
+    "y-y-x-x": "top, bottom, left, right", "px": "px", "share": "shares of the image",
 }  # fmt: skip
 
 
@@ -215,7 +215,7 @@ class OtherReading(BoxCheck):
         fits = ""
         if row["form_fit_share"] is not None and row["fits"] is not None:
             fits = (
-                f"; {row['form_fit_share']:.0%} of the boxes are inside their picture as the "
+                f"; {row['form_fit_share']:.0%} of the boxes are inside their image as the "
                 f"format says, {row['fits']:.0%} as they are"
             )
         return (

@@ -21,10 +21,9 @@ FEATURES = {
     "aspect": "has a width over height of {}, far from all other {:,} boxes of its class",
     "horizontal": "has its centre {} from the left, far from all other {:,} boxes of its class",
     "vertical": "has its centre {} from the top, far from all other {:,} boxes of its class",
-    "count": "is one of {} of its class in its picture, far more than in any other picture; the "
+    "count": "is one of {} of its class in its image, far more than in any other image; the "
     "class has {:,} boxes",
-    "all": "is one of {} in its picture, far more than in any other picture; the file has {:,} "
-    "boxes",
+    "all": "is one of {} in its image, far more than in any other image; the file has {:,} boxes",
 }
 COUNTS = ("count", "all")
 # Resolution of a feature on its scale: a gap must be wide compared with it.

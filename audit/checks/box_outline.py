@@ -63,7 +63,7 @@ class CrossedOutline(BoxCheck):
         return (
             f"The outline of {class_text(row)} ({entry_place(row)}) crosses itself "
             f"{row['crossings']:,} times over {row['points']:,} points; {row['outlines']:,} "
-            "outlines of this picture do."
+            "outlines of this image do."
         )
 
 
@@ -220,7 +220,7 @@ class WrongMask(BoxCheck):
         return (
             f"The {row['kind']} of {class_text(row)} ({entry_place(row)}) {_said(row)}; "
             f"{row['outlines']:,} {'outline' if row['outlines'] == 1 else 'outlines'} of this "
-            "picture are wrong so."
+            "image are wrong so."
         )
 
 
@@ -230,7 +230,7 @@ def _said(row: Row) -> str:
         return f"has runs of {row['points']:,} px in all where its size needs {want:,}"
     if row["wrong"] == "size":
         return (
-            f"is of {row['mask_width']} x {row['mask_height']} px, its picture of "
+            f"is of {row['mask_width']} x {row['mask_height']} px, its image of "
             f"{row['w0']:.0f} x {row['h0']:.0f}"
         )
     if row["wrong"] == "points":

@@ -99,7 +99,7 @@ class _Pairs(BoxCheck):
         if not found.limited:
             return said
         return (
-            f"{said} {found.limited:,} boxes, which lie over many others, with the {MOST_NEXT:,} "
+            f"{said} {found.limited:,} boxes, which overlap many others, with the {MOST_NEXT:,} "
             f"next ones at most, and {MOST_PAIRS} pairs of each are counted."
         )
 

@@ -47,7 +47,7 @@ class _Contradicted(BoxCheck):
     def find(self, store: Store, params: Any) -> Iterator[Finding]:
         for row in asked(store, _DOUBTS, params, kind=self.kind).iter_rows(named=True):
             more = row["n"] - 1
-            also = f" {more:,} more of this picture likewise." if more else ""
+            also = f" {more:,} more of this image likewise." if more else ""
             place = entry_place(row) if row["entry"] is not None else str(row["file"])
             row |= {"annotated": _placed(row, ""), "predicted": _placed(row, "predicted_")}
             evidence = {name: row[name] for name in _EVIDENCE if row.get(name) is not None}
@@ -70,13 +70,13 @@ class _Contradicted(BoxCheck):
         limits = [self.kind, params.min_probability, params.max_score]
         n, sure, unsure = store.query(sql, limits).row(0)
         unknown = int(facts.get("unknown", 0))
-        left_out = f", {unknown:,} of pictures that are not listed left out" if unknown else ""
+        left_out = f", {unknown:,} of images that are not listed left out" if unknown else ""
         if beyond := int(facts.get("left_out", 0)):
-            left_out += f", {beyond:,} of crowded pictures, the least sure, left out"
+            left_out += f", {beyond:,} of crowded images, the least sure, left out"
         if low := int(facts.get("low", 0)):
             left_out += f", {low:,} below probability {facts['lowest']} left out"
         return (
-            f"{int(facts['predictions']):,} predicted boxes of {int(facts['pictures']):,} pictures "
+            f"{int(facts['predictions']):,} predicted boxes of {int(facts['pictures']):,} images "
             f"compared{left_out}; {n:,} disagree in this way, {sure:,} of them with confidence; "
             f"{unsure:,} below min_probability {params.min_probability:g} are not reported."
         )

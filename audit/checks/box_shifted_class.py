@@ -21,7 +21,7 @@ SIDES = ("left", "top", "right", "bottom")
 OPPOSITE = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 TOUCH = 1.0  # px: rounding, and formats that count from 1
 OVERFLOW = (
-    "{0:,} reach out of the {2} side of their picture, by {1:.0f} px in the middle, and hardly any "
+    "{0:,} reach out of the {2} side of their image, by {1:.0f} px in the middle, and hardly any "
     "out of the {3}"
 )
 OFFSET = (
@@ -31,7 +31,7 @@ OFFSET = (
 
 
 def _where(elsewhere: str) -> str:
-    return elsewhere.replace("%", "% of the picture")
+    return elsewhere.replace("%", "% of the image")
 
 
 class ShiftedClass(BoxCheck):
@@ -116,12 +116,12 @@ class ShiftedClass(BoxCheck):
         for row in asked(store, sql, params).iter_rows(named=True):
             where = _where(row["elsewhere"])
             if _as_well_opposite(store, row):
-                where = "beside it, in a direction that cannot be told,"
+                where = "beside it, in an unknown direction,"
             size = row["elsewhere"] in SIZES
             yield self.finding(
                 f"dataset:{row['file']}/fit",
-                f"The {row['boxes']:,} boxes in {row['file']} fit their pictures better {where} "
-                f"than where they lie: in {row['share']:.0%} of {row['units']:,} pictures "
+                f"The {row['boxes']:,} boxes in {row['file']} fit their images better {where} "
+                f"than where they lie: in {row['share']:.0%} of {row['units']:,} images "
                 f"({row['gain_z']:.1f} standard errors)"
                 f"{', unless they are meant to hold a part or more than an object' * size}.",
                 {k: v for k, v in row.items() if v is not None},

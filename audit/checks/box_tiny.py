@@ -94,7 +94,7 @@ class TinyBox(BoxCheck):
             yield self.finding(
                 f"class:{label}",
                 f"{tiny:,} of the {boxes:,} boxes of {label} are smaller than "
-                f"{params.stride / 2:g} px in pictures of {params.input_px:,} px, half a cell of "
+                f"{params.stride / 2:g} px in images of {params.input_px:,} px, half a cell of "
                 f"stride {params.stride}; the median of the longer side is {px(side)} px as it is.",
                 {"class": label, "tiny": tiny, "boxes": boxes, **size},
             )

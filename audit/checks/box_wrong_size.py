@@ -69,7 +69,7 @@ class WrongSize(BoxCheck):
             count(*) AS total
         FROM annotated_images e LEFT JOIN images i ON i.id = e.sample_id
     """
-    examined = "{n:,} of {total:,} entries of pictures give a size that could be compared."
+    examined = "{n:,} of {total:,} entries of images give a size that could be compared."
 
     def said(self, row: Row, params: Any) -> str:
         wide, high = row["declared_width"], row["declared_height"]
@@ -82,10 +82,10 @@ class WrongSize(BoxCheck):
         fit = "it has 0 boxes"
         if row["boxes"]:
             fit = (
-                f"of its {row['boxes']:,} boxes {row['boxes_fit_picture']:,} fit the picture and "
+                f"of its {row['boxes']:,} boxes {row['boxes_fit_picture']:,} fit the image and "
                 f"{row['boxes_fit_declared']:,} the declared size"
             )
         return (
-            f"The annotation file ({row['file']}) gives {px(wide)} x {px(high)} px, the picture "
+            f"The annotation file ({row['file']}) gives {px(wide)} x {px(high)} px, the image "
             f"has {row['width']} x {row['height']} px{why}; {fit}."
         )

@@ -71,7 +71,7 @@ class EmptyShareShift(Check):
             if p <= params.rate and abs(here - there) >= params.min_difference:
                 yield self.finding(
                     f"object:split:{one.split}",
-                    f"{one.empty:,} of the {one.n:,} pictures of split {one.split} have no object "
+                    f"{one.empty:,} of the {one.n:,} images of split {one.split} have no object "
                     f"({here:.0%}), of {one.reference} {one.empty_there:,} of {one.n_there:,} "
                     f"({there:.0%}); near-duplicates and groups count once.",
                     {
@@ -82,7 +82,7 @@ class EmptyShareShift(Check):
 
     def completeness(self, store: Store, params: Params) -> str:
         n = len(_empty_shares(store, params))
-        return f"Pictures without objects were compared in {n:,} splits."
+        return f"Images without objects were compared in {n:,} splits."
 
 
 class EmptyShare(NamedTuple):

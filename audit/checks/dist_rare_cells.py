@@ -75,7 +75,7 @@ class RareAttribute(Check):
                 yield self.finding(
                     f"dataset/column:{column}",
                     f"{len(rare)} cells of column {column} are too rare to measure: "
-                    f"{say_cells(listed, params.recall)} (95 % interval).",
+                    f"{say_cells(listed, params.recall)} (95% CI).",
                     evidence,
                 )
 
@@ -215,7 +215,7 @@ class RareInLight(Check):
                     f"{things.mark}dataset/attribute:{name}",
                     f"{len(rare)} cells of class{things.of} and {name} are too rare to measure, "
                     f"and rarer than chance makes them: {say_cells(listed, params.recall)} "
-                    "(95 % interval).",
+                    "(95% CI).",
                     evidence,
                 )
 

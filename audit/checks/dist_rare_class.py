@@ -55,7 +55,7 @@ class RareClass(Check):
     @dataclass(frozen=True)
     class Params:
         """max_share_of_median: rare if at most this share of the median class's images, 0..1
-        max_half_width: and only if the 95 % interval of the recall is wider than +- this, 0..1
+        max_half_width: and only if the 95% CI of the recall is wider than +- this, 0..1
         recall: the measured recall whose interval is computed, 0..1
         rate: rare only if chance makes a class so small in at most this share of datasets, 0..1
         train_splits: splits that are not used for evaluation
@@ -72,7 +72,7 @@ class RareClass(Check):
             yield from self._rare(store, params, things)
 
     def _rare(self, store: Store, params: Params, things: Things) -> Iterator[Finding]:
-        many = "images" if things is PICTURES else "pictures with it"
+        many = "images" if things is PICTURES else "images with it"
         for label, group in groupby(_sizes(store, params, things), key=lambda row: row["label"]):
             rows = list(group)
             if not any(row["small"] and row["half"] > params.max_half_width for row in rows):
@@ -90,7 +90,7 @@ class RareClass(Check):
                 evidence[f"{row['split']}_recall_high"] = row["high"]
             yield self.finding(
                 f"{things.mark}class:{label}",
-                f"{things.one_class} {label} is rare: {'; '.join(sizes)} (95 % interval).",
+                f"{things.one_class} {label} is rare: {'; '.join(sizes)} (95% CI).",
                 evidence,
             )
 
@@ -103,9 +103,9 @@ class RareClass(Check):
         if not intervals:
             table = store.share(object_table)
             many = f"{len(table.labels):,} classes of objects were counted" if table else ""
-            return f"{many}, by the pictures that hold them." if many else ""
+            return f"{many}, by the images that hold them." if many else ""
         return (
-            f"The median class has {', '.join(intervals)}: 95 % interval at a recall of "
+            f"The median class has {', '.join(intervals)}: 95% CI at a recall of "
             f"{params.recall:.0%}."
         )
 

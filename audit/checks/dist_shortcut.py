@@ -153,7 +153,7 @@ class Shortcut(Check):
         evidence |= {f"auc in {table.splits[s.split]}": s.auc for s in by_split}
         differs = _differs(table, by_split, params)
         more = ", ".join(table.properties[s.prop].name for s in ranked[1:5])
-        text = f"Class {name} is told from the others by {_wording(table, first)}"
+        text = f"Class {name} is separated from all other classes by {_wording(table, first)}"
         text += f"; also by {more}" if more else ""
         if differs:
             where = ", ".join(f"{s.auc:.2f} in {table.splits[s.split]}" for s in by_split)
@@ -179,12 +179,12 @@ class Shortcut(Check):
         if tested < 1 or classes < 2:
             return (
                 f"Shortcuts were not searched: {classes:,} classes, of which {tested:,} have "
-                f"{params.min_units} pictures or more."
+                f"{params.min_units} images or more."
             )
         left_out = store.share(property_table).left_out
         names = f"; left out because they name the class: {', '.join(left_out)}" if left_out else ""
         return (
-            f"{tested:,} of {classes:,} classes had {params.min_units} pictures or more and were "
+            f"{tested:,} of {classes:,} classes had {params.min_units} images or more and were "
             f"tested{names}."
         )
 
@@ -207,12 +207,12 @@ def _wording(table: PropertyTable, one: Separation) -> str:
         rows = table.split == one.split if one.split >= 0 else np.ones(len(inside), bool)
         share = table.values[inside & rows, one.prop].mean()
         others = table.values[~inside & rows, one.prop].mean()
-        return f"{prop.name}{where}: {share:.0%} of its {one.n:,} pictures, {others:.0%} of others"
+        return f"{prop.name}{where}: {share:.0%} of its {one.n:,} images, {others:.0%} of others"
     side = "higher" if one.auc > 0.5 else "lower"
     low, high = sorted((max(x, 1 - x) if one.auc > 0.5 else 1 - x) for x in (one.low, one.high))
     return (
         f"{prop.name}{where}, which is {side} in {one.strength:.0%} of the pairs of one of its "
-        f"{one.n:,} pictures with another (95 % interval {low:.0%} to {high:.0%})"
+        f"{one.n:,} images with another (95% CI {low:.0%} to {high:.0%})"
     )
 
 

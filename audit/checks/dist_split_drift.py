@@ -46,7 +46,7 @@ class SplitDrift(Check):
     `min_distance` on, at a false discovery rate of half of `rate` over all of them. A linear
     classifier on all of them (ridge, 5 folds, copies and groups kept together) is asked which split
     a picture is from: reported if the lower limit of its AUC is at least `min_auc`, at the other
-    half of `rate`. Neither is reported where the 95 % interval of that AUC holds 50 %. The finding
+    half of `rate`. Neither is reported where the 95% CI of that AUC holds 50 %. The finding
     lists the pictures of the split that are easiest to tell.
 
     Objects are compared class by class: their sizes, shapes and places and how many a picture
@@ -145,11 +145,11 @@ class SplitDrift(Check):
         }  # fmt: skip
         return self.finding(
             f"split:{drift.split}",
-            f"The {drift.n:,} pictures of split {drift.split} differ from those of "
-            f"{drift.reference}, their classes given equal shares: a classifier tells which is "
-            f"which in {drift.auc:.0%} of pairs (95 % interval {drift.low:.0%} to {drift.high:.0%})"
+            f"The {drift.n:,} images of split {drift.split} differ from those of "
+            f"{drift.reference}, their classes given equal shares: a classifier separates "
+            f"them in {drift.auc:.0%} of pairs (95% CI {drift.low:.0%} to {drift.high:.0%})"
             + (f"; the properties: {named}" if named else "")
-            + f". The {len(listed)} pictures listed are the easiest to tell.",
+            + f". The {len(listed)} images listed are the easiest to recognise.",
             evidence,
             listed,
         )
@@ -158,7 +158,7 @@ class SplitDrift(Check):
         table = store.share(property_table).of_kind("nuisance", "mark", "light", "look")
         each = [f"{split} with {reference}" for split, reference, _, _ in _sides(table, params)]
         if not each:
-            return f"Splits were not compared: fewer than 2 of {params.min_units} pictures."
+            return f"Splits were not compared: fewer than 2 of {params.min_units} images."
         return (
             f"{len(table.properties):,} properties were compared between splits: {', '.join(each)}."
         )
@@ -192,7 +192,7 @@ MEASURES: Mapping[str, tuple[str, Callable[[float], float]]] = {
     "aspect": ("width : height", lambda v: float(2**v)),
     "x": ("place from the left", float),
     "y": ("place from the top", float),
-    "each": ("objects a picture", float),
+    "each": ("objects an image", float),
 }
 
 

@@ -61,7 +61,7 @@ class _Equal(Check):
             told, evidence = self._blank(labels)
             yield self.finding(
                 "dataset:blank",
-                f"{len(ids):,} blank pictures (one colour, or fully transparent) form "
+                f"{len(ids):,} blank images (one colour, or fully transparent) form "
                 f"{len(blank):,} groups of equal pixels{told}.",
                 {"members": len(ids), "groups": len(blank), **evidence},
                 ids,
@@ -74,7 +74,7 @@ class _Equal(Check):
 
     def _blank(self, labels: Sequence[str]) -> tuple[str, Evidence]:
         """Return why blank pictures are no such groups, and what to keep of them."""
-        raise TypeError(f"{type(self).__name__} says nothing of blank pictures")
+        raise TypeError(f"{type(self).__name__} says nothing of blank images")
 
 
 def _differing(sets: Sequence[str]) -> str:
@@ -154,7 +154,7 @@ def _said(row: Row, spans: Sequence[str]) -> str:
     content = f"{row['n_bytes']:,} bytes" if row["n_bytes"] >= 0 else "content"
     head = f"{len(row['ids'])} files have the same {content}"
     if row["blank"]:
-        return f"{head}: a blank picture (one colour, or fully transparent)."
+        return f"{head}: a blank image (one colour, or fully transparent)."
     if not spans:
         return f"{head}, all in one class and split."
     return f"{head} and have {_different(row, spans)}."
@@ -197,7 +197,7 @@ class PixelIdentical(_Equal):
         spans = _spans(row)
         return self.finding(
             f"group:{row['hash'][:16]}",
-            f"{len(row['ids'])} pictures in {row['files']} different files show the same "
+            f"{len(row['ids'])} images in {row['files']} different files show the same "
             f"{row['width']} x {row['height']} pixels"
             + (
                 f" and have {_different(row, spans)}." if spans else ", all in one class and split."
@@ -215,10 +215,10 @@ class PixelIdentical(_Equal):
         )
 
     def _blank(self, labels: Sequence[str]) -> tuple[str, Evidence]:
-        return ": not counted as duplicates, because all blank pictures look the same", {}
+        return ": not counted as duplicates, because all blank images look the same", {}
 
     counts = "SELECT count(pixel_hash) AS n, count(*) - n AS rest FROM images"
-    examined = "All {n:,} decodable pictures were compared; {rest:,} others were left out."
+    examined = "All {n:,} decodable images were compared; {rest:,} others were left out."
 
 
 class ConflictingLabel(_Equal):
@@ -288,4 +288,4 @@ class ConflictingLabel(_Equal):
         SELECT count(DISTINCT id) AS n FROM images JOIN picture_labels l USING (id)
         WHERE pixel_hash IS NOT NULL AND l.label IS NOT NULL
     """
-    examined = "The labels of all {n:,} labelled pictures were compared."
+    examined = "The labels of all {n:,} labelled images were compared."

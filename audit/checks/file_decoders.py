@@ -274,7 +274,7 @@ class DecoderDisagreement(Check):
     def _common(self, rows: pl.DataFrame, rule: Rule, total: int) -> Finding:
         return self.finding(
             f"dataset:{rule.kind}",
-            f"{len(rows):,} of {total:,} pictures are of a kind that decoders treat differently "
+            f"{len(rows):,} of {total:,} images are of a kind that decoders treat differently "
             f"({rule.kind}). {_compare(rule)}.",
             {"kinds": rule.kind, "images": len(rows), "of": total, **_cells(rule)},
             tuple(rows["id"]),
@@ -282,7 +282,7 @@ class DecoderDisagreement(Check):
         )
 
     counts = "SELECT count(*) AS n FROM images WHERE status <> 'unreadable'"
-    examined = f"{len(RULES)} rules were applied to the headers of all {{n:,}} pictures."
+    examined = f"{len(RULES)} rules were applied to the headers of all {{n:,}} images."
 
 
 def _matches(store: Store) -> tuple[pl.DataFrame, int]:

@@ -92,7 +92,7 @@ class WrongExtension(Check):
             if len(rows) > params.max_share * total and len(rows) >= params.min_common:
                 yield self.finding(
                     f"dataset:{name}-as-{extension or 'nothing'}",
-                    f"{len(rows):,} of {total:,} pictures: each file {kind}. Rename them together.",
+                    f"{len(rows):,} of {total:,} images: each file {kind}. Rename them together.",
                     {**evidence, "images": len(rows), "of": total},
                     tuple(rows["id"]),
                     severity=severity,

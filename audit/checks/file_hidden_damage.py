@@ -77,7 +77,7 @@ class HiddenDamage(QueryCheck):
         if row["grey"]:
             pixels = round(row["grey_tail"] * row["height"])
             parts.append(
-                f"The lowest {row['grey_tail']:.0%} of this picture ({pixels} of {row['height']} "
+                f"The lowest {row['grey_tail']:.0%} of this image ({pixels} of {row['height']} "
                 "px) is the flat mid grey that decoders use for missing data"
             )
         if row["trailing_bytes"] >= params.min_trailing_bytes:

@@ -65,7 +65,7 @@ class OddMode(QueryCheck):
         JOIN pictures p ON p.mode = k.mode AND p.bit_depth = k.bit_depth ORDER BY p.id
     """
     message = (
-        "This picture is {mode} with {bit_depth} bits per channel, like {n:,} of {total:,} "
+        "This image is {mode} with {bit_depth} bits per channel, like {n:,} of {total:,} "
         "({share:.2%}); {dominant_share:.1%} are {dominant_mode} with {dominant_bit_depth}."
     )
     evidence = (

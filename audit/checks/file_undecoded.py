@@ -19,7 +19,7 @@ SENTENCES: Mapping[str, str] = {
     "crashed": "This file of {size} crashed the decoder, and with it 1 worker process.",
     "timeout": "Decoding this file of {size} took longer than the time limit for 1 file.",
 }
-FETCHED = "This picture could not be fetched, so 0 bytes of it were read: {error}."
+FETCHED = "This image could not be fetched, so 0 bytes of it were read: {error}."
 NOT_FETCHED = ("missing", "permission", "io", "unsupported")
 UNKNOWN = "This file of {size} ({content}) could not be decoded."
 DROPPED = ("empty", "missing", "not-an-image")
@@ -167,7 +167,7 @@ class Damaged(QueryCheck):
 
 def _share(value: float) -> str:
     # Rounded down, because 99.96 % must not be printed as 100 %.
-    return "100 %" if value >= 1 else f"{min(int(value * 1000) / 10, 99.9):g} %"
+    return "100%" if value >= 1 else f"{min(int(value * 1000) / 10, 99.9):g}%"
 
 
 class PixelBomb(QueryCheck):

@@ -95,7 +95,7 @@ class Dark(_ShowsNothing):
         AND contrast BETWEEN 0.004 AND brightness_p99 + 0.01
     """
     message = (
-        "99 % of this image's pixels are darker than {brightness_p99:.0%} of full scale (a picture "
+        "99% of this image's pixels are darker than {brightness_p99:.0%} of full scale (an image "
         "counts as dark below {params.max_p99:.0%})."
     )
     evidence = ("brightness_p99", "brightness", "max_p99")
@@ -163,8 +163,8 @@ class Bright(_ShowsNothing):
         AND (border_spread > 0.01 OR least(border_red, border_green, border_blue) < 0.97)
     """
     message = (
-        "99 % of this image's pixels are brighter than {brightness_p1:.0%} of full scale (a "
-        "picture counts as washed out above {params.min_p1:.0%})."
+        "99% of this image's pixels are brighter than {brightness_p1:.0%} of full scale (a "
+        "image counts as washed out above {params.min_p1:.0%})."
     )
     evidence = ("brightness_p1", "brightness", "min_p1")
     common = (
@@ -233,9 +233,9 @@ class LowInformation(_ShowsNothing):
 
     def said(self, row: Mapping[str, Any], params: Any) -> str:
         if row["transparent"] >= params.min_transparent:
-            return f"{row['transparent']:.1%} of this picture is transparent: it shows nothing."
+            return f"{row['transparent']:.1%} of this image is transparent: it shows nothing."
         what = "is of one colour" if row["entropy"] == 0 else "is nearly of one colour"
         return (
-            f"This picture {what}: contrast {row['contrast']:.3f} of 0.5, entropy "
+            f"This image {what}: contrast {row['contrast']:.3f} of 0.5, entropy "
             f"{row['entropy']:.1f} of 8 bits, mean brightness {row['brightness']:.0%}."
         )

@@ -94,8 +94,8 @@ class Blurry(QueryCheck):
         FROM images
     """
     examined = (
-        "{n:,} images with enough contrast were checked; of {drawn:,} with few tones (strokes, "
-        "screens, line art, single colours) it cannot be told; {rest:,} flat, transparent, damaged "
+        "{n:,} images with enough contrast were checked; {drawn:,} with few tones (strokes, "
+        "screens, line art, single colours) are inconclusive; {rest:,} flat, transparent, damaged "
         "or unreadable ones were left out."
     )
 

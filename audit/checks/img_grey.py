@@ -87,7 +87,7 @@ class GreyAmongColour(QueryCheck):
         ORDER BY j.id
     """
     message = (
-        "This picture ({mode}) is grey, as are {grey:,} of the {compared:,} in {compared_with} "
+        "This image ({mode}) is grey, as are {grey:,} of the {compared:,} in {compared_with} "
         "({share:.1%})."
     )
     evidence = ("channel_spread", "saturation", "mode", "grey", "compared", "compared_with")
@@ -95,4 +95,4 @@ class GreyAmongColour(QueryCheck):
         SELECT count(*) FILTER (WHERE status = 'ok' AND contrast >= 0.02 AND transparent < 0.5)
             AS n, count(*) - n AS rest FROM images
     """
-    examined = "{n:,} pictures were checked; {rest:,} without contrast were left out."
+    examined = "{n:,} images were checked; {rest:,} without contrast were left out."

@@ -67,7 +67,7 @@ class _FarFromUsual(QueryCheck):
                 f"{self.compared.capitalize()} were not checked: {n:,} images, but "
                 f"{params.min_images} are needed."
             )
-        return f"The {self.compared} of all {n:,} pictures were compared."
+        return f"The {self.compared} of all {n:,} images were compared."
 
 
 class OddSize(_FarFromUsual):

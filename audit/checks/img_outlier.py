@@ -223,7 +223,7 @@ class StatisticalOutlier(Check):
         """
         n, classes, own, total = asked(store, sql, params).row(0)
         if n < params.min_class:
-            return f"Outliers were not searched: {n:,} pictures, but {params.min_class} are needed."
+            return f"Outliers were not searched: {n:,} images, but {params.min_class} are needed."
         return (
             f"{own:,} images were compared with their class ({classes:,} classes), {n - own:,} "
             f"with the dataset; {total - n:,} flat, dark, bright, damaged or unreadable ones were "

@@ -143,7 +143,7 @@ class EmptyClass(QueryCheck):
     message = "Class {class}{place} has {files:,} files{broken}."
     evidence = ("class", "files", "usable", "splits")
     counts = "SELECT count(DISTINCT label) AS n FROM declared_classes"
-    examined = "The source declares {n:,} classes; the pictures of each were counted."
+    examined = "The source declares {n:,} classes; the images of each were counted."
 
 
 class SingleSampleClass(Check):

@@ -78,12 +78,12 @@ class SuspectSeveral(QueryCheck):
         chance = row["error_chance"]
         shown = "over 99%" if chance > 0.99 else f"{chance:.0%}"
         return (
-            f"This picture probably {' and '.join(parts)} (highest error probability {shown}; "
+            f"This image probably {' and '.join(parts)} (highest error probability {shown}; "
             f"predicted probability: {row['predicted']})."
         )
 
     def completeness(self, store: Store, params: Params) -> str:
         n = store.scalar("SELECT count(DISTINCT label) FROM several_scores")
         if not n:
-            return "No labels of pictures with several were judged: that needs --predictions."
+            return "No labels of images with several were judged: that needs --predictions."
         return f"{n:,} classes were judged, each as a question of its own."

@@ -122,7 +122,7 @@ class SuspectLabel(QueryCheck):
                 f"{row['suggested_label']!r} and {row['neighbours_given']} are {row['label']!r}."
             )
         return (
-            f"The label {row['label']!r} of this picture is probably wrong "
+            f"The label {row['label']!r} of this image is probably wrong "
             f"({row['error_chance']:.0%}): it looks like {row['suggested_label']!r} "
             f"({row['suggested_probability']:.1%}; {row['label']!r} {row['probability']:.1%})."
             + asked
@@ -133,23 +133,23 @@ class SuspectLabel(QueryCheck):
         if facts is None:
             return "No labels were judged, because this run has no vectors: scan again."
         if facts.labels is None:
-            return f"Whether labels are wrong cannot be told: {facts.reason}."
+            return f"Cannot estimate wrong labels: {facts.reason}."
         if facts.labels.agreed < LEAST_AGREED:
             return (
-                f"Whether labels are wrong cannot be told: {facts.vectors} predict the "
-                f"{facts.judged:,} labels of {facts.classes:,} classes no better than labels dealt "
-                "at random. Vectors from a trained model (--embeddings) see more."
+                f"Cannot estimate wrong labels: {facts.vectors} predict the {facts.judged:,} "
+                f"labels of {facts.classes:,} classes no better than chance. Embeddings of a "
+                "trained model (--embeddings) are more accurate."
             )
         start = (
             f"{facts.judged:,} labels of {facts.classes:,} classes were judged by "
             f"{facts.vectors}, which name {facts.labels.accuracy:.0%} of them unseen; left out "
-            f"were {facts.conflicting:,} pictures with several labels, {facts.in_small_classes:,} "
+            f"were {facts.conflicting:,} images with several labels, {facts.in_small_classes:,} "
             f"in small classes and {facts.atypical:,} that look like no other"
         )
         if facts.not_drawn:
             start += (
-                f"; {facts.not_drawn:,} more were not drawn: to judge all labels of so many "
-                "classes takes more memory than a scan may use"
+                f"; {facts.not_drawn:,} more were not drawn: checking all labels of these "
+                "classes needs more memory than a scan may use"
             )
         failed = store.rows(
             "SELECT sample_id, reason FROM vector_failures ORDER BY sample_id LIMIT 3"
@@ -180,8 +180,8 @@ class ReviewList(QueryCheck):
 
     ## What to do
     Review the list from its top (`label_scores.label_quality`, `audit export --scores`), and stop
-    where hardly any is wrong. `audit labels` draws labels at random, whose review gives the share
-    of wrong labels without any model.
+    where hardly any is wrong. `audit decide --draw-labels N` draws labels at random. Their review
+    estimates the share of wrong labels without a model.
 
     ## Limits
     The forecast assumes that errors do not come from the class alone: where all trucks of one day
@@ -248,8 +248,9 @@ class ReviewList(QueryCheck):
             return "No order of labels is better than chance: LABEL006 says why."
         if facts.labels.gain < params.min_gain:
             return (
-                f"How many of {facts.judged:,} labels are wrong cannot be told from classes that "
-                f"overlap: review {_sample(UNTOLD_DRAW, facts.judged)} (`audit labels`)."
+                "The classes overlap too much to estimate how many of the "
+                f"{facts.judged:,} labels are wrong: review {_sample(UNTOLD_DRAW, facts.judged)} "
+                "(`audit decide --draw-labels`)."
             )
         return f"All {facts.judged:,} judged labels were put in order."
 
@@ -258,10 +259,10 @@ UNTOLD_DRAW = 300
 """Labels that are reviewed for an answer where there is no forecast: if none is wrong, fewer than
 1 % of all are (95 %)."""
 UNTOLD = (
-    "Look at these {listed:,} labels first. How many of them are wrong cannot be told: classes "
-    "that look alike would explain the doubts as well. Where most are wrong, go on in this order "
-    "(`audit export RUN --scores`, label_quality). For the share of wrong labels among all "
-    "{judged:,}, review {sample} (`audit labels`)."
+    "Look at these {listed:,} labels first. No reliable estimate of wrong labels: similar "
+    "classes explain the scores as well. If most are wrong, continue in this order (`audit export "
+    "RUN --scores`, label_quality). To estimate the share of wrong labels among all "
+    "{judged:,}, review {sample} (`audit decide --draw-labels`)."
 )
 
 
@@ -271,7 +272,7 @@ def _forecast(row: Mapping[str, Any]) -> str:
         f"{row['found'] / row['listed']:.0%} of them are wrong ({{found:,.0f}}; "
         "{found_low:,.0f} to {found_high:,.0f}). Among all {judged:,} labels "
         + wrong_among(*(row[name] for name in ("judged", "wrong", "wrong_low", "wrong_high")))
-        + ". To know that share within a third, review {sample} (`audit labels`)."
+        + ". To estimate that share within a third, review {sample} (`audit decide --draw-labels`)."
     )
 
 

@@ -160,7 +160,7 @@ class GroupLeakage(Check):
         return (
             f"Of {row['n']:,} samples in splits, {row['grouped']:,} have a manifest group and "
             f"{row['dated']:,} an EXIF time and camera; {numbered:,} have names that are numbered "
-            "across splits, and the pictures of these were compared."
+            "across splits, and the images of these were compared."
         )
 
 

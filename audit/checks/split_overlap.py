@@ -87,7 +87,7 @@ class SplitOverlap(Check):
             changed = f" ({row['transformation']})" if kind == "near" else ""
         return self.finding(
             f"group:{row['name']}",
-            f"One picture is in {len(set(row['splits']))} splits ({splits}): {KINDS[kind]}{changed}"
+            f"One image is in {len(set(row['splits']))} splits ({splits}): {KINDS[kind]}{changed}"
             + (f", with different labels ({labels})." if conflict else ".")
             + DOUBT * (not sure),
             evidence,
@@ -109,7 +109,8 @@ class SplitOverlap(Check):
         if len(sizes) < 2:
             seen = f"One split ({next(iter(sizes))}) was" if sizes else "No splits were"
             return (
-                f"{seen} recognised, so none were compared: `audit scan train=DIR test=DIR` tells."
+                f"{seen} recognised, so none were compared: name them with "
+                "`audit scan train=DIR test=DIR`."
             )
         trained = [split for split in sizes if split in params.train_splits]
         sentences = []
@@ -133,7 +134,7 @@ def _leak(store: Store, split: str, n: int, others: Sequence[str]) -> str:
     low, high = (float(limit) for limit in wilson(leaked, n))
     how = f": {', '.join(kinds)}" if kinds else ""
     return (
-        f"Split {split}: {leaked:,} of {n:,} samples ({leaked / n:.1%}, 95 % interval {low:.1%} "
+        f"Split {split}: {leaked:,} of {n:,} samples ({leaked / n:.1%}, 95% CI {low:.1%} "
         f"to {high:.1%}) are also in {' or '.join(others)}{how}."
     )
 

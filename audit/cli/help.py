@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from audit.cli.options import keep_global_options
+from audit.cli.options import keep_global_options, read_config
 from audit.errors import UsageError
 from preflight.settings import (
     CONFIG_HELP,
@@ -138,5 +138,7 @@ def start(
     if fault := text_fault({"set": assignments}):
         raise UsageError(fault)
     keep_global_options(GlobalOptions(config, assignments or (), trace))
+    if config or assignments:
+        read_config()  # a wrong setting is refused, whatever the command reads
     if ctx.invoked_subcommand is None:
         terminal.write_text(next_here(Path.cwd()))

@@ -18,10 +18,10 @@ from audit.cli.compare import diff_command
 from audit.cli.ending import exit_code_of
 from audit.cli.export import apply_command, export_command
 from audit.cli.help import ABOUT, Commands, TextTyper, start
+from audit.cli.input_study import input_study_command
 from audit.cli.options import JobsOption, JsonOption, PluginOption, RunArgument, read_config
 from audit.cli.review import decide_command
 from audit.cli.scan import recheck_command, report_command, scan_command
-from audit.cli.select import input_study_command
 from audit.cli.serve import serve_command
 from audit.cli.subset import app as subset_app
 from audit.cli.verify import verify_command

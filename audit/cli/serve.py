@@ -112,7 +112,7 @@ def serve_command(
             raise UsageError("--tls-cert and --tls-key belong together: give both.")
         if not (own_hosts(address, port) or tls_cert or behind_proxy):
             raise UsageError(
-                f"On {address} links and pictures would travel in clear: give --tls-cert and "
+                f"On {address} links and images would travel in clear: give --tls-cert and "
                 "--tls-key, or --behind-proxy ADDRESS, or leave --address out and come by ssh."
             )
         if behind_proxy:

@@ -185,7 +185,7 @@ def _connected(address: str | None) -> Any:
         import ray
     except ImportError:
         raise UsageError(
-            "--executor ray needs Ray: pip install 'dataset-preflight[ray]' on every node."
+            "The executor ray needs Ray: pip install 'dataset-preflight[ray]' on every node."
         ) from None
     if ray.is_initialized():
         return ray

@@ -157,7 +157,7 @@ def shared_share(before: Snapshot, after: Snapshot) -> float:
     known = pl.col("id").is_in(large["id"].implode()) | (
         pl.col("content_hash").is_in(large["content_hash"].drop_nulls().implode())
     )
-    return small.select(known.fill_null(False).mean()).item()
+    return float(small.select(known.fill_null(False).mean()).item())
 
 
 def compare_snapshots(before: Snapshot, after: Snapshot) -> RunDiff:

@@ -58,15 +58,15 @@ NUMBERS: Mapping[str, tuple[str, str]] = {
     "files": ("files", _asked("count(*)", "samples")),
     "unlabelled": ("files without a class", _asked("count(*)", "picture_labels", "label IS NULL")),
     "unreadable": (
-        "files without a picture", _asked("count(*)", "images", "status = 'unreadable'"),
+        "files without an image", _asked("count(*)", "images", "status = 'unreadable'"),
     ),
     "damaged": ("files that are not whole", _asked("count(*)", "images", "status = 'damaged'")),
     "min_side": (
-        "px, the shorter side of the smallest picture",
+        "px, the shorter side of the smallest image",
         _asked("min(least(width, height))", "images"),
     ),
     "max_side": (
-        "px, the longer side of the largest picture",
+        "px, the longer side of the largest image",
         _asked("max(greatest(width, height))", "images"),
     ),
     "per_class": ("files of the smallest class", f"SELECT min(n) FROM {_CLASSES}"),
@@ -75,7 +75,7 @@ NUMBERS: Mapping[str, tuple[str, str]] = {
         f"SELECT max(n) / min(n) FROM {_CLASSES}",
     ),
     "duplicate_share": (
-        "share of the pictures that are copies of another, near ones too",
+        "share of the images that are copies of another, near ones too",
         _asked("1 - count(DISTINCT unit) / count(*)", "pictures"),
     ),
     "leaked_share": (

@@ -43,11 +43,11 @@ from audit.records import Action
 from audit.run.store import Store
 
 FIXABLE = {
-    "BOX001": "boxes are cut at the edge of their picture",
+    "BOX001": "boxes are cut at the edge of their image",
     "BOX002": "boxes without area are dropped; exchanged corners are put in order",
     "BOX003": "boxes get the class named by fix:NAME",
     "BOX004": "the later of two equal boxes is dropped",
-    "BOX005": "the entry gets the size of its picture, where the boxes fit it",
+    "BOX005": "the entry gets the size of its image, where the boxes fit it",
     "BOX026": "the rarer of two spellings of a class gets the name of the other",
 }
 
@@ -162,7 +162,7 @@ def propose_removal(run: Path, fingerprint: str) -> ProposedFix:
                     if thing.box is not None
                     and (file.file, thing.entry) == (evidence.get("file"), evidence.get("entry"))
                 ]
-    reason = "" if found else "it is about no box of its own, or its picture was dropped"
+    reason = "" if found else "it is about no box of its own, or its image was dropped"
     return ProposedFix(fingerprint, row["code"], found, reason)
 
 
@@ -215,7 +215,7 @@ def _propose(
     except _NotMechanicalError as reason:
         return ProposedFix(row["fingerprint"], code, (), str(reason))
     if not found:
-        return ProposedFix(row["fingerprint"], code, (), "its picture was dropped, or is another")
+        return ProposedFix(row["fingerprint"], code, (), "its image was dropped, or is another")
     return ProposedFix(row["fingerprint"], code, found)
 
 
@@ -243,7 +243,7 @@ def _outside(listed: _Listed, params: Mapping[str, Any], name: str | None) -> It
             continue
         after = clip_box(thing.box, *sides)
         if after is None:
-            raise _NotMechanicalError("a box lies wholly outside of its picture: drop or move it")
+            raise _NotMechanicalError("a box lies wholly outside of its image: drop or move it")
         yield {**_about("clip", picture, thing, list(after)), "within": list(sides)}
 
 
@@ -315,7 +315,7 @@ def _size(listed: _Listed, params: Mapping[str, Any], name: str | None) -> Itera
         return
     boxes = [t.box for t in objects if t.box is not None]
     if file.unit_share or not all(_beyond(box, *real) <= 1.0 for box in boxes):
-        raise _NotMechanicalError("not every box fits the picture: were they scaled with it?")
+        raise _NotMechanicalError("not every box fits the image: were they scaled with it?")
     yield {
         "what": "size", "file": file.file, "image_key": picture.image_key,
         "picture": picture.sample_id, "before": list(declared), "after": list(real),
@@ -459,7 +459,7 @@ def find_fixes(run: Path, store: Store) -> AppliedFixes:
     for number, said in decided.items():
         fixes = said.get("fixes", [])
         if number in gone:
-            applied.outdated("their picture is gone or has another content", len(fixes))
+            applied.outdated("their image is gone or has another content", len(fixes))
             continue
         for fix in fixes:
             if fix["what"] == "rename":

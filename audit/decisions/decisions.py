@@ -292,13 +292,13 @@ def _refuse(finding: Mapping[str, Any], verb: Action, named: Sequence[str]) -> N
         fix = "fix, " if code in FIXABLE else ""
         raise UsageError(
             f"{code} {finding['fingerprint']} is about one box of {ids[0]}, and a drop would take "
-            "the picture with all of its boxes: name the picture itself to drop it, or decide "
+            "the image with all of its boxes: name the image itself to drop it, or decide "
             f"{fix}keep or false-positive."
         )
     if verb is Action.DROP and code.startswith(COPIES):
         raise UsageError(
             f"Dropping {code} {finding['fingerprint']} as a whole would drop every copy of the "
-            f"picture: choose who stays with `--code {code} --rule largest`, or name the samples."
+            f"image: choose who stays with `--code {code} --rule largest`, or name the samples."
         )
     if not ids and verb not in (Action.FALSE_POSITIVE, Action.KEEP):
         raise UsageError(

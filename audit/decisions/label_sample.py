@@ -55,7 +55,7 @@ class WrongShare:
         """Return it in words."""
         return (
             f"{self.wrong:,} of {self.reviewed:,} labels drawn at random are wrong: "
-            f"{self.share:.1%} of all {self.pictures:,} (95 % interval {self.low:.1%} to "
+            f"{self.share:.1%} of all {self.pictures:,} (95% CI {self.low:.1%} to "
             f"{self.high:.1%}, whatever the errors follow)."
         )
 
@@ -143,7 +143,7 @@ def _answers(every: pl.DataFrame, reviewed: Path) -> dict[str, bool]:
         raise UsageError(
             f"{reviewed} does not hold the labels that were drawn from this run, all of them and "
             "no others: the share of any other rows says nothing of the rest. Draw again "
-            "(`audit labels RUN --draw`), and review each row."
+            "(`audit decide RUN --draw-labels`), and review each row."
         )
     classes, labels = set(every["label"]), dict(drawn.select("id", "label").iter_rows())
     known = {
@@ -155,7 +155,7 @@ def _answers(every: pl.DataFrame, reviewed: Path) -> dict[str, bool]:
         raise UsageError(
             f"{reviewed} holds answers about other labels: {changed[0]} was {known[changed[0]]!r} "
             f"when it was drawn and is {labels[changed[0]]!r} now, and {len(changed) - 1:,} more "
-            "changed. Draw again (`audit labels RUN --draw`)."
+            "changed. Draw again (`audit decide RUN --draw-labels`)."
         )
     answers = [ANSWERS.get(str(x or "").strip().lower()) for x in rows["wrong"].to_list()]
     if None in answers:
@@ -183,7 +183,7 @@ def _read(path: Path) -> pl.DataFrame:
     if missing or not len(rows):
         raise UsageError(
             f"{path} lacks {'the column ' + missing[0] if missing else 'rows'}: give the file that "
-            "`audit labels RUN --draw` wrote, with the column `wrong` filled in."
+            "`audit decide RUN --draw-labels` wrote, with the column `wrong` filled in."
         )
     return rows.with_columns(pl.col("id").fill_null(""))
 

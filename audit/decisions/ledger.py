@@ -243,7 +243,7 @@ class Ledger:
         """
         who = _text(by or whoami())
         if n < 1:
-            raise UsageError(f"undo takes back 1 batch or more, not {n}.")
+            raise UsageError(f"--undo undoes 1 batch or more, not {n}.")
         mine = "" if anyone else "AND d.by = ?"
         with self._writing() as con:
             batches = con.execute(
@@ -294,7 +294,9 @@ class Ledger:
             "ORDER BY d.id DESC LIMIT 1"
         ).fetchone()
         if anyone or other is None:
-            return UsageError("There is no decision left to undo: `audit log RUN` shows them all.")
+            return UsageError(
+                "There is no decision left to undo: `audit decide RUN --log` shows them all."
+            )
         return UsageError(
             f"{who!r} has no decision left to undo; the last one is by {other[0]!r}: "
             "give `--by` that name, or `--anyone`."

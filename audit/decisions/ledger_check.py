@@ -308,7 +308,7 @@ def _ledger_part(found: FoundLedger) -> CheckedPart:
     said += [f"{len(found.lost):,} rows are not as they were written"] * bool(found.lost)
     lost = "; ".join(describe_lost(found)) or "nothing"
     if not (found.kept or found.lost):
-        lost = "every decision: how many there were cannot be told"
+        lost = "every decision (an unknown number)"
     return CheckedPart(LEDGER, DAMAGED, "; ".join(said), lost, f"{REPAIR}, which keeps {held}")
 
 
@@ -375,7 +375,7 @@ def repair_ledger(run: Path) -> list[str]:
         )
         done += [f"lost: {text}" for text in describe_lost(found)]
         if not (found.kept or found.lost):
-            done.append("lost: every decision; how many there were cannot be told")
+            done.append("lost: every decision (an unknown number)")
     if path.exists():
         with closing(connect(path)) as con:
             con.execute("BEGIN IMMEDIATE")

@@ -391,13 +391,13 @@ class _OnnxInput:
         numbers = [n if isinstance(n, int) and n > 0 else None for n in shape]
         if len(numbers) != 4 or kind not in types or 3 not in (numbers[1], numbers[3]):
             raise UsageError(
-                f"{path} takes {kind} of shape {list(shape)}: its first input must be pictures, "
+                f"{path} takes {kind} of shape {list(shape)}: its first input must be images, "
                 "(n, 3, size, size) or (n, size, size, 3), of uint8 or floats."
             )
         last = numbers[1] != 3
         sides = [n for n in (numbers[1:3] if last else numbers[2:4]) if n is not None]
         if len(set(sides)) > 1 or max(sides, default=1) > MOST_SIZE:
-            raise UsageError(f"{path} takes pictures of {sides} px: they must be square.")
+            raise UsageError(f"{path} takes images of {sides} px: they must be square.")
         fixed = numbers[0] is not None
         return cls(sides[0] if sides else SIZE, numbers[0] or BATCH, fixed, last, types[kind])
 
@@ -536,7 +536,7 @@ class _Asking:
         if self.refused and not self.answered and not any_stored:
             sample, said = next(iter(self.failures.items()))
             raise UsageError(
-                f"{self.model.name} gave no vector for any of {self.refused:,} pictures, such as "
+                f"{self.model.name} gave no vector for any of {self.refused:,} images, such as "
                 f"{sample} ({said}): mend the model; what was measured is kept."
             )
 
@@ -547,8 +547,8 @@ def _as_vectors(answer: npt.NDArray[Any], n: int) -> Floats:
         answer = answer[None]
     if answer.dtype.kind not in "fiu" or answer.ndim != 2 or len(answer) != n or not answer.size:
         raise ValueError(
-            f"the model returned {answer.dtype} of shape {answer.shape} for {n} pictures, not one "
-            "vector a picture"
+            f"the model returned {answer.dtype} of shape {answer.shape} for {n} images, not one "
+            "vector an image"
         )
     return answer.astype(np.float32)
 

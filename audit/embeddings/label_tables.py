@@ -393,11 +393,11 @@ def label_pictures(
     reason = ""
     if judged < LEAST_PICTURES:
         reason = (
-            f"{judged:,} pictures in classes of {LEAST_CLASS} and more, but {LEAST_PICTURES} are "
+            f"{judged:,} images in classes of {LEAST_CLASS} and more, but {LEAST_PICTURES} are "
             "needed"
         )
     elif len(keys) < 2:
-        reason = f"there is one class of {LEAST_CLASS} pictures and more, and a label needs another"
+        reason = f"there is one class of {LEAST_CLASS} images and more, and a label needs another"
     elif len(keys) > MOST_CLASSES and not own:
         reason = (
             f"{len(keys):,} classes are more than the {MOST_CLASSES:,} that memory is for; those "

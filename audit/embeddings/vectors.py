@@ -113,7 +113,7 @@ def _own(store: Store, pictures: pl.DataFrame, path: Path) -> PictureVectors:
     missing = int((~has).sum())
     source = f"the vectors of {path.name} ({vectors.shape[1]} numbers)"
     if missing:
-        source += f", which has none of {missing:,} pictures"
+        source += f", which has none of {missing:,} images"
     return PictureVectors(pictures.filter(pl.Series(has)), views, source)
 
 
@@ -127,7 +127,7 @@ def _modelled(
     source = f"the vectors of {model.name} ({views.shape[1]:,} numbers)"
     if failures := answers.failures:
         sample, why = next(iter(sorted(failures.items())))
-        source += f", which has none of {len(failures):,} pictures (such as {sample}: {why})"
+        source += f", which has none of {len(failures):,} images (such as {sample}: {why})"
     kept = pictures.filter(pl.Series(answers.found, dtype=pl.Boolean))
     return PictureVectors(kept, views[None], source, failures=failures)
 
@@ -249,7 +249,7 @@ def stored_vectors(store: Store, run: Path, pictures: pl.DataFrame) -> PictureVe
     if len(pictures) and not len(found.rows):
         again = " --embedder MODEL" if "embedder" in used else ""
         raise UsageError(
-            f"{run} holds no vectors of these pictures: `audit scan SOURCE --out {run}{again}` "
+            f"{run} holds no vectors of these images: `audit scan SOURCE --out {run}{again}` "
             "makes them."
         )
     return found
@@ -358,7 +358,7 @@ def _read_npy(path: Path) -> tuple[list[str], Floats]:
         names = read_regular(beside).decode().splitlines()
     except (OSError, UnicodeDecodeError):
         raise UsageError(
-            f"{path} says nothing of which picture a row is: write the paths into {beside}, one a "
+            f"{path} says nothing of which image a row is: write the paths into {beside}, one a "
             "line."
         ) from None
     if vectors.ndim != 2 or vectors.dtype.kind not in "fiu" or len(vectors) != len(names):
@@ -407,7 +407,7 @@ def _read_frame(path: Path) -> pl.DataFrame:
 def _take_key(path: Path, frame: pl.DataFrame) -> list[str]:
     key = next((name for name in KEYS if name in frame.columns), None)
     if key is None:
-        raise UsageError(f"{path} has no column `path`: add the path or id of each picture.")
+        raise UsageError(f"{path} has no column `path`: add the path or id of each image.")
     return [str(name) for name in frame[key].to_list()]
 
 

@@ -111,7 +111,7 @@ def _not_read(store: Store, files: Sequence[AnnotationFile], form: str) -> list[
         if rest and file not in copied and "go by their numbers" not in rest:
             said.append(f"{file} has what is not read, so it is not written: {rest}.")
         if missing:
-            said.append(f"{missing:,} pictures of {file} are no samples, and are left out.")
+            said.append(f"{missing:,} images of {file} are no samples, and are left out.")
         if not complete:
             said.append(f"{file} could not be read whole (BOX013): what was read is written.")
     return said
@@ -217,7 +217,7 @@ def _unchanged_place(store: Store, file: AnnotationFile) -> str | None:
 
 SMALL = {"yolo": ("labels", ".txt"), "voc": ("Annotations", ".xml")}
 _SAME_NAME = (
-    "{n} pictures are left out: another one has the same name with another extension, so both "
+    "{n} images are left out: another one has the same name with another extension, so both "
     "would have one file."
 )
 
@@ -355,7 +355,7 @@ def _refuse_double(store: Store, files: Sequence[AnnotationFile]) -> None:
     )
     for one, other, n in rows.iter_rows():
         raise UsageError(
-            f"{one} and {other} both annotate the same pictures ({n:,} have several files): choose "
+            f"{one} and {other} both annotate the same images ({n:,} have several files): choose "
             f"one with --annotations {one}."
         )
 

@@ -79,7 +79,7 @@ def apply_plan(
     """
     _refuse_inside(plan, folder)
     if how != "copy" and any(path_of(file.source) is None for file in plan.files):
-        raise UsageError("Pictures in packs and stores can be copied, not linked: use --copy.")
+        raise UsageError("Images in packs and stores can be copied, not linked: leave out --link.")
     made_before = _claimed(plan, folder)
     if wrong := [file for file in plan.files if not _is_as_planned(file)]:
         raise _edited(wrong)
@@ -136,8 +136,8 @@ def _claimed(plan: DatasetPlan, folder: Path) -> set[str]:
 def _refuse_other_plan(plan: DatasetPlan, folder: Path, receipt: Receipt) -> None:
     if receipt.plan != plan.identity:
         raise UsageError(
-            f"{folder} was made from another plan: choose a new folder, or take the earlier one "
-            f"back with `audit apply --rollback {folder}`."
+            f"{folder} was made from another plan: choose a new folder, or remove the earlier "
+            f"copy with `audit apply --rollback {folder}`."
         )
 
 
@@ -239,7 +239,7 @@ def _refuse_full(folder: Path, n_bytes: int) -> None:
     if n_bytes > free:
         raise MachineError(
             f"{folder} needs {n_bytes:,} bytes and its disk has {free:,} free: free some space, "
-            "choose another disk, or use --hardlink or --symlink."
+            "choose another disk, or use --link."
         )
 
 
@@ -289,7 +289,7 @@ class _Maker:
             except OSError as error:
                 raise UsageError(
                     f"{source} cannot be linked from {part.parent} ({error.strerror}): a hard link "
-                    "stays on one disk; use --copy or --symlink."
+                    "stays on one disk; use --link symbolic, or copy without --link."
                 ) from None
         elif source is not None and self._how == "symlink":
             os.symlink(os.path.realpath(source), part)

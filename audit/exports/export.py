@@ -349,7 +349,7 @@ def describe_tables(result: ExportResult) -> list[str]:
     if result.stale.height:
         lines.append(
             f"{counted(result.stale.height, 'decision')} stale and not applied: "
-            "`audit log RUN --stale` says why."
+            "`audit decide RUN --stale` says why."
         )
     if result.neutralised:
         lines.append(

@@ -186,7 +186,7 @@ def evenness(facts: Mapping[str, Any]) -> str:
     worst = classes[0]
     head = f"{len(classes) - len(far):,} of {len(classes):,} classes have their share in each split"
     return (
-        f"{head} to within one picture and what belongs to it; the farthest, "
+        f"{head} to within one image and what belongs to it; the farthest, "
         f"{worst['class']} ({worst['n']:,} {worst['of']}), by {worst['off_by_pictures']:.1f} times "
         "the most that one holds."
     )

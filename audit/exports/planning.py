@@ -332,7 +332,7 @@ def add_annotations(plan: DatasetPlan, run: Path, path: Path) -> DatasetPlan:
     taken = {file.target for file in plan.files}
     made = [_planned(folder / name, folder) for name in sorted(exported.files)]
     if clash := next((file.target for file in made if file.target in taken), None):
-        raise UsageError(f"A picture and a file of annotations both want to be {clash}.")
+        raise UsageError(f"An image and a file of annotations both want to be {clash}.")
     said = (*plan.notes, *notes, *exported.lost, *exported.stale)
     return replace(plan, files=(*plan.files, *made), notes=said)
 

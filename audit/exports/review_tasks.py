@@ -166,14 +166,14 @@ def compare_answers(
     for answer in found.answers:
         task = tasks.get(answer.sample)
         if task is None:
-            found.ignored["pictures that the run has not"] += 1
+            found.ignored["images that the run has not"] += 1
         elif task.content_hash != answer.content_hash:
-            found.ignored["pictures that are not what they were when the file was made"] += 1
+            found.ignored["images that are not what they were when the file was made"] += 1
         else:
             known.append((task, answer))
     if found.answers and not known:
         raise UsageError(
-            f"{name} was made from another dataset: none of its {len(found.answers):,} pictures "
+            f"{name} was made from another dataset: none of its {len(found.answers):,} images "
             f"is one of {run}, by id and content."
         )
     wanted, unchanged, conflicts = _group(known, found, overwrite=overwrite)
@@ -251,7 +251,7 @@ def export_review(
         tasks, classes = list_tasks(run, codes=codes), sorted(known_names(run, Action.RELABEL))
         if not tasks:
             what = f"open finding of {', '.join(codes)}" if codes else "finding and no decision"
-            raise UsageError(f"{run} has no {what} about a picture: nothing to show.")
+            raise UsageError(f"{run} has no {what} about an image: nothing to show.")
         if tool == "cvat":
             # as CVAT's raw constructor takes it
             label = {"name": TAG, "type": "tag", "attributes": _attributes(classes)}
@@ -378,7 +378,7 @@ def _take(task: dict[str, Any], data: dict[str, Any], found: ToolAnswers) -> Non
                 values[group] = str(chosen[0])
         said.append(values)
     if any(values != said[0] for values in said):
-        found.ignored["pictures of which two people said different things"] += 1
+        found.ignored["images of which two people said different things"] += 1
         return
     shown = data.get(PRINTS)
     prints = list(map(str, shown)) if isinstance(shown, list) else []
@@ -473,7 +473,7 @@ def _take_image(image: Node, found: ToolAnswers) -> None:
     if other := len(image.all("tag")) - len(tags):
         found.ignored[f"tags other than {TAG}"] += other
     if len(tags) != 1:
-        found.ignored[f"pictures without their one tag {TAG}"] += 1
+        found.ignored[f"images without their one tag {TAG}"] += 1
         return
     values = {one.attributes.get("name", ""): one.text for one in tags[0].all("attribute")}
     if not values.get(CVAT_SAMPLE):

@@ -650,8 +650,8 @@ class Completeness:
             f"not looked for: {self.middles}."
         )
         unweighed = (
-            f"{self.unweighed_pairs:,} more pairs resemble each other, as so many of this data set "
-            "do, and were left out: those that agree most were compared with their strangers."
+            f"{self.unweighed_pairs:,} more pairs look alike, but no more than unrelated images of "
+            "this dataset; not reported."
         )
         left = [f"{count:,} images left out: {why}." for why, count in self.left_out.items()]
         return (

@@ -155,7 +155,7 @@ def _words(change: PairTransformation, first: np.void, second: np.void) -> str:
 
 def _percent(more: str, less: str, ratio: float) -> str:
     word = more if ratio > 1 else less
-    return f"{word} by {abs(ratio - 1) * 100:.0f} %"
+    return f"{word} by {abs(ratio - 1) * 100:.0f}%"
 
 
 def _colour_words(first: np.void, second: np.void, change: PairTransformation) -> list[str]:

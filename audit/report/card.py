@@ -160,7 +160,7 @@ def _decisions(facts: CardFacts) -> Iterator[str]:
 
 def _expected(report: Report) -> Iterator[str]:
     if report.expected:
-        said = {True: "met", False: "NOT MET", None: "cannot tell"}
+        said = {True: "met", False: "NOT MET", None: "inconclusive"}
         yield "## Expectations"
         yield bullet_list(
             f"{escaped(one.name)}: {said[one.met]} ({escaped(one.message)})"

@@ -100,7 +100,7 @@ def collect_report(
     """Return what there is to report about a run, with the `worst` examples of each code.
 
     `laps` are the stages of a scan that just ended; a run does not keep them.
-    `reviewed`: labels drawn by `audit labels --draw`, answered. Raises RunError for a run that is
+    `reviewed`: answered labels of `audit decide --draw-labels`. Raises RunError for a run that is
     absent, unfinished or damaged, UsageError for a file that is no such draw.
     """
     clock = Stopwatch()
@@ -161,7 +161,7 @@ def collect_report(
 
 
 def _needs(store: Store, run: Path, generation: generations.Generation) -> Needs | None:
-    """Return the answer of `audit needs` that the run keeps; none where it was scanned since."""
+    """Return the stored result of `audit input-study`; None if the run was scanned since."""
     sql = f"{MEMBER} FROM samples s LEFT JOIN features f ON f.sample_id = s.id WHERE s.id IN (?, ?)"
     try:
         kept = read_document(run / KEPT_NEEDS)
@@ -174,7 +174,7 @@ def _needs(store: Store, run: Path, generation: generations.Generation) -> Needs
                 row[0]: Member(*row)
                 for row in store.query(sql, [one["low"], one["high"]]).iter_rows()
             }
-            much = f"{one['ratio']:.2f} times as much as in all pictures"
+            much = f"{one['ratio']:.2f} times as much as in all images"
             said = f"{one['label']}: {one['what']}, {much}"
             ends.append((said, tuple(found[end] for end in (one["low"], one["high"]))))
         rows = tuple(
@@ -356,7 +356,7 @@ def _completeness(
         if check.completeness:
             yield f"{check.code} {check.name}: {check.completeness}"
     if idle:
-        why = ", ".join(check.code for check in idle) if annotated else "no picture has annotations"
+        why = ", ".join(check.code for check in idle) if annotated else "no image has annotations"
         yield f"{len(idle):,} checks of boxes had nothing to judge: {why}."
     silent = sorted(check.code for check in checks if not check.completeness)
     if silent:

@@ -345,7 +345,7 @@ def _expectations_suite(outcomes: Sequence[ExpectationOutcome]) -> ElementTree.E
         if one.met:
             case = _case("expectations", one.name, "system-out", None, one.message)
         else:
-            kind = "cannot tell" if one.met is None else "not met"
+            kind = "inconclusive" if one.met is None else "not met"
             case = _case("expectations", one.name, "failure", f"{kind}: {one.message}")
         suite.append(case)
     return suite

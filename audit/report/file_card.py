@@ -35,8 +35,8 @@ NEAR, SHOWN = 5, 20
 UNRANKED = ("orientation", "error_at")
 DERIVED = (
     Column("n_bytes", "BIGINT", "file size, bytes"),
-    Column("pixels", "BIGINT", "width x height of the shown picture, px"),
-    Column("aspect", "DOUBLE", "width / height of the shown picture"),
+    Column("pixels", "BIGINT", "width x height of the shown image, px"),
+    Column("aspect", "DOUBLE", "width / height of the shown image"),
 )
 COLUMNS = (*DERIVED, *MEASURED)
 
@@ -138,7 +138,11 @@ def make_file_card(run: Path, path_or_id: str) -> FileCard:
 
 
 def find_sample(store: Store, words: str) -> str:
-    """Return the id of the one sample that `words` names: an id, a path, or the end of an id."""
+    """Return the id of the sample that `words` names.
+
+    `words` is an id, a path, the end of an id, or that without its extension. Raises UsageError for
+    no such sample, and for several.
+    """
     wanted = sample_id(words)
     absolute = uri_of(os.path.abspath(os.path.expanduser(words)))
     exact = store.query(
@@ -150,11 +154,14 @@ def find_sample(store: Store, words: str) -> str:
     # The separator before keeps `1.jpg` from meaning `21.jpg`; `source:` ends where a path begins.
     tail = "/" + wanted.removeprefix("./").lstrip("/")
     bare = "CASE WHEN source = '' THEN id ELSE substr(id, length(source) + 2) END"
-    sql = f"SELECT id FROM samples WHERE ends_with('/' || {bare}, ?) ORDER BY id"
-    ends = store.query(sql, [tail])
-    if ends.height == 1:
-        return str(ends["id"][0])
-    raise _several(words, ends["id"].to_list()) if ends.height else _none(store, words)
+    for name in (bare, rf"regexp_replace({bare}, '\.[^./]+$', '')"):
+        sql = f"SELECT id FROM samples WHERE ends_with('/' || {name}, ?) ORDER BY id"
+        ends: list[str] = store.query(sql, [tail])["id"].to_list()
+        if len(ends) == 1:
+            return ends[0]
+        if ends:
+            raise _several(words, ends)
+    raise _none(store, words)
 
 
 def find_samples(run: Path, words: Sequence[str]) -> list[str]:
@@ -351,7 +358,7 @@ def _finding_lines(card: FileCard) -> Iterator[RenderableType]:
 def _twin_lines(card: FileCard) -> Iterator[RenderableType]:
     if not card.n_twins:
         return
-    yield heading(f"{counted(card.n_twins, 'other file')} with the same picture")
+    yield heading(f"{counted(card.n_twins, 'other file')} with the same image")
     for twin in card.twins:
         place = ", ".join(visible(part) for part in (twin.split, twin.label) if part)
         same = "same bytes" if twin.same_bytes else "same pixels, other bytes"
@@ -374,7 +381,7 @@ def _measurement_table(card: FileCard) -> Iterator[RenderableType]:
     label = card.sample.label
     yield heading("Measured")
     explained = "percentiles: share of files with a smaller value, equal ones counted half"
-    yield Text(f"  {explained}; * outer {EXTREME:g} %", style="dim")
+    yield Text(f"  {explained}; * outer {EXTREME:g}%", style="dim")
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("  column", no_wrap=True)
     table.add_column("value", overflow="fold", max_width=34)

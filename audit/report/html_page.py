@@ -39,7 +39,7 @@ def to_html(report: Report, pictures: ReportThumbnails = NO_PICTURES) -> str:
     found.sort(key=lambda c: first.index(c.code) if c.code in first else len(first))
     examined = list(report.completeness)
     if made < pictures.wanted:
-        examined.append(f"{made:,} of {pictures.wanted:,} pictures of the examples drawn.")
+        examined.append(f"{made:,} of {pictures.wanted:,} images of the examples drawn.")
     return render_page(
         "audit/report/page.html",
         visible,

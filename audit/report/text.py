@@ -23,6 +23,7 @@ from audit.report.wording import (
     bytes_text,
     class_rows,
     counted,
+    finding_line,
     fold_line,
     headline,
     list_command,
@@ -172,11 +173,9 @@ def _example(check: CheckSummary, example: Example) -> RenderableType:
 
 
 def finding_lines(report: Report, code: str) -> Iterator[str]:
-    """Yield every finding of a check as one line: severity, fingerprint, files and message."""
+    """Yield every finding of a check as one line, `path CODE message [fingerprint]`."""
     for found in stream_findings(report, code):
-        who = named_ids(found.sample_ids, found.n_samples)
-        said = f"{found.fingerprint}  {who}: {visible(found.message)}"
-        yield f"{ICONS[found.severity]} {said}\n"
+        yield f"{finding_line(found)} [{found.fingerprint}]\n"
 
 
 def _dataset(report: Report) -> Iterator[RenderableType]:

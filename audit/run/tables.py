@@ -51,13 +51,13 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         ),
     ),
     "several_labels": (
-        Column("sample_id", "VARCHAR", "a sample whose picture has several labels of its own"),
+        Column("sample_id", "VARCHAR", "a sample whose image has several labels of its own"),
         Column("label", "VARCHAR", "one of them; `samples.label` is null then"),
     ),
     "several_scores": (
-        Column("sample_id", "VARCHAR", "a sample, the first of its picture"),
+        Column("sample_id", "VARCHAR", "a sample, the first of its image"),
         Column("label", "VARCHAR", "a class"),
-        Column("given", "BOOLEAN", "the picture has this label"),
+        Column("given", "BOOLEAN", "the image has this label"),
         Column("probability", "DOUBLE", "that it has, by the predictions given, 0..1"),
         Column("error_chance", "DOUBLE", "that `given` is wrong, 0..1; rows from 0.05 on"),
         Column("gain", "DOUBLE", "how much better wrong labels explain the class, log likelihood"),
@@ -75,13 +75,13 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
     ),
     "failed_readers": FAILED_COLUMNS,
     "pairs": (
-        Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
-        Column("b", "VARCHAR", "pixel hash of the picture that shows the same"),
+        Column("a", "VARCHAR", "pixel hash of an image; a < b"),
+        Column("b", "VARCHAR", "pixel hash of the image that shows the same"),
         Column("kind", "VARCHAR", "near: verified near-duplicate"),
-        Column("score", "DOUBLE", "log odds that it is one picture, at or above the threshold"),
+        Column("score", "DOUBLE", "log odds that it is one image, at or above the threshold"),
         Column("similarity", "DOUBLE", "correlation of gradients over the overlap, -1..1"),
         Column("distance", "INTEGER", "differing bits of the two phash, 0..64"),
-        Column("overlap", "DOUBLE", "share of the one picture that the other covers, 0..1"),
+        Column("overlap", "DOUBLE", "share of the one image that the other covers, 0..1"),
         Column("transformation", "VARCHAR", "what turns a into b, in words"),
         Column("verified_full_size", "BOOLEAN", "a full-resolution check of the files decided"),
     ),
@@ -92,10 +92,10 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("score", "DOUBLE", "log odds against the representative; 1 for itself"),
     ),
     "rechecks": (
-        Column("a", "VARCHAR", "pixel hash of a picture; a < b"),
+        Column("a", "VARCHAR", "pixel hash of an image; a < b"),
         Column("b", "VARCHAR", "pixel hash of another, near the threshold by their signatures"),
         Column("same", "BOOLEAN", "what a full-resolution check decided; null if nothing"),
-        Column("contrast", "DOUBLE", "how surely it saw one picture, 0..1, 0: not; null: unseen"),
+        Column("contrast", "DOUBLE", "how surely it saw one image, 0..1, 0: not; null: unseen"),
     ),
     "rejected_pairs": (
         Column("pair", "UBIGINT", "64-bit fingerprint of two pixel hashes, compared and different"),
@@ -104,7 +104,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("arrays", "BLOB", "neighbours and near pairs, for the next scan (NumPy's .npz)"),
     ),
     "relate_facts": (
-        Column("key", "VARCHAR", "threshold | completeness | calibration | pictures | ..."),
+        Column("key", "VARCHAR", "threshold | completeness | calibration | images | ..."),
         Column("value", "VARCHAR", "the fact: text, a number, or a JSON list of sentences"),
     ),
     "label_scores": (
@@ -143,7 +143,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
     ),
     "embedding_map": (
         Column("sample_id", "VARCHAR", "a sample"),
-        Column("x", "DOUBLE", "place on a map on which pictures that look alike lie together"),
+        Column("x", "DOUBLE", "place on a map on which images that look alike lie together"),
         Column("y", "DOUBLE", "the other coordinate; the unit of both has no meaning"),
         Column(
             "isolation",
@@ -159,9 +159,9 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("arrays", "BLOB", "neighbours by meaning, for the next scan (NumPy's .npz)"),
     ),
     "class_marks": (
-        Column("label", "VARCHAR", "class whose pictures have a mark at one place of the rim"),
+        Column("label", "VARCHAR", "class whose images have a mark at one place of the rim"),
         Column("place", "VARCHAR", "top left | top right | left edge | ... | bottom right"),
-        Column("sample_id", "VARCHAR", "a picture of this or of another class"),
+        Column("sample_id", "VARCHAR", "an image of this or of another class"),
         Column("score", "DOUBLE", "how much of the mark it shows, any unit, high: more"),
     ),
     "label_facts": (
@@ -201,7 +201,7 @@ FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
             "BIGINT",
             "peak growth of the process's resident memory meanwhile, bytes; read every 10 ms",
         ),
-        Column("completeness", "VARCHAR", "what was and was not examined"),
+        Column("completeness", "VARCHAR", "what was examined and what was skipped"),
         Column("params", "JSON", "thresholds in force"),
         Column("page", "VARCHAR", "documentation of a check of the user's own; else empty"),
     ),

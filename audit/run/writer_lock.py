@@ -102,5 +102,5 @@ def _lock(descriptor: int, run: Path) -> None:
     except OSError as error:
         raise RunError(
             f"{run} is on a file system without locks ({error.strerror}): use a local folder, or "
-            "--no-lock if you are sure that nobody else writes this run."
+            "--set scan.lock=false if you are sure that nobody else writes this run."
         ) from None

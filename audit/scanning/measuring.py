@@ -4,7 +4,7 @@ Used by `audit.scanning.scanning` alone. What waits to be stored is at most `APP
 a scan that is killed loses little.
 
 A file counts as unchanged by its size and times. Two questions need its bytes, but no decoder: is
-a new file one that was moved, and (`audit scan --verify`) is an unchanged one really what it was?
+a new file one that was moved, and (`audit scan --hash-all`) is an unchanged one really what it was?
 Both hash files in the worker processes and compare with the stored content hash.
 """
 
@@ -73,13 +73,13 @@ class Progress:
 
 
 PHASE_WORDS = {
-    "take": "taking pictures from the dataset",
+    "take": "taking images from the dataset",
     "list": "listing files",
     "verify": "comparing contents with what was read",
     "measure": "reading images",
     "prepare": "compiling the search, once after an installation",
-    "relate": "comparing pictures",
-    "open": "opening pictures",
+    "relate": "comparing images",
+    "open": "opening images",
     "embed": "asking the model for vectors",
     "judge": "running checks",
     "apply": "making files",

@@ -44,7 +44,7 @@ def read_lists(cells: Iterable[str], told: str | None = None) -> LabelLists:
             alone = min(parts - known)
             reading = (
                 f"not split at {separator!r}, because {alone!r} is no label on its own: "
-                f"--label-separator {separator!r} splits"
+                f"[scan] label_separator {separator!r} splits"
             )
             return LabelLists({}, reading)
     return LabelLists({})

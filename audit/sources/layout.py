@@ -69,7 +69,7 @@ def _is_yolo(text: str) -> bool:
     return bool(_YOLO_LINE.match(text)) and not by_number
 
 
-_XML = "is an <annotation> of one picture"
+_XML = "is an <annotation> of one image"
 CONVENTIONS: Mapping[str, tuple[Sign, ...]] = MappingProxyType(
     {
         "COCO": (Sign(("json",), _is_coco, "lists images and annotations"),),
@@ -178,7 +178,7 @@ def _why_no_classes(tree: FolderListing, chosen: FolderLayout) -> str:
     """Return why folders that look like those of classes are none, empty where they may be."""
     folders = _class_folders(tree, chosen)
     if chosen.roles == ROLES["class/file"] and len(_filled(tree)) == 1:
-        return "one folder of pictures alone is no class"
+        return "one folder of images alone is no class"
     if _are_numbered(folders) and not NOT_CLASS_WORDS.isdisjoint(names.words(min(folders))):
         return "its folders are numbered patients, sessions or the like, and no classes"
     return ""
@@ -204,7 +204,7 @@ def _with_tables(tree: FolderListing, chosen: FolderLayout) -> FolderLayout:
     if "label" in open_roles and "class" in roles and beside.names_pictures:
         roles = tuple(role for role in roles if role != "class")
         name = "split/file" if roles else "flat"
-        layout = Layout(name, "its folders hold pictures, but tell no class")
+        layout = Layout(name, "its folders hold images, but their names are no classes")
     if beside.said:
         layout = replace(layout, reason=f"{layout.reason}; {beside.said}")
     return replace(chosen, layout=layout, roles=roles, beside=beside)
@@ -377,7 +377,7 @@ def _layout_with_classes(tree: FolderListing, level: Level) -> FolderLayout:
         layout = Layout("class/split/file", reason)
         return FolderLayout(layout, ROLES["class/split/file"], splits=below)
     if _are_versions(tree, level, inner):
-        reason = f"{_list_names(listed)} hold versions of the same pictures in the same folders"
+        reason = f"{_list_names(listed)} hold versions of the same images in the same folders"
         return FolderLayout(Layout("class/file", reason), ("-", "class"))
     count = len(level.folders)
     plural = "s" if count != 1 else ""

@@ -68,7 +68,7 @@ class PackedReader:
         elif given.layout is not None:
             raise UsageError(f"--layout is for folders; {sample_id(path)} holds rows.")
         elif next(self._rows(self._log), None) is None:
-            raise UsageError(f"{sample_id(path)} holds no pictures{self._why()}")
+            raise UsageError(f"{sample_id(path)} holds no images{self._why()}")
 
     @property
     def layout(self) -> Layout:
@@ -138,12 +138,12 @@ class PackedReader:
             tree.add(pack, members, split)
         tree.sort()
         if not tree.has_pictures():
-            raise UsageError(f"{sample_id(self.root)} holds no pictures{self._why()}")
+            raise UsageError(f"{sample_id(self.root)} holds no images{self._why()}")
         return tree
 
     def _why(self) -> str:
         notes = [message for kind, _, message in self._log.notes if kind == DAMAGED]
-        return f". {notes[0]}" if notes else ": give archives, shards or arrays of pictures."
+        return f". {notes[0]}" if notes else ": give archives, shards or arrays of images."
 
 
 def find_stored_packs(url: str, objects: Objects) -> list[str]:

@@ -82,7 +82,7 @@ def store_dataset(
         for split, part in parts:
             _store_part(part, split, folder, label, rows, told or (lambda done, total: None))
         if not rows:
-            raise UsageError("The dataset has no items: give one with at least one picture.")
+            raise UsageError("The dataset has no items: give one with at least one image.")
     except UsageError:
         if new:  # nothing half done: there is no such run
             shutil.rmtree(run)
@@ -232,7 +232,7 @@ def _picture_of(item: Any, index: int) -> Any:
         if found is None:
             columns = ", ".join(map(str, islice(item, 8)))
             raise _NoPictureError(
-                f"Item {index} has no picture among its columns ({columns}): name it image."
+                f"Item {index} has no image among its columns ({columns}): name it image."
             )
         return found
     return item[0] if isinstance(item, tuple | list) and len(item) else item
@@ -303,7 +303,7 @@ def _stored_picture(item: Any, index: int, folder: Path, identity: str) -> str:
         if machine := find_machine_error(error):
             raise machine from None
         raise _NoPictureError(
-            f"Item {identity} is a {type(picture).__name__} that gives no picture: "
+            f"Item {identity} is a {type(picture).__name__} that gives no image: "
             f"{error_text(error)}"
         ) from error
     return _store(folder, content, ".png")
@@ -357,7 +357,7 @@ def _pixels(picture: Any, identity: str) -> Any:
         array = np.asarray(picture)
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"Item {identity} is a {type(picture).__name__}, and no picture: give PIL images, "
+            f"Item {identity} is a {type(picture).__name__}, and no image: give PIL images, "
             "arrays, tensors, encoded bytes or paths."
         ) from error
     if array.ndim == 3 and array.shape[0] in CHANNELS and array.shape[2] not in CHANNELS:
@@ -366,7 +366,7 @@ def _pixels(picture: Any, identity: str) -> Any:
         array = array[:, :, None]
     if array.ndim != 3 or array.shape[2] not in CHANNELS or not array.size:
         raise UsageError(
-            f"Item {identity} has the shape {np.shape(picture)}, and a picture has height, width "
+            f"Item {identity} has the shape {np.shape(picture)}, and an image has height, width "
             "and 1, 3 or 4 channels: give what stands before stacking or cutting."
         )
     return np.ascontiguousarray(_as_levels(array, identity))
@@ -382,7 +382,7 @@ def _as_levels(array: Any, identity: str) -> Any:
     low, high = float(array.min()), float(array.max())  # not-a-number, where there is one
     if not (low >= 0 and high <= 255):
         raise UsageError(
-            f"Item {identity} has values from {low:.3g} to {high:.3g}, and pictures have 0 to 1 or "
+            f"Item {identity} has values from {low:.3g} to {high:.3g}, and images have 0 to 1 or "
             "0 to 255: give the dataset before it is normalised, or undo that first."
         )
     whole = np.issubdtype(array.dtype, np.integer)
@@ -478,12 +478,12 @@ def _epoch_sentence(loader: Any, split: str | None, n: int) -> str:
         and type(loader.batch_sampler).__name__ == "BatchSampler"
     )
     number = (
-        "its sampler is sequential, so the number of a picture is its index in the dataset"
+        "its sampler is sequential, so the number of an image is its index in the dataset"
         if in_order
-        else "its sampler does not tell the order, so the number of a picture is its place in that "
-        "epoch, which is no index in the dataset and changes from epoch to epoch"
+        else "its sampler has no fixed order, so the number of an image is its position in that "
+        "epoch. It is no index of the dataset, and changes from epoch to epoch"
     )
     return (
-        f"The pictures{where} are one epoch of a loader, as they came after its transforms: "
+        f"The images{where} are one epoch of a loader, as they came after its transforms: "
         f"{came}; {number}."
     )

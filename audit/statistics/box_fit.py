@@ -100,8 +100,8 @@ def _elsewhere(picture: Ints, boxes: Floats, n: int) -> Iterator[tuple[str, Ints
     """Yield where else the boxes may belong: a name, the picture of each, the boxes."""
     for name, moved in turned_boxes(boxes).items():
         yield name, picture, moved
-    yield "on the picture before", (picture - 1) % n, boxes
-    yield "on the picture after", (picture + 1) % n, boxes
+    yield "on the image before", (picture - 1) % n, boxes
+    yield "on the image after", (picture + 1) % n, boxes
     sides = np.stack([boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]] * 2, axis=1)
     for name, (dx, dy) in DIRECTIONS.items():
         way = np.array([dx, dy, dx, dy])

@@ -253,8 +253,8 @@ class Baseline:
         estimates = estimate_ratio(outcome.design, fit.ratio, float(fit.ratio.value), confidence)
         known = "expects" if self._unlabelled else "has"
         how = (
-            f"regression on {self.name}, which {known} {100 * old:.2f} % on all of the set; "
-            f"R-squared {1 - min(fit.remaining, 1.0):.2f}: {100 * min(fit.remaining, 1.0):.0f} % "
+            f"regression on {self.name}, which {known} {100 * old:.2f}% on all of the set; "
+            f"R-squared {1 - min(fit.remaining, 1.0):.2f}: {100 * min(fit.remaining, 1.0):.0f}% "
             "of the variance is left"
         )
         return MetricScore(metric, estimates, how)
@@ -344,13 +344,13 @@ def baseline_plan(
             share = float(baseline.whole.design.ratio(top * counts, counts).value)
             source = (
                 f"from the discordant share as stated and the baseline's {goal.metric}, "
-                f"{100 * share:.2f} %"
+                f"{100 * share:.2f}%"
             )
         left = variance_left_of(share, goal.discordant)
     else:
         raise UsageError(
             "How far the next model will differ from the baseline is not known: give --predictions "
-            "of a model that differs as much, or --discordant with the share of examples."
+            "of a model that differs as much, or [plan] disagreement."
         )
     N, n0 = plain.n_units, plain.n
     floor = min(2 * len(plain.strata), N)
@@ -406,9 +406,9 @@ def metric_check(frame: pl.DataFrame, recipe: Recipe, subset: Subset, hit: Float
     on_set = float(hit.mean())
     verb = "contains" if estimate.low <= on_set <= estimate.high else "misses"
     sentence = (
-        f"The earlier model scores {100 * estimate.value:.2f} % on the subset (interval "
+        f"The earlier model scores {100 * estimate.value:.2f}% on the subset (interval "
         f"{100 * estimate.low:.2f} to {100 * estimate.high:.2f}), which {verb} its "
-        f"{100 * on_set:.2f} % on the full set. For it, these {n} files are as precise as a simple "
+        f"{100 * on_set:.2f}% on the full set. For it, these {n} files are as precise as a simple "
         f"random sample of n = {equivalent:.0f}."
     )
     return MetricCheck(estimate, on_set, n, equivalent, sentence)

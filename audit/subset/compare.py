@@ -126,9 +126,9 @@ def _difference(
     low, high, effective = (float(v) for v in limits)
     if known:
         low = high = value
-    verdict = "better" if low > 0 else "worse" if high < 0 else "equal" if known else "cannot tell"
+    verdict = "better" if low > 0 else "worse" if high < 0 else "equal" if known else "inconclusive"
     needed = None
-    if verdict == "cannot tell" and value != 0:
+    if verdict == "inconclusive" and value != 0:
         needed = _n_to_tell(pairing, value, psi, effective, estimand)
     result = Difference(value, low, high, verdict, "", needed)
     return replace(result, sentence=_sentence(pairing, result, known, estimand))
@@ -159,15 +159,15 @@ def _sentence(pairing: Pairing, result: Difference, known: bool, estimand: Estim
         than = "to" if verdict == "equal" else "than"
         return f"{second} is {verdict} {than} {first} on the full set: {gap}, known exactly."
     limits = f"interval {100 * result.low:+.2f} to {100 * result.high:+.2f}"
-    if verdict != "cannot tell":
+    if verdict != "inconclusive":
         return f"{second} is {verdict} than {first}: {gap}, {limits}."
-    cannot = f"Cannot tell {second} from {first} at this size: {gap}, {limits}"
+    cannot = f"Inconclusive: {second} against {first} at this size: {gap}, {limits}"
     if needed is None:
         return f"{cannot}."
     total = int(pairing.design.population.sum())
-    more = f"about {needed} units would tell a difference of this size"
+    more = f"about {needed} units would detect a difference of this size"
     if estimand == "full-set" and needed >= total:
-        more = "only the full set would tell"
+        more = "only the full set would decide"
     elif needed > total:
         more += f", more than the {total} that exist"
     return f"{cannot}; {more}."
@@ -283,7 +283,7 @@ def find_winner(
         f"{best.name} is the best of {k} on these rows. Were all {k} equally good, the best would "
         f"still show {100 * by_luck:+.2f} points more than it has, by selection alone.",
         f"Intervals hold for all {k} together (each at {level_text(level)}). Confirm the winner "
-        "once on a fresh draw (`audit subset draw RUN --plan PLAN --seed OTHER --fresh-from "
+        "once on a fresh draw (`audit subset draw RUN --plan PLAN --seed OTHER --exclude-drawn "
         "SUBSET`).",
     ]
     return Winner(candidates, by_luck, confidence, level, notes)
@@ -325,7 +325,7 @@ def winner_text(found: Winner) -> str:
     for candidate in found.candidates:
         for estimand, one in candidate.estimands.items():
             lines.append(
-                f"  {candidate.name}, {estimand}: {100 * one.value:.2f} % "
+                f"  {candidate.name}, {estimand}: {100 * one.value:.2f}% "
                 f"({100 * one.low:.2f} to {100 * one.high:.2f})"
             )
     return "\n".join([*lines, *found.notes])

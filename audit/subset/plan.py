@@ -185,8 +185,8 @@ def make_plan(
             raise UsageError(
                 f"{limit} units cannot give two to each of {population.N.size} strata, and a "
                 "stratum with fewer has no interval: ask for at least "
-                f"{FIRST_UNITS * population.N.size}, use fewer --by columns, or add "
-                "--merge-strata."
+                f"{FIRST_UNITS * population.N.size}, use fewer --by columns, or "
+                "--set plan.merge_strata=true."
             )
         population = population.under(
             merged_strata(
@@ -218,7 +218,7 @@ def choose_allocation(population: Population, asked: str | None) -> str:
         )
     if asked == "neyman" and population.prior.first is None:
         raise UsageError(
-            "Neyman allocation needs to know where a model errs: give --predictions of an "
+            "Neyman allocation needs the errors of a model: give --predictions of an "
             "earlier model, or use proportional allocation."
         )
     return asked
@@ -290,7 +290,7 @@ def _giants_taken(population: Population) -> str:
     share = population.M[giant] / population.M.sum()
     return (
         f"{population.N[giant]} groups of more than {population.strata.whole_above} files hold "
-        f"{100 * share:.0f} % of all files: each of them is taken, and the others are drawn."
+        f"{100 * share:.0f}% of all files: each of them is taken, and the others are drawn."
     )
 
 
@@ -489,7 +489,7 @@ def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
         sentence = (
             f"{'the set' if name == 'all' else name}: {kind} {100 * target:.3g} points is "
             f"unreachable with {units} units{why}; "
-            f"{'nothing can be told' if math.isnan(reached) else gets}, and {needs - units} more "
+            f"{'no estimate' if math.isnan(reached) else gets}, and {needs - units} more "
             f"units ({needs} in all) would reach it."
         )
         result.append(Unreachable(name, target, reached, needs, needs - units, sentence))
@@ -515,7 +515,7 @@ def cautions(population: Population, n_h: Ints, effect: float) -> list[str]:
         return [
             f"Warning: the rows will have unequal weights (design effect {effect:.2f}): for "
             f"{population.goal.metric}, {math.ceil(n / effect)} units in proportion to the strata "
-            "tell as much."
+            "give the same precision."
         ]
     # Single files have as many degrees of freedom as files: only groups can have too few.
     degrees = expected_degrees(population.domain(), n_h)
@@ -621,7 +621,7 @@ def make_curve(
     stops = {e: _stops_paying(population, at, e, minimum_gain) for e in ESTIMANDS}
     reasons = [
         *population.reasons,
-        f"More examples stop paying where 10 % more narrow the half-width by less than "
+        f"More examples stop paying where 10% more narrow the half-width by less than "
         f"{100 * minimum_gain:g} points.",
     ]
     if any(giant_size(population, n) for n in grid):

@@ -150,7 +150,7 @@ def make_objects_plan(
 
     if pilot is None and not goal.is_budget:
         raise UsageError(
-            f"Nothing is known of how {metric} varies between these pictures: give --predictions "
+            f"Nothing is known of how {metric} varies between these images: give --predictions "
             "with the detections of an earlier model on them, or of a pilot. "
             f"{_pilot_needs(objects)}"
         )
@@ -169,9 +169,9 @@ def make_objects_plan(
         reasons.append(f"No detections are known, so no width is. {_pilot_needs(objects)}")
     if untold and wanted.label is None and pilot is not None:
         reasons.append(
-            f"{untold} of {len(classes)} classes are on too few pictures to be told of at this "
+            f"{untold} of {len(classes)} classes are on too few images to be told of at this "
             f"size ({LEAST:g} must be expected): {metric} is the mean over the others. More "
-            "pictures, or --by rarest_class --allocation equal, bring them in."
+            "images, or --by rarest_class --set plan.allocation=equal, bring them in."
         )
     return replace(
         plan, metric=metric, target=goal.target(), estimands=figures, classes=classes,
@@ -191,17 +191,17 @@ def _pilot(
     notes: list[str] = []
     matches = [objects.match(path, notes) for path in results]
     population, seen = len(frame), np.unique(np.concatenate([m.seen for m in matches]))
-    source = f"of {population} pictures" if seen.size >= KNOWN_FROM * population else ""
+    source = f"of {population} images" if seen.size >= KNOWN_FROM * population else ""
     if not source:
         known = [objects.ids[i] for i in seen]
         frame = frame.filter(pl.col("sample_id").is_in(known))
         source = (
-            f"of a pilot of {len(frame)} pictures, those with a detection; the pilot must be drawn "
+            f"of a pilot of {len(frame)} images, those with a detection; the pilot must be drawn "
             "at random"
         )
         if len(frame) < SMALLEST_PILOT:
             raise UsageError(
-                f"The pilot has {len(frame)} pictures with detections. {_pilot_needs(objects)}"
+                f"The pilot has {len(frame)} images with detections. {_pilot_needs(objects)}"
             )
     models = "two models" if len(matches) == 2 else "one model"
     notes.append(
@@ -224,11 +224,11 @@ def _with_baseline(
     if pilot is None or len(pilot.frame) < pilot.population:
         raise UsageError(
             "How far the next model will differ from the baseline is not known: give --predictions "
-            "of a model that differs as much, with detections on half of the pictures at least."
+            "of a model that differs as much, with detections on half of the images at least."
         )
     known = pilot.objects.match(path, notes)
     notes.append(
-        f"Widths are those of scores with --baseline {path.name}, known on all pictures; the model "
+        f"Widths are those of scores with --baseline {path.name}, known on all images; the model "
         "to come is taken to differ from it as the first of --predictions does."
     )
     return replace(pilot, known=(path.stem, known)), notes
@@ -245,12 +245,12 @@ def _pilot_needs(objects: Objects) -> str:
         reach = often[math.ceil(SHARE_OF_CLASSES * often.size) - 1] if often.size else total
         n = max(n, math.ceil(LEAST * total / reach))
         enough = (
-            f", and enough to hold {LEAST:g} pictures of {SHARE_OF_CLASSES:.0%} of the "
+            f", and enough to hold {LEAST:g} images of {SHARE_OF_CLASSES:.0%} of the "
             f"{often.size} classes"
         )
     n = min(n, total)
     return (
-        f"A pilot is {n} pictures drawn at random (`audit subset plan ... --n {n}`) and a model's "
+        f"A pilot is {n} images drawn at random (`audit subset plan ... --n {n}`) and a model's "
         f"answers on them: {SMALLEST_PILOT} at least{enough}."
     )
 

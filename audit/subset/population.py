@@ -116,7 +116,7 @@ class Prior:
                 return rho, f"Within-group correlation rho = {rho:.3f} (from {self.source})."
         return 1.0, (
             "Within-group correlation rho = 1 (the worst case: files of a group are all right or "
-            "all wrong); --rho or --predictions replace it."
+            "all wrong); --predictions or --set plan.correlation replace it."
         )
 
     def discordant(self, stated: float | None, difference: float, p: float) -> tuple[float, str]:
@@ -132,8 +132,9 @@ class Prior:
         low, high = max(p - d / 2, 0.0), min(p + d / 2, 1.0)
         psi = max(low * (1 - high) + high * (1 - low), d)
         return psi, (
-            f"Discordant share psi = {psi:.3f} (two models that err independently; related models "
-            "differ less and need fewer examples: give two prediction files or --discordant)."
+            f"Discordant share psi = {psi:.3f} (two models that err independently). Related models "
+            "differ less and need fewer examples: give two prediction files, or --set "
+            "plan.disagreement=SHARE."
         )
 
 
@@ -201,7 +202,7 @@ def expected_answers(files: pl.DataFrame, matched: Matched, name: str) -> Floats
         return matched.hit
     if "confidence" not in matched.table.columns:
         raise UsageError(
-            f"{name}: without classes only the model's confidence tells where it errs. Add a "
+            f"{name}: without classes, only the confidence of the model predicts its errors. Add a "
             "`confidence` column, or one prob_<class> column a class."
         )
     return matched.table["confidence"].to_numpy()
@@ -670,8 +671,8 @@ def read_population(
     files, prior, reasons = read_prior(eligible.files, predictions, CONFIDENCE_COLUMN in by, source)
     if deduplicated:
         reasons.append(
-            "Deduplicated: every distinct picture counts once, so the target is the metric over "
-            "distinct pictures, not over the files of the set."
+            "Deduplicated: every distinct image counts once, so the target is the metric over "
+            "distinct images, not over the files of the set."
         )
     edges = cut_points(files, by)
     if CONFIDENCE_COLUMN in edges:

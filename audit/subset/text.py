@@ -79,7 +79,7 @@ def _figure_cells(name: str, figures: Figures) -> tuple[str, ...]:
 
 def _class_lines(plan: Plan) -> Iterator[str]:
     of_objects = parse_object_metric(plan.metric) is not None
-    what = "of objects (pictures with it" if of_objects else "(recall"
+    what = "of objects (images with it" if of_objects else "(recall"
     yield f"\nPer class {what}; half-width full-set / generalisation, detectable difference):"
     rows = [
         (
@@ -178,7 +178,7 @@ def _answer(on_set: MetricEstimate, on_new: MetricEstimate) -> str:
     known = "known: all of it was scored" if on_set.known else _percents(on_set)
     rough = "; rough, see below" if on_new.caution else ""
     return (
-        f"{100 * on_new.value:.2f} %: {_percents(on_new)} on new data of the same kind, on this "
+        f"{100 * on_new.value:.2f}%: {_percents(on_new)} on new data of the same kind, on this "
         f"set {known}{rough}"
     )
 
@@ -233,7 +233,7 @@ def _object_lines(model: ModelScore) -> Iterator[str]:
 
 def _class_cells(one: ObjectClass) -> Iterator[str]:
     if one.estimands is None:
-        yield from ("cannot tell", "-", "-")
+        yield from ("inconclusive", "-", "-")
         return
     yield points_text(one.estimands["full-set"].value)
     for found in one.estimands.values():
@@ -245,7 +245,7 @@ def _class_recall(scored: ClassScore) -> str:
     found = scored.recall["generalisation"]
     if not scored.n:
         return scored.sentence
-    return f"{scored.sentence}; {100 * found.low:.1f} to {100 * found.high:.1f} % for new data"
+    return f"{scored.sentence}; {100 * found.low:.1f} to {100 * found.high:.1f}% for new data"
 
 
 def _metric_lines(metric: MetricScore, suffix: str) -> Iterator[str]:
@@ -257,8 +257,8 @@ def _limits(interval: MetricEstimate, metric: str) -> str:
     if math.isnan(interval.value):
         return "nothing to go by in this subset"
     if interval.known:
-        return f"{100 * interval.value:.2f} % (known: the whole set was scored)"
-    limits = f"{100 * interval.value:.2f} % ({_percents(interval)})"
+        return f"{100 * interval.value:.2f}% (known: the whole set was scored)"
+    limits = f"{100 * interval.value:.2f}% ({_percents(interval)})"
     if parse_object_metric(metric) is not None:  # no share of examples: a size has no meaning
         return limits
     return f"{limits}, equivalent to {interval.effective_n:.0f} independent examples"
@@ -268,13 +268,13 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     yield "\nComparison:"
     if parse_object_metric(comparison.metric) is not None:
         yield (
-            f"  objects of {comparison.second_only} pictures are found better by the second, of "
+            f"  objects of {comparison.second_only} images are found better by the second, of "
             f"{comparison.first_only} by the first"
         )
     else:
         yield (
             f"  only the second is right on {comparison.second_only}, only the first on "
-            f"{comparison.first_only} (weighted share {100 * comparison.discordant:.2f} %)"
+            f"{comparison.first_only} (weighted share {100 * comparison.discordant:.2f}%)"
         )
     for name, difference in comparison.estimands.items():
         yield f"  {name}: {difference.sentence}"

@@ -46,12 +46,11 @@ OPENED = "findings that were open when this tab recorded a batch"
 NAMED = 3  # samples named in a sentence
 Place = tuple[Any, ...] | None  # what a function that turns pages gets
 NOT_HERE = (
-    "Nothing that you decided is left to take back. What others decided stays: the page Decisions "
-    "lists it."
+    "You have no decision to undo. The page Decisions lists the decisions of other reviewers."
 )
 LOOKING = "You look on: decisions need a reviewer's link, which whoever started the app has."
 BOX_STAYS = (
-    "This finding is about one box. D asks whether the whole picture is meant, so it records "
+    "This finding is about one box. D asks whether the whole image is meant, so it records "
     "nothing at once; R removes the box alone."
 )
 ELSEWHERE = (
@@ -194,7 +193,7 @@ def decide_keeper(
 
     record_here(opened.run, record)
     say(f"{keeper.rsplit('/', 1)[-1]} stays, {counted(len(others), 'copy')} dropped. "
-        "U takes it back.")  # fmt: skip
+        "U undoes it.")  # fmt: skip
     st.session_state[NOTE] = ""
     then()
 
@@ -237,7 +236,7 @@ def finish(
     """Say what was decided, forget the note, go on."""
     to = f" {'' if verb in TAGGING else 'to '}{visible(value)}" if value else ""
     more = f" {visible(warning)}" if warning else ""
-    say(f"{DONE[verb]}{to}: {about(done)}. U takes it back.{more}")
+    say(f"{DONE[verb]}{to}: {about(done)}. U undoes it.{more}")
     # A note left in the field would be recorded with the next decision too.
     st.session_state[NOTE] = ""
     if then is not None:
@@ -256,7 +255,7 @@ def undo(opened: Opened, batch: DecidedBatch | None = None) -> None:
         done = done or ledger.undo_batch(one.batch, one.at, name)
     if not done:
         decided = ledger.current().height or ledger.tags().height
-        say(*((NOT_HERE, "") if decided else ("There is no decision to take back.", "good")))
+        say(*((NOT_HERE, "") if decided else ("There is no decision to undo.", "good")))
         return
     if "finding" in st.query_params:
         there = st.session_state.get(OPENED, {})
@@ -267,7 +266,7 @@ def undo(opened: Opened, batch: DecidedBatch | None = None) -> None:
     verbs = ", ".join(sorted({d.verb.value for d in done}))
     before = [one for one in ledger.batches(name, 2) if int(one.batch) < int(done[0].batch)]
     more = f" Before it: {describe(opened, before[0])}." if before and not batch else ""
-    say(f"Taken back: {verbs} of {about(done)}{_named(opened, done)}.{more}")
+    say(f"Undid: {verbs} of {about(done)}{_named(opened, done)}.{more}")
 
 
 def describe(opened: Opened, one: DecidedBatch) -> str:
@@ -385,15 +384,15 @@ def choose_rule(run: Opened) -> None:
             [*RULES, *(f"split:{s}" for s in splits)],
             any_=None,
             shown=lambda r: RULES.get(r, f"the largest in {r.removeprefix('split:')}"),
-            help="A group whose labels differ, or that lies in several splits while no split "
-            "gives way, is left open.",
+            help="Groups with different labels stay open. So do groups in several splits, "
+            "unless a split is chosen here.",
         )
     if len(splits) > 1:
         with right:
-            link.choose("Which split gives way?", "from", splits, any_="none: leave groups open")
+            link.choose("Drop duplicates from", "from", splits, any_="none: leave groups open")
         with key:
             turn = partial(_turn_split, splits)
-            said = "The next split gives way; after the last, none."
+            said = "Next split; after the last, none."
             button("Next split", "next split", turn, shortcut="S", help_=said)
 
 
@@ -435,7 +434,7 @@ def _summary(code: str, proposal: pl.DataFrame) -> None:
 def explained(why: str) -> str:
     """Return a rule's reason, and where on this page a missing split is chosen."""
     return (
-        f"{why}: choose one above, at Which split gives way"
+        f"{why}: choose one above, at Drop duplicates from"
         if why == keeper_rules.SPLIT_NEEDED
         else why
     )
@@ -462,7 +461,7 @@ def record_rule(
     if proposal is None:
         return
     done = record_here(run.run, keeper_rules.apply_rule, proposal)
-    say(f"Keeper rule applied: {about(done)} dropped. U takes it back.")
+    say(f"Keeper rule applied: {about(done)} dropped. U undoes it.")
     if then is not None:
         then()
 

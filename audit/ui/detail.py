@@ -55,7 +55,7 @@ def _image() -> None:
     classes = _keys(run, sample)
     show_said()  # below the buttons, which stay where they are
     ahead = st.container()
-    with st.container(key="of picture"):
+    with st.container(key="of image"):
         picture, facts = st.columns([12, 1] if zoomed else [3, 2], gap="medium")
         with picture:
             _picture(run, sample, zoomed)
@@ -89,7 +89,7 @@ def _picture(run: Opened, sample: str, zoomed: bool) -> None:
     if shown.data:
         show_viewer("picture", [(sample, shown.data)], ZOOM_HEIGHT if zoomed else HEIGHT)
     else:
-        html.empty("No picture", shown.error)
+        html.empty("No image", shown.error)
     if shown.note:
         html.paragraph(shown.note, "quiet small")
     if drawn:

@@ -292,10 +292,8 @@ def _compare(run: Opened, current: OpenedFinding) -> None:
         with side:
             st.image(data, width="stretch", alt=title)
             html.paragraph(title, "quiet small")
-    html.paragraph(
-        "Second laid over first: a slider between them, or one after the other.", "quiet small"
-    )
-    show_viewer("two copies", [("First", shown.first), ("Second, laid over it", shown.laid)], 420)
+    html.paragraph("Overlay or flicker the two images.", "quiet small")
+    show_viewer("two copies", [("First", shown.first), ("Second, aligned", shown.laid)], 420)
     html.write_html(html.value_table(_evidence(shown, _pair(run.key, first, second, run))))
 
 
@@ -317,8 +315,8 @@ def _evidence(shown: PictureDifference, pair: PairCard) -> Sequence[tuple[str, s
     rows.append(
         (
             "difference",
-            f"{shown.mean:.1f} grey levels of 255 on average, where both reach "
-            f"({shown.covered:.0%} of the first); second laid over: {shown.said}",
+            f"{shown.mean:.1f} grey levels of 255 mean pixel difference "
+            f"({shown.covered:.0%} of the first image); transformation of the second: {shown.said}",
         )
     )
     names = ("hashes", "log odds", "similarity")
@@ -337,12 +335,12 @@ def show_overlap(run: Opened) -> None:
     matrix = run.ask(overlap_matrix)
     if matrix.is_empty():
         html.empty(
-            "This dataset has fewer than two splits with pictures.",
+            "This dataset has fewer than two splits with images.",
             "There is nothing that could leak from one into another.",
         )
         return
     html.paragraph(
-        "Of the files of a row's split, how many show a picture that the column's split "
+        "Of the files of a row's split, how many show an image that the column's split "
         "shows too: by bytes, by pixels, or as a verified near-duplicate."
     )
 

@@ -53,7 +53,7 @@ VIEWS = ("Grid", SCATTER, MAP, EXTREMES)
 ALIKE = 60  # pictures at most that are shown as like one
 NO_VECTORS = (
     "Likeness and the map come from vectors, which a scan makes of up to 200,000 readable "
-    "pictures; `audit scan SOURCE --embeddings FILE` takes your own."
+    "images; `audit scan SOURCE --embeddings FILE` takes your own."
 )
 PICKED = "picked in explore"
 MAP_X, MAP_Y = "map.x", "map.y"
@@ -129,7 +129,7 @@ def _show(
     for.
     """
     if near is not None and not near:
-        html.empty(f"No picture that fits is known to be like {link.get('like')}.", NO_VECTORS)
+        html.empty(f"No image that fits is known to be like {link.get('like')}.", NO_VECTORS)
         return
     fitting = (*conditions, *among)
     total = run.ask(images.count_images, fitting)
@@ -159,7 +159,7 @@ def _scatter(
     of_map: bool,
 ) -> Among | None:
     if of_map and MAP_X not in known:
-        html.empty("This run has no map of its pictures.", NO_VECTORS)
+        html.empty("This run has no map of its images.", NO_VECTORS)
         return None
     numbers = [name for name, c in known.items() if c.kind is Kind.NUMBER]
     others = [name for name, c in known.items() if c.kind is Kind.CHOICE]
@@ -185,7 +185,7 @@ def _scatter(
     )
     html.paragraph(
         f"Drawn: {said} files that have both numbers. Drag selects, double click or Esc lets go; "
-        "the wheel zooms, Shift and drag moves; a point shows its picture.",
+        "the wheel zooms, Shift and drag moves; a point shows its image.",
         "quiet small",
     )
     show_scatter("scatter", found.rows, x, y, _lassoed, ring, _order(run, known[colour]))
@@ -576,7 +576,7 @@ def _draw_bulk(conditions: Sequence[Condition]) -> None:
         on_click=answering(_decide_bulk),
         args=(run, conditions, verb, n),
     )
-    html.paragraph("One undo takes all of it back. No file is changed.", "quiet small")
+    html.paragraph("One undo removes all of it. No file is changed.", "quiet small")
 
 
 def _decide_bulk(run: Opened, conditions: Sequence[Condition], verb: Action, n: int) -> None:

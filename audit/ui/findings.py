@@ -276,7 +276,7 @@ def _decision_bar(
         if boxed:
             button("Fix `X`", "fix", drawn_late, disabled=found.code not in FIXABLE)
             button("Remove this box `R`", "remove box", drawn_late)
-            button("Drop the picture `D`", "drop", drawn_late)
+            button("Drop the image `D`", "drop", drawn_late)
         elif picked or not why_stays(found.code, found.n_samples):
             button(f"Drop {what} `D`", "drop", act(Action.DROP))
         button("False positive `F`", "waive", act(Action.FALSE_POSITIVE))
@@ -366,7 +366,7 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
     with left:
         show_gallery(
             run,
-            "finding pictures",
+            "finding images",
             members,
             thumbnails=thumbnails,
             marks=run.ledger.by_sample,

@@ -226,11 +226,11 @@ ASKED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Your name
   input, button {{ font: inherit; padding: .4rem .6rem }}
   h1 {{ font-size: 1.4rem }} [role=alert]:empty {{ display: none }}</style>
 <main><h1>Who are you?</h1>
-<p>Each decision is kept with the name of who made it, and undo takes back your own only.</p>
+<p>Each decision is recorded with its reviewer. You can undo only your own decisions.</p>
 <p role="alert">{said}</p>
 <form method="post" action="/who"><input type="hidden" name="to" value="{to}">
 <label>Your name <input name="name" value="{name}" maxlength="{longest}" required autofocus
-  autocomplete="nickname"></label> <button>Go on</button></form></main></html>
+  autocomplete="nickname"></label> <button>Continue</button></form></main></html>
 """
 
 

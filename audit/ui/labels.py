@@ -220,13 +220,13 @@ def draw_boxes_view(run: Opened) -> None:
 
 
 def _pictures(run: Opened) -> None:
-    st.header("Annotated pictures, those with findings first")
+    st.header("Annotated images, those with findings first")
     choices = run.ask(boxes.box_choices)
     filters = _filters(choices)
     back, start = _start()
     shown = run.ask(boxes.annotated_page, filters, start=start, back=back, size=PAGE)
     if not shown.pictures:
-        html.empty("No picture fits.", "Choose another class, size, split or check.")
+        html.empty("No image fits.", "Choose another class, size, split or check.")
         return
     _turning(shown)
     _legend(shown, choices)
@@ -257,7 +257,7 @@ def _filters(choices: BoxChoices) -> BoxFilter:
 def _turning(shown: AnnotatedPage) -> None:
     first, last = shown.pictures[0].place, shown.pictures[-1].place
     with st.container(horizontal=True, vertical_alignment="center"):
-        html.paragraph(counted(shown.total, "picture"))
+        html.paragraph(counted(shown.total, "image"))
         page_buttons(
             lambda start: link.put(start=start),
             (f"-{first}",) if shown.before else None,

@@ -56,12 +56,12 @@ FOLDER = (
     "A new folder split/class/file with relabels and moves applied, dropped files left out, and a "
     "manifest; annotations go along into the folder of its plan, beside it."
 )
-ANNOTATIONS = "The annotations of the kept pictures, with the fixes that were decided."
+ANNOTATIONS = "The annotations of the kept images, with the fixes that were decided."
 TASKS = (
-    "The pictures of the findings chosen; where none is, every picture with an open finding or a "
+    "The images of the findings chosen; where none is, every image with an open finding or a "
     "decision. `audit decide --from` reads the answers."
 )
-CHOSEN = "findings whose pictures are exported"
+CHOSEN = "findings whose images are exported"
 TOOLS = ("label-studio", "cvat")
 ANNOTATED = ("coco", "yolo", "voc")
 MEANING = {
@@ -98,13 +98,13 @@ def _own(run: Opened) -> None:
     mine = Ledger(run.run).batches(person.name, OWN) if person.may_decide else []
     if not mine:
         return
-    st.header("Yours to take back")
+    st.header("Undo your decisions")
     for one in mine:
         left, right = st.columns([5, 1], vertical_alignment="center")
         with left:
             html.paragraph(f"{_clock(one)}: {describe(run, one)}", "small")
         with right:
-            button("Take back", f"take back {one.batch}", partial(undo, run, one))
+            button("Undo", f"undo {one.batch}", partial(undo, run, one))
 
 
 def _clock(one: DecidedBatch) -> str:
@@ -116,8 +116,7 @@ def _log(run: Opened) -> None:
     if not run.ledger.recent:
         html.empty(
             "Nothing was decided yet.",
-            "Open Findings or Duplicates: K keeps, D drops, F marks a false positive, "
-            "U takes back.",
+            "Open Findings or Duplicates: K keeps, D drops, F marks a false positive, U undoes.",
         )
         return
     rows = [
@@ -129,7 +128,7 @@ def _log(run: Opened) -> None:
             d.kind,
             d.subject,
             d.note,
-            "taken back" if d.undone else "",
+            "undone" if d.undone else "",
         )
         for d in run.ledger.recent
     ]
@@ -221,7 +220,7 @@ def _fix_faults(run: Opened) -> None:
     done = record_here(run.run, lambda path, by: fix_open_faults(path, by=by))
     left = open_faults(run.run)
     rest = f" {sum(left.values()):,} are left to judge: see Findings." if left else ""
-    say(f"Marked to be fixed: {counted(len(done), 'finding')}. U takes it back.{rest}")
+    say(f"Marked to be fixed: {counted(len(done), 'finding')}. U undoes it.{rest}")
 
 
 def _show_written(made: Exported) -> None:
@@ -280,7 +279,7 @@ def show_decided() -> None:
             key="undo",
             shortcut=page_key("U"),
             on_click=partial(undo, run),
-            help="Takes back what you decided, the latest first.",
+            help="Undoes your decisions, the latest first.",
             icon=":material/undo:",
             width="stretch",
         )

@@ -220,7 +220,7 @@ def _contents(report: Report) -> None:
 
 
 def _examined(report: Report) -> None:
-    st.header("What was and was not examined")
+    st.header("What was examined and what was skipped")
     with st.container(border=True):
         for sentence in report.completeness[:2]:
             html.paragraph(sentence)

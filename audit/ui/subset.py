@@ -80,7 +80,7 @@ def _controls(run: Opened) -> Wish | None:
     by = link.choose("Strata besides the class", "by", properties, any_="none")
     groups = ["group"] if frame["group"].null_count() < frame.height else []
     group = link.choose("Units taken whole", "group", groups, any_="single files") or None
-    deduplicated = link.toggle("Count every picture once", "once")
+    deduplicated = link.toggle("Count every image once", "once")
     return Wish(goal, split, (by,) if by else (), group, deduplicated)
 
 
@@ -138,9 +138,9 @@ def _goal(run: Opened, metric: str, target: str, split: str, frame: pl.DataFrame
         help="The error rate is shared among them, so each needs more examples.",
     )
     confidence = link.choose(
-        "Confidence", "confidence", ("95", "90", "99"), any_=None, shown=lambda c: f"{c} %"
+        "Confidence", "confidence", ("95", "90", "99"), any_=None, shown=lambda c: f"{c}%"
     )
-    power = link.choose("Power", "power", ("80", "90"), any_=None, shown=lambda c: f"{c} %")
+    power = link.choose("Power", "power", ("80", "90"), any_=None, shown=lambda c: f"{c}%")
     return Goal(
         metric=metric,
         half_width=link.share(half_width),
@@ -370,7 +370,7 @@ def _slices(run: Opened, name: str, found: Disagreements) -> None:
     st.header(
         "Where it is wrong more often",
         help="Values of every property and cluster, the ends of every number: all tests together "
-        "hold the share of false slices below 1 % (Benjamini and Hochberg).",
+        "hold the share of false slices below 1% (Benjamini and Hochberg).",
     )
     answered = found.answered
     with run.store() as store:
@@ -403,7 +403,7 @@ def _slices(run: Opened, name: str, found: Disagreements) -> None:
                 st.rerun()
             with run.store() as store:
                 shown = cards(store, [i for i in inside if i in wrong][:SLICE_SHOWN])
-            show_gallery(run, f"slice pictures {place}", shown, width=120)
+            show_gallery(run, f"slice images {place}", shown, width=120)
 
 
 def _condition(run: Opened, one: dict[str, Any]) -> Condition:
@@ -423,7 +423,7 @@ def _beside_training(run: Opened, worst: pl.DataFrame) -> None:
         shown = cards(store, [*worst["sample_id"], *near["id"]])
     if near.is_empty():
         return
-    st.header("Beside the training pictures most like them")
+    st.header("Beside the training images most like them")
     by_id = {card.id: card for card in shown}
     for place, row in enumerate(worst.iter_rows(named=True)):
         beside = near.filter(pl.col("sample_id") == row["sample_id"])

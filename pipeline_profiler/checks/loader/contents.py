@@ -184,7 +184,7 @@ class EvaluationInTraining(Check):
         "two splits were drawn independently of each other",
         "augmented or repeated copies were made before the split",
     )
-    next_step = "Split once, disjoint; then audit overlap TRAIN TEST."
+    next_step = "Split once, disjoint; then audit find TRAIN TEST."
 
     def run(self, subject: LoaderSubject) -> Answer:
         if reshuffled_split(subject.loader, subject.eval_loader):

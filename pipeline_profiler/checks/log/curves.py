@@ -82,7 +82,7 @@ class Periodic(Check):
             if not is_held_out(series.name):
                 return self.failed(said, **numbers)
             overlap = "the held-out data share samples with the training data"
-            check = "Run `audit overlap RUN FOLDER` on the two sets of pictures first."
+            check = "Run `audit find RUN FOLDER` on the two sets of pictures first."
             return wrong(said, (overlap, *self.causes), check, **numbers)
         if found:
             return passed(f"{series.title} swings by {peak.swing:.2g} only: {line}.", **numbers)

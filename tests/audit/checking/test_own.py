@@ -59,6 +59,10 @@ class TooRed(Check):
 '''
 
 
+COLUMN = MINE[: MINE.index("class TooRed")]
+WARMTH = COLUMN.replace("redness", "warmth")
+
+
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tree(tmp_path_factory.mktemp("own") / "pets")
@@ -119,8 +123,7 @@ def test_a_file_with_an_error_is_a_sentence_and_the_others_run(mine: Path, tree:
 
 
 def test_an_error_in_a_file_loses_nothing_that_it_measured(mine: Path, tree: Path) -> None:
-    more = MINE[: MINE.index("class TooRed")].replace("redness", "warmth")
-    (mine / "more.py").write_text(more)
+    (mine / "more.py").write_text(WARMTH)
     files = '[own]\nfiles = ["more.py", "my_checks.py"]\n[checks.OWN001]\nmost = 0.1\n'
     (mine / "audit.toml").write_text(files)
     before = scan(tree, mine).images["redness"]
@@ -134,14 +137,22 @@ def test_an_error_in_a_file_loses_nothing_that_it_measured(mine: Path, tree: Pat
     assert scan(tree, mine).found("OWN001").height == 24
 
 
-def test_a_column_that_raises_has_no_value_and_says_where(mine: Path, tree: Path) -> None:
-    text = MINE.replace("    return picture[", "    picture.no_such_thing\n    return picture[")
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [("picture.no_such_thing", "(in 24 files)"),
+     ("raise SystemExit(0)", "SystemExit: 0 (in 24 files)")],
+    ids=["raises", "ends the program"],
+)  # fmt: skip
+def test_a_column_that_fails_has_no_value_and_says_where(
+    mine: Path, tree: Path, step: str, words: str
+) -> None:
+    text = MINE.replace("    return picture[", f"    {step}\n    return picture[")
     (mine / "my_checks.py").write_text(text)
     run = scan(tree, mine)
     assert run.images["redness"].null_count() == 24
     (failed,) = collect_report(run.path).failed
     assert failed.place == "my_checks.py:10"
-    assert "(in 24 files)" in failed.sentence()
+    assert words in failed.sentence()
 
 
 @pytest.mark.parametrize(
@@ -222,15 +233,6 @@ def test_a_check_that_ends_the_program_is_a_failed_check(
     assert failed.code == ("" if part == "import" else "OWN001")
 
 
-def test_a_column_that_ends_the_program_has_no_value(mine: Path, tree: Path) -> None:
-    text = MINE.replace("    return picture[", "    raise SystemExit(0)\n    return picture[")
-    (mine / "my_checks.py").write_text(text)
-    run = scan(tree, mine)
-    assert run.images["redness"].null_count() == 24
-    (failed,) = collect_report(run.path).failed
-    assert "SystemExit: 0 (in 24 files)" in failed.sentence()
-
-
 CRASHES = (
     "os.abort()",
     "os._exit(0)",
@@ -250,8 +252,7 @@ def test_a_column_that_crashes_its_process_is_dropped(
     steps = f"    if {when}:\n        {crash}\n    return picture["
     imports = "import ctypes, os, sys, time\n"
     (mine / "my_checks.py").write_text(imports + MINE.replace("    return picture[", steps))
-    more = MINE[: MINE.index("class TooRed")].replace("redness", "warmth")
-    (mine / "more.py").write_text(more)
+    (mine / "more.py").write_text(WARMTH)
     (mine / "audit.toml").write_text('[own]\nfiles = ["more.py", "my_checks.py"]\n')
     for measured in (25, 0):  # the second scan measures nothing again, and names the column
         result = scan_once(dataset, mine, executor=Processes(1, timeout_s=3.0))
@@ -275,7 +276,7 @@ def test_a_column_whose_file_fails_in_a_worker_has_no_value(mine: Path, tree: Pa
 
 
 def test_every_column_that_raises_is_named(mine: Path, tree: Path) -> None:
-    column = MINE[: MINE.index("class TooRed")].replace("    return ", "    return 1 / 0 * ")
+    column = COLUMN.replace("    return ", "    return 1 / 0 * ")
     (mine / "my_checks.py").write_text(column + column.replace("redness", "warmth"))
     (mine / "audit.toml").write_text('[own]\nfiles = ["my_checks.py"]\n')
     run = scan(tree, mine, checks=["FILE001"])

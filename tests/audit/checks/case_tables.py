@@ -1,4 +1,4 @@
-"""Rows of tables that cases of several checks share: boxes, objects by class, near-duplicates."""
+"""What cases and tests of several checks share: rows of tables, and the findings of a check."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from audit.checking.boxes import Row, Rows
-from audit.testing import Case
+from audit.checking.check import all_checks, make_params
+from audit.records import Finding
+from audit.testing import Case, case_store
 
 # Near-duplicates for the cases that need some: hashes of pictures, and what a scan would store of
 # the first two, verified against each other.
@@ -28,6 +30,15 @@ BOX: Row = {
     "picture_height": 480, "declared_width": 640.0, "declared_height": 480.0, "other_unit": False,
     "crowd": False,
 }  # fmt: skip
+
+
+Cases = Mapping[str, Sequence[Case]]  # cases by the code of their check
+
+
+def odd_image(name: str, others: Rows, **row: Any) -> Case:
+    """Return a case in which one image is found among others; its id is x.jpg unless given."""
+    row = {"id": "x.jpg", **row}
+    return Case(name, [*others, row], [row["id"]])
 
 
 def boxed(*boxes: Row, **tables: Rows) -> Mapping[str, Rows]:
@@ -63,7 +74,28 @@ def box_found(name: str, *boxes: Row, expect: str = "0000.jpg", **rest: Any) -> 
     return box_case(name, *boxes, expect=[expect], **rest)
 
 
-def object_case(
+def file_found(name: str, part: str, *boxes: Row, **rest: Any) -> Case:
+    """Return a case of which one thing is found in the whole file, or in this part of it."""
+    return box_case(name, *boxes, expect=[f"dataset:boxes.json{part}"], **rest)
+
+
+def shape_case(name: str, *shapes: Row, **rest: Any) -> Case:
+    """Return a case of one box that has these outlines or points."""
+    return box_case(name, {}, annotation_shapes=shapes, **rest)
+
+
+def shape_found(name: str, *shapes: Row, **rest: Any) -> Case:
+    """Return a case of one box that has these outlines or points, of which one is a fault."""
+    return shape_case(name, *shapes, expect=["0000.jpg"], **rest)
+
+
+def in_two_pictures(name: str, *boxes: Row) -> Case:
+    """Return a case of two pictures that have the same boxes, which is clean."""
+    second = [{**box, "sample_id": "0001.jpg"} for box in boxes]
+    return box_case(name, *boxes, *second, images=[{}, {}])
+
+
+def object_tables(
     *pictures: tuple[str | None, Mapping[str, int]], **columns: Any
 ) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
     """Return images (split, objects by class) and their tables, for cases; `columns` of objects."""
@@ -74,3 +106,30 @@ def object_case(
         for i, (_, held) in enumerate(pictures) for label, n in held.items()
     ]  # fmt: skip
     return images, {"object_labels": rows}
+
+
+def object_case(
+    name: str, *pictures: tuple[str | None, Mapping[str, int]], expect: Sequence[str] = ()
+) -> Case:
+    """Return a case of images with these objects (see `object_tables`)."""
+    images, tables = object_tables(*pictures)
+    return Case(name, images, expect, tables=tables)
+
+
+def sized(split: str | None, **counts: int) -> list[dict[str, Any]]:
+    """Return so many images of each class in a split."""
+    return [{"label": x, "split": split} for x, n in counts.items() for _ in range(n)]
+
+
+def metadata(name: str, values: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the column of a manifest for images that are numbered from 0."""
+    return {"metadata": [{"sample_id": f"{i:04d}.jpg", name: x} for i, x in enumerate(values)]}
+
+
+def judge(
+    code: str, images: Rows, params: Mapping[str, float] | None = None, **tables: Rows
+) -> list[Finding]:
+    """Return the findings of a check in a dataset of these rows."""
+    check = all_checks()[code]
+    with case_store(Case("", images, tables=tables)) as store:
+        return list(check.find(store, make_params(check, params or {})))

@@ -7,19 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit.checking.check import all_checks, make_params
-from audit.records import Finding
-from audit.testing import Case, case_store
+from tests.audit.checks.case_tables import judge
 from tests.audit.checks.cases.split_groups import _look
 
 NAMES = ("{:04d}", "{}", "IMG_{:04d}", "DSC{:05d}", "cat_{}", "n01440764_{}", "image ({})",
          "2023-07-{}", "clip{0:03d}_0001", "v1.2_{:06d}")  # fmt: skip
-
-
-def judge(images: list[dict[str, Any]], **tables: Any) -> list[Finding]:
-    check = all_checks()["SPLIT002"]
-    with case_store(Case("", images, tables=tables)) as store:
-        return list(check.find(store, make_params(check, {})))
 
 
 def numbered(name: str, n: int = 300) -> list[dict[str, Any]]:
@@ -49,11 +41,11 @@ def film(name: str, splits: str, seed: int, start: int = 1) -> list[dict[str, An
 
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_alone_prove_nothing(name: str) -> None:
-    assert judge(numbered(name)) == []
+    assert judge("SPLIT002", numbered(name)) == []
 
 
 def test_a_film_among_numbered_files_is_found_alone() -> None:
-    found = judge([*numbered("{:04d}"), *film("v7_", "ttttee", 1)])
+    found = judge("SPLIT002", [*numbered("{:04d}"), *film("v7_", "ttttee", 1)])
     assert [f.subject for f in found] == ["group:sequence/v7"]
     assert len(found[0].sample_ids) == 6
     assert found[0].evidence["median_rank"] <= 0.01
@@ -61,7 +53,7 @@ def test_a_film_among_numbered_files_is_found_alone() -> None:
 
 def test_numbering_that_starts_again_in_each_split_is_two_films() -> None:
     apart = [*film("v7_", "t" * 12, 1), *film("v7_", "e" * 12, 2)]
-    assert judge([*numbered("{:04d}"), *apart]) == []
+    assert judge("SPLIT002", [*numbered("{:04d}"), *apart]) == []
 
 
 def test_copies_across_splits_are_left_to_split001() -> None:
@@ -73,8 +65,8 @@ def test_copies_across_splits_are_left_to_split001() -> None:
         {"representative": hashes[0], "pixel_hash": h, "position": i, "score": 9.0}
         for i, h in enumerate(hashes)
     ]
-    assert judge([*numbered("{}"), *rows]) != []
-    assert judge([*numbered("{}"), *rows], groups=group) == []
+    assert judge("SPLIT002", [*numbered("{}"), *rows]) != []
+    assert judge("SPLIT002", [*numbered("{}"), *rows], groups=group) == []
 
 
 def test_pictures_of_one_subject_are_no_film() -> None:
@@ -87,10 +79,12 @@ def test_pictures_of_one_subject_are_no_film() -> None:
         split = ("train", "test")[int(rng.integers(2))]
         row = {"id": f"{split}/bird/wren7_{i}.jpg", "split": split, "label": "bird"}
         kind.append({**row, **mixed, "phash256": own["phash256"]})
-    assert judge([*numbered("{:04d}"), *kind]) == []
+    assert judge("SPLIT002", [*numbered("{:04d}"), *kind]) == []
 
 
 def test_a_film_in_folders_is_found() -> None:
     rows = [{**row, "id": f"clips/{i // 8:02d}/{i % 8:04d}.jpg"} for i, row in enumerate(
         film("", "tttteeee", 1) + film("", "tttttttt", 2))]  # fmt: skip
-    assert [f.subject for f in judge([*numbered("{:04d}"), *rows])] == ["group:sequence/clips/00/#"]
+    assert [f.subject for f in judge("SPLIT002", [*numbered("{:04d}"), *rows])] == [
+        "group:sequence/clips/00/#"
+    ]

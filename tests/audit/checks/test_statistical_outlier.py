@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
-from audit.checking.check import all_checks, make_params
 from audit.checks.img_outlier import PROPERTIES
-from audit.records import Finding
 from audit.statistics.outlying import Oddity, find_apart
-from audit.testing import Case, case_store
+from tests.audit.checks.case_tables import judge
 from tests.audit.checks.cases import CASES
 
 RATE = 1e-4
@@ -64,12 +61,6 @@ def test_false_findings_stay_at_the_rate(shape: str, size: int, classes: int):
     assert found <= 4
 
 
-def judge(images: list[dict[str, Any]], **thresholds: float) -> list[Finding]:
-    check = all_checks()["IMG008"]
-    with case_store(Case("", images)) as store:
-        return list(check.find(store, make_params(check, thresholds)))
-
-
 def test_the_whole_check_on_a_dataset_without_outliers():
     rng = np.random.default_rng(7)
     n = 6000
@@ -89,7 +80,7 @@ def test_the_whole_check_on_a_dataset_without_outliers():
         )
     ]  # fmt: skip
     # 0.6 expected at most; a rule that flags a percentile would give 60 and more.
-    assert len(judge(images)) <= 3
+    assert len(judge("IMG008", images)) <= 3
 
 
 @pytest.mark.parametrize(("size", "distance"), [(60, 20), (200, 6), (2000, 3)])
@@ -145,7 +136,7 @@ def test_every_property_is_explained():
     assert all(shown != scaled for shown, scaled in PROPERTIES.values())
     images = [{**row} for row in next(c for c in CASES["IMG008"] if c.expect).images]
     images[-1] |= {"brightness": 0.999, "n_bytes": 9_000_000}  # odd in three ways
-    (finding,) = judge(images)
+    (finding,) = judge("IMG008", images)
     for name in ("noise", "brightness", "bytes_per_pixel"):
         assert name in finding.evidence
         assert f"{name}_nearest" in finding.evidence
@@ -156,5 +147,5 @@ def test_a_whole_dataset_may_have_few_false_findings_however_many_images_it_has(
     # tails heavier than estimated: one of 1,500 stands apart by chance
     noise = np.exp(0.3 * np.random.default_rng(6).standard_t(4, 1500) - 3)
     rows = [{"label": "abcdefghij"[i % 10], "noise": float(n)} for i, n in enumerate(noise)]
-    assert len(judge(rows, max_false=1.0)) > 0
-    assert judge(rows) == []
+    assert len(judge("IMG008", rows, {"max_false": 1.0})) > 0
+    assert judge("IMG008", rows) == []

@@ -1,12 +1,14 @@
-"""The ranking by isolation, and the chance that the largest of many values is this large."""
+"""The ranking by isolation, the chance of a largest value, and the map of the embeddings."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
+from audit.embeddings.flat_map import AXES, UMAP, place_on_map
 from audit.embeddings.isolation import distance_scores
 from audit.embeddings.ridge import decompose
 from audit.statistics.outlying import chances_of_largest
@@ -64,3 +66,20 @@ def test_copies_of_an_outlier_do_not_hide_it() -> None:
     assert set(np.argsort(-scores_of(points))[:12]) != set(range(12))
     units[:12] = 0
     assert set(np.argsort(-scores_of(points, units))[:12]) == set(range(12))
+
+
+def test_two_clouds_lie_apart() -> None:
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(120, 12)) + 9 * (np.arange(120) % 2)[:, None]
+    places, how = place_on_map(decompose((points - points.mean(0)).astype(np.float32)))
+    assert how == (UMAP if importlib.util.find_spec("umap") else AXES)
+    middles = np.stack([places[i::2].mean(0) for i in range(2)])
+    spread = max(places[i::2].std(0).max() for i in range(2))
+    assert np.linalg.norm(middles[0] - middles[1]) > 4 * spread
+
+
+def test_one_direction_only() -> None:
+    line = np.linspace(-1, 1, 20)[:, None] * np.ones((1, 3))
+    places, how = place_on_map(decompose(line.astype(np.float32)))
+    assert (how, places.shape) == (AXES, (20, 2))
+    assert np.isfinite(places).all()

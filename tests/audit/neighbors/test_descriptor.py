@@ -1,16 +1,30 @@
-"""The descriptor knows all eight orientations; the search for neighbours is exact, or says not."""
+"""The descriptor and the hashes in eight orientations, and the search for neighbours by them."""
 
 from __future__ import annotations
 
+import itertools
+
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from audit.neighbors.candidates import find_turned_pairs, hash_orientations
 from audit.neighbors.dense import find_nearest, find_nearest_in, similarity_table
 from audit.neighbors.descriptor import compare_orientations, describe
-from audit.neighbors.orientations import ORIENTATIONS, orient
-from audit.picture.signatures import SIGNATURE_DTYPE, make_signature, stack_signatures
+from audit.neighbors.orientations import (
+    INVERSE,
+    ORIENTATIONS,
+    compose,
+    is_reflection,
+    orient,
+    orient_frequencies,
+    parity_sign,
+    source_place,
+)
+from audit.neighbors.synthetic import make_duplicate
+from audit.picture.signatures import GREY_SIDE, SIGNATURE_DTYPE, make_signature, stack_signatures
 
 
 def random_table(seed: int, n: int) -> np.ndarray:
@@ -100,3 +114,89 @@ def test_queries_find_their_copies_in_a_library() -> None:
     table = random_table(5, 700)
     found = find_nearest_in(describe(laid_down(table[:50], 6)), describe(table), 3)
     assert found.index[:, 0].tolist() == list(range(50))
+
+
+ALL = range(len(ORIENTATIONS))
+
+
+def square(seed: int = 0, n: int = 6) -> np.ndarray:
+    return np.random.default_rng(seed).permutation(n * n).reshape(n, n).astype(np.float32)
+
+
+def test_they_are_eight_different_ones() -> None:
+    assert len({orient(square(), k).tobytes() for k in ALL}) == len(ORIENTATIONS) == 8
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.product(ALL, ALL)))
+def test_two_in_a_row_are_their_composition(first: int, second: int) -> None:
+    both = orient(orient(square(), first), second)
+    assert (both == orient(square(), compose(first, second))).all()
+
+
+@pytest.mark.parametrize("k", ALL)
+def test_the_inverse_leads_back(k: int) -> None:
+    assert (orient(orient(square(), k), int(INVERSE[k])) == square()).all()
+
+
+@pytest.mark.parametrize("k", ALL)
+def test_places_are_those_of_the_picture(k: int) -> None:
+    picture, laid = square(), orient(square(), k)
+    for y, x in itertools.product(range(6), range(6)):
+        assert laid[y, x] == picture[source_place(y, x, 6, k)]
+
+
+@pytest.mark.parametrize("k", ALL)
+def test_frequencies_and_signs_follow_the_picture(k: int) -> None:
+    before, after = cv2.dct(square()), cv2.dct(orient(square(), k))
+    assert np.allclose(orient_frequencies(before[None], k)[0], after, atol=1e-3)
+    for v, u in itertools.product(range(6), range(6)):
+        place = (u, v) if k & 4 else (v, u)
+        signed = parity_sign(k, (u % 2) + 2 * (v % 2)) * before[v, u]
+        assert after[place] == pytest.approx(signed, abs=1e-3)
+
+
+def test_names_say_what_is_undone_clockwise() -> None:
+    turned = {90: np.rot90(square(), -1), 180: np.rot90(square(), 2), 270: np.rot90(square())}
+    for degrees, picture in turned.items():
+        k = ORIENTATIONS.index(f"turned by {degrees} degrees")
+        assert (orient(np.ascontiguousarray(picture), k) == square()).all()
+        assert not is_reflection(k)
+    mirrored = ORIENTATIONS.index("mirrored")
+    assert (orient(square()[:, ::-1], mirrored) == square()).all()
+    assert is_reflection(mirrored)
+
+
+def table_of_grey(*thumbnails: np.ndarray) -> np.ndarray:
+    table = stack_signatures([make_signature(np.zeros((40, 40, 3), np.uint8))] * len(thumbnails))
+    for row, grey in enumerate(thumbnails):
+        table["grey"][row] = grey
+    return table
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 7))
+def test_the_code_of_a_turned_picture_is_the_turned_code(seed: int, orientation: int) -> None:
+    grey = np.random.default_rng(seed).integers(0, 256, (GREY_SIDE, GREY_SIDE), np.uint8)
+    turned = grey[:, ::-1] if orientation & 1 else grey
+    turned = turned[::-1] if orientation & 2 else turned
+    turned = turned.T if orientation & 4 else turned
+    codes = hash_orientations(table_of_grey(grey, turned))
+    # rounding may decide a frequency that equals the median
+    assert int(np.bitwise_count(codes[orientation, 0] ^ codes[0, 1])) <= 1
+
+
+def test_every_way_up_is_found(scenes: list[np.ndarray]) -> None:
+    rng = np.random.default_rng(0)
+    changed = [
+        make_duplicate(scenes[k], kind, rng) for k, kind in enumerate(("mirror", "rotate_90"))
+    ]
+    flipped = np.ascontiguousarray(scenes[2][::-1])
+    table = stack_signatures([make_signature(p) for p in (*scenes[:6], *changed, flipped)])
+    pairs = find_turned_pairs(table, 4).tolist()
+    assert [0, 6] in pairs
+    assert [1, 7] in pairs
+    assert [2, 8] in pairs
+    assert len(pairs) == 3
+
+
+def test_one_picture_has_no_pair(scenes: list[np.ndarray]) -> None:
+    assert find_turned_pairs(stack_signatures([make_signature(scenes[0])]), 4).shape == (0, 2)

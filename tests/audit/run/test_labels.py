@@ -19,7 +19,7 @@ from audit.scanning.measuring import list_source
 from audit.sources import open_source
 from audit.testing import Case, case_store
 from tests.audit.annotations.datasets import annotated, annotated_run, coco, coco_tree
-from tests.audit.checks.case_tables import object_case
+from tests.audit.checks.case_tables import object_tables
 
 
 def test_each_object_counts_once_and_says_what_it_is(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_columns_that_are_no_classes_are_refused(
 
 
 def test_objects_by_unit(tmp_path: Path) -> None:
-    images, tables = object_case(("a", {"car": 2}), ("a", {"car": 1, "bus": 3}), ("b", {}))
+    images, tables = object_tables(("a", {"car": 2}), ("a", {"car": 1, "bus": 3}), ("b", {}))
     grouped = [{**image, "group_key": "p"} for image in images]
     with case_store(Case("grouped", grouped, tables=tables)) as store:
         table = object_table(store)

@@ -60,7 +60,7 @@ def test_a_healthy_loader_ends_with_0_and_a_grid(
     )
     out = capsys.readouterr().out
     assert code == 0, out
-    assert out.startswith("PASS")
+    assert out.startswith("Checks of loader ")
     assert grid.read_bytes().startswith(b"\x89PNG")
     assert json.loads(document.read_text())["schema"] == "checks/1"
 

@@ -5,14 +5,13 @@ Each file has a mapping `CASES` from the code of a check to its cases.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 
-from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
 FILES = tuple(sorted(found.name for found in iter_modules(__path__)))
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     code: cases
     for name in FILES
     for code, cases in import_module(f"{__name__}.{name}").CASES.items()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from audit.testing import Case
-from tests.audit.checks.case_tables import box_case, box_found
+from tests.audit.checks.case_tables import Cases, box_case, box_found, file_found
 
 PROBLEM = {
     "kind": "truncated", "file": "boxes.json", "place": "line 9, byte 120",
     "detail": "the file ends inside its JSON", "more": 0,
 }  # fmt: skip
-REPEATED_ENTRY = {"file": "boxes.json", "entry": 0, "image_key": "1", "sample_id": "0000.jpg"}
+MALFORMED = {**PROBLEM, "kind": "malformed"}
+LISTED = {"file": "boxes.json", "entry": 0, "image_key": "1", "sample_id": "0000.jpg"}
 ROW = {"file": "boxes.json", "entry": 0, "image_key": "1", "annotation_id": "5", "kind": "box"}
 CAT = {"file": "boxes.json", "entry": 0, "category_key": "1", "label": "cat", "declared": True}
 ENTRY = {"file": "boxes.json", "entry": 0, "image_key": "0000.jpg", "file_name": "0000.jpg"}
@@ -29,18 +28,12 @@ def _listed(n: int) -> list[dict[str, object]]:
 CLASSES = ({"file": "boxes.json", "category_key": "1", "label": "cat", "declared": True},)
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "BOX013": [
         box_case("nothing to report", {}),
         box_case("a file without boxes", annotation_files=[{}]),
-        box_found(
-            "cut short", expect="dataset:boxes.json/truncated", annotation_problems=[PROBLEM]
-        ),
-        box_found(
-            "two of one kind",
-            expect="dataset:boxes.json/malformed",
-            annotation_problems=[{**PROBLEM, "kind": "malformed"}] * 2,
-        ),
+        file_found("cut short", "/truncated", annotation_problems=[PROBLEM]),
+        file_found("two of one kind", "/malformed", annotation_problems=[MALFORMED] * 2),
     ],
     "BOX012": [
         box_case("all different", annotations=[ROW, {**ROW, "entry": 1, "annotation_id": "6"}]),
@@ -53,19 +46,17 @@ CASES: Mapping[str, Sequence[Case]] = {
             "formats without ids",
             annotations=[{**ROW, "annotation_id": None, "entry": n} for n in (0, 1)],
         ),
-        box_found(
-            "an annotation id twice",
-            expect="dataset:boxes.json/annotation ids",
-            annotations=[ROW, {**ROW, "entry": 1}],
+        file_found(
+            "an annotation id twice", "/annotation ids", annotations=[ROW, {**ROW, "entry": 1}]
         ),
-        box_found(
+        file_found(
             "a picture under two ids",
-            expect="dataset:boxes.json/pictures",
-            annotated_images=[REPEATED_ENTRY, {**REPEATED_ENTRY, "entry": 1, "image_key": "2"}],
+            "/pictures",
+            annotated_images=[LISTED, {**LISTED, "entry": 1, "image_key": "2"}],
         ),
-        box_found(
+        file_found(
             "a class name twice",
-            expect="dataset:boxes.json/class names",
+            "/class names",
             categories=[CAT, {**CAT, "entry": 1, "category_key": "2"}],
         ),
     ],
@@ -76,15 +67,10 @@ CASES: Mapping[str, Sequence[Case]] = {
             annotated_images=[FOUND],
             annotations=[{**ORPHAN, "image_key": "0000.jpg"}],
         ),
-        box_found(
-            "an unknown picture id",
-            expect="dataset:boxes.json/ids",
-            annotated_images=[FOUND],
-            annotations=[ORPHAN],
-        ),
-        box_found(
+        file_found("an unknown picture id", "/ids", annotated_images=[FOUND], annotations=[ORPHAN]),
+        file_found(
             "a picture that is gone",
-            expect="dataset:boxes.json/missing",
+            "/missing",
             annotation_files=[{"pictures": 1}],
             annotated_images=[{**ENTRY, "matched_by": "missing"}],
         ),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from audit.checking.boxes import Rows
 from audit.testing import Case
-from tests.audit.checks.case_tables import ENTRY, box_case, box_found, boxed
+from tests.audit.checks.case_tables import ENTRY, Cases, box_case, boxed, shape_case, shape_found
 
 POSE = {**ENTRY, "kind": "keypoints", "part": 0, "points": [120.0, 130.0, 2.0, 150.0, 160.0, 1.0]}
 ANIMAL = {"file": "boxes.json", "category_key": "1", "label": "cat", "declared": True, "entry": 0}
 EYED = {**ANIMAL, "keypoints": '["left_eye", "right_eye"]'}
+TAILED = {**ANIMAL, "keypoints": '["eye", "ear", "tail"]'}
 SHARES = {**POSE, "points": [0.25, 0.4, 2.0, 0.0, 0.0, 0.0]}
 YOLO = {"format": "YOLO", "form": "centre share", "reading": "centre share"}
 
@@ -29,10 +30,10 @@ def _poses(n: int, flipped: int = -1, turned: int = 0) -> Mapping[str, Rows]:
     return boxed(*rows, annotation_shapes=shapes, categories=[EYED])
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "BOX019": [
-        box_case("inside", {}, annotation_shapes=[POSE]),
-        box_case("shares", {}, annotation_shapes=[SHARES], annotation_files=[YOLO]),
+        shape_case("inside", POSE),
+        shape_case("shares", SHARES, annotation_files=[YOLO]),
         box_case(
             "in the frame of a picture that is displayed on its side",
             {"stored_x": 100.0, "stored_y": 340.0, "stored_width": 150.0, "stored_height": 200.0},
@@ -40,25 +41,17 @@ CASES: Mapping[str, Sequence[Case]] = {
             annotation_shapes=[{**POSE, "points": [150.0, 500.0, 2.0]}],
             annotation_files=[{"frame": "stored"}],
         ),
-        box_case(
+        shape_case(
             "not labelled, so its place does not matter",
-            {},
-            annotation_shapes=[{**POSE, "points": [120.0, 130.0, 2.0, -5.0, 0, 0]}],
+            {**POSE, "points": [120.0, 130.0, 2.0, -5.0, 0, 0]},
         ),
-        box_found(
-            "outside the picture", {}, annotation_shapes=[{**POSE, "points": [655.0, 130.0, 2.0]}]
-        ),
-        box_found(
-            "a number too few",
-            {},
-            annotation_shapes=[POSE],
-            categories=[{**ANIMAL, "keypoints": '["eye", "ear", "tail"]'}],
-        ),
-        box_found("off its box", {}, annotation_shapes=[{**POSE, "points": [10.0, 10.0, 2.0] * 2}]),
-        box_found(
+        shape_found("outside the picture", {**POSE, "points": [655.0, 130.0, 2.0]}),
+        shape_found("a number too few", POSE, categories=[TAILED]),
+        shape_found("off its box", {**POSE, "points": [10.0, 10.0, 2.0] * 2}),
+        shape_found(
             "shares: outside the picture",
-            {},
-            annotation_shapes=[SHARES, {**SHARES, "points": [1.02, 0.3, 2.0]}],
+            SHARES,
+            {**SHARES, "points": [1.02, 0.3, 2.0]},
             annotation_files=[YOLO],
         ),
     ],

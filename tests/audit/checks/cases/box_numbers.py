@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from audit.testing import Case
-from tests.audit.checks.case_tables import box_case, box_found
+from tests.audit.checks.case_tables import Cases, box_case, box_found, file_found
 
 NO_NUMBERS = {"x": None, "y": None, "width": None, "height": None}
 CORNERS = {"reading": "corners px", "fit_share": 1.0, "form_fit_share": 0.3}
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "BOX001": [
         box_case("inside", {}),
         box_case("counted from 1", {"x": 441.0}),
@@ -43,15 +40,8 @@ CASES: Mapping[str, Sequence[Case]] = {
     "BOX008": [
         box_case("as the format says", {}),
         box_case("not decided", {}, annotation_files=[{"reading": None}]),
-        box_found(
-            "corners in a COCO file", {}, expect="dataset:boxes.json", annotation_files=[CORNERS]
-        ),
-        box_found(
-            "shares in a COCO file",
-            {},
-            expect="dataset:boxes.json",
-            annotation_files=[{"reading": "xywh share"}],
-        ),
+        file_found("corners in a COCO file", "", {}, annotation_files=[CORNERS]),
+        file_found("shares in a COCO file", "", {}, annotation_files=[{"reading": "xywh share"}]),
     ],
     "BOX009": [
         box_case("one unit", {}, {}),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from audit.checking.boxes import Rows
 from audit.testing import Case
-from tests.audit.checks.case_tables import boxed
+from tests.audit.checks.case_tables import Cases, boxed
 
 
 def _many(n: int, **last: float) -> Mapping[str, Rows]:
@@ -37,6 +37,6 @@ def _box_outlier() -> Iterator[Case]:
          tables=boxed(*few, *crowded))  # fmt: skip
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "BOX023": list(_box_outlier()),
 }

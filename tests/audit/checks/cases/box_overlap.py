@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import box_case, box_found
+from tests.audit.checks.case_tables import Cases, box_case, box_found, in_two_pictures
 
 
 def _duplicate_box() -> Iterator[Case]:
@@ -16,8 +16,7 @@ def _duplicate_box() -> Iterator[Case]:
     yield box_found("drawn twice", {}, {"x": 102.0, "y": 101.0})
     beside = {"x": 115.0}  # an overlap of 86 %
     yield box_found("drawn twice, carelessly", {}, beside)
-    yield box_case("a class that lies so close", {}, beside, {"sample_id": "0001.jpg"},
-         {**beside, "sample_id": "0001.jpg"}, images=[{}, {}])  # fmt: skip
+    yield in_two_pictures("a class that lies so close", {}, beside)
     near = [{"x": x, "y": 120.0 * y} for y in range(9) for x in (100.0, 115.0)]
     lie = [{"x": x, "y": 120.0 * y, "sample_id": "0001.jpg"}
            for y in range(9) for x in (100.0, 130.0)]  # fmt: skip
@@ -30,31 +29,17 @@ DOG = {"label": "dog", "category_key": "2"}
 INNER = {"x": 120.0, "y": 120.0, "width": 50.0, "height": 40.0}
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "BOX004": list(_duplicate_box()),
     "BOX006": [
         box_case("beside each other", {}, {**DOG, "x": 320.0}),
-        box_case(
-            "a convention",
-            {},
-            DOG,
-            {"sample_id": "0001.jpg"},
-            {**DOG, "sample_id": "0001.jpg"},
-            images=[{}, {}],
-        ),
+        in_two_pictures("a convention", {}, DOG),
         box_found("once in the dataset", {}, DOG),
         box_found("nearly the same box", {}, {**DOG, "x": 101.0}, {"x": 400.0}),
     ],
     "BOX010": [
         box_case("beside each other", {}, {"x": 320.0}),
-        box_case(
-            "usual in this class",
-            {},
-            INNER,
-            {"sample_id": "0001.jpg"},
-            {**INNER, "sample_id": "0001.jpg"},
-            images=[{}, {}],
-        ),
+        in_two_pictures("usual in this class", {}, INNER),
         box_case("the same box: BOX004", {}, {"width": 199.0}),
         box_found("a part of it", {}, INNER),
         box_found("half its size", {}, {"width": 100.0}),

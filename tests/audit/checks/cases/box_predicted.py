@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.checking.boxes import Row, Rows
 from audit.testing import Case
-from tests.audit.checks.case_tables import boxed
+from tests.audit.checks.case_tables import Cases, boxed
 
 # What a detector says of the sample 0000.jpg, as a row of `box_doubts`; and a box beside it.
 _PREDICTED = {
@@ -50,7 +50,7 @@ def _swapped_class() -> Iterator[Case]:
     yield from _cases(_BESIDE | doubt, doubted, "another class at the same place")
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "BOX027": list(_overlooked_object()),
     "BOX028": list(_badly_placed_box()),
     "BOX029": list(_swapped_class()),

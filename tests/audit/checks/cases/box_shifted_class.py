@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import box_case, box_found
+from tests.audit.checks.case_tables import Cases, box_case, box_found, file_found
 
 
 def _box(n: int, x: float, label: str = "cat") -> dict[str, object]:
@@ -24,9 +24,9 @@ def _shifted_class() -> Iterator[Case]:
     yield box_case("fit as they lie", {}, box_fits=[{**fit, "gain_z": 3.0}])
     larger = {**fit, "elsewhere": "twice as large"}
     yield box_case("some fit better twice as large", {}, box_fits=[larger])
-    yield box_found("most fit better twice as large", {}, box_fits=[{**larger, "share": 0.8}],
-         expect="dataset:boxes.json/fit")  # fmt: skip
-    yield box_found("fit better mirrored", {}, box_fits=[fit], expect="dataset:boxes.json/fit")
+    most = {**larger, "share": 0.8}
+    yield file_found("most fit better twice as large", "/fit", {}, box_fits=[most])
+    yield file_found("fit better mirrored", "/fit", {}, box_fits=[fit])
     yield box_found(
         "over the right edge, never over the left",
         *(_box(n, 300.0 + 6 * n) for n in range(40)),
@@ -40,6 +40,6 @@ def _shifted_class() -> Iterator[Case]:
     )
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "BOX015": list(_shifted_class()),
 }

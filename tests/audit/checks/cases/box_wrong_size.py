@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from audit.testing import Case
-from tests.audit.checks.case_tables import box_case, box_found
+from tests.audit.checks.case_tables import Cases, box_case, box_found
 
 ENTRY = {
     "file": "boxes.json", "image_key": "0000.jpg", "sample_id": "0000.jpg", "entry": 0,
@@ -13,7 +10,7 @@ ENTRY = {
 }  # fmt: skip
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "BOX005": [
         box_case("the size of the picture", {}, annotated_images=[ENTRY]),
         box_case("no size given", {}, annotated_images=[{**ENTRY, "width": None, "height": None}]),

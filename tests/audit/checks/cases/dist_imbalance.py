@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import object_case
+from tests.audit.checks.case_tables import Cases, object_case, sized
 
 
 def _class_imbalance() -> Iterator[Case]:
@@ -13,23 +13,15 @@ def _class_imbalance() -> Iterator[Case]:
     yield Case("nine to one", [{"label": "cat"}] * 9 + [{"label": "dog"}])
     yield Case("one class has no imbalance", [{"label": "cat"}] * 50)
     yield Case("samples without a label are no class", [{}] * 50 + [{"label": None}])
-    yield Case(
-        "20 to 1 in train only",
-        [{"label": "cat"}] * 20 + [{"label": "dog"}]
-        + [{"label": x, "split": "test"} for x in ("cat", "dog")],
-        ["split:train"],
-    )  # fmt: skip
-    yield Case("no splits", [{"label": x, "split": None} for x in ["cat"] * 20 + ["dog"]],
-         ["dataset"])  # fmt: skip
-
-    images, tables = object_case(
-        *[("train", {"car": 3, "bus": 1})] * 20, *[("test", {"car": 2, "bus": 1})] * 5
-    )
-    yield Case("objects three to one", images, tables=tables)
-    images, tables = object_case(*[("train", {"car": 12, "bus": 1})] * 20)
-    yield Case("objects twelve to one", images, ["object:split:train"], tables=tables)
+    skewed = sized("train", cat=20, dog=1)
+    yield Case("20 to 1 in train only", skewed + sized("test", cat=1, dog=1), ["split:train"])
+    yield Case("no splits", sized(None, cat=20, dog=1), ["dataset"])
+    test = [("test", {"car": 2, "bus": 1})] * 5
+    yield object_case("objects three to one", *[("train", {"car": 3, "bus": 1})] * 20, *test)
+    train = [("train", {"car": 12, "bus": 1})] * 20
+    yield object_case("objects twelve to one", *train, expect=["object:split:train"])
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "DIST001": list(_class_imbalance()),
 }

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import object_case
+from tests.audit.checks.case_tables import Cases, object_case, sized
 
 
 def _class_missing_from_split() -> Iterator[Case]:
-    yield Case("both splits have both",
-         [{"label": x, "split": s} for x in "ab" for s in ("train", "test")])  # fmt: skip
-    yield Case("one split", [{"label": "a"}, {"label": "b"}])
+    yield Case("both splits have both", sized("train", a=1, b=1) + sized("test", a=1, b=1))
+    yield Case("one split", sized("train", a=1, b=1))
     yield Case("a split without labels: LABEL001", [{}, {}, {"split": "test", "label": None}])
-    yield Case("one image cannot be in two splits",
-         [{"label": "a"}, {"label": "a", "split": "test"}, {"label": "b"}])  # fmt: skip
-    yield Case("tested but never trained",
-         [{"label": "a"}, {"label": "a", "split": "test"}, {"label": "b", "split": "test"}],
+    train, test = sized("train", a=1), sized("test", a=1)
+    yield Case("one image cannot be in two splits", train + test + sized("train", b=1))
+    yield Case("tested but never trained", train + test + sized("test", b=1),
          ["split:train/class:b"])  # fmt: skip
-    yield Case("trained but never tested",
-         [{"label": "a"}, {"label": "a", "split": "test"}] + [{"label": "b"}] * 3,
+    yield Case("trained but never tested", train + test + sized("train", b=3),
          ["split:test/class:b"])  # fmt: skip
     yield Case("an open-set split",
          [{"label": f"t{i}"} for i in range(8)]
@@ -27,16 +24,15 @@ def _class_missing_from_split() -> Iterator[Case]:
          ["split:train", "split:query"], params={"max_share": 0.4})  # fmt: skip
 
     car, both = ("train", {"car": 2}), ("train", {"car": 1, "bus": 1})
-    images, tables = object_case(*[car] * 20, *[both] * 2, *[("val", {"car": 1})] * 8)
-    yield Case("objects of so few pictures that chance explains it", images, tables=tables)
-    images, tables = object_case(*[car] * 20, *[both] * 20, *[("val", {"car": 1})] * 20)
-    yield Case("objects trained and not in val", images, ["object:split:val/class:bus"],
-         tables=tables)  # fmt: skip
-    images, tables = object_case(*[car] * 20, ("val", {"car": 1, "bus": 1}))
-    yield Case("objects tested and not trained", images, ["object:split:train/class:bus"],
-         tables=tables)  # fmt: skip
+    val = ("val", {"car": 1})
+    yield object_case("objects of so few pictures that chance explains it",
+         *[car] * 20, *[both] * 2, *[val] * 8)  # fmt: skip
+    yield object_case("objects trained and not in val", *[car] * 20, *[both] * 20, *[val] * 20,
+         expect=["object:split:val/class:bus"])  # fmt: skip
+    yield object_case("objects tested and not trained", *[car] * 20,
+         ("val", {"car": 1, "bus": 1}), expect=["object:split:train/class:bus"])  # fmt: skip
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "DIST003": list(_class_missing_from_split()),
 }

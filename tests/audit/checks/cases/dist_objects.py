@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import object_case
+from tests.audit.checks.case_tables import Cases, object_case
 
 CAR, NONE = {"car": 1}, dict[str, int]()
 
@@ -19,12 +19,10 @@ def _empty_share_shift() -> Iterator[Case]:
     ):
         pictures = [("train", CAR)] * 90 + [("train", NONE)] * 10
         pictures += [("val", NONE)] * empty + [("val", CAR)] * (40 - empty)
-        images, tables = object_case(*pictures)
-        yield Case(what, images, expect, tables=tables)
-    images, tables = object_case(*[("train", NONE)] * 50, *[("val", CAR)] * 40)
-    yield Case("objects in val alone", images, tables=tables)
+        yield object_case(what, *pictures, expect=expect)
+    yield object_case("objects in val alone", *[("train", NONE)] * 50, *[("val", CAR)] * 40)
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "DIST011": list(_empty_share_shift()),
 }

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import object_case
+from tests.audit.checks.case_tables import Cases, metadata, object_tables, sized
 
 
 def _weather(**counts: int) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
     """Return images of class and weather (`cat_rain=3`), and the manifest's column of these."""
     pairs = [key.split("_") for key, n in counts.items() for _ in range(n)]
     images = [{"id": f"{i:04d}.jpg", "label": label} for i, (label, _) in enumerate(pairs)]
-    column = [{"sample_id": f"{i:04d}.jpg", "weather": w} for i, (_, w) in enumerate(pairs)]
-    return images, {"metadata": column}
+    return images, metadata("weather", [weather for _, weather in pairs])
 
 
 def _rare_attribute() -> Iterator[Case]:
@@ -30,13 +29,8 @@ def _rare_attribute() -> Iterator[Case]:
     yield Case("no manifest", [{"label": x} for x in "ab" for _ in range(30)])
     yield Case("even values", even, tables=even_table)
     yield Case("a small class has small cells", small, tables=small_table)
-    yield Case(
-        "a column that names the class",
-        [{"id": f"{i:04d}.jpg", "label": x} for i, x in enumerate("a" * 60 + "b" * 3)],
-        tables={
-            "metadata": [{"sample_id": f"{i:04d}.jpg", "code": int(i >= 60)} for i in range(63)]
-        },
-    )
+    rows = sized("train", a=60, b=3)
+    yield Case("a column that names the class", rows, tables=metadata("code", [0] * 60 + [1] * 3))
     yield Case("a value that is rare in all classes", night, ["dataset/column:weather"],
          tables=night_table)  # fmt: skip
     yield Case("a class that is rare under one value", cell, ["dataset/column:weather"],
@@ -71,13 +65,15 @@ def _rare_in_light() -> Iterator[Case]:
           exif_camera="B"), *_lit(0.4, n=80, label="hen", exif_camera="B")],
          ["dataset/attribute:camera"])  # fmt: skip
 
-    images, tables = object_case(*[(None, {"car": 1})] * 160, *[(None, {"car": 1, "bus": 1})] * 80)
+    images, tables = object_tables(
+        *[(None, {"car": 1})] * 160, *[(None, {"car": 1, "bus": 1})] * 80
+    )
     cameras = [{**row, "exif_camera": "AB"[i % 2 or i >= 160]} for i, row in enumerate(images)]
     yield Case("objects of a class before one camera", cameras,
          ["object:dataset/attribute:camera"], tables=tables)  # fmt: skip
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "DIST008": list(_rare_attribute()),
     "DIST009": list(_rare_in_light()),
 }

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases, metadata
 
 COLOURS = ("red", "green", "blue")
 
@@ -32,13 +33,6 @@ def _both(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "split": ("train", "test")[i % 2]} for i, row in enumerate(rows)]
 
 
-def _column(name: str, values: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
-    """Return the column of a manifest for images that are numbered from 0."""
-    return {
-        "metadata": [{"sample_id": f"{i:04d}.jpg", name: value} for i, value in enumerate(values)]
-    }
-
-
 def _mark(label: str, scores: Sequence[float]) -> dict[str, list[dict[str, Any]]]:
     rows = [{"label": label, "place": "top left", "sample_id": f"{i:04d}.jpg", "score": float(s)}
             for i, s in enumerate(scores)]  # fmt: skip
@@ -58,7 +52,7 @@ def _shortcut() -> Iterator[Case]:
     yield Case("names that spell the class",
          [{**r, "id": f"{x}/{w}_{i}.jpg"} for x, w in (("a", "tabby"), ("b", "robin"),
           ("c", "trout")) for i, r in enumerate(_varied(40, x))])  # fmt: skip
-    yield Case("a column that is a code of the class", sites, tables=_column(
+    yield Case("a column that is a code of the class", sites, tables=metadata(
          "code", [len(row["label"]) for row in sites]))  # fmt: skip
     yield Case("ink is the subject: the border is alike",
          _varied(60, "seven") + _varied(60, "two")
@@ -78,7 +72,7 @@ def _shortcut() -> Iterator[Case]:
     yield Case("a tint over all of a class", [
          {**r, "border_blue": r["border_blue"] * (0.8 if r["label"] == "c" else 1)}
          for r in tinted], ["class:c"])  # fmt: skip
-    yield Case("a hospital of its own", sites, ["class:ill"], tables=_column(
+    yield Case("a hospital of its own", sites, ["class:ill"], tables=metadata(
          "site", [("north", "south")[(row["label"] == "ill") ^ (i % 20 == 0)]
                   for i, row in enumerate(sites)]))  # fmt: skip
     yield Case("a class photographed brighter", _both(_varied(60, "apple") + _varied(60, "boat")
@@ -99,6 +93,6 @@ def _shortcut() -> Iterator[Case]:
             for r in _varied(120, x)], ["class:tree"])  # fmt: skip
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "DIST004": list(_shortcut()),
 }

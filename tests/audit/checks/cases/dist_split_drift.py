@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import object_case
+from tests.audit.checks.case_tables import Cases, object_case, object_tables
 
 
 def _split(split: str, n: int, seed: int, shift: float = 0.0, **fixed: Any) -> list[dict[str, Any]]:
@@ -55,16 +55,16 @@ def _split_drift() -> Iterator[Case]:
         ["split:test"],
     )
 
-    images, tables = object_case(*[("train", {"car": 2})] * 60, *[("val", {"car": 2})] * 40)
-    yield Case("objects alike", images, tables=tables)
-    images, tables = object_case(*[("train", {"car": 2})] * 60, *[("val", {"car": 5})] * 40)
-    yield Case("more objects a picture", images, ["object:split:val"], tables=tables)
+    train, more = [("train", {"car": 2})] * 60, [("val", {"car": 5})] * 40
+    yield object_case("objects alike", *train, *[("val", {"car": 2})] * 40)
+    yield object_case("more objects a picture", *train, *more, expect=["object:split:val"])
+    images, tables = object_tables(*train, *more)
     far = [{**r, "side": 3.0 + (i >= 60) * 0.5 + i % 7 / 10} for i, r in
            enumerate(tables["object_labels"])]  # fmt: skip
     yield Case("larger objects", images, ["object:split:val"],
          tables={"object_labels": [{**r, "n": 1} for r in far]})  # fmt: skip
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "DIST007": list(_split_drift()),
 }

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "FILE006": [
         Case("plain JPEGs and PNGs", [{}, {"format": "PNG", "extension": "png"}]),
         Case("grey", [{"mode": "L"}]),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases, odd_image
 
 
 def _wrong_extension() -> Iterator[Case]:
@@ -15,17 +16,12 @@ def _wrong_extension() -> Iterator[Case]:
     yield Case("not an image: FILE001", [{"status": "unreadable", "extension": "png"}])
     yield Case("a row of a table has no name", [{"uri": "pack+parquet:///a#0", "extension": ""}])
     yield Case("an id is no name", [{"id": "17", "uri": "/d/a.jpg", "extension": ""}])
-    yield Case(
-        "a repeat's id",
-        [{"id": "a.jpg#2", "uri": "/d/a.jpg", "extension": "jpg#2"}],
-    )
+    repeat = {"id": "a.jpg#2", "uri": "/d/a.jpg", "extension": "jpg#2"}
+    yield Case("a repeat's id", [repeat])
     stored = f"/runs/x/pictures/{'ab'}/{'0c' * 15}.img"
     yield Case("bytes stored here", [{"id": "17", "uri": stored, "extension": ""}])
-    yield Case(
-        "a PNG named .jpg, by its number",
-        [{"id": "17", "uri": "/d/a.jpg", "extension": "", "format": "PNG"}, {}],
-        ["17"],
-    )
+    numbered = {"id": "17", "uri": "/d/a.jpg", "extension": ""}
+    yield odd_image("a PNG named .jpg, by its number", [{}], **numbered, format="PNG")
     yield Case("a PNG named .jpg", [{"id": "a.jpg", "format": "PNG"}, {}], ["a.jpg"])
     yield Case("no extension", [{"id": "photo", "extension": ""}, {}], ["photo"])
     yield Case("a web page's name", [{"id": "a.php", "extension": "php"}, {}], ["a.php"])
@@ -36,6 +32,6 @@ def _wrong_extension() -> Iterator[Case]:
     )
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "FILE004": list(_wrong_extension()),
 }

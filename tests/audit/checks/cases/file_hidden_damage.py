@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases, odd_image
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "FILE003": [
         Case("an intact photograph", [{}]),
         Case("one block row of a thumbnail", [{"height": 32, "width": 32, "grey_tail": 0.25}]),
@@ -17,12 +16,8 @@ CASES: Mapping[str, Sequence[Case]] = {
             [{"trailing_bytes": 4}],
             params={"min_trailing_bytes": 64},
         ),
-        Case("the lower half is grey", [{"id": "a.jpg", "grey_tail": 0.48}], ["a.jpg"]),
-        Case("trailing bytes alone", [{"id": "a.jpg", "trailing_bytes": 4096}], ["a.jpg"]),
-        Case(
-            "both in one file make one finding",
-            [{"id": "a.jpg", "grey_tail": 0.1, "trailing_bytes": 12}],
-            ["a.jpg"],
-        ),
+        odd_image("the lower half is grey", [], grey_tail=0.48),
+        odd_image("trailing bytes alone", [], trailing_bytes=4096),
+        odd_image("both in one file make one finding", [], grey_tail=0.1, trailing_bytes=12),
     ],
 }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
 
 def _repeated_id() -> Iterator[Case]:
@@ -35,7 +36,7 @@ def _damaged_pack() -> Iterator[Case]:
          ["dataset:a-001.tar", "dataset:sub/b.zip"], tables=two)  # fmt: skip
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "FILE008": list(_repeated_id()),
     "FILE009": list(_damaged_pack()),
 }

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases, odd_image
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "FILE007": [
         Case("one mode", [{}] * 30),
         Case("half grey, half colour", [{"mode": "L"}] * 15 + [{}] * 15),
         Case("one grey of ten is not rare", [{"mode": "L"}] + [{}] * 9),
         Case("unreadable files have no mode", [{}] * 30 + [{"status": "unreadable", "mode": "1"}]),
-        Case("one grey picture of 31", [{}] * 30 + [{"id": "g.png", "mode": "L"}], ["g.png"]),
-        Case(
-            "same mode, other depth",
-            [{"format": "PNG"}] * 30 + [{"id": "d.png", "format": "PNG", "bit_depth": 16}],
-            ["d.png"],
-        ),
-        Case("colour among grey", [{"mode": "L"}] * 40 + [{"id": "c.jpg"}], ["c.jpg"]),
+        odd_image("one grey picture of 31", [{}] * 30, mode="L"),
+        odd_image("same mode, other depth", [{"format": "PNG"}] * 30, format="PNG", bit_depth=16),
+        odd_image("colour among grey", [{"mode": "L"}] * 40),
     ],
 }

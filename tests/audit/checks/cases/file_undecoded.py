@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases, odd_image
 
 
 def _failed(error_kind: str | None, name: str = "0000.jpg", **more: Any) -> Mapping[str, Any]:
@@ -37,10 +38,7 @@ def _unreadable() -> Iterator[Case]:
         "gone from a store, and from an address in a manifest",
         [
             _failed("missing", name, uri=uri, error=gone, detected=None)
-            for name, uri in (
-                ("a", "fetch+s3://b/a.jpg"),
-                ("b", "https://x.org/b.jpg"),
-            )
+            for name, uri in (("a", "fetch+s3://b/a.jpg"), ("b", "https://x.org/b.jpg"))
         ],
         ["a", "b"],
     )
@@ -57,44 +55,32 @@ def _unreadable() -> Iterator[Case]:
 
 
 CUT = {"status": "damaged", "error_kind": "truncated", "error_at": 0.5, "missing_end": True}
-BOMB = {"status": "unreadable", "error_kind": "bomb", "pixel_hash": None}
+HUFFMAN = "Corrupt JPEG data: bad Huffman code"
+TOO_LARGE = "decoding it takes about 3.0 GB; max_memory is 1.0 GB"
+UNKNOWN = dict.fromkeys(("width", "height", "content_hash"))
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "FILE001": list(_unreadable()),
     "FILE002": [
         Case("a sound photograph", [{}]),
         Case(
             "not an image at all: FILE001",
-            [{"status": "unreadable", "error_kind": "not-an-image", "missing_end": None}],
+            [_failed("not-an-image", missing_end=None)],
         ),
         Case("a harmless warning about EXIF", [{"decoder_warnings": "Corrupt EXIF data."}]),
         Case("a format whose end is not known", [{"format": "BMP", "missing_end": None}]),
         Case("cut at half its rows", [{"id": "a.jpg", **CUT}], ["a.jpg"]),
-        Case(
+        odd_image(
             "corrupt in the middle, although every row was decoded",
-            [
-                {
-                    "id": "a.jpg",
-                    "status": "damaged",
-                    "error_kind": "corrupt",
-                    "error_at": None,
-                    "error": "Corrupt JPEG data: bad Huffman code",
-                }
-            ],
-            ["a.jpg"],
+            [],
+            status="damaged",
+            error_kind="corrupt",
+            error=HUFFMAN,
         ),
         Case(
             "no row was decoded",
-            [
-                {
-                    "id": "a.png",
-                    "status": "unreadable",
-                    "error_kind": "truncated",
-                    "error_at": 0.0,
-                    "format": "PNG",
-                }
-            ],
+            [_failed("truncated", "a.png", error_at=0.0, format="PNG")],
             ["a.png"],
         ),
         Case(
@@ -105,38 +91,20 @@ CASES: Mapping[str, Sequence[Case]] = {
     ],
     "FILE005": [
         Case("a large but decoded scan", [{"width": 12_000, "height": 9_000}]),
-        Case("unreadable for another reason", [{**BOMB, "error_kind": "corrupt"}]),
+        Case("unreadable for another reason", [_failed("corrupt")]),
         Case(
             "50,000 x 50,000",
-            [{**BOMB, "id": "a.png", "width": 50_000, "height": 50_000}],
+            [_failed("bomb", "a.png", width=50_000, height=50_000)],
             ["a.png"],
         ),
         Case(
             "too many bytes, no header read",
-            [
-                {
-                    **BOMB,
-                    "id": "b.tif",
-                    "width": None,
-                    "height": None,
-                    "n_bytes": 2_000_000_000,
-                    "content_hash": None,
-                }
-            ],
+            [_failed("bomb", "b.tif", n_bytes=2_000_000_000, **UNKNOWN)],
             ["b.tif"],
         ),
         Case(
             "more memory than the scan may use",
-            [
-                {
-                    **BOMB,
-                    "id": "c.webp",
-                    "error_kind": "memory",
-                    "width": 12_000,
-                    "height": 11_000,
-                    "error": "decoding it takes about 3.0 GB; max_memory is 1.0 GB",
-                }
-            ],
+            [_failed("memory", "c.webp", width=12_000, height=11_000, error=TOO_LARGE)],
             ["c.webp"],
         ),
     ],

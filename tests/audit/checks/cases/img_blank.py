@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases, odd_image
 
 
 def _bright() -> Iterator[Case]:
@@ -31,7 +32,10 @@ def _bright() -> Iterator[Case]:
     yield Case("street maps are reported once", [washed] * 20 + [{}] * 15, ["dataset"])
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+DARK = {"brightness_p99": 0.1, "contrast": 0.02}
+FLAT = {"entropy": 0.0, "contrast": 0.0, "edge_density": 0.0}
+
+CASES: Cases = {
     "IMG001": [
         Case("a night scene with one lamp", [{"brightness": 0.05, "brightness_p99": 0.4}]),
         Case("transparent, dark underneath", [{"brightness_p99": 0.0, "transparent": 0.9}]),
@@ -41,14 +45,10 @@ CASES: Mapping[str, Sequence[Case]] = {
         Case("a lens cap", [{"id": "a.jpg", "brightness_p99": 0.06, "contrast": 0.01}], ["a.jpg"]),
         Case(
             "dark in most of the dataset is still dark",
-            [{"id": i, "brightness_p99": 0.1, "contrast": 0.02} for i in "abc"] + [{}],
+            [{**DARK, "id": i} for i in "abc"] + [{}],
             ["a", "b", "c"],
         ),
-        Case(
-            "night scenes are reported once",
-            [{"brightness_p99": 0.1, "contrast": 0.02}] * 20 + [{}] * 15,
-            ["dataset"],
-        ),
+        Case("night scenes are reported once", [DARK] * 20 + [{}] * 15, ["dataset"]),
     ],
     "IMG002": list(_bright()),
     "IMG004": [
@@ -60,28 +60,13 @@ CASES: Mapping[str, Sequence[Case]] = {
         Case(
             "white, black and grey",
             [
-                {
-                    "id": f"{b}.png",
-                    "brightness": b,
-                    "contrast": 0.0,
-                    "entropy": 0.0,
-                    "sharpness": None,
-                    "edge_density": 0.0,
-                }
-                for b in (0.0, 0.5, 1.0)
+                {**FLAT, "id": f"{light}.png", "brightness": light, "sharpness": None}
+                for light in (0.0, 0.5, 1.0)
             ],
             ["0.0.png", "0.5.png", "1.0.png"],
         ),
-        Case(
-            "one colour, saved as JPEG",
-            [{"id": "a.jpg", "contrast": 0.003, "entropy": 1.4, "edge_density": 0.0}],
-            ["a.jpg"],
-        ),
+        odd_image("one colour, saved as JPEG", [], contrast=0.003, entropy=1.4, edge_density=0.0),
         Case("fully transparent", [{"id": "a.png", "transparent": 1.0}], ["a.png"]),
-        Case(
-            "an export that failed is reported once",
-            [{"entropy": 0.0, "contrast": 0.0, "edge_density": 0.0}] * 20 + [{}] * 15,
-            ["dataset"],
-        ),
+        Case("an export that failed is reported once", [FLAT] * 20 + [{}] * 15, ["dataset"]),
     ],
 }

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases, odd_image
 
 
 def _blurry() -> Iterator[Case]:
@@ -23,26 +24,24 @@ def _blurry() -> Iterator[Case]:
         "a class that is soft as a whole, in a sharp set",
         [*spread, *spread] + [{"label": "fog", "sharpness": 0.09 + 0.001 * i} for i in range(40)],
     )
+    even = [{"sharpness": 0.20 + 0.001 * (i % 20)} for i in range(60)]
+    yield Case("sharper than a soft set, evenly so", [*even, {"sharpness": 0.26}])
+    yield Case("softer than a soft set, evenly so", [*even, {"sharpness": 0.05}], ["0060.jpg"])
     yield Case("two images tell no position", [{"sharpness": 0.2}, {"sharpness": 0.6}])
-    yield Case("out of focus", [*spread, {"id": "b.jpg", "sharpness": 0.14}], ["b.jpg"])
-    yield Case(
-        "no detail at all, alone in its set",
-        [{"id": "b.jpg", "sharpness": 0.08}, {}, {}],
-        ["b.jpg"],
-    )
+    yield odd_image("out of focus", spread, sharpness=0.14)
+    yield odd_image("no detail at all, alone in its set", [{}, {}], sharpness=0.08)
     yield Case(
         "a third of a class is blurred",
         [*({"id": f"b{i}.jpg", "sharpness": 0.09} for i in range(20)), *spread],
         [f"b{i}.jpg" for i in range(20)],
     )
-    yield Case("a soft image in a sharp class of a set that is soft elsewhere",
-         [*spread, {"id": "b.jpg", "sharpness": 0.2}]
-         + [{"label": "fog", "sharpness": 0.2 + 0.001 * (i % 20)} for i in range(40)],
-         ["b.jpg"])  # fmt: skip
+    soft = [{"label": "fog", "sharpness": 0.2 + 0.001 * (i % 20)} for i in range(40)]
+    yield odd_image("a soft image in a sharp class of a set that is soft elsewhere",
+         [*spread, *soft], sharpness=0.2)  # fmt: skip
     yield Case("an upscaled dataset is reported once",
          [{"sharpness": 0.08 + 0.001 * (i % 20)} for i in range(40)], ["dataset"])  # fmt: skip
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "IMG003": list(_blurry()),
 }

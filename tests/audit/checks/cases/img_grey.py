@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases, odd_image
 
 GREY = {"channels_equal": True, "channel_spread": 0.0, "saturation": 0.0}
 
@@ -19,23 +20,15 @@ def _grey_among_colour() -> Iterator[Case]:
     chart = {"entropy": 1.5}
     yield Case("a chart in black among charts in blue", [chart] * 30 + [{**GREY, **chart}])
     yield Case("one colour: IMG004", [{}] * 30 + [{**GREY, "contrast": 0.0}])
-    yield Case("a sketch among photographs",
-         [{}] * 30 + [{"id": "s.png", **GREY, **chart}], ["s.png"])  # fmt: skip
-    yield Case("grey stored as RGB", [{}] * 30 + [{"id": "g.jpg", **GREY}], ["g.jpg"])
-    yield Case(
-        "grey but for JPEG's rounding",
-        [{}] * 30 + [{"id": "g.jpg", "channel_spread": 0.012, "saturation": 0.01}],
-        ["g.jpg"],
-    )
-    yield Case(
-        "grey in a colour class of a set that is half grey",
-        [{}] * 30 + [{"id": "g.jpg", **GREY}] + [{**GREY, "label": "x-ray"}] * 30,
-        ["g.jpg"],
-    )
-    yield Case("a small class is compared with the dataset",
-         [{}] * 30 + [{"id": "g.jpg", "label": "owl", **GREY}], ["g.jpg"])  # fmt: skip
+    colour = [{}] * 30
+    yield odd_image("a sketch among photographs", colour, **GREY, **chart)
+    yield odd_image("grey stored as RGB", colour, **GREY)
+    yield odd_image("grey but for JPEG's rounding", colour, channel_spread=0.012, saturation=0.01)
+    half = [*colour, *[{**GREY, "label": "x-ray"}] * 30]
+    yield odd_image("grey in a colour class of a set that is half grey", half, **GREY)
+    yield odd_image("a small class is compared with the dataset", colour, label="owl", **GREY)
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "IMG007": list(_grey_among_colour()),
 }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases, odd_image
 
 
 def _odd_size() -> Iterator[Case]:
@@ -16,15 +17,10 @@ def _odd_size() -> Iterator[Case]:
     yield Case("turned by 90 degrees", [{}] * 30 + [{"width": 480, "height": 640}])
     yield Case("too few to say", [{"width": 32, "height": 32}] + [{}] * 5)
     yield Case("unreadable has no size", [{}] * 30 + [{"width": 9, "status": "unreadable"}])
-    yield Case("an icon", [*web, {"id": "i.png", "width": 32, "height": 32}], ["i.png"])
-    yield Case(
-        "a huge scan in a set of one size",
-        [{}] * 30 + [{"id": "s.tif", "width": 12_000, "height": 9_000}],
-        ["s.tif"],
-    )
-    yield Case("odd in a set of two sizes",
-         [{"width": 32, "height": 32}] * 20 + [{}] * 20
-         + [{"id": "x.png", "width": 4, "height": 4}], ["x.png"])  # fmt: skip
+    yield odd_image("an icon", web, width=32, height=32)
+    yield odd_image("a huge scan in a set of one size", [{}] * 30, width=12_000, height=9_000)
+    two_sizes = [*[{"width": 32, "height": 32}] * 20, *[{}] * 20]
+    yield odd_image("odd in a set of two sizes", two_sizes, width=4, height=4)
 
 
 def _odd_aspect() -> Iterator[Case]:
@@ -34,14 +30,12 @@ def _odd_aspect() -> Iterator[Case]:
     yield Case("two shapes, nine to one", [{"width": 2000}] * 4 + [{}] * 36)
     yield Case("lines of text of every length", lines)
     yield Case("too few to say", [{"width": 4000}] + [{}] * 5)
-    yield Case("a panorama", [{}] * 40 + [{"id": "p.jpg", "width": 3000, "height": 200}], ["p.jpg"])
-    yield Case("a strip upright", [{}] * 40 + [{"id": "p.jpg", "width": 100, "height": 900}],
-         ["p.jpg"])  # fmt: skip
-    yield Case("a square among long lines",
-         [*lines, {"id": "q.png", "width": 100, "height": 100}], ["q.png"])  # fmt: skip
+    yield odd_image("a panorama", [{}] * 40, width=3000, height=200)
+    yield odd_image("a strip upright", [{}] * 40, width=100, height=900)
+    yield odd_image("a square among long lines", lines, width=100, height=100)
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "IMG005": list(_odd_size()),
     "IMG006": list(_odd_aspect()),
 }

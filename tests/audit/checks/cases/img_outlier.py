@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases, odd_image
 
 
 def _varied(n: int, **fixed: Any) -> list[dict[str, Any]]:
@@ -63,9 +64,8 @@ def _statistical_outlier() -> Iterator[Case]:
          [{**r, "brightness": r["brightness"] / 10} for r in _varied(60)]
          + [{**r, "brightness": 1 - r["brightness"] / 10} for r in _varied(60)]
          + [{**_varied(60)[30], "id": "x.jpg", "brightness": 0.5}], ["x.jpg"])  # fmt: skip
-    yield Case("an outlier of a small class stands out of the dataset",
-         [*_varied(60), {**_varied(60)[30], "id": "x.jpg", "label": "owl",
-          "n_bytes": 9_000_000}], ["x.jpg"])  # fmt: skip
+    owl = {**_varied(60)[30], "label": "owl", "n_bytes": 9_000_000}
+    yield odd_image("an outlier of a small class stands out of the dataset", _varied(60), **owl)
     yield Case("two outliers together",
          _varied(100) + [{**_varied(100)[50], "id": f"{i}.jpg", "noise": 0.4} for i in "xy"],
          ["x.jpg", "y.jpg"])  # fmt: skip
@@ -83,6 +83,6 @@ def _statistical_outlier() -> Iterator[Case]:
     )
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "IMG008": list(_statistical_outlier()),
 }

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from audit.records import ONE_HOT
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases, sized
 
+NONE = {"label": None}
+SPACES = {"label": "  "}
+TEST = {"split": "test", **NONE}
 BROKEN = {"status": "unreadable", "error_kind": "empty", "label": "owl"}
+
+
+def _several(sample: str, *labels: str) -> dict[str, list[dict[str, str]]]:
+    """Return the table of a sample that has several labels."""
+    return {"several_labels": [{"sample_id": sample, "label": label} for label in labels]}
 
 
 def _empty_class() -> Iterator[Case]:
@@ -22,51 +31,31 @@ def _empty_class() -> Iterator[Case]:
     yield Case("a class whose only file is broken", [{"label": "cat"}, BROKEN], ["class:owl"])
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "LABEL001": [
         Case("every sample labelled", [{}, {"label": "dog"}]),
         Case("the label 0 is a label", [{"label": "0"}, {"label": "1"}]),
         Case("an empty dataset", []),
-        Case(
-            "several labels are labels",
-            [{}, {"label": None}],
-            tables={
-                "several_labels": [{"sample_id": "0001.jpg", "label": x} for x in ("cat", "dog")]
-            },
-        ),
+        Case("several labels are labels", [{}, NONE], tables=_several("0001.jpg", "cat", "dog")),
         Case(
             "columns of 0 and 1 say no to each class",
-            [{}, {"label": None}],
+            [{}, NONE],
             tables={"label_columns": [{"source": "", "reading": ONE_HOT}]},
         ),
-        Case(
-            "absent and blank",
-            [{}, {"id": "a", "label": None}, {"id": "b", "label": "  "}],
-            ["a", "b"],
-        ),
-        Case(
-            "a test split without labels",
-            [{}, {"split": "test", "label": None}, {"split": "test", "label": None}],
-            ["split:test"],
-        ),
+        Case("absent and blank", [{}, {"id": "a", **NONE}, {"id": "b", **SPACES}], ["a", "b"]),
+        Case("a test split without labels", [{}, *[TEST] * 2], ["split:test"]),
         Case("a dataset without labels", [{"split": None, "label": None}] * 3, ["dataset"]),
     ],
     "LABEL003": list(_empty_class()),
     "LABEL004": [
         Case("two samples", [{}, {"split": "test"}]),
         Case("no labels", [{"label": None}]),
-        Case(
-            "one stray sample",
-            [{"label": "bridge"}] * 3 + [{"label": "bridgee"}],
-            ["class:bridgee"],
-        ),
+        Case("one stray sample", sized("train", bridge=3, bridgee=1), ["class:bridgee"]),
         Case(
             "of pictures with several labels",
-            [{}, {}, {"label": None}],
+            [{}, {}, NONE],
             ["class:owl"],
-            tables={
-                "several_labels": [{"sample_id": "0002.jpg", "label": x} for x in ("cat", "owl")]
-            },
+            tables=_several("0002.jpg", "cat", "owl"),
         ),
         Case(
             "one-shot identities are reported once",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
 
 def _named(*single: str, **counts: int) -> list[dict[str, str]]:
@@ -13,7 +13,7 @@ def _named(*single: str, **counts: int) -> list[dict[str, str]]:
     return [{"label": name} for name in (*single, *Counter(counts).elements())]
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "LABEL002": [
         Case("different words", _named("car", "cat", "cart", "bus", "glass")),
         Case("numbered names", _named("class2", class1=40)),

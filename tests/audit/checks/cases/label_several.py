@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
 IMAGES = [{"id": "a.jpg", "label": None}, {"id": "b.jpg", "label": None}]
 SCORE: Mapping[str, Any] = {
@@ -20,7 +21,7 @@ def _case(name: str, expect: list[str], *rows: Mapping[str, Any], **params: floa
     return Case(name, IMAGES, expect, params, {"several_labels": held, "several_scores": scores})
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "LABEL008": [
         _case("no predictions", []),
         _case("a label that is probably right", [], {"error_chance": 0.6}),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from audit.checking.label_facts import (
-    JudgedFacts,
-    LabelFacts,
-)
+from audit.checking.label_facts import JudgedFacts, LabelFacts
 from audit.testing import Case
+from tests.audit.checks.case_tables import Cases
 
 SCORE: Mapping[str, Any] = {
     "label_quality": 0.01, "suggested_label": "dog", "probability": 0.001,
@@ -87,7 +85,7 @@ def _review_list() -> Iterator[Case]:
     )  # fmt: skip
 
 
-CASES: Mapping[str, Sequence[Case]] = {
+CASES: Cases = {
     "LABEL006": list(_suspect_label()),
     "LABEL007": list(_review_list()),
 }
