@@ -133,7 +133,7 @@ class Utilisation:
 
 # ---- Beside the arms ----
 
-PROBED = 3
+PROBED, LOADED_ALONE = 3, 3  # slowest samples that are loaded alone, and how often each
 HANDED_OVER, WARMING = 30, 8  # batches, and those of them that are still waited for
 LONGEST_PAUSE_NS = 2e7
 MOST_PARTS = 200  # of a list that are looked at, evenly
@@ -538,19 +538,20 @@ def slow_samples(bench: Bench, session: Session) -> list[SlowSample]:
         slow, usual = (_load_alone(bench, loader.dataset, keys) for keys in (worst, typical))
         for window in windows:
             if slow and usual:  # one that is slow again is enough: others may be a busy machine's
-                ratio = 100 * slow[-1] // max(usual[len(usual) // 2], 1)
+                ratio = int(100 * slow[-1] / max(usual[len(usual) // 2], 1))
                 window.run.totals["probe_ratio_percent"] = ratio
     return rows
 
 
-def _load_alone(bench: Bench, dataset: Any, keys: list[int]) -> list[int]:
-    """Sorted nanoseconds of dataset[key] in this process; [] where it cannot be done."""
-    walls = []
-    for key in keys:
-        start = bench.clock()
-        try:
-            dataset[key]
-        except (Exception, SystemExit):  # noqa: BLE001 - it may fail here alone
-            return []
-        walls.append(bench.clock() - start)
-    return sorted(walls)
+def _load_alone(bench: Bench, dataset: Any, keys: list[int]) -> list[float]:
+    """Sorted median nanoseconds of dataset[key] in this process; [] where it cannot be done."""
+
+    def load(key: int) -> None:
+        dataset[key]
+        bench.guard.pulse.steps += 1  # the watchdog sees that something happens
+
+    try:
+        loads = [functools.partial(load, key) for key in keys]
+        return sorted(median_ns(act, bench.clock, LOADED_ALONE) for act in loads)
+    except (Exception, SystemExit):  # noqa: BLE001 - it may fail here alone
+        return []
