@@ -18,6 +18,7 @@ import math
 import os
 import pathlib
 import random
+import statistics
 import sys
 import tempfile
 import time
@@ -244,7 +245,7 @@ def hand_over(bench: Bench, kept_batches: list[Any], step_ns: float) -> dict[str
             waits.append(bench.clock() - begin)
             bench.guard.pulse.steps += 1
             time.sleep(pause)
-    return priced | {"hand_over_ns": int(sum(waits[WARMING:]) / max(1, len(waits[WARMING:])))}
+    return priced | {"hand_over_ns": int(statistics.median(waits[WARMING:] or [0]))}
 
 
 def piped_bytes(bench: Bench, kept_batches: list[Any]) -> float | None:
