@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import linecache
+import math
 import multiprocessing
 import os
 import re
@@ -42,6 +43,7 @@ from pipeline_profiler.profiling.record.stack_sampler import (
     OUR_THREADS,
     frames_of,
 )
+from pipeline_profiler.profiling.record.stages import Counters
 
 # ---- What went wrong, in a sentence ----
 
@@ -164,6 +166,7 @@ class Watchdog:
         self.pulse, self.limit_s, self.session, self.rescue = pulse, limit_s, session, rescue
         self.cut_off: dict[str, Any] | None = None
         self._main = threading.get_ident()
+        self._counters = Counters()  # of the main thread, wherever they are read
         self._stop = threading.Event()
         self._dump: IO[bytes] | None = None
         self._undo: list[Callable[[], object]] = []
@@ -204,15 +207,19 @@ class Watchdog:
     # ------------------------------------------------------------------------------- watching
 
     def _loop(self) -> None:
-        key, since = self.pulse.key(), time.monotonic()
+        key, since = self.pulse.key(), self._usable_s()
         while not self._stop.wait(min(1.0, self.limit_s / 4)):
             self.tell()
-            now = time.monotonic()
+            now = self._usable_s()
             if self.pulse.key() != key:
                 key, since = self.pulse.key(), now
-            if now - since > self.limit_s or now > (self.pulse.end_s or now):
+            if now - since > self.limit_s or time.monotonic() > (self.pulse.end_s or math.inf):
                 self._end(now - since)
                 return
+
+    def _usable_s(self) -> float:
+        """Seconds on the clock without those in which the main thread waited for a core."""
+        return time.monotonic() - max(0, self._counters.queued_ns()) / 1e9
 
     def _end(self, seconds: float) -> None:
         frame = sys._current_frames().get(self._main)

@@ -11,6 +11,7 @@ from pipeline_profiler.profiling.measure import stopping
 from pipeline_profiler.profiling.measure.arms import Bench, drive
 from pipeline_profiler.profiling.measure.stopping import Pulse, Watchdog
 from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.profiling.record.stages import Counters
 
 WORKER_TEXT = """Caught ValueError in DataLoader worker process 3.
 Original Traceback (most recent call last):
@@ -106,3 +107,20 @@ def test_a_worker_that_lives_on_does_not_keep_the_second_process() -> None:
     finally:
         worker.kill()
         worker.join()
+
+
+def test_a_process_that_waits_for_a_core_is_not_ended() -> None:
+    watchdog, looks = Watchdog(Pulse(), 0.2, Session()), list[int]()
+
+    class Starved(Counters):
+        """The counters of a thread that other programs leave no core."""
+
+        def queued_ns(self) -> int:
+            looks.append(time.monotonic_ns())
+            return looks[-1]
+
+    watchdog._counters = Starved()
+    with watchdog:
+        while len(looks) < 20:
+            time.sleep(0.01)
+    assert watchdog.cut_off is None
