@@ -121,7 +121,8 @@ def is_own_code(path: str) -> bool:
 LEAST_LIMIT_S = 30.0
 ATTEMPTS, ATTEMPT_S = 3, 4.0  # signals to the main thread before the process is ended
 MOST_WORKERS, MOST_FRAMES = 8, 12
-DUMP_S = 0.4  # a worker writes its stack within that, if it can
+DUMP_S = 0.2  # between two looks at the stack that a worker writes
+LAST_DUMP_S = 15.0  # all workers write their stacks within that, if they can
 NAME = "watchdog"
 END_WORD, LAST_S = "end", 10.0  # the second process ends within that, if it is given a core
 _STUCK_IN = {
@@ -295,22 +296,27 @@ class Watchdog:
 
     def _workers(self) -> list[dict[str, Any]]:
         """Stacks of the processes of multiprocessing, which torch's workers are."""
-        rows = []
+        rows, end_s = [], time.monotonic() + LAST_DUMP_S
         for child in multiprocessing.active_children()[:MOST_WORKERS]:
             if child.pid is not None and self._dump is not None and _takes_signal(child.pid):
-                frames = self._dumped(child.pid)
+                frames = self._dumped(child.pid, end_s)
                 rows.append({"of": f"worker process {child.pid}", "frames": frames})
         return rows
 
-    def _dumped(self, pid: int) -> list[str]:
+    def _dumped(self, pid: int, end_s: float) -> list[str]:
+        """The stack of a worker; one that has no core writes it late."""
         assert self._dump is not None
         path = Path(self._dump.name)
         before = path.stat().st_size
         with contextlib.suppress(OSError):
             os.kill(pid, DUMP_SIGNAL)
-        time.sleep(DUMP_S)
-        text = path.read_bytes()[before:].decode("utf-8", "replace")
-        return parse_dump(text)
+        text, grows = b"", True
+        while grows:
+            time.sleep(DUMP_S)
+            self.tell()
+            last, text = text, path.read_bytes()[before:]
+            grows = (text != last or not text) and time.monotonic() < end_s
+        return parse_dump(text.decode("utf-8", "replace"))
 
     def _start_last(self) -> None:
         script = Path(__file__).with_name("last_watch.py")

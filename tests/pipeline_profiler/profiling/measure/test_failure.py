@@ -1,7 +1,9 @@
 """What stopped a measurement: the sentence, and only the user's frames."""
 
 import multiprocessing
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,3 +126,20 @@ def test_a_process_that_waits_for_a_core_is_not_ended() -> None:
         while len(looks) < 20:
             time.sleep(0.01)
     assert watchdog.cut_off is None
+
+
+def test_the_stack_of_a_worker_that_writes_it_late_is_read_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watchdog, here = Watchdog(Pulse(), 60.0, Session()), __file__
+
+    def write(pid: int, number: int) -> None:
+        assert watchdog._dump is not None
+        path, text = Path(watchdog._dump.name), f'  File "{here}", line 1 in load_slowly\n'
+        late = threading.Timer(1.0, lambda: path.write_text(f"Current thread 0x1 (x):\n{text}"))
+        late.start()
+
+    with watchdog:
+        monkeypatch.setattr(stopping.os, "kill", write)
+        (frame,) = watchdog._dumped(4711, time.monotonic() + 300)
+    assert frame.startswith("test_failure.py:1 load_slowly")
