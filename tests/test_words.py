@@ -41,9 +41,10 @@ def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
             parts |= {id(value) for value in node.values}
             values = [v.value if isinstance(v, ast.Constant) else "{}" for v in node.values]
             yield node.lineno, "".join(map(str, values))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) not in parts:
-                yield node.lineno, node.value
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts
+        ):
+            yield node.lineno, node.value
 
 
 def messages(path: Path) -> Iterator[tuple[int, str]]:

@@ -86,7 +86,7 @@ def test_what_a_broken_loader_gave_is_kept_and_has_a_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PIPELINE_PROFILER_RUNS", "runs.sqlite")
-    train.write_text(SOURCE.replace("counted(60, fail)", "counted(3, fail)"))
+    train.write_text(SOURCE.replace("counted(MIDDLE, fail)", "counted(1, fail, 2)"))
     assert run("run", *mode, f"{train}:broken", *FAST, "-o", "s.json") == 2
     said = capsys.readouterr().err
     assert "Traceback (most recent" not in said
