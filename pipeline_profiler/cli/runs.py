@@ -173,8 +173,6 @@ def add_runs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     p.add_argument("id", nargs="?", type=int, metavar="ID", help="all of one run, with its diff")
     p.add_argument("--note", default="", help="add a line to the note of the run ID")
     p.add_argument("--study", default="", help="runs of this study only")
-    p.add_argument("--of", default="", metavar="COMMAND", help="runs of this command only")
-    p.add_argument("--verdict", default="", metavar="WORD", help="runs whose verdict has this word")
     p.add_argument("--word", default="", help="runs that have this word anywhere, diff included")
     p.add_argument(
         "--sort",
@@ -215,7 +213,7 @@ def _listed(args: argparse.Namespace, path: Path) -> int:
 
     if args.last is not None and args.last < 1:
         raise ProfileError("--last takes a whole number from 1 on.")
-    wanted = Filter(args.study, args.of, args.verdict)
+    wanted = Filter(args.study)
     kept = [row for row in read_rows(path, args.word) if wanted.keeps(row)]
     most = args.last or (len(kept) if args.json else MOST_SHOWN)
     rows = sort_rows(kept[-most:], args.sort, args.reverse)

@@ -187,18 +187,16 @@ EMPTY = "No run is recorded yet: each measurement and run of checks adds a row."
 
 @dataclass(frozen=True)
 class Filter:
-    """Which rows: texts compare without case, and a part of the verdict is enough."""
+    """Which rows; texts compare without case."""
 
     study: str = ""
     command: str = ""
-    verdict: str = ""
 
     def keeps(self, row: RunRow) -> bool:
         """Whether a row is wanted."""
         return (
             self.study.lower() in ("", row.study.lower())
             and self.command.lower() in ("", row.command.lower())
-            and self.verdict.lower() in row.verdict.lower()
         )
 
 
