@@ -101,7 +101,7 @@ class Check:
         """Examine a KerasSubject; a check that cannot says why."""
         by_itself = self.torch_only != Check.torch_only  # then there is nothing here to be judged
         say = absent if by_itself else unclear
-        return say(f"Trainings of Keras are not examined here: {self.torch_only}.")
+        return say(f"Trainings of Keras are not supported: {self.torch_only}.")
 
     @classmethod
     def failed(cls, sentence: str, /, *causes: str, **evidence: Any) -> Answer:

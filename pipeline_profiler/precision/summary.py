@@ -406,7 +406,7 @@ def describe_largest(largest: Sequence[LargestBatch]) -> Iterator[str]:
         trouble = f"; {each.trouble[0]}" if each.trouble else ""
         yield (
             f"{each.model}, {PRECISION_NAMES[each.precision]}: the largest batch that fits is "
-            f"{each.batch_size:,}{limit}, to 2 %, found in {len(each.trials)} trials{trouble}."
+            f"{each.batch_size:,}{limit}, to 2%, found in {len(each.trials)} trials{trouble}."
         )
 
 

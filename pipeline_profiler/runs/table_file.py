@@ -194,9 +194,9 @@ class Filter:
 
     def keeps(self, row: RunRow) -> bool:
         """Whether a row is wanted."""
-        return (
-            self.study.lower() in ("", row.study.lower())
-            and self.command.lower() in ("", row.command.lower())
+        return self.study.lower() in ("", row.study.lower()) and self.command.lower() in (
+            "",
+            row.command.lower(),
         )
 
 

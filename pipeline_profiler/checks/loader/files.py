@@ -75,7 +75,7 @@ class FilesBeside(Check):
         rows = list(_rows(subject))
         if len(rows) < FEWEST:
             return (unclear if rows else absent)(
-                f"Of {FILES} samples {len(rows)} open one coloured picture file as they are loaded."
+                f"Of {FILES} samples {len(rows)} open one coloured image file as they are loaded."
             )
         files, samples = (np.array([row[i] for row in rows]) for i in (0, 1))
         spread = [a.std(axis=0) for a in (files, samples)]
@@ -112,7 +112,7 @@ class FilesBeside(Check):
             )
         if share < SURE:
             return unclear(
-                f"{len(rows)} files are too grey to tell the order of channels.", **numbers
+                f"{len(rows)} files are too grey to show the order of channels.", **numbers
             )
         scale = f", minus {_list(mean)}, over {_list(deviation)}" if known else ""
         return passed(f"{len(rows)} samples have the channels of their files{scale}.", **numbers)

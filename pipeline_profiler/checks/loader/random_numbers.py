@@ -57,7 +57,7 @@ class RandomStreams(Check):
         fixed = [name for name in used if _seeded_by_index(name, epochs)]
         if fixed:
             return unclear(
-                f"{', '.join(fixed)} is seeded from the index of the sample: the same picture gets "
+                f"{', '.join(fixed)} is seeded from the index of the sample: the same image gets "
                 "the same random numbers each epoch. Right for evaluation and for made data, not "
                 "for augmentation.",
                 streams=fixed,

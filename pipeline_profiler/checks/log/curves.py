@@ -82,7 +82,7 @@ class Periodic(Check):
             if not is_held_out(series.name):
                 return self.failed(said, **numbers)
             overlap = "the held-out data share samples with the training data"
-            check = "Run `audit find RUN FOLDER` on the two sets of pictures first."
+            check = "Run `audit find RUN FOLDER` on the two sets of images first."
             return wrong(said, (overlap, *self.causes), check, **numbers)
         if found:
             return passed(f"{series.title} swings by {peak.swing:.2g} only: {line}.", **numbers)
@@ -395,7 +395,7 @@ class FirstFall(Check):
             scores = [s for s in subject.series if better_is(s.name) > 0 and s.log == series.log]
             rises = [(s, rise) for s in scores if (rise := _rise_before(s, end)) is not None]
             if not rises:
-                text = f"{said}. No score tells whether something was learned there."
+                text = f"{said}. No score shows whether something was learned there."
                 return unclear(text, self.next_step, **numbers)
             if all(rise < 0.25 for _, rise in rises):
                 names = ", ".join(s.title for s, _ in rises[:3])

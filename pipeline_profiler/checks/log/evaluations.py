@@ -86,7 +86,7 @@ class SubsetChoosesOtherwise(Check):
         }  # fmt: skip
         part, whole = (series.title for series in names)
         said = (
-            f"Of {pairs} pairs of checkpoints that {whole} tells apart, {part} puts {turned} the "
+            f"Of {pairs} pairs of checkpoints that {whole} separates, {part} puts {turned} the "
             f"other way round; its best, step {steps[chosen]:g}, is {behind:.3g} behind step "
             f"{steps[best]:g}, of a gain of {gain:.3g}"
         )

@@ -62,7 +62,7 @@ class EpochNotTold(_Loop):
                 f"The sampler had epoch {facts.told[0]} in both first epochs: their order is one.",
                 place=facts.places.get("loader", ""),
             )
-        return passed(f"The sampler was told epochs {facts.told[0]} and {facts.told[1]}.")
+        return passed(f"The sampler was set to epochs {facts.told[0]} and {facts.told[1]}.")
 
 
 class ClippedLate(_Loop):

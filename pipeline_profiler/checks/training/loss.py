@@ -88,7 +88,7 @@ class LossAtStart(Check):
         numbers |= {"zero_outputs": uniform, "best_constant": constant, "least": least}
         known = all(map(math.isfinite, (uniform, constant, least)))
         if not known or (task.kind in ("regression", "unknown") and subject.loss_alone.bottomless):
-            why = "falls without end" if known else "of outputs that know nothing is no number"
+            why = "falls without end" if known else "of outputs of an untrained model is no number"
             return unclear(
                 f"The first loss is {mean:.4g}; its expectation is not known, because the loss "
                 f"{why}.",
@@ -142,9 +142,9 @@ def _judge_start(
         )
     if max(losses) - least < LEAST_FACTOR * (constant - least) and kind != "unknown":
         if fixed:
-            return unclear(f"{said}: too good for a model that knows nothing.", **numbers)
+            return unclear(f"{said}: too good for an untrained model.", **numbers)
         return wrong(
-            f"{said}: a model that knows nothing cannot be so good.",
+            f"{said}: an untrained model cannot be this good.",
             [
                 "the loss averages over places that do not count",
                 "the loss is divided twice",
@@ -795,7 +795,7 @@ class LossWants(Check):
         if task.kind == "classes" and high >= task.classes and high != 255:
             return _beyond(int(low), int(high), task.classes)
         if low == high:
-            return unclear(f"All targets of the first batch are {low}: nothing tells them apart.")
+            return unclear(f"All targets of the first batch are {low}: they are all equal.")
         least, best = subject.loss_alone.best_outputs
         zero = subject.loss_alone.uniform
         if not math.isfinite(least):

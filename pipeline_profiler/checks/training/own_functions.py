@@ -431,7 +431,7 @@ def _beside_perfect(
         return None
     return Evaluation.failed(
         f"Perfect answers score {perfect[0]:.4g}, and the same answers in other orders "
-        f"{min(columns[0]):.4g} to {max(columns[0]):.4g}: the metric does not tell them apart.",
+        f"{min(columns[0]):.4g} to {max(columns[0]):.4g}: the metric does not separate them.",
         "the maximum is taken over another axis, or the labels are those of other examples",
         perfect=perfect,
         others=[list(column) for column in columns],
@@ -522,7 +522,7 @@ class EvaluationSet(Check):
     ## How it decides
     Fails where examples are left out (drop_last, a part) or drawn with replacement. Padding of a
     sampler for ranks is "inconclusive", with the bias it has at most. Counting has no false alarms.
-    Printed: the 95 % interval of a share of one half, 1.96 sqrt(1/4n), and the bias of a mean over
+    Printed: the 95% CI of a share of one half, 1.96 sqrt(1/4n), and the bias of a mean over
     batches, |1/batches - r/n| of the difference between the last batch and the rest.
 
     ## What to do

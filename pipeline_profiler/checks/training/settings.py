@@ -71,8 +71,8 @@ class OptimizerParameters(Check):
         hidden, loose = _unknown(training.model, ids)
         if hidden:
             return wrong(
-                f"The model does not know {len(hidden)} of its modules ({', '.join(hidden[:3])}): "
-                "they are in a plain list or dict, so parameters() leaves them out.",
+                f"The model has not registered {len(hidden)} of its modules "
+                f"({', '.join(hidden[:3])}): they are in a plain list or dict, so parameters() leaves them out.",
                 ["a Python list instead of nn.ModuleList, a dict instead of nn.ModuleDict"],
                 "Put them in nn.ModuleList or nn.ModuleDict.",
                 hidden=hidden[:20],

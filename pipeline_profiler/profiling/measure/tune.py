@@ -358,7 +358,7 @@ def _tuned(
 
 
 def compare(a: Session, b: Session) -> dict[str, Any]:
-    """Speed-up of B over A by their warm loaders, with 95 % interval; independent sessions."""
+    """Speed-up of B over A by their warm loaders, with 95% CI; independent sessions."""
     first, second = (
         [ns for run in s.arm(Arm.WARM) if (ns := Window.of(run).epoch_period_ns) > 0]
         for s in (a, b)

@@ -222,7 +222,7 @@ def _saved_of(e: Evidence, names: tuple[str, ...], part: float) -> Interval:
 
 
 def _of_the_step(saved: Interval) -> str:
-    return f"{saved.value:.0%} of the step (95 %: {saved.low:.0%} to {saved.high:.0%})"
+    return f"{saved.value:.0%} of the step (95%: {saved.low:.0%} to {saved.high:.0%})"
 
 
 def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
