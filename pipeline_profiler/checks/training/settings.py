@@ -72,7 +72,8 @@ class OptimizerParameters(Check):
         if hidden:
             return wrong(
                 f"The model has not registered {len(hidden)} of its modules "
-                f"({', '.join(hidden[:3])}): they are in a plain list or dict, so parameters() leaves them out.",
+                f"({', '.join(hidden[:3])}): they are in a plain list or dict, "
+                "so parameters() leaves them out.",
                 ["a Python list instead of nn.ModuleList, a dict instead of nn.ModuleDict"],
                 "Put them in nn.ModuleList or nn.ModuleDict.",
                 hidden=hidden[:20],

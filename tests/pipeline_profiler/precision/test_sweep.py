@@ -132,7 +132,7 @@ def test_out_of_memory_is_a_row_and_the_sweep_goes_on(refuse: Callable[[], None]
     assert found["largest"][0]["batch_size"] == 13
     assert not found["largest"][0]["limit_reached"]
     assert any(
-        "largest batch that fits is 13, to 2 %, found in" in text for text in found["sentences"]
+        "largest batch that fits is 13, to 2%, found in" in text for text in found["sentences"]
     )
 
 

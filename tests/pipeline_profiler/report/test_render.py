@@ -33,7 +33,7 @@ def test_text_says_verdict_cause_and_next(session: Session) -> None:
     assert "slow-decode" in text
     assert re.search(r"^host batches +n/a +n/a$", text, re.MULTILINE)
     assert "GPU starvation" not in text
-    assert "A perfect loader would make it 1.50 times as fast (95 %: 1.45 to 1.56)" in text
+    assert "A perfect loader would make it 1.50 times as fast (95%: 1.45 to 1.56)" in text
 
 
 def test_markdown_tables_have_one_width(session: Session) -> None:
