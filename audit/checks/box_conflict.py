@@ -61,16 +61,17 @@ _ANY = """
 
 
 class ConflictingAnnotations(BoxCheck):
-    """Pictures whose annotations differ between two files, or between two copies of the picture.
+    """Images whose annotations differ between two files, or between two copies of the image.
 
     ## What it does
-    Matches boxes of one class by an overlap (intersection over union) of one half, between copies
-    of a picture that are equal pixel for pixel, and between two annotation files of one picture
-    where the two files agree on at least `min_agreement` of at least `min_shared` pictures; reports
-    pictures of which a box has no counterpart.
+    Matches boxes of one class by an overlap (intersection over union) of 0.5. Compares copies of an
+    image with equal pixels, and two annotation files of one image. Two files are compared if they
+    agree on at least `min_agreement` of at least `min_shared` images. An image is reported if one
+    of its boxes has no counterpart.
 
     ## Why is this bad
-    The model is trained on both answers; between splits it is tested on what it was told is wrong.
+    The model is trained on contradictory annotations. Across splits, it is tested on annotations
+    that contradict its training.
 
     ## Example
     One photograph is in train with three boxes and in val with two.
@@ -79,9 +80,8 @@ class ConflictingAnnotations(BoxCheck):
     Decide which annotation is right, and use it for both.
 
     ## Limits
-    Files that seldom agree serve different tasks, and are not compared. Near-duplicates that are
-    not equal in every pixel are left out, and so are files with more than `max_boxes` boxes of one
-    picture, because all pairs of boxes are compared.
+    Files that seldom agree serve different tasks and are not compared. Near-duplicates with
+    different pixels are not compared, nor files with more than `max_boxes` boxes of one image.
 
     ## References
     C. G. Northcutt et al., "Pervasive label errors in test sets", NeurIPS 2021.
@@ -93,9 +93,9 @@ class ConflictingAnnotations(BoxCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """min_agreement: share of common pictures on which two files agree, to be compared
-        min_shared: smallest number of common pictures of two files
-        max_boxes: a picture with more boxes in one file is not compared there
+        """min_agreement: smallest share of common images on which two files agree
+        min_shared: smallest number of common images of two files
+        max_boxes: largest number of boxes of an image and file that are compared
         """
 
         min_agreement: float = 0.8

@@ -47,26 +47,26 @@ _KEYPOINTS = """
 
 
 class WrongKeypoints(BoxCheck):
-    """Keypoints that cannot be: outside the picture, all off their box, or miscounted.
+    """Invalid keypoints: outside the image, all outside their box, or miscounted.
 
     ## What it does
-    Flags keypoints that are marked and lie outside the picture, skeletons whose marked keypoints
-    are all outside their own box, visibilities other than 0, 1, 2, lists whose length is not three
-    times the number of names, and a `num_keypoints` that is not the number of marked ones.
+    Reports labelled keypoints outside the image, and skeletons whose labelled keypoints are all
+    outside their box. Also reports visibilities other than 0, 1, 2, lists whose length is not three
+    times the number of names, and a wrong `num_keypoints`.
 
     ## Why is this bad
-    The heat map of such a point is empty or in the wrong cell; a wrong count drops the object
+    The heat map of a point outside is empty or in the wrong cell. A wrong count drops the object
     from the evaluation.
 
     ## Example
-    A left ankle at (655, 471) in a picture 640 px wide.
+    A left ankle at (655, 471) in an image 640 px wide.
 
     ## What to do
     Mark the point again, or set its visibility to 0.
 
     ## Limits
-    Points up to 1 px outside are taken for rounding. Whether a point is on the right limb is
-    beyond this check; BOX020 compares left and right.
+    Points up to 1 px outside count as rounding. Points on the wrong limb are not detected; BOX020
+    compares left and right.
 
     ## References
     COCO keypoints: x, y, v with v = 0 not labelled, 1 hidden, 2 visible.
@@ -132,27 +132,28 @@ class FlippedSkeleton(BoxCheck):
     """Skeletons whose left and right keypoints are exchanged.
 
     ## What it does
-    Takes the keypoints that come in pairs (left_eye, right_eye). Pairs that lie the same way round
-    in at least `min_agreement` of the skeletons of a class, of at least `min_skeletons`, are
-    reliable: the eyes of people who face the camera. A skeleton whose reliable pairs all lie the
-    other way round, and side by side rather than above each other, is flagged.
+    Compares keypoints that come in pairs (left_eye, right_eye). A pair is reliable if at least
+    `min_skeletons` of a class have it, and at least `min_agreement` of these in the same order: the
+    eyes of people who face the camera. A skeleton is reported if all its reliable pairs are in the
+    opposite order and lie side by side.
 
     ## Why is this bad
-    The model learns that left may be right; mirrored pictures with names that were not exchanged do
-    this to half of a dataset.
+    The model confuses left and right. Horizontal flips that do not exchange the names affect half
+    of a dataset.
 
     ## Example
-    In 1 of 400 skeletons the left eye is left of the right eye, as nobody's is who faces us.
+    In 1 of 400 skeletons the left eye is left of the right eye, although the person faces the
+    camera.
 
     ## What to do
     Exchange the keypoints of each pair.
 
     ## Limits
-    Somebody upside down looks the same. Pairs without a usual side (ankles) prove nothing, and a
-    class whose skeletons are exchanged throughout is not seen.
+    A person upside down looks the same. Pairs without a usual order (ankles) are not used. A class
+    whose skeletons are all exchanged is not detected.
 
     ## References
-    COCO keypoints name left and right by the person, not by the picture.
+    COCO keypoints name left and right by the person, not by the image.
     """
 
     code = "BOX020"
@@ -161,7 +162,7 @@ class FlippedSkeleton(BoxCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """min_agreement: share of the skeletons in which a reliable pair lies the same way
+        """min_agreement: share of the skeletons in which a reliable pair has the same order
         min_skeletons: smallest number of skeletons with both points of a pair
         """
 

@@ -89,29 +89,28 @@ def _placed(row: Row, whose: str) -> str:
 
 
 class OverlookedObject(_Contradicted):
-    """Objects that a detector predicts with confidence where no box is.
+    """Objects that a detector predicts with confidence but that have no box.
 
     ## What it does
-    Compares the boxes of a detector with the annotated ones. A prediction of at least
-    `min_probability` is flagged where no box of any class overlaps it by half (intersection over
-    union) and no crowd region holds it; its score is the similarity to the nearest box of its
-    class.
+    Compares a detector's boxes with the annotated boxes. A prediction of at least `min_probability`
+    is reported if no box of any class overlaps it by 0.5 (intersection over union) and no crowd
+    region contains it. Its score is the similarity to the nearest box of its class.
 
     ## Why is this bad
-    Training punishes the detector for finding the object; evaluation counts a right answer as a
-    false alarm.
+    Training penalises the detector for finding the object. Evaluation counts a correct detection as
+    a false positive.
 
     ## Example
-    Two raccoons in a picture, one of them annotated.
+    An image shows two raccoons, but one is annotated.
 
     ## What to do
-    Look at the findings in order of `rank`, the most doubtful first, and correct what is wrong.
+    Review the findings in order of `rank` (most suspicious first). Correct wrong annotations.
 
     ## Limits
-    Needs `audit scan --predictions` with a detector's boxes as COCO results; without, it says
-    nothing. A detector that was trained on these very annotations has learned their errors: use
-    predictions of pictures that it did not see (cross-validation). Its mistakes are reported as
-    well as the annotators'; one of low confidence everywhere reports nothing.
+    Skipped without `audit scan --predictions` (a detector's boxes as COCO results). A detector
+    trained on these annotations has learned their errors: use predictions on images that it was not
+    trained on (cross-validation). Errors of the detector are reported too. A detector with low
+    confidence yields no findings.
 
     ## References
     U. Tkachenko, A. Thyagarajan, J. Mueller, "ObjectLab: Automated Diagnosis of Mislabeled Images
@@ -142,29 +141,29 @@ class BadlyPlacedBox(_Contradicted):
     """Boxes that a confident prediction of their class overlaps by less than half.
 
     ## What it does
-    Pairs each box with the nearest prediction of its class that belongs to no other box. The pair
-    is flagged where the prediction has at least `min_probability` and the two overlap, but by less
-    than half (intersection over union).
+    Pairs each box with the nearest unmatched prediction of its class. The pair is reported if the
+    prediction has at least `min_probability` and the two overlap, but by less than 0.5
+    (intersection over union).
 
     ## Why is this bad
-    The detector learns a wrong place or size, and its right boxes count as errors in evaluation.
+    The detector learns a wrong position or size, and evaluation counts its correct boxes as errors.
 
     ## Example
     A box drawn for another frame of a video: 40 px beside the animal.
 
     ## What to do
-    Look at the findings in order of `rank`, the most doubtful first, and correct what is wrong.
+    Review the findings in order of `rank` (most suspicious first). Correct wrong annotations.
 
     ## Limits
-    Needs `audit scan --predictions` with a detector's boxes as COCO results; without, it says
-    nothing. A detector that was trained on these very annotations has learned their errors: use
-    predictions of pictures that it did not see (cross-validation). Its mistakes are reported as
-    well as the annotators'; one of low confidence everywhere reports nothing.
+    Skipped without `audit scan --predictions` (a detector's boxes as COCO results). A detector
+    trained on these annotations has learned their errors: use predictions on images that it was not
+    trained on (cross-validation). Errors of the detector are reported too. A detector with low
+    confidence yields no findings.
 
     ## References
     U. Tkachenko, A. Thyagarajan, J. Mueller, "ObjectLab: Automated Diagnosis of Mislabeled Images
-    in Object Detection Data", arXiv:2309.00832 (2023): the score of
-    badly located boxes; below an overlap of 0.5 a box is not found (Pascal VOC).
+    in Object Detection Data", arXiv:2309.00832 (2023): the score of badly located boxes; below an
+    overlap of 0.5 a box counts as missed (Pascal VOC).
     """
 
     code = "BOX028"
@@ -190,24 +189,24 @@ class SwappedClass(_Contradicted):
     """Boxes that a confident prediction of another class covers.
 
     ## What it does
-    Flags a box that no prediction of its class finds, and on which a prediction of another class,
-    of at least `min_probability`, lies: its score is one minus their similarity.
+    Reports a box that no prediction of its class matches, but that a prediction of another class
+    covers with at least `min_probability`. Its score is 1 minus their similarity.
 
     ## Why is this bad
-    The detector learns the wrong class, and its right answer counts twice as an error in
-    evaluation: one object missed, one false alarm.
+    The detector learns the wrong class, and evaluation counts its correct prediction as two errors:
+    a missed object and a false positive.
 
     ## Example
-    A cat annotated as dog; the detector says cat at the same place.
+    A cat annotated as dog; the detector predicts cat at the same position.
 
     ## What to do
-    Look at the findings in order of `rank`, the most doubtful first, and correct what is wrong.
+    Review the findings in order of `rank` (most suspicious first). Correct wrong annotations.
 
     ## Limits
-    Needs `audit scan --predictions` with a detector's boxes as COCO results; without, it says
-    nothing. A detector that was trained on these very annotations has learned their errors: use
-    predictions of pictures that it did not see (cross-validation). Its mistakes are reported as
-    well as the annotators'; one of low confidence everywhere reports nothing.
+    Skipped without `audit scan --predictions` (a detector's boxes as COCO results). A detector
+    trained on these annotations has learned their errors: use predictions on images that it was not
+    trained on (cross-validation). Errors of the detector are reported too. A detector with low
+    confidence yields no findings.
 
     ## References
     U. Tkachenko, A. Thyagarajan, J. Mueller, "ObjectLab: Automated Diagnosis of Mislabeled Images

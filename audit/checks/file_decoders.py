@@ -24,7 +24,7 @@ from audit.run.store import Store
 class Rule(NamedTuple):
     """One kind of file on which decoders disagree.
 
-    `where` is SQL over the `images` view; `silent` means that decoders return different pictures or
+    `where` is SQL over the `images` view; `silent` means that decoders return different images or
     values instead of failing or adding an axis; the other fields say what each decoder returns.
     """
 
@@ -190,7 +190,7 @@ BY_KIND: Mapping[str, Rule] = {rule.kind: rule for rule in RULES}
 
 
 class DecoderDisagreement(Check):
-    """Files for which the common decoders return different pictures or shapes, or an error.
+    """Files for which the common decoders return different images or shapes, or an error.
 
     ## What it does
     Applies a table of rules to header data: EXIF orientation, CMYK, more than 8 bits, floating
@@ -198,11 +198,11 @@ class DecoderDisagreement(Check):
     each it states what Pillow, OpenCV, torchvision and TensorFlow do by default. One finding per
     image names all kinds. It is a warning if decoders disagree silently (other pixels or values),
     and information if they fail or add an axis, because that is noticed in the first batch. A kind
-    that more than `max_share` of the pictures have is reported once, as information: another
-    decoder then changes the whole dataset in the same way.
+    that more than `max_share` of the images have is reported once, as information: another decoder
+    then changes the whole dataset in the same way.
 
     ## Why is this bad
-    A model that is trained with one decoder and served with another gets these pictures rotated,
+    A model that is trained with one decoder and served with another gets these images rotated,
     inverted, clipped or with hidden colours, and only these: accuracy drops without an error
     message.
 
@@ -230,8 +230,8 @@ class DecoderDisagreement(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """max_share: a kind that more than this share of the pictures has is reported once, 0..1
-        min_common: and only if at least this many pictures have it
+        """max_share: a kind that more than this share of the images has is reported once, 0..1
+        min_common: and only if at least this many images have it
         """
 
         max_share: float = 0.5

@@ -30,12 +30,12 @@ CONTENTS: Mapping[str, str] = {
 
 
 class Unreadable(QueryCheck):
-    """Files that give no picture: missing, not readable, empty, or not an image.
+    """Files without an image: missing, not readable, empty, or another kind of file.
 
     ## What it does
-    Reports each sample whose file could not be opened, has no bytes, or is something else: an HTML
-    error page saved as .jpg, a PDF, a ZIP archive, a Git LFS pointer, plain text, or only NUL
-    bytes. The message names the content, judged by the first bytes.
+    Reports each sample whose file could not be opened, has no bytes, or is another kind of file: an
+    HTML error page saved as .jpg, a PDF, a ZIP archive, a Git LFS pointer, plain text, or only NUL
+    bytes. The message names the content, identified by the first bytes.
 
     ## Why is this bad
     A loader stops the training run at such a file, maybe after hours, or skips it silently, so the
@@ -107,7 +107,7 @@ class Damaged(QueryCheck):
     strict decoder stops the run. Which of the two happens depends on the library and its version.
 
     ## Example
-    A copy that was interrupted: 63 % of the rows can be decoded, the rest is missing.
+    A copy that was interrupted: 63% of the rows can be decoded, the rest is missing.
 
     ## What to do
     Copy or download the file again. If that is impossible, drop the sample. A file without its end
@@ -178,7 +178,7 @@ class PixelBomb(QueryCheck):
     its size in bytes, or the memory that decoding would need. No part of it was decoded.
 
     ## Why is this bad
-    A file of a few kilobytes can declare a picture of gigabytes. One such file crashes every loader
+    A file of a few kilobytes can declare an image of gigabytes. One such file crashes every loader
     worker that decodes it, in every epoch.
 
     ## Example

@@ -92,7 +92,7 @@ def test_a_shortcut_that_is_surely_weaker_is_no_error_while_half_of_it_is_left(
 
 @pytest.mark.parametrize(
     ("opposite", "words"),
-    [(2.0, "12% of the picture further left than"), (4.0, "in a direction that cannot be told")],
+    [(2.0, "12% of the image further left than"), (4.0, "in a direction that cannot be told")],
 )
 def test_a_direction_is_named_where_only_one_direction_fits(opposite: float, words: str) -> None:
     fits = [
@@ -137,6 +137,6 @@ def test_predictions_below_the_threshold_are_counted(kind: type[OverlookedObject
 def test_the_chance_of_an_error_is_named_and_never_certain(chance: float, shown: str) -> None:
     row = {"lacking": "owl", "wrong": "", "error_chance": chance, "predicted": "owl 0.99"}
     assert SuspectSeveral().said(row, None) == (
-        f"This picture probably lacks owl (highest error probability {shown}; predicted "
+        f"This image probably lacks owl (highest error probability {shown}; predicted "
         "probability: owl 0.99)."
     )
