@@ -80,8 +80,7 @@ class ShiftedClass(BoxCheck):
         """min_boxes: smallest number of boxes of a class
         min_at_side: smallest number of boxes that lie outside, or end at the same distance
         alpha: chance of a false alarm, per file
-        min_z: standard errors by which boxes fit better elsewhere: 3.75 is 1 in 300 over 40
-            positions
+        min_z: standard errors of a better fit: 3.75 is 1 in 300 over 40 positions
         min_share_of_size: share of images whose boxes must fit better at another size
         """
 

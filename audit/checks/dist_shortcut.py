@@ -107,12 +107,10 @@ class Shortcut(Check):
     class Params:
         """rate: false discovery rate over all tests, 0..1
         min_auc: smallest AUC of file properties: 0.75 is half of the class, 0.5..1
-        min_auc_light: smallest AUC of lighting, blur, border and aspect: 1.5 deviations apart,
-            0.5..1
+        min_auc_light: smallest AUC of light, blur, border, aspect: 1.5 deviations apart, 0.5..1
         min_auc_cast: smallest AUC of a colour cast: classes of CIFAR-10 have up to 0.8, 0.5..1
         min_auc_mark: smallest AUC of a frame or mark: 0.6 is a fifth of the class, 0.5..1
-        min_units: smallest number of images of a class, and of the rest (copies and groups counted
-            once)
+        min_units: smallest number of images of a class, and of the rest (copies count once)
         train_splits: names of the splits that models are trained on
         """
 

@@ -49,7 +49,7 @@ class SuspectSeveral(QueryCheck):
     @dataclass(frozen=True)
     class Params:
         """min_chance: smallest error probability of a reported label or absence, 0..1
-        min_gain: log likelihood by which wrong labels must beat overlapping classes (4: p = 0.002)
+        min_gain: log likelihood by which wrong labels must beat class overlap (4: p = 0.002)
         """
 
         min_chance: float = 0.65

@@ -73,7 +73,7 @@ class SuspectLabel(QueryCheck):
     class Params:
         """min_chance: smallest error probability of a reported label, 0..1
         max_false: largest expected share of right labels among the reported labels, 0..1
-        min_gain: log likelihood by which wrong labels must beat overlapping classes (4: p = 0.002)
+        min_gain: log likelihood by which wrong labels must beat class overlap (4: p = 0.002)
         max_class_doubt: classes with a larger share of reported labels are left out, 0..1
         """
 
@@ -203,8 +203,7 @@ class ReviewList(QueryCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """min_gain: log likelihood by which wrong labels must beat overlapping classes (4: p =
-            0.002)
+        """min_gain: log likelihood by which wrong labels must beat class overlap (4: p = 0.002)
         untold: number of listed labels if the number of wrong labels is inconclusive
         max_listed: largest number of labels that the finding lists
         """
