@@ -114,16 +114,16 @@ class ConflictingAnnotations(BoxCheck):
                 continue
             said.add(subject)
             where = (
-                f"by {row['f1']} and {row['f2']}"
+                f"in {row['f1']} and {row['f2']}"
                 if one == other
                 else f"as {one} ({row['split1'] or 'no split'}) and {other} "
-                f"({row['split2'] or 'no split'}), which are equal"
+                f"({row['split2'] or 'no split'}) with equal pixels"
             )
             alone1, alone2 = row["n1"] - row["met1"], row["n2"] - row["met2"]
             yield self.finding(
                 subject,
-                f"An image is annotated twice, {where}: of {row['n1']:,} and {row['n2']:,} boxes "
-                f"{alone1:,} and {alone2:,} have no counterpart.",
+                f"An image has contradictory annotations {where}: {alone1:,} of {row['n1']:,} and "
+                f"{alone2:,} of {row['n2']:,} boxes have no counterpart.",
                 {
                     "boxes": row["n1"],
                     "other_boxes": row["n2"],
@@ -142,6 +142,6 @@ class ConflictingAnnotations(BoxCheck):
                 GROUP BY sample_id, file) GROUP BY sample_id)
     """
     examined = (
-        "{n:,} images have boxes in several annotation files; {crowded:,} have more in one than "
-        "are compared."
+        "{n:,} images have boxes in several annotation files; {crowded:,} have too many boxes in "
+        "one file to compare."
     )

@@ -54,10 +54,10 @@ class CrowdBox(BoxCheck):
             AND s.kind = 'polygon'
         WHERE b.crowd AND NOT list_contains($told, b.file)
     """
-    message = "A box ({box}) is marked as a crowd and has a polygon, as 1 object has"
+    message = "A box ({box}) has the crowd flag and a polygon, which outlines a single object"
     evidence = ("crowd",)
     counts = "SELECT count(*) AS n, count(*) FILTER (WHERE crowd) AS crowds FROM boxes"
-    examined = "{crowds:,} of {n:,} boxes are marked as crowds."
+    examined = "{crowds:,} of {n:,} boxes have the crowd flag."
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         sql = """
@@ -69,8 +69,8 @@ class CrowdBox(BoxCheck):
             yield self.about_file(
                 file,
                 "",
-                f"{crowds:,} of the {boxes:,} boxes of {file} are marked as crowds, which training "
-                "skips and evaluation ignores.",
+                f"{crowds:,} of the {boxes:,} boxes of {file} have the crowd flag: training skips "
+                "them and evaluation ignores them.",
                 {"crowds": crowds, "boxes": boxes},
             )
         yield from self.worst(store, params, told=files["file"].to_list())

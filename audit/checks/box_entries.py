@@ -75,7 +75,7 @@ class MalformedAnnotation(BoxCheck):
             coalesce(sum(n_files) FILTER (WHERE complete), 0) :: BIGINT AS whole
         FROM annotation_files
     """
-    examined = "{whole:,} of {n:,} annotation files could be read whole."
+    examined = "{whole:,} of {n:,} annotation files could be read completely."
 
 
 # One row a file and kind: how many values occur several times, and the first of them.
@@ -213,7 +213,7 @@ class OrphanAnnotation(BoxCheck):
     severity = Severity.ERROR
 
     counts = "SELECT count(*) AS n, count(sample_id) AS found FROM annotated_images"
-    examined = "{found:,} of {n:,} images of annotation files are samples."
+    examined = "{found:,} of {n:,} images in annotation files are in the dataset."
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         for row in store.rows(_ORPHANS):
@@ -221,13 +221,13 @@ class OrphanAnnotation(BoxCheck):
             yield self.about_file(
                 row["file"],
                 "ids",
-                f"{row['annotations']:,} annotations of {row['file']} name {row['pictures']:,} "
+                f"{row['annotations']:,} annotations of {row['file']} refer to {row['pictures']:,} "
                 f"images that the file does not list: the first is {row['first']} (entry "
                 f"{row['entry']:,}{line}).",
                 {name: row[name] for name in ("annotations", "pictures", "first")},
             )
         for row in store.rows(_MISSING):
-            why = "are not there" if row["matched_by"] == "missing" else "could be several files"
+            why = "do not exist" if row["matched_by"] == "missing" else "match several files"
             yield self.about_file(
                 row["file"],
                 row["matched_by"],

@@ -86,28 +86,28 @@ class WrongKeypoints(BoxCheck):
             n = len(row["points"]) // 3
             yield self.finding(
                 row["subject"],
-                f"Of the {n:,} keypoints of {row['label'] or 'an object'} ({entry_place(row)}) "
+                f"Invalid keypoints of {row['label'] or 'an object'} ({entry_place(row)}): "
                 f"{wrong}.",
                 {"keypoints": n, "wrong": wrong, "file": row["file"], "entry": row["entry"]},
                 (last,),
             )
 
     counts = "SELECT count(*) AS n FROM annotation_shapes WHERE kind = 'keypoints'"
-    examined = "The keypoints of {n:,} objects examined."
+    examined = "The keypoints of {n:,} objects were checked."
 
 
 def _wrong(row: Row) -> str | None:
     values = np.array(row["points"], float)
     names = json.loads(str(row["names"])) if row["names"] else []
     if len(values) % 3 or (names and len(values) != 3 * len(names)):
-        return f"there are {len(values):,} numbers, where {len(names) or 'x'} names need three each"
+        return f"{len(values):,} numbers, but {len(names) or 'x'} names need three each"
     x, y, v = values.reshape(-1, 3).T
     if not np.isin(v, (0, 1, 2)).all():
-        return f"one has the visibility {v[~np.isin(v, (0, 1, 2))][0]:g}, and 0, 1, 2 exist"
+        return f"visibility {v[~np.isin(v, (0, 1, 2))][0]:g}, but only 0, 1, 2 are defined"
     marked = v > 0
     given = row["n_keypoints"]
     if given is not None and int(given) != int(marked.sum()):
-        return f"{int(marked.sum()):,} are marked and num_keypoints is {given:.0f}"
+        return f"{int(marked.sum()):,} are labelled, but num_keypoints is {given:.0f}"
     w0, h0 = row["w0"], row["h0"]
     if w0 is None or not marked.any():
         return None
@@ -116,15 +116,15 @@ def _wrong(row: Row) -> str | None:
         k = int(np.flatnonzero(out)[0])
         what = f" ({names[k]})" if k < len(names) else ""
         return (
-            f"{int(out.sum()):,} lie outside the image of {w0:.0f} x {h0:.0f} px: number "
-            f"{k}{what} at ({x[k]:.0f}, {y[k]:.0f})"
+            f"{int(out.sum()):,} of {len(x):,} are outside the image of {w0:.0f} x {h0:.0f} px: "
+            f"number {k}{what} at ({x[k]:.0f}, {y[k]:.0f})"
         )
     if row["x"] is None:
         return None
     bx, by, bw, bh = (row[name] for name in ("x", "y", "width", "height"))
     inside = (x >= bx - 1) & (x <= bx + bw + 1) & (y >= by - 1) & (y <= by + bh + 1)
     if marked.sum() >= 2 and not (inside & marked).any():
-        return f"all {int(marked.sum()):,} marked ones lie outside the box of the object"
+        return f"all {int(marked.sum()):,} labelled keypoints are outside the box of the object"
     return None
 
 
@@ -201,11 +201,11 @@ class FlippedSkeleton(BoxCheck):
             yield self.finding(
                 row["subject"],
                 f"Left and right of {row['label']} ({entry_place(row)}) seem exchanged: "
-                f"{n_pairs:,} pairs of keypoints lie the other way round than in at least "
+                f"{n_pairs:,} pairs of keypoints are in the opposite order to at least "
                 f"{params.min_agreement:.0%} of {total:,} skeletons.",
                 {"pairs": n_pairs, "skeletons": total, "file": row["file"], "entry": row["entry"]},
                 (row["sample_id"],),
             )
 
     counts = "SELECT count(*) AS n FROM annotation_shapes WHERE kind = 'keypoints'"
-    examined = "The left and right keypoints of {n:,} objects compared, where they have names."
+    examined = "The named left and right keypoints of {n:,} objects were compared."

@@ -85,14 +85,14 @@ class NearMissClass(BoxCheck):
                 yield self.about_file(
                     file,
                     "|".join(sorted((rare, common))),
-                    f"The file {file} has {others:,} boxes of {common!r} and {n:,} of {rare!r}, "
-                    "which is probably the same class.",
+                    f"{file} has {others:,} boxes of {common!r} and {n:,} of {rare!r}: "
+                    "probably one class in two spellings.",
                     {"class": rare, "other_class": common, "boxes": n, "other_boxes": others},
                     store.query(_SAMPLES, [file, rare])["sample_id"].to_list(),
                 )
 
     counts = "SELECT count(DISTINCT label) AS n FROM boxes"
-    examined = "{n:,} class names of boxes compared with each other."
+    examined = "{n:,} class names of boxes were compared with each other."
 
 
 def _bare(name: str) -> str:

@@ -71,8 +71,9 @@ class BoxOutside(BoxCheck):
 
     def said(self, row: Row, params: Any) -> str:
         return (
-            f"A box ({box_text(row)}) reaches {px(row['amount'])} px out of its image of "
-            f"{px(row['w0'])} x {px(row['h0'])} px, with {row['outside_share']:.0%} of its area"
+            f"A box ({box_text(row)}) reaches {px(row['amount'])} px beyond its image of "
+            f"{px(row['w0'])} x {px(row['h0'])} px, with {row['outside_share']:.0%} of its area "
+            "outside"
         )
 
 
@@ -207,14 +208,14 @@ class OtherReading(BoxCheck):
     """
     evidence = ("file", "form", "reading", "boxes", "fit_share")
     judged = "x IS NOT NULL"
-    how = ", all of a file together"
+    how = ", per file"
 
     def said(self, row: Row, params: Any) -> str:
         fits = ""
         if row["form_fit_share"] is not None and row["fits"] is not None:
             fits = (
-                f"; {row['form_fit_share']:.0%} of the boxes are inside their image as the "
-                f"format says, {row['fits']:.0%} as they are"
+                f"; {row['form_fit_share']:.0%} of the boxes are inside their image in the "
+                f"declared format, {row['fits']:.0%} in this one"
             )
         return (
             f"The {row['boxes']:,} boxes of {row['file']} ({row['format']}) are "
@@ -261,6 +262,6 @@ class MixedUnits(BoxCheck):
             CASE unit WHEN 'px' THEN 'shares of 1' ELSE 'px' END AS unit_of_file
         FROM boxes b JOIN annotation_files f ON f.file = b.file WHERE b.other_unit
     """
-    message = "A box is in {unit}, while its file is in {unit_of_file}; converted it is {box}"
+    message = "A box is in {unit}, but its file is in {unit_of_file}; converted, the box is {box}"
     evidence = ("unit", "unit_of_file")
     judged = "x IS NOT NULL"

@@ -17,10 +17,10 @@ from audit.statistics.outlying import MOST, TAIL_MOST, tail_cut
 
 # How each feature is told, with its value and the number of boxes of the class.
 FEATURES = {
-    "size": "has a side (geometric mean) of {}, far from all other {:,} boxes of its class",
-    "aspect": "has a width over height of {}, far from all other {:,} boxes of its class",
-    "horizontal": "has its centre {} from the left, far from all other {:,} boxes of its class",
-    "vertical": "has its centre {} from the top, far from all other {:,} boxes of its class",
+    "size": "has a size (geometric mean) of {}, far from all other {:,} boxes of its class",
+    "aspect": "has an aspect ratio of {}, far from all other {:,} boxes of its class",
+    "horizontal": "has its centre at {} from the left, far from all other {:,} boxes of its class",
+    "vertical": "has its centre at {} from the top, far from all other {:,} boxes of its class",
     "count": "is one of {} of its class in its image, far more than in any other image; the "
     "class has {:,} boxes",
     "all": "is one of {} in its image, far more than in any other image; the file has {:,} boxes",
@@ -145,7 +145,7 @@ class BoxOutlier(BoxCheck):
         (file, label) IN (SELECT (file, label) FROM boxes GROUP BY file, label
             HAVING count(*) >= $min_boxes)
     """
-    how = ", those of classes of at least {params.min_boxes:,}"
+    how = ", in classes of at least {params.min_boxes:,} boxes"
 
 
 def _classes_first(part: tuple[tuple[object, ...], pl.DataFrame]) -> tuple[bool, int]:

@@ -57,13 +57,13 @@ class CrossedOutline(BoxCheck):
         SELECT count(*) AS n, count(crossings) AS counted FROM annotation_shapes
         WHERE kind = 'polygon'
     """
-    examined = "{counted:,} of {n:,} rings of polygons examined."
+    examined = "{counted:,} of {n:,} polygon rings were checked."
 
     def said(self, row: Row, params: Any) -> str:
         return (
             f"The outline of {class_text(row)} ({entry_place(row)}) crosses itself "
             f"{row['crossings']:,} times over {row['points']:,} points; {row['outlines']:,} "
-            "outlines of this image do."
+            "outlines of this image cross themselves."
         )
 
 
@@ -146,7 +146,7 @@ class BoxOffOutline(BoxCheck):
     """
     evidence = ("iou", "leaves_px")
     counts = f"WITH {_COMPARED} SELECT count(*) AS n FROM pairs"
-    examined = "{n:,} boxes have an outline to be compared with."
+    examined = "{n:,} boxes were compared with their outline."
 
     def said(self, row: Row, params: Any) -> str:
         return (
@@ -214,27 +214,27 @@ class WrongMask(BoxCheck):
     sql = _WRONG_MASKS
     evidence = ("kind", "wrong", "points", "outlines", "file", "entry")
     counts = "SELECT count(*) AS n FROM annotation_shapes WHERE kind <> 'keypoints'"
-    examined = "{n:,} polygons and masks examined."
+    examined = "{n:,} polygons and masks were checked."
 
     def said(self, row: Row, params: Any) -> str:
         return (
             f"The {row['kind']} of {class_text(row)} ({entry_place(row)}) {_said(row)}; "
             f"{row['outlines']:,} {'outline' if row['outlines'] == 1 else 'outlines'} of this "
-            "image are wrong so."
+            "image have this error."
         )
 
 
 def _said(row: Row) -> str:
     if row["wrong"] == "runs":
         want = row["mask_width"] * row["mask_height"]
-        return f"has runs of {row['points']:,} px in all where its size needs {want:,}"
+        return f"has run lengths of {row['points']:,} px in total, but its size needs {want:,}"
     if row["wrong"] == "size":
         return (
-            f"is of {row['mask_width']} x {row['mask_height']} px, its image of "
-            f"{row['w0']:.0f} x {row['h0']:.0f}"
+            f"is {row['mask_width']} x {row['mask_height']} px, but its image is {row['w0']:.0f} x "
+            f"{row['h0']:.0f}"
         )
     if row["wrong"] == "points":
-        return f"has {row['points']:,} points, and a ring needs 3"
+        return f"has {row['points']:,} points, but a ring needs 3"
     return "has no area"
 
 
@@ -305,10 +305,10 @@ class WrongArea(BoxCheck):
                 || coalesce(printf(' and its outline %.0f', outline), '') AS rest
         FROM wrong WHERE NOT list_contains($told, file)
     """
-    message = "The area of an object ({box}) is given as {area:.0f} square px{rest}"
+    message = "The area of an object ({box}) is declared as {area:.0f} square px{rest}"
     evidence = ("area", "box_area")
     counts = "SELECT count(area) AS n, count(*) AS total FROM boxes"
-    examined = "{n:,} of {total:,} boxes give an area."
+    examined = "{n:,} of {total:,} boxes declare an area."
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         sql = f"""
@@ -326,8 +326,8 @@ class WrongArea(BoxCheck):
             yield self.about_file(
                 file,
                 "",
-                f"{n:,} of the {boxes:,} areas of {file} are not those of their objects: the first "
-                f"is {area:.0f} with a box of {box:.0f} square px.",
+                f"{n:,} of the {boxes:,} areas of {file} do not match their objects: the first is "
+                f"{area:.0f} with a box of {box:.0f} square px.",
                 {"wrong": n, "boxes": boxes},
             )
         yield from self.worst(store, params, told=files["file"].to_list())

@@ -86,7 +86,7 @@ class _Pairs(BoxCheck):
     """What the checks of this file share: all boxes of a size are compared."""
 
     judged = SOUND
-    how = " against each other"
+    how = " and compared with each other"
 
     def worst(self, store: Store, params: Any, **more: Any) -> Iterator[Finding]:
         """Yield one finding a picture, from the pairs that a sweep has found."""
@@ -99,8 +99,8 @@ class _Pairs(BoxCheck):
         if not found.limited:
             return said
         return (
-            f"{said} {found.limited:,} boxes, which overlap many others, with the {MOST_NEXT:,} "
-            f"next ones at most, and {MOST_PAIRS} pairs of each are counted."
+            f"{said} {found.limited:,} boxes with many overlaps were compared with the next "
+            f"{MOST_NEXT:,} boxes only, and at most {MOST_PAIRS} pairs of each are counted."
         )
 
 
@@ -230,8 +230,8 @@ class BoxOfTwoClasses(_Pairs):
         WHERE o.times <= greatest(1, $max_share * o.rarer)
     """
     message = (
-        "A box ({box}) covers the same place as one of {other_class} (entry {other_entry:,}, "
-        "overlap {iou:.0%}), which happens {times:,} times in this file"
+        "A box ({box}) overlaps a box of {other_class} by {iou:.0%} (entry {other_entry:,}; such "
+        "pairs in this file: {times:,})"
     )
     evidence = ("iou", "other_class", "times")
 
@@ -295,7 +295,8 @@ class NestedBox(_Pairs):
 
     def said(self, row: Row, params: Any) -> str:
         return (
-            f"A box ({box_text(row)}) lies inside a larger one of its class "
+            f"A box ({box_text(row)}) is inside a larger box of its class "
             f"({px(row['other_width'])} x {px(row['other_height'])} px, entry "
-            f"{row['other_entry']:,}), as {row['times']:,} of {row['of_class']:,} boxes do"
+            f"{row['other_entry']:,}); {row['times']:,} of {row['of_class']:,} boxes of the class "
+            "are nested"
         )

@@ -47,7 +47,7 @@ class _Contradicted(BoxCheck):
     def find(self, store: Store, params: Any) -> Iterator[Finding]:
         for row in asked(store, _DOUBTS, params, kind=self.kind).iter_rows(named=True):
             more = row["n"] - 1
-            also = f" {more:,} more of this image likewise." if more else ""
+            also = f" {more:,} more in this image." if more else ""
             place = entry_place(row) if row["entry"] is not None else str(row["file"])
             row |= {"annotated": _placed(row, ""), "predicted": _placed(row, "predicted_")}
             evidence = {name: row[name] for name in _EVIDENCE if row.get(name) is not None}
@@ -61,7 +61,7 @@ class _Contradicted(BoxCheck):
     def completeness(self, store: Store, params: Any) -> str:
         facts = dict(store.query("SELECT key, value FROM prediction_facts").iter_rows())
         if "predictions" not in facts:
-            return "0 predicted boxes were given (`audit scan --predictions`)."
+            return "Skipped: no predicted boxes (`audit scan --predictions FILE`)."
         sql = (
             "SELECT count(*), count(*) FILTER (WHERE probability >= $2), "
             "count(*) FILTER (WHERE probability < $2 AND score <= $3) FROM box_doubts "
@@ -70,15 +70,15 @@ class _Contradicted(BoxCheck):
         limits = [self.kind, params.min_probability, params.max_score]
         n, sure, unsure = store.query(sql, limits).row(0)
         unknown = int(facts.get("unknown", 0))
-        left_out = f", {unknown:,} of images that are not listed left out" if unknown else ""
+        left_out = f", {unknown:,} of unlisted images left out" if unknown else ""
         if beyond := int(facts.get("left_out", 0)):
-            left_out += f", {beyond:,} of crowded images, the least sure, left out"
+            left_out += f", the {beyond:,} least confident of crowded images left out"
         if low := int(facts.get("low", 0)):
             left_out += f", {low:,} below probability {facts['lowest']} left out"
         return (
             f"{int(facts['predictions']):,} predicted boxes of {int(facts['pictures']):,} images "
-            f"compared{left_out}; {n:,} disagree in this way, {sure:,} of them with confidence; "
-            f"{unsure:,} below min_probability {params.min_probability:g} are not reported."
+            f"compared{left_out}; {n:,} disagree, {sure:,} with confidence; {unsure:,} below "
+            f"min_probability {params.min_probability:g} are not reported."
         )
 
 
@@ -133,7 +133,7 @@ class OverlookedObject(_Contradicted):
 
     message = (
         "An object ({predicted_label}) is predicted {predicted} with probability "
-        "{probability:.2f}, and no box is there"
+        "{probability:.2f}, but has no box"
     )
 
 
@@ -180,7 +180,7 @@ class BadlyPlacedBox(_Contradicted):
         max_score: float = 0.5
 
     message = (
-        "A box ({label} {annotated}) overlaps by {iou:.0%} with what is predicted of its class "
+        "A box ({label} {annotated}) overlaps only by {iou:.0%} a prediction of its class "
         "{predicted} with probability {probability:.2f}"
     )
 

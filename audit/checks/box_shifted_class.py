@@ -21,12 +21,11 @@ SIDES = ("left", "top", "right", "bottom")
 OPPOSITE = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 TOUCH = 1.0  # px: rounding, and formats that count from 1
 OVERFLOW = (
-    "{0:,} reach out of the {2} side of their image, by {1:.0f} px in the middle, and hardly any "
-    "out of the {3}"
+    "{0:,} extend beyond the {2} edge of their image (median {1:.0f} px), and hardly any beyond "
+    "the {3} edge"
 )
 OFFSET = (
-    "{0:,} end {1:.1f} px from the {2} side and none is nearer, while boxes of other classes reach "
-    "it"
+    "{0:,} end {1:.1f} px from the {2} edge and none is nearer, but boxes of other classes reach it"
 )
 
 
@@ -113,14 +112,14 @@ class ShiftedClass(BoxCheck):
         for row in asked(store, sql, params).iter_rows(named=True):
             where = _where(row["elsewhere"])
             if _as_well_opposite(store, row):
-                where = "beside it, in an unknown direction,"
+                where = "with an offset in an unknown direction"
             size = row["elsewhere"] in SIZES
             yield self.finding(
                 f"dataset:{row['file']}/fit",
-                f"The {row['boxes']:,} boxes in {row['file']} fit their images better {where} "
-                f"than where they lie: in {row['share']:.0%} of {row['units']:,} images "
-                f"({row['gain_z']:.1f} standard errors)"
-                f"{', unless they are meant to hold a part or more than an object' * size}.",
+                f"The {row['boxes']:,} boxes in {row['file']} fit better {where} than as "
+                f"annotated, in {row['share']:.0%} of {row['units']:,} images ({row['gain_z']:.1f} "
+                "standard "
+                f"errors){', unless they mark a part or more than an object on purpose' * size}.",
                 {k: v for k, v in row.items() if v is not None},
                 severity=Severity.INFO if size else None,
             )
@@ -143,8 +142,8 @@ class ShiftedClass(BoxCheck):
                     told = what.format(count, distance, side, OPPOSITE[side])
                     yield self.finding(
                         f"class:{label}/{side}",
-                        f"Of the {own.height:,} boxes of {label} in {file}, {told}: the class "
-                        f"seems moved or scaled (chance {chance:.0e}).",
+                        f"Of the {own.height:,} boxes of {label} in {file}, {told}: the class was "
+                        f"probably shifted or scaled (p = {chance:.0e}).",
                         {"class": str(label), "file": file, "side": side, "boxes": own.height,
                          "at_side": count, "distance_px": distance, "chance": chance},
                     )  # fmt: skip

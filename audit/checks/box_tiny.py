@@ -77,8 +77,8 @@ class TinyBox(BoxCheck):
 
     def said(self, row: Row, params: Any) -> str:
         return (
-            f"A box ({box_text(row)}) is no larger than a click; half of its class has a "
-            f"side of at least {px(row['median_side_px'])} px"
+            f"A box ({box_text(row)}) is probably a mistaken click: half of its class has a side "
+            f"of at least {px(row['median_side_px'])} px"
         )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
@@ -95,7 +95,7 @@ class TinyBox(BoxCheck):
                 f"class:{label}",
                 f"{tiny:,} of the {boxes:,} boxes of {label} are smaller than "
                 f"{params.stride / 2:g} px in images of {params.input_px:,} px, half a cell of "
-                f"stride {params.stride}; the median of the longer side is {px(side)} px as it is.",
+                f"stride {params.stride}; the median of the longer side is {px(side)} px unscaled.",
                 {"class": label, "tiny": tiny, "boxes": boxes, **size},
             )
         yield from self.worst(store, params)

@@ -68,7 +68,7 @@ class WrongSize(BoxCheck):
             count(*) AS total
         FROM annotated_images e LEFT JOIN images i ON i.id = e.sample_id
     """
-    examined = "{n:,} of {total:,} entries of images give a size that could be compared."
+    examined = "{n:,} of {total:,} image entries declare a size that could be compared."
 
     def said(self, row: Row, params: Any) -> str:
         wide, high = row["declared_width"], row["declared_height"]
@@ -76,15 +76,15 @@ class WrongSize(BoxCheck):
         if wide == row["height"] and high == row["width"]:
             why = ": width and height are exchanged"
             if (row["orientation"] or 1) >= 5:
-                turned = f"EXIF orientation {row['orientation']} turns it"
-                why = f" as shown: {turned}, the size is of before"
-        fit = "it has 0 boxes"
+                turned = f"EXIF orientation {row['orientation']}"
+                why = f" after rotation ({turned}); the declared size is from before"
+        fit = "the image has no boxes"
         if row["boxes"]:
             fit = (
                 f"of its {row['boxes']:,} boxes {row['boxes_fit_picture']:,} fit the image and "
                 f"{row['boxes_fit_declared']:,} the declared size"
             )
         return (
-            f"The annotation file ({row['file']}) gives {px(wide)} x {px(high)} px, the image "
+            f"The annotation file ({row['file']}) declares {px(wide)} x {px(high)} px, the image "
             f"has {row['width']} x {row['height']} px{why}; {fit}."
         )

@@ -57,9 +57,9 @@ class ClassShareShift(QueryCheck):
     name = "class-share-shift"
     severity = Severity.INFO
     message = (
-        "Split {split} has another mix of classes{of} than {compared_with}: {total_variation:.1%} "
-        "of its {pictures:,} {many} would have to change class to make the two alike, where chance "
-        "explains {by_chance:.1%}. The most: {moved}."
+        "The class shares{of} of split {split} differ from {compared_with}: {total_variation:.1%} "
+        "of its {pictures:,} {many} would have to change class to match ({by_chance:.1%} by "
+        "chance). Largest differences: {moved}."
     )
     evidence = (
         "total_variation", "by_chance", "p", "cramers_v", "pictures", "classes", "compared_with"
@@ -173,7 +173,7 @@ def _object_comparisons(store: Store, params: ClassShareShift.Params) -> list[Sh
 def _most_moved(labels: Sequence[str], there: Floats, here: Floats) -> str:
     shares = zip(labels, (there / there.sum()).tolist(), (here / here.sum()).tolist(), strict=True)
     most = sorted(shares, key=lambda m: -abs(m[1] - m[2]))[:5]
-    return ", ".join(f"{x} ({a:.1%} there, {b:.1%} here)" for x, a, b in most)
+    return ", ".join(f"{x} ({b:.1%} instead of {a:.1%})" for x, a, b in most)
 
 
 def _compared(split: str, reference: str, labels: Sequence[str], table: Ints) -> ShareComparison:

@@ -101,5 +101,5 @@ class ClassImbalance(QueryCheck):
         table = store.share(object_table)
         if table is not None:
             n, k = table.held["n"].sum(), len(table.labels)
-            said += f" {n:,} objects of {k:,} classes were counted likewise."
+            said += f" {n:,} objects of {k:,} classes were counted too."
         return said

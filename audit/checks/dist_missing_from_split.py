@@ -133,7 +133,7 @@ class ClassMissingFromSplit(QueryCheck):
         left = absent.filter(~pl.col("untrained") & (pl.col("chance") > params.chance))
         names = ", ".join(f"{r['class']} from {r['split']}" for r in left.head(5).to_dicts())
         more = f", and {len(left) - 5:,} more" if len(left) > 5 else ""
-        said = f"{len(left):,} absences of classes of objects are explained by chance"
+        said = f"{len(left):,} missing object classes are within chance"
         return f"{said}: {names}{more}." if names else f"{said}."
 
 

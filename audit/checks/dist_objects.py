@@ -71,7 +71,7 @@ class EmptyShareShift(Check):
                 yield self.finding(
                     f"object:split:{one.split}",
                     f"{one.empty:,} of the {one.n:,} images of split {one.split} have no object "
-                    f"({here:.0%}), of {one.reference} {one.empty_there:,} of {one.n_there:,} "
+                    f"({here:.0%}), but in {one.reference} {one.empty_there:,} of {one.n_there:,} "
                     f"({there:.0%}); near-duplicates and groups count once.",
                     {
                         "split": one.split, "without": one.empty, "pictures": one.n, "share": here,

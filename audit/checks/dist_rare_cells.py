@@ -74,8 +74,8 @@ class RareAttribute(Check):
                 evidence |= {f"{c['split']} {c['cell']}": c["n"] for c in listed}
                 yield self.finding(
                     f"dataset/column:{column}",
-                    f"{len(rare)} cells of column {column} are too rare to measure: "
-                    f"{say_cells(listed, params.recall)} (95% CI).",
+                    f"{len(rare)} values or class/value combinations of column {column} have too "
+                    f"few images to measure: {say_cells(listed, params.recall)} (95% CI).",
                     evidence,
                 )
 
@@ -83,7 +83,7 @@ class RareAttribute(Check):
         columns = list(_cells(store, params))
         if not columns:
             return ""
-        return f"{len(columns)} columns were counted by value and class: {', '.join(columns)}."
+        return f"{len(columns)} columns were counted, alone and by class: {', '.join(columns)}."
 
 
 def _cells(store: Store, params: CellParams) -> dict[str, list[dict[str, Any]]]:
@@ -212,8 +212,8 @@ class RareInLight(Check):
                     evidence |= {where: c["n"], f"{where}, expected": c["expected"]}
                 yield self.finding(
                     f"{things.mark}dataset/attribute:{name}",
-                    f"{len(rare)} cells of class{things.of} and {name} are too rare to measure, "
-                    f"and rarer than chance makes them: {say_cells(listed, params.recall)} "
+                    f"{len(rare)} combinations of class{things.of} and {name} have too few images "
+                    f"to measure, fewer than chance explains: {say_cells(listed, params.recall)} "
                     "(95% CI).",
                     evidence,
                 )
@@ -224,8 +224,8 @@ class RareInLight(Check):
             split, value, n = count_values(known).sort("n", "split", "value").row(0)[:3]
             low, high = (float(x) for x in wilson_share(params.recall, n))
             said.append(
-                f"{name} (fewest: {n:,} {value} in {split}, where a recall of {params.recall:.0%} "
-                f"means {low:.0%} to {high:.0%})"
+                f"{name} (fewest: {n:,} {value} in {split}; CI of a recall of {params.recall:.0%}: "
+                f"{low:.0%} to {high:.0%})"
             )
         return f"Counted by class and value: {'; '.join(said)}." if said else ""
 

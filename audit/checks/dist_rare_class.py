@@ -77,9 +77,8 @@ class RareClass(Check):
             if not any(row["small"] and row["half"] > params.max_half_width for row in rows):
                 continue
             sizes = [
-                f"{row['n']:,} {many} in {row['split']} (median class {row['median']:,.0f}), where "
-                f"a measured recall of {params.recall:.0%} means {row['low']:.0%} to "
-                f"{row['high']:.0%}"
+                f"{row['n']:,} {many} in {row['split']} (median class {row['median']:,.0f}); CI of "
+                f"a recall of {params.recall:.0%}: {row['low']:.0%} to {row['high']:.0%}"
                 for row in rows
             ]
             evidence: dict[str, Any] = {"class": label, "images": rows[0]["total"]}

@@ -152,13 +152,11 @@ class Shortcut(Check):
         evidence |= {f"auc in {table.splits[s.split]}": s.auc for s in by_split}
         differs = _differs(table, by_split, params)
         more = ", ".join(table.properties[s.prop].name for s in ranked[1:5])
-        text = f"Class {name} is separated from all other classes by {_wording(table, first)}"
+        text = f"One property separates class {name} from all others: {_wording(table, first)}"
         text += f"; also by {more}" if more else ""
         if differs:
             where = ", ".join(f"{s.auc:.2f} in {table.splits[s.split]}" for s in by_split)
-            text += (
-                f"; it differs between splits (AUC {where}): what helps in one misleads in another"
-            )
+            text += f"; it differs between splits (AUC {where}), so it can mislead the evaluation"
         return self.finding(
             f"class:{name}",
             f"{text}.",
@@ -177,7 +175,7 @@ class Shortcut(Check):
         tested, classes = asked(store, sql, params).row(0)
         if tested < 1 or classes < 2:
             return (
-                f"Shortcuts were not searched: {classes:,} classes, of which {tested:,} have "
+                f"Shortcuts were not tested: {tested:,} of {classes:,} classes have "
                 f"{params.min_units} images or more."
             )
         left_out = store.share(property_table).left_out
@@ -210,8 +208,8 @@ def _wording(table: PropertyTable, one: Separation) -> str:
     side = "higher" if one.auc > 0.5 else "lower"
     low, high = sorted((max(x, 1 - x) if one.auc > 0.5 else 1 - x) for x in (one.low, one.high))
     return (
-        f"{prop.name}{where}, which is {side} in {one.strength:.0%} of the pairs of one of its "
-        f"{one.n:,} images with another (95% CI {low:.0%} to {high:.0%})"
+        f"{prop.name}{where} is {side} (AUC {one.strength:.2f}, 95% CI {low:.2f} to {high:.2f}, "
+        f"{one.n:,} images)"
     )
 
 

@@ -145,9 +145,9 @@ class SplitDrift(Check):
         }  # fmt: skip
         return self.finding(
             f"split:{drift.split}",
-            f"The {drift.n:,} images of split {drift.split} differ from those of "
-            f"{drift.reference}, their classes given equal shares: a classifier separates "
-            f"them in {drift.auc:.0%} of pairs (95% CI {drift.low:.0%} to {drift.high:.0%})"
+            f"The {drift.n:,} images of split {drift.split} differ from those of {drift.reference} "
+            f"at equal class shares: a classifier separates them (AUC {drift.auc:.2f}, 95% CI "
+            f"{drift.low:.2f} to {drift.high:.2f})"
             + (f"; the properties: {named}" if named else "")
             + f". The {len(listed)} images listed are the easiest to recognise.",
             evidence,
@@ -181,7 +181,7 @@ class ObjectShift(NamedTuple):
         name, shown = MEASURES[self.measure]
         here, there = (shown(float(np.median(side))) for side in (self.here, self.there))
         return (
-            f"{self.label}: {name} {here:,.3g} here, {there:,.3g} there "
+            f"{self.label}: {name} {here:,.3g} instead of {there:,.3g} "
             f"(medians; distance {self.distance:.2f})"
         )
 

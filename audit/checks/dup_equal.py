@@ -70,11 +70,11 @@ class _Equal(Check):
 
     def _group(self, row: Row) -> Finding:
         """Return the finding of a group of pictures that show something."""
-        raise TypeError(f"{type(self).__name__} says nothing of a group")
+        raise TypeError(f"{type(self).__name__} reports no group")
 
     def _blank(self, labels: Sequence[str]) -> tuple[str, Evidence]:
         """Return why blank pictures are no such groups, and what to keep of them."""
-        raise TypeError(f"{type(self).__name__} says nothing of blank images")
+        raise TypeError(f"{type(self).__name__} reports no blank images")
 
 
 def _differing(sets: Sequence[str]) -> str:
@@ -215,7 +215,7 @@ class PixelIdentical(_Equal):
         )
 
     def _blank(self, labels: Sequence[str]) -> tuple[str, Evidence]:
-        return ": not counted as duplicates, because all blank images look the same", {}
+        return "; they are not duplicates, because all blank images look the same", {}
 
     counts = "SELECT count(pixel_hash) AS n, count(*) - n AS rest FROM images"
     examined = "All {n:,} decodable images were compared; {rest:,} others were left out."
@@ -281,7 +281,7 @@ class ConflictingLabel(_Equal):
         )
 
     def _blank(self, labels: Sequence[str]) -> tuple[str, Evidence]:
-        told = f" with {len(labels):,} labels: they show nothing to label"
+        told = f" with {len(labels):,} labels: they have no content to label"
         return told, {"labels": ", ".join(labels)}
 
     counts = """

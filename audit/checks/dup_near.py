@@ -97,8 +97,8 @@ class NearDuplicate(Check):
             split = "" if row["split"] is None else f"/split:{row['split']}"
             yield self.finding(
                 f"group:{row['representative'][:16]}{split}",
-                f"{members:,} files{place} show the same thing in {row['pictures']:,} versions"
-                f"{changed}; the least sure pair has log odds of {row['score']:+.1f}"
+                f"{members:,} files{place} are {row['pictures']:,} versions of one image{changed}; "
+                f"lowest match score {row['score']:+.1f}"
                 + (f", and the labels differ ({labels})." if conflict else ".")
                 + DOUBT * (conflict and not sure),
                 evidence,

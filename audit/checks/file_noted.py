@@ -84,7 +84,7 @@ class DamagedPack(QueryCheck):
             concat('dataset:', pack) AS subject
         FROM source_notes WHERE kind = 'damaged-pack' ORDER BY message
     """
-    message = "The pack {pack} could not be read whole: {damage}"
+    message = "The pack {pack} could not be read completely: {damage}"
     evidence = ("pack", "damage")
 
     def completeness(self, store: Store, params: NoParams) -> str:

@@ -25,7 +25,7 @@ class _ShowsNothing(QueryCheck):
     common_severity: ClassVar[Severity] = Severity.INFO
     counts = "SELECT count(*) FILTER (WHERE status = 'ok') AS n, count(*) - n AS rest FROM images"
     examined = (
-        "All {n:,} intact images were checked; {rest:,} damaged or unreadable ones were left out."
+        "All {n:,} intact images were checked; {rest:,} damaged or unreadable images were left out."
     )
 
     def find(self, store: Store, params: Any) -> Iterator[Finding]:
@@ -100,8 +100,8 @@ class Dark(_ShowsNothing):
     )
     evidence = ("brightness_p99", "brightness", "max_p99")
     common = (
-        "are dark: by their nature (night, depth, X-rays), or because values of fewer bits or of "
-        "another range were saved as they were."
+        "are dark: either by content (night, depth, X-rays), or because values with fewer bits or "
+        "another range were not rescaled."
     )
     common_severity = Severity.WARNING
 
@@ -162,13 +162,12 @@ class Bright(_ShowsNothing):
         AND (border_spread > 0.01 OR least(border_red, border_green, border_blue) < 0.97)
     """
     message = (
-        "99% of this image's pixels are brighter than {brightness_p1:.0%} of full scale (a "
-        "image counts as washed out above {params.min_p1:.0%})."
+        "99% of this image's pixels are brighter than {brightness_p1:.0%} of full scale (an image "
+        "counts as washed out above {params.min_p1:.0%})."
     )
     evidence = ("brightness_p1", "brightness", "min_p1")
     common = (
-        "are pale all over: by their nature (maps, drawings, fog), or because they were exposed or "
-        "converted so."
+        "are pale: either by content (maps, drawings, fog), or because of exposure or conversion."
     )
 
 
@@ -229,13 +228,13 @@ class LowInformation(_ShowsNothing):
         "contrast", "entropy", "brightness", "transparent", "max_contrast", "max_entropy"
     )  # fmt: skip
     action = Action.DROP
-    common = "show nothing: each is of one colour, or nearly, or transparent."
+    common = "have no content: one colour, nearly one colour, or transparent."
     common_severity = Severity.WARNING
 
     def said(self, row: Mapping[str, Any], params: Any) -> str:
         if row["transparent"] >= params.min_transparent:
-            return f"{row['transparent']:.1%} of this image is transparent: it shows nothing."
-        what = "is of one colour" if row["entropy"] == 0 else "is nearly of one colour"
+            return f"{row['transparent']:.1%} of this image is transparent: it has no content."
+        what = "has one colour" if row["entropy"] == 0 else "has nearly one colour"
         return (
             f"This image {what}: contrast {row['contrast']:.3f} of 0.5, entropy "
             f"{row['entropy']:.1f} of 8 bits, mean brightness {row['brightness']:.0%}."

@@ -96,7 +96,7 @@ class Blurry(QueryCheck):
     examined = (
         "{n:,} images with enough contrast were checked; {drawn:,} with few tones (strokes, "
         "screens, line art, single colours) are inconclusive; {rest:,} flat, transparent, damaged "
-        "or unreadable ones were left out."
+        "or unreadable images were left out."
     )
 
     @dataclass(frozen=True)

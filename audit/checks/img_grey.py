@@ -85,7 +85,7 @@ class GreyAmongColour(QueryCheck):
         ORDER BY j.id
     """
     message = (
-        "This image ({mode}) is grey, as are {grey:,} of the {compared:,} in {compared_with} "
+        "This image ({mode}) is grey; {grey:,} of {compared:,} images of {compared_with} are "
         "({share:.1%})."
     )
     evidence = ("channel_spread", "saturation", "mode", "grey", "compared", "compared_with")

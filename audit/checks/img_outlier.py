@@ -166,9 +166,8 @@ class StatisticalOutlier(Check):
         value = float(frame["noise"][row])
         return self.finding(
             frame["subject"][row],
-            f"This image is one of {len(together)} with more noise than all others: {value:.3g} "
-            f"(the next of {len(frame):,} has {nearest:.3g}), a gap that chance makes in "
-            f"{chance:.2g} of datasets.",
+            f"This image is one of {len(together)} that are noisier than all others: {value:.3g} "
+            f"(the next of {len(frame):,} images has {nearest:.3g}; p = {chance:.2g}).",
             {
                 "noise": value,
                 "noise_nearest": nearest,
@@ -184,7 +183,7 @@ class StatisticalOutlier(Check):
         return self.finding(
             frame["subject"][row],
             f"Even the smoothest part of this image has noise of {255 * value:.0f} grey levels, "
-            f"which texture has not: {together} of {len(frame):,} images have so much.",
+            f"more than texture has; {together} of {len(frame):,} images have this much noise.",
             {"noise_floor": value, "together": together},
             (frame["id"][row],),
         )
@@ -204,7 +203,7 @@ class StatisticalOutlier(Check):
         return self.finding(
             frame["subject"][row],
             f"This image is far from the other {others} in {', '.join(values)}: the gap is "
-            f"{ranked[0][1].ratio:.1f} times as large as chance explains.",
+            f"{ranked[0][1].ratio:.1f} times the gap expected by chance.",
             evidence,
             (frame["id"][row],),
         )
@@ -225,8 +224,8 @@ class StatisticalOutlier(Check):
             return f"Outliers were not searched: {n:,} images, but {params.min_class} are needed."
         return (
             f"{own:,} images were compared with their class ({classes:,} classes), {n - own:,} "
-            f"with the dataset; {total - n:,} flat, dark, bright, damaged or unreadable ones were "
-            "left out."
+            f"with the dataset; {total - n:,} flat, dark, bright, damaged or unreadable images "
+            "were left out."
         )
 
 

@@ -61,8 +61,7 @@ class MissingLabel(Check):
         if total and all(len(row["ids"] or ()) == row["n"] for row in splits):
             yield self.finding(
                 "dataset",
-                f"None of the {total:,} samples has a label: the checks on labels had nothing to "
-                "do.",
+                f"None of the {total:,} samples has a label: label checks are not applicable.",
                 {"missing": total, "samples": total},
                 sorted(chain.from_iterable(row["ids"] for row in splits)),
                 action=Action.KEEP,

@@ -84,5 +84,5 @@ class SuspectSeveral(QueryCheck):
     def completeness(self, store: Store, params: Params) -> str:
         n = store.scalar("SELECT count(DISTINCT label) FROM several_scores")
         if not n:
-            return "No labels of images with several were judged: that needs --predictions."
-        return f"{n:,} classes were judged, each as a question of its own."
+            return "Skipped for images with several labels: needs `audit scan --predictions FILE`."
+        return f"{n:,} classes were checked separately."

@@ -131,7 +131,7 @@ class SuspectLabel(QueryCheck):
     def completeness(self, store: Store, params: Params) -> str:
         facts = read_label_facts(store)
         if facts is None:
-            return "No labels were judged, because this run has no vectors: scan again."
+            return "Labels were not checked, because this run has no embeddings: scan again."
         if facts.labels is None:
             return f"Cannot estimate wrong labels: {facts.reason}."
         if facts.labels.agreed < LEAST_AGREED:
@@ -141,20 +141,17 @@ class SuspectLabel(QueryCheck):
                 "trained model (--embeddings) are more accurate."
             )
         start = (
-            f"{facts.judged:,} labels of {facts.classes:,} classes were judged by "
-            f"{facts.vectors}, which name {facts.labels.accuracy:.0%} of them unseen; left out "
-            f"were {facts.conflicting:,} images with several labels, {facts.in_small_classes:,} "
-            f"in small classes and {facts.atypical:,} that look like no other"
+            f"{facts.judged:,} labels of {facts.classes:,} classes were checked with "
+            f"{facts.vectors} (cross-validated accuracy {facts.labels.accuracy:.0%}); left out: "
+            f"{facts.conflicting:,} images with several labels, {facts.in_small_classes:,} in "
+            f"small classes, {facts.atypical:,} unlike all others"
         )
         if facts.not_drawn:
-            start += (
-                f"; {facts.not_drawn:,} more were not drawn: checking all labels of these "
-                "classes needs more memory than a scan may use"
-            )
+            start += f"; {facts.not_drawn:,} more were not sampled, to stay within the memory limit"
         failed = store.rows(
             "SELECT sample_id, reason FROM vector_failures ORDER BY sample_id LIMIT 3"
         )
-        named = (f" {row['sample_id']} has no vector: {row['reason']}." for row in failed)
+        named = (f" {row['sample_id']} has no embedding: {row['reason']}." for row in failed)
         return f"{start}.{''.join(named)}"
 
 
@@ -242,32 +239,32 @@ class ReviewList(QueryCheck):
     def completeness(self, store: Store, params: Params) -> str:
         facts = read_label_facts(store)
         if facts is None or facts.labels is None:
-            return "No labels were judged: LABEL006 says why."
+            return "Labels were not checked: see LABEL006 for the reason."
         if facts.labels.agreed < LEAST_AGREED:
-            return "No order of labels is better than chance: LABEL006 says why."
+            return "No order of labels is better than chance: see LABEL006 for the reason."
         if facts.labels.gain < params.min_gain:
             return (
                 "The classes overlap too much to estimate how many of the "
                 f"{facts.judged:,} labels are wrong: review {_sample(UNTOLD_DRAW, facts.judged)} "
                 "(`audit decide --draw-labels`)."
             )
-        return f"All {facts.judged:,} judged labels were put in order."
+        return f"All {facts.judged:,} checked labels were ranked."
 
 
 UNTOLD_DRAW = 300
 """Labels that are reviewed for an answer where there is no forecast: if none is wrong, fewer than
 1 % of all are (95 %)."""
 UNTOLD = (
-    "Look at these {listed:,} labels first. No reliable estimate of wrong labels: similar "
-    "classes explain the scores as well. If most are wrong, continue in this order (`audit export "
-    "RUN --scores`, label_quality). To estimate the share of wrong labels among all "
-    "{judged:,}, review {sample} (`audit decide --draw-labels`)."
+    "Review these {listed:,} labels first. No reliable estimate of wrong labels: similar classes "
+    "explain the scores equally well. If most are wrong, continue in this order (`audit export "
+    "RUN --scores`, label_quality). To estimate the share of wrong labels among all {judged:,}, "
+    "review {sample} (`audit decide --draw-labels`)."
 )
 
 
 def _forecast(row: Mapping[str, Any]) -> str:
     return (
-        "Look at these {listed:,} labels in this order: about "
+        "Review these {listed:,} labels in this order: about "
         f"{row['found'] / row['listed']:.0%} of them are wrong ({{found:,.0f}}; "
         "{found_low:,.0f} to {found_high:,.0f}). Among all {judged:,} labels "
         + wrong_among(*(row[name] for name in ("judged", "wrong", "wrong_low", "wrong_high")))

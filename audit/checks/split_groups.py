@@ -136,7 +136,7 @@ class GroupLeakage(Check):
         alike = ""
         if "median_rank" in evidence:
             alike = (
-                f"; half of its neighbours look more alike than "
+                "; half of its neighbours are more similar than "
                 f"{1 - float(evidence['median_rank']):.0%} of the pairs of their class"
             )
         return self.finding(
@@ -159,8 +159,8 @@ class GroupLeakage(Check):
         numbered = len(asked(store, SEQUENCES, params))
         return (
             f"Of {row['n']:,} samples in splits, {row['grouped']:,} have a manifest group and "
-            f"{row['dated']:,} an EXIF time and camera; {numbered:,} have names that are numbered "
-            "across splits, and the images of these were compared."
+            f"{row['dated']:,} an EXIF time and camera; {numbered:,} have names numbered across "
+            "splits and were compared."
         )
 
 

@@ -119,7 +119,7 @@ class SplitOverlap(Check):
             if split not in trained:
                 sentences.append(_leak(store, split, n, others))
         if not sentences:
-            return f"All {len(sizes)} splits are training splits: there is nothing to leak into."
+            return f"All {len(sizes)} splits are training splits: no evaluation split can leak."
         return " ".join(sentences)
 
 
