@@ -21,6 +21,7 @@ from typing import Any
 from pipeline_profiler.checks.check import AbsentError, Answer, Check, Judgement, absent, unclear
 from pipeline_profiler.checks.user_code import Patience, UsersError, kept_state, seed_everything
 from pipeline_profiler.profiling.record.errors import ProfileError
+from pipeline_profiler.profiling.record.stages import Counters, difference
 
 LEAST_LIMIT_S = 30.0
 PATIENT = 3.0  # times as long on the clock, where others have the cores
@@ -126,19 +127,22 @@ def run_check(check: Check, subject: Any, seed: int = 0, limit_s: float = 0.0) -
 def ended_after(seconds: float) -> Iterator[None]:
     """Raise TimeoutError inside after so long; in the main thread of Unix only, else no limit.
 
-    Where others have the cores, what has used less than half of its time as CPU goes on for three
-    times as long.
+    Where others have the cores, what has used less than half of its time as CPU, or has waited for
+    a core half of the time, goes on for three times as long.
     """
     main = threading.current_thread() is threading.main_thread()
     if seconds <= 0 or not main or not hasattr(signal, "setitimer"):
         yield
         return
 
-    start, used = time.monotonic(), time.process_time()
+    start, used, counters = time.monotonic(), time.process_time(), Counters()
+    waited = counters.queued_ns()
 
     def end(number: int, frame: FrameType | None) -> None:
         busy = time.process_time() - used
-        if 0.1 * seconds < busy < seconds / 2 and time.monotonic() - start < PATIENT * seconds:
+        starved = difference(counters.queued_ns(), waited) > seconds / 2 * 1e9
+        patient = starved or 0.1 * seconds < busy < seconds / 2
+        if patient and time.monotonic() - start < PATIENT * seconds:
             signal.setitimer(signal.ITIMER_REAL, seconds / 2)
             return
         raise TimeoutError

@@ -5,15 +5,20 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import audit
 from audit.cli.main import command_line
+from audit.decisions.decisions import decide_samples
+from audit.records import Action
 from tests.audit.reviewed import reviewed_dataset, scan
+from tests.audit.run.scanned import read_index, scan_tree
 from tests.audit.scenes import Picture, draw_scene
-from tests.conftest import make_once
+from tests.conftest import make_once, make_tree
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -52,6 +57,24 @@ def run(reviewed_run: Path, tmp_path: Path) -> Path:
 def own(run: Path) -> audit.Run:
     """The same, opened."""
     return audit.open(run)
+
+
+@dataclass
+class Undisturbed:
+    """A dataset that no test changes, a run of it with a decision, and its index."""
+
+    tree: Path
+    run: Path
+    index: dict[str, pl.DataFrame]
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    tree, run = make_tree(folder / "pets"), folder / "run"
+    scan_tree(tree, run)
+    decide_samples(run, ["train/cat/0.jpg"], Action.DROP, note="blurred", by="anna")
+    return Undisturbed(tree, run, read_index(run))
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,15 @@
-"""Manifests and settings with something wrong in them, and bytes with damage."""
+"""Manifests, settings, runs, ledgers and folder trees with something wrong in them."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +20,7 @@ import polars as pl
 
 from audit.checking.check import all_checks
 from audit.checking.config import RELATE_RANGES, SETTINGS
+from audit.run.writer_lock import MARKER
 
 TEXTS = (
     "", " ", "a.jpg", "../a.jpg", "..", ".", "/", "//a", "/etc/passwd", "a//b/../c.jpg", "~", "~x",
@@ -208,3 +214,230 @@ def _toml(rng: Random) -> str:
     )  # fmt: skip
     small = (0, 1, -1, 2, 3, 5, 0.5, 1.0, 100, 0.01, 1e9, 10**18)
     return rng.choice((rng.choice(strange), json.dumps(rng.choice(TEXTS)), str(rng.choice(small))))
+
+
+# ---- runs and ledgers ----
+
+
+WRONG: tuple[Any, ...] = (
+    *(None, "", "x", 0, -1, 1.5, 2**62, b"\xff\x00", "\x1b[2J", "\u202e", "{", "[]", "{}", "null"),
+    *('{"members": 1}', '{"members": [["a"]]}', '{"members": [[1, 2]], "code": 3}', '{"a": NaN}'),
+    *('[["a", "b"]]', '{"subject": null}', "drop", "relabel", "2020-01-01", "a\nb", "9" * 400),
+)  # fmt: skip
+COLUMNS = (
+    "id", "batch", "at", "by", "kind", "subject", "content_hash", "verb", "value", "note",
+    "evidence", "digest",
+)  # fmt: skip
+STATEMENTS = (
+    "DELETE FROM decisions WHERE id = 1", "DELETE FROM decisions", "DROP TABLE decisions",
+    "DROP TABLE undos", "DROP INDEX decisions_batch", "ALTER TABLE decisions RENAME TO d",
+    "ALTER TABLE decisions ADD COLUMN x", "ALTER TABLE undos RENAME COLUMN batch TO b",
+    "PRAGMA user_version = 0", "PRAGMA user_version = 1", "PRAGMA user_version = 9",
+    "PRAGMA user_version = -1", "PRAGMA application_id = 7", "CREATE VIEW v AS SELECT 1",
+    "INSERT INTO undos VALUES (99, 'x', 'y', 1, 'z')", "INSERT INTO undos SELECT 9,8,7,6,5",
+    "UPDATE decisions SET batch = 1", "UPDATE decisions SET id = -id",
+    "UPDATE undos SET batch = 'x'", "PRAGMA journal_mode = WAL",
+)  # fmt: skip
+
+
+def damage_ledger(rng: Random, run: Path) -> None:
+    """Damage decisions.sqlite, decisions.chain or both, in bytes or in rows."""
+    ledger, chain = run / "decisions.sqlite", run / "decisions.chain"
+    for _ in range(rng.choice((1, 1, 2))):
+        rng.choice((_damage_rows, _damage_rows, _damage_file))(rng, ledger)
+        if rng.random() < 0.4:
+            rng.choice((_damage_file, _damage_lines))(rng, chain)
+
+
+def _damage_rows(rng: Random, ledger: Path) -> None:
+    """Change rows as a program could that knows neither the triggers nor the digests."""
+    try:
+        with closing(sqlite3.connect(ledger)) as con:
+            names = con.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+            for (name,) in names:
+                con.execute(f"DROP TRIGGER {name}")
+            con.execute("PRAGMA ignore_check_constraints = 1")
+            for _ in range(rng.randint(1, 3)):
+                if rng.random() < 0.4:
+                    con.execute(rng.choice(STATEMENTS))
+                else:
+                    column = rng.choice(COLUMNS)
+                    value = rng.choice((*WRONG, *(t for t in TEXTS if "\udc80" not in t)))
+                    sql = f"UPDATE decisions SET {column} = ? WHERE id >= ?"
+                    con.execute(sql, [value, rng.randint(1, 4)])
+            con.commit()
+    except (sqlite3.Error, OSError):
+        _damage_file(rng, ledger)
+
+
+def _damage_lines(rng: Random, path: Path) -> None:
+    """Shuffle, repeat or leave out lines; empty where there is none."""
+    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    rng.choice((rng.shuffle, list.clear, list.pop if lines else list.clear))(lines)
+    _replace(path, b"".join(lines + lines[:1]))
+
+
+def _replace(path: Path, blob: bytes) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    elif path.is_symlink() or path.exists():
+        path.unlink()
+    path.write_bytes(blob)
+
+
+def _damage_file(rng: Random, path: Path) -> None:
+    kind = rng.randrange(12)
+    sound = path.read_bytes() if path.is_file() else b""
+    if kind < 8:
+        _replace(path, damaged(rng, sound))
+    elif kind == 8:
+        _replace(path, rng.randbytes(rng.choice((0, 1, 5000))))
+    else:
+        _replace(path, b"")
+        path.unlink()
+        if kind == 9:
+            path.mkdir()
+        elif kind == 10:
+            os.symlink(rng.choice((path.name, "absent", "/dev/null", "..")), path)
+
+
+# ---- the rest of a run ----
+
+
+def damage_run(rng: Random, run: Path) -> None:
+    """Damage one to three files of a run, the ledger left out."""
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        left = ("decisions", MARKER)
+        files = sorted(p for p in run.rglob("*") if p.is_file() and not p.name.startswith(left))
+        if not files:
+            return
+        path = rng.choice(files)
+        documents = [p for p in files if p.name in ("CURRENT", "generation.json")]
+        if documents and rng.random() < 0.5:
+            path = rng.choice(documents)
+        rng.choice(DAMAGES if path in documents else (_damage_file,))(rng, path)
+
+
+def _damage_document(rng: Random, path: Path) -> None:
+    """Change a value somewhere in a JSON document."""
+    text = path.read_text("utf-8", "replace")
+    try:
+        document = json.loads(text)
+        _change(rng, document)
+        path.write_text(json.dumps(document), "utf-8", "surrogatepass")
+    except ValueError:
+        path.write_text(rng.choice(("{}", "[]", "null", "gen-0001", "../..", "[" * 100_000)))
+
+
+def _change(rng: Random, at: Any) -> None:
+    while isinstance(at, dict | list) and at:
+        keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+        key = rng.choice(keys)
+        if isinstance(at[key], dict | list) and at[key] and rng.random() < 0.7:
+            at = at[key]
+            continue
+        odd = (
+            "gen-9999",
+            "gen-0001",
+            "../gen-0001",
+            "/",
+            "findings-0001.duckdb",
+            "CURRENT",
+            [],
+            {},
+        )
+        at[key] = rng.choice((*odd, *TEXTS, *NUMBERS))
+        return
+
+
+DAMAGES: tuple[Callable[[Random, Path], None], ...] = (
+    _damage_file, _damage_document, _damage_document,
+)  # fmt: skip
+
+
+# ---- trees ----
+
+
+FOLDERS = (
+    b"train", b"test", b"val", b"Train", b"images", b"labels", b"annotations", b"masks", b"cat",
+    b"Cat", b"CAT", b"dog", b"...", b"..a", b"-rf", b"~", b"a b", b" ", b"\xff\xfe", b"caf\xe9",
+    b"e\xcc\x81", b"\xc3\xa9", b"%FF", b"a\nb", b"\x1b[2J\x1b]0;t", b"\xe2\x80\xae", b"\xc2\x9b",
+    b"x" * 255, b"\xf0\x9f\x98\x80", b"CON", b"a:b", b"a=b", b"#2", b".hidden", b"__MACOSX",
+    b"gen-0001", b"thumbnails", b"<b>", b"$(id)", b"`x`", b"\xed\xa0\x80", b"0", b"1", b"data",
+)  # fmt: skip
+STEMS = (*FOLDERS, b"a", b"a.b.c", b"a#2", b"a%23", b"y" * 250, b"README", b"CURRENT", b"photo.jpg")
+FILE_ENDINGS = (
+    b".jpg", b".JPG", b".png", b".jpeg", b".gif", b"", b".", b".txt", b".json", b".xml", b".yaml",
+    b".csv", b".tfrecord", b".zip", b".jpg.part", b".jp\xff", b".\xe2\x80\xae", b".npy", b".mp4",
+)  # fmt: skip
+COCO = {
+    "images": [{"id": 1, "file_name": "a.jpg", "width": 96, "height": 72}],
+    "annotations": [{"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 3, 4]}],
+    "categories": [{"id": 3, "name": "cat\u202e"}],
+}
+VOC = (
+    "<annotation><folder>x</folder><filename>a.jpg</filename><size><width>9</width></size>"
+    "<object><name>cat</name><bndbox><xmin>1</xmin></bndbox></object></annotation>"
+)
+LABELME = {"version": "5", "shapes": [{"label": "cat", "points": [[0, 1]]}], "imagePath": "a.jpg"}
+OPENIMAGES = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax\na,x,/m/01,1,0,1,0,1\n"
+ANNOTATIONS = (
+    (b"instances_train.json", json.dumps(COCO)), (b"_annotations.coco.json", json.dumps(COCO)),
+    (b"a.xml", VOC), (b"a.json", json.dumps(LABELME)), (b"a.txt", "0 0.5 0.5 0.1 0.1\n"),
+    (b"data.yaml", "train: x\nval: y\nnc: 2\nnames: [cat, 'd\u202eg']\n"),
+    (b"classes.txt", "cat\ndog\n"), (b"train-annotations-bbox.csv", OPENIMAGES),
+    (b"metadata.csv", "file_name,label\na.jpg,x\n"), (b"split.txt", "../../etc/passwd\n"),
+)  # fmt: skip
+
+
+def plant_tree(rng: Random, root: Path, pictures: list[Path]) -> None:
+    """Make a tree below `root`: up to a dozen folders, each with pictures and odd things."""
+    root.mkdir()
+    folders = [os.fsencode(root)]
+    for _ in range(rng.randint(0, 8)):
+        folder = os.path.join(rng.choice(folders), rng.choice(FOLDERS))
+        with suppress(OSError):  # too long, or there
+            os.mkdir(folder)
+            folders.append(folder)
+    if rng.random() < 0.1:
+        folders.append(_dig(rng, rng.choice(folders)))
+    for folder in folders:
+        for _ in range(rng.choice((0, 1, 2, 4))):
+            with suppress(OSError):
+                _put(rng, folder, rng.choice(folders), pictures)
+
+
+def _dig(rng: Random, folder: bytes) -> bytes:
+    """Make folders within folders up to the longest path that the system takes, or not so far."""
+    for _ in range(rng.choice((10, 100, 400))):
+        try:
+            os.mkdir(os.path.join(folder, b"deeper-0"))
+        except OSError:
+            return folder
+        folder = os.path.join(folder, b"deeper-0")
+    return folder
+
+
+def _put(rng: Random, folder: bytes, other: bytes, pictures: list[Path]) -> None:
+    path = os.path.join(folder, rng.choice(STEMS) + rng.choice(FILE_ENDINGS))
+    kind = rng.randrange(14)
+    if kind < 6:
+        shutil.copyfile(rng.choice(pictures), path)
+    elif kind < 9:
+        name, text = rng.choice(ANNOTATIONS)
+        blob = text.encode()
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(damaged(rng, blob) if rng.random() < 0.6 else blob)
+    elif kind == 9:
+        with open(path, "wb") as file:
+            file.write(damaged(rng, rng.choice(pictures).read_bytes()))
+    elif kind == 10:
+        targets = (other, b".", b"..", b"absent", path, b"/dev/null", b"x" * 4000)
+        os.symlink(rng.choice(targets), path)
+    elif kind == 11:
+        os.mkfifo(path)
+    elif kind == 12:
+        os.link(rng.choice(pictures), path)
+    else:
+        with open(path, "wb") as file:
+            file.write(rng.randbytes(rng.choice((0, 1, 100, 70_000))))

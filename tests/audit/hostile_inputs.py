@@ -28,8 +28,6 @@ from audit.decisions.ledger import Ledger
 from audit.records import Action
 from preflight import terminal
 from tests.audit import hostile_files as files
-from tests.audit.hostile_runs import damage_ledger, damage_run
-from tests.audit.hostile_trees import plant_tree
 from tests.audit.reviewed import findings, reviewed_dataset, scan
 
 PATIENCE_S = 300  # s: no call here takes a tenth of it; what takes longer hangs
@@ -87,7 +85,7 @@ def _manifest(rng: Random, place: Place) -> list[Call]:
 
 def _layout(rng: Random, place: Place) -> list[Call]:
     root = place.folder / "set"
-    plant_tree(rng, root, sorted(place.dataset.rglob("*.jpg")))
+    files.plant_tree(rng, root, sorted(place.dataset.rglob("*.jpg")))
     return _sources(rng, place, root)
 
 
@@ -136,13 +134,13 @@ def _configure(path: Path) -> None:
 
 def _ledger(rng: Random, place: Place) -> list[Call]:
     run = Path(shutil.copytree(place.run, place.folder / "run"))
-    damage_ledger(rng, run)
+    files.damage_ledger(rng, run)
     return rng.sample(_readers(run), 3) + rng.sample(_writers(run), 1) + [["log", str(run)]]
 
 
 def _run(rng: Random, place: Place) -> list[Call]:
     run = Path(shutil.copytree(place.run, place.folder / "run"))
-    damage_run(rng, run)
+    files.damage_run(rng, run)
     return [*rng.sample(_readers(run), 3), ["verify", str(run), "--repair"], ["report", str(run)]]
 
 

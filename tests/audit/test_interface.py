@@ -39,8 +39,10 @@ def own(sample_data_run: Path, tmp_path: Path) -> audit.Run:
 
 
 def test_a_scan_takes_text_or_paths_and_twice_is_the_same(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "images")
-    first = audit.scan(str(tree), str(tmp_path / "run"), **QUICK)
+    tree, seen = make_tree(tmp_path / "images"), list[str]()
+    watched = {**QUICK, "progress": lambda state: seen.append(state.phase)}
+    first = audit.scan(str(tree), str(tmp_path / "run"), **watched)
+    assert {"measure", "judge"} <= set(seen)
     for module in pkgutil.walk_packages(audit.__path__, "audit."):
         if module.name.count(".") == 1 and module.name != "audit.__main__":
             importlib.import_module(module.name)
@@ -54,15 +56,6 @@ def test_several_folders_by_name_are_splits(tmp_path: Path) -> None:
     trees = {name: make_tree(tmp_path / name) for name in ("train", "test")}
     run = audit.scan(trees, tmp_path / "run", **QUICK)
     assert set(run.images["split"]) == {"train", "test"}
-
-
-def test_progress_is_called(tmp_path: Path) -> None:
-    seen: list[str] = []
-    audit.scan(
-        make_tree(tmp_path / "images"), tmp_path / "run",
-        **QUICK | {"progress": lambda state: seen.append(state.phase)},
-    )  # fmt: skip
-    assert {"measure", "judge"} <= set(seen)
 
 
 def test_a_script_without_a_main_guard_scans_in_processes(tmp_path: Path) -> None:
@@ -84,6 +77,8 @@ def test_a_source_that_cannot_be_is_a_sentence(source: Any, tmp_path: Path) -> N
     with pytest.raises(UsageError):
         audit.scan(source, tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()
+    with pytest.raises(RunError):
+        audit.open(str(tmp_path / "run"))
 
 
 def test_findings_hold_paths_and_evidence(found: audit.Run) -> None:
@@ -95,15 +90,14 @@ def test_findings_hold_paths_and_evidence(found: audit.Run) -> None:
     assert set(frame["status"]) == {"open"}
 
 
-def test_the_findings_of_one_check_have_their_numbers_as_columns(found: audit.Run) -> None:
+def test_the_findings_of_a_check_have_their_numbers_as_columns_if_there_are_any(
+    found: audit.Run,
+) -> None:
     pairs = found.found("near-duplicate")
     assert set(pairs["code"]) == {"DUP003"}
     assert "evidence" not in pairs.columns
     assert pairs["similarity"].dtype == pl.Float64
     assert pairs.height == found.findings.filter(pl.col("code") == "DUP003").height
-
-
-def test_a_check_without_findings_gives_no_rows(found: audit.Run) -> None:
     silent = set(all_checks()) - set(found.findings["code"])
     assert found.found(min(silent)).height == 0
 
@@ -115,9 +109,6 @@ def test_images_pairs_groups_and_annotations_are_frames(found: audit.Run) -> Non
     assert found.pairs.height >= found.groups["group"].n_unique()
     assert set(found.groups["id"]) <= set(images["id"])
     assert found.annotations["sample_id"].is_in(images["id"].implode()).all()
-
-
-def test_sql_reads_and_cannot_write(found: audit.Run) -> None:
     assert found.sql("SELECT count(*) AS n FROM images")["n"][0] == 307
     with pytest.raises(AuditError):
         found.sql("DELETE FROM findings")
@@ -137,14 +128,13 @@ def test_a_report_is_text_or_a_file(found: audit.Run, tmp_path: Path) -> None:
     assert Path(page).read_text().startswith("<!doctype html>")
 
 
-def test_a_notebook_shows_counts_and_thumbnails(found: audit.Run) -> None:
+def test_a_notebook_shows_counts_thumbnails_and_hostile_names_as_text(
+    found: audit.Run, tmp_path: Path
+) -> None:
     html = found._repr_html_()
     assert "DUP001" in html
     assert "data:image/jpeg" in html
     assert "errors" in repr(found)
-
-
-def test_hostile_names_are_text_in_a_notebook(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "images")
     picture = next(tree.rglob("*.jpg"))
     for name in ("<script>alert(1)<", "<script>alert(2)<"):
@@ -185,11 +175,6 @@ def test_a_subset_is_drawn_with_weights(found: audit.Run) -> None:
     assert rows.equals(found.subset(n=30, seed=7))
     with pytest.raises(UsageError, match="half_width"):
         found.subset(halfwidth=0.1)
-
-
-def test_a_run_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(RunError):
-        audit.open(str(tmp_path / "none"))
 
 
 def test_importing_audit_loads_nothing() -> None:

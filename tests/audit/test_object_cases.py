@@ -14,10 +14,10 @@ from PIL import Image
 
 from audit.exports.new_splits import SplitRequest
 from audit.exports.planning import plan_dataset
-from audit.run.generations import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
 from tests.audit.annotations.datasets import annotated_run
+from tests.audit.run.scanned import rows_of, value_of
 
 pytestmark = pytest.mark.slow
 NAMES = ("car", "bus", "tram", "bike", "scooter", "wheelchair")
@@ -64,22 +64,26 @@ def scanned(source: Path, run: Path) -> Path:
 
 def found(run: Path, prefix: str = "") -> dict[str, str]:
     """Subject and message of every finding whose subject begins so, by code and subject."""
-    with open_run(run) as store:
-        rows = store.query(
-            "SELECT code || ' ' || subject, message FROM findings ORDER BY ALL"
-        ).rows()
-    return {key: said for key, said in rows if key.partition(" ")[2].startswith(prefix)}
+    rows = rows_of(run, "SELECT code || ' ' || subject AS key, message FROM findings ORDER BY ALL")
+    found = {row["key"]: row["message"] for row in rows}
+    return {key: said for key, said in found.items() if key.partition(" ")[2].startswith(prefix)}
 
 
-def shares_are_even(run: Path, counts: dict[str, Counter[str]], share: float) -> None:
+def sizes_of(run: Path) -> dict[str, int]:
+    rows = rows_of(run, "SELECT label, count(*) AS n FROM labels GROUP BY label")
+    return {row["label"]: row["n"] for row in rows}
+
+
+def shares_are_even(run: Path, held: Sequence[Sequence[int]], share: float) -> None:
     """Each class has its share of objects in val, within one picture's objects of the class."""
+    counts = {f"{i}": Counter(NAMES[k] for k in classes) for i, classes in enumerate(held)}
     plan = plan_dataset(run, splits=SplitRequest({"train": 1 - share, "val": share}, 0, True))
     total, there, most = Counter[str](), Counter[str](), Counter[str]()
     for file in plan.files:
-        held = counts[Path(file.id).stem]
-        total += held
-        there += held if file.split == "val" else Counter()
-        most |= held
+        own = counts[Path(file.id).stem]
+        total += own
+        there += own if file.split == "val" else Counter()
+        most |= own
     assert total
     for name, n in total.items():
         assert abs(there[name] - share * n) <= most[name], (name, there[name], n)
@@ -92,8 +96,7 @@ def test_oriented_boxes_are_split_evenly_by_class(tmp_path: Path) -> None:
     held = [objects(rng) for _ in range(150)]
     root = yolo(tmp_path / "obb", "", held, turned=True)
     run = annotated_run(root, tmp_path / "run")
-    counts = {f"{i}": Counter(NAMES[k] for k in classes) for i, classes in enumerate(held)}
-    shares_are_even(run, counts, 0.2)
+    shares_are_even(run, held, 0.2)
 
 
 def test_a_class_of_objects_that_is_not_in_val_is_told(tmp_path: Path) -> None:
@@ -139,8 +142,7 @@ def test_each_category_gets_its_share(tmp_path: Path) -> None:
     }
     (root / "annotations.json").write_text(json.dumps(document))
     run = annotated_run(root, tmp_path / "run")
-    counts = {f"{i}": Counter(NAMES[k] for k in classes) for i, classes in enumerate(held)}
-    shares_are_even(run, counts, 0.2)
+    shares_are_even(run, held, 0.2)
 
 
 def test_several_labels_in_a_column_are_classes(tmp_path: Path) -> None:
@@ -154,8 +156,7 @@ def test_several_labels_in_a_column_are_classes(tmp_path: Path) -> None:
         rows.append(f"{i}.png,{label},train")
     (tmp_path / "list.csv").write_text("\n".join(rows) + "\n")
     run = scanned(tmp_path / "list.csv", tmp_path / "run")
-    with open_run(run) as store:
-        sizes = dict(store.query("SELECT label, count(*) FROM labels GROUP BY label").iter_rows())
+    sizes = sizes_of(run)
     assert sizes == {"cat": 22, "dog": 23, "owl": 18}
     conflict = [said for key, said in found(run).items() if key.startswith("LABEL005")]
     assert len(conflict) == 1
@@ -172,7 +173,6 @@ def test_lists_of_labels_are_classes_and_none_is_missing(tmp_path: Path) -> None
     )
     run = scanned(tmp_path / "list.parquet", tmp_path / "run")
     assert not [key for key in found(run) if key.startswith(("LABEL", "DIST"))]
-    with open_run(run) as store:
-        sizes = dict(store.query("SELECT label, count(*) FROM labels GROUP BY label").iter_rows())
-        single = store.scalar("SELECT count(*) FROM images WHERE label IS NOT NULL")
+    sizes = sizes_of(run)
+    single = value_of(run, "SELECT count(*) FROM images WHERE label IS NOT NULL")
     assert (sizes, single) == ({"cat": 30, "dog": 30, "owl": 30}, 30)

@@ -36,11 +36,29 @@ def first_box(root: Path) -> tuple[str, str, list[float]]:
     return row["sample_id"], row["label"], [row[k] for k in ("x", "y", "width", "height")]
 
 
-def test_voc(tmp_path: Path) -> None:
-    picture(tmp_path / "JPEGImages" / "0.jpg")
-    (tmp_path / "Annotations").mkdir()
-    (tmp_path / "Annotations" / "0.xml").write_text(VOC)
-    assert first_box(tmp_path) == ("JPEGImages/0.jpg", "cat", [5, 6, 20, 10])
+LABELME = {
+    "shapes": [{"label": "cat", "points": [[5, 6], [25, 16]], "shape_type": "rectangle"}],
+    "imagePath": "0.jpg", "imageWidth": 64, "imageHeight": 48,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("image", "file", "text"),
+    [
+        ("JPEGImages/0.jpg", "Annotations/0.xml", VOC),
+        ("0.jpg", "0.json", json.dumps(LABELME)),
+        ("images/0.jpg", "boxes.csv",
+         "filename,width,height,class,xmin,ymin,xmax,ymax\n0.jpg,64,48,cat,5,6,25,16\n"),
+        ("images/0.jpg", "boxes.csv",
+         "ImageID,LabelName,XMin,XMax,YMin,YMax\n0.jpg,cat,0.078125,0.390625,0.125,0.33333333333\n"),
+    ],
+    ids=["VOC", "LabelMe", "table", "Open Images that names files"],
+)  # fmt: skip
+def test_a_file_of_one_box(tmp_path: Path, image: str, file: str, text: str) -> None:
+    picture(tmp_path / image)
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text)
+    assert first_box(tmp_path) == (image, "cat", pytest.approx([5, 6, 20, 10]))
 
 
 def test_yolo(tmp_path: Path) -> None:
@@ -114,22 +132,6 @@ def test_captions_beside_pictures_are_no_labels(tmp_path: Path) -> None:
         assert store.scalar("SELECT count(*) FROM annotation_files") == 0
 
 
-def test_labelme_json_and_xml(tmp_path: Path) -> None:
-    picture(tmp_path / "0.jpg")
-    shape = {"label": "cat", "points": [[5, 6], [25, 16]], "shape_type": "rectangle"}
-    document = {"shapes": [shape], "imagePath": "0.jpg", "imageWidth": 64, "imageHeight": 48}
-    (tmp_path / "0.json").write_text(json.dumps(document))
-    assert first_box(tmp_path) == ("0.jpg", "cat", [5, 6, 20, 10])
-
-
-def test_a_table_of_boxes(tmp_path: Path) -> None:
-    picture(tmp_path / "images" / "0.jpg")
-    (tmp_path / "boxes.csv").write_text(
-        "filename,width,height,class,xmin,ymin,xmax,ymax\n0.jpg,64,48,cat,5,6,25,16\n"
-    )
-    assert first_box(tmp_path) == ("images/0.jpg", "cat", [5, 6, 20, 10])
-
-
 def test_open_images_with_names_that_are_edited_later(tmp_path: Path) -> None:
     root, run = tmp_path / "data", tmp_path / "run"
     picture(root / "train" / "0.jpg")
@@ -173,12 +175,3 @@ def test_an_xml_file_of_many_pictures_is_no_voc(tmp_path: Path) -> None:
     cvat = "<annotations><version>1.1</version><image id='0' name='0.jpg'></image></annotations>"
     (tmp_path / "train.xml").write_text(cvat)
     assert codes(tmp_path) == set()
-
-
-def test_open_images_may_name_files(tmp_path: Path) -> None:
-    picture(tmp_path / "images" / "0.jpg")
-    rows = "ImageID,LabelName,XMin,XMax,YMin,YMax\n0.jpg,cat,0.1,0.5,0.1,0.6\n"
-    (tmp_path / "boxes.csv").write_text(rows)
-    with annotated(tmp_path) as store:
-        assert store.scalar("SELECT sample_id FROM boxes") == "images/0.jpg"
-        assert not judge(store)

@@ -51,25 +51,21 @@ def test_two_numbers_a_keypoint_leave_out_those_at_zero(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "kind"),
+    ("lines", "kinds"),
     [
-        ("0 0.1 0.1 0.4 0.1 0.4 0.4 0.1 0.4", "polygon"),  # corners of a turned box
-        ("0 0.5 0.5 0.2 0.2 0.4 0.4 2 0.5 0.5 1", "keypoints"),
-        ("0 0.1 0.1 0.5 0.1 0.9 0.3 0.5 0.9 0.1 0.5", "polygon"),  # as many numbers
+        ("0 0.1 0.1 0.4 0.1 0.4 0.4 0.1 0.4", ["polygon"]),  # corners of a turned box
+        ("0 0.5 0.5 0.2 0.2 0.4 0.4 2 0.5 0.5 1", ["keypoints"]),
+        ("0 0.1 0.1 0.5 0.1 0.9 0.3 0.5 0.9 0.1 0.5", ["polygon"]),  # as many numbers
+        # 10 numbers, and 0 or 1 in them
+        ("0 0 0 1 0 1 1 0 1 0 1\n0 0.1 0.1 0.4 0.1 0.4 0.4", ["polygon", "polygon"]),
     ],
-    ids=["turned box", "pose", "outline"],
+    ids=["turned box", "pose", "outline", "outlines of several lengths"],
 )
 def test_without_a_shape_lines_tell_poses_from_outlines(
-    tmp_path: Path, line: str, kind: str
+    tmp_path: Path, lines: str, kinds: list[str]
 ) -> None:
-    with annotated(pose_tree(tmp_path, "names: [cat]\n", line + "\n")) as store:
-        assert [found for found, _ in shapes_of(store)] == [kind]
-
-
-def test_outlines_of_several_lengths_are_no_poses(tmp_path: Path) -> None:
-    lines = "0 0 0 1 0 1 1 0 1 0 1\n0 0.1 0.1 0.4 0.1 0.4 0.4\n"  # 10 numbers, and 0 or 1 in them
-    with annotated(pose_tree(tmp_path, "names: [cat]\n", lines)) as store:
-        assert [found for found, _ in shapes_of(store)] == ["polygon", "polygon"]
+    with annotated(pose_tree(tmp_path, "names: [cat]\n", lines + "\n")) as store:
+        assert [found for found, _ in shapes_of(store)] == kinds
 
 
 @pytest.mark.parametrize(

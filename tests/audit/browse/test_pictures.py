@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 from pathlib import Path
@@ -38,6 +39,8 @@ def test_a_thumbnail_is_small_upright_and_made_once(tmp_path: Path) -> None:
     made = ThumbnailCache(tmp_path / "cache")
     (first,) = made.many([card(path)])
     assert Image.open(io.BytesIO(first.data)).size == (SMALL // 2, SMALL)
+    assert (first.width, first.height, first.note) == (SMALL // 2, SMALL, "")
+    assert base64.b64decode(first.data_uri.removeprefix("data:image/jpeg;base64,")) == first.data
     files = list((tmp_path / "cache").glob("*/*.jpg"))
     assert len(files) == 1
     stamp = files[0].stat().st_mtime_ns
@@ -83,13 +86,17 @@ def test_what_gives_no_picture_gives_a_reason(tmp_path: Path) -> None:
         card(sound, error_kind="bomb", error="it promises too much"),
         Card("x", uri="nostore://example.org/x.jpg"),
         card(sound, content_hash="f" * 64),
+        Card("d", uri=str(tmp_path)),
+        Card("0", uri="/a\0b"),
     )
-    damaged, gone, bomb, remote, changed = made.many(asked)
+    damaged, gone, bomb, remote, changed, folder, nameless = made.many(asked)
     assert damaged.error
-    assert gone.error
-    assert bomb.error == "bomb: it promises too much"
+    assert "does not exist" in gone.error
+    assert (bomb.data_uri, bomb.error) == ("", "bomb: it promises too much")
     assert "are not known" in remote.error
-    assert changed.note == "changed since the scan"
+    assert (changed.note, changed.error) == ("changed since the scan", "")
+    assert "is a directory" in folder.error.lower()
+    assert nameless.error
     assert not list((tmp_path / "cache").glob("ff/*"))
 
 

@@ -38,8 +38,7 @@ def test_stores_that_were_not_used_of_late_are_closed(
     assert not stores.is_open(stores.look(first).key)
 
 
-def test_the_statuses_of_a_store_go_forward_alone(reviewed_run: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(reviewed_run, tmp_path / "run"))
+def test_the_statuses_of_a_store_go_forward_alone(run: Path) -> None:
     before = stores.look(run)
     assert stores.look(run).ledger is before.ledger  # read once
     assert _settled(before) == 0
@@ -58,9 +57,8 @@ def _settled(seen: stores.Look) -> int:
 
 
 def test_only_what_was_decided_since_is_looked_up(
-    reviewed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Path(shutil.copytree(reviewed_run, tmp_path / "run"))
     asked: list[int] = []
     known = waivers.resolve
     monkeypatch.setattr(
@@ -78,11 +76,8 @@ def test_only_what_was_decided_since_is_looked_up(
     assert not asked, "an undo needs no look-up"
 
 
-def test_a_summary_that_was_kept_up_is_that_of_the_whole_ledger(
-    reviewed_run: Path, tmp_path: Path
-) -> None:
+def test_a_summary_that_was_kept_up_is_that_of_the_whole_ledger(run: Path) -> None:
     """Any acts in any order: what is kept of the acts before changes nothing of the sum."""
-    run = Path(shutil.copytree(reviewed_run, tmp_path / "run"))
     mine, draw = Run(run), random.Random(5)
     ids, prints = mine.images["id"].to_list(), mine.findings["fingerprint"].to_list()
     for _ in range(40):
@@ -105,9 +100,8 @@ def test_a_summary_that_was_kept_up_is_that_of_the_whole_ledger(
 
 
 def test_who_waits_for_a_summary_takes_it_where_it_has_what_was_decided_by_then(
-    reviewed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Path(shutil.copytree(reviewed_run, tmp_path / "run"))
     key, ids = stores.look(run).key, Run(run).images["id"].to_list()
     made, goes_on = list[int](), Event()
 
@@ -135,8 +129,7 @@ def test_who_waits_for_a_summary_takes_it_where_it_has_what_was_decided_by_then(
     assert len(made) == 1, "the one that they wait for has it, whatever comes meanwhile"
 
 
-def test_another_ledger_in_its_place_is_looked_up_anew(reviewed_run: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(reviewed_run, tmp_path / "run"))
+def test_another_ledger_in_its_place_is_looked_up_anew(run: Path) -> None:
     ids = Run(run).images["id"].to_list()
     for sample in ids[:2]:
         Run(run).decide(sample, "drop", by="Ada")

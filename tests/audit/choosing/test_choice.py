@@ -1,9 +1,11 @@
-"""`audit select` and `Run.select` on a small run with planted clusters, copies and labels."""
+"""Choices: coverage against brute force, doubt and rarity by hand, `audit select` on a run."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,11 +13,101 @@ import pytest
 from PIL import Image
 
 import audit
+from audit.choosing import coverage
+from audit.choosing.choice import doubt_of, fill_rarest
+from audit.choosing.coverage import choose_covering, cost, likeness_to, measure_reach, random_reach
 from audit.embeddings.settings import VectorOptions
 from audit.errors import UsageError
 from tests.audit.run.scanned import scan_tree
 from tests.conftest import picture
 from tests.warm import warm_audit
+
+
+def points(n: int, d: int = 3, seed: int = 0) -> np.ndarray:
+    """Points of length 1."""
+    rows = np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+NOTHING = np.full(14, -1, np.float32)
+
+
+def test_the_gain_is_near_the_best_that_any_choice_has() -> None:
+    for seed in range(5):
+        of = points(14, seed=seed)
+        least = min(
+            cost(likeness_to(of, of[list(rows)])).mean()
+            for rows in itertools.combinations(range(14), 3)
+        )
+        rows, gains = choose_covering(of, 3, NOTHING)
+        reached = cost(likeness_to(of, of[rows])).mean()
+        assert 1 - reached >= (1 - 1 / np.e) * (1 - least)
+        assert np.isclose(gains.sum(), 1 - reached, atol=1e-5)
+
+
+def test_what_is_known_counts_as_chosen() -> None:
+    of = np.repeat(points(3), [6, 6, 2], axis=0)
+    near = likeness_to(of, of[[0, 6]])
+    rows, gains = choose_covering(of, 2, near)
+    assert rows[0] >= 12, "the first is of the only cluster that nothing covers"
+    assert gains[0] > 1e-3
+    assert gains[1] < 1e-5, "then nothing is left to cover"
+    assert len(set(choose_covering(of, 14, near)[0].tolist())) == 14
+
+
+def test_a_choice_comes_nearer_than_chance_also_where_few_are_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coverage, "STANDING", 200)
+    monkeypatch.setattr(coverage, "LEAST_ASKED", 16)
+    monkeypatch.setattr(coverage, "ASKED_AT_ONCE", 7)
+    of, near = points(600, d=8), np.full(600, -1, np.float32)
+    rows, _ = choose_covering(of, 30, near)
+    assert len(set(rows.tolist())) == 30
+    chance = random_reach(of, 30, near, 1)
+    assert measure_reach(of, rows, near).mean[1] < chance.mean[0]
+
+
+def test_random_choices_are_a_range_and_repeat() -> None:
+    of = points(300)
+    near = np.full(300, -1, np.float32)
+    one, again = random_reach(of, 10, near, 1), random_reach(of, 10, near, 1)
+    assert one == again
+    assert one != random_reach(of, 10, near, 2)
+    assert one.largest[0] < one.largest[1] < one.largest[2]
+    rows, _ = choose_covering(of, 10, near)
+    assert measure_reach(of, rows, near).mean[1] < one.mean[0]
+    # blocks change nothing
+    of, centres = points(coverage.BLOCK + 7, seed=1), points(coverage.CENTRES + 5, seed=2)
+    assert np.allclose(likeness_to(of, centres), (of @ centres.T).max(1), atol=1e-6)
+
+
+def test_margin_and_entropy() -> None:
+    rows = pl.DataFrame(
+        {"prob_a": [0.5, 1.0, 0.6], "prob_b": [0.5, 0.0, 0.3], "prob_c": [0.0, 0.0, 0.1]}
+    )
+    assert doubt_of(rows, "margin").tolist() == pytest.approx([1.0, 0.0, 0.7])
+    entropy = doubt_of(rows, "entropy")
+    assert entropy.argmax() == 2
+    assert entropy[1] == pytest.approx(0)
+    confident = pl.DataFrame({"confidence": [0.9, 0.4]})
+    assert doubt_of(confident, "margin").tolist() == pytest.approx([0.1, 0.6])
+    for table, by, sentence in (
+        (confident, "entropy", "prob_"), (pl.DataFrame({"label": ["a"]}), "margin", "--predictions")
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=sentence):
+            doubt_of(table, by)
+
+
+def test_the_smallest_cell_comes_first() -> None:
+    cells = ["a"] * 9 + ["b"] * 2 + ["c"] * 5
+    taken = [cells[i] for i in fill_rarest(cells, {"a": 4, "c": 1}, 7)]
+    assert "".join(taken) == "bbcccac"
+    assert len(fill_rarest(cells, {}, 99)) == 16
+    # a picture counts in each of its cells: the two that hold b count for a
+    several = [["a"], ["a", "b"], ["b", "a"], ["a"], ["c"]]
+    assert list(fill_rarest(several, {}, 4)) == [0, 1, 4, 2]
+
 
 SIZES = {"cat": 14, "dog": 8, "owl": 2}
 
@@ -26,24 +118,19 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> audit.Run:
     folder = tmp_path_factory.mktemp("choosing")
     names = [f"train/{label}/{n}.png" for label, size in SIZES.items() for n in range(size)]
     names += [f"pool/{n}.png" for n in range(6)]
-    for number, name in enumerate([*names, "train/cat/copy.png"]):
+    with_copy = [*names, "train/cat/copy.png"]
+    for number, name in enumerate(with_copy):
         path = folder / "pets" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        seed = 0 if name.endswith("copy.png") else number
-        Image.fromarray(picture(seed, 48, 48)).save(path)
-    rng = np.random.default_rng(0)
+        Image.fromarray(picture(number % len(names), 48, 48)).save(path)
     kinds = [0] * 14 + [1] * 8 + [2] * 2 + [0, 0, 0, 1, 3, 3]
-    rows = 6 * np.eye(4)[kinds] + rng.normal(size=(30, 4)) / 4
-    vectors = folder / "vectors.parquet"
-    pl.DataFrame(
-        {"path": [str(folder / "pets" / n) for n in names], "vector": rows.tolist()}
-    ).write_parquet(vectors)
-    rows_csv = [
-        {"path": f"pets/{n}", "split": n.split("/")[0],
-         "label": n.split("/")[1] if n.startswith("train") else None}
-        for n in [*names, "train/cat/copy.png"]
-    ]  # fmt: skip
-    pl.DataFrame(rows_csv).write_csv(folder / "pets.csv")
+    rows = 6 * np.eye(4)[kinds] + np.random.default_rng(0).normal(size=(30, 4)) / 4
+    paths, vectors = [str(folder / "pets" / n) for n in names], folder / "vectors.parquet"
+    pl.DataFrame({"path": paths, "vector": rows.tolist()}).write_parquet(vectors)
+    split, label = zip(*(n.split("/")[:2] for n in with_copy), strict=True)
+    columns = {"path": [f"pets/{n}" for n in with_copy], "split": split,
+               "label": [one if one in SIZES else None for one in label]}  # fmt: skip
+    pl.DataFrame(columns).write_csv(folder / "pets.csv")
     scan_tree(folder / "pets.csv", folder / "run", vectors=VectorOptions(embeddings=vectors))
     return audit.open(folder / "run")
 
@@ -100,18 +187,24 @@ def test_doubt_by_predictions_of_either_form(found: audit.Run, tmp_path: Path) -
     assert same.rows["class"].to_list() == ["cat", "cat"]
 
 
-def test_words_that_cannot_be(found: audit.Run, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--predictions"):
-        found.select(3, "uncertainty")
-    with pytest.raises(UsageError, match="no candidate has a class"):
-        found.select(3, "rare", split="pool")
-    with pytest.raises(UsageError, match="no split 'val'"):
-        found.select(3, split="val")
-    with pytest.raises(UsageError, match="--n is 0"):
-        found.select(0)
-    (tmp_path / "other.csv").write_text("path\nelsewhere.png\n")
-    with pytest.raises(UsageError, match="names no file of this run"):
-        found.select(3, listed=tmp_path / "other.csv")
+@pytest.mark.parametrize(
+    ("words", "options", "sentence"),
+    [
+        ((3, "uncertainty"), {}, "--predictions"),
+        ((3, "rare"), {"split": "pool"}, "no candidate has a class"),
+        ((3,), {"split": "val"}, "no split 'val'"),
+        ((0,), {}, "--n is 0"),
+        ((3,), {"listed": "other.csv"}, "names no file of this run"),
+    ],
+)
+def test_words_that_cannot_be(
+    found: audit.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[Any, ...],
+    options: dict[str, Any], sentence: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("other.csv").write_text("path\nelsewhere.png\n")
+    with pytest.raises(UsageError, match=sentence):
+        found.select(*words, **options)
 
 
 def test_vectors_that_are_gone_are_a_sentence(found: audit.Run) -> None:
@@ -154,16 +247,14 @@ def test_rare_classes_of_objects_first(tmp_path: Path) -> None:
 def test_the_command_writes_a_list_that_scan_and_plan_read(
     found: audit.Run, tmp_path: Path
 ) -> None:
-    words = ["select", found.path, "--n", 9, "--by", "rare", "--split", "train", "--json"]
-    done = warm_audit(*words, "-o", "next.csv", folder=tmp_path)
+    select = ["select", found.path, "--n", 9]
+    words = ["--by", "rare", "--split", "train", "--json", "-o", "next.csv"]
+    done = warm_audit(*select, *words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["n"] == 9
-    planned = warm_audit(
-        "subset", "plan", "--from", "next.csv", "--split", "all", "--n", 6, folder=tmp_path
-    )  # fmt: skip
+    plan = ["subset", "plan", "--from", "next.csv", "--split", "all", "--n", 6]
+    planned = warm_audit(*plan, folder=tmp_path)
     assert planned.returncode == 0, planned.stderr
-    run = scan_tree(tmp_path / "next.csv", tmp_path / "again")
-    assert len(run) == 9
-    bad = warm_audit("select", found.path, "--n", 9, "-o", "next.pdf", folder=tmp_path)
-    assert bad.returncode == 2
-    assert bad.stderr.count("\n") == 1
+    assert len(scan_tree(tmp_path / "next.csv", tmp_path / "again")) == 9
+    bad = warm_audit(*select, "-o", "next.pdf", folder=tmp_path)
+    assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -62,25 +63,50 @@ def told(relation: Relation) -> list[Any]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("exact_limit", [N, N // 4])
+class Failing(Serial):
+    """Nodes that fail at everything."""
+
+    def run(self, work: Callable[..., Any], chunks: Iterable[Sequence[Any]]) -> Iterator[Any]:
+        for chunk in chunks:
+            yield chunk, Failure("timeout", "it took too long")
+
+
+@pytest.fixture(scope="module")
+def alone(made: Any) -> Callable[[int], list[Any]]:
+    """What one process answers, by `exact_limit`."""
+
+    @functools.cache
+    def answer(exact_limit: int) -> list[Any]:
+        table, hashes, keys = made
+        options = SearchOptions(exact_limit=exact_limit)
+        found = find_near_duplicates(table, keys, hashes, options=options)
+        assert len(found.pairs.pairs) > 50
+        return told(found)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("exact_limit", "nodes"),
+    [(N, Serial()), (N // 4, Serial()), (N, Failing())],
+    ids=["exact", "cells", "what no node can do the head does"],
+)
 def test_shared_out_equals_in_one_process(
-    made: Any, place: SharedPlace, exact_limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stored_rows, "FILE_ROWS", 211)  # the last file holds seven rows
+    made: Any, alone: Callable[[int], list[Any]], place: SharedPlace, exact_limit: int,
+    nodes: Serial, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for name in ("FILE_ROWS", "PIECE_ROWS"):
+        monkeypatch.setattr(stored_rows, name, 211)  # the last file holds seven rows
     monkeypatch.setattr(shared_search, "FILE_ROWS", 211)
-    monkeypatch.setattr(stored_rows, "PIECE_ROWS", 211)
     monkeypatch.setattr(stored_rows, "KEPT", 2)
     monkeypatch.setattr(stored_rows, "KEPT_FILES", 1)
     table, hashes, keys = made
-    options = SearchOptions(exact_limit=exact_limit)
-    alone = find_near_duplicates(table, keys, hashes, options=options)
-    shared = share_signatures(place, Serial(), table, np.arange(N))
+    shared = share_signatures(place, nodes, table, np.arange(N))
     spread = find_near_duplicates(
-        shared.signatures, keys, hashes, descriptors=shared.descriptors, options=options,
-        share=shared.share,
+        shared.signatures, keys, hashes, descriptors=shared.descriptors,
+        options=SearchOptions(exact_limit=exact_limit), share=shared.share,
     )  # fmt: skip
-    assert len(alone.pairs.pairs) > 50
-    assert told(spread) == told(alone)
+    assert told(spread) == alone(exact_limit)
 
 
 def test_parts_of_pairs_carry_what_surrounds_their_pictures(
@@ -101,24 +127,6 @@ def test_parts_of_pairs_carry_what_surrounds_their_pictures(
     assert found.whole(some).score.tolist() == kept.score[some].tolist()
     assert found.whole(some).orientation.tolist() == kept.orientation[some].tolist()
     assert found.whole(some).pairs.tolist() == kept.pairs[some].tolist()
-
-
-class Failing(Serial):
-    """Nodes that fail at everything."""
-
-    def run(self, work: Callable[..., Any], chunks: Iterable[Sequence[Any]]) -> Iterator[Any]:
-        for chunk in chunks:
-            yield chunk, Failure("timeout", "it took too long")
-
-
-def test_what_no_node_can_do_the_head_does(made: Any, place: SharedPlace) -> None:
-    table, hashes, keys = made
-    alone = find_near_duplicates(table, keys, hashes)
-    shared = share_signatures(place, Failing(), table, np.arange(N))
-    spread = find_near_duplicates(
-        shared.signatures, keys, hashes, descriptors=shared.descriptors, share=shared.share
-    )
-    assert told(spread) == told(alone)
 
 
 def test_rows_are_those_that_were_written(

@@ -1,4 +1,4 @@
-"""What changed between two audits: each planted change is named with its reason, and no other."""
+"""Runs compared and their history: each planted change is named with its reason, and no other."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
 
 import audit
 from audit.compare.diff import RunDiff, Snapshot, compare_runs, compare_snapshots
+from audit.compare.drift import find_drift
+from audit.compare.history import HISTORY, Moment, arrival, last_change, read_history
 from audit.decisions.decisions import decide_findings
 from audit.errors import RunError
 from audit.records import Action, Severity
-from audit.run.generations import keep_generations, list_kept
+from audit.run.generations import keep_generations, list_generations, list_kept
+from tests.audit.conftest import Command
 from tests.audit.run.scanned import recheck_run, scan_tree
 from tests.conftest import make_tree, picture
 from tests.warm import warm_audit
@@ -126,17 +130,12 @@ def test_a_check_that_did_not_run_is_no_fix(changed: tuple[Path, Path]) -> None:
 
 
 def test_another_class_or_split_is_said(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "pets")
-    rows = [
-        {"path": str(f), "label": f.parent.name, "split": f.parent.parent.name}
-        for f in sorted(tree.rglob("*.jpg"))
-    ]
-    table = pl.DataFrame(rows)
-    table.write_csv(tmp_path / "list.csv")
-    scan_tree(tmp_path / "list.csv", tmp_path / "before", checks=CHECKS)
-    rows[0]["label"], rows[1]["split"] = "lynx", "train"
-    pl.DataFrame(rows).write_csv(tmp_path / "list.csv")
-    scan_tree(tmp_path / "list.csv", tmp_path / "after", checks=CHECKS)
+    files = sorted(make_tree(tmp_path / "pets").rglob("*.jpg"))
+    rows = [{"path": str(f), "label": f.parent.name, "split": f.parent.parent.name} for f in files]
+    for run in ("before", "after"):
+        pl.DataFrame(rows).write_csv(tmp_path / "list.csv")
+        scan_tree(tmp_path / "list.csv", tmp_path / run, checks=CHECKS)
+        rows[0]["label"], rows[1]["split"] = "lynx", "train"
     found = compare_runs(tmp_path / "before", tmp_path / "after").files
     assert found["change"].to_list() == ["reclassified"] * 2
     assert found["class_after"].to_list() == ["lynx", "cat"]
@@ -174,28 +173,23 @@ def test_the_command_says_it_and_fails_on_what_is_new(changed: tuple[Path, Path]
 
 
 def test_a_scan_fails_on_what_a_baseline_had_not(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "pets")
+    tree, run = make_tree(tmp_path / "pets"), str(tmp_path / "run")
+    new = ("--fail-on", "new:error")
+    alone = warm_audit("scan", tree, "--out", run, *new)
+    assert (alone.returncode, "--baseline" in alone.stderr) == (2, True)
+    assert not Path(run).exists()
+    with pytest.raises(RunError):
+        Snapshot.of(tmp_path / "none")
     (tree / "train/cat/empty.jpg").touch()
-    options = ("--checks", "FILE001", "--jobs", "1")
-    run = str(tmp_path / "run")
-    assert warm_audit("scan", str(tree), "--out", run, *options).returncode == 1
-    again = (*options, "--baseline", run, "--fail-on", "new:error")
-    quiet = warm_audit("scan", str(tree), "--out", run, *again)
+    words = ("scan", tree, "--out", run, "--checks", "FILE001", "--jobs", "1")
+    assert warm_audit(*words).returncode == 1
+    quiet = warm_audit(*words, "--baseline", run, *new)
     assert quiet.returncode == 0, quiet.stderr
     assert "0 new, 0 fixed, 1 persisting" in quiet.stdout
     (tree / "train/cat/other.jpg").touch()
-    loud = warm_audit("scan", str(tree), "--out", run, *again)
+    loud = warm_audit(*words, "--baseline", run, *new)
     assert loud.returncode == 1
     assert "1 new, 0 fixed, 1 persisting" in loud.stdout
-
-
-def test_a_baseline_that_is_missing_is_a_sentence(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "pets")
-    alone = warm_audit("scan", str(tree), "--out", str(tmp_path / "r"), "--fail-on", "new:error")
-    assert (alone.returncode, "--baseline" in alone.stderr) == (2, True)
-    assert not (tmp_path / "r").exists()
-    with pytest.raises(RunError):
-        Snapshot.of(tmp_path / "none")
 
 
 def samples(*rows: tuple[str, str]) -> pl.DataFrame:
@@ -206,9 +200,8 @@ def samples(*rows: tuple[str, str]) -> pl.DataFrame:
 
 def groups(**members: list[str]) -> pl.DataFrame:
     """Findings DUP003 by fingerprint."""
-    schema = {"fingerprint": pl.String, "code": pl.String, "name": pl.String,
-              "severity": pl.String, "message": pl.String, "n_samples": pl.Int64,
-              "ids": pl.List(pl.String), "status": pl.String}  # fmt: skip
+    schema = dict.fromkeys(("fingerprint", "code", "name", "severity", "message"), pl.String)
+    schema |= {"n_samples": pl.Int64, "ids": pl.List(pl.String), "status": pl.String}
     rows = [
         (name, "DUP003", "near-duplicate", "warning", "alike", len(ids), ids, "open")
         for name, ids in members.items()
@@ -221,10 +214,9 @@ def snapshot(files: pl.DataFrame, found: pl.DataFrame) -> Snapshot:
 
 
 def test_equal_contents_are_paired_one_by_one() -> None:
-    before = samples(("a", "1"), ("b", "1"), ("c", "1"), ("d", "2"))
-    after = samples(("x", "1"), ("y", "1"), ("d", "2"))
-    diff = compare_snapshots(snapshot(before, groups()), snapshot(after, groups()))
-    rows = diff.files.select("change", "before", "after").rows()
+    before = snapshot(samples(("a", "1"), ("b", "1"), ("c", "1"), ("d", "2")), groups())
+    after = snapshot(samples(("x", "1"), ("y", "1"), ("d", "2")), groups())
+    rows = compare_snapshots(before, after).files.select("change", "before", "after").rows()
     assert rows == [("removed", "c", None), ("moved", "a", "x"), ("moved", "b", "y")]
 
 
@@ -275,3 +267,95 @@ def test_generations_that_are_kept_are_compared_by_their_path(tmp_path: Path) ->
     assert "gen-0001/findings-0001.duckdb" in gone.stderr, "what there is, is named"
     named = Path(shutil.copytree(run, tmp_path / "gen-0001"))  # a run of the name of a generation
     assert compare_runs(named, run).counts()["persisting"] == len(here.findings)
+
+
+pytestmark = pytest.mark.slow
+
+
+def scanned(folder: Path, seed: int, labels: tuple[str, ...], light: float = 1.0) -> Path:
+    """A run of 36 pictures a class, darkened by a factor."""
+    for k, label in enumerate(labels):
+        (folder / "set" / label).mkdir(parents=True)
+        for i in range(36):
+            pixels = np.round(picture(1000 * seed + 100 * k + i) * light).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / "set" / label / f"{i}.png")
+    scan_tree(folder / "set", folder / "run", checks=("FILE",))
+    return folder / "run"
+
+
+def test_drift_between_runs(tmp_path: Path, command: Command) -> None:
+    first = scanned(tmp_path / "a", 1, ("cat", "dog"))
+    alike = scanned(tmp_path / "b", 2, ("cat", "dog"))
+    darker = scanned(tmp_path / "c", 3, ("cat", "owl"), 0.6)
+    assert find_drift(alike, first).findings == []
+    assert find_drift(first, first).findings == []
+    found = {(f.code, f.subject): f for f in find_drift(darker, first).findings}
+    assert set(found) == {
+        ("DIST003", "split:reference/class:owl"), ("DIST003", "split:run/class:dog"),
+        ("DIST007", "split:run"),
+    }  # fmt: skip
+    darkened = found["DIST007", "split:run"]
+    assert "brightness" in str(darkened.evidence["properties"])
+    assert all(name.startswith("cat/") for name in darkened.sample_ids)
+    code, out, _ = command("drift", darker, first, "--json", "--fail")
+    document = json.loads(out)
+    assert (code, document["schema"], len(document["findings"])) == (1, "audit-drift/1", 3)
+    code, out, _ = command("drift", alike, first, "--fail")
+    assert code == 0
+    assert "does not differ" in out
+
+
+def test_what_came_with_which_scan_is_told_for_ever(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    for number in range(8):
+        path = data / ("train" if number < 5 else "test") / "cat" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture(number, 48, 48)).save(path)
+    scan_tree(data, run)
+    leak = data / "test" / "cat" / "leak.png"
+    leak.write_bytes((data / "train" / "cat" / "0.png").read_bytes())
+    scan_tree(data, run)
+    recheck_run(run)
+    leak.unlink()
+    for number in range(3):  # generations are pruned meanwhile
+        Image.fromarray(picture(20 + number, 48, 48)).save(
+            data / "train" / "cat" / f"n{number}.png"
+        )
+        scan_tree(data, run)
+    scan_tree(data, run)  # nothing changed: no moment
+    first, second, again, third, *_ = history = read_history(run)
+    assert len(history) == 6
+    assert len(list_generations(run)) == 2
+    assert (first.files, first.splits, first.came) == (8, {"train": 5, "test": 3}, {})
+    assert second.came["SPLIT001"] == 1
+    assert not {**again.came, **again.went}
+    assert third.went["SPLIT001"] == 1
+    found = arrival(history, "SPLIT001")
+    assert found is not None
+    assert found[0] is second
+    assert found[1] == ["test/cat/leak.png"]
+    mark = next(mark for code, mark, *_ in second.named if code == "SPLIT001")
+    assert arrival(history, str(mark)) == found
+    assert arrival(history, "DUP009") is None
+    assert "UTC came" in (said := last_change(history[:3]))
+    assert "SPLIT001 1" in said
+    assert last_change(history[:1]) == ""
+    assert audit.open(run).history["came"].to_list()[:3] == [0, sum(second.came.values()), 0]
+    told, brought, document = (
+        warm_audit("history", run, *more, folder=tmp_path)
+        for more in ([], ["SPLIT001"], ["--json"])
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.count("\n") >= 7
+    assert "SPLIT001 came with the scan" in brought.stdout
+    assert len(json.loads(document.stdout)["moments"]) == 6
+    assert told.stdout.count("  gen-") == 2, "those that are kept are named"
+
+
+def test_a_damaged_line_and_what_a_later_version_adds_are_passed_over(tmp_path: Path) -> None:
+    lines = ['{"at": "2026-01-01", "generation": "g", "files": 3, "later": 1}', "{", '{"files": 1}']
+    (tmp_path / HISTORY).write_text("\n".join(lines))
+    assert read_history(tmp_path) == [Moment("2026-01-01", "g", 3)]
+    assert read_history(tmp_path / "nowhere") == []
+    (tmp_path / "other" / HISTORY).mkdir(parents=True)
+    assert read_history(tmp_path / "other") == []

@@ -416,20 +416,12 @@ def test_a_decision_follows_a_move_and_is_stale_after_a_change(own: tuple[Path, 
     }
     decide_samples(run, ["train/dog/3.jpg"], Action.KEEP)
     assert "train/dog/3.jpg" not in apply_decisions(run).stale["subject"], "decided again"
+    decide_samples(run, ["train/dog/moved.jpg"], Action.RELABEL, "cat")
+    met = apply_decisions(run).effective.filter(id="train/dog/moved.jpg")
+    assert met.select("dropped", "label").row(0) == (False, "cat"), "the latest of two wins"
 
 
-def test_the_latest_decision_wins_where_two_meet_in_one_file(own: tuple[Path, Path]) -> None:
-    root, run = own
-    decide_samples(run, ["train/dog/1.jpg"], Action.RELABEL, "cat")
-    (root / "train/dog/1.jpg").rename(root / "train/dog/moved.jpg")
-    scan(root, run)
-    decide_samples(run, ["train/dog/moved.jpg"], Action.DROP)
-    (row,) = apply_decisions(run).effective.to_dicts()
-    assert (row["id"], row["dropped"], row["label"]) == ("train/dog/moved.jpg", True, "cat")
-
-
-def test_a_sample_without_a_hash_is_known_by_its_id(own: tuple[Path, Path]) -> None:
-    _, run = own
+def test_a_sample_without_a_hash_is_known_by_its_id(run: Path) -> None:
     Ledger(run).record([Entry("sample", "train/cat/gone.jpg", None, Action.DROP, None, "", "anna")])
     assert apply_decisions(run).stale["reason"].to_list() == [
         "it is gone, and nothing has its content"

@@ -1,4 +1,4 @@
-"""Kernels compile wherever the program runs, and what they leave on disk is this user's alone."""
+"""What importing costs; kernels compile wherever the program runs, and their cache is private."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from audit.machine.compiled import FirstCallKernel, compiled_on_first_call
 from tests.conftest import ROOT
 
 CALL = """
@@ -84,3 +85,47 @@ def test_that_a_kernel_is_compiled_is_known_before_it_is_called(tmp_path: Path) 
     run = [sys.executable, "-c", "import kernel"]
     for told in ("False 2 True\n", "True 2 True\n"):
         assert subprocess.check_output(run, env=environment, text=True, cwd=tmp_path) == told
+
+
+LOADS = {
+    "listing and measuring code import none of the slow libraries": """
+import sys, audit.sources
+print([m for m in ("polars", "pyarrow", "duckdb", "numpy") if m in sys.modules])
+import audit.picture.decode, audit.picture.features
+print([m for m in ("numba", "scipy", "cv2") if m in sys.modules])
+""",
+    # every worker would pay for it: twice what all its kernels take
+    "measuring pictures loads no scipy": """
+import sys, numpy as np
+from audit.picture.measure import warm_up
+from audit.picture.hashing import hashes
+warm_up()
+assert hashes(np.full((1, 40, 50), 7, np.uint8))["phash"] == [1 << 63]
+print([m for m in ("scipy.linalg", "scipy.fft", "scipy.special") if m in sys.modules])
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", LOADS.values(), ids=LOADS)
+def test_slow_libraries_load_when_they_are_needed(code: str) -> None:
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) == {"[]"}
+
+
+@compiled_on_first_call
+def twice(value: int) -> int:
+    return 2 * value
+
+
+@compiled_on_first_call
+def four_times(value: int) -> int:
+    return twice(twice(value))
+
+
+def test_a_kernel_may_call_another_that_was_never_called() -> None:
+    first = globals()["four_times"]
+    assert isinstance(first, FirstCallKernel)
+    assert first(3) == 12
+    assert not isinstance(globals()["twice"], FirstCallKernel)
+    assert first(4) == 16

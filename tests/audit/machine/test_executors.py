@@ -10,15 +10,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from audit.errors import MachineError, find_machine_error
 from audit.machine import workers
-from audit.machine.executors import Failure, Processes, Serial
+from audit.machine.executors import KILLED, Failure, Processes, Serial
 from audit.picture.measure import warm_up
 from tests.conftest import ROOT
 
@@ -36,6 +37,11 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def double(chunk: Sequence[int]) -> list[int]:
     return [2 * item for item in chunk]
+
+
+def sleeping(chunk: Sequence[int]) -> list[int]:
+    time.sleep(600 if chunk != [0] else 0)
+    return list(chunk)
 
 
 def fragile(chunk: Sequence[int]) -> list[int]:
@@ -56,15 +62,10 @@ def buggy(chunk: Sequence[int]) -> list[int]:
     raise ValueError(f"bug with {chunk[0]}")
 
 
-def killed_once(chunk: Sequence[str]) -> list[str]:
-    """Dies with several items, as the system kills where memory is used up."""
-    if len(chunk) > 1:
+def killed(chunk: Sequence[str]) -> list[str]:
+    """Dies of "z" and with several items, as the system kills where memory is used up."""
+    if len(chunk) > 1 or "z" in chunk:
         os.kill(os.getpid(), signal.SIGKILL)
-    return list(chunk)
-
-
-def killed_always(chunk: Sequence[str]) -> list[str]:
-    os.kill(os.getpid(), signal.SIGKILL)
     return list(chunk)
 
 
@@ -83,6 +84,15 @@ def process_ids(chunk: Sequence[int]) -> list[int]:
     return [os.getpid() for _ in chunk]
 
 
+def told(outcomes: Iterable[tuple[Sequence[Any], Any]]) -> tuple[dict[Any, str], list[Any]]:
+    """Return the kind of failure of each item that failed, and the items that are done."""
+    found = list(outcomes)
+    failed = [(chunk, r.kind) for chunk, r in found if isinstance(r, Failure)]
+    done = [i for chunk, r in found if not isinstance(r, Failure) for i in chunk]
+    assert all(len(chunk) == 1 for chunk, _ in failed)
+    return {chunk[0]: kind for chunk, kind in failed}, sorted(done)
+
+
 pytestmark = pytest.mark.slow
 # What the caller does with answers is the same for both kinds of workers.
 ONCE = pytest.mark.parametrize("kind", ["forked"], indirect=True)
@@ -97,25 +107,20 @@ def test_every_item_once(executor: Serial | Processes) -> None:
 
 
 def test_the_item_that_kills_or_hangs_its_worker_is_found_and_the_rest_is_done() -> None:
-    outcomes = list(Processes(2, timeout_s=3.0).run(fragile_in_order, CHUNKS))
-    failed = {chunk[0]: r.kind for chunk, r in outcomes if isinstance(r, Failure)}
+    failed, done = told(Processes(2, timeout_s=3.0).run(fragile_in_order, CHUNKS))
     assert failed == {13: "crashed", 17: "timeout"}
-    done = [i for chunk, r in outcomes if not isinstance(r, Failure) for i in chunk]
-    assert sorted(done) == [i for i in range(40) if i not in (13, 17)]
+    assert done == [i for i in range(40) if i not in (13, 17)]
 
 
 @ONCE
 def test_where_nothing_tells_which_item_was_begun_halves_do() -> None:
-    outcomes = list(Processes(2).run(fragile, [[*range(8, 17)]]))
-    assert [chunk for chunk, r in outcomes if isinstance(r, Failure)] == [[13]]
-    done = [i for chunk, r in outcomes if not isinstance(r, Failure) for i in chunk]
-    assert sorted(done) == [8, 9, 10, 11, 12, 14, 15, 16]
+    failed, done = told(Processes(2).run(fragile, [[*range(8, 17)]]))
+    assert (list(failed), done) == ([13], [8, 9, 10, 11, 12, 14, 15, 16])
 
 
 @ONCE
 def test_a_hanging_item_costs_its_own_time_once(tmp_path: Path) -> None:
-    outcomes = list(Processes(1, timeout_s=3.0).run(Noting(tmp_path), [[*range(12, 44)]]))
-    failed = [chunk[0] for chunk, r in outcomes if isinstance(r, Failure)]
+    failed, _ = told(Processes(1, timeout_s=3.0).run(Noting(tmp_path), [[*range(12, 44)]]))
     assert sorted(failed) == [13, 17]
     tries = sum(path.stat().st_size for path in tmp_path.iterdir())
     assert tries == 32 + 1 + 3, "the chunk, and again what was before 13, and between 13 and 17"
@@ -128,30 +133,18 @@ class Noting:
     folder: Path
 
     def __call__(self, chunk: Sequence[int]) -> list[int]:
-        return [self.one(item) for item in chunk]
-
-    def one(self, item: int) -> int:
-        with (self.folder / str(item)).open("a") as file:
-            file.write("x")
-        return fragile([item])[0]
+        done = []
+        for item in chunk:
+            with (self.folder / str(item)).open("a") as file:
+                file.write("x")
+            done += fragile([item])
+        return done
 
 
 @ONCE
-def test_a_bug_in_the_work_is_raised_here() -> None:
+def test_a_bug_is_raised_here_and_a_full_disk_stops_the_work_after_a_second_try() -> None:
     with pytest.raises(ValueError, match="bug with 0"):
         list(Processes(1).run(buggy, [[0]]))
-
-
-@ONCE
-def test_a_worker_that_the_system_killed_says_nothing_of_its_items() -> None:
-    outcomes = list(Processes(2).run(killed_once, [["a", "b", "c"], ["d"]]))
-    assert sorted(item for _, result in outcomes for item in result) == ["a", "b", "c", "d"]
-    with pytest.raises(MachineError, match="killed twice by the system"):
-        list(Processes(1).run(killed_always, [["a"]]))
-
-
-@ONCE
-def test_a_full_disk_stops_the_work_after_a_second_try() -> None:
     results = Processes(1).run(without_disk, [[1, 2], [3, 4], [5]])
     assert [next(results)[0], next(results)[0]] == [[1, 2], [5]], "the rest comes first"
     with pytest.raises(MachineError, match="the disk is full"):
@@ -159,12 +152,33 @@ def test_a_full_disk_stops_the_work_after_a_second_try() -> None:
 
 
 @ONCE
+def test_a_worker_that_the_system_killed_says_nothing_of_its_items() -> None:
+    outcomes = list(Processes(2).run(killed, [["a", "b", "c"], ["d"]]))
+    assert sorted(item for _, result in outcomes for item in result) == ["a", "b", "c", "d"]
+    with pytest.raises(MachineError, match="killed twice by the system"):
+        list(Processes(1).run(killed, [["z"]]))
+
+
+@ONCE
 def test_a_file_that_takes_more_than_its_worker_may_is_told_from_a_full_machine() -> None:
-    outcomes = list(Processes(1, memory=64 << 20).run(greedy, [[1, 2, 3], [4]]))
-    failed = {chunk[0]: r.kind for chunk, r in outcomes if isinstance(r, Failure)}
+    failed, _ = told(Processes(1, memory=64 << 20).run(greedy, [[1, 2, 3], [4]]))
     assert failed == {3: "memory"}
     with pytest.raises(MachineError, match="no memory left"):
         list(Processes(1, memory=1 << 60).run(greedy, [[3]]))
+
+
+def ending_late(chunk: Sequence[int]) -> list[int]:
+    """Killed by the system, on a machine so busy that the process ends long after its pipe."""
+    os.closerange(3, 1024)
+    time.sleep(2.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return []
+
+
+@pytest.mark.slow
+def test_a_worker_that_the_system_kills_is_no_fault_of_its_file_however_late_it_ends() -> None:
+    with pytest.raises(MachineError, match=re.escape(KILLED)):
+        list(Processes(1).run(ending_late, [[1]]))
 
 
 @ONCE
@@ -179,14 +193,16 @@ def test_the_machine_is_found_behind_an_error_of_a_library() -> None:
 
 
 def test_workers_are_used_again() -> None:
-    (first,) = [pid for _, (pid,) in Processes(1).run(process_ids, [[0]])]
-    (second,) = [pid for _, (pid,) in Processes(1).run(process_ids, [[0]])]
-    assert first == second
+    def worker() -> int:
+        ((_, (pid,)),) = Processes(1).run(process_ids, [[0]])
+        return pid
+
+    first = worker()
+    assert worker() == first
     os.kill(first, signal.SIGKILL)
     while Path(f"/proc/{first}/stat").read_text().split()[2] != "Z":
         time.sleep(0.01)
-    (third,) = [pid for _, (pid,) in Processes(1).run(process_ids, [[0]])]
-    assert third != first, "a worker that died while it waited is replaced"
+    assert worker() != first, "a worker that died while it waited is replaced"
 
 
 def test_abandoning_the_results_stops_the_workers_at_work() -> None:
@@ -199,22 +215,17 @@ def test_abandoning_the_results_stops_the_workers_at_work() -> None:
     assert children() <= before
 
 
-def sleeping(chunk: Sequence[int]) -> list[int]:
-    time.sleep(600 if chunk != [0] else 0)
-    return list(chunk)
-
-
 def children() -> set[int]:
     """The workers of this process: its children, or those of the process that forks."""
-    found = listed_children(os.getpid())
+
+    def listed(parent: int) -> set[int]:
+        words = ["pgrep", "-P", str(parent), "-f", "audit.picture.worker"]
+        out = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        return set(map(int, out.split()))
+
+    found = listed(os.getpid())
     forking = {one.process.pid for one in workers._servers.values()}
-    return (found - forking).union(*(listed_children(one) for one in forking & found))
-
-
-def listed_children(parent: int) -> set[int]:
-    words = ["pgrep", "-P", str(parent), "-f", "audit.picture.worker"]
-    out = subprocess.run(words, capture_output=True, text=True, check=False).stdout
-    return {int(line) for line in out.split()}
+    return (found - forking).union(*(listed(one) for one in forking & found))
 
 
 @ONCE
@@ -247,12 +258,11 @@ def test_a_script_without_a_guard_a_pipe_and_closed_streams_work(tmp_path: Path)
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     (tmp_path / "numpy.py").write_text("raise SystemExit('the wrong numpy')")
-    python, environment = [sys.executable, "-P"], {**os.environ, "PYTHONPATH": str(ROOT)}
-    closed = ["bash", "-c", f"exec {sys.executable} -P {script} <&- 2>&-"]
-    for command in ([*python, str(script)], [*python, "-"], closed):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for words in (str(script), "-", f"{script} <&- 2>&-"):
         done = subprocess.run(
-            command, input=SCRIPT, capture_output=True, text=True, check=False, cwd=tmp_path,
-            env=environment,
+            ["bash", "-c", f"exec {sys.executable} -P {words}"], input=SCRIPT, text=True,
+            capture_output=True, check=False, cwd=tmp_path, env=environment,
         )  # fmt: skip
         assert done.stdout == "3\n", done.stderr
 

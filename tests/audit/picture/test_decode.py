@@ -1,17 +1,20 @@
-"""Decoding: the written policy for every kind of file, and damage that plain decoders hide."""
+"""Decoding: the written policy for every kind of file, damage that decoders hide, frames."""
 
 from __future__ import annotations
 
 import io
 import struct
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps, TiffImagePlugin
 
 from audit.picture.decode import FORMATS, DecodeError, Limits, decode_picture
+from audit.picture.header import MOST_PAGES
+from audit.picture.measure import FileJob, Measurer
 from audit.picture.pixels import Picture, grey_tail, orient_pixels
 from audit.picture.reading import read_bytes
 from tests.conftest import picture
@@ -46,21 +49,17 @@ def picture_of(data: bytes, name: str = "a.jpg") -> Picture:
 # ---- sound files ----
 
 
-WRITABLE = [kind for kind in FORMATS if kind in Image.SAVE]
-
-
 @pytest.mark.filterwarnings("ignore:IM image format:DeprecationWarning")
-@pytest.mark.parametrize("kind", WRITABLE)
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind in Image.SAVE])
 def test_what_pillow_writes_is_sound(kind: str) -> None:
     extension = next((e for e, k in Image.registered_extensions().items() if k == kind), ".x")
-    written = []
+    written = 0
     for mode in ("RGB", "RGBA", "L", "P", "1", "F"):
-        drawn = Image.fromarray(picture(1, 64, 48)).convert(mode)
         try:
-            data = encoded(drawn, kind)
+            data = encoded(photo(64, 48).convert(mode), kind)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             continue  # it writes no such
-        written.append(mode)
+        written += 1
         got = facts_of(data, f"a{extension}")
         assert (got["status"], got.get("error")) == ("ok", None), mode
         assert got["format"] in (kind, "BMP" if kind == "DIB" else kind), mode
@@ -72,31 +71,27 @@ def test_what_pillow_writes_is_sound(kind: str) -> None:
 
 @pytest.mark.parametrize("size", [(1, 1), (16, 16), (48, 48), (256, 256)])
 def test_an_icon_and_a_targa_are_told_apart(size: tuple[int, int]) -> None:
-    drawn = Image.fromarray(picture(1, *size))
+    drawn = photo(*size)
     icon = encoded(drawn, "ICO", sizes=[size], bitmap_format="bmp" if size[0] < 48 else "png")
-    assert (facts_of(icon)["detected"], facts_of(icon)["format"]) == ("ICO", "ICO")
     bitmap = encoded(drawn, "ICO", sizes=[size], bitmap_format="bmp")
-    cursor = bitmap[:2] + b"\x02" + bitmap[3:]
-    assert (facts_of(cursor)["detected"], facts_of(cursor)["format"]) == ("CUR", "CUR")
-    targa = encoded(drawn, "TGA")
+    cursor, targa = bitmap[:2] + b"\x02" + bitmap[3:], encoded(drawn, "TGA")
     assert targa[:4] == cursor[:4]
-    assert (facts_of(targa)["detected"], facts_of(targa)["format"]) == ("TGA", "TGA")
+    for data, kind in ((icon, "ICO"), (cursor, "CUR"), (targa, "TGA")):
+        got = facts_of(data)
+        assert (got["detected"], got["format"]) == (kind, kind)
 
 
-def test_jpeg_pixels_equal_pillows() -> None:
-    for options in ({"subsampling": 0}, {"subsampling": 2}, {"progressive": True}):
-        data = jpeg(**options)
-        expected = np.asarray(Image.open(io.BytesIO(data)))
-        np.testing.assert_array_equal(picture_of(data).rgb, expected)
-
-
-def test_jpeg_facts() -> None:
+def test_jpeg_facts_and_pixels() -> None:
     got = facts_of(jpeg(quality=72, subsampling=2, progressive=True))
     assert got["status"] == "ok"
     assert (got["format"], got["mode"], got["width"], got["height"]) == ("JPEG", "RGB", 320, 240)
     assert (got["jpeg_quality"], got["jpeg_subsampling"]) == (72, "4:2:0")
     assert got["progressive"] is True
     assert (got["missing_end"], got["trailing_bytes"], got["bit_depth"]) == (False, 0, 8)
+    for options in ({"subsampling": 0}, {"subsampling": 2}, {"progressive": True}):
+        data = jpeg(**options)
+        expected = np.asarray(Image.open(io.BytesIO(data)))
+        np.testing.assert_array_equal(picture_of(data).rgb, expected)
 
 
 @pytest.mark.parametrize("quality", range(5, 101, 5))
@@ -111,32 +106,23 @@ def test_one_picture_has_one_pixel_hash_whatever_holds_it() -> None:
     hashes = {facts_of(data)["pixel_hash"] for data in same}
     contents = {facts_of(data)["content_hash"] for data in same}
     assert (len(hashes), len(contents)) == (1, len(same))
-    assert facts_of(encoded(photo(seed=2), "PNG"))["pixel_hash"] not in hashes
-
-
-def test_pixel_hash_tells_shapes_apart() -> None:
-    tall = Image.fromarray(np.zeros((10, 20, 3), np.uint8))
-    wide = Image.fromarray(np.zeros((20, 10, 3), np.uint8))
-    assert (
-        facts_of(encoded(tall, "PNG"))["pixel_hash"] != facts_of(encoded(wide, "PNG"))["pixel_hash"]
-    )
+    others = photo(seed=2), Image.new("RGB", (20, 10)), Image.new("RGB", (10, 20))
+    hashes |= {facts_of(encoded(other, "PNG"))["pixel_hash"] for other in others}
+    assert len(hashes) == 4
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_orientation_is_applied(orientation: int) -> None:
     image = photo(60, 40)
-    exif = Image.Exif()
+    exif = image.getexif()
     exif[0x0112] = orientation
-    got, shown = decode_picture(encoded(image, "PNG", exif=exif), "a.png", LIMITS)
+    data = encoded(image, "PNG", exif=exif)
+    got = facts_of(data, "a.png")
     assert got["orientation"] == orientation
     assert (got["width"], got["height"]) == ((60, 40) if orientation < 5 else (40, 60))
-    assert shown is not None
+    expected = np.asarray(ImageOps.exif_transpose(image))
+    np.testing.assert_array_equal(picture_of(data, "a.png").rgb, expected)
     if orientation > 1:
-        from PIL import ImageOps
-
-        image.getexif()[0x0112] = orientation
-        expected = np.asarray(ImageOps.exif_transpose(image))
-        np.testing.assert_array_equal(shown.rgb, expected)
         np.testing.assert_array_equal(orient_pixels(picture(1, 60, 40), orientation), expected)
 
 
@@ -166,29 +152,26 @@ def test_transparent_parts_are_shown_on_white_and_their_colour_is_not_hashed() -
     shown = picture_of(one)
     assert (shown.rgb[:25] == 255).all()
     assert shown.alpha is not None
+    opaque = encoded(photo().convert("RGBA"), "PNG")
+    assert facts_of(opaque)["has_alpha"] is True
+    assert picture_of(opaque).alpha is None
 
 
-def test_opaque_alpha_counts_as_none() -> None:
-    got, shown = decode_picture(encoded(photo().convert("RGBA"), "PNG"), "a.png", LIMITS)
-    assert got["has_alpha"] is True
-    assert shown is not None
-    assert shown.alpha is None
-
-
-def test_palette_cmyk_bilevel_and_lab_are_shown_in_rgb() -> None:
-    image = photo()
-    for name, data in {
-        "palette": encoded(image.convert("P"), "PNG"),
-        "cmyk": encoded(image.convert("CMYK"), "JPEG", subsampling=0),
-        "cmyk with chroma subsampling": encoded(image.convert("CMYK"), "JPEG", subsampling=2),
-        "bilevel": encoded(image.convert("1"), "PNG"),
-        "lab": encoded(image.convert("RGB"), "TIFF"),
-        "grey jpeg": encoded(image.convert("L"), "JPEG"),
-    }.items():
-        got, shown = decode_picture(data, "a", LIMITS)
-        assert got["status"] == "ok", name
-        assert shown is not None
-        assert shown.rgb.shape == (240, 320, 3), name
+@pytest.mark.parametrize(
+    ("mode", "kind", "options"),
+    [
+        ("P", "PNG", {}),
+        ("CMYK", "JPEG", {"subsampling": 0}),
+        ("CMYK", "JPEG", {"subsampling": 2}),
+        ("1", "PNG", {}),
+        ("RGB", "TIFF", {}),
+        ("L", "JPEG", {}),
+    ],
+)
+def test_every_mode_is_shown_in_rgb(mode: str, kind: str, options: dict[str, int]) -> None:
+    data = encoded(photo().convert(mode), kind, **options)
+    assert facts_of(data, "a")["status"] == "ok"
+    assert picture_of(data, "a").rgb.shape == (240, 320, 3)
 
 
 def test_animation_measures_the_first_frame_and_counts_all() -> None:
@@ -219,45 +202,36 @@ def flipped(data: bytes, count: int, seed: int = 0) -> bytes:
     return bytes(changed)
 
 
+SOUND = encoded(photo(640, 480), "JPEG", quality=90)
 DAMAGE = {
-    "cut at 99.9 %": lambda d: d[: int(len(d) * 0.999)],
-    "cut at 90 %": lambda d: d[: int(len(d) * 0.9)],
-    "cut at 50 %": lambda d: d[: len(d) // 2],
-    "zeroed block": lambda d: d[: len(d) // 2] + bytes(2048) + d[len(d) // 2 + 2048 :],
-    "second half zeros": lambda d: d[: len(d) // 2] + bytes(len(d) - len(d) // 2),
-    "256 bytes changed": lambda d: flipped(d, 256),
-    "EOI missing": lambda d: d[:-2],
+    "cut at 99.9 %": SOUND[: int(len(SOUND) * 0.999)],
+    "cut at 90 %": SOUND[: int(len(SOUND) * 0.9)],
+    "cut at 50 %": SOUND[: len(SOUND) // 2],
+    "zeroed block": SOUND[: len(SOUND) // 2] + bytes(2048) + SOUND[len(SOUND) // 2 + 2048 :],
+    "second half zeros": SOUND[: len(SOUND) // 2] + bytes(len(SOUND) - len(SOUND) // 2),
+    "256 bytes changed": flipped(SOUND, 256),
+    "EOI missing": SOUND[:-2],
 }
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damage_is_seen(kind: str) -> None:
-    sound = encoded(photo(640, 480), "JPEG", quality=90)
-    got, shown = decode_picture(DAMAGE[kind](sound), "a.jpg", LIMITS)
+    got, shown = decode_picture(DAMAGE[kind], "a.jpg", LIMITS)
     assert got["status"] == "damaged", got
     assert got["error_kind"] in ("truncated", "corrupt")
     assert shown is not None
 
 
 def test_pillow_loads_a_zeroed_block_silently_and_we_say_where_it_is() -> None:
-    sound = encoded(photo(640, 480), "JPEG", quality=90)
-    data = DAMAGE["zeroed block"](sound)
+    data = DAMAGE["zeroed block"]
     Image.open(io.BytesIO(data)).load()
-    error = facts_of(data)["error"]
-    assert f"zero bytes from byte {len(sound) // 2:,}" in error
-
-
-def test_a_cut_file_says_how_much_came_out() -> None:
-    sound = encoded(photo(640, 480), "JPEG", quality=90)
-    at = facts_of(sound[: len(sound) // 2])["error_at"]
-    assert 0.3 < at < 0.7
+    assert f"zero bytes from byte {len(SOUND) // 2:,}" in facts_of(data)["error"]
+    assert 0.3 < facts_of(DAMAGE["cut at 50 %"])["error_at"] < 0.7
 
 
 def test_damage_baked_in_by_a_tolerant_decoder_leaves_a_grey_tail() -> None:
-    sound = encoded(photo(640, 480), "JPEG", quality=90)
-    shown = picture_of(sound[: len(sound) * 7 // 10])
-    again = encoded(Image.fromarray(shown.rgb), "JPEG", quality=90)
-    got = facts_of(again)
+    shown = picture_of(SOUND[: len(SOUND) * 7 // 10])
+    got = facts_of(encoded(Image.fromarray(shown.rgb), "JPEG", quality=90))
     assert got["status"] == "ok"
     assert 0.1 < got["grey_tail"] < 0.6
     assert grey_tail(picture(1, 640, 480)) == 0
@@ -298,16 +272,15 @@ def test_truncated_png_keeps_what_came_out() -> None:
 )
 def test_what_poses_as_an_image_is_named(data: bytes, what: str) -> None:
     got = facts_of(data)
-    assert (got["status"], got["error_kind"]) == ("unreadable", "not-an-image")
-    assert got["detected"] == what
+    found = got["status"], got["error_kind"], got["detected"]
+    assert found == ("unreadable", "not-an-image", what)
     assert what in got["error"]
 
 
 def bomb(width: int, height: int) -> bytes:
     def chunk(kind: bytes, body: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        )
+        check = struct.pack(">I", zlib.crc32(kind + body))
+        return struct.pack(">I", len(body)) + kind + body + check
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     tail = chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
@@ -315,27 +288,21 @@ def bomb(width: int, height: int) -> bytes:
 
 
 def test_a_pixel_bomb_is_not_decoded() -> None:
-    got = facts_of(bomb(50_000, 50_000), "a.png")
-    assert (got["status"], got["error_kind"]) == ("unreadable", "bomb")
     small = Limits(max_pixels=1000)
-    assert facts_of(encoded(photo(), "PNG"), "a.png", small)["error_kind"] == "bomb"
+    for data, limits in ((bomb(50_000, 50_000), LIMITS), (encoded(photo(), "PNG"), small)):
+        got = facts_of(data, "a.png", limits)
+        assert (got["status"], got["error_kind"]) == ("unreadable", "bomb")
 
 
-def test_files_that_cannot_be_read_say_why(tmp_path: Any) -> None:
-    empty = tmp_path / "empty.jpg"
-    empty.write_bytes(b"")
-    for path, limits, kind in (
-        (tmp_path / "none.jpg", LIMITS, "missing"),
-        (empty, LIMITS, "empty"),
-        (tmp_path, LIMITS, "io"),
-    ):
+def test_files_that_cannot_be_read_say_why(tmp_path: Path) -> None:
+    for name, size in (("empty.jpg", 0), ("big.jpg", 100)):
+        (tmp_path / name).write_bytes(bytes(size))
+    for name, kind in (("none.jpg", "missing"), ("empty.jpg", "empty"), ("", "io")):
         with pytest.raises(DecodeError) as caught:
-            read_bytes(str(path), limits)
+            read_bytes(str(tmp_path / name), LIMITS)
         assert caught.value.kind == kind
-    big = tmp_path / "big.jpg"
-    big.write_bytes(bytes(100))
     with pytest.raises(DecodeError, match="max_bytes is 10"):
-        read_bytes(str(big), Limits(max_bytes=10))
+        read_bytes(str(tmp_path / "big.jpg"), Limits(max_bytes=10))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -354,3 +321,72 @@ def test_random_bytes_after_a_true_header_never_raise(seed: int) -> None:
 )
 def test_a_grey_tail_is_within_three_levels_of_the_middle(level: int, tail: float) -> None:
     assert grey_tail(np.full((32, 40, 3), level, np.uint8)) == tail
+
+
+def measured(path: Path, data: bytes | bytearray) -> dict[str, Any]:
+    path.write_bytes(data)
+    (row,) = Measurer(Limits())([FileJob(path.name, "x", str(path))]).features.to_pylist()
+    return dict(row)
+
+
+def test_a_header_that_says_more_frames_than_a_column_holds_is_measured(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    frames = [Image.new("RGB", (8, 8), (i, 0, 0)) for i in range(2)]
+    frames[0].save(buffer, "PNG", save_all=True, append_images=frames[1:])
+    data = bytearray(buffer.getvalue())
+    at = data.index(b"acTL")
+    data[at + 4 : at + 8] = (1 << 31).to_bytes(4, "big")
+    data[at + 12 : at + 16] = zlib.crc32(data[at : at + 12]).to_bytes(4, "big")
+    row = measured(tmp_path / "x.png", data)
+    assert (row["status"], row["frames"]) == ("ok", (1 << 31) - 1)
+
+
+def pages(order: str, big: bool, count: int) -> bytearray:
+    """Return a TIFF of so many grey pages, which share their pixels."""
+    width, entry, head = ("Q", 20, 16) if big else ("I", 12, 8)
+    tags = [(256, 8), (257, 8), (258, 8), (259, 1), (262, 1), (273, head), (277, 1), (278, 8),
+            (279, 64)]  # fmt: skip
+    content = b"".join(struct.pack(f"{order}HH{width}{width}", tag, 16 if big else 4, 1, value)
+                       for tag, value in tags)  # fmt: skip
+    assert len(content) == entry * len(tags)
+    content = struct.pack(f"{order}{'Q' if big else 'H'}", len(tags)) + content
+    size = len(content) + struct.calcsize(width)
+    start = head + 64
+    mark = {"<": b"II", ">": b"MM"}[order] + struct.pack(f"{order}H", 43 if big else 42)
+    mark += struct.pack(f"{order}HH", 8, 0) if big else b""
+    data = bytearray(mark + struct.pack(order + width, start) + bytes(range(64)))
+    for page in range(1, count + 1):
+        after = start + page * size if page < count else 0
+        data += content + struct.pack(order + width, after)
+    return data
+
+
+# Pillow takes BigTIFF of the other order for TIFF of this one, and finds nothing in it.
+@pytest.mark.parametrize(("order", "big"), [("<", False), (">", False), ("<", True)])
+def test_pages_are_counted_as_pillow_counts_them(tmp_path: Path, order: str, big: bool) -> None:
+    data = pages(order, big, 3)
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.n_frames == 3
+    row = measured(tmp_path / "x.tif", data)
+    assert (row["status"], row["frames"], row["animated"]) == ("ok", 3, False)
+    assert measured(tmp_path / "y.tif", data[:-30])["frames"] == 2  # the third is cut
+
+
+def test_pages_of_a_chain_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = []
+    real = TiffImagePlugin.ImageFileDirectory_v2.load
+    monkeypatch.setattr(
+        TiffImagePlugin.ImageFileDirectory_v2, "load",
+        lambda self, fp: (loads.append(1), real(self, fp))[1],
+    )  # fmt: skip
+    many = pages("<", False, 3000)
+    row = measured(tmp_path / "x.tif", many)
+    assert (row["status"], row["frames"], len(loads) < 20) == ("ok", 3000, True)
+    many[-4:] = (8 + 64).to_bytes(4, "little")  # the last leads to the first again
+    assert measured(tmp_path / "y.tif", many)["frames"] == 3000
+    most = bytearray(many[: 8 + 64 + 114])
+    most[-4:] = len(most).to_bytes(4, "little")
+    size = len(most)
+    for page in range(MOST_PAGES + 5):  # directories of nothing
+        most += b"\0\0" + (size + 6 * (page + 1)).to_bytes(4, "little")
+    assert measured(tmp_path / "z.tif", most)["frames"] == MOST_PAGES

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from audit.errors import UsageError
-from audit.report.file_card import Rank, card_text, make_file_card
+from audit.report.file_card import FileCard, Rank, card_text, make_file_card
 from audit.run.generations import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
@@ -47,6 +47,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def card(folder: Path) -> FileCard:
+    return make_file_card(folder / "run", "train/cat/3.png")
+
+
 def test_a_file_is_found_by_id_path_and_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, wanted = folder / "run", "train/cat/3.png"
     monkeypatch.chdir(folder / "data")
@@ -79,8 +84,7 @@ def test_several_roots_are_found_without_their_name(tmp_path: Path) -> None:
     assert make_file_card(run, "test:cat/2.png").sample.split == "test"
 
 
-def test_ranks_equal_a_plain_count(folder: Path) -> None:
-    card = make_file_card(folder / "run", "train/cat/3.png")
+def test_ranks_equal_a_plain_count(folder: Path, card: FileCard) -> None:
     with open_run(folder / "run") as store:
         frame = store.query("SELECT label, brightness, width, contrast FROM images")
     checked = [m for m in card.measurements if m.name in ("brightness", "width", "contrast")]
@@ -102,8 +106,7 @@ def test_percentile_counts_half_of_the_equal_ones() -> None:
     assert Rank(9, 1, 10).percentile == 95
 
 
-def test_every_measurement_has_its_meaning(folder: Path) -> None:
-    card = make_file_card(folder / "run", "train/cat/3.png")
+def test_every_measurement_has_its_meaning(card: FileCard) -> None:
     assert len(card.measurements) > 25
     assert all(m.doc for m in card.measurements)
     assert card.value("width") == 32
@@ -111,8 +114,7 @@ def test_every_measurement_has_its_meaning(folder: Path) -> None:
     assert (card.class_size, card.dataset_size) == (12, 23)
 
 
-def test_twins_by_bytes_and_by_pixels(folder: Path) -> None:
-    card = make_file_card(folder / "run", "train/cat/3.png")
+def test_twins_by_bytes_and_by_pixels(folder: Path, card: FileCard) -> None:
     assert [(t.id, t.same_bytes) for t in card.twins] == [
         ("test/cat/leak.png", True),
         ("train/dog/same.bmp", False),
@@ -120,8 +122,7 @@ def test_twins_by_bytes_and_by_pixels(folder: Path) -> None:
     assert make_file_card(folder / "run", "train/cat/4.png").n_twins == 0
 
 
-def test_findings_that_concern_it(folder: Path) -> None:
-    card = make_file_card(folder / "run", "train/cat/3.png")
+def test_findings_that_concern_it(folder: Path, card: FileCard) -> None:
     assert {f.code for f in card.findings} == {"DUP001", "DUP002"}
     assert card.n_findings == len(card.findings)
     leak = next(f for f in card.findings if f.code == "DUP001")
@@ -129,8 +130,8 @@ def test_findings_that_concern_it(folder: Path) -> None:
     assert make_file_card(folder / "run", "train/cat/4.png").findings == ()
 
 
-def test_text_says_it_all(folder: Path) -> None:
-    text = card_text(make_file_card(folder / "run", "train/cat/3.png"), width=120)
+def test_text_says_it_all(card: FileCard) -> None:
+    text = card_text(card, width=120)
     for part in (
         "train/cat/3.png", "class  cat", "2 findings about it", "DUP001 byte-identical",
         "with test/cat/leak.png", "train/dog/same.bmp (train, dog): same pixels, other bytes",

@@ -16,13 +16,12 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from typer.testing import CliRunner
 
-from audit.cli.main import app
 from audit.records import FailedPart
 from audit.report import Report, collect_report, render, stream_findings
 from audit.report.contents import ExpectationOutcome
 from audit.report.documents import to_sarif
+from tests.audit.conftest import Command
 from tests.audit.reviewed import made_hash, made_run
 
 HOSTILE = "train/<cat> & \x1b[31m\ufffe\udcff'\"]]>.jpg"
@@ -171,18 +170,18 @@ def test_sarif_has_its_published_form(report: Report) -> None:
     assert all(rules[one["ruleIndex"]]["id"] == one["ruleId"] for one in results)
 
 
-def test_the_command_writes_both_and_reads_what_is_expected(run: Path, tmp_path: Path) -> None:
+def test_the_command_writes_both_and_reads_what_is_expected(
+    run: Path, tmp_path: Path, command: Command
+) -> None:
     settings = tmp_path / "audit.toml"
     settings.write_text('[expect]\nfiles = ">= 4"\nerrors = 0\n')
     junit_file, sarif_file = tmp_path / "found.junit", tmp_path / "x.sarif"
-    words = ["report", str(run), "--junit", str(junit_file), "-o", str(sarif_file)]
-    answer = CliRunner().invoke(app, [*words, "--config", str(settings)])
-    assert answer.exit_code == 0, answer.output
+    words = ("report", run, "--junit", junit_file, "-o", sarif_file)
+    assert command(*words, "--config", settings)[0] == 0
     cases = {c.get("name"): c for c in ElementTree.parse(junit_file).iter("testcase")}
     assert cases["errors"].find("failure") is not None
     assert cases["files"].find("failure") is None
     jsonschema.validate(json.loads(sarif_file.read_text()), SARIF)
     junit_file.write_text("something else")
-    answer = CliRunner().invoke(app, words)
-    assert answer.exit_code
+    assert command(*words)[0]
     assert junit_file.read_text() == "something else"

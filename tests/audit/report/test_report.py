@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import itertools
 import json
 import math
@@ -26,7 +24,6 @@ from audit.picture.features import FEATURE_ROW
 from audit.records import Action, Finding, Severity
 from audit.report import (
     FORMATS,
-    Member,
     Report,
     ReportedFinding,
     collect_report,
@@ -38,7 +35,7 @@ from audit.report import (
 from audit.report.documents import to_sarif
 from audit.report.html_page import FEWEST, MOST, class_bars, from_markdown, to_html
 from audit.report.markdown import escaped, to_markdown
-from audit.report.thumbnails import LONGEST, Thumbnail, make_thumbnails, thumbnails_of
+from audit.report.thumbnails import Thumbnail, make_thumbnails
 from audit.report.wording import bytes_text, counted
 from audit.run import generations
 from audit.run.store import Store, findings_table
@@ -195,7 +192,9 @@ def test_worst_example_is_the_gravest_then_the_largest(tmp_path: Path) -> None:
         finding(4, severity=Severity.INFO, sample_ids=tuple(f"{i}.jpg" for i in range(9))),
     ]
     run = built_run(tmp_path, [sample(i) for i in range(9)], found)
-    (check,) = collect_report(run).checks
+    report = collect_report(run)
+    assert report.n_files_concerned == 3, "those of an info are not"
+    (check,) = report.checks
     assert [e.finding.message for e in check.worst] == [
         "Message 3.", "Message 2.", "Message 1.", "Message 4."
     ]  # fmt: skip
@@ -211,12 +210,6 @@ def test_completeness_names_silent_and_missing_checks(report: Report) -> None:
     assert "did not run" in told
     assert all(not entry.startswith("DUP001") for entry in report.not_run)
     assert any(entry.startswith("IMG001") for entry in report.not_run)
-
-
-def test_files_concerned_leaves_out_info(tmp_path: Path) -> None:
-    found = [finding(0), finding(1, severity=Severity.INFO, sample_ids=("0.jpg", "1.jpg", "2.jpg"))]
-    run = built_run(tmp_path, [sample(i) for i in range(3)], found)
-    assert collect_report(run).n_files_concerned == 1
 
 
 def test_an_absent_run_is_said_with_the_cure(tmp_path: Path) -> None:
@@ -296,48 +289,6 @@ def test_html_has_a_section_a_code_with_its_page_folded(html: str, report: Repor
     assert {f"#{code}" for code in sections} == {a["href"] for a in page.tags("a")}
     assert len([a for a in page.tags("details") if a.get("class") == "page"]) == len(sections)
     assert "Why is this bad" in page.text
-
-
-def thumbnail(sample: Member) -> Thumbnail:
-    return thumbnails_of([sample])[0]
-
-
-def test_thumbnails_are_small_upright_jpegs(run: Path) -> None:
-    with generations.open_run(run) as store:
-        row = store.rows("SELECT id, uri FROM samples WHERE id LIKE '%turned.jpg'")[0]
-    made = thumbnail(Member(row["id"], row["uri"], None, None, "ok", None, None, None))
-    data = base64.b64decode(made.data_uri.removeprefix("data:image/jpeg;base64,"))
-    assert data == made.data
-    with Image.open(io.BytesIO(data)) as image:
-        assert image.size == (made.width, made.height) == (LONGEST // 4, LONGEST)
-
-
-def member(path: Path, **fields: Any) -> Member:
-    values: dict[str, Any] = {
-        "id": path.name, "uri": str(path), "split": None, "label": None, "status": "ok",
-        "error_kind": None, "error": None, "content_hash": None,
-    }  # fmt: skip
-    return Member(**values | fields)
-
-
-def test_a_thumbnail_of_what_is_no_picture_says_why(tmp_path: Path) -> None:
-    fake = tmp_path / "page.jpg"
-    fake.write_text("<html>")
-    assert "does not exist" in thumbnail(member(tmp_path / "gone.jpg")).error
-    assert thumbnail(member(fake)).error
-    assert "is a directory" in thumbnail(member(tmp_path)).error.lower()
-    assert "are not known" in thumbnail(member(fake, uri="nostore://bucket/a.jpg")).error
-    assert thumbnail(member(fake, uri="/a\0b")).error
-    whole = photo(tmp_path / "whole.jpg", 1)
-    assert not thumbnail(member(whole)).error
-    bomb = thumbnail(member(whole, error_kind="crashed", error="the decoder crashed"))
-    assert (bomb.data_uri, bomb.error) == ("", "crashed: the decoder crashed")
-
-
-def test_a_file_that_changed_since_the_scan_is_marked(tmp_path: Path) -> None:
-    whole = photo(tmp_path / "whole.jpg", 1)
-    assert thumbnail(member(whole, content_hash="0" * 64)).note == "changed since the scan"
-    assert thumbnail(member(whole)).note == ""
 
 
 def test_html_says_when_it_draws_fewer_pictures_than_there_are(report: Report) -> None:
@@ -549,16 +500,13 @@ def test_write_guesses_the_format_and_replaces_an_older_report(
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("name", ["x.pdf", "x", "x.html.gz"])
-def test_an_unknown_extension_is_said_with_those_that_work(
-    report: Report, tmp_path: Path, name: str
+def test_write_takes_known_extensions_and_never_the_place_of_another_file(
+    report: Report, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match=r"\.txt, \.md, \.html, \.json, \.sarif"):
-        write_report(report, tmp_path / name)
-    assert not (tmp_path / name).exists()
-
-
-def test_write_never_takes_the_place_of_another_file(report: Report, tmp_path: Path) -> None:
+    for name in ("x.pdf", "x", "x.html.gz"):
+        with pytest.raises(UsageError, match=r"\.txt, \.md, \.html, \.json, \.sarif"):
+            write_report(report, tmp_path / name)
+        assert not (tmp_path / name).exists()
     boxes = tmp_path / "annotations.json"
     boxes.write_text('{"images": []}')
     with pytest.raises(UsageError, match="not a report"):

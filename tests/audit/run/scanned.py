@@ -16,6 +16,7 @@ from audit.machine.executors import Serial
 from audit.picture.measure import FileJob, Measurer
 from audit.run.generations import open_run
 from audit.scanning import scanning
+from audit.scanning.scanning import ScanResult
 from audit.sources import open_source
 
 TABLES = (
@@ -45,11 +46,16 @@ class Watching(Serial):
             yield chunk, result
 
 
+def scan(tree: Path, run: Path, **options: Any) -> ScanResult:
+    """Scan by one process and a few checks, unless the options say otherwise."""
+    settings = {"checks": CHECKS, "config": QUICK, "jobs": 1, **options}
+    return scanning.scan(open_source([str(tree)]), run, **settings)
+
+
 def scan_tree(tree: Path, run: Path, **options: Any) -> list[str]:
     """Scan in this process; returns the ids of the files that were read."""
     executor = Watching()
-    settings = {"checks": CHECKS, "config": QUICK, **options}
-    scanning.scan(open_source([str(tree)]), run, executor=executor, **settings)
+    scan(tree, run, executor=executor, **options)
     return sorted(executor.read)
 
 
@@ -62,6 +68,18 @@ def read_index(run: Path, tables: Sequence[str] = TABLES) -> dict[str, pl.DataFr
     """Every table that a scan determines, in a fixed order of rows."""
     with open_run(run) as store:
         return {name: store.query(f"SELECT * FROM {name} ORDER BY ALL") for name in tables}
+
+
+def rows_of(run: Path, sql: str) -> list[dict[str, Any]]:
+    """The rows that a query of the run's store returns."""
+    with open_run(run) as store:
+        return store.rows(sql)
+
+
+def value_of(run: Path, sql: str) -> Any:
+    """The one value that a query of the run's store returns."""
+    with open_run(run) as store:
+        return store.scalar(sql)
 
 
 def assert_index(run: Path, expected: dict[str, pl.DataFrame]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -51,8 +50,7 @@ def test_a_marked_run_loses_only_files_with_names_of_this_program(tmp_path: Path
     assert (tmp_path / "building/notes.txt").exists()
 
 
-def test_a_run_without_a_marker_gets_it(reviewed_run: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(reviewed_run, tmp_path / "run"))
+def test_a_run_without_a_marker_gets_it(run: Path) -> None:
     (run / MARKER).unlink(missing_ok=True)
     with hold_run(run, "recheck"):
         assert (run / MARKER).is_file()

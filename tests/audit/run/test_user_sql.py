@@ -69,6 +69,7 @@ def test_a_select_sees_both_databases(reviewed_run: Path) -> None:
         "PRAGMA enable_logging",
         "CHECKPOINT",
         "SELECT 1; SELECT 2",
+        "SELECT nothing FROM nowhere",
         "",
     ],
 )

@@ -19,13 +19,13 @@ from audit.errors import LockedError, RunError
 from audit.machine.executors import Serial
 from audit.run.digests import write_document
 from audit.run.generations import MEASUREMENTS, open_run
+from audit.run.healing import heal_run
 from audit.run.writer_lock import MARKER, hold_run
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress
 from audit.scanning.verifying import repair_run, verify_run
 from audit.sources import open_source
-from tests.audit.conftest import Command
-from tests.audit.run.conftest import Undisturbed
+from tests.audit.conftest import Command, Undisturbed
 from tests.audit.run.scanned import N_FILES, assert_index, recheck_run, scan_tree
 
 pytestmark = pytest.mark.slow
@@ -185,9 +185,13 @@ def test_a_damaged_build_is_reported_and_thrown_away_and_an_unfinished_one_is_no
 
 
 def test_a_sound_run_is_not_touched_and_a_held_one_not_repaired(run: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    def state() -> dict[Path, tuple[int, int]]:
+        return {p: (p.stat().st_mtime_ns, p.stat().st_ino) for p in run.rglob("*")}
+
+    before = state()
+    assert heal_run(run) == []
     assert repair_run(run).repaired == ()
-    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+    assert state() == before
     os.truncate(run / "CURRENT", 3)
     with hold_run(run, "scan"), pytest.raises(LockedError, match="scan by process"):
         repair_run(run)

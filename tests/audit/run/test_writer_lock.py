@@ -15,29 +15,28 @@ import pytest
 from audit.decisions.decisions import decide_samples
 from audit.errors import LockedError, RunError
 from audit.records import Action
-from audit.run.generations import open_run
-from audit.run.writer_lock import hold_run
+from audit.run.writer_lock import claim_run, hold_run
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress, ProgressCallback
-from audit.sources import open_source
-from tests.audit.run.scanned import CHECKS
+from tests.audit.run.scanned import scan, value_of
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 300
 HOLDER = """
-import sys, time
+import contextlib, sys, time
 from pathlib import Path
+from audit.run import generations
+from audit.run.store import Store
 from audit.run.writer_lock import hold_run
-with hold_run(Path(sys.argv[1]), "scan"):
+run = Path(sys.argv[1])
+held = hold_run(run, "scan") if sys.argv[2] == "the run" else contextlib.nullcontext()
+with held:
+    if sys.argv[2] == "its database":
+        store = Store.create(generations.building(run) / generations.MEASUREMENTS)
     print("held", flush=True)
     time.sleep(600)
 """
-
-
-def scan(tree: Path, run: Path, **options: object) -> scanning.ScanResult:
-    settings = {"jobs": 1, "checks": CHECKS, **options}
-    return scanning.scan(open_source([str(tree)]), run, **settings)  # type: ignore[arg-type]
 
 
 class Blocked:
@@ -70,8 +69,7 @@ def test_a_second_scan_is_refused_in_every_phase(tree: Path, tmp_path: Path, pha
         pytest.raises(LockedError, match=r"scan by process \d+ since 20"),
     ):
         scan(tree, run)
-    with open_run(run) as store:
-        assert store.scalar("SELECT count(*) FROM images") == 24
+    assert value_of(run, "SELECT count(*) FROM images") == 24
     assert scan(tree, run).unchanged
 
 
@@ -84,25 +82,27 @@ def test_scan_and_recheck_exclude_each_other_and_readers_do_not_wait(
     with Blocked(lambda stop: scan(tree, run, progress=stop), "judge"):
         with pytest.raises(LockedError, match="scan by process"):
             scanning.recheck(run)
-        with open_run(run) as store:
-            assert store.scalar("SELECT count(*) FROM images") == 24
+        assert value_of(run, "SELECT count(*) FROM images") == 24
         decide_samples(run, ["train/dog/0.jpg"], Action.KEEP)
     with Blocked(lambda stop: scanning.recheck(run, progress=stop), "judge"):
         for writer in (lambda: scan(tree, run), lambda: scanning.recheck(run)):
             with pytest.raises(LockedError, match="recheck by process"):
                 writer()
-    with open_run(run) as store:
-        assert store.scalar("SELECT count(*) FROM images") == 23
+    assert value_of(run, "SELECT count(*) FROM images") == 23
 
 
-def test_the_lock_ends_with_its_process(tree: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("held", "by"), [("the run", "scan by process {} since"), ("its database", "process {}")]
+)
+def test_the_lock_ends_with_its_process(held: str, by: str, tree: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
+    claim_run(run)
     with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(run)], stdout=subprocess.PIPE, cwd=ROOT
+        [sys.executable, "-c", HOLDER, str(run), held], stdout=subprocess.PIPE, cwd=ROOT
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(LockedError, match=f"scan by process {other.pid} since"):
+        with pytest.raises(LockedError, match=by.format(other.pid)):
             scan(tree, run)
         other.kill()
     assert scan(tree, run).measured == 24  # the text of the dead writer stops nobody

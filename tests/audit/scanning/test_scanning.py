@@ -11,18 +11,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pytest
 from PIL import Image
 
 from audit.checking.check import Check, all_checks
 from audit.checking.config import Config
-from audit.errors import LockedError, RunError, UsageError
+from audit.errors import RunError, UsageError
 from audit.machine.executors import Executor, Serial
 from audit.picture.decode import Limits
 from audit.picture.measure import FileJob
@@ -34,52 +33,56 @@ from audit.run.generations import open_run
 from audit.run.store import Store
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress
-from audit.scanning.scanning import ScanResult
 from audit.sources import open_source
 from audit.sources.folder import FolderReader
 from audit.sources.readings import ReadLog, SampleRows
-from tests.audit.run.scanned import CHECKS, Watching, assert_index, read_index
-from tests.conftest import make_tree, picture
+from tests.audit.conftest import Undisturbed
+from tests.audit.run.scanned import (
+    CHECKS,
+    QUICK,
+    Watching,
+    assert_index,
+    read_index,
+    rows_of,
+    scan,
+    value_of,
+)
+from tests.conftest import picture
 from tests.warm import warm_line
 
 pytestmark = pytest.mark.slow
 
 
-def scan(root: Path, run: Path, **options: object) -> ScanResult:
-    settings = {"jobs": 1, "checks": CHECKS, **options}
-    return scanning.scan(open_source([str(root)]), run, **settings)  # type: ignore[arg-type]
-
-
-@dataclass
-class Undisturbed:
-    """A dataset that no test changes, a run of it, and one with a second scan that lacks a file."""
-
-    tree: Path
-    once: Path
-    twice: Path
-    whole: dict[str, pl.DataFrame]
-    smaller: dict[str, pl.DataFrame]
-
-
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    tree, once = make_tree(folder / "pets"), folder / "once"
-    scan(tree, once)
-    twice = Path(shutil.copytree(once, folder / "twice"))
-    scan_smaller(tree, twice)
-    return Undisturbed(tree, once, twice, read_index(once), read_index(twice))
+def smaller(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The undisturbed run after a second scan, which lacks a file; not to be changed."""
+    run = tmp_path_factory.mktemp("smaller") / "run"
+    shutil.copytree(undisturbed.run, run)
+    scan_smaller(undisturbed.tree, run)
+    return run
 
 
 @pytest.fixture
 def run(undisturbed: Undisturbed, tmp_path: Path) -> Path:
-    """A copy of the run scanned once."""
-    return Path(shutil.copytree(undisturbed.once, tmp_path / "run"))
+    """A copy of the undisturbed run."""
+    return Path(shutil.copytree(undisturbed.run, tmp_path / "run"))
+
+
+@pytest.fixture
+def twice(smaller: Path, tmp_path: Path) -> Path:
+    """A copy of that run."""
+    return Path(shutil.copytree(smaller, tmp_path / "run"))
 
 
 def scan_smaller(tree: Path, run: Path) -> None:
     source = open_source([str(tree)], exclude=["train/dog/0.jpg"])
-    scanning.scan(source, run, jobs=1, checks=CHECKS)
+    scanning.scan(source, run, jobs=1, checks=CHECKS, config=QUICK)
+
+
+def assert_fresh(run: Path, tree: Path) -> None:
+    """What the run holds is what a first scan of the dataset finds."""
+    scan(tree, run.with_name("fresh"))
+    assert_index(run, read_index(run.with_name("fresh")))
 
 
 def test_every_leak_through_a_class_that_is_a_link_is_reported(tree: Path, tmp_path: Path) -> None:
@@ -105,30 +108,30 @@ def test_a_scan_measures_every_file_in_one_process_or_several(tree: Path, tmp_pa
     assert_index(run, read_index(tmp_path / "two"))
 
 
-def test_an_unchanged_dataset_is_not_read_again(undisturbed: Undisturbed, run: Path) -> None:
-    executor = Watching()
-    before = generations.require(run)
-    result = scan(undisturbed.tree, run, executor=executor)
-    assert result.unchanged
-    assert executor.read == []
-    assert generations.require(run) == before
-
-
 @pytest.mark.parametrize("relate", [{}, {"seed": 9}], ids=["unchanged", "changed"])
-def test_the_generation_before_is_verified_once_and_opened_once(
+def test_an_unchanged_dataset_is_not_read_again_and_its_generation_is_opened_once(
     relate: Mapping[str, int], undisturbed: Undisturbed, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Verified by its digest, attached once; CURRENT is read to heal and to find it."""
+    executor, before = Watching(), generations.require(run)
     touched: list[tuple[str, str]] = []
     for owner, name in (
         (digests, "file_digest"), (digests, "read_document"), (Store, "attach"), (Store, "open"),
     ):  # fmt: skip
         monkeypatch.setattr(owner, name, watched(getattr(owner, name), name, touched))
-    scan(undisturbed.tree, run, config=Config(relate=relate))
+    config = Config(relate={**QUICK.relate, **relate})
+    result = scan(undisturbed.tree, run, executor=executor, config=config)
     of_measurements = [n for n, path in touched if "gen-0001/measurements" in path]
     assert of_measurements == ["file_digest", "attach"]
     assert [n for n, path in touched if path.endswith("CURRENT")] == ["read_document"] * 2
     assert len([n for n, path in touched if "gen-0001/findings" in path]) <= 2
+    assert (executor.read, result.unchanged) == ([], not relate)
+    assert (generations.require(run) == before) == (not relate)
+    assert relate == {} or result.kept == 24
+    assert read_index(run)["samples"].equals(undisturbed.index["samples"])
+    with open_run(run) as store:  # in the order of the walk
+        ids = store.query("SELECT id FROM samples ORDER BY rowid")["id"].to_list()
+    assert ids == [one for rows in open_source([str(undisturbed.tree)]).rows() for one in rows.id]
 
 
 def watched(original: Callable[..., Any], name: str, touched: list[tuple[str, str]]) -> Any:
@@ -139,19 +142,6 @@ def watched(original: Callable[..., Any], name: str, touched: list[tuple[str, st
         return original(*arguments, **named)
 
     return call
-
-
-def test_an_unchanged_listing_is_stored_where_something_else_changed(
-    undisturbed: Undisturbed, run: Path
-) -> None:
-    executor = Watching()
-    result = scan(undisturbed.tree, run, executor=executor, config=Config(relate={"seed": 9}))
-    assert not result.unchanged
-    assert (executor.read, result.kept) == ([], 24)
-    assert read_index(run)["samples"].equals(undisturbed.whole["samples"])
-    with open_run(run) as store:  # in the order of the walk
-        ids = store.query("SELECT id FROM samples ORDER BY rowid")["id"].to_list()
-    assert ids == [one for rows in open_source([str(undisturbed.tree)]).rows() for one in rows.id]
 
 
 def test_only_what_changed_is_read(tree: Path, tmp_path: Path) -> None:
@@ -168,8 +158,7 @@ def test_only_what_changed_is_read(tree: Path, tmp_path: Path) -> None:
     result = scan(tree, run, executor=executor)
     assert sorted(executor.read) == ["test/dog/new.jpg", "train/cat/0.jpg"]
     assert (result.measured, result.kept, result.total) == (2, 22, 24)
-    scan(tree, tmp_path / "fresh")
-    assert_index(run, read_index(tmp_path / "fresh"))
+    assert_fresh(run, tree)
 
 
 def test_what_is_known_by_its_content_is_not_measured_again(tree: Path, tmp_path: Path) -> None:
@@ -189,8 +178,7 @@ def test_what_is_known_by_its_content_is_not_measured_again(tree: Path, tmp_path
     gone.unlink()
     scan(tree, run, executor=other)
     assert other.measured == ["train/lynx/new.jpg"], "of equal size, not of equal content"
-    scan(tree, tmp_path / "fresh")
-    assert_index(run, read_index(tmp_path / "fresh"))
+    assert_fresh(run, tree)
 
 
 def one_bit_changed(data: bytes) -> bytes:
@@ -225,10 +213,14 @@ def pretend_unchanged(run: Path, sample: str, path: Path) -> None:
 
 def test_other_limits_measure_again(undisturbed: Undisturbed, run: Path) -> None:
     executor = Watching()
-    scan(undisturbed.tree, run, executor=executor, config=Config(limits=Limits(max_pixels=100)))
+    scan(
+        undisturbed.tree,
+        run,
+        executor=executor,
+        config=replace(QUICK, limits=Limits(max_pixels=100)),
+    )
     assert len(executor.read) == 24
-    with open_run(run) as store:
-        assert store.scalar("SELECT count(*) FROM images WHERE error_kind = 'bomb'") == 24
+    assert value_of(run, "SELECT count(*) FROM images WHERE error_kind = 'bomb'") == 24
 
 
 class Stops(Serial):
@@ -249,29 +241,22 @@ def _singles(chunks):  # type: ignore[no-untyped-def]
         yield from ([job] for job in chunk)
 
 
+@pytest.mark.parametrize("edited", [0, 1], ids=["unchanged", "edited meanwhile"])
 def test_an_interrupted_scan_resumes_and_shows_nothing_meanwhile(
-    tree: Path, tmp_path: Path
+    edited: int, tree: Path, tmp_path: Path
 ) -> None:
     run, executor = tmp_path / "run", Watching()
     with pytest.raises(KeyboardInterrupt):
         scan(tree, run, executor=Stops(10))
     with pytest.raises(RunError, match="no finished scan"):
         generations.require(run)
+    if edited:
+        Image.fromarray(picture(97)).save(tree / "test" / "cat" / "0.jpg")
     result = scan(tree, run, executor=executor)
-    assert (result.resumed, result.measured) == (10, 14)
-    assert len(executor.read) == 14
-    scan(tree, tmp_path / "fresh")
-    assert_index(run, read_index(tmp_path / "fresh"))
-
-
-def test_a_file_edited_between_kill_and_resume_is_read_again(tree: Path, tmp_path: Path) -> None:
-    run, executor = tmp_path / "run", Watching()
-    with pytest.raises(KeyboardInterrupt):
-        scan(tree, run, executor=Stops(10))
-    first = tree / "test" / "cat" / "0.jpg"
-    Image.fromarray(picture(97)).save(first)
-    scan(tree, run, executor=executor)
-    assert "test/cat/0.jpg" in executor.read
+    assert (result.resumed, result.measured) == (10 - edited, 14 + edited)
+    assert len(executor.read) == 14 + edited
+    assert ("test/cat/0.jpg" in executor.read) == bool(edited)
+    assert_fresh(run, tree)
 
 
 # A scan that stops for good at one moment: at some progress of a phase, or before the system call
@@ -279,9 +264,9 @@ def test_a_file_edited_between_kill_and_resume_is_read_again(tree: Path, tmp_pat
 STOPPING = """
 import os, pathlib, sys, time
 from audit.scanning import measuring, scanning
-from tests.audit.run.scanned import CHECKS, Watching, assert_index, read_index
 from audit.machine.executors import Serial
 from audit.sources import open_source
+from tests.audit.run.scanned import CHECKS, QUICK, rows_of, value_of
 
 tree, run, marker, moment, count = sys.argv[1:]
 
@@ -314,7 +299,7 @@ if moment == "prune":
 measuring.APPEND_ROWS = 1
 scanning.scan(
     open_source([tree]), pathlib.Path(run), executor=OneByOne(), progress=progress,
-    checks=CHECKS,
+    checks=CHECKS, config=QUICK,
 )
 """
 
@@ -345,50 +330,29 @@ def test_a_first_scan_killed_at_any_moment_shows_nothing_and_goes_on(
     result = scan(undisturbed.tree, run)
     if moment == "measure":
         assert result.resumed == count, "what was stored is not read again"
-    assert_index(run, undisturbed.whole)
+    assert_index(run, undisturbed.index)
     assert not (run / "building").exists()
 
 
 @pytest.mark.parametrize(("moment", "count"), [("measure", 24), ("judge", 5), ("point", 0)])
 def test_a_second_scan_killed_at_any_moment_leaves_the_first_in_force(
-    moment: str, count: int, undisturbed: Undisturbed, tmp_path: Path
+    moment: str, count: int, undisturbed: Undisturbed, smaller: Path, twice: Path
 ) -> None:
-    run = Path(shutil.copytree(undisturbed.twice, tmp_path / "run"))
-    kill_at(moment, count, undisturbed.tree, run)
-    assert_index(run, undisturbed.smaller)
-    scan(undisturbed.tree, run)
-    assert_index(run, undisturbed.whole)
+    kill_at(moment, count, undisturbed.tree, twice)
+    assert_index(twice, read_index(smaller))
+    scan(undisturbed.tree, twice)
+    assert_index(twice, undisturbed.index)
 
 
 def test_a_scan_killed_while_it_removes_old_generations_is_published(
-    undisturbed: Undisturbed, tmp_path: Path
+    undisturbed: Undisturbed, twice: Path
 ) -> None:
-    run = Path(shutil.copytree(undisturbed.twice, tmp_path / "run"))
-    kill_at("prune", 0, undisturbed.tree, run)
-    assert_index(run, undisturbed.whole)
-    assert len(list(run.glob("gen-*"))) == 3
-    scan_smaller(undisturbed.tree, run)
-    left = sorted(path.name for path in run.glob("gen-*"))
+    kill_at("prune", 0, undisturbed.tree, twice)
+    assert_index(twice, undisturbed.index)
+    assert len(list(twice.glob("gen-*"))) == 3
+    scan_smaller(undisturbed.tree, twice)
+    left = sorted(path.name for path in twice.glob("gen-*"))
     assert left == ["gen-0003", "gen-0004"], "the next scan removes what the killed one left"
-
-
-def test_two_scans_into_one_run_are_refused(tree: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    script = (
-        "import sys, time\nfrom pathlib import Path\nfrom audit.run import generations\n"
-        "from audit.run.store import Store\n"
-        "folder = generations.building(Path(sys.argv[1]))\n"
-        "store = Store.create(folder / generations.MEASUREMENTS)\n"
-        "print('open', flush=True)\ntime.sleep(600)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(run)], stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"open\n"
-        with pytest.raises(LockedError, match=f"process {other.pid}"):
-            scan(tree, run)
-        other.kill()
 
 
 def test_readers_keep_their_generation_while_a_scan_publishes(tree: Path, tmp_path: Path) -> None:
@@ -406,13 +370,14 @@ def test_an_unchanged_dataset_is_judged_again_under_new_thresholds(
     undisturbed: Undisturbed, run: Path
 ) -> None:
     """By a scan, and by a re-check, which opens no image."""
-    bright, dark = (Config(thresholds={"IMG001": {"max_p99": level}}) for level in (1.0, 0.0))
+    bright, dark = (
+        replace(QUICK, thresholds={"IMG001": {"max_p99": level}}) for level in (1.0, 0.0)
+    )
     assert scan(undisturbed.tree, run, config=bright).unchanged
     for config, some in ((None, True), (dark, False), (bright, True)):
         if config:
             scanning.recheck(run, config=config, checks=CHECKS)
-        with open_run(run) as store:
-            found = store.scalar("SELECT count(*) FROM findings WHERE code = 'IMG001'")
+        found = value_of(run, "SELECT count(*) FROM findings WHERE code = 'IMG001'")
         assert bool(found) == some
     generation = generations.require(run).path
     assert len(list(generation.glob("findings-*.duckdb"))) == 2
@@ -453,8 +418,7 @@ def test_a_file_that_crashes_the_decoder_is_a_row_and_is_tried_again(
     run, executor = tmp_path / "run", Watching()
     crashing: Executor = Crashing()
     scan(tree, run, executor=crashing)
-    with open_run(run) as store:
-        rows = store.rows("SELECT id, error FROM images WHERE error_kind = 'crashed' ORDER BY id")
+    rows = rows_of(run, "SELECT id, error FROM images WHERE error_kind = 'crashed' ORDER BY id")
     assert [r["id"] for r in rows] == ["test/cat/0.jpg", "train/cat/0.jpg"]
     assert "SIGSEGV" in rows[0]["error"]
     scan(tree, run, executor=executor)
@@ -471,15 +435,6 @@ def test_a_damaged_pointer_or_store_is_one_sentence(run: Path, tmp_path: Path) -
         open_run(run)
     with pytest.raises(RunError, match="no run at"):
         open_run(tmp_path / "nothing")
-
-
-def test_sql_is_read_only(run: Path) -> None:
-    with open_run(run) as store:
-        with store.user_query("SELECT count(*) AS n FROM images") as reader:
-            assert reader.read_all().to_pylist() == [{"n": 24}]
-        for sql in ("SELECT nothing FROM nowhere", "DELETE FROM measurements.samples"):
-            with pytest.raises(UsageError, match="The SQL failed"), store.user_query(sql):
-                pass
 
 
 def test_store_appends_by_name_and_rolls_back() -> None:
@@ -509,10 +464,9 @@ def test_a_check_that_raises_is_a_failure_and_is_tried_again_although_nothing_ch
     with monkeypatch.context() as patched:
         patched.setattr(type(all_checks()["DIST001"]), "find", find_and_raise)
         scan(tree, run, checks=two)
-    with open_run(run) as store:
-        (failed,) = store.rows("SELECT * FROM failed_checks")
-        assert store.rows("SELECT code FROM check_runs") == [{"code": "IMG001"}]
-        assert store.scalar("SELECT count(*) FROM findings WHERE code = 'DIST001'") == 0
+    (failed,) = rows_of(run, "SELECT * FROM failed_checks")
+    assert rows_of(run, "SELECT code FROM check_runs") == [{"code": "IMG001"}]
+    assert value_of(run, "SELECT count(*) FROM findings WHERE code = 'DIST001'") == 0
     assert (failed["kind"], failed["code"]) == ("check", "DIST001")
     assert failed["name"] == all_checks()["DIST001"].name
     assert failed["error"] == "ValueError: no such column"
@@ -521,9 +475,8 @@ def test_a_check_that_raises_is_a_failure_and_is_tried_again_although_nothing_ch
     assert "raise ValueError" in line
     assert "Traceback" in failed["trace"]
     assert scan(tree, run, checks=two).unchanged
-    with open_run(run) as store:
-        assert store.rows("SELECT code FROM failed_checks") == []
-        assert store.scalar("SELECT count(*) FROM check_runs WHERE code = 'DIST001'") == 1
+    assert rows_of(run, "SELECT code FROM failed_checks") == []
+    assert value_of(run, "SELECT count(*) FROM check_runs WHERE code = 'DIST001'") == 1
 
 
 def test_a_check_whose_column_was_not_measured_is_skipped_and_says_so(
@@ -532,17 +485,15 @@ def test_a_check_whose_column_was_not_measured_is_skipped_and_says_so(
     run = tmp_path / "run"
     monkeypatch.setattr(type(all_checks()["IMG003"]), "features", ("whash",))
     scan(tree, run, checks=["IMG003"])
-    with open_run(run) as store:
-        (skipped,) = store.rows("SELECT code, reason FROM skipped_checks")
-        assert store.scalar("SELECT count(*) FROM check_runs WHERE code = 'IMG003'") == 0
+    (skipped,) = rows_of(run, "SELECT code, reason FROM skipped_checks")
+    assert value_of(run, "SELECT count(*) FROM check_runs WHERE code = 'IMG003'") == 0
     assert skipped["code"] == "IMG003"
     assert "did not measure whash" in skipped["reason"]
     report = collect_report(run)
     assert not report.failed
     assert any("IMG003 blurry-image did not run" in line for line in report.completeness)
-    scan(tree, run, config=Config(hashes=("whash",)), checks=["IMG003"])
-    with open_run(run) as store:
-        assert store.rows("FROM skipped_checks") == []
+    scan(tree, run, config=replace(QUICK, hashes=("whash",)), checks=["IMG003"])
+    assert rows_of(run, "FROM skipped_checks") == []
 
 
 def test_a_reader_that_breaks_is_a_failure_and_the_other_roots_are_read(
@@ -594,5 +545,4 @@ def test_a_camera_name_with_odd_characters_is_stored(tree: Path, tmp_path: Path)
     Image.fromarray(picture(5)).save(tree / "train/cat/exif.jpg", exif=exif)
     run = tmp_path / "run"
     scan(tree, run)
-    with open_run(run) as store:
-        assert store.scalar("SELECT status FROM images WHERE id = 'train/cat/exif.jpg'") == "ok"
+    assert value_of(run, "SELECT status FROM images WHERE id = 'train/cat/exif.jpg'") == "ok"

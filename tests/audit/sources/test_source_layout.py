@@ -55,6 +55,8 @@ CASES: list[tuple[str, list[str], str, dict[str, tuple[str | None, str | None]]]
     ("mostly at the root", ["a.png", "b.png", "c.png", "more/d.png"], "flat",
      {"a.png": (None, None), "b.png": (None, None), "c.png": (None, None),
       "more/d.png": (None, None)}),
+    ("a container beside classes", ["cat/a.png", "dog/b.png", "images/c.png"], "class/file",
+     {"cat/a.png": (None, "cat"), "dog/b.png": (None, "dog"), "images/c.png": (None, None)}),
     ("mask and no mask", ["mask/a.png", "no_mask/b.png"], "class/file",
      {"mask/a.png": (None, "mask"), "no_mask/b.png": (None, "no_mask")}),
 ]  # fmt: skip
@@ -163,11 +165,6 @@ def test_masks_are_counted_and_are_samples_only_when_alone(tmp_path: Path) -> No
     assert skipped(source) == {("annotation", "png"): 2}
     grow(tmp_path / "alone", "masks/a.png")
     assert places(tmp_path / "alone") == {"masks/a.png": (None, None)}
-
-
-def test_never_classes_even_beside_classes(tmp_path: Path) -> None:
-    grow(tmp_path, "cat/a.png", "dog/b.png", "images/c.png")
-    assert places(tmp_path)["images/c.png"] == (None, None)
 
 
 def test_labels_keep_their_spelling_and_undecodable_bytes(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from audit.records import Sample
 from audit.sources import Source, open_source
 from audit.sources.manifest_rows import open_table
 from audit.sources.tables import typed_frame
-from tests.audit.sources.trees import PNG, grow, ids, kinds, read, skipped
+from tests.audit.sources.trees import PNG, grow, ids, kinds, metadata, read, skipped
 
 ROWS: list[dict[str, Any]] = [
     {"path": "a.png", "label": "cat", "split": "train", "group": "p1", "age": 3, "note": "x"},
@@ -68,8 +68,7 @@ def test_the_formats_mean_the_same(tmp_path: Path, name: str) -> None:
     assert (missing.label, missing.n_bytes, missing.mtime_ns) == (None, -1, -1)
     assert source.layout.name == "manifest"
     assert "metadata: age, note" in source.describe()
-    frame = source.metadata
-    assert frame is not None
+    frame = metadata(source)
     assert frame.schema == {"sample_id": pl.String, "age": pl.Int64, "note": pl.String}
     assert frame.rows() == [("a.png", 3, "x"), ("sub/b c.png", 4, None), ("missing.png", None, "é")]
 
@@ -93,8 +92,7 @@ def test_the_first_alias_wins_and_the_other_is_metadata(tmp_path: Path) -> None:
     source = table(tmp_path, "image,path,class,label\n7,a.png,x,cat\n")
     [sample] = read(source)
     assert (sample.id, sample.label) == ("a.png", "cat")
-    assert source.metadata is not None
-    assert source.metadata.columns == ["sample_id", "image", "class"]
+    assert metadata(source).columns == ["sample_id", "image", "class"]
 
 
 def test_paths_are_resolved_and_named_the_same_way(tmp_path: Path) -> None:
@@ -217,8 +215,7 @@ def test_pictures_inside_a_table_are_named(tmp_path: Path) -> None:
         open_source([str(write(tmp_path / "m.parquet", rows))], layout="manifest")
     beside = [{"path": "a.png", "thumbnail": PNG, "weight": 2}]
     source = open_source([str(write(tmp_path / "n.parquet", beside))])
-    assert source.metadata is not None
-    assert source.metadata.columns == ["sample_id", "weight"]
+    assert metadata(source).columns == ["sample_id", "weight"]
     read(source)
     assert [m for kind, _, m in source.notes if kind == "columns-left-out"] == [
         "The column 'thumbnail' of n.parquet holds bytes, and is left out."
@@ -277,8 +274,7 @@ def test_metadata_types(tmp_path: Path) -> None:
         "a,1,1.5,true,2020-01-31,2020-01-31 10:00:00,007,1,\n"
         "b,,2,False,2020-02-01,2020-02-01T11:00:00,012,z,\n",
     )
-    frame = source.metadata
-    assert frame is not None
+    frame = metadata(source)
     assert frame.dtypes == [
         pl.String, pl.Int64, pl.Float64, pl.Boolean, pl.Date, pl.Datetime("us"), pl.String,
         pl.String, pl.String,
@@ -289,8 +285,7 @@ def test_metadata_types(tmp_path: Path) -> None:
 def test_metadata_of_json_keeps_text_and_flattens_what_nests(tmp_path: Path) -> None:
     lines = [{"path": "a", "n": 1, "code": "5", "box": [1, 2], "any": 1, "big": 2**70},
              {"path": "b", "n": 2.5, "code": "6", "box": None, "any": "x", "big": 1}]  # fmt: skip
-    frame = table(tmp_path, "\n".join(map(json.dumps, lines)), "m.jsonl").metadata
-    assert frame is not None
+    frame = metadata(table(tmp_path, "\n".join(map(json.dumps, lines)), "m.jsonl"))
     assert frame.rows() == [
         ("a", 1.0, "5", "[1, 2]", "1", str(2**70)),
         ("b", 2.5, "6", None, "x", "1"),
@@ -307,8 +302,7 @@ def test_a_key_that_comes_late_is_a_column(tmp_path: Path) -> None:
     source = table(tmp_path, "\n".join(map(json.dumps, lines)), "m.jsonl")
     samples = read(source, size=5_000)
     assert (samples[1_000].label, samples[1_000].split) == ("cat", "test")
-    assert source.metadata is not None
-    assert source.metadata["age"].to_list()[1_999:2_001] == [None, 3]
+    assert metadata(source)["age"].to_list()[1_999:2_001] == [None, 3]
     assert "label" in source.layout.reason
 
 
@@ -340,8 +334,7 @@ def test_a_late_value_decides_the_type_and_nothing_is_rounded() -> None:
 @pytest.mark.parametrize("values", [("1", "9" * 20), ("0.5", "1" + "0" * 16), ("-" + "1" * 19,)])
 def test_a_long_integer_in_text_stays_what_it_is(tmp_path: Path, values: tuple[str, ...]) -> None:
     lines = "".join(f"p,{value}\n" for value in values)
-    frame = table(tmp_path, f"path,v\n{lines}").metadata
-    assert frame is not None
+    frame = metadata(table(tmp_path, f"path,v\n{lines}"))
     assert [str(value) for value in frame["v"]] == list(values)
 
 
@@ -355,13 +348,11 @@ def test_a_damaged_page_is_one_sentence(tmp_path: Path) -> None:
 
 def test_metadata_is_keyed_like_the_samples(tmp_path: Path) -> None:
     source = table(tmp_path, "path,Sample,w\na,1,1\na,2,2\nb,3,3\n")
-    assert source.metadata is not None
-    assert source.metadata["sample_id"].to_list() == ids(read(source)) == ["a", "a#2", "b"]
+    assert metadata(source)["sample_id"].to_list() == ids(read(source)) == ["a", "a#2", "b"]
 
 
 def test_column_names_are_distinct_for_sql(tmp_path: Path) -> None:
-    frame = table(tmp_path, "path,W,w,Sample ID,\na,1,2,3,4\n").metadata
-    assert frame is not None
+    frame = metadata(table(tmp_path, "path,W,w,Sample ID,\na,1,2,3,4\n"))
     lowered = [column.lower() for column in frame.columns]
     assert len(set(lowered)) == len(lowered)
 

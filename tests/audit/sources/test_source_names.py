@@ -45,18 +45,13 @@ def test_names_beside_each_other(folders: list[str], expected: dict[str, str]) -
     assert names.split_values(folders) == expected
 
 
-@pytest.mark.parametrize(
-    "name", ["images", "Images", "JPEGImages", "imgs", "img", "data", "all_images", "leftImg8bit"]
-)
+CONTAINERS = ("images", "Images", "JPEGImages", "imgs", "img", "data", "all_images", "leftImg8bit")
+OTHERS = ("cat", "database", "img1", "image_of_cat", "data_center", "raw", "")
+
+
+@pytest.mark.parametrize("name", [*CONTAINERS, *OTHERS])
 def test_containers(name: str) -> None:
-    assert names.is_container(name)
-
-
-@pytest.mark.parametrize(
-    "name", ["cat", "database", "img1", "image_of_cat", "data_center", "raw", ""]
-)
-def test_not_containers(name: str) -> None:
-    assert not names.is_container(name)
+    assert names.is_container(name) == (name in CONTAINERS)
 
 
 @pytest.mark.parametrize(

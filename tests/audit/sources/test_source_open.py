@@ -8,7 +8,7 @@ import pytest
 
 from audit.errors import UsageError
 from audit.sources import open_source
-from tests.audit.sources.trees import grow, ids, kinds, read
+from tests.audit.sources.trees import grow, ids, kinds, metadata, read
 
 
 def test_several_roots_prefix_ids_and_give_the_split(tmp_path: Path) -> None:
@@ -25,29 +25,27 @@ def test_several_roots_prefix_ids_and_give_the_split(tmp_path: Path) -> None:
     assert source.layout.name == "class/file"
 
 
-def test_names_that_are_no_splits_give_way_to_splits_inside(tmp_path: Path) -> None:
-    grow(tmp_path, "one/train/a.png", "one/test/b.png", "two/c.png")
-    samples = read(open_source([f"siteA={tmp_path}/one", f"siteB={tmp_path}/two"]))
-    assert [(s.id, s.split) for s in samples] == [
-        ("siteA:test/b.png", "test"), ("siteA:train/a.png", "train"), ("siteB:c.png", "siteB"),
-    ]  # fmt: skip
-
-
-def test_a_split_name_wins_over_folders_inside(tmp_path: Path) -> None:
-    grow(tmp_path, "one/train/cat/a.png", "one/val/cat/b.png", "two/c.png")
-    samples = read(open_source([f"train={tmp_path}/one", f"test={tmp_path}/two"]))
-    assert [(s.split, s.label) for s in samples] == [
-        ("train", "cat"),
-        ("train", "cat"),
-        ("test", None),
-    ]
-
-
-@pytest.mark.parametrize(("name", "split"), [("train", "train"), ("holidays", None)])
-def test_one_named_root(tmp_path: Path, name: str, split: str | None) -> None:
-    grow(tmp_path, "a.png")
-    [sample] = read(open_source([f"{name}={tmp_path}"]))
-    assert (sample.id, sample.split) == (f"{name}:a.png", split)
+@pytest.mark.parametrize(
+    ("files", "specs", "expected"),
+    [
+        (["one/train/a.png", "one/test/b.png", "two/c.png"], ["siteA=one", "siteB=two"],
+         [("siteA:test/b.png", "test", None), ("siteA:train/a.png", "train", None),
+          ("siteB:c.png", "siteB", None)]),
+        (["one/train/cat/a.png", "one/val/cat/b.png", "two/c.png"], ["train=one", "test=two"],
+         [("train:train/cat/a.png", "train", "cat"), ("train:val/cat/b.png", "train", "cat"),
+          ("test:c.png", "test", None)]),
+        (["one/a.png"], ["train=one"], [("train:a.png", "train", None)]),
+        (["one/a.png"], ["holidays=one"], [("holidays:a.png", None, None)]),
+    ],
+    ids=["no split, splits inside", "split, splits inside", "one split", "one that is no split"],
+)  # fmt: skip
+def test_the_name_of_a_root_is_a_split_where_it_means_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], specs: list[str],
+    expected: list[tuple[str, str | None, str | None]],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(grow(tmp_path, *files))
+    samples = read(open_source(specs))
+    assert [(s.id, s.split, s.label) for s in samples] == expected
 
 
 def test_manifests_and_folders_mix(tmp_path: Path) -> None:
@@ -57,8 +55,7 @@ def test_manifests_and_folders_mix(tmp_path: Path) -> None:
     source = open_source([f"a={tmp_path}/dir", f"b={tmp_path}/m.csv", f"c={tmp_path}/n.csv"])
     assert ids(read(source)) == ["a:a.png", "b:dir/a.png", "c:dir/a.png"]
     assert source.layout.name == "a: flat; b: manifest; c: manifest"
-    assert source.metadata is not None
-    assert source.metadata.rows() == [("b:dir/a.png", "2"), ("c:dir/a.png", "x")]
+    assert metadata(source).rows() == [("b:dir/a.png", "2"), ("c:dir/a.png", "x")]
 
 
 def test_an_equals_sign_in_a_folder_name(tmp_path: Path) -> None:

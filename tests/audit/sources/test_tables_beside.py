@@ -88,15 +88,6 @@ def test_tables_that_tell_no_class(tmp_path: Path, text: str) -> None:
     assert file not in reason
 
 
-def test_numbers_are_classes_where_the_table_is_named_so(tmp_path: Path) -> None:
-    texts = {"trainLabels.csv": table("image,level", *rows_of("0.0", "2.0", ""))}
-    root = tree(tmp_path, [f"images/{name}.jpg" for name in IDS], **texts)
-    assert labels(root)[0] == "/0.0 /2.0 / /0.0 /2.0 /"
-    texts = {"sample_submission.csv": table("image,label", *rows_of("0", "2"))}
-    root = tree(tmp_path / "b", [f"images/{name}.jpg" for name in IDS], **texts)
-    assert labels(root)[0] == " ".join(["/"] * 6)
-
-
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
@@ -135,14 +126,6 @@ def test_folders_that_differ_in_numbers_give_way(
     assert found.split()[::29] == [expected, expected.replace("well", "ill")]
 
 
-def test_a_lone_folder_is_no_class(tmp_path: Path) -> None:
-    pictures = [f"holiday/{name}.jpg" for name in IDS]
-    rows = [f"{name}.jpg,text {n}" for name in IDS for n in range(5)]
-    texts = {"captions.csv": table("image,caption", *rows)}
-    assert labels(tree(tmp_path / "a", pictures, **texts))[0] == " ".join(["/"] * 6)
-    assert labels(tree(tmp_path / "b", pictures))[0] == " ".join(["/"] * 6)
-
-
 def test_names_are_compared_without_zeros_and_a_contradiction_is_no_class(tmp_path: Path) -> None:
     rows = [f"{i},{'ab'[i % 2]}" for i in range(200)] + ["3,a"]
     pictures = [f"{i:05d}.jpg" for i in range(200)]
@@ -159,31 +142,12 @@ def test_a_table_that_names_pictures_and_cannot_be_read_is_told(tmp_path: Path) 
     assert "styles" not in labels(tree(tmp_path / "b", ["y.jpg"], **{"styles.csv": others}))[1]
 
 
-def test_each_split_has_its_table(tmp_path: Path) -> None:
-    pictures = [f"{split}/{i}.jpg" for split in ("test", "train") for i in range(2)]
-    texts = {"train.csv": "id,label\n0,cat\n1,dog\n", "test.csv": "id,label\n0,dog\n1,cat\n"}
-    assert labels(tree(tmp_path / "a", pictures, **texts))[0] == (
-        "test/dog test/cat train/cat train/dog"
-    )
-    # one table for both: whose pictures it means nobody can tell
-    one = {"labels.csv": texts["train.csv"]}
-    assert labels(tree(tmp_path / "b", pictures, **one))[0] == "test/ test/ train/ train/"
-    beside = {f"{split}__metadata.csv": f"file_name,label\n0.jpg,{a}\n1.jpg,{b}\n"
-              for split, a, b in (("train", "cat", "dog"), ("test", "dog", "cat"))}  # fmt: skip
-    found, reason = labels(tree(tmp_path / "c", pictures, **beside))
+def test_each_split_has_its_table_beside_its_pictures(tmp_path: Path) -> None:
+    texts = {f"{split}__metadata.csv": f"file_name,label\n0.jpg,{a}\n1.jpg,{b}\n"
+             for split, a, b in (("train", "cat", "dog"), ("test", "dog", "cat"))}  # fmt: skip
+    found, reason = labels(tree(tmp_path, IN_SPLITS, **texts))
     assert found == "test/dog test/cat train/cat train/dog"
     assert "label from 'label' of test/metadata.csv, train/metadata.csv" in reason
-
-
-def test_the_split_of_a_table_may_be_a_number(tmp_path: Path) -> None:
-    rows = [f"{name}.jpg,{'000012'[i]}" for i, name in enumerate(IDS)]
-    texts = {"list_eval_partition.csv": table("image_id,partition", *rows)}
-    root = tree(tmp_path, [f"img_align/{name}.jpg" for name in IDS], **texts)
-    assert labels(root)[0] == "train/ train/ train/ train/ val/ test/"
-    folds = {"t.csv": table("id,label,split", *rows_of("a,0", "b,1", "a,2", "b,3"))}
-    assert (
-        labels(tree(tmp_path / "b", [f"{n}.jpg" for n in IDS], **folds))[0] == "/a /b /a /b /a /b"
-    )
 
 
 @pytest.mark.parametrize(
@@ -224,3 +188,87 @@ def test_other_columns_are_metadata_and_a_part_may_be_told(tmp_path: Path) -> No
     assert found is not None
     assert found.rows() == [(f"{n}.jpg", i) for i, n in enumerate(IDS[:4])]
     assert source.label_columns == {"": ""}
+
+
+IMAGES = [f"images/{name}.jpg" for name in IDS]
+IN_SPLITS = [f"{split}/{i}.jpg" for split in ("test", "train") for i in range(2)]
+SPLIT_TABLES = {"train.csv": "id,label\n0,cat\n1,dog\n", "test.csv": "id,label\n0,dog\n1,cat\n"}
+VERSIONS = [(v, c, n) for v in ("color", "grey") for c in "ab" for n in range(2)]
+TREES: dict[str, tuple[list[str], dict[str, str], str]] = {
+    "numbers are classes where the table is named so": (
+        IMAGES, {"trainLabels.csv": table("image,level", *rows_of("0.0", "2.0", ""))},
+        "/0.0 /2.0 / /0.0 /2.0 /",
+    ),
+    "numbers of a submission are no classes": (
+        IMAGES, {"sample_submission.csv": table("image,label", *rows_of("0", "2"))}, "/ / / / / /",
+    ),
+    "a lone folder is no class": ([f"holiday/{name}.jpg" for name in IDS], {}, "/ / / / / /"),
+    "a lone folder with captions is no class": (
+        [f"holiday/{name}.jpg" for name in IDS],
+        {"captions.csv": table(
+            "image,caption", *(f"{name}.jpg,text {n}" for name in IDS for n in range(5))
+        )}, "/ / / / / /",
+    ),
+    "the split of a table is a number": (
+        [f"img_align/{name}.jpg" for name in IDS],
+        {"list_eval_partition.csv": table(
+            "image_id,partition", *(f"{name}.jpg,{'000012'[i]}" for i, name in enumerate(IDS))
+        )}, "train/ train/ train/ train/ val/ test/",
+    ),
+    "numbers of folds are no splits": (
+        [f"{name}.jpg" for name in IDS],
+        {"t.csv": table("id,label,split", *rows_of("a,0", "b,1", "a,2", "b,3"))},
+        "/a /b /a /b /a /b",
+    ),
+    "a table for each split": (
+        IN_SPLITS, SPLIT_TABLES, "test/dog test/cat train/cat train/dog",
+    ),
+    "one table of names that are in both splits": (
+        IN_SPLITS, {"labels.csv": SPLIT_TABLES["train.csv"]}, "test/ test/ train/ train/",
+    ),
+    "a table with a line for Excel": (
+        [f"bilder/{n}.jpg" for n in range(4)],
+        {"tabelle.csv": table(
+            "sep=;\nDatei;Klasse", *(f"bilder/{n}.jpg;{('gut', 'Riss')[n % 2]}" for n in range(4))
+        )}, "/gut /Riss /gut /Riss",
+    ),
+    "boxes of pictures by number are no YOLO": (
+        [f"images/{n // 2:03d}.Ani/{n}.jpg" for n in range(4)],
+        {"bounding_boxes.txt": "1 60.0 27.0 325.0 304.0\n2 139.0 30.0 153.0 264.0\n"},
+        "/000.Ani /000.Ani /001.Ani /001.Ani",
+    ),
+    "of several series of lists one counts": (
+        [f"images/{c}/{n}.jpg" for c in ("banded", "bubbly") for n in range(4)],
+        {
+            f"labels/{split}{fold}.txt": "\n".join(f"banded/{n}.jpg" for n in numbers)
+            for fold, parts in ((1, ([0, 1], [2], [3])), (2, ([3, 2], [1], [0])))
+            for split, numbers in zip(("train", "val", "test"), parts, strict=True)
+        }, "train/banded train/banded val/banded test/banded /bubbly /bubbly /bubbly /bubbly",
+    ),
+    "a folder beside a split with pictures in its name is none": (
+        ["data_256/a.jpg", "data_256/b.jpg", "val_256/c.jpg"], {}, "/ / val/",
+    ),
+    "patients are no classes": (
+        [f"{s}/patient0000{n}/study1/view.jpg" for s in ("train", "valid") for n in range(3)], {},
+        "train/ train/ train/ val/ val/ val/",
+    ),
+    "a folder of lists is no empty class": (
+        [f"images/{c}/{n}.jpg" for c in ("pie", "soup") for n in range(2)],
+        {"meta/classes.txt": "pie\nsoup\n"}, "/pie /pie /soup /soup",
+    ),
+    "versions of the same pictures are no classes": (
+        [f"{v}/{c}/{c}{n}.jpg" for v, c, n in VERSIONS], {}, "/a /a /b /b /a /a /b /b",
+    ),
+    "other pictures in each folder are no versions": (
+        [f"{v}/{c}/{v}{n}.jpg" for v, c, n in VERSIONS], {},
+        "/color /color /color /color /grey /grey /grey /grey",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_splits_and_classes_of_published_trees(tmp_path: Path, name: str) -> None:
+    pictures, texts, expected = TREES[name]
+    found, reason = labels(tree(tmp_path, pictures, **texts))
+    assert found == expected
+    assert "meta" not in reason

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+import polars as pl
+
 from audit.records import Sample
 from audit.sources import Source, open_source
 
@@ -25,6 +27,12 @@ def grow(root: Path, *paths: str, content: bytes = PNG) -> Path:
 
 def read(source: Source, size: int = 5000) -> list[Sample]:
     return [sample for batch in source.batches(size) for sample in batch]
+
+
+def metadata(source: Source) -> pl.DataFrame:
+    """The columns of a source that has some besides the roles."""
+    assert source.metadata is not None
+    return source.metadata
 
 
 def places(root: Path | str, **options: object) -> dict[str, tuple[str | None, str | None]]:

@@ -1,11 +1,16 @@
-"""Rank tests within strata, weighted distances, and a classifier that never saw its rows."""
+"""Rank tests within strata, mixes of classes, ranks of pairs, and a classifier of unseen rows."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import ks_2samp, mannwhitneyu, poisson
 
+from audit.statistics import mixes
 from audit.statistics.association import (
     auc_limits,
     binned,
@@ -18,6 +23,8 @@ from audit.statistics.association import (
     weighted_shifts,
 )
 from audit.statistics.intervals import rarity
+from audit.statistics.likeness import Looks, chain_p_values, pair_ranks, standardised
+from audit.statistics.mixes import compare_mixes, never_drawn
 
 
 def test_auc_and_p_value_equal_those_of_mann_and_whitney() -> None:
@@ -122,3 +129,90 @@ def test_the_classifier_learns_and_units_stay_in_one_fold() -> None:
     for rows, scores in fold_scores(own, by_unit, folds, 3):
         guessed[rows] = scores.argmax(1)
     assert (guessed == by_unit).mean() < 0.55
+
+
+def world(seed: int, units: int = 300, classes: int = 5) -> tuple[np.ndarray, ...]:
+    """Units that hold many objects of few classes: far from objects of their own."""
+    rng = np.random.default_rng(seed)
+    there = rng.random((units, classes)) < 0.3
+    unit, label = there.nonzero()
+    return unit, label, 1 + rng.poisson(rng.gamma(0.5, 8, len(unit))), rng.random(units) < 0.3
+
+
+@pytest.mark.parametrize("dealt", [5000, 0], ids=["dealt out", "normal"])
+def test_a_random_split_is_no_shift_and_a_shift_is_one(
+    dealt: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mixes, "DEALT", dealt)
+    monkeypatch.setattr(mixes, "DRAWS", 500)
+    p = [compare_mixes(*world(seed), 5).p for seed in range(60)]
+    assert sum(x <= 0.1 for x in p) <= 12
+    assert 0.35 < np.mean(p) < 0.65
+    unit, label, n, here = world(0)
+    moved = compare_mixes(unit, label, n * (1 + 9 * (here[unit] & (label == 1))), here, 5)
+    assert moved.p < 0.01
+    assert moved.total_variation > 3 * moved.by_chance
+    assert moved.here.sum() + moved.there.sum() == (n * (1 + 9 * (here[unit] & (label == 1)))).sum()
+
+
+def test_never_drawn_is_the_share_of_all_draws() -> None:
+    draws = list(combinations(range(9), 4))
+    for marked in range(10):
+        share = np.mean([not set(draw) & set(range(marked)) for draw in draws])
+        assert never_drawn(np.array([marked]), np.array([4]), 9)[0] == pytest.approx(share)
+
+
+def looks(n: int, seed: int, cells: int = 1) -> Looks:
+    rng = np.random.default_rng(seed)
+    return Looks(
+        standardised(rng.standard_normal((n, 5)) * [1, 9, 0.1, 3, 1]),
+        rng.integers(0, 256, (n, 32)).astype(np.uint8),
+        np.arange(n) % cells,
+        np.full((n, 2), -1, np.int64),
+    )
+
+
+def test_ranks_of_pairs_at_random_are_uniform_and_chains_of_them_too() -> None:
+    ranks, p_values = [], []
+    for seed in range(60):
+        pictures = looks(400, seed, cells=2)
+        order = np.random.default_rng([seed, 1]).permutation(400)[:21]
+        found = pair_ranks(pictures, order[:-1], order[1:], 10, 20)
+        ranks += found.tolist()
+        p_values.append(float(chain_p_values(found, np.zeros(20, np.int64), 1)[0]))
+    assert np.mean(ranks) == pytest.approx(0.5, abs=0.03)
+    assert np.mean(np.asarray(ranks) <= 0.1) == pytest.approx(0.1, abs=0.03)
+    assert np.mean(np.asarray(p_values) <= 0.05) <= 0.12
+
+
+def alike(pictures: Looks, n: int, **changes: Any) -> Looks:
+    """Return these pictures, the first `n` of which look like the first."""
+    tones, bits = pictures.tones.copy(), pictures.bits.copy()
+    tones[:n], bits[:n] = tones[0], bits[0]
+    return replace(pictures, tones=tones, bits=bits, **changes)
+
+
+def test_a_picture_and_its_neighbour_rank_first_however_odd_they_are() -> None:
+    pictures = looks(200, 3)
+    pictures.tones[0] = 9.0  # far from all others
+    (rank,) = pair_ranks(alike(pictures, 2), np.array([0]), np.array([1]), 10, 20)
+    assert rank == pytest.approx(1 / 199)  # of 198 others none is nearer
+
+
+def test_neighbours_of_the_same_sequence_are_no_others() -> None:
+    pictures = looks(60, 4)
+    place = pictures.place.copy()
+    place[:30] = np.stack([np.zeros(30), np.arange(30)], axis=1)
+    film = alike(pictures, 30, place=place)  # of one scene, half of the class
+    first, second = np.array([0]), np.array([1])
+    assert pair_ranks(film, first, second, 40, 20)[0] == pytest.approx(1 / 31)
+    assert pair_ranks(film, first, second, 0, 20)[0] > 0.4
+
+
+def test_too_few_others_and_no_pairs_tell_nothing() -> None:
+    assert np.isnan(pair_ranks(looks(15, 5), np.array([0]), np.array([1]), 10, 20)).all()
+    none = np.array([], np.int64)
+    for n in (0, 15):
+        assert pair_ranks(looks(n, 5), none, none, 10, 20).size == 0
+    assert chain_p_values(np.array([]), none, 2).tolist() == [1.0, 1.0]
+    assert chain_p_values(np.array([np.nan]), np.array([1]), 3).tolist() == [1.0, 1.0, 1.0]

@@ -62,10 +62,7 @@ def test_a_wrong_size_is_told(scenes: tuple[Floats, Ints, Floats], size: float, 
     sides = np.tile(scenes[2][:, 2:] - scenes[2][:, :2], 2)
     name, z = best(scenes, scenes[1], scenes[2] + (size - 1) / 2 * sides * [-1, -1, 1, 1])
     assert (name, z > 4) == (said, True)
-
-
-def test_a_centre_read_as_a_corner_is_half_a_box(scenes: tuple[Floats, Ints, Floats]) -> None:
-    sides = np.tile(scenes[2][:, 2:] - scenes[2][:, :2], 2)
+    # a centre that is read as a corner
     assert best(scenes, scenes[1], scenes[2] + sides / 2)[0] == "half a box further left and up"
 
 
@@ -80,11 +77,10 @@ def test_mirrored_boxes_and_those_of_another_picture_are_told(
     assert (said, z > 4) == ("on the picture before", True)
 
 
-def test_scenes_count_once(scenes: tuple[Floats, Ints, Floats]) -> None:
+def test_scenes_count_once_and_a_box_without_ground_around_it_not_at_all(
+    scenes: tuple[Floats, Ints, Floats],
+) -> None:
     found = better_elsewhere(gains_elsewhere(*scenes), scenes[1] // 2)
     assert {one.n for one in found} <= {N // 2}
-
-
-def test_a_box_without_ground_around_it_fits_nothing(scenes: tuple[Floats, Ints, Floats]) -> None:
     whole = np.array([[0.0, 0.0, SIDE, SIDE], [4.0, 4.0, 5.0, 5.0]])
     assert np.isnan(fit_of_boxes(scenes[0], np.zeros(2, np.int64), whole)).all()

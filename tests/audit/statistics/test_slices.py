@@ -23,18 +23,12 @@ def world(seed: int, n: int = 2500) -> tuple[np.random.Generator, pl.DataFrame]:
     cameras = rng.choice(list("abcd-"), n).tolist()
     numbers = {f"f{k}": rng.normal(size=n) for k in range(4)}
     light[:5] = np.nan
-    return rng, pl.DataFrame(
-        {
-            "label": [f"c{i}" for i in label],
-            "cluster": [str(i) for i in cluster],
-            "camera": [None if v == "-" else v for v in cameras],
-            "brightness": light,
-            "contrast": light * 0.4 + rng.normal(0, 20, n),
-            "sharpness": rng.lognormal(5, 1, n),
-            "pixels": rng.choice([100, 200, 400], n),
-            **numbers,
-        }
-    )
+    return rng, pl.DataFrame({
+        "label": [f"c{i}" for i in label], "cluster": [str(i) for i in cluster],
+        "camera": [None if v == "-" else v for v in cameras], "brightness": light,
+        "contrast": light * 0.4 + rng.normal(0, 20, n), "sharpness": rng.lognormal(5, 1, n),
+        "pixels": rng.choice([100, 200, 400], n), **numbers,
+    })  # fmt: skip
 
 
 def planted(columns: pl.DataFrame, column: str, value: str) -> np.ndarray:
@@ -90,8 +84,6 @@ def test_weights_make_few_heavy_rows_no_evidence() -> None:
 
 @pytest.mark.parametrize("wrong", [np.zeros(60, bool), np.ones(60, bool)])
 def test_a_model_that_is_always_right_or_wrong_has_no_slice(wrong: np.ndarray) -> None:
-    columns = pl.DataFrame(
-        {"x": np.arange(60), "all": ["a"] * 60, "ids": [str(i) for i in range(60)]}
-    )
+    columns = pl.DataFrame({"x": range(60), "all": ["a"] * 60, "ids": map(str, range(60))})
     assert find_slices(wrong, columns).is_empty()
     assert find_slices(wrong[:0], columns.head(0)).is_empty()

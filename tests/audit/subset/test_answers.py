@@ -1,19 +1,149 @@
-"""From a list to an answer: plan and draw in one command, the whole set, classes, slices."""
+"""From a list or people's labels to an answer: columns, splits, sheets, the whole set, slices."""
 
 from __future__ import annotations
 
 import json
+import pathlib
 
 import numpy as np
 import polars as pl
 import pytest
 
 from audit.errors import UsageError
-from audit.subset import Goal, census, draw_subset, first_units, make_plan, score_subset
-from audit.subset.predictions import read_table
+from audit.subset import (
+    Baseline,
+    Goal,
+    census,
+    draw_subset,
+    first_units,
+    load_recipe,
+    make_plan,
+    score_subset,
+)
+from audit.subset.labelling import compare_people, human_text, labelling_sheet, with_sheet
+from audit.subset.predictions import UNLABELLED, read_table
 from audit.subset.slices import MOST_VALUES, slice_columns
-from tests.audit.subset.commands import call
-from tests.audit.subset.frames import drawn, made_set, predicted
+from audit.subset.source import frame_from_list
+from tests.audit.subset.frames import ROW, call, document, drawn, made_set, predicted, replaced
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory):
+    """A list of 400 examples with two splits, an old and a new model's predictions."""
+    root = tmp_path_factory.mktemp("list")
+    frame = made_set(400, 3, seed=3)
+    split = np.where(np.arange(400) % 4 == 0, "val", "test")
+    table = frame.select(id="sample_id", target="label", camera="camera", split=pl.Series(split))
+    table.write_csv(root / "labels.csv")
+    table.select("id", "camera").write_csv(root / "pool.csv")
+    for name in ("old", "new"):
+        predicted(frame, 0.8, 1).write_csv(root / f"{name}.csv")
+    return root
+
+
+def test_columns_and_splits(listed):
+    path, pool = listed / "labels.csv", listed / "pool.csv"
+    assert len(frame_from_list(path)) == 400
+    frame = frame_from_list(path, "test", ["camera"])
+    assert len(frame) == 300
+    assert set(frame["label"]) == {"class0", "class1", "class2"}
+    for words, sentence in (
+        ((path, "train"), "its splits: test, val"),
+        ((path, None, ["site"]), "no column 'site'"),
+        ((pool,), "--unlabelled"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            frame_from_list(*words)
+    assert set(frame_from_list(pool, unlabelled=True)["label"]) == {UNLABELLED}
+
+
+def test_strata_of_the_label_can_be_left_out(tmp_path):
+    frame = made_set(600, 3, seed=1)
+    plan = make_plan(frame, Goal(n=90), by=["camera"], by_label=False)
+    assert {s.name for s in plan.strata} == {"camera=left", "camera=right"}
+    plan = make_plan(frame, Goal(n=90), by_label=False)
+    assert [s.name for s in plan.strata] == ["all"]
+    plan.save(tmp_path / "plan.json")
+    recipe = load_recipe(tmp_path / "plan.json")
+    assert recipe.hash == plan.hash != make_plan(frame, Goal(n=90)).hash
+    rows = draw_subset(frame, plan.recipe, 1).rows
+    assert set(rows["stratum"]) == {"all"}
+    assert draw_subset(frame, recipe, 1).rows.equals(rows)
+
+
+def test_plan_draw_and_score_from_a_list(listed):
+    source, plan, subset = ["--from", listed / "labels.csv"], listed / "plan.json", listed / "s.csv"
+    call("plan", *source, "--n", 60, "--output", plan)
+    said = call("draw", *source, "--plan", plan, "--seed", 1, "-o", subset)
+    assert "Drew 60 of 300 units" in said
+    words = ["score", subset, "--predictions", listed / "new.csv"]
+    baseline = ["--baseline", listed / "old.csv"]
+    assert "accuracy with the baseline, full-set: " in call(*words, *baseline, *source)
+    assert "with_baseline" not in document(*words)["models"][0]
+    # a set is named once
+    assert "once" in call("plan", "--n", 60, code=2)
+    assert "once" in call("plan", listed, *source, "--n", 60, code=2)
+    assert "--from" in call(*words, *baseline, code=2)
+
+
+SEVERAL = "2 of 9 images have several labels, such as 'x1' (sea, tree), and a subset takes one"
+LISTS = [["sea", "tree"], ["dog", "sea"]]
+CELLS = {
+    "separated": ["sea;tree", "dog;sea"],
+    "JSON": [json.dumps(labels) for labels in LISTS],
+    "Python": [str(labels) for labels in LISTS],
+}
+
+
+@pytest.mark.parametrize("cells", CELLS.values(), ids=CELLS)
+def test_several_labels_of_a_list_are_refused(cells, tmp_path):
+    path, drawn_before, model = (tmp_path / n for n in ("set.csv", "old.csv", "net.csv"))
+    labels = ["dog", *cells, "sea", "tree", "dog", "sea", "tree", "dog"]
+    table = pl.DataFrame({"id": [f"x{k}" for k in range(9)], "label": labels})
+    table.write_csv(path)
+    rows = drawn(table.rename({"id": "sample_id"}), 9, by_label=False)
+    rows.sort("sample_id").write_csv(drawn_before)
+    table.select("id", prediction=pl.lit("dog"), loss=pl.lit(0.5)).write_csv(model)
+    source, models = ["--from", path], ["--predictions", model]
+    measured = ["--values", model, "--number", "loss"]
+    for words in (
+        ["plan", *source, "--n", 4],
+        ["draw", *source, "--n", 4, "--seed", 1, "-o", tmp_path / "s.csv"],
+        ["curve", *source],
+        ["score", *source, *models],
+        ["measure", *source, *measured],
+        ["score", drawn_before, *models],
+        ["measure", drawn_before, *measured],
+        ["winner", drawn_before, *models, *models],
+    ):
+        assert SEVERAL in call(*words, code=2)
+    assert not (tmp_path / "s.csv").exists()
+    call("plan", *source, "--unlabelled", "--n", 4)
+    lists = [v if k in (1, 2) else [v] for k, v in enumerate([labels[0], *LISTS, *labels[3:]])]
+    table.with_columns(label=pl.Series(lists)).write_parquet(tmp_path / "set.parquet")
+    with pytest.raises(UsageError, match="2 of 9 images have several labels"):
+        frame_from_list(tmp_path / "set.parquet")
+    # what the refusal names instead: a list for each class
+    of_sea = pl.col("label").str.contains("sea")
+    one_class = pl.when(of_sea).then(pl.lit("sea")).otherwise(pl.lit("other"))
+    table.with_columns(label=one_class).write_csv(path)
+    call("plan", *source, "--n", 6, "--metric", "recall:sea")
+
+
+def test_predictions_of_several_labels_are_refused_as_such(listed, tmp_path):
+    ids = frame_from_list(listed / "labels.csv").select(id="sample_id", prediction=pl.lit("class0"))
+    replaced(ids, ROW < 3, "class1;class2").write_csv(model := tmp_path / "net.csv")
+    words = ["score", "--from", listed / "labels.csv", "--split", "all", "--predictions", model]
+    refused = call(*words, code=2)
+    assert "'class1;class2' holds several labels" in refused
+    assert "--unknown" not in refused
+
+
+def test_cells_that_are_no_lists_stay_classes(tmp_path):
+    labels = ["black", "white", "black or white", "a;b", "[x]"] * 4
+    table = pl.DataFrame({"id": [str(k) for k in range(20)], "label": labels})
+    table.write_csv(tmp_path / "set.csv")
+    assert frame_from_list(tmp_path / "set.csv")["label"].to_list() == labels
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +152,11 @@ def folder(tmp_path_factory):
     models of it."""
     root = tmp_path_factory.mktemp("answers")
     frame = made_set(1200, 3, seed=3)
-    worse = (frame["camera"] == "left").to_numpy()
-    good, bad = (predicted(frame, p, 4)["prediction"].to_numpy() for p in (0.97, 0.75))
-    listed = frame.select(id="sample_id", label="label", camera="camera", size="brightness")
-    listed.write_csv(root / "val.csv")
-    for name, said in (("a", np.where(worse, bad, good)), ("b", good)):
-        frame.select("sample_id", prediction=pl.Series(said)).write_csv(root / f"{name}.csv")
+    good, bad = (predicted(frame, p, 4)["prediction"] for p in (0.97, 0.75))
+    columns = frame.select(id="sample_id", label="label", camera="camera", size="brightness")
+    columns.write_csv(root / "val.csv")
+    for name, said in (("a", bad.zip_with(frame["camera"] == "left", good)), ("b", good)):
+        frame.select("sample_id", prediction=said).write_csv(root / f"{name}.csv")
     return root
 
 
@@ -47,9 +176,8 @@ MANY = made_set(2000, 150, seed=1)
     ],
 )
 def test_predictions_may_name_any_class_of_the_set(tmp_path, plan, first) -> None:
-    frame = MANY.with_columns(camera_of_two=pl.format("{}", pl.int_range(pl.len()) // 2))
-    rows = drawn(frame, 60, **plan)
-    rows.write_csv(tmp_path / "s.csv")
+    frame = MANY.with_columns(camera_of_two=pl.format("{}", ROW // 2))
+    drawn(frame, 60, **plan).write_csv(tmp_path / "s.csv")
     rows = read_table(tmp_path / "s.csv", "subset")
     rows = rows if first is None else first_units(rows, first)
     table = predicted(frame, 0.5, 2)
@@ -60,15 +188,13 @@ def test_predictions_may_name_any_class_of_the_set(tmp_path, plan, first) -> Non
     if first is not None:
         assert score.n_files == first
     for wrong in ("Class1 ", "horse"):
-        spoiled = table.with_columns(pl.col("prediction").replace("class1", wrong))
-        with pytest.raises(UsageError, match="a class that the set does not have"):
-            score_subset(census(frame).rows, [spoiled])
-        spoiled = rows.select("sample_id", prediction=pl.lit(wrong)).with_columns(
-            prediction=pl.when(pl.int_range(pl.len()) == 0).then("prediction").otherwise(
-                pl.lit("class1"))
-        )  # fmt: skip
-        with pytest.raises(UsageError, match="a class that the set does not have"):
-            score_subset(rows, [spoiled])
+        everywhere = replaced(table, pl.col("prediction") == "class1", wrong)
+        once = rows.select("sample_id", prediction=pl.lit("class1"))
+        for of, spoiled in (
+            (census(frame).rows, everywhere), (rows, replaced(once, ROW == 0, wrong))
+        ):  # fmt: skip
+            with pytest.raises(UsageError, match="a class that the set does not have"):
+                score_subset(of, [spoiled])
 
 
 def test_a_damaged_list_of_classes_is_refused() -> None:
@@ -82,18 +208,18 @@ def test_a_damaged_list_of_classes_is_refused() -> None:
 
 def test_draw_plans_by_itself(folder, tmp_path) -> None:
     source, plan = ["--from", folder / "val.csv"], tmp_path / "plan.json"
+    one, two, saved = (tmp_path / name for name in ("one.csv", "two.csv", "saved.json"))
     goal = ["--half-width", 0.05, "--by", "camera", "--no-label-strata"]
     call("plan", *source, *goal, "--output", plan)
-    call("draw", *source, "--plan", plan, "--seed", 0, "-o", tmp_path / "two.csv")
-    said = call("draw", *source, *goal, "-o", tmp_path / "one.csv", "--save-plan",
-                tmp_path / "saved.json")  # fmt: skip
-    assert (tmp_path / "one.csv").read_text() == (tmp_path / "two.csv").read_text()
-    assert (tmp_path / "saved.json").read_text() == plan.read_text()
+    call("draw", *source, "--plan", plan, "--seed", 0, "-o", two)
+    said = call("draw", *source, *goal, "-o", one, "--save-plan", saved)
+    assert one.read_text() == two.read_text()
+    assert saved.read_text() == plan.read_text()
     assert "with seed 0" in said.splitlines()[0]
-    assert f"`audit subset score {tmp_path / 'one.csv'} --predictions MODEL.csv`" in said
+    assert f"`audit subset score {one} --predictions MODEL.csv`" in said
     assert "for accuracy, in points at 0.95" in said
-    document = json.loads(call("draw", *source, *goal, "-o", tmp_path / "one.csv", "--json"))
-    assert document["planned"] == json.loads(plan.read_text())
+    found = document("draw", *source, *goal, "-o", one)
+    assert found["planned"] == json.loads(plan.read_text())
 
 
 @pytest.mark.parametrize(
@@ -118,8 +244,8 @@ def test_a_plan_or_a_goal(folder, tmp_path, words, sentence) -> None:
 def test_the_whole_set_and_two_models(folder) -> None:
     words = ["score", "--from", folder / "val.csv", "--predictions", folder / "a.csv"]
     lines = call(*words, "--predictions", folder / "b.csv").splitlines()
-    rows = pl.read_csv(folder / "val.csv").join(pl.read_csv(folder / "a.csv"),
-                                                left_on="id", right_on="sample_id")  # fmt: skip
+    answers = pl.read_csv(folder / "a.csv")
+    rows = pl.read_csv(folder / "val.csv").join(answers, left_on="id", right_on="sample_id")
     accuracy = 100 * (rows["label"] == rows["prediction"]).mean()
     assert lines[0].startswith(f"a: accuracy {accuracy:.2f} %: ")
     assert " on new data of the same kind, on this set known: all of it was scored" in lines[0]
@@ -127,9 +253,9 @@ def test_the_whole_set_and_two_models(folder) -> None:
     assert lines[2].startswith("b is better than a: +")
     assert "class0:" not in call(*words)
     assert "right; one more right answer moves recall by" in call(*words, "--by-class")
-    estimands = json.loads(call(*words, "--json"))["models"][0]["metrics"][0]["estimands"]
-    assert estimands["full-set"]["known"]
-    assert estimands["generalisation"]["low"] < accuracy / 100 < estimands["generalisation"]["high"]
+    found = document(*words)["models"][0]["metrics"][0]["estimands"]
+    assert found["full-set"]["known"]
+    assert found["generalisation"]["low"] < accuracy / 100 < found["generalisation"]["high"]
 
 
 def test_a_list_in_place_of_a_subset_is_told_the_command(folder) -> None:
@@ -147,25 +273,25 @@ def test_a_list_in_place_of_a_subset_is_told_the_command(folder) -> None:
 def test_slices_of_a_subset_and_of_the_set(folder, tmp_path) -> None:
     source, subset = ["--from", folder / "val.csv"], tmp_path / "s.csv"
     call("draw", *source, "--n", 600, "-o", subset)
-    words = ["--predictions", folder / "a.csv", "--slice", "camera", "--slice", "size"]
+    model, slices = ["--predictions", folder / "a.csv"], ["--slice", "camera", "--slice", "size"]
     for where in ([subset], []):
-        document = json.loads(call("score", *where, *source, *words, "--json"))
-        found = document["models"][0]["slices"]
+        score = document("score", *where, *source, *model, *slices)
+        found = score["models"][0]["slices"]
         assert [s["column"] for s in found["values"]] == ["camera"] * 2 + ["size"] * 4
         assert found["level"] == pytest.approx(1 - 0.05 / 6)
         left, right = found["values"][:2]
         assert left["value"] == "left"
-        assert left["n"] + right["n"] == document["n_files"]
+        assert left["n"] + right["n"] == score["n_files"]
         limits = [s["estimands"]["generalisation"] for s in (left, right)]
         assert limits[0]["high"] < limits[1]["low"]
         assert [(w["column"], w["value"]) for w in found["worse"]] == [("camera", "left")]
-    said = call("score", subset, *source, *words)
+    said = call("score", subset, *source, *model, *slices)
     assert "the 6 intervals hold together" in said
     assert "Worse than elsewhere: camera left, " in said
-    assert "slices" not in json.loads(call("score", subset, *words[:2], "--json"))["models"][0]
-    missing = call("score", subset, *source, *words[:2], "--slice", "lens", code=2)
+    assert "slices" not in document("score", subset, *model)["models"][0]
+    missing = call("score", subset, *source, *model, "--slice", "lens", code=2)
     assert "has no column 'lens'" in missing
-    assert "--from" in call("score", subset, *words, code=2)
+    assert "--from" in call("score", subset, *model, *slices, code=2)
 
 
 def test_slices_by_chance_and_of_many_values() -> None:
@@ -184,44 +310,233 @@ def test_slices_by_chance_and_of_many_values() -> None:
 # ---- what is known is used, and said ----
 
 
-def test_a_plan_uses_the_baseline_and_says_so(folder, tmp_path) -> None:
+def test_a_plan_uses_the_baseline_and_says_so(tmp_path) -> None:
     frame = made_set(20_000, 5, seed=5)
+    listed, before, after = (tmp_path / name for name in ("set.csv", "old.csv", "new.csv"))
     old = predicted(frame, 0.91, 1)
-    frame.select("sample_id", "label").write_csv(tmp_path / "set.csv")
-    old.write_csv(tmp_path / "old.csv")
-    words = ["plan", "--from", tmp_path / "set.csv", "--half-width", 0.01, "--discordant", 0.04]
-    document = json.loads(call(*words, "--baseline", tmp_path / "old.csv", "--json"))
-    reasons = "\n".join(document["reasons"])
+    frame.select("sample_id", "label").write_csv(listed)
+    old.write_csv(before)
+    source, baseline = ["--from", listed], ["--baseline", before]
+    goal = [*source, "--half-width", 0.01, "--discordant", 0.04, *baseline]
+    plan = document("plan", *goal)
+    reasons = "\n".join(plan["reasons"])
     assert "from the baseline old.csv (20000 files, accuracy 0.9" in reasons
     assert "the discordant share as stated and the baseline's accuracy, 90.89 %" in reasons
-    plain = json.loads(call("plan", "--from", tmp_path / "set.csv", "--half-width", 0.01, "--p",
-                            0.91, "--json"))  # fmt: skip
-    assert document["n"] < 0.65 * plain["n"]
+    plain = document("plan", *source, "--half-width", 0.01, "--p", 0.91)
+    assert plan["n"] < 0.65 * plain["n"]
     # 1 - (1 - 0.04 / (2 * 0.91 * 0.09))^2 of the variance is left
     assert "its R-squared is 0.5" in reasons
     perfect = int(reasons.split("A perfect baseline would need ")[1].split(".")[0])
-    assert 10 <= perfect < document["n"] / 3
+    assert 10 <= perfect < plan["n"] / 3
     # a model that differs on 4 %: the printed half-width is the planned one
     said, label = old["prediction"].to_numpy(), frame["label"].to_numpy()
     flip = np.random.default_rng(3).uniform(size=len(said)) < 0.04
     new = np.where(flip, np.where(said == label, "class0", label), said)
     right = (new == label) != (said == label)
     assert 0.03 < right.mean() < 0.05
-    frame.select("sample_id", prediction=pl.Series(new)).write_csv(tmp_path / "new.csv")
-    said = call("draw", *words[1:], "--baseline", tmp_path / "old.csv", "-o", tmp_path / "s.csv")
-    assert f"--predictions MODEL.csv --from {tmp_path / 'set.csv'} --baseline " in said
-    said = call("score", tmp_path / "s.csv", "--from", tmp_path / "set.csv", "--predictions",
-                tmp_path / "new.csv", "--baseline", tmp_path / "old.csv", "--json")  # fmt: skip
-    scored = json.loads(said)["models"][0]["with_baseline"][0]
-    one = scored["estimands"]["generalisation"]
+    frame.select("sample_id", prediction=pl.Series(new)).write_csv(after)
+    said = call("draw", *goal, "-o", tmp_path / "s.csv")
+    assert f"--predictions MODEL.csv --from {listed} --baseline " in said
+    scored = document("score", tmp_path / "s.csv", *source, "--predictions", after, *baseline)
+    (narrow,) = scored["models"][0]["with_baseline"]
+    one = narrow["estimands"]["generalisation"]
     assert (one["high"] - one["low"]) / 2 == pytest.approx(0.01, rel=0.12)
-    assert "R-squared 0." in scored["method"]
+    assert "R-squared 0." in narrow["method"]
 
 
 def test_a_whole_set_has_no_fresh_draw() -> None:
     frame = made_set(300, 3)
-    notes = score_subset(census(frame).rows, [predicted(frame, 0.8, 1)]).notes
-    assert not any("--fresh-from" in note for note in notes)
-    plan = make_plan(frame, Goal(n=60))
-    notes = score_subset(draw_subset(frame, plan.recipe, 0).rows, [predicted(frame, 0.8, 1)]).notes
-    assert any("--fresh-from" in note for note in notes)
+    for rows, fresh in ((census(frame).rows, False), (drawn(frame, 60), True)):
+        notes = score_subset(rows, [predicted(frame, 0.8, 1)]).notes
+        assert any("--fresh-from" in note for note in notes) == fresh
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return made_set(2000, 4, seed=6)
+
+
+@pytest.fixture(scope="module")
+def pool(frame):
+    return frame.with_columns(label=pl.lit(UNLABELLED))
+
+
+@pytest.fixture(scope="module")
+def model(frame):
+    """A calibrated model: right as often as its confidence says."""
+    rng = np.random.default_rng(2)
+    confidence = rng.beta(2, 0.5, len(frame))
+    label = frame["label"].to_numpy()
+    other = np.where(label == "class0", "class1", "class0")
+    right = rng.uniform(size=len(frame)) < confidence
+    return pl.DataFrame({"sample_id": frame["sample_id"], "confidence": confidence,
+                         "prediction": np.where(right, label, other)})  # fmt: skip
+
+
+def filled(frame, rows, wrong=0.0, seed=0, copy=1):
+    """Return a sheet as a person fills it in, wrong on a share of the examples."""
+    sheet = labelling_sheet(rows, copy).drop("label")
+    sheet = sheet.join(frame.select("sample_id", "label"), on="sample_id", maintain_order="left")
+    slip = np.random.default_rng(seed).uniform(size=len(sheet)) < wrong
+    other = np.where(sheet["label"].to_numpy() == "class2", "class3", "class2")
+    return sheet.with_columns(label=pl.Series(np.where(slip, other, sheet["label"].to_numpy())))
+
+
+@pytest.fixture(scope="module")
+def rows(frame):
+    return drawn(frame, 400, 4)
+
+
+def test_a_sheet_is_blind_and_each_copy_has_its_own_order(rows):
+    one, two = labelling_sheet(rows, 1), labelling_sheet(rows, 2)
+    assert one.columns == ["sample_id", "path", "label"]
+    assert set(one["label"]) == {""}
+    assert one["sample_id"].to_list() != two["sample_id"].to_list() != rows["sample_id"].to_list()
+    assert set(one["sample_id"]) == set(two["sample_id"]) == set(rows["sample_id"])
+
+
+def test_unlabelled_examples_are_chosen_by_confidence_and_scored(frame, pool, model):
+    plan = make_plan(pool, Goal(n=300), by=["confidence"], predictions=[model])
+    assert len(plan.strata) == 5
+    known = pool.join(model.select("sample_id", "confidence"), on="sample_id")
+    rows = draw_subset(known, plan.recipe, 1).rows
+    labelled = with_sheet(rows, filled(frame, rows), "sheet")
+    baseline = Baseline.of(pool, model, plan.recipe, "model")
+    found = score_subset(labelled, [model], baseline=baseline).models[0]
+    truth = float((model["prediction"] == frame["label"]).mean())
+    for metric in (*found.metrics, *found.with_baseline):
+        assert metric.estimands["full-set"].low < truth < metric.estimands["full-set"].high
+    assert "expects" in found.with_baseline[0].method
+
+
+def test_confidence_narrows_a_plain_sample(frame, pool, model):
+    rows = drawn(pool, 400, 2)
+    labelled = with_sheet(rows, filled(frame, rows), "sheet")
+    found = score_subset(labelled, [model], baseline=Baseline.of(pool, model)).models[0]
+    plain, known = (m[0].estimands["full-set"] for m in (found.metrics, found.with_baseline))
+    assert known.effective_n > 1.15 * plain.effective_n
+    with pytest.raises(UsageError, match="confidence"):
+        Baseline.of(pool, model.drop("confidence"))
+
+
+def test_sheets_must_be_filled(frame, rows):
+    sheet = filled(frame, rows)
+    twice = pl.concat([sheet, sheet.head(1).with_columns(label=pl.lit("other"))])
+    for given, sentence in ((labelling_sheet(rows), "Fill in all of them"), (twice, "two labels")):
+        with pytest.raises(UsageError, match=sentence):
+            with_sheet(rows, given, "sheet")
+
+
+def test_people_beside_a_model(frame, rows):
+    sheets = [filled(frame, rows, 0.04, 1), filled(frame, rows, 0.06, 2, copy=2)]
+    found = compare_people(rows, sheets, [predicted(frame, 0.8, 1)], names=["ann", "bob", "net"])
+    right = {a.name: a.accuracy.estimands["generalisation"] for a in found.answers}
+    assert right["ann"].low < 0.96 < right["ann"].high
+    assert right["net"].high < right["bob"].low
+    kappa = found.kappa.estimands["generalisation"]
+    agree = found.agreement.estimands["generalisation"]
+    assert kappa.low < kappa.value < kappa.high <= 1
+    assert kappa.value < agree.value
+    assert "kappa, full-set" in human_text(found)
+
+
+def test_kappa_by_hand():
+    """Cohen (1960): 20 both yes, 15 both no, 5 and 10 apart of 50: agreement 0.7, kappa 0.4."""
+    frame = made_set(50, 1).with_columns(label=pl.lit(UNLABELLED))
+    rows = drawn(frame, 50, 1)
+    first = ["yes"] * 25 + ["no"] * 25
+    second = ["yes"] * 20 + ["no"] * 5 + ["yes"] * 10 + ["no"] * 15
+    sheets = [rows.select("sample_id", label=pl.Series(v)) for v in (first, second)]
+    found = compare_people(rows, sheets)
+    kappa = found.kappa.estimands["generalisation"]
+    assert found.agreement.estimands["full-set"].value == pytest.approx(0.7)
+    assert kappa.value == pytest.approx(0.4)
+    # Fleiss, Cohen and Everitt (1969): the large-sample standard error is 0.1245
+    assert (kappa.high - kappa.low) / 2 == pytest.approx(1.96 * 0.1245, rel=0.12)
+    assert found.truth == "the first sheet, A"
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.1])
+def test_kappa_holds(wrong):
+    """Two people who agree, and two who differ: the interval holds the set's kappa."""
+    rng = np.random.default_rng(8)
+    a = rng.integers(0, 3, 2000)
+    b = np.where(rng.uniform(size=2000) < wrong, (a + 1) % 3, a)
+    chance = sum(np.mean(a == k) * np.mean(b == k) for k in range(3))
+    truth = (np.mean(a == b) - chance) / (1 - chance)
+    frame = made_set(2000, 1, seed=1).with_columns(label=pl.lit(UNLABELLED))
+    recipe, ids = make_plan(frame, Goal(n=100)).recipe, frame["sample_id"]
+    held = 0
+    for seed in range(15):
+        rows = draw_subset(frame, recipe, seed).rows
+        sheets = [pl.DataFrame({"sample_id": ids, "label": v.astype(str)}) for v in (a, b)]
+        kappa = compare_people(rows, sheets).kappa.estimands["full-set"]
+        assert kappa.low < kappa.high
+        held += kappa.low <= truth <= kappa.high
+    assert held >= 12
+
+
+def test_the_commands(frame, rows, tmp_path):
+    subset, sheet = tmp_path / "s.parquet", tmp_path / "sheet.csv"
+    rows.write_parquet(subset)
+    assert "400 examples to label" in call("sheet", subset, "-o", sheet)
+    assert "Fill in" in call("score", subset, "--predictions", sheet, "--labels", sheet, code=2)
+    for name, seed in (("ann", 1), ("bob", 2)):
+        filled(frame, rows, 0.1, seed).write_csv(tmp_path / f"{name}.csv")
+    said = call("human", subset, "--sheet", tmp_path / "ann.csv", "--sheet", tmp_path / "bob.csv")
+    assert "ann: accuracy, full-set: " in said
+    predicted(frame, 0.8, 1).write_csv(tmp_path / "net.csv")
+    call("score", subset, "--labels", tmp_path / "ann.csv", "--predictions", tmp_path / "net.csv")
+
+
+def test_misspelt_labels_are_refused_with_the_nearest_class(frame, rows, tmp_path):
+    subset, sheet, net = (tmp_path / name for name in ("s.parquet", "ann.csv", "net.csv"))
+    rows, frame = (replaced(table, pl.col("label") == "class1", "bird", "label")
+                   for table in (rows.drop("set_classes"), frame))  # fmt: skip
+    rows.write_parquet(subset)
+    right = filled(frame, rows)
+    replaced(right, ROW == 0, "brid", "label").write_csv(sheet)
+    predicted(frame, 0.8, 1).write_csv(net)
+    refusal = (
+        "1 of 400 labels name a class that the set does not have: 'brid' (did you mean 'bird'?)"
+    )
+    human = ["human", subset, "--sheet", sheet]
+    for words in (human, ["score", subset, "--predictions", net, "--labels", sheet]):
+        assert refusal in call(*words, code=2)
+    counted = call(*human, "--unknown", "wrong")
+    assert "accuracy, full-set: 99.7" in counted
+    assert f"ann: {refusal}. They were counted as wrong." in counted
+    # without classes, the first sheet is the truth of the second
+    pool = rows.with_columns(label=pl.lit(UNLABELLED))
+    with pytest.raises(UsageError, match="did you mean 'bird'"):
+        compare_people(pool, [right, pl.read_csv(sheet)])
+
+
+def test_a_sheet_shows_no_class_of_its_folders(frame, tmp_path, monkeypatch):
+    rows = drawn(frame, 20, 4)
+    paths = [f"{label}/{k}.PNG" for k, label in enumerate(rows["label"])]
+    rows = rows.with_columns(path=pl.Series(paths), sample_id=pl.Series(paths))
+    rows.write_parquet(subset := tmp_path / "s.parquet")
+    sheet, key = tmp_path / "ann.csv", tmp_path / "ann_key.csv"
+    refused = call("sheet", subset, "-o", sheet, code=2)
+    assert "20 of 20 images cannot be read" in refused
+    assert "show the class" in refused
+    assert sorted(tmp_path.iterdir()) == [subset]
+    monkeypatch.chdir(tmp_path)
+    for path in map(pathlib.Path, paths):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(str(path).encode())
+    assert "ann_key.csv names the originals" in call("sheet", subset, "-o", sheet)
+    assert "class" not in sheet.read_text()
+    original = dict(pl.read_csv(key).select("name", "path").iter_rows())
+    blind = pl.read_csv(sheet)
+    assert sorted(original.values()) == sorted(paths)
+    for name, copied in blind.select("sample_id", "path").iter_rows():
+        assert (tmp_path / copied).read_text() == original[name]
+        assert copied == f"ann_images/{name}.PNG"
+    label = [original[name].split("/")[0] for name in blind["sample_id"]]
+    blind.with_columns(label=pl.Series(label)).write_csv(sheet)
+    assert "ann: accuracy, full-set: 100 %" in call("human", subset, "--sheet", sheet)
+    score = call("score", subset, "--labels", sheet, "--predictions", "net.csv", code=2)
+    assert "net.csv does not exist" in score
+    assert "ann_images exists" in call("sheet", subset, "-o", sheet, code=2)

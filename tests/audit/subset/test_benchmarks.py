@@ -19,21 +19,16 @@ from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 
-FOLDER = ROOT / "benchmarks"
-
-
-def load(name):
-    sys.path.insert(0, str(FOLDER))  # where its neighbours lie
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
 
 @pytest.fixture(scope="module")
 def coverage():
-    return load("subset_coverage")
+    """The benchmark `subset_coverage.py` as a module."""
+    folder = ROOT / "benchmarks"
+    sys.path.insert(0, str(folder))  # where its neighbours lie
+    spec = importlib.util.spec_from_file_location("subset_coverage", folder / "subset_coverage.py")
+    module = sys.modules["subset_coverage"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_allocation_of_many_sets_at_once(coverage):
@@ -106,23 +101,15 @@ def test_tables_of_answers_score_as_their_rows_do(coverage, metric):
 
 def test_means_over_classes_hold_on_a_long_tail(coverage, tmp_path):
     """Two cells that covered 76 and 79 %, and the command that draws the worst cells again."""
-    cells = [("20, 100-fold", "equal", 300, 0.9, "any"), ("30 zipf", "proportional", 100, 0.6,
-             "rarest")]  # fmt: skip
-    for cell in cells:
+    for cell in (
+        ("20, 100-fold", "equal", 300, 0.9, "any"), ("30 zipf", "proportional", 100, 0.6, "rarest")
+    ):  # fmt: skip
         found = list(coverage.mean_cell(coverage.Cell(*cell), 150, 3))
         assert {f["metric"] for f in found} == set(coverage.MEANS)
         assert min(f["coverage"] for f in found) >= 0.9  # of 150 draws: 94 % less two errors
-    rows = tmp_path / "rows.jsonl"
+    rows, again = tmp_path / "rows.jsonl", tmp_path / "again.jsonl"
     rows.write_text("".join(f"{json.dumps(f)}\n" for f in found))
-    again = tmp_path / "again.jsonl"
-    assert (
-        ended("subset_coverage", "worst", str(rows), str(again), "--draws", "20")[0]["cells"] == 3
-    )
-    assert len(again.read_text().splitlines()) == 6
-
-
-def ended(name, *words):
-    """The document and the output of a benchmark that ends with 0."""
-    result = CliRunner().invoke(load(name).app, words)
+    result = CliRunner().invoke(coverage.app, ["worst", str(rows), str(again), "--draws", "20"])
     assert result.exit_code == 0, result.output
-    return json.loads(result.stdout.splitlines()[-1]), result.stdout
+    assert json.loads(result.stdout.splitlines()[-1])["cells"] == 3
+    assert len(again.read_text().splitlines()) == 6

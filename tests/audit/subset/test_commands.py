@@ -13,7 +13,7 @@ from audit.interface import open_audit
 from audit.scanning.scanning import scan
 from audit.sources import open_source
 from audit.subset.source import frame_from_run
-from tests.audit.subset.commands import call
+from tests.audit.subset.frames import call, document
 from tests.conftest import picture
 
 pytestmark = pytest.mark.slow
@@ -59,47 +59,44 @@ def test_what_a_run_leaves_out(run):
 
 
 def test_plan_draw_score(run, tmp_path):
-    plan_path, subset, model = (tmp_path / n for n in ("plan.json", "subset.parquet", "A.csv"))
-    text = call("plan", run, "--n", 21, "--output", plan_path)
+    plan, subset, model, fresh = (
+        tmp_path / name for name in ("plan.json", "subset.parquet", "A.csv", "fresh.csv")
+    )
+    text = call("plan", run, "--n", 21, "--output", plan)
     assert "21 of 41 units (42 eligible files of 47)" in text
     assert "test/owl/broken.png: unreadable file" in text
-    document = json.loads(call("plan", run, "--n", 21, "--json"))
-    assert document == json.loads(plan_path.read_text())
+    assert document("plan", run, "--n", 21) == json.loads(plan.read_text())
 
-    said = call("draw", run, "--plan", plan_path, "--seed", 7, "-o", subset)
+    said = call("draw", run, "--plan", plan, "--seed", 7, "-o", subset)
     assert "Drew 21 of 41 units" in said
     rows = pl.read_parquet(subset)
     rows.select("sample_id", prediction="label").write_csv(model)
-    assert "100.00 %" in call("score", subset, "--predictions", model)
-
-    found = json.loads(call("score", subset, "--predictions", model, "--predictions", model,
-                            "--metric", "macro-f1", "--json"))  # fmt: skip
+    models = ["--predictions", model]
+    assert "100.00 %" in call("score", subset, *models)
+    found = document("score", subset, *models, *models, "--metric", "macro-f1")
     assert found["comparison"]["estimands"]["full-set"]["verdict"] == "cannot tell"
-    assert "10 units" not in call("score", subset, "--predictions", model, "--first", 12)
+    assert "10 units" not in call("score", subset, *models, "--first", 12)
 
     frame_from_run(run, "test").select("sample_id", prediction="label").write_csv(model)
-    assert "known: the whole set was scored" in call("score", run, "--predictions", model)
+    assert "known: the whole set was scored" in call("score", run, *models)
 
-    fresh = tmp_path / "fresh.csv"
-    note = call("draw", run, "--plan", plan_path, "--seed", 8, "-o", fresh, "--n", 15,
-                "--fresh-from", subset)  # fmt: skip
-    assert "fresh draw" in note
+    words = ["draw", run, "--plan", plan, "--seed", 8, "--n", 15, "--fresh-from", subset]
+    assert "fresh draw" in call(*words, "-o", fresh)
     assert not set(pl.read_csv(fresh)["sample_id"]) & set(rows["sample_id"])
+    refused = call("draw", run, "--plan", plan, "--seed", 1, "-o", tmp_path / "s.xlsx", code=2)
+    assert "name a .parquet or .csv file" in refused
 
 
 def test_confidence_travels_with_the_predictions(run, tmp_path):
-    model, plan_path, subset = (tmp_path / n for n in ("A.csv", "plan.json", "s.csv"))
+    model, plan = tmp_path / "A.csv", tmp_path / "plan.json"
     frame = frame_from_run(run, "test")
-    frame.select(
-        "sample_id", prediction="label", confidence=pl.int_range(pl.len()) / len(frame)
-    ).write_csv(model)
-    call("plan", run, "--n", 20, "--by", "confidence", "--predictions", model,
-         "--merge-strata", "--output", plan_path)  # fmt: skip
-    text = call("draw", run, "--plan", plan_path, "--seed", 1, "-o", subset,
-                "--predictions", model)  # fmt: skip
-    assert "as precise as a simple random sample" in text
-    error = call("draw", run, "--plan", plan_path, "--seed", 1, "-o", subset, code=2)
-    assert "give the same --predictions" in error
+    confidence = pl.int_range(pl.len()) / len(frame)
+    frame.select("sample_id", prediction="label", confidence=confidence).write_csv(model)
+    words = ["plan", run, "--n", 20, "--by", "confidence", "--merge-strata", "--output", plan]
+    call(*words, "--predictions", model)
+    draw = ["draw", run, "--plan", plan, "--seed", 1, "-o", tmp_path / "s.csv"]
+    assert "as precise as a simple random sample" in call(*draw, "--predictions", model)
+    assert "give the same --predictions" in call(*draw, code=2)
 
 
 def test_a_draw_is_from_the_split_that_was_planned(run, tmp_path):
@@ -120,15 +117,12 @@ def test_a_draw_is_from_the_split_that_was_planned(run, tmp_path):
     assert drawn(old, "--n", 20) == {"test"}  # a plan that does not say
 
 
-def test_curve_and_session(run):
-    table = json.loads(call("curve", run, "--size", 10, "--size", 41, "--json"))
+def test_curve_session_and_label_noise(run):
+    table = document("curve", run, "--size", 10, "--size", 41)
     assert [p["n"] for p in table["points"]] == [10, 41]
     session = "sample_data/sessions/torch-healthy.json.gz"
-    made = json.loads(call("plan", run, "--seconds", 0.2, "--throughput", session, "--json"))
+    made = document("plan", run, "--seconds", 0.2, "--throughput", session)
     assert made["n"] == int(0.2 * made["target"]["throughput"]) == 26
-
-
-def test_label_noise_from_the_audit(run):
     text = call("plan", run, "--detect", 0.2, "--discordant", 0.4, "--label-noise", "auto")
     assert "Label noise: not used" in text
 
@@ -156,13 +150,6 @@ def test_errors_are_one_sentence(run, args, sentence):
     assert error.count("\n") == 1
 
 
-def test_the_output_must_be_a_table(run, tmp_path):
-    plan_path = tmp_path / "plan.json"
-    call("plan", run, "--n", 21, "--output", plan_path)
-    error = call("draw", run, "--plan", plan_path, "--seed", 1, "-o", tmp_path / "s.xlsx", code=2)
-    assert "name a .parquet or .csv file" in error
-
-
 def test_images_with_several_labels_are_refused(tmp_path):
     lines = ["path,label,split"]
     for k in range(16):
@@ -173,12 +160,8 @@ def test_images_with_several_labels_are_refused(tmp_path):
     out = tmp_path / "run"
     scan(open_source([str(tmp_path / "set.csv")]), out, jobs=1, checks=["SPLIT001"])
     refusal = "2 of 10 images have several labels, such as '03.png' (sea, tree)"
-    for words in (
-        ["plan", out, "--n", 4],
-        ["curve", out],
-        ["score", out, "--predictions", "x.csv"],
-    ):
-        assert refusal in call(*words, code=2)
+    for command, *words in (["plan", "--n", 4], ["curve"], ["score", "--predictions", "x.csv"]):
+        assert refusal in call(command, out, *words, code=2)
     with pytest.raises(UsageError, match="2 of 10 images"):
         open_audit(out).subset(n=4)
     call("plan", out, "--split", "train", "--n", 4)  # no image there has several labels

@@ -1,7 +1,9 @@
-"""Draws: nested, the same everywhere, stable under new data; permanent random numbers."""
+"""Units, strata, who gets the next unit, and draws: nested, the same everywhere, stable."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from functools import cache
 
 import blake3
@@ -17,7 +19,208 @@ from audit.subset import Goal, census, draw_subset, first_units, make_plan
 from audit.subset import draw as numbers
 from audit.subset.draw import COLUMNS, PLANNED
 from audit.subset.predictions import SET_CLASSES
+from audit.subset.source import select_eligible
+from audit.subset.strata import (
+    Strata,
+    allocate,
+    cut_points,
+    evaluated_files,
+    form_units,
+    merged_names,
+    order_units,
+    scale_for_classes,
+    stratum_names,
+)
 from tests.audit.subset.frames import made_set, predicted
+
+
+def small(**columns):
+    n = len(next(iter(columns.values())))
+    hashes = [f"{i:02d}" for i in range(n)]
+    base = {"sample_id": [f"f{i}" for i in range(n)], "content_hash": hashes, "label": ["a"] * n}
+    return pl.DataFrame({**base, **columns})
+
+
+def units(group=None, **columns):
+    """Return the files of such a frame, their units, and the rows of these by id."""
+    files = select_eligible(small(**columns)).files
+    found = form_units(files, Strata(), group)
+    return files, found, {r["unit_id"]: r for r in found.table.iter_rows(named=True)}
+
+
+def test_exclusions_are_listed_with_their_reason():
+    reasons = [None, None, "unreadable file", None]
+    found = select_eligible(small(label=["a", None, "b", "b"], excluded_reason=reasons))
+    assert found.files["sample_id"].to_list() == ["f0", "f3"]
+    assert found.excluded.rows() == [("f1", "f1", "no label"), ("f2", "f2", "unreadable file")]
+    assert found.n_all == 4
+    pair = small(content_hash=["9", "3", "5"], duplicate_group=["g", "g", None])
+    found = select_eligible(pair, deduplicated=True)
+    assert found.files["sample_id"].to_list() == ["f1", "f2"]
+    assert "deduplicated" in found.excluded["reason"][0]
+
+
+def test_a_duplicate_group_is_one_unit_of_its_size():
+    pair = ["g", "g", None, None]
+    hashes, labels = ["9", "3", "5", "1"], ["a", "a", "a", "b"]
+    files, found, rows = units(label=labels, content_hash=hashes, duplicate_group=pair)
+    assert rows["g"]["unit_key"] == "3"  # the smallest member hash
+    assert {k: r["size"] for k, r in rows.items()} == {"g": 2, "f2": 1, "f3": 1}
+    every = evaluated_files(files, found, pl.Series(range(3)))
+    assert sorted(files["sample_id"][every["file"]].to_list()) == ["f1", "f2", "f3"]
+
+
+def test_user_groups_are_taken_whole_and_vote_for_their_stratum():
+    patients = ["p", "p", "p", "q", None]
+    files, found, rows = units("patient", label=["b", "a", "a", "b", "c"], patient=patients)
+    assert (rows["p"]["size"], rows["p"]["stratum"], rows["p"]["unit_key"]) == (3, "a", "p")
+    assert (rows["q"]["stratum"], rows["f4"]["stratum"]) == ("b", "c")
+    assert rows["f4"]["unit_key"] == "04"  # a file without a group is known by its hash
+    assert found.whole
+    taken = evaluated_files(files, found, pl.Series([list(rows).index("p")]))
+    assert files["sample_id"][taken["file"]].to_list() == ["f0", "f1", "f2"]
+    # a tied vote goes to the first name; b has files but no unit: it is no stratum
+    _, found, rows = units("patient", label=["b", "a"], patient=["p", "p"])
+    assert ([r["stratum"] for r in rows.values()], found.strata) == (["a"], ["a"])
+
+
+def test_strata_are_label_times_columns():
+    frame = select_eligible(made_set(400, 3)).files
+    edges = cut_points(frame, ["camera", "brightness"])
+    assert set(edges) == {"brightness"}
+    assert len(edges["brightness"]) == 3
+    names = stratum_names(frame, Strata(("camera", "brightness"), edges))
+    assert names.n_unique() == 3 * 2 * 4
+    row = frame.row(0, named=True)
+    assert names[0].startswith(f"{row['label']} / camera={row['camera']} / brightness=(")
+    strata = Strata(merged={"class0": "class0 + class1", "class1": "class0 + class1"})
+    assert set(stratum_names(frame, strata)) == {"class0 + class1", "class2"}
+
+
+def test_single_units_are_merged_with_their_own_label_first():
+    names = ["a / x", "a / y", "b / x", "b / y", "c / x"]
+    found = merged_names(names, [1, 5, 1, 4, 9], ["a", "a", "b", "b", "c"])
+    a, b = "a / x + a / y", "b / x + b / y"
+    assert found == {"a / x": a, "a / y": a, "b / x": b, "b / y": b}
+    assert merged_names(["a", "b"], [3, 2], ["a", "b"]) == {}
+    assert set(merged_names(["a", "b"], [1, 1], ["a", "b"]).values()) == {"a + b"}
+    found = merged_names(list("abcdef"), [2, 3, 4, 5, 6, 7], list("abcdef"), at_most=3)
+    assert len({found.get(name, name) for name in "abcdef"}) == 3
+
+
+def formed(frame):
+    files = select_eligible(frame).files
+    return form_units(files, Strata(("y",), cut_points(files, ["x"])))
+
+
+@pytest.mark.parametrize(
+    ("frame", "sentence"),
+    [
+        (pl.DataFrame({"id": ["a"], "label": ["x"]}), "no column 'sample_id'"),
+        (small(sample_id=["a", "a"]), "more than once, such as 'a'"),
+        (small(sample_id=["a", None]), "no sample_id"),
+        (small(label=[None, None]), "No file is eligible"),
+        (small(x=[math.nan, 1.0]), "'x' is NaN for 1 of 2"),
+        (small(x=[0.0, 1.0]), r"no column 'y'.*There are: label"),
+    ],
+)
+def test_bad_frames(frame, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        formed(frame)
+
+
+# U.S. Census Bureau, 2020 apportionment: population of each state and seats of 435. The method of
+# equal proportions is Wright's (2012) exact allocation with one unit first in each stratum.
+HOUSE_2020 = {
+    "AL": (5030053, 7), "AK": (736081, 1), "AZ": (7158923, 9), "AR": (3013756, 4),
+    "CA": (39576757, 52), "CO": (5782171, 8), "CT": (3608298, 5), "DE": (990837, 1),
+    "FL": (21570527, 28), "GA": (10725274, 14), "HI": (1460137, 2), "ID": (1841377, 2),
+    "IL": (12822739, 17), "IN": (6790280, 9), "IA": (3192406, 4), "KS": (2940865, 4),
+    "KY": (4509342, 6), "LA": (4661468, 6), "ME": (1363582, 2), "MD": (6185278, 8),
+    "MA": (7033469, 9), "MI": (10084442, 13), "MN": (5709752, 8), "MS": (2963914, 4),
+    "MO": (6160281, 8), "MT": (1085407, 2), "NE": (1963333, 3), "NV": (3108462, 4),
+    "NH": (1379089, 2), "NJ": (9294493, 12), "NM": (2120220, 3), "NY": (20215751, 26),
+    "NC": (10453948, 14), "ND": (779702, 1), "OH": (11808848, 15), "OK": (3963516, 5),
+    "OR": (4241500, 6), "PA": (13011844, 17), "RI": (1098163, 2), "SC": (5124712, 7),
+    "SD": (887770, 1), "TN": (6916897, 9), "TX": (29183290, 38), "UT": (3275252, 4),
+    "VT": (643503, 1), "VA": (8654542, 11), "WA": (7715946, 10), "WV": (1795045, 2),
+    "WI": (5897473, 8), "WY": (577719, 1),
+}  # fmt: skip
+
+
+def test_the_house_of_representatives():
+    people = np.array([v[0] for v in HOUSE_2020.values()])
+    assert people.sum() == 331_108_434
+    seats = allocate(people, np.ones(50), 435, first=1)
+    assert seats.tolist() == [v[1] for v in HOUSE_2020.values()]
+    order, _ = order_units(people, np.ones(50), 436, first=1)
+    names = list(HOUSE_2020)
+    assert (names[order[434]], names[order[435]]) == ("MN", "NY")  # New York missed by 89 people
+
+
+def one_by_one(sizes, scale, n):
+    held = np.minimum(sizes, 2)
+    while held.sum() < n:
+        priority = np.where(held < sizes, sizes * scale / np.sqrt(held * (held + 1.0)), -1)
+        held[priority.argmax()] += 1
+    return held
+
+
+SETS = st.lists(
+    st.tuples(st.integers(2, 300), st.sampled_from([0.1, 0.3, 0.5, 1.0])), min_size=1, max_size=12
+)
+
+
+@pytest.mark.slow
+@given(SETS, st.floats(0, 1))
+@settings(max_examples=150)
+def test_equal_to_the_one_by_one_rule(strata, share):
+    sizes, scale = (np.array(column) for column in zip(*strata, strict=True))
+    least = int(np.minimum(sizes, 2).sum())
+    n = least + round(share * (int(sizes.sum()) - least))
+    expected = one_by_one(sizes, scale, n)
+    assert allocate(sizes, scale, n).tolist() == expected.tolist()
+    order, number = order_units(sizes, scale, n)
+    assert np.bincount(order, minlength=sizes.size).tolist() == expected.tolist()
+    for h in range(sizes.size):
+        assert number[order == h].tolist() == list(range(expected[h]))
+
+
+@pytest.mark.slow
+@given(SETS)
+@settings(max_examples=60)
+def test_the_sequence_does_not_depend_on_where_it_stops(strata):
+    sizes, scale = (np.array(column) for column in zip(*strata, strict=True))
+    total = int(sizes.sum())
+    whole = order_units(sizes, scale, total)
+    for n in {2, total // 3, total // 2, total - 1} - {0}:
+        part = order_units(sizes, scale, n)
+        assert part[0].tolist() == whole[0][:n].tolist()
+        assert part[1].tolist() == whole[1][:n].tolist()
+
+
+def test_exact_where_rounding_is_not():
+    """No allocation of 30 units has less variance: every neighbour is worse."""
+    sizes, scale = np.array([47, 61, 41]), np.array([10.0, 8.0, 5.0])
+
+    def variance(held):
+        return float(((sizes * scale) ** 2 / held).sum())
+
+    best, one = allocate(sizes, scale, 30), np.eye(3, dtype=int)
+    for i, j in itertools.permutations(range(3), 2):
+        if best[i] > 2:
+            assert variance(best + one[j] - one[i]) >= variance(best)
+
+
+def test_steered_to_classes():
+    sizes, classes = np.array([900, 60, 40, 1000]), np.array([0, 1, 1, 2])
+    scale = scale_for_classes(sizes, classes, np.array([50.0, 50.0, 0.0]))
+    held = allocate(sizes, scale, 102)
+    assert held[3] == 2
+    assert abs(held[0] - 50) <= 1
+    assert abs(held[1] + held[2] - 50) <= 1
+    assert abs(held[1] - 30) <= 1
+
 
 KINDS = st.sampled_from(["files", "duplicates", "groups", "strata", "neyman"])
 
@@ -106,15 +309,15 @@ def test_every_unit_is_equally_likely_within_its_stratum():
     assert np.all(np.abs(found - 1) < 4.5 * np.sqrt(2 / 120))  # a pair no likelier than a file
 
 
-def test_a_fresh_draw_shares_no_unit():
-    for group in (None, "patient"):
-        frame = made_set(900, 3, groups=200)
-        recipe = make_plan(frame, Goal(n=60), group=group).recipe
-        old = draw_subset(frame, recipe, 1)
-        new = draw_subset(frame, recipe, 2, fresh_from=old.rows)
-        assert not set(old.rows["sample_id"]) & set(new.rows["sample_id"])
-        assert new.population_units == old.population_units - 60
-        assert any("60 units of the earlier subset" in note for note in new.notes)
+@pytest.mark.parametrize("group", [None, "patient"])
+def test_a_fresh_draw_shares_no_unit(group):
+    frame = made_set(900, 3, groups=200)
+    recipe = make_plan(frame, Goal(n=60), group=group).recipe
+    old = draw_subset(frame, recipe, 1)
+    new = draw_subset(frame, recipe, 2, fresh_from=old.rows)
+    assert not set(old.rows["sample_id"]) & set(new.rows["sample_id"])
+    assert new.population_units == old.population_units - 60
+    assert any("60 units of the earlier subset" in note for note in new.notes)
 
 
 def test_a_census_weighs_every_file_once():
@@ -139,28 +342,25 @@ def test_a_changed_set_is_said():
 def test_bad_draws():
     frame = made_set(300, 3)
     recipe = make_plan(frame, Goal(n=30)).recipe
-    with pytest.raises(UsageError, match="at most 300"):
-        draw_subset(frame, recipe, 1, n=301)
-    with pytest.raises(UsageError, match="two to each of 3 strata"):
-        draw_subset(frame, recipe, 1, n=5)
-    with pytest.raises(UsageError, match="that `audit subset draw` wrote"):
-        draw_subset(frame, recipe, 1, fresh_from=frame)
+    for options, sentence in (
+        ({"n": 301}, "at most 300"),
+        ({"n": 5}, "two to each of 3 strata"),
+        ({"fresh_from": frame}, "that `audit subset draw` wrote"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            draw_subset(frame, recipe, 1, **options)
     rows = draw_subset(frame, recipe, 1).rows
-    with pytest.raises(UsageError, match="give 2 to 30"):
-        first_units(rows, 31)
-    with pytest.raises(UsageError, match="fewer than two to"):
-        first_units(rows, 4)
+    for first, sentence in ((31, "give 2 to 30"), (4, "fewer than two to")):
+        with pytest.raises(UsageError, match=sentence):
+            first_units(rows, first)
 
 
 def test_splitmix64_published():
     """First outputs of the reference C code for seed 1234567 (Vigna, prng.di.unimi.it)."""
     gamma = 0x9E3779B97F4A7C15
     states = np.array([(1234567 + i * gamma) % 2**64 for i in range(3)], np.uint64)
-    assert numbers.splitmix64(states).tolist() == [
-        6457827717110365317,
-        3203168211198807973,
-        9817491932198370423,
-    ]
+    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert numbers.splitmix64(states).tolist() == expected
 
 
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=50))

@@ -17,8 +17,7 @@ from audit.subset.detect import read_objects
 from audit.subset.matching import AREAS, THRESHOLDS, match_boxes
 from audit.subset.precision import Evaluation, parse_object_metric
 from tests.audit.annotations.datasets import coco, coco_tree
-from tests.audit.subset.commands import call
-from tests.audit.subset.detections import boxes, made_world
+from tests.audit.subset.frames import boxes, call, document, made_world
 from tests.conftest import picture
 
 SUMMARY = ("map", "map50", "map75", "map-small", "map-medium", "map-large", "ar1", "ar10", "ar100")
@@ -52,11 +51,10 @@ def library(peers):
             truth = COCO()
             truth.dataset = document
             truth.createIndex()
-            told = COCOeval(truth, truth.loadRes([dict(one) for one in found]), "bbox")
-            told.evaluate()
-            told.accumulate()
-            told.summarize()
-        return told.stats[:9], told.eval["precision"]
+            result = COCOeval(truth, truth.loadRes([dict(one) for one in found]), "bbox")
+            for step in (result.evaluate, result.accumulate, result.summarize):
+                step()
+        return result.stats[:9], result.eval["precision"]
 
     return evaluate
 
@@ -86,16 +84,14 @@ def test_the_whole_set_has_the_numbers_of_pycocotools(library, name):
 
 
 def one_picture(objects, found):
-    """AP at 0.5 of a picture: objects as (x, width, crowd, area), found as (x, width, score)."""
+    """Evaluate a picture: objects as (x, width, crowd, area), found as (x, width, score)."""
+    entry = {"image_id": 1, "category_id": 1}
     annotations = [
-        {"image_id": 1, "category_id": 1, "bbox": [x, 0, w, 10], "iscrowd": c, "area": a}
-        for x, w, c, a in objects
+        entry | {"bbox": [x, 0, w, 10], "iscrowd": c, "area": a} for x, w, c, a in objects
     ]
-    detections = [
-        {"image_id": 1, "category_id": 1, "bbox": [x, 0, w, 10], "score": s} for x, w, s in found
-    ]
-    world = {"images": [{}], "annotations": annotations, "categories": [{"name": "a"}]}, detections
-    return evaluated(world)
+    detections = [entry | {"bbox": [x, 0, w, 10], "score": s} for x, w, s in found]
+    world = {"images": [{}], "annotations": annotations, "categories": [{"name": "a"}]}
+    return evaluated((world, detections))
 
 
 @pytest.mark.parametrize(
@@ -155,16 +151,17 @@ def test_influence_is_the_derivative_by_a_picture(metric):
 
 
 def test_weights_are_copies_and_scale_does_not_matter():
-    document, found = made_world(4, n=20, classes=2)
-    twice = [dict(one, image_id=one["image_id"] + 20) for one in document["annotations"]]
-    again = [dict(one, image_id=one["image_id"] + 20) for one in found]
-    images = document["images"] * 2
-    double = dict(document, images=images, annotations=document["annotations"] + twice)
-    copied = values(evaluated((double, found + again)), "map50")
-    weighted = values(evaluated((document, found), np.full(20, 7.0)), "map50")
+    truth, found = made_world(4, n=20, classes=2)
+
+    def twice(entries):
+        return entries + [dict(one, image_id=one["image_id"] + 20) for one in entries]
+
+    double = dict(truth, images=truth["images"] * 2, annotations=twice(truth["annotations"]))
+    copied = values(evaluated((double, twice(found))), "map50")
+    weighted = values(evaluated((truth, found), np.full(20, 7.0)), "map50")
     # equal scores of copies lie side by side: the curve bends at other places by less than a step
     assert copied == pytest.approx(weighted, abs=0.03)
-    assert weighted.tolist() == values(evaluated((document, found)), "map50").tolist()
+    assert weighted.tolist() == values(evaluated((truth, found)), "map50").tolist()
 
 
 def test_few_pictures_show_that_they_make_it_too_high():
@@ -187,141 +184,150 @@ def test_few_pictures_show_that_they_make_it_too_high():
 def files(tmp_path_factory):
     """A COCO file of 400 pictures, two models' detections, and a third that knows names only."""
     folder = tmp_path_factory.mktemp("objects")
-    document, old = made_world(5, n=400, classes=6, per=3)
+    truth, old = made_world(5, n=400, classes=6, per=3)
     rng = np.random.default_rng(2)
-    new = [dict(one, score=min(1.0, one["score"] * rng.uniform(0.8, 1.25))) for one in old]
-    named = [
-        one
-        | {"image_id": f"{one['image_id']:05d}", "category_id": f"class{one['category_id'] - 1}"}
-        for one in old
-    ]
-    for name, content in (("gt", document), ("old", old), ("new", new), ("named", named),
-                          ("pilot", [one for one in old if one["image_id"] <= 150]),
-                          ("tiny", [one for one in old if one["image_id"] <= 50])):  # fmt: skip
+    contents = {
+        "gt": truth,
+        "old": old,
+        "new": [one | {"score": min(1.0, one["score"] * rng.uniform(0.8, 1.25))} for one in old],
+        "named": [one | {"image_id": f"{one['image_id']:05d}",
+                         "category_id": f"class{one['category_id'] - 1}"} for one in old],
+        "pilot": [one for one in old if one["image_id"] <= 150],
+        "tiny": [one for one in old if one["image_id"] <= 50],
+    }  # fmt: skip
+    for name, content in contents.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
     return folder
 
 
-def planned(files, *words, name="plan"):
+def planned(files, name, *words):
+    """Return the plan of that name, which is for the mean AP."""
     path = files / f"{name}.json"
-    call("plan", "--from", files / "gt.json", "--output", path, *words)
+    call("plan", "--from", files / "gt.json", "--metric", "map", "--output", path, *words)
     return json.loads(path.read_text())
+
+
+def drawn(files, name, seed):
+    """Return the path of a subset of the plan of that name."""
+    subset = files / f"{name}.csv"
+    source, plan = ["--from", files / "gt.json"], files / f"{name}.json"
+    call("draw", *source, "--plan", plan, "--seed", seed, "-o", subset)
+    return subset
+
+
+def map_words(files, subset=None):
+    """Return the words of a score by mean AP: of a subset, or else of the whole set."""
+    truth = files / "gt.json"
+    scored = [truth] if subset is None else [subset, "--from", truth]
+    return ["score", *scored, "--metric", "map"]
+
+
+def estimands(score):
+    return score["models"][0]["metrics"][0]["estimands"]
 
 
 @pytest.mark.slow
 def test_plan_draw_and_score(files):
     truth, old = files / "gt.json", files / "old.json"
-    plan = planned(files, "--metric", "map", "--half-width", 0.03, "--predictions", old)
+    plan = planned(files, "plan", "--half-width", 0.03, "--predictions", old)
     width = plan["estimands"]["generalisation"]["half_width"]
     assert width == pytest.approx(0.03, rel=0.08)
     assert plan["estimands"]["agreement"]["n_for_target"] < plan["n"]
     assert [c["label"] for c in plan["classes"]] == [f"class{k}" for k in range(6)]
-    subset = files / "subset.parquet"
-    call("draw", "--from", truth, "--plan", files / "plan.json", "--seed", 4, "-o", subset)
-    score = json.loads(call("score", subset, "--from", truth, "--metric", "map", "--metric",
-                            "map50:class0", "--predictions", old, "--json"))  # fmt: skip
-    found = score["models"][0]["metrics"][0]["estimands"]["generalisation"]
+    subset = map_words(files, drawn(files, "plan", 4))
+    score = document(*subset, "--metric", "map50:class0", "--predictions", old)
+    found = estimands(score)["generalisation"]
     assert (found["high"] - found["low"]) / 2 == pytest.approx(width, rel=0.2)
-    whole = json.loads(call("score", truth, "--metric", "map", "--predictions", old, "--json"))
-    exact = whole["models"][0]["metrics"][0]["estimands"]
+    exact = estimands(document(*map_words(files), "--predictions", old))
     assert exact["full-set"]["known"]
     assert exact["generalisation"]["low"] < exact["full-set"]["value"]
     known = values(evaluated((json.loads(truth.read_text()), json.loads(old.read_text()))), "map")
     assert exact["full-set"]["value"] == pytest.approx(known[known >= 0].mean(), abs=1e-12)
     assert found["low"] < exact["full-set"]["value"] < found["high"]
     assert [c["label"] for c in score["models"][0]["objects"]] == [f"class{k}" for k in range(6)]
-    names = json.loads(call("score", subset, "--from", truth, "--metric", "map", "--predictions",
-                            files / "named.json", "--json"))  # fmt: skip
+    names = document(*subset, "--predictions", files / "named.json")
     assert names["models"][0]["metrics"] == score["models"][0]["metrics"][:1]
 
 
 @pytest.mark.slow
 def test_two_models_and_what_tells_them_apart(files):
-    truth, pair = files / "gt.json", [files / "old.json", files / "new.json"]
-    both = ["--predictions", pair[0], "--predictions", pair[1]]
-    plan = planned(files, "--metric", "map", "--detect", 0.02, *both, name="detect")
-    one = planned(files, "--metric", "map", "--n", plan["n"], "--predictions", pair[0], name="one")
+    old = ["--predictions", files / "old.json"]
+    both = [*old, "--predictions", files / "new.json"]
+    plan = planned(files, "detect", "--detect", 0.02, *both)
+    one = planned(files, "one", "--n", plan["n"], *old)
     name = "generalisation"
     two, alone = (p["estimands"][name]["detectable_difference"] for p in (plan, one))
     assert two == pytest.approx(0.02, rel=0.1)
     assert two < 0.6 * alone  # related models differ less than two that have nothing in common
-    text = call("score", truth, "--metric", "map", *both)
+    text = call(*map_words(files), *both)
     assert "than old on the full set" in text
     assert "pictures are found better by the second" in text
 
 
 @pytest.mark.slow
 def test_scenes_are_taken_whole_and_rare_classes_brought_in(files):
-    truth, old = files / "gt.json", files / "old.json"
-    plan = planned(files, "--metric", "map", "--n", 20, "--group", "scene", "--predictions", old,
-                   name="scenes")  # fmt: skip
+    old = ["--predictions", files / "old.json"]
+    plan = planned(files, "scenes", "--n", 20, "--group", "scene", *old)
     assert plan["n_units"] == 41
-    call("draw", "--from", truth, "--plan", files / "scenes.json", "--seed", 1, "-o",
-         files / "scenes.csv")  # fmt: skip
-    text = call("score", files / "scenes.csv", "--from", truth, "--metric", "map",
-                "--predictions", old)  # fmt: skip
+    text = call(*map_words(files, drawn(files, "scenes", 1)), *old)
     assert "files in 20 units drawn from 41" in text
-    plan = planned(files, "--metric", "map", "--n", 60, "--by", "rarest_class", "--allocation",
-                   "equal", "--predictions", old, name="rare")  # fmt: skip
-    drawn = {s["name"]: s["n"] for s in plan["strata"]}
-    assert max(drawn.values()) - min(drawn.values()) <= 1
-    call("draw", "--from", truth, "--plan", files / "rare.json", "--seed", 1, "-o",
-         files / "rare.csv")  # fmt: skip
-    call("score", files / "rare.csv", "--from", truth, "--metric", "map", "--predictions", old)
+    words = ["--n", 60, "--by", "rarest_class", "--allocation", "equal"]
+    numbers = [s["n"] for s in planned(files, "rare", *words, *old)["strata"]]
+    assert max(numbers) - min(numbers) <= 1
+    call(*map_words(files, drawn(files, "rare", 1)), *old)
 
 
 @pytest.mark.slow
 def test_classes_that_few_pictures_can_tell_of(files):
-    truth, old = files / "gt.json", files / "old.json"
-    planned(files, "--metric", "map", "--n", 12, "--predictions", old, name="few")
-    call("draw", "--from", truth, "--plan", files / "few.json", "--seed", 2, "-o",
-         files / "few.csv")  # fmt: skip
-    text = call("score", files / "few.csv", "--from", truth, "--metric", "map",
-                "--predictions", old, "--by-class")  # fmt: skip
+    old = ["--predictions", files / "old.json"]
+    planned(files, "few", "--n", 12, *old)
+    text = call(*map_words(files, drawn(files, "few", 2)), *old, "--by-class")
     assert "of 6 classes: this draw can hardly hold pictures of the others (" in text
     assert "cannot tell" in text
 
 
 @pytest.mark.slow
 def test_a_pilot_stands_for_the_set(files):
-    by_pilot = planned(files, "--metric", "map", "--half-width", 0.05, "--predictions",
-                       files / "pilot.json", name="by_pilot")  # fmt: skip
-    by_all = planned(files, "--metric", "map", "--half-width", 0.05, "--predictions",
-                     files / "old.json", name="by_all")  # fmt: skip
+    by_pilot, by_all = (
+        planned(files, f"by_{name}", "--half-width", 0.05, "--predictions", files / f"{name}.json")
+        for name in ("pilot", "old")
+    )
     assert by_pilot["n"] == pytest.approx(by_all["n"], rel=0.35)
     assert any("a pilot of 150 pictures" in reason for reason in by_pilot["reasons"])
 
 
+NARROW = ["--half-width", 0.02]
 ERRORS = [
-    (["plan", "--from", "GT", "--metric", "map", "--half-width", 0.02],
-     "Nothing is known of how map varies"),
-    (["plan", "--from", "GT", "--metric", "map", "--half-width", 0.02, "--predictions", "PILOT",
-      "--baseline", "OLD"], "How far the next model will differ"),
-    (["plan", "--from", "GT", "--metric", "map", "--n", 20, "--baseline", "OLD"], "a --half-width"),
-    (["plan", "--from", "GT", "--metric", "map", "--half-width", 0.02, "--predictions", "TINY"],
-     "The pilot has 50 pictures"),
-    (["plan", "--from", "GT", "--metric", "map:dog", "--n", 20], "no class 'dog' of objects"),
-    (["plan", "--from", "GT", "--metric", "map", "--n", 20, "--group", "film"], "no key 'film'"),
-    (["plan", "--from", "GT", "--metric", "map", "--n", 20, "--rho", 0.2], "--rho is for metrics"),
-    (["score", "GT", "--metric", "map", "--predictions", "GT"], "holds an object: COCO's results"),
-    (["score", "GT", "--metric", "map", "--metric", "accuracy", "--predictions", "OLD"],
-     "give one kind"),
-    (["score", "OLD", "--metric", "map", "--predictions", "OLD"], "is no COCO file"),
-    (["score", "GT", "--metric", "map", "--label-noise", 0.1, "--predictions", "OLD"],
-     "leave them out"),
+    (["plan", *NARROW], "Nothing is known of how map varies"),
+    (["plan", *NARROW, "--predictions", "PILOT", "--baseline", "OLD"],
+     "How far the next model will differ"),
+    (["plan", "--n", 20, "--baseline", "OLD"], "a --half-width"),
+    (["plan", *NARROW, "--predictions", "TINY"], "The pilot has 50 pictures"),
+    (["plan", "--metric", "map:dog", "--n", 20], "no class 'dog' of objects"),
+    (["plan", "--n", 20, "--group", "film"], "no key 'film'"),
+    (["plan", "--n", 20, "--rho", 0.2], "--rho is for metrics"),
+    (["score", "GT", "--predictions", "GT"], "holds an object: COCO's results"),
+    (["score", "GT", "--metric", "accuracy", "--predictions", "OLD"], "give one kind"),
+    (["score", "OLD", "--predictions", "OLD"], "is no COCO file"),
+    (["score", "GT", "--label-noise", 0.1, "--predictions", "OLD"], "leave them out"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("words", "sentence"), ERRORS)
 def test_errors_are_one_sentence(files, words, sentence):
     names = {name.upper(): files / f"{name}.json" for name in ("gt", "old", "tiny", "pilot")}
-    error = call(*[names.get(word, word) for word in words], code=2)
+    command, *words = (names.get(word, word) for word in words)
+    if command == "plan":
+        words += ["--from", names["GT"]]
+    if "map:dog" not in words:
+        words += ["--metric", "map"]
+    error = call(command, *words, code=2)
     assert sentence in error
     assert error.count("\n") == 1
 
 
 GOOD = {"image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5], "score": 0.5}
-WRONG = [
+WRONG_DETECTIONS = [
     ({"score": None}, "a number of entry 0 is a text, null"),
     ({"bbox": [1, 2, 3]}, "the box of entry 0 has 3 numbers instead of 4"),
     ({"bbox": [1, 2, 3, float("nan")]}, "NaN or infinite"),
@@ -330,7 +336,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("change", "sentence"), WRONG)
+@pytest.mark.parametrize(("change", "sentence"), WRONG_DETECTIONS)
 def test_wrong_detections_are_refused(files, tmp_path, change, sentence):
     objects, _ = read_objects(files / "gt.json", None)
     path = tmp_path / "found.json"
@@ -365,19 +371,17 @@ def test_wrong_sets_are_refused(tmp_path, change, sentence):
 
 def test_keys_of_pictures_become_columns_and_ids_may_be_texts(tmp_path):
     path = tmp_path / "set.json"
-    images = [
-        {"id": i, "film": f"f{i}", "hour": i / 2, "more": {"a": 1}} | ({} if i == 10 else
-         {"file_name": f"sub/{i}.jpg"}) for i in (10, 9, 11)
-    ]  # fmt: skip
+    images = [{"id": i, "film": f"f{i}", "hour": i / 2, "more": {"a": 1}} for i in (10, 9, 11)]
+    for image in images[1:]:
+        image["file_name"] = f"sub/{image['id']}.jpg"
     annotations = [BOX | {"image_id": str(i), "area": 7.0} for i in (10, 11)]
     path.write_text(json.dumps({"images": images, "annotations": annotations}))
     objects, frame = read_objects(path, None)
     assert objects.ids == ("sub/9.jpg", "10", "sub/11.jpg")
     assert objects.classes == ("1",)
     assert objects.truth.picture.tolist() == [1, 2]
-    assert frame.select("film", "hour", "n_objects").rows() == [
-        ("f9", 4.5, 0), ("f10", 5.0, 1), ("f11", 5.5, 1)
-    ]  # fmt: skip
+    rows = frame.select("film", "hour", "n_objects").rows()
+    assert rows == [("f9", 4.5, 0), ("f10", 5.0, 1), ("f11", 5.5, 1)]
     assert "more" not in frame.columns
 
 
@@ -428,41 +432,35 @@ def mean_iou(root, model):
 
 @pytest.mark.slow
 def test_mean_iou_of_masks(mask_folders, tmp_path):
-    truth, model = mask_folders / "truth", mask_folders / "a"
-    plan, subset = tmp_path / "plan.json", tmp_path / "subset.csv"
-    call("plan", "--from", truth, "--metric", "miou", "--n", 60, "--predictions", model,
-         "--output", plan)  # fmt: skip
+    truth, subset = mask_folders / "truth", tmp_path / "subset.csv"
+    model, other = (["--predictions", mask_folders / name] for name in ("a", "b"))
+    metric, source = ["--metric", "miou"], ["--from", mask_folders / "truth"]
+    plan, grouped = tmp_path / "plan.json", tmp_path / "cities.json"
+    call("plan", *source, *metric, "--n", 60, *model, "--output", plan)
     planned = json.loads(plan.read_text())["estimands"]["generalisation"]["half_width"]
-    call("draw", "--from", truth, "--plan", plan, "--seed", 1, "-o", subset)
-    words = ["score", subset, "--from", truth, "--metric", "miou", "--metric", "miou:2"]
-    both = ["--predictions", model, "--predictions", mask_folders / "b"]
-    score = json.loads(call(*words, *both, "--json"))
-    found = score["models"][0]["metrics"][0]["estimands"]
+    call("draw", *source, "--plan", plan, "--seed", 1, "-o", subset)
+    score = document("score", subset, *source, *metric, "--metric", "miou:2", *model, *other)
+    found = estimands(score)
     exact = mean_iou(mask_folders, "a")
     assert found["full-set"]["low"] < exact < found["full-set"]["high"]
     width = (found["generalisation"]["high"] - found["generalisation"]["low"]) / 2
     assert width == pytest.approx(planned, rel=0.1)
     assert score["comparison"]["estimands"]["full-set"]["verdict"] == "better"
-    whole = json.loads(call("score", truth, "--metric", "miou", "--predictions", model, "--json"))
-    assert whole["models"][0]["metrics"][0]["estimands"]["full-set"]["value"] == pytest.approx(
-        exact, abs=1e-12
-    )
-    grouped = tmp_path / "cities.json"
-    call("plan", "--from", truth, "--metric", "miou", "--n", 4, "--group", "folder",
-         "--predictions", model, "--output", grouped)  # fmt: skip
+    whole = estimands(document("score", truth, *metric, *model))["full-set"]
+    assert whole["value"] == pytest.approx(exact, abs=1e-12)
+    call("plan", *source, *metric, "--n", 4, "--group", "folder", *model, "--output", grouped)
     assert json.loads(grouped.read_text())["n_units"] == 4
 
 
 def test_masks_that_cannot_be_compared(mask_folders, tmp_path):
-    truth = mask_folders / "truth"
-    (tmp_path / "city0").mkdir()
-    Image.fromarray(np.zeros((5, 5), np.uint8)).save(tmp_path / "city0" / "000.png")
-    words = ["score", truth, "--metric", "miou", "--predictions"]
-    assert "is of 5 x 5 px" in call(*words, tmp_path, code=2)
-    Image.fromarray(np.zeros((24, 30, 3), np.uint8)).save(tmp_path / "city0" / "000.png")
-    assert "pixels of mode RGB" in call(*words, tmp_path, code=2)
-    (tmp_path / "city0" / "000.png").write_bytes((truth / "city0" / "000.png").read_bytes())
-    assert "159 of 160 pictures have no predicted mask" in call(*words, tmp_path, code=2)
+    truth, mask = mask_folders / "truth", tmp_path / "city0" / "000.png"
+    mask.parent.mkdir()
+    words = ["score", truth, "--metric", "miou", "--predictions", tmp_path]
+    for shape, sentence in (((5, 5), "is of 5 x 5 px"), ((24, 30, 3), "pixels of mode RGB")):
+        Image.fromarray(np.zeros(shape, np.uint8)).save(mask)
+        assert sentence in call(*words, code=2)
+    mask.write_bytes((truth / "city0" / "000.png").read_bytes())
+    assert "159 of 160 pictures have no predicted mask" in call(*words, code=2)
     assert "map needs boxes" in call("plan", "--from", truth, "--metric", "map", "--n", 9, code=2)
 
 
@@ -471,40 +469,36 @@ def test_masks_that_cannot_be_compared(mask_folders, tmp_path):
 
 @pytest.mark.slow
 def test_an_earlier_model_narrows_the_interval(files):
-    truth, old, new = (files / f"{name}.json" for name in ("gt", "old", "new"))
-    planned(files, "--metric", "map", "--n", 100, "--predictions", old, name="based")
-    subset, plan = files / "based.csv", files / "based.json"
-    call("draw", "--from", truth, "--plan", plan, "--seed", 3, "-o", subset)
-    words = ["score", subset, "--from", truth, "--plan", plan, "--metric", "map"]
-    score = json.loads(call(*words, "--predictions", new, "--baseline", old, "--json"))
-    model = score["models"][0]
-    plain, narrow = (m[0]["estimands"]["full-set"] for m in (model["metrics"],
-                                                             model["with_baseline"]))  # fmt: skip
+    old, new = files / "old.json", files / "new.json"
+    planned(files, "based", "--n", 100, "--predictions", old)
+    subset = map_words(files, drawn(files, "based", 3))
+    words = [*subset, "--plan", files / "based.json", "--baseline", old, "--predictions"]
+    exact, exact_old = (
+        estimands(document(*map_words(files), "--predictions", model))["full-set"]["value"]
+        for model in (new, old)
+    )
+    model = document(*words, new)["models"][0]
+    plain, narrow = (
+        model[part][0]["estimands"]["full-set"] for part in ("metrics", "with_baseline")
+    )
     assert narrow["high"] - narrow["low"] < 0.7 * (plain["high"] - plain["low"])
-    whole = json.loads(call("score", truth, "--metric", "map", "--predictions", new, "--json"))
-    exact = whole["models"][0]["metrics"][0]["estimands"]["full-set"]["value"]
     assert narrow["low"] < exact < narrow["high"]
-    same = json.loads(call(*words, "--predictions", old, "--baseline", old, "--json"))
-    whole = json.loads(call("score", truth, "--metric", "map", "--predictions", old, "--json"))
-    exact = whole["models"][0]["metrics"][0]["estimands"]["full-set"]["value"]
-    found = same["models"][0]["with_baseline"][0]["estimands"]["full-set"]
-    assert found["value"] == pytest.approx(exact, abs=0.01)
+    same = document(*words, old)["models"][0]["with_baseline"][0]["estimands"]["full-set"]
+    assert same["value"] == pytest.approx(exact_old, abs=0.01)
 
 
 @pytest.mark.slow
 def test_an_earlier_model_needs_fewer_pictures(files):
-    truth, old, new, subset = (files / n for n in ("gt.json", "old.json", "new.json", "less.csv"))
-    words = ["--metric", "map", "--half-width", 0.03, "--estimand", "full-set"]
-    plain = planned(files, *words, "--predictions", new, name="plain")
-    plan = planned(files, *words, "--predictions", new, "--baseline", old, name="less")
+    words = ["--half-width", 0.03, "--estimand", "full-set", "--predictions", files / "new.json"]
+    models = ["--predictions", files / "new.json", "--baseline", files / "old.json"]
+    plain = planned(files, "plain", *words)
+    plan = planned(files, "less", *words, "--baseline", files / "old.json")
     assert plan["n"] < 0.9 * plain["n"]
     width = plan["estimands"]["agreement"]["half_width"]
     assert width == pytest.approx(0.03, rel=0.1)
     assert any("known on all pictures" in reason for reason in plan["reasons"])
-    call("draw", "--from", truth, "--plan", files / "less.json", "--seed", 1, "-o", subset)
-    score = json.loads(call("score", subset, "--from", truth, "--plan", files / "less.json",
-                            "--metric", "map", "--predictions", new, "--baseline", old,
-                            "--json"))  # fmt: skip
+    subset = map_words(files, drawn(files, "less", 1))
+    score = document(*subset, "--plan", files / "less.json", *models)
     found = score["models"][0]["with_baseline"][0]["estimands"]["full-set"]
     assert (found["high"] - found["low"]) / 2 == pytest.approx(width, rel=0.3)
 
@@ -534,21 +528,17 @@ def run(tmp_path_factory):
 @pytest.mark.slow
 def test_a_run_scores_as_its_annotation_file(run, tmp_path):
     out, truth, found = run
-    words = ["--metric", "map", "--predictions", found, "--json"]
-    by_run = json.loads(call("score", out, "--split", "all", *words))
-    by_file = json.loads(call("score", truth, *words))
-    for score in (by_run, by_file):
+    model, every = ["--predictions", found], ["--split", "all"]
+    scores = [document("score", *words, "--metric", "map", *model)
+              for words in ([out, *every], [truth])]  # fmt: skip
+    for score in scores:
         assert score["n_files"] == 30
         assert score["models"][0]["objects"][0]["label"] == "cat"
-    values = [s["models"][0]["metrics"][0]["estimands"]["full-set"]["value"]
-              for s in (by_run, by_file)]  # fmt: skip
-    assert values[0] == pytest.approx(values[1], abs=1e-12)
-    plan, subset = tmp_path / "plan.json", tmp_path / "subset.csv"
-    all_of_it = [out, "--split", "all"]
-    call("plan", *all_of_it, "--metric", "map50", "--n", 20, "--predictions", found,
-         "--by", "brightness", "--output", plan)  # fmt: skip
-    call("draw", *all_of_it, "--plan", plan, "--seed", 1, "-o", subset)
-    text = call("score", subset, "--from", out, "--split", "all", "--metric", "map50",
-                "--predictions", found)  # fmt: skip
+    by_run, by_file = (estimands(score)["full-set"]["value"] for score in scores)
+    assert by_run == pytest.approx(by_file, abs=1e-12)
+    plan, subset, metric = tmp_path / "plan.json", tmp_path / "s.csv", ["--metric", "map50"]
+    call("plan", out, *every, *metric, "--n", 20, *model, "--by", "brightness", "--output", plan)
+    call("draw", out, *every, "--plan", plan, "--seed", 1, "-o", subset)
+    text = call("score", subset, "--from", out, *every, *metric, *model)
     assert "20 files in 20 units drawn from 30" in text
     assert "has no boxes" not in text

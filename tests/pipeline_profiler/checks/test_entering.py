@@ -24,7 +24,7 @@ from pipeline_profiler.checks.document import parse_checks  # noqa: E402
 from pipeline_profiler.checks.loader_subject import LoaderSubject  # noqa: E402
 from pipeline_profiler.checks.training_subject import TrainingSubject  # noqa: E402
 from tests.pipeline_profiler.checks.conftest import judged  # noqa: E402
-from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_training  # noqa: E402
+from tests.pipeline_profiler.checks.toys import ChangedImages, ToyImages, toy_loader, toy_training  # noqa: E402
 from tests.pipeline_profiler.conftest import UNCOMPILED  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -108,13 +108,9 @@ def test_inputs_of_a_step_of_functions_are_seen() -> None:
 def placed(target: Any, loss: Any, last: Any) -> TrainingSubject:
     """Pictures with `target(pixels)`: masks, boxes or one label for all."""
 
-    class Placed(ToyImages):
-        def __getitem__(self, index: int) -> Any:
-            pixels, _ = super().__getitem__(index)
-            return pixels, target(pixels)
-
+    data = ChangedImages(lambda pixels, label: (pixels, target(pixels)))
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU(), *last)
-    return TrainingSubject(lambda: toy_training(deepcopy(net), loss, loader=toy_loader(Placed())))
+    return TrainingSubject(lambda: toy_training(deepcopy(net), loss, loader=toy_loader(data)))
 
 
 def binary(outputs: Any, masks: Any) -> Any:
@@ -130,11 +126,13 @@ def bright(pixels: Any) -> Any:
 
 
 ENTROPY, L1 = torch.nn.functional.cross_entropy, torch.nn.functional.smooth_l1_loss
-MASKS, ONE = [torch.nn.Conv2d(8, 3, 1)], [torch.nn.Conv2d(8, 1, 1)]
+MASKS, ONE, ALIKE = ([torch.nn.Conv2d(8, count, 1)] for count in (3, 1, 1))
+torch.nn.init.normal_(ALIKE[0].weight, 0, 1e-5)  # first outputs that are all nearly 0
 BOXES = [torch.nn.Flatten(), torch.nn.Linear(8 * 8 * 8, 4)]
 PLACED = {
     "masks of classes": (bright, ENTROPY, MASKS, (PASS, PASS)),
     "masks of one logit": (bright, binary, ONE, (PASS, PASS)),
+    "outputs that are alike at the start": (bright, binary, ALIKE, (PASS, PASS)),
     "boxes": (lambda x: x[0, 0, :4].copy(), L1, BOXES, (PASS, PASS)),
     "boxes beside all others": (lambda x: x[0, 0, :4].copy(), flat_boxes, BOXES, (FAIL, None)),
     "masks of classes, all zero": (lambda x: 0 * bright(x), ENTROPY, MASKS, 2 * (CANNOT_TELL,)),
@@ -241,6 +239,26 @@ for epoch in range(50):
     with torch.no_grad():
         print(sum(int((model(STEP).argmax(1) == y).sum()) for x, y in val))
 """
+
+
+def command(folder: Path, *words: str) -> dict[str, Any]:
+    """The document that a command of checks prints in a folder."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline_profiler", words[0], "--no-record", "--json", *words[1:]],
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "PYTHONPATH": UNCOMPILED},
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    return {"err": done.stderr} | json.loads(done.stdout)
+
+
+def write_script(folder: Path, first: str, weight: str, step: str) -> str:
+    """Write `SCRIPT` with these words as train.py; return its text."""
+    text = SCRIPT.replace("FIRST", first).replace("WEIGHT", weight).replace("STEP", step)
+    (folder / "train.py").write_text(text)
+    return text
+
+
 CODES = ["LOAD008", "LOAD020", "TRAIN041"]
 
 
@@ -253,17 +271,9 @@ CODES = ["LOAD008", "LOAD020", "TRAIN041"]
     ids=["planted", "healthy"],
 )
 def test_an_unmodified_script(tmp_path: Path, words: tuple[str, ...], failed: list[str]) -> None:
-    text = SCRIPT
-    for name, word in zip(("FIRST", "WEIGHT", "STEP"), words, strict=True):
-        text = text.replace(name, word)
-    (tmp_path / "train.py").write_text(text)
-    command = [sys.executable, "-m", "pipeline_profiler", "check-training", "--no-record", "--json"]
-    done = subprocess.run(
-        [*command, "--only", ",".join(CODES), "--yes", "--", "train.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "PYTHONPATH": UNCOMPILED},
-    )  # fmt: skip
-    found = json.loads(done.stdout)
+    write_script(tmp_path, *words)
+    checks = ("--only", ",".join(CODES), "--yes", "--", "train.py")
+    found = command(tmp_path, "check-training", *checks)
     assert sorted(found["failed"]) == failed, found["checks"]
     assert {c["verdict"] for c in found["checks"]} == ({"fail"} if failed else {"pass"})
 
@@ -323,17 +333,6 @@ def make_eval_loader():
 """
 
 
-def command(folder: Path, *words: str) -> dict[str, Any]:
-    """The document that a command of checks prints in a folder."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline_profiler", words[0], "--no-record", "--json", *words[1:]],
-        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "PYTHONPATH": UNCOMPILED},
-    )  # fmt: skip
-    assert done.stdout, done.stderr
-    return {"err": done.stderr} | json.loads(done.stdout)
-
-
 def line_of(text: str, part: str) -> str:
     return f"train.py:{1 + text.partition(part)[0].count(chr(10))}"
 
@@ -357,8 +356,8 @@ def test_the_line_is_that_of_the_evaluation_and_of_the_call_of_the_model(functio
 
 
 def test_the_line_at_the_model_of_a_script(tmp_path: Path) -> None:
-    text = SCRIPT.replace("FIRST", "320").replace("WEIGHT", "None")
-    text = text.replace("model(STEP), y)", "model(x * 99), y)").replace("STEP", "x - 9")
+    text = write_script(tmp_path, "320", "None", "x - 9")
+    text = text.replace("model(x - 9), y)", "model(x * 99), y)")
     (tmp_path / "train.py").write_text(text)
     checks = ("--only", "LOAD008,LOAD013", "--yes", "--", "train.py")
     found = command(tmp_path, "check-training", *checks)
@@ -379,8 +378,7 @@ def test_the_grid_shows_what_enters_the_model(functions: Path, ran: str) -> None
     if ran == "check-loader":
         words = [ran, "train.py:make_loader"]
     if ran == "a script":
-        text = SCRIPT.replace("FIRST", "320").replace("WEIGHT", "None").replace("STEP", GREEN)
-        (functions / "train.py").write_text(text)
+        write_script(functions, "320", "None", GREEN)
         words += ["--yes", "--", "train.py"]
     code = "LOAD007" if ran == "check-loader" else "TRAIN005"
     for output in ("x.json", "x.html", "x.md"):

@@ -93,29 +93,19 @@ def test_what_is_read_from_torch_only_cannot_be_told(healthy: KerasSubject) -> N
     assert answer.sentence.startswith("Trainings of Keras are not examined here: ")
 
 
-@pytest.mark.parametrize(
-    ("code", "options"),
-    [
-        ("TRAIN010", {"logits": True}),
-        ("TRAIN010", {"last": None}),
-        ("TRAIN006", {"frozen": True}),
-        ("TRAIN012", {"rate": 0.0}),
-        ("TRAIN020", {"first": 3}),
-        ("TRAIN007", {"decay": 0.3}),
-        ("TRAIN023", {"bias": -50.0}),
-        ("TRAIN041", {"weights": [7.0, 1.0]}),
-    ],
-    ids=[
-        "softmax twice",
-        "from_logits forgotten",
-        "frozen head",
-        "rate 0",
-        "labels beyond K",
-        "decay of 0.3",
-        "dead units",
-        "weights inverted",
-    ],
-)
+DEFECTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "softmax twice": ("TRAIN010", {"logits": True}),
+    "from_logits forgotten": ("TRAIN010", {"last": None}),
+    "frozen head": ("TRAIN006", {"frozen": True}),
+    "rate 0": ("TRAIN012", {"rate": 0.0}),
+    "labels beyond K": ("TRAIN020", {"first": 3}),
+    "decay of 0.3": ("TRAIN007", {"decay": 0.3}),
+    "dead units": ("TRAIN023", {"bias": -50.0}),
+    "weights inverted": ("TRAIN041", {"weights": [7.0, 1.0]}),
+}
+
+
+@pytest.mark.parametrize(("code", "options"), DEFECTS.values(), ids=DEFECTS)
 def test_a_defect_fails(code: str, options: dict[str, Any]) -> None:
     assert judged(code, subject(**options)).answer.judgement == "fail"
 

@@ -12,6 +12,7 @@ import torch
 from scipy.stats import rankdata
 
 from pipeline_profiler.checks.check import Judgement
+from pipeline_profiler.checks.loader.contents import EvaluationOfOthers
 from pipeline_profiler.checks.training import baselines
 from pipeline_profiler.checks.training.baselines import behind, share_interval
 from pipeline_profiler.checks.training.loss import _ranks
@@ -21,6 +22,7 @@ from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_training import Training
 from tests.pipeline_profiler.checks.conftest import judged
 from tests.pipeline_profiler.checks.examples import all_examples
+from tests.pipeline_profiler.checks.examples.loader.contents import last_held_out
 from tests.pipeline_profiler.checks.toys import ToyRows, descent, toy_loader, toy_training
 
 pytestmark = pytest.mark.slow
@@ -66,6 +68,12 @@ def test_what_a_resumed_run_has_lost_is_named() -> None:
     assert "model.level" in beside.sentence
     schedule = judged("TRAIN032", TrainingSubject(planted["a schedule without state"])).answer
     assert "schedule.number" in schedule.sentence
+
+
+def test_the_overlap_is_one_of_shares() -> None:
+    answer = EvaluationOfOthers().run(last_held_out(False, kept=1))
+    assert answer.sentence.startswith("The class shares of training and evaluation overlap by ")
+    assert "classes in common" not in answer.sentence
 
 
 class Stateful:

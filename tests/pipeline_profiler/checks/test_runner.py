@@ -15,6 +15,7 @@ from pipeline_profiler.checks.document import checks_document, checks_json, chec
 from pipeline_profiler.checks.runner import run_check, run_checks
 from pipeline_profiler.checks.user_code import Patience, UsersError, call_with, users_code
 from pipeline_profiler.profiling.record.errors import ProfileError
+from pipeline_profiler.profiling.record.stages import Counters
 
 
 class Subject:
@@ -79,6 +80,26 @@ def test_the_budget_is_said_where_it_ends_the_run() -> None:
 def test_a_call_that_hangs_is_ended() -> None:
     result = run_check(made("TRAIN907", lambda: time.sleep(600)), Subject(), limit_s=0.2)
     assert "hangs or is slow" in result.answer.sentence
+
+
+def test_a_call_that_other_programs_leave_no_core_is_not_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[int] = []
+
+    def queued(counters: Counters) -> int:
+        looks.append(time.monotonic_ns())
+        return looks[-1]
+
+    def wait() -> Any:
+        while len(looks) < 3:  # at its start, and when two alarms came
+            time.sleep(0.01)
+        return passed("Ended by itself.")
+
+    monkeypatch.setattr(Counters, "queued_ns", queued)
+    monkeypatch.setattr("pipeline_profiler.checks.runner.PATIENT", 1e6)
+    result = run_check(made("TRAIN908", wait), Subject(), limit_s=0.2)
+    assert result.answer.sentence == "Ended by itself."
 
 
 def test_generators_are_put_back() -> None:

@@ -441,30 +441,6 @@ def test_a_schedule_of_epochs_does_not_end_the_trainings_of_the_checks(
     assert subject.counts_batches is counts
 
 
-def test_outputs_that_are_alike_at_the_start_do_not_hide_how_the_loss_pairs() -> None:
-    """A mask of one logit each, by a network whose first outputs are all nearly 0."""
-
-    class Masks(ToyImages):
-        def __getitem__(self, index: int) -> Any:
-            pixels, _ = super().__getitem__(index)
-            return pixels, (pixels[0] > 0.5).astype(np.int64)
-
-    def loss(outputs: Any, masks: Any) -> Any:
-        return torch.nn.functional.binary_cross_entropy_with_logits(
-            outputs.squeeze(1), masks.float()
-        )
-
-    def make() -> Training:
-        last = torch.nn.Conv2d(8, 1, 1)
-        torch.nn.init.normal_(last.weight, 0, 1e-5)
-        net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU(), last)
-        return toy_training(net, loss, loader=toy_loader(Masks()))
-
-    subject = TrainingSubject(make)
-    assert judged("TRAIN018", subject).answer.judgement is Judgement.PASS
-    assert judged("TRAIN020", subject).answer.judgement is not Judgement.FAIL
-
-
 @pytest.mark.parametrize("code", ["TRAIN010", "TRAIN041"])
 def test_a_loss_of_probabilities_is_given_nothing_else(code: str) -> None:
     made = single_output(torch.nn.Sigmoid())  # BCELoss raises for numbers beyond 0 and 1

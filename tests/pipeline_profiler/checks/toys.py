@@ -6,7 +6,9 @@ learns it in some steps, and nothing learns it without looking. All of it takes 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +64,52 @@ class ToyImages:
         if self.augment:
             pixels = pixels + np.random.normal(0, 0.05, pixels.shape).astype(np.float32)
         return pixels, int(self.labels[index])
+
+
+class ChangedImages(ToyImages):
+    """Such pictures, each changed whenever it is read: `change(pixels, label)`."""
+
+    def __init__(self, change: Callable[[Any, int], Any], count: int = 256) -> None:
+        super().__init__(count)
+        self.change = change
+
+    def __getitem__(self, index: int) -> Any:
+        return self.change(*super().__getitem__(index))
+
+
+def changed_images(pixels: Any = None, labels: Any = None, **options: Any) -> Any:
+    """Such pictures, of which all pixels or all labels are changed by a function."""
+    dataset: Any = ToyImages(**options)
+    dataset.pixels = pixels(dataset.pixels) if pixels else dataset.pixels
+    dataset.labels = labels(dataset.labels) if labels else dataset.labels
+    return dataset
+
+
+def colour_folder() -> Any:
+    """A temporary folder of forty PNG files of random colours, deleted with the object."""
+    from PIL import Image
+
+    folder, rng = tempfile.TemporaryDirectory(), np.random.default_rng(0)
+    for number in range(40):
+        colour = rng.integers(0, 180, (1, 1, 3)) + rng.integers(0, 76, (12, 12, 3))
+        Image.fromarray(colour.astype(np.uint8)).save(f"{folder.name}/{number}.png")
+    return folder
+
+
+class ColourFiles:
+    """The files of such a folder, each read and changed by `transform`."""
+
+    def __init__(self, folder: Any, transform: Callable[[Any], Any]) -> None:
+        self.folder, self.transform = folder, transform
+        self.files = sorted(Path(folder.name).glob("*.png"))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        from PIL import Image
+
+        return self.transform(Image.open(self.files[index])), 0
 
 
 def toy_stream(order: Callable[[], Iterable[int]], dataset: Any = None) -> Any:

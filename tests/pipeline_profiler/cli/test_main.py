@@ -83,7 +83,7 @@ def test_what_a_broken_loader_gave_is_kept_and_has_a_row(
     train: Path, command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIPELINE_PROFILER_RUNS", "runs.sqlite")
-    train.write_text(SOURCE.replace("counted(60, fail)", "counted(3, fail)"))
+    train.write_text(SOURCE.replace("counted(MIDDLE, fail)", "counted(1, fail, 2)"))
     assert run(command, f"{train}:broken", *FAST, "-o", "s.json") == 2
     said = capsys.readouterr().err
     assert "Traceback (most recent" not in said

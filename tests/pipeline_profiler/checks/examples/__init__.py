@@ -1,6 +1,7 @@
 """Examples for every check of loaders, trainings and logs: what it must fail, and healthy twins.
 
-A file here has the name of the file of its checks, and `EXAMPLES`, the examples by code.
+A file here has the name of the file of its checks (those of logs are in one file), and `EXAMPLES`,
+the examples by code.
 """
 
 from __future__ import annotations

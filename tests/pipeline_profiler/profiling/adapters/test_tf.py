@@ -4,6 +4,7 @@ import warnings
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
 with warnings.catch_warnings():
@@ -35,6 +36,14 @@ def graph() -> Any:
 
 def names(dataset: Any) -> list[str]:
     return [tf_graph.name_of(p) for p in tf_graph.prefixes(dataset)]
+
+
+def compiled_model() -> Any:
+    import keras
+
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
 
 
 def elements(dataset: Any) -> list[int]:
@@ -73,6 +82,7 @@ def test_a_python_generator_is_known_from_a_function_in_python() -> None:
     assert [tf_data.describe(ds)["generator"] for ds in (made, called)] == [True, False]
     assert tf_graph.calls_python(made)
     assert tf_graph.calls_python(called)
+    assert not tf_graph.calls_python(graph())
     with pytest.raises(ProfileError, match="does not apply"):  # one source
         tf_graph.apply(made, "parallel interleave")
 
@@ -203,9 +213,6 @@ def test_a_whole_measurement_prints_prefixes_and_interventions() -> None:
 
 
 def test_keras_fit_is_recorded_by_a_callback() -> None:
-    import keras
-    import numpy as np
-
     clock = FakeClock()
     rec = Recorder(clock)
     callback = tf_data.keras_callback(rec)
@@ -219,21 +226,14 @@ def test_keras_fit_is_recorded_by_a_callback() -> None:
     assert window.wait.tolist() == [4 * MS] * 3
     assert window.loop.tolist() == [6 * MS] * 3
 
-    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
-    model.compile(loss="mse")
     real = Recorder()
     x = np.zeros((16, 1), np.float32)
-    model.fit(x, x, batch_size=4, epochs=2, verbose=0, callbacks=[tf_data.keras_callback(real)])
+    compiled_model().fit(
+        x, x, batch_size=4, epochs=2, verbose=0, callbacks=[tf_data.keras_callback(real)]
+    )
     run: Run = real.session().runs[0]
     assert len(Window.of(run).steps.batch) == 8
     assert len(Window.of(run).first_batch_ns) == 2
-
-
-def test_a_generator_is_python_that_no_service_can_run() -> None:
-    spec = tf.TensorSpec((), tf.int64)
-    made = tf.data.Dataset.from_generator(lambda: iter(range(8)), output_signature=spec)
-    assert tf_graph.calls_python(made.batch(2))
-    assert not tf_graph.calls_python(graph())
 
 
 def test_python_within_an_interleave_is_found_too() -> None:
@@ -283,16 +283,13 @@ def test_a_short_epoch_is_paced_by_whole_epochs() -> None:
 
 
 def test_a_watched_dataset_is_one_for_keras_and_gives_every_epoch() -> None:
-    import keras
-
     rec = Recorder()
     data = tf.data.Dataset.from_tensor_slices((tf.zeros((8, 1)), tf.zeros((8, 1)))).batch(2)
     watched = rec.watch(data)
     assert len(watched) == 4
     assert sum(1 for _ in watched) == 4
     assert rec.steps == 4
-    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model = compiled_model()
     history = model.fit(watched, epochs=2, verbose=0, shuffle=False)
     assert history.epoch == [0, 1]
     assert int(model.optimizer.iterations.numpy()) == 8

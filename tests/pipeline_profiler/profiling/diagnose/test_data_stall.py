@@ -1,11 +1,24 @@
 """The stall from the stopwatch and the arms: what either may say, and which of them decides."""
 
 import math
+import random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pipeline_profiler.profiling.diagnose.data_stall import Block, estimate, loader_reach_ns
+from pipeline_profiler.profiling.diagnose.disturbance import is_disturbed
+from pipeline_profiler.profiling.diagnose.intervals import (
+    Interval,
+    block_interval,
+    difference_interval,
+    mean_interval,
+    ratio_of_sums,
+    repeats_to_settle,
+    saved_share,
+    t_quantile,
+)
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.record.arm import Arm
@@ -117,3 +130,163 @@ def test_steps_that_recording_alone_outweighs_leave_the_stall_unknown() -> None:
     found = estimate([])
     assert math.isnan(found.share.value)
     assert found.share.n == 0
+
+
+# ---- intervals: known values, coverage, and what little data gives ----
+
+
+@pytest.mark.parametrize(
+    ("df", "value"), [(1, 12.706), (4, 2.776), (10, 2.228), (30, 2.0423), (2.5, 3.575)]
+)
+def test_t_quantiles_match_the_tables(df: float, value: float) -> None:
+    assert t_quantile(df) == pytest.approx(value, abs=0.02 if df % 1 else 2e-3)
+
+
+@pytest.mark.parametrize("repeats", [3, 4, 5, 8])
+def test_few_repeats_cover_as_promised(repeats: int) -> None:
+    """95 % of the intervals hold the true share; 1,500 draws leave 1.7 % of chance (3 sigma)."""
+    rng = np.random.default_rng(repeats)
+    draws, hits, shared = 1500, 0, 0.05
+    for _ in range(draws):
+        block = rng.lognormal(0, shared, repeats)
+        pairs = [20 * block, 30 * block] * rng.lognormal(0, 0.02, (2, repeats))
+        found = saved_share(list(zip(*pairs.tolist(), strict=True)))
+        hits += found.low <= 1 / 3 <= found.high
+    assert hits / draws == pytest.approx(0.95, abs=0.02)
+
+
+@pytest.mark.parametrize(("a", "b"), [(3, 3), (5, 5), (3, 8)])
+def test_equal_sessions_differ_in_five_percent(a: int, b: int) -> None:
+    rng = np.random.default_rng(a)
+    draws, told = 1500, 0
+    for _ in range(draws):
+        found = difference_interval(rng.normal(0, 1, a).tolist(), rng.normal(0, 1, b).tolist())
+        told += not found.low <= 0 <= found.high
+    assert 0.02 <= told / draws <= 0.07
+
+
+def test_an_end_beyond_all_numbers_is_unknown() -> None:
+    assert saved_share([(1.0, 1e9), (1e9, 1.0)]).low == -math.inf
+
+
+def test_one_repeat_says_nothing_and_equal_ones_everything() -> None:
+    alone = mean_interval([0.4])
+    assert (alone.value, alone.low, alone.high) == (0.4, -math.inf, math.inf)
+    share = saved_share([(2.0, 3.0)])
+    assert (share.value, share.low, share.high) == (pytest.approx(1 / 3), -math.inf, math.inf)
+    same = mean_interval([0.4, 0.4, 0.4])
+    assert (same.low, same.high) == pytest.approx((0.4, 0.4))
+
+
+def test_blocks_keep_the_period_of_the_workers() -> None:
+    """A sawtooth of period 4: blocks of 4 know its mean well, blocks of 1 do not."""
+    saw = np.tile([0.0, 0.0, 0.0, 8.0], 50)
+    wide, narrow = block_interval(saw, 1), block_interval(saw, 4)
+    assert narrow.value == wide.value == 2.0
+    assert narrow.half_width < wide.half_width / 3
+
+
+def test_ratio_is_of_sums_not_a_mean_of_ratios() -> None:
+    rows = np.array([[1.0, 10.0], [9.0, 10.0]] * 10)
+    assert block_interval(rows, 2, ratio_of_sums).value == pytest.approx(0.5)
+
+
+def test_unknown_ends_are_none() -> None:
+    data = mean_interval([0.4]).as_dict()
+    assert data == {"share": 0.4, "low": None, "high": None, "n": 1}
+
+
+def test_more_repeats_grow_with_the_square_of_the_width() -> None:
+    assert repeats_to_settle(Interval(0.06, 0.02, 0.10, 5), 0.01) == 75
+    assert repeats_to_settle(Interval(0.10, 0.04, 0.16, 5), 0.05) == 3
+    assert repeats_to_settle(Interval(0.1, -math.inf, math.inf, 1), 0.05) == 5
+
+
+# ---- windows that other programs disturbed ----
+
+
+DRAWS = 20
+QUIET = {
+    "window_ns": 1000 * MS, "cores_ns": 2000 * MS, "others_ns": 20 * MS, "steal_ns": 0,
+    "pressure_ns": 30 * MS, "main_queued_ns": 1 * MS, "own_cpu_ns": 800 * MS,
+    "main_cpu_ns": 799 * MS, "children_cpu_ns": 0,
+}  # fmt: skip
+
+
+def disturbed_session(disturbed: set[int], others: int = 700) -> Session:
+    """Healthy in its quiet blocks; in the others the loader is late by half of the step."""
+    session: Session = made_session(
+        schedule(80, 1, 2, 20.0, lambda j: 10.0), 20.0, workers=1, prefetch=2
+    )
+    late = made_session(schedule(80, 1, 2, 20.0, lambda j: 40.0), 20.0, workers=1, prefetch=2)
+    for i, run in enumerate(session.runs):
+        session.runs[i] = late.runs[i] if run.block in disturbed else run
+        more = {"others_ns": others * MS} if run.block in disturbed else {}
+        session.runs[i].totals = QUIET | more
+    return session
+
+
+def test_disturbed_blocks_are_left_out_and_counted() -> None:
+    found = diagnose_session(disturbed_session({1, 3}))
+    assert found.verdict == "not input-bound"
+    assert "2 of 5 repeats left out, as other programs disturbed them" in found.sentence
+    machine = found.as_results()["machine"]
+    assert machine == {"others": 0.01, "cpu_pressure": 0.03, "blocks_left_out": 2, "blocks": 5}
+
+
+@pytest.mark.parametrize(("disturbed", "held"), [((), True), ((1,), True), ((1, 2), False)])
+def test_a_disturbed_block_of_three_does_not_make_the_stall_larger(
+    disturbed: tuple[int, ...], held: bool
+) -> None:
+    """The law: others only prolong the loader's work, so T' = T (1 + d) and 1 - D/T' > 1 - D/T."""
+    step, rng, covered = 20.0, random.Random(5), 0
+    for _ in range(DRAWS):
+        rows = [
+            made_session(schedule(60, 0, 0, step, lambda j, s=slower: rng.gauss(15, 1) * s), step)
+            for slower in (1.0, 1.6)
+        ]
+        session = rows[0]
+        session.runs = [
+            rows[run.block in disturbed].runs[i]
+            for i, run in enumerate(session.runs)
+            if run.block < 3
+        ]
+        for run in session.runs:
+            run.totals = QUIET | ({"others_ns": 700 * MS} if run.block in disturbed else {})
+        stall = diagnose_session(session).stall
+        covered += stall.low <= 15 / (step + 15) <= stall.high
+        if held:
+            assert stall.value == pytest.approx(15 / (step + 15), abs=0.02)
+    assert covered >= 0.9 * DRAWS
+
+
+def test_where_most_blocks_are_disturbed_no_verdict_is_sure() -> None:
+    found = diagnose_session(disturbed_session({0, 1, 2}))
+    assert found.verdict == "inconclusive"
+    assert "other programs took" in found.sentence
+    assert found.evidence.machine.left_out == 0
+
+
+def run_of(arm: Arm, **totals: int) -> Window:
+    return Window.of(Run(arm=arm, totals=QUIET | {k: v * MS for k, v in totals.items()}))
+
+
+@pytest.mark.parametrize(
+    ("arm", "totals", "disturbed"),
+    [
+        (Arm.WARM, {}, False),
+        (Arm.WARM, {"others_ns": 150, "steal_ns": 80}, True),
+        # beside a step alone, a wait for a core is another program's doing
+        (Arm.RESIDENT, {"main_queued_ns": 80}, True),
+        (Arm.WARM, {"main_queued_ns": 80}, False),
+        (Arm.RESIDENT, {"main_queued_ns": 80, "own_cpu_ns": 1500}, False),
+    ],
+)
+def test_a_window_is_disturbed_by_what_was_not_ours(
+    arm: Arm, totals: dict[str, Any], disturbed: bool
+) -> None:
+    assert is_disturbed(run_of(arm, **totals)) == disturbed
+
+
+def test_a_window_that_was_not_metered_is_not_blamed() -> None:
+    assert not is_disturbed(Window.of(Run(arm=Arm.WARM)))

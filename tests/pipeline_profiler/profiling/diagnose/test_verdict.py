@@ -1,5 +1,6 @@
 """Verdicts and first causes of hand-made sessions; every schedule is exact."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,10 +22,40 @@ def first(session: Session) -> str:
 
 
 def session_of(
-    cost: Any, workers: int = 2, prefetch: int = 2, step: float = 20.0, n: int = 120, **more: Any
+    cost: Any,
+    workers: int = 2,
+    prefetch: int = 2,
+    step: float | list[float] = 20.0,
+    n: int = 120,
+    jitter: float = 0.0,
+    **more: Any,
 ) -> Session:
     rows = schedule(n, workers, prefetch, step, cost, **more)
-    return made_session(rows, step, workers=workers, prefetch=prefetch)
+    return made_session(rows, step, jitter=jitter, workers=workers, prefetch=prefetch)
+
+
+def unseen_loading(measured_step: float = 20.0, **config: Any) -> Session:
+    """30 ms of loading in the training process before each step, in code without a hook."""
+    rows = schedule(120, 0, 0, measured_step, lambda j: 30.0)
+    for row in rows:
+        del row["fetch"]
+    return made_session(rows, 20.0, **config)
+
+
+def add_stacks(session: Session, stacks: dict[str, int]) -> None:
+    session.runs.append(made_run([], Arm.STACKS))
+    session.runs[-1].stacks = stacks
+
+
+def add_spans(session: Session, name: str, within: str, ms: float, first_batch: int = 0) -> None:
+    """Let a span of `ms` begin with each span of the stage `within`, in each warm run."""
+    for run in session.arm(Arm.WARM):
+        for span in [s for s in run.spans if s.stage == within and s.batch >= first_batch]:
+            run.spans.add(name, span.batch, MAIN, span.start_ns, round(ms * MS))
+
+
+def cause_of(session: Session, code: str) -> Diagnosis:
+    return {cause.code: cause for cause in diagnose_session(session).causes}[code]
 
 
 @pytest.mark.parametrize(
@@ -50,14 +81,12 @@ def test_a_healthy_loader_is_compute_bound() -> None:
 
 
 def test_negative_stall_is_reported_as_it_is() -> None:
-    rows = schedule(60, 2, 2, 20.0, lambda j: 1.0)
-    session = made_session(rows, 20.5, workers=2, prefetch=2)
+    session = made_session(schedule(60, 2, 2, 20.0, lambda j: 1.0), 20.5, workers=2, prefetch=2)
     assert diagnose_session(session).stall.value == pytest.approx(-0.025, abs=0.01)
 
 
 def test_noise_is_inconclusive_and_says_how_many_repeats_would_settle_it() -> None:
-    rows = schedule(60, 2, 2, 20.0, lambda j: 45.0)
-    found = diagnose_session(made_session(rows, 20.0, jitter=1.2, workers=2, prefetch=2))
+    found = diagnose_session(session_of(lambda j: 45.0, n=60, jitter=1.2))
     assert found.verdict == "inconclusive"
     assert found.more_repeats >= 1
     assert " would settle it" in found.sentence
@@ -75,47 +104,52 @@ def test_a_dominant_stage_is_named_with_its_share(stage: str, code: str) -> None
     assert cause.evidence["ms_per_batch"] == pytest.approx(54.0)
 
 
-def test_too_few_workers_when_no_stage_stands_out() -> None:
-    cause = diagnose_session(session_of(lambda j: 38.0, workers=1)).causes[0]
-    assert (cause.code, cause.change) == ("PIPE006", {"workers": 2})
-    assert cause.share.value == pytest.approx(1 - 20 / 38, abs=0.02)
+def irregular(slow: float, fast: float, of: int, every: int) -> Callable[[int], float]:
+    """Slow are `of` out of each `every` batches, without a period."""
+    return lambda j: slow if (j * 7919) % every < of else fast
 
 
-def test_a_loader_in_the_trainer_asks_for_workers() -> None:
-    cause = diagnose_session(session_of(lambda j: 15.0, workers=0, prefetch=0)).causes[0]
-    assert cause.code == "PIPE006"
-    assert cause.evidence["num_workers"] == 0
+SOME_SLOW = irregular(260.0, 8.0, 6, 97)
 
 
-def test_no_prefetch() -> None:
-    cost = lambda j: 70.0 if (j * 7919) % 13 < 4 else 5.0  # noqa: E731
-    cause = diagnose_session(session_of(cost, prefetch=1, n=300)).causes[0]
-    assert cause.code == "PIPE007"
-    assert cause.change == {"prefetch": 8}
+def every_twentieth(j: int) -> float:
+    return 260.0 if j % 20 == 19 else 8.0
 
 
-def test_stragglers_are_told_from_slow_batches() -> None:
-    slow = lambda j: (j * 7919) % 97 < 6  # noqa: E731
-    cost = lambda j: 260.0 if slow(j) else 8.0  # noqa: E731
-    one = session_of(cost, n=300, slow=lambda j: 253.0 if slow(j) else 1.0)
-    all_samples = session_of(cost, n=300, slow=lambda j: 33.0 if slow(j) else 1.0)
-    assert first(one) == "PIPE008"
-    assert first(all_samples) == "PIPE010"
+def every_tenth_of_each_worker(j: int) -> float:
+    """Both workers stop at every tenth batch of their own: batches 18, 19, 38, 39, ..."""
+    return 260.0 if (j // 2) % 10 == 9 else 8.0
 
 
-def test_a_regular_interruption_is_periodic() -> None:
-    session = session_of(lambda j: 260.0 if j % 20 == 19 else 8.0, workers=1, n=200)
+def near(share: float) -> Any:
+    return pytest.approx(share, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("code", "cost", "settings", "facts"),
+    [
+        ("PIPE006", 38.0, {"workers": 1}, {"change": {"workers": 2}, "share": near(1 - 20 / 38)}),
+        ("PIPE006", 15.0, {"workers": 0, "prefetch": 0}, {"num_workers": 0}),
+        ("PIPE007", irregular(70.0, 5.0, 4, 13), {"prefetch": 1}, {"change": {"prefetch": 8}}),
+        ("PIPE008", SOME_SLOW, {"slow": irregular(253.0, 1.0, 6, 97)}, {}),  # a slow sample
+        ("PIPE010", SOME_SLOW, {"slow": irregular(33.0, 1.0, 6, 97)}, {}),  # all of its samples
+        ("PIPE010", irregular(250.0, 8.0, 10, 101), {"workers": 3, "n": 400}, {}),
+        ("PIPE009", every_twentieth, {"workers": 1, "n": 200}, {"every_batches": near(20.0)}),
+        ("PIPE009", every_tenth_of_each_worker, {"n": 200}, {"every_batches": near(10.0)}),
+        ("PIPE013", 60.0, {"gc": 50.0}, {}),
+        ("PIPE005", 5.0, {"overhead": 15.0, "receive": 14.0}, {"share": near(15 / 35)}),
+        ("PIPE029", 5.0, {"overhead": 15.0, "receive": 0.5}, {"share": near(15 / 35)}),  # unpickled
+        ("PIPE012", 200.0, {"workers": 8, "cpu": 60.0, "queued": 130.0}, {}),
+    ],
+)
+def test_a_planted_fault_is_the_first_cause(
+    code: str, cost: Any, settings: dict[str, Any], facts: dict[str, Any]
+) -> None:
+    session = session_of(cost if callable(cost) else lambda j: cost, **{"n": 300} | settings)
     cause = diagnose_session(session).causes[0]
-    assert cause.code == "PIPE009"
-    assert cause.evidence["every_batches"] == pytest.approx(20.0)
-
-
-def test_an_interruption_in_each_worker_is_periodic_too() -> None:
-    # both workers stop at every tenth batch of their own: batches 18, 19, 38, 39, ...
-    cost = lambda j: 260.0 if (j // 2) % 10 == 9 else 8.0  # noqa: E731
-    cause = diagnose_session(session_of(cost, n=200)).causes[0]
-    assert cause.code == "PIPE009"
-    assert cause.evidence["every_batches"] == pytest.approx(10.0)
+    found = {"change": cause.change, "share": cause.share.value} | cause.evidence
+    assert cause.code == code
+    assert {name: found[name] for name in facts} == facts
 
 
 def test_rare_and_irregular_interruptions_of_one_worker() -> None:
@@ -123,11 +157,6 @@ def test_rare_and_irregular_interruptions_of_one_worker() -> None:
     cause = diagnose_session(session_of(cost, workers=1, n=200)).causes[0]
     assert cause.code == "PIPE009"
     assert "of the batches take many times as long" in cause.cause
-
-
-def test_uneven_batches_block_the_head_of_the_line() -> None:
-    cost = lambda j: 250.0 if (j * 7919) % 101 < 10 else 8.0  # noqa: E731
-    assert first(session_of(cost, workers=3, n=400)) == "PIPE010"
 
 
 def test_one_worker_with_heavier_shards_is_named() -> None:
@@ -198,13 +227,16 @@ def test_a_worker_without_any_shard_is_named_first_and_the_replay_has_one_less()
     assert "PIPE006" not in [cause.code for cause in found.causes]
 
 
-def begun_anew(rows: list[dict[str, Any]], every: int, wait: float) -> list[dict[str, Any]]:
+def begun_anew(
+    rows: list[dict[str, Any]], every: int, wait: float, first_wait: float = 0.0
+) -> list[dict[str, Any]]:
     """Let an epoch begin `every` so many steps, each after so many ms more."""
     shift = 0.0
     for i, row in enumerate(rows):
-        if i and i % every == 0:
-            shift += wait
-            row |= {"first": True, "iter": row["entry"] + shift - wait}
+        if i % every == 0:
+            late = wait if i else first_wait
+            shift += late
+            row |= {"first": True, "iter": row["entry"] + shift - late}
         for key in ("entry", "got", "end", "start", "sent", "received"):
             row[key] += shift
     return rows
@@ -226,7 +258,7 @@ def test_what_an_epoch_begins_with_in_the_training_process_is_named_by_its_line(
     rows = begun_anew(schedule(96, 0, 0, 20.0, lambda j: 4.0), 16, most)
     session = made_session(rows, 20.0)
     session.runs[0].stacks["wait||words.py:15 length: return len(text) < Sorted.__iter__"] = 100
-    cause = {c.code: c for c in diagnose_session(session).causes}["PIPE011"]
+    cause = cause_of(session, "PIPE011")
     assert ("most of it at words.py:15 length: return len(text)" in cause.cause) == told
     assert ("worker start-up" in cause.cause) != told
     assert cause.share.value == pytest.approx(most / 19 / (24 + most / 19), rel=0.1)
@@ -243,23 +275,16 @@ def test_a_sampler_that_draws_an_epoch_at_its_begin_is_named(place: str, said: s
     rows = begun_anew(schedule(96, 0, 0, 20.0, lambda j: 4.0), 16, 200.0)
     session = made_session(rows, 20.0)
     session.runs[0].stacks[f"wait||{place}"] = 100
-    for run in session.arm(Arm.WARM):
-        for span in [s for s in run.spans if s.stage == "iter" and s.batch]:
-            run.spans.add("sampler", span.batch, MAIN, span.start_ns, 190 * MS)
-    cause = {c.code: c for c in diagnose_session(session).causes}["PIPE011"]
+    add_spans(session, "sampler", "iter", 190.0, first_batch=1)
+    cause = cause_of(session, "PIPE011")
     assert f"before its first batch, most of it at {said}" in cause.cause
 
 
 def test_the_loading_of_an_epochs_first_batch_stays() -> None:
     """200 ms until the workers begin, and 160 of loading, which persistent ones do as well."""
-    rows, shift = schedule(96, 2, 2, 200.0, lambda j: 160.0), 0.0
-    for i, row in enumerate(rows):
-        if i % 16 == 0:
-            late = 360.0 if i else 200.0  # the first batch of all waits for its loading as it is
-            shift += late
-            row |= {"first": True, "iter": row["entry"] + shift - late}
-        for key in ("entry", "got", "end", "start", "sent", "received"):
-            row[key] += shift
+    rows = schedule(96, 2, 2, 200.0, lambda j: 160.0)
+    # the first batch of all waits for its loading as it is
+    rows = begun_anew(rows, 16, 360.0, first_wait=200.0)
     cause = diagnose_session(made_session(rows, 200.0, workers=2, prefetch=2)).causes[0]
     assert cause.code == "PIPE011"
     assert cause.share.value == pytest.approx(200 / 16 / (200 + 360 / 16), rel=0.05)
@@ -280,20 +305,6 @@ def test_a_start_that_no_window_holds_counts_over_the_epoch() -> None:
     assert "33.6% of the step at epoch starts (1010 ms before each 100 steps)" in found.sentence
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"batches": 100_000},
-        {"batches": 100, "persistent": True},
-        {"batches": 9, "epoch_steps": 10**5},
-    ],
-)
-def test_a_start_that_is_rare_is_no_stall(config: dict[str, Any]) -> None:
-    found = diagnose_session(slow_start(1000.0, **config))
-    assert found.verdict == "not input-bound"
-    assert [c.code for c in found.causes] == ["PIPE000"]
-
-
 def test_a_dear_start_of_an_epoch_without_a_known_end_is_no_all_clear() -> None:
     found = diagnose_session(slow_start(1000.0))
     assert (found.verdict, found.more_repeats) == ("inconclusive", 0)
@@ -306,7 +317,14 @@ def test_a_dear_start_of_an_epoch_without_a_known_end_is_no_all_clear() -> None:
 
 @pytest.mark.parametrize(
     ("start_ms", "drawn", "config"),
-    [(10.0, 0, {}), (1000.0, 2000, {}), (1000.0, 0, {"endless": True})],
+    [
+        (1000.0, 0, {"batches": 100_000}),
+        (1000.0, 0, {"batches": 100, "persistent": True}),
+        (1000.0, 0, {"batches": 9, "epoch_steps": 10**5}),
+        (1000.0, 0, {"endless": True}),
+        (1000.0, 2000, {}),
+        (10.0, 0, {}),
+    ],
 )
 def test_a_start_that_comes_too_rarely_leaves_the_all_clear(
     start_ms: float, drawn: int, config: dict[str, Any]
@@ -316,6 +334,7 @@ def test_a_start_that_comes_too_rarely_leaves_the_all_clear(
     session.runs[-1].totals["drawn_steps"] = drawn
     found = diagnose_session(session)
     assert found.verdict == "not input-bound"
+    assert [c.code for c in found.causes] == ["PIPE000"]
     assert "length of an epoch" not in found.sentence
 
 
@@ -335,11 +354,6 @@ def test_a_shuffle_buffer_that_fills_is_named() -> None:
     assert first(session) == "PIPE020"
 
 
-def test_garbage_collection_in_the_workers() -> None:
-    session = session_of(lambda j: 60.0, gc=50.0)
-    assert first(session) == "PIPE013"
-
-
 def test_garbage_collection_in_next() -> None:
     session = session_of(lambda j: 30.0, workers=0, prefetch=0)
     for run in session.arm(Arm.WARM):
@@ -352,24 +366,10 @@ def test_garbage_collection_in_next() -> None:
 
 def test_a_slow_sampler() -> None:
     session = session_of(lambda j: 5.0, overhead=12.0)
-    for run in session.arm(Arm.WARM):
-        for span in [s for s in run.spans if s.stage == "wait"]:
-            run.spans.add("sampler", span.batch, MAIN, span.start_ns, 11 * MS)
+    add_spans(session, "sampler", "wait", 11.0)
     cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE017"
     assert cause.share.value == pytest.approx(11 / 32, abs=0.01)
-
-
-def test_handing_over_that_costs_more_than_loading() -> None:
-    cause = diagnose_session(session_of(lambda j: 5.0, overhead=15.0, receive=14.0)).causes[0]
-    assert cause.code == "PIPE005"
-    assert cause.share.value == pytest.approx(15 / 35, abs=0.01)
-
-
-def test_a_late_hand_over_without_pickling_is_no_heavy_batch() -> None:
-    cause = diagnose_session(session_of(lambda j: 5.0, overhead=15.0, receive=0.5)).causes[0]
-    assert cause.code == "PIPE029"
-    assert cause.share.value == pytest.approx(15 / 35, abs=0.01)
 
 
 @pytest.mark.parametrize(("receive", "goes"), [(0.5, True), (8.0, False)])
@@ -388,16 +388,11 @@ def test_a_batch_that_waits_for_the_code_of_the_next_one_goes_with_that_code(
 
 
 def test_a_hand_over_is_worth_no_more_where_gradients_are_accumulated() -> None:
-    round_of = [5.0, 5.0, 5.0, 45.0]
-    rows = schedule(120, 1, 2, round_of, lambda j: 5.0, overhead=1.5, receive=1.4)
-    cause = diagnose_session(made_session(rows, round_of, workers=1, prefetch=2)).causes[0]
+    steps = [5.0, 5.0, 5.0, 45.0]
+    session = session_of(lambda j: 5.0, workers=1, step=steps, overhead=1.5, receive=1.4)
+    cause = diagnose_session(session).causes[0]
     assert cause.code == "PIPE005"
     assert cause.share.value == pytest.approx(1.5 / 16.5, abs=0.01)
-
-
-def test_workers_that_wait_for_a_core() -> None:
-    session = session_of(lambda j: 200.0, workers=8, cpu=60.0, queued=130.0)
-    assert first(session) == "PIPE012"
 
 
 @pytest.mark.parametrize(
@@ -420,10 +415,8 @@ def test_workers_that_are_bound_to_few_cores(machine: dict[str, int], held: int,
 
 def test_a_lock_that_all_workers_wait_for_is_told() -> None:
     session = session_of(lambda j: 60.0)
-    session.runs.append(made_run([], Arm.STACKS))
-    session.runs[-1].stacks = {"worker||data.py:9 D.__getitem__: with LOCK:": 900_000}
-    causes = {cause.code: cause for cause in diagnose_session(session).causes}
-    assert "at one lock" in causes["PIPE025"].next
+    add_stacks(session, {"worker||data.py:9 D.__getitem__: with LOCK:": 900_000})
+    assert "at one lock" in cause_of(session, "PIPE025").next
     # another setting is named with the line that takes the time
     session.runs = [*session_of(lambda j: 38.0, workers=1).runs, session.runs[-1]]
     cause = diagnose_session(session).causes[0]
@@ -488,17 +481,14 @@ def test_a_write_that_waits_for_the_disk_is_named_below_a_twentieth_of_the_step(
 def test_python_that_a_graph_calls_is_named_where_the_graph_waits_for_it(
     python: int, named: bool
 ) -> None:
-    rows = schedule(120, 0, 0, 20.0, lambda j: 30.0)
-    for row in rows:
-        del row["fetch"]
-    session = made_session(rows, 20.0, kind="tf")
+    session = unseen_loading(kind="tf")
     session.runs[0].stacks = {
         "wait||map.py:16 featurise: out[k] += 1": python,
         "wait||": 100 - python,
     }
     for run in session.arm(Arm.WARM):
         run.totals["hidden_cpu_ns"] = int(120 * 30 * MS)  # a thread that computes while one waits
-    cause = {c.code: c for c in diagnose_session(session).causes}["PIPE028"]
+    cause = cause_of(session, "PIPE028")
     assert ("map.py:16 featurise" in cause.cause) == named
     assert ("take turns for one interpreter lock" in cause.next) == named
 
@@ -514,13 +504,10 @@ def test_python_that_a_graph_calls_is_named_where_the_graph_waits_for_it(
 def test_a_graph_that_pays_for_calls_is_told_to_make_fewer(
     generator: bool, elements: float, words: str
 ) -> None:
-    rows = schedule(120, 0, 0, 20.0, lambda j: 30.0)
-    for row in rows:
-        del row["fetch"]
-    session = made_session(rows, 20.0, kind="tf", generator=generator)
+    session = unseen_loading(kind="tf", generator=generator)
     row = {"operation": "Map", "ms": 9.0, "total_ms": 9.0, "first_ms": 1.0, "visits": elements}
     session.probes.prefixes = [row]  # type: ignore[list-item]
-    cause = {c.code: c for c in diagnose_session(session).causes}["PIPE028"]
+    cause = cause_of(session, "PIPE028")
     assert words in cause.next
 
 
@@ -540,10 +527,7 @@ def test_text_that_is_parsed_for_each_sample_is_told_to_be_kept_as_arrays(
 
 def test_what_a_loader_in_the_process_costs_the_step_goes_with_its_work() -> None:
     """30 ms of loading, and a step of 20 ms that takes 35 beside it."""
-    rows = schedule(120, 0, 0, 35.0, lambda j: 30.0)
-    for row in rows:
-        del row["fetch"]
-    session = made_session(rows, 20.0, kind="iterable")
+    session = unseen_loading(measured_step=35.0, kind="iterable")
     session.runs[0].stacks["wait|transform|text.py:3 tokenise: ids.append(word)"] = 100
     found = diagnose_session(session)
     assert found.causes[0].code == "PIPE003"
@@ -561,15 +545,12 @@ def test_what_a_loader_in_the_process_costs_the_step_goes_with_its_work() -> Non
 def test_a_python_function_of_a_graph_that_only_waits_is_told_from_one_that_computes(
     helped: bool | None, words: str
 ) -> None:
-    rows = schedule(120, 0, 0, 20.0, lambda j: 30.0)
-    for row in rows:
-        del row["fetch"]
-    session = made_session(rows, 20.0, kind="tf")
+    session = unseen_loading(kind="tf")
     session.runs[0].stacks = {"wait||map.py:16 fetch: session.get(url)": 100}
     if helped is not None:
         row = {"name": "parallel map", "why": "", "how": "", "baseline_ms": 50.0, "spread": 0.03}
         session.probes.interventions = [row | {"period_ms": 40.0 if helped else 49.0}]  # type: ignore[list-item]
-    cause = {c.code: c for c in diagnose_session(session).causes}["PIPE028"]
+    cause = cause_of(session, "PIPE028")
     assert "mostly blocked" in cause.cause
     assert words in cause.next
     assert "interpreter lock" not in cause.next
@@ -600,9 +581,7 @@ def test_a_thread_that_holds_the_lock_is_told_from_threads_that_lack_cores(
 
 def test_work_beside_the_step_that_the_user_marked() -> None:
     session = session_of(lambda j: 5.0)
-    for run in session.arm(Arm.WARM):
-        for span in [s for s in run.spans if s.stage == "loop"]:
-            run.spans.add("step", span.batch, MAIN, span.start_ns, 12 * MS)
+    add_spans(session, "step", "loop", 12.0)
     # with arms it was this program that marked it, and the rest is what it costs itself
     assert first(session) == "PIPE000"
     session.runs = session.arm(Arm.WARM)[:1]
@@ -614,8 +593,7 @@ def test_work_beside_the_step_that_the_user_marked() -> None:
 def with_step_stacks(**microseconds: int) -> Session:
     """A healthy session whose step was sampled at places given as stage__place."""
     session = session_of(lambda j: 5.0, n=30)
-    session.runs.append(made_run([], Arm.STACKS))
-    session.runs[-1].stacks = {f"step|{k}": v for k, v in microseconds.items()}
+    add_stacks(session, {f"step|{k}": v for k, v in microseconds.items()})
     return session
 
 
@@ -630,10 +608,9 @@ def test_a_stage_that_all_samples_named_is_sure() -> None:
 def test_a_stage_is_as_sure_as_the_stacks_that_could_name_it() -> None:
     """Nine of ten stacks lie in a stage that its hook has timed, and more in the trainer's wait."""
     session = session_of(lambda j: 60.0, stages={"transform": 0.9, "getitem": 0.1})
-    session.runs.append(made_run([], Arm.STACKS))
     at = {"transform|a.py:1": 900, "decode|a.py:2": 50, "read|a.py:3": 50}
-    session.runs[-1].stacks = {f"worker|{place}": 5000 * n for place, n in at.items()}
-    session.runs[-1].stacks["wait||train.py:9"] = 5000 * 1000
+    stacks = {f"worker|{place}": 5000 * n for place, n in at.items()}
+    add_stacks(session, stacks | {"wait||train.py:9": 5000 * 1000})
     labels = gather(session).labels
     assert labels.by_stage == {"decode": 0.5, "read": 0.5}
     assert labels.samples == pytest.approx(100)
@@ -862,8 +839,7 @@ def with_empty_loader(session: Session, wait: float) -> Session:
 
 
 def test_around_the_threshold_what_is_beyond_an_empty_loader_decides() -> None:
-    rows = schedule(120, 2, 2, 20.0, lambda j: 5.0, overhead=1.0)
-    unsure = made_session(rows, 20.0, jitter=0.1, workers=2, prefetch=2)
+    unsure = session_of(lambda j: 5.0, jitter=0.1, overhead=1.0)
     assert diagnose_session(unsure).verdict == "inconclusive"
     found = diagnose_session(with_empty_loader(unsure, 0.95))
     assert found.verdict == "not input-bound"
@@ -972,23 +948,19 @@ def test_what_recording_costs_is_no_stall() -> None:
 
 
 def test_where_no_stall_is_sure_no_unsure_cause_comes_first() -> None:
-    rows = schedule(60, 2, 2, 20.0, lambda j: 45.0)
-    found = diagnose_session(made_session(rows, 20.0, jitter=4.0, workers=2, prefetch=2))
+    found = diagnose_session(session_of(lambda j: 45.0, n=60, jitter=4.0))
     assert found.verdict == "inconclusive"
     lows = [cause.share.low for cause in found.causes]
     assert lows == sorted(lows, key=lambda low: low <= 0)
 
 
 def test_no_cause_is_worth_more_than_the_step() -> None:
-    rows = schedule(60, 2, 2, 20.0, lambda j: 300.0)
-    found = diagnose_session(made_session(rows, 20.0, jitter=40.0, workers=2, prefetch=2))
+    found = diagnose_session(session_of(lambda j: 300.0, n=60, jitter=40.0))
     assert all(cause.share.high <= 1 for cause in found.causes)
 
 
 def test_the_loader_keeps_up_only_where_no_stall_can_be() -> None:
-    rows = schedule(60, 2, 2, 20.0, lambda j: 10.0)
-    unsure = made_session(rows, 20.0, jitter=1.2, workers=2, prefetch=2)
-    found = diagnose_session(unsure)
+    found = diagnose_session(session_of(lambda j: 10.0, n=60, jitter=1.2))
     assert found.verdict == "inconclusive"
     assert "PIPE000" not in [cause.code for cause in found.causes]
     assert "the loader keeps up" in diagnose_session(session_of(lambda j: 10.0)).causes[0].cause

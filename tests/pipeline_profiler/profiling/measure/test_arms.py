@@ -29,10 +29,19 @@ from tests.pipeline_profiler.fakes import schedule as rows_of
 
 
 def bench(
-    clock: FakeClock, wait: float = 10.0, step: float = 20.0, n: int = 400, open_ms: float = 0.0
+    clock: FakeClock,
+    wait: float | list[float] = 10.0,
+    step: float = 20.0,
+    n: int = 400,
+    open_ms: float = 0.0,
 ) -> Bench:
-    loader = SlowList(clock, [wait] * n, open_ms)
+    """A loader whose batches take `wait` ms each, or the listed ones, beside a step of `step`."""
+    loader = SlowList(clock, wait if isinstance(wait, list) else [wait] * n, open_ms)
     return Bench(lambda: loader, lambda batch: clock.advance(step), clock)
+
+
+def reasons_of(session: Session) -> str:
+    return "\n".join(reason.sentence for reason in session.plan.reasons)
 
 
 def quick(**more: Any) -> Options:
@@ -78,7 +87,7 @@ def test_the_plan_says_why(exact: Session) -> None:
 def test_a_slow_pipeline_gets_fewer_steps_and_says_so() -> None:
     session = measure_arms(bench(FakeClock(), wait=300, step=200), Options(quick=True, seconds=30))
     assert session.plan.steps < 100
-    assert any("steps, not" in reason.sentence for reason in session.plan.reasons)
+    assert "steps, not" in reasons_of(session)
 
 
 @pytest.mark.parametrize(("wait", "step"), [(3, 5), (30, 20), (300, 200), (900, 900)])
@@ -106,11 +115,9 @@ def test_quick_promises_the_end_so_imports_count(spent: float, budget: float, to
 
 def test_quick_says_beforehand_when_its_time_is_not_enough() -> None:
     slow = measure_arms(bench(FakeClock(), wait=2000, step=500), Options(quick=True))
-    assert any(
-        "25 s are not enough: it will take about" in reason.sentence for reason in slow.plan.reasons
-    )
+    assert "25 s are not enough: it will take about" in reasons_of(slow)
     fast = measure_arms(bench(FakeClock()), Options(quick=True))
-    assert not any("not enough" in reason.sentence for reason in fast.plan.reasons)
+    assert "not enough" not in reasons_of(fast)
     assert fast.plan.repeats == 5
 
 
@@ -195,6 +202,43 @@ def test_a_step_that_keeps_memory_is_told_of() -> None:
     assert told == [False, True]
 
 
+def test_one_late_reading_is_no_time_of_a_sample_from_a_copy(tmp_path: Path) -> None:
+    from PIL import Image
+    from torch import zeros
+    from torch.utils.data import DataLoader
+
+    class Growing(FakeClock):
+        """Every reading is longer than the last, by a nanosecond: no two ways take the same."""
+
+        step = 0
+
+        def __call__(self) -> int:
+            self.step += 1
+            self.now += self.step
+            return self.now
+
+    late, clock = [5_000.0], Growing()
+
+    class Pictures(list[str]):
+        @property
+        def paths(self) -> list[str]:
+            return list(self)
+
+        def __getitem__(self, index: Any) -> Any:
+            clock.advance(late.pop() if late else 1.0)
+            with Image.open(super().__getitem__(index)) as picture:
+                return picture.convert("L")
+
+    names = [str(tmp_path / f"{i}.jpg") for i in range(3)]
+    for name in names:
+        Image.new("RGB", (640, 480)).save(name)
+    bench = Bench(lambda: DataLoader(Pictures(names)), lambda batch: None, clock)
+    found = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 100, 120)}])
+    assert found is not None
+    assert found["sample_ms"] == pytest.approx(1.0, abs=0.01)
+    assert found["copied_ms"] == pytest.approx(1.0, abs=0.01)
+
+
 def test_decoding_is_tried_at_the_size_that_training_gets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,10 +283,10 @@ def test_decoding_is_tried_at_the_size_that_training_gets(
 
 
 def test_a_slow_start_leaves_out_what_does_not_fit() -> None:
-    plan = measure_arms(bench(FakeClock(), n=4000, open_ms=6000), Options(quick=True)).plan
-    assert plan.lean
-    assert plan.arms == (Arm.RESIDENT, Arm.WARM)
-    assert any("6.0 s to start" in reason.sentence for reason in plan.reasons)
+    session = measure_arms(bench(FakeClock(), n=4000, open_ms=6000), Options(quick=True))
+    assert session.plan.lean
+    assert session.plan.arms == (Arm.RESIDENT, Arm.WARM)
+    assert "6.0 s to start" in reasons_of(session)
 
 
 @pytest.mark.parametrize(("start_ms", "lean"), [(0.0, False), (6000.0, True)])
@@ -274,16 +318,17 @@ def test_a_third_repeat_may_overrun_the_budget_a_little(seconds: float, repeats:
     assert plan.seconds < 1.05 * seconds
 
 
-def test_an_empty_loader_is_a_sentence() -> None:
-    with pytest.raises(ProfileError, match="gave no batch"):
-        measure_arms(bench(FakeClock(), n=0), quick())
-
-
-def test_a_loader_used_up_before_the_warm_up_is_a_sentence() -> None:
+@pytest.mark.parametrize(
+    ("loader", "words"),
+    [
+        (SlowList(FakeClock(), []), "gave no batch"),
+        (iter(range(5)), r"exhausted after 5 batches, before the warm-up"),
+    ],
+)
+def test_a_loader_without_enough_batches_is_a_sentence(loader: Any, words: str) -> None:
     clock = FakeClock()
-    once = iter(range(5))
-    with pytest.raises(ProfileError, match=r"exhausted after 5 batches, before the warm-up"):
-        measure_arms(Bench(lambda: once, lambda b: clock.advance(20), clock), quick())
+    with pytest.raises(ProfileError, match=words):
+        measure_arms(Bench(lambda: loader, lambda batch: clock.advance(20), clock), quick())
 
 
 def test_a_generator_function_is_made_anew_for_each_arm() -> None:
@@ -313,33 +358,30 @@ def test_nan_from_the_step_is_noted_once_and_the_timings_kept() -> None:
     assert Window.of(session.arm(Arm.WARM)[0]).period_ns == 30 * MS
 
 
-def stopping(error: BaseException, after: int) -> Bench:
-    clock, calls = FakeClock(), [0]
+@pytest.mark.parametrize(
+    ("error", "interrupted", "note"),
+    [(KeyboardInterrupt(), True, ""), (RuntimeError("boom"), False, "Traceback")],
+    ids=["interrupt", "error"],
+)
+def test_a_step_that_stops_the_measurement_leaves_a_partial_session(
+    error: BaseException, interrupted: bool, note: str
+) -> None:
+    clock, calls = FakeClock(), itertools.count(1)
 
     def step(batch: Any) -> None:
         clock.advance(20)
-        calls[0] += 1
-        if calls[0] == after:
+        if next(calls) == 500:
             raise error
 
     loader = SlowList(clock, [10.0] * 400)
-    return Bench(lambda: loader, step, clock)
-
-
-def test_an_interrupt_leaves_a_partial_session() -> None:
-    with pytest.raises(StoppedError) as caught:
-        measure_arms(stopping(KeyboardInterrupt(), 500), quick())
-    assert caught.value.interrupted
+    said = r"Interrupted\." if interrupted else r"The step raised RuntimeError after \d+ bat"
+    with pytest.raises(StoppedError, match=said) as caught:
+        measure_arms(Bench(lambda: loader, step, clock), quick())
+    assert caught.value.interrupted == interrupted
     assert caught.value.session.partial
     assert len(caught.value.session.arm(Arm.WARM)) >= 1
     assert Session.from_json(caught.value.session.to_json()).partial
-
-
-def test_an_error_leaves_a_partial_session_with_its_traceback() -> None:
-    with pytest.raises(StoppedError, match=r"The step raised RuntimeError after \d+ bat") as caught:
-        measure_arms(stopping(RuntimeError("boom"), 500), quick())
-    assert not caught.value.interrupted
-    assert any("Traceback" in note for note in caught.value.session.notes)
+    assert note in "".join(caught.value.session.notes)
 
 
 def test_fields_that_no_step_reads_are_named_with_their_bytes() -> None:
@@ -366,12 +408,10 @@ def test_fields_that_no_step_reads_are_named_with_their_bytes() -> None:
 def test_the_cold_arm_needs_files_and_says_how_to_name_them() -> None:
     session = measure_arms(bench(FakeClock()), quick(cold=True))
     assert Arm.COLD not in session.plan.arms
-    assert any("--files" in reason.sentence for reason in session.plan.reasons)
+    assert "--files" in reasons_of(session)
 
 
 def test_memory_file_systems_are_never_cold() -> None:
-    from pathlib import Path
-
     folder = Path("/dev/shm")
     if cold_cache._filesystem(str(folder / "x")) != "tmpfs":
         pytest.skip("no tmpfs here")
@@ -448,7 +488,7 @@ def test_windows_hold_whole_rounds_of_what_the_step_does_now_and_then(every: int
     loader = SlowList(clock, [0.5] * 4000)
     session = measure_arms(Bench(lambda: loader, step, clock), Options(quick=True))
     assert session.plan.steps % every == 0
-    assert any(f"every {every} steps" in reason.sentence for reason in session.plan.reasons)
+    assert f"every {every} steps" in reasons_of(session)
     found = verdict.diagnose_session(session)
     assert found.verdict == "not input-bound"
     assert found.stall.half_width < 0.02  # four divides the number of batches in hand
@@ -487,20 +527,15 @@ def test_a_first_pass_does_not_count_its_first_step() -> None:
 
 def test_a_stream_is_timed_at_several_places_of_its_epoch() -> None:
     """The last half of the epoch is slow: a window at its begin alone would not see it."""
-    clock = FakeClock()
-    loader = SlowList(clock, [1.0] * 200 + [40.0] * 200)
-    session = measure_arms(
-        Bench(lambda: loader, lambda batch: clock.advance(20), clock), Options(quick=True, steps=40)
-    )
+    made = bench(FakeClock(), [1.0] * 200 + [40.0] * 200)
+    session = measure_arms(made, Options(quick=True, steps=40))
     places = [run.totals["from_batch"] for run in session.arm(Arm.WARM)]
     assert len(set(places)) == len(places) > 2
     assert verdict.diagnose_session(session).verdict != "not input-bound"
 
 
 def test_the_length_of_a_stream_is_found_where_its_end_is_near() -> None:
-    clock = FakeClock()
-    loader = SlowList(clock, [1.0] * 150)
-    made = Bench(lambda: loader, lambda batch: None, clock)
+    made = bench(FakeClock(), wait=1.0, step=0.0, n=150)
     near = look_along(made, 2.0, 20 * MS)
     assert near == Look(steps=150, epoch_steps=150, window_steps=20.0)
     far = look_along(made, 0.1, 20 * MS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from typing import Any
 
 import numpy as np
@@ -10,32 +9,21 @@ import numpy as np
 from pipeline_profiler.checks.loader.files import NUMBERS
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from tests.pipeline_profiler.checks.examples import Examples
-from tests.pipeline_profiler.checks.toys import toy_loader
+from tests.pipeline_profiler.checks.toys import ColourFiles, colour_folder, toy_loader
 
 
 def _made(order: tuple[int, ...], *steps: str) -> LoaderSubject:
     """Files of random colours, with these channels, normalised by these numbers in turn."""
-    from PIL import Image
 
-    folder = tempfile.TemporaryDirectory()
-    rng = np.random.default_rng(0)
-    for number in range(40):
-        base = rng.integers(0, 180, (1, 1, 3)) + rng.integers(0, 76, (12, 12, 3))
-        Image.fromarray(base.astype(np.uint8)).save(f"{folder.name}/{number}.png")
+    def change(picture: Any) -> Any:
+        pixels = (np.asarray(picture, np.float32) / 255)[:, ::-1, list(order)].transpose(2, 0, 1)
+        for step in steps:
+            mean, deviation = (np.array(n, np.float32)[:, None, None] for n in NUMBERS[step])
+            pixels = (pixels - mean) / deviation
+        return np.ascontiguousarray(pixels)
 
-    class Files:
-        def __len__(self) -> int:
-            return 40
-
-        def __getitem__(self, index: int) -> Any:
-            pixels = np.asarray(Image.open(f"{folder.name}/{index}.png"), np.float32) / 255
-            pixels = pixels[:, ::-1, list(order)].transpose(2, 0, 1)
-            for step in steps:
-                mean, deviation = (np.array(n, np.float32)[:, None, None] for n in NUMBERS[step])
-                pixels = (pixels - mean) / deviation
-            return np.ascontiguousarray(pixels), 0
-
-    return LoaderSubject(lambda: toy_loader(Files()))
+    folder = colour_folder()
+    return LoaderSubject(lambda: toy_loader(ColourFiles(folder, change)))
 
 
 EXAMPLES = {

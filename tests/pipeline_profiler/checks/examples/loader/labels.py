@@ -10,34 +10,19 @@ from numpy.typing import NDArray
 
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from tests.pipeline_profiler.checks.examples import Examples
-from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader
+from tests.pipeline_profiler.checks.toys import ChangedImages, ToyImages, changed_images, toy_loader
 
 
 def _shifted(classes: int | None, shift: int) -> Any:
-    def make() -> Any:
-        dataset = ToyImages()
-        dataset.labels = dataset.labels + shift
-        return toy_loader(dataset)
-
-    return LoaderSubject(make, classes=classes)
-
-
-def _planted() -> Any:
-    dataset = ToyImages()
-    dataset.labels[:] = 2
-    return toy_loader(dataset)
+    dataset = changed_images(labels=lambda labels: labels + shift)
+    return LoaderSubject(lambda: toy_loader(dataset), classes=classes)
 
 
 def _targets(make: Callable[[int], Any]) -> Any:
-    class Placed(ToyImages):
-        def __getitem__(self, index: int) -> Any:
-            pixels, label = super().__getitem__(index)
-            return pixels, make(label)
-
-    options = {} if isinstance(make(1), np.ndarray) else {"collate_fn": list}
-    if not options:
-        return toy_loader(Placed())
-    return LoaderSubject(lambda: toy_loader(Placed(), **options), split=lambda rows: (
+    placed = ChangedImages(lambda pixels, label: (pixels, make(label)))
+    if isinstance(make(1), np.ndarray):
+        return toy_loader(placed)
+    return LoaderSubject(lambda: toy_loader(placed, collate_fn=list), split=lambda rows: (
         np.stack([x for x, _ in rows]), [y for _, y in rows]))  # fmt: skip
 
 
@@ -99,30 +84,26 @@ def _scenes(smooth: bool) -> Any:
 
 
 def _masked(follow: bool) -> Any:
-    class Masked(ToyImages):
-        def __getitem__(self, index: int) -> Any:
-            pixels, label = super().__getitem__(index)
-            mask = np.zeros((8, 8), np.int64)
-            mask[label : label + 3, label : label + 2] = 1
-            if np.random.random() < 0.5:
-                pixels = pixels[..., ::-1].copy()
-                mask = mask[..., ::-1].copy() if follow else mask
-            return pixels, mask
+    def change(pixels: Any, label: int) -> Any:
+        mask = np.zeros((8, 8), np.int64)
+        mask[label : label + 3, label : label + 2] = 1
+        if np.random.random() < 0.5:
+            pixels = pixels[..., ::-1].copy()
+            mask = mask[..., ::-1].copy() if follow else mask
+        return pixels, mask
 
-    return toy_loader(Masked())
+    return toy_loader(ChangedImages(change))
 
 
 def _boxed(follow: bool) -> Any:
-    class Boxed(ToyImages):
-        def __getitem__(self, index: int) -> Any:
-            pixels, label = super().__getitem__(index)
-            box: Any = np.array([[label % 3, 1, label % 3 + 2, 5]], np.float32)
-            if np.random.random() < 0.5:
-                pixels = pixels[..., ::-1].copy()
-                box = box[:, [2, 1, 0, 3]] * [-1, 1, -1, 1] + [8, 0, 8, 0] if follow else box
-            return pixels, {"boxes": box, "labels": np.array([label])}
+    def change(pixels: Any, label: int) -> Any:
+        box: Any = np.array([[label % 3, 1, label % 3 + 2, 5]], np.float32)
+        if np.random.random() < 0.5:
+            pixels = pixels[..., ::-1].copy()
+            box = box[:, [2, 1, 0, 3]] * [-1, 1, -1, 1] + [8, 0, 8, 0] if follow else box
+        return pixels, {"boxes": box, "labels": np.array([label])}
 
-    return toy_loader(Boxed())
+    return toy_loader(ChangedImages(change))
 
 
 EXAMPLES = {
@@ -138,7 +119,7 @@ EXAMPLES = {
     ),
     "LOAD012": Examples(
         planted=(
-            ("one label", lambda: _planted()),
+            ("one label", lambda: toy_loader(changed_images(labels=lambda y: 0 * y + 2))),
             ("masks of zeros", lambda: _targets(lambda y: np.zeros((8, 8), np.int64))),
             (
                 "masks like pixels",

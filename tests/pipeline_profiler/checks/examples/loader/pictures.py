@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from tests.pipeline_profiler.checks.examples import Examples
-from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader
+from tests.pipeline_profiler.checks.toys import ToyImages, changed_images, toy_loader
 
 
 def _planted() -> Any:
@@ -17,11 +17,12 @@ def _planted() -> Any:
     return toy_loader(dataset)
 
 
+def _unit(pixels: Any) -> Any:
+    return (pixels - pixels.min()) / (pixels.max() - pixels.min())
+
+
 def _scaled(factor: float, shift: float) -> Any:
-    dataset = ToyImages()
-    low, high = dataset.pixels.min(), dataset.pixels.max()
-    dataset.pixels = ((dataset.pixels - low) / (high - low) * factor + shift).astype(np.float32)
-    return toy_loader(dataset)
+    return toy_loader(changed_images(lambda p: (_unit(p) * factor + shift).astype(np.float32)))
 
 
 def _stepped(factor: float, shift: float, mean: float, deviation: float) -> LoaderSubject:
@@ -39,12 +40,6 @@ def _coloured(reshape: bool) -> Any:
     pictures += rng.uniform(-1, 1, (64, 1, 16, 1)).cumsum(axis=2)
     chw = pictures.reshape(64, 3, 16, 16) if reshape else pictures.transpose(0, 3, 1, 2)
     dataset.pixels = chw.astype(np.float32)
-    return toy_loader(dataset)
-
-
-def _hwc() -> Any:
-    dataset = ToyImages()
-    dataset.pixels = dataset.pixels.transpose(0, 2, 3, 1)
     return toy_loader(dataset)
 
 
@@ -67,16 +62,11 @@ def _declared(mean: float, deviation: float = 0.22, levels: bool = False) -> Loa
     class Model:
         pretrained_cfg = {"mean": (mean,) * 3, "std": (deviation,) * 3}  # noqa: RUF012
 
-    def make() -> Any:
-        dataset = ToyImages()
-        low, high = dataset.pixels.min(), dataset.pixels.max()
-        pixels = (dataset.pixels - low) / (high - low)
-        if levels:
-            pixels = np.round(pixels * 255) / 255
-        dataset.pixels = ((pixels - 0.45) / 0.22).astype(np.float32)
-        return toy_loader(dataset)
+    def change(pixels: Any) -> Any:
+        made = np.round(_unit(pixels) * 255) / 255 if levels else _unit(pixels)
+        return ((made - 0.45) / 0.22).astype(np.float32)
 
-    return LoaderSubject(make, make_model=Model)
+    return LoaderSubject(lambda: toy_loader(changed_images(change)), make_model=Model)
 
 
 EXAMPLES = {
@@ -98,7 +88,10 @@ EXAMPLES = {
     ),
     "LOAD009": Examples(
         planted=(
-            ("channels last", lambda: _hwc()),
+            (
+                "channels last",
+                lambda: toy_loader(changed_images(lambda p: p.transpose(0, 2, 3, 1))),
+            ),
             ("reshaped", lambda: _coloured(True)),
         ),
         healthy=(("transposed", lambda: _coloured(False)),),

@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from tests.pipeline_profiler.checks.examples import Examples
-from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_pictures
+from tests.pipeline_profiler.checks.toys import (
+    ColourFiles,
+    ToyImages,
+    changed_images,
+    colour_folder,
+    toy_loader,
+    toy_pictures,
+)
 
 
 def _changed_pair(change: Any) -> LoaderSubject:
     def evaluation() -> Any:
-        dataset = ToyImages(seed=1)
-        dataset.pixels = change(dataset.pixels).astype(np.float32)
+        dataset = changed_images(lambda p: change(p).astype(np.float32), seed=1)
         return toy_loader(dataset, shuffle=False)
 
     return LoaderSubject(toy_pictures, evaluation)
 
 
 def _files(order: tuple[int, ...], shift: float = 0.0) -> LoaderSubject:
-    folder = tempfile.TemporaryDirectory()
-    rng = np.random.default_rng(0)
-    for number in range(40):
-        from PIL import Image
-
-        colour = rng.integers(0, 256, (1, 1, 3)) * 0.7 + rng.integers(0, 76, (12, 12, 3))
-        Image.fromarray(colour.astype(np.uint8)).save(f"{folder.name}/{number}.png")
-
-    class Files:
-        def __init__(self, transform: Any) -> None:
-            self.files = sorted(Path(folder.name).glob("*.png"))
-            self.transform = transform
-
-        def __len__(self) -> int:
-            return len(self.files)
-
-        def __getitem__(self, index: int) -> Any:
-            from PIL import Image
-
-            return self.transform(Image.open(self.files[index])), 0
+    folder = colour_folder()
 
     def plain(picture: Any) -> Any:
         pixels = np.array(picture, np.float32).transpose(2, 0, 1) / 255
@@ -51,9 +36,8 @@ def _files(order: tuple[int, ...], shift: float = 0.0) -> LoaderSubject:
     def other(picture: Any) -> Any:
         return plain(picture)[list(order)] + np.float32(shift)
 
-    return LoaderSubject(
-        lambda: toy_loader(Files(plain)), lambda: toy_loader(Files(other), shuffle=False)
-    )
+    sets = [ColourFiles(folder, change) for change in (plain, other)]
+    return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(sets[1], shuffle=False))
 
 
 def _numbered_pair(ours: Any, theirs: Any, **more: Any) -> LoaderSubject:

@@ -10,6 +10,7 @@ import numpy as np
 from pipeline_profiler.checks.lazy import functional, nn, torch
 from tests.pipeline_profiler.checks.examples import Examples
 from tests.pipeline_profiler.checks.toys import (
+    ChangedImages,
     ToyImages,
     ToyRows,
     toy_language,
@@ -50,18 +51,15 @@ def _distilled(name: str) -> Any:
     """Targets are the logits of a teacher."""
     teacher, logged = toy_net(), getattr(functional, name)
 
-    class Rows(ToyImages):
-        def __getitem__(self, index: int) -> Any:
-            pixels, _ = super().__getitem__(index)
-            with torch.no_grad():
-                return pixels, teacher.eval()(torch.from_numpy(pixels)[None])[0]
+    def taught(pixels: Any, label: int) -> Any:
+        with torch.no_grad():
+            return pixels, teacher.eval()(torch.from_numpy(pixels)[None])[0]
 
     def loss(outputs: Any, targets: Any) -> Any:
         wanted = targets.softmax(1)
         return functional.kl_div(logged(outputs, 1), wanted, reduction="batchmean")
 
-    rows: Any = Rows(128)
-    return toy_training(loss=loss, loader=toy_loader(rows))
+    return toy_training(loss=loss, loader=toy_loader(ChangedImages(taught, 128)))
 
 
 def _bounded() -> Any:
