@@ -148,7 +148,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("no score", [{k: v for k, v in GOOD.items() if k != "score"}], "entry 0 has no `score`"),
     ("not an object", [GOOD, 7], "entry 1 is no object"),
     ("an unknown class", [{**GOOD, "category_id": 0}], "category_id 0 is no class of annotations"),
-    ("unknown pictures", [{**GOOD, "image_id": 77}], "No image_id"),
+    ("unknown images", [{**GOOD, "image_id": 77}], "No image_id"),
     ("a huge number", [{**GOOD, "bbox": [5, 6, 10**400, 10]}], "numbers that are none"),
 ]  # fmt: skip
 
