@@ -28,6 +28,9 @@
     [checks.IMG003]
     min_sharpness = 0.2
 
+    [plan]
+    power = 0.9          # assumptions of `audit subset`; see PlanSettings
+
     [plugins]
     files = ["my_checks.py"]  # your own checks and measured columns, beside this file
 
@@ -56,6 +59,39 @@ from audit.picture.hashing import COMPARABLE_HASHES, LIBRARY_HASHES
 from preflight.settings import SettingsError, assign, read_settings
 from preflight.terminal import nearest_name
 
+
+@dataclass(frozen=True, slots=True)
+class PlanSettings:
+    """Assumptions of `audit subset`, the table `[plan]`.
+
+    power: Probability to detect a difference of the planned size.
+    allocation: Units to strata: proportional, equal or neyman (None: by metric).
+    expected: Expected value of the metric, 0 to 1 (None: 0.5).
+    disagreement: Share of examples on which exactly one of two models is right.
+    correlation: Correlation of two files of one group.
+    deviation: Standard deviation of a number per example, in its unit.
+    comparisons: Number of planned comparisons, which corrects the confidence level.
+    label_noise: Rate of wrong labels, or "auto" for the estimate of the scan.
+    label_strata: Whether the label forms strata.
+    merge_strata: Join the smallest strata if n is too small for all.
+    min_gain: Least relative gain of a tenth more examples, where `--sizes auto` ends.
+    uncertainty: Measure of `--choose uncertainty`: margin or entropy.
+    """
+
+    power: float = 0.8
+    allocation: str | None = None
+    expected: float | None = None
+    disagreement: float | None = None
+    correlation: float | None = None
+    deviation: float | None = None
+    comparisons: int | None = None
+    label_noise: float | str | None = None
+    label_strata: bool = True
+    merge_strata: bool = False
+    min_gain: float = 0.001
+    uncertainty: str = "margin"
+
+
 MATCH_RANGES = {"radius": (0, 20), "nearest": (1, 100), "rechecks": (0, 10_000_000)}
 SETTINGS: Mapping[str, Collection[str]] = {
     "scan": (
@@ -64,6 +100,7 @@ SETTINGS: Mapping[str, Collection[str]] = {
     ),
     "measure": ("hashes",),
     "match": ("hashes", *MATCH_RANGES, "turned", "uncertainty_band"),
+    "plan": tuple(one.name for one in dataclasses.fields(PlanSettings)),
     "plugins": ("files",),
 }  # fmt: skip
 """Keys of each table of `audit.toml`; `[checks.CODE]` and `[expect]` have keys of their own."""
@@ -93,6 +130,7 @@ class Config:
     lock: bool = True
     thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     match: Mapping[str, int | float | bool] = field(default_factory=dict)
+    plan: PlanSettings = field(default_factory=PlanSettings)
     hashes: tuple[str, ...] = ()
     match_hashes: tuple[str, ...] = ()
     plugins: tuple[Path, ...] = ()
@@ -118,7 +156,8 @@ def load_config(
         assign(document, expected, {text.partition("=")[0] for text in expected})
     except SettingsError as error:
         raise UsageError(str(error)) from None
-    return _validated(document, chosen) if document else Config()
+    name = "--set or " if assignments else ""
+    return _validated(document, f"{name}{chosen}", chosen.parent) if document else Config()
 
 
 def _known_keys() -> list[str]:
@@ -129,9 +168,11 @@ def _known_keys() -> list[str]:
     return keys
 
 
-def _validated(document: dict[str, Any], path: Path) -> Config:
-    scan, measure, match, checks, plugins = (
-        _table(document, name, path) for name in ("scan", "measure", "match", "checks", "plugins")
+def _validated(document: dict[str, Any], path: str, folder: Path) -> Config:
+    """Return the settings of a document; `path` names it in messages."""
+    scan, measure, match, plan, checks, plugins = (
+        _table(document, name, path)
+        for name in ("scan", "measure", "match", "plan", "checks", "plugins")
     )
     for code in checks:
         _table(checks, code, path, "checks.")
@@ -146,6 +187,7 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
         ("[scan] ", scan, SETTINGS["scan"]),
         ("[measure] ", measure, SETTINGS["measure"]),
         ("[match] ", match, SETTINGS["match"]),
+        ("[plan] ", plan, SETTINGS["plan"]),
         ("[checks] ", checks, known),
         ("[plugins] ", plugins, SETTINGS["plugins"]),
     ):
@@ -177,9 +219,10 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
         lock=_switch(scan, "[scan] lock", path, default=True),
         thresholds=checks,
         match=_match(match, path),
+        plan=_plan(plan, path),
         hashes=hashes,
         match_hashes=_hashes(match_hashes, usable, f"{path}: [match]", rule),
-        plugins=tuple(path.parent / file for file in files),
+        plugins=tuple(folder / file for file in files),
         expect=expect,
         embedder=_text(scan, "embedder", path),
         notes=tuple(dict.fromkeys((*notes, *more_notes))),
@@ -196,7 +239,7 @@ def _without_retired_codes(expect: Mapping[str, Any]) -> tuple[dict[str, Any], l
     return kept, notes
 
 
-def _text(scan: Mapping[str, Any], key: str, path: Path) -> str | None:
+def _text(scan: Mapping[str, Any], key: str, path: str) -> str | None:
     """Return a text of `[scan]`, None where it is not given."""
     text = scan.get(key)
     if text is not None and (not isinstance(text, str) or not text):
@@ -204,14 +247,14 @@ def _text(scan: Mapping[str, Any], key: str, path: Path) -> str | None:
     return None if text is None else str(text)
 
 
-def _executor(scan: Mapping[str, Any], path: Path) -> str:
+def _executor(scan: Mapping[str, Any], path: str) -> str:
     chosen = _text(scan, "executor", path) or EXECUTORS[0]
     if chosen not in EXECUTORS:
         raise UsageError(f"{path}: [scan] executor is {chosen!r}: write {' or '.join(EXECUTORS)}.")
     return chosen
 
 
-def _table(inside: Mapping[str, Any], name: str, path: Path, above: str = "") -> dict[str, Any]:
+def _table(inside: Mapping[str, Any], name: str, path: str, above: str = "") -> dict[str, Any]:
     """Return a table of the file, empty where it is not there."""
     found = inside.get(name, {})
     if not isinstance(found, dict):
@@ -221,7 +264,7 @@ def _table(inside: Mapping[str, Any], name: str, path: Path, above: str = "") ->
     return dict(found)
 
 
-def _texts(table: Mapping[str, Any], where: str, example: str, path: Path) -> list[str]:
+def _texts(table: Mapping[str, Any], where: str, example: str, path: str) -> list[str]:
     """Return a list of texts, empty where it is not given; `where` ends with its key."""
     value = table.get(where.split()[-1], [])
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
@@ -233,7 +276,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _positive(scan: Mapping[str, Any], key: str, default: float, path: Path) -> float:
+def _positive(scan: Mapping[str, Any], key: str, default: float, path: str) -> float:
     """Return a number above 0 of `[scan]`."""
     value = scan.get(key, default)
     # whole numbers of TOML have no end, and beyond this they are no number of seconds or bytes
@@ -242,7 +285,7 @@ def _positive(scan: Mapping[str, Any], key: str, default: float, path: Path) -> 
     return float(value) if isinstance(value, float) else int(value)
 
 
-def _switch(table: Mapping[str, Any], where: str, path: Path, *, default: bool = False) -> bool:
+def _switch(table: Mapping[str, Any], where: str, path: str, *, default: bool = False) -> bool:
     """Return a switch; `where` ends with its key."""
     value = table.get(where.split()[-1], default)
     if not isinstance(value, bool):
@@ -258,7 +301,33 @@ def _hashes(given: Any, usable: Sequence[str], where: str, rule: str) -> tuple[s
     return tuple(name for name in usable if name in names)
 
 
-def _match(given: Mapping[str, Any], path: Path) -> dict[str, int | float | bool]:
+CHOICES = {
+    "allocation": ("proportional", "equal", "neyman"),
+    "uncertainty": ("margin", "entropy"),
+    "label_noise": ("auto",),
+}
+
+
+def _plan(given: Mapping[str, Any], path: str) -> PlanSettings:
+    """Check the assumptions of a plan by the types of `PlanSettings`."""
+    for one in dataclasses.fields(PlanSettings):
+        if one.name not in given:
+            continue
+        value, kind = given[one.name], str(one.type)
+        choices = CHOICES.get(one.name, ())
+        sound = isinstance(value, bool) if kind == "bool" else value in choices
+        if "int" in kind or "float" in kind:
+            whole = isinstance(value, int) or "float" in kind
+            sound = sound or (_is_number(value) and whole)
+        if not sound:
+            wanted = "true or false" if kind == "bool" else " or ".join(choices)
+            if "int" in kind or "float" in kind:
+                wanted = " or ".join(filter(None, ["a number", wanted]))
+            raise UsageError(f"{path}: [plan] {one.name} is {value!r}: write {wanted}.")
+    return PlanSettings(**given)
+
+
+def _match(given: Mapping[str, Any], path: str) -> dict[str, int | float | bool]:
     """Check the settings of the near-duplicate search."""
     _switch(given, "[match] turned", path)
     for key, value in given.items():

@@ -296,16 +296,16 @@ def select_pictures(
 
 def _check_words(n: int, by: str, wanted: Wanted, cells: Sequence[str]) -> None:
     if by not in get_args(By):
-        raise UsageError(f"--by is {by!r}: choose {', '.join(get_args(By))}.")
+        raise UsageError(f"--choose is {by!r}: choose {', '.join(get_args(By))}.")
     if n < 1:
         raise UsageError(f"--n is {n}: choose 1 image or more.")
     if by == "uncertainty" and wanted.predictions is None:
         raise UsageError(
-            "--by uncertainty needs --predictions: a table with the id of each image and "
+            "--choose uncertainty needs --predictions: a table with the id of each image and "
             "prob_<class> columns, or a confidence."
         )
     if cells and by != "rare":
-        raise UsageError("--cell goes with --by rare.")
+        raise UsageError("Columns (--by) go with --choose rare.")
 
 
 def _keys(frame: pl.DataFrame) -> pl.Series:
@@ -450,13 +450,13 @@ def doubt_of(candidates: pl.DataFrame, measure: Doubt) -> Numbers:
         return _margin(values) if measure == "margin" else _entropy(values)
     if "confidence" not in candidates.columns:
         raise UsageError(
-            "--by uncertainty needs how sure a model is: give --predictions with a `confidence` "
-            "column, or with one prob_<class> column a class."
+            "--choose uncertainty needs the confidence of a model: give --predictions with a "
+            "`confidence` column, or with one prob_<class> column a class."
         )
     if measure == "entropy":
         raise UsageError(
-            "--doubt entropy needs one prob_<class> column a class in --predictions; a confidence "
-            "alone gives the margin."
+            '[plan] uncertainty = "entropy" needs a prob_<class> column for each class in '
+            "--predictions. A confidence alone gives the margin."
         )
     return 1 - candidates["confidence"].fill_null(np.nan).to_numpy()
 

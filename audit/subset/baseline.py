@@ -350,7 +350,7 @@ def baseline_plan(
     else:
         raise UsageError(
             "How far the next model will differ from the baseline is not known: give --predictions "
-            "of a model that differs as much, or --discordant with the share of examples."
+            "of a model that differs as much, or [plan] disagreement."
         )
     N, n0 = plain.n_units, plain.n
     floor = min(2 * len(plain.strata), N)

@@ -283,7 +283,7 @@ def find_winner(
         f"{best.name} is the best of {k} on these rows. Were all {k} equally good, the best would "
         f"still show {100 * by_luck:+.2f} points more than it has, by selection alone.",
         f"Intervals hold for all {k} together (each at {level_text(level)}). Confirm the winner "
-        "once on a fresh draw (`audit subset draw RUN --plan PLAN --seed OTHER --fresh-from "
+        "once on a fresh draw (`audit subset draw RUN --plan PLAN --seed OTHER --exclude-drawn "
         "SUBSET`).",
     ]
     return Winner(candidates, by_luck, confidence, level, notes)

@@ -26,8 +26,11 @@ Estimand = Literal["full-set", "generalisation"]
 ESTIMANDS: tuple[Estimand, Estimand] = ("full-set", "generalisation")
 SIZED_METRICS = ("accuracy", "recall", "specificity", "macro-recall")
 SCORED_METRICS = (*SIZED_METRICS, "precision", "macro-f1", "auroc")
-# Fields whose command-line option has another name.
-OPTIONS = {"planning_value": "p"}
+# How the user gives a field: an option, or a key of the settings.
+OPTIONS = {
+    "planning_value": "[plan] expected", "discordant": "[plan] disagreement",
+    "rho": "[plan] correlation", "half_width": "--half-width", "detect": "--detect",
+}  # fmt: skip
 
 
 def parse_metric(metric: str) -> tuple[str, str | None]:
@@ -116,15 +119,14 @@ class Goal:
 
     def _check_numbers(self) -> None:
         check_level(self.confidence, "--confidence")
-        check_level(self.power, "--power")
+        check_level(self.power, "[plan] power")
         if self.estimand not in ESTIMANDS:
-            raise UsageError(f"--estimand is {self.estimand!r}: choose {' or '.join(ESTIMANDS)}.")
+            raise UsageError(f"The estimand is {self.estimand!r}: choose {' or '.join(ESTIMANDS)}.")
         for name in ("half_width", "detect", "planning_value", "discordant", "rho"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
-                option = OPTIONS.get(name, name).replace("_", "-")
                 raise UsageError(
-                    f"--{option} is {value}: give a share between 0 and 1, such as 0.02 for 2 "
+                    f"{OPTIONS[name]} is {value}: give a share between 0 and 1, such as 0.02 for 2 "
                     "points."
                 )
         if self.half_width is not None and not 0 < self.half_width < 0.5:

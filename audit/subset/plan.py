@@ -185,8 +185,8 @@ def make_plan(
             raise UsageError(
                 f"{limit} units cannot give two to each of {population.N.size} strata, and a "
                 "stratum with fewer has no interval: ask for at least "
-                f"{FIRST_UNITS * population.N.size}, use fewer --by columns, or add "
-                "--merge-strata."
+                f"{FIRST_UNITS * population.N.size}, use fewer --by columns, or "
+                "--set plan.merge_strata=true."
             )
         population = population.under(
             merged_strata(

@@ -171,7 +171,7 @@ def make_objects_plan(
         reasons.append(
             f"{untold} of {len(classes)} classes are on too few images to be told of at this "
             f"size ({LEAST:g} must be expected): {metric} is the mean over the others. More "
-            "images, or --by rarest_class --allocation equal, bring them in."
+            "images, or --by rarest_class --set plan.allocation=equal, bring them in."
         )
     return replace(
         plan, metric=metric, target=goal.target(), estimands=figures, classes=classes,

@@ -116,7 +116,7 @@ class Prior:
                 return rho, f"Within-group correlation rho = {rho:.3f} (from {self.source})."
         return 1.0, (
             "Within-group correlation rho = 1 (the worst case: files of a group are all right or "
-            "all wrong); --rho or --predictions replace it."
+            "all wrong); --predictions or --set plan.correlation replace it."
         )
 
     def discordant(self, stated: float | None, difference: float, p: float) -> tuple[float, str]:
@@ -132,8 +132,9 @@ class Prior:
         low, high = max(p - d / 2, 0.0), min(p + d / 2, 1.0)
         psi = max(low * (1 - high) + high * (1 - low), d)
         return psi, (
-            f"Discordant share psi = {psi:.3f} (two models that err independently; related models "
-            "differ less and need fewer examples: give two prediction files or --discordant)."
+            f"Discordant share psi = {psi:.3f} (two models that err independently). Related models "
+            "differ less and need fewer examples: give two prediction files, or --set "
+            "plan.disagreement=SHARE."
         )
 
 

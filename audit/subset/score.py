@@ -260,7 +260,7 @@ def notes_of(design: Design, looks: int) -> list[str]:
     again = (
         "other data."
         if design.complete
-        else "a fresh draw (`audit subset draw RUN --plan PLAN --seed OTHER --fresh-from SUBSET`)."
+        else "a fresh draw (`audit subset draw RUN --plan PLAN --seed N --exclude-drawn SUBSET`)."
     )
     notes = [
         "If models were or will be chosen by their scores on these same examples, no correction "

@@ -151,7 +151,7 @@ def connor_n(
         raise UsageError(
             f"A difference of {difference:g} needs at least as large a share of examples on which "
             f"the two models differ, and that share is {discordant:g}: ask for a smaller --detect, "
-            "or give --discordant or two prediction files that differ more."
+            "or give [plan] disagreement or two prediction files that differ more."
         )
     from scipy.stats import norm
 

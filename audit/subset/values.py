@@ -226,7 +226,7 @@ def units_for_mean(
     `population`: size of a finite set whose own mean is wanted; None for new data of the kind.
     """
     if not (deviation > 0 and half_width > 0 and math.isfinite(deviation / half_width)):
-        raise UsageError("--deviation and --half-width must be finite and greater than 0.")
+        raise UsageError("[plan] deviation and --half-width must be finite and greater than 0.")
     plain = (z_value(confidence) * deviation / half_width) ** 2
     for _ in range(5):  # Student's quantile depends on the size: a few rounds settle it
         quantile = float(student.isf((1 - confidence) / 2, max(plain - 1, 1)))

@@ -31,6 +31,7 @@ def test_options_of_the_program_come_first(words: str, ordered: str) -> None:
     [
         ("scan.lock=false", False),
         ("plan.power=0.9", 0.9),
+        ("plan.power=.9", 0.9),
         ('scan.exclude=["a", "b"]', ["a", "b"]),
         ("scan.exclude = plain text", "plain text"),
     ],
