@@ -85,7 +85,7 @@ class NearMissClass(BoxCheck):
                 yield self.about_file(
                     file,
                     "|".join(sorted((rare, common))),
-                    f"{file} has {others:,} boxes of {common!r} and {n:,} of {rare!r}: "
+                    f"File {file} has {others:,} boxes of {common!r} and {n:,} of {rare!r}: "
                     "probably one class in two spellings.",
                     {"class": rare, "other_class": common, "boxes": n, "other_boxes": others},
                     store.query(_SAMPLES, [file, rare])["sample_id"].to_list(),

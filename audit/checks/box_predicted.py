@@ -61,7 +61,7 @@ class _Contradicted(BoxCheck):
     def completeness(self, store: Store, params: Any) -> str:
         facts = dict(store.query("SELECT key, value FROM prediction_facts").iter_rows())
         if "predictions" not in facts:
-            return "Skipped: no predicted boxes (`audit scan --predictions FILE`)."
+            return "Skipped: 0 predicted boxes (`audit scan --predictions FILE`)."
         sql = (
             "SELECT count(*), count(*) FILTER (WHERE probability >= $2), "
             "count(*) FILTER (WHERE probability < $2 AND score <= $3) FROM box_doubts "

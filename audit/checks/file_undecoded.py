@@ -10,7 +10,7 @@ from audit.records import Action, Severity
 
 # One sentence per kind of failure, with placeholders for what the scan measured.
 SENTENCES: Mapping[str, str] = {
-    "missing": "No file exists at this path.",
+    "missing": "No file exists at this path (0 bytes).",
     "permission": "The user who ran the scan has no permission to read this file ({size}).",
     "empty": "This file is empty: it has 0 bytes.",
     "not-an-image": "This is not an image: its {size} contain {content}.",

@@ -83,7 +83,7 @@ def test_masks_stored_as_colours_are_read(tmp_path: Path) -> None:
 
 
 DAMAGE: dict[str, tuple[str, str]] = {
-    "another size": ("BOX018", "is of 48 x 64 px, its image of 64 x 48"),
+    "another size": ("BOX018", "is 48 x 64 px, but its image is 64 x 48"),
     "no pixel": ("BOX018", "has no area"),
     "a class beyond the list": ("BOX003", "the class 9"),
     "truncated": ("BOX013", "cannot be read"),

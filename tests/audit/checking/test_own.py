@@ -162,7 +162,7 @@ def test_a_column_that_fails_has_no_value_and_says_where(
         ("OWN001", "mine", "three to five capital letters and three digits"),
         ("too-red", "near-duplicate", "the name near-duplicate is taken"),
         ("def find", "def seek", "it needs find"),
-        ("def redness", "def brightness", "a column cannot be called brightness"),
+        ("def redness", "def brightness", "invalid column name brightness"),
     ],
 )
 def test_what_breaks_the_contract_is_refused(mine: Path, old: str, new: str, said: str) -> None:
@@ -177,7 +177,7 @@ def test_no_file_of_the_dataset_is_run(mine: Path, tree: Path, tmp_path: Path) -
     (mine / "link.py").symlink_to(dataset / "evil.py")
     for name in ("set/evil.py", "link.py"):
         (mine / "audit.toml").write_text(f'[own]\nfiles = ["{name}"]\n')
-        with pytest.raises(UsageError, match="lies inside the dataset"):
+        with pytest.raises(UsageError, match="is inside the dataset"):
             scan(dataset, mine)
     with pytest.raises(UsageError, match="no Python file"):
         own.load_own([mine / "absent.py"])
