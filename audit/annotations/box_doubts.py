@@ -344,7 +344,7 @@ def read_results(path: Path) -> pl.DataFrame:
         raise UsageError(f"{path} cannot be read ({error.strerror or error}).") from None
     except (ValueError, RecursionError) as error:
         said = "it nests too deep" if isinstance(error, RecursionError) else str(error)[:120]
-        raise UsageError(f"{path} is no JSON ({said}): write {FORMAT}.") from None
+        raise UsageError(f"{path} is not valid JSON ({said}): write {FORMAT}.") from None
     if not isinstance(document, list):
         raise UsageError(f"{path} holds an object: COCO's results are {FORMAT}.")
     rows = [_row(path, number, entry) for number, entry in enumerate(document)]
@@ -356,7 +356,7 @@ def read_results(path: Path) -> pl.DataFrame:
 
 def _row(path: Path, number: int, entry: Any) -> tuple[Any, ...]:
     if not isinstance(entry, dict):
-        raise UsageError(f"{path}: entry {number:,} is no object: write {FORMAT}.")
+        raise UsageError(f"{path}: entry {number:,} is not an object: write {FORMAT}.")
     outline = entry.get("segmentation") or None
     cut = None if outline is None else segment(outline)
     if outline is not None and cut is None:

@@ -111,7 +111,7 @@ def _own(store: Store, pictures: pl.DataFrame, path: Path) -> PictureVectors:
     has = chosen >= 0
     views = scale_columns(vectors[chosen[has]])[None]
     missing = int((~has).sum())
-    source = f"the vectors of {path.name} ({vectors.shape[1]} numbers)"
+    source = f"the embeddings of {path.name} ({vectors.shape[1]} numbers)"
     if missing:
         source += f", missing for {missing:,} images"
     return PictureVectors(pictures.filter(pl.Series(has)), views, source)
@@ -124,7 +124,7 @@ def _modelled(
 
     answers = ask_model(run, pictures, model, opening.executor, opening.limits, opening.advance)
     views = directions(answers.vectors[answers.found])
-    source = f"the vectors of {model.name} ({views.shape[1]:,} numbers)"
+    source = f"the embeddings of {model.name} ({views.shape[1]:,} numbers)"
     if failures := answers.failures:
         sample, why = next(iter(sorted(failures.items())))
         source += f", missing for {len(failures):,} images (such as {sample}: {why})"
@@ -257,7 +257,7 @@ def stored_vectors(store: Store, run: Path, pictures: pl.DataFrame) -> PictureVe
 def _of_model(run: Path, pictures: pl.DataFrame, identity: str) -> PictureVectors:
     vectors, there = VectorParts(run, identity).load(pictures["content_hash"].to_list())
     kept = pictures.filter(pl.Series(there, dtype=pl.Boolean))
-    source = f"the stored vectors of model {identity} ({vectors.shape[1]:,} numbers)"
+    source = f"the stored embeddings of model {identity} ({vectors.shape[1]:,} numbers)"
     return PictureVectors(kept, directions(vectors[np.asarray(there)])[None], source)
 
 
@@ -387,7 +387,9 @@ def _read_columns(path: Path) -> tuple[list[str], Floats]:
         return names, np.asarray(flat, np.float32).reshape(len(names), width).copy()
     numbers = [c for c in frame.columns if c not in KEYS and frame[c].dtype.is_numeric()]
     if not numbers or lists:
-        raise UsageError(f"{path} has no vectors: give one column of lists, or columns of numbers.")
+        raise UsageError(
+            f"{path} has no embeddings: give one column of lists, or columns of numbers."
+        )
     return names, frame.select(numbers).to_numpy().astype(np.float32)
 
 

@@ -89,7 +89,7 @@ DAMAGE: dict[str, tuple[str, str]] = {
     "truncated": ("BOX013", "cannot be read"),
     "sixteen bits": ("BOX013", "mode I;16"),
     "objects of another size": ("BOX013", "that of classes"),
-    "an object without class": ("BOX013", "the object 3 lies where"),
+    "an object without class": ("BOX013", "object 3 lies where"),
 }
 
 

@@ -36,8 +36,8 @@ def test_settings_are_read(tmp_path: Path) -> None:
         ("[match]\nrechecks = -1", "rechecks is -1: write a whole number"),
         (
             "[match]\nradios = 6",
-            "has no 'radios'. Did you mean 'radius'? It may have hashes, nearest, radius, rechecks, "
-            "turned, uncertainty_band",
+            "has no 'radios'. Did you mean 'radius'? It may have hashes, nearest, radius, "
+            "rechecks, turned, uncertainty_band",
         ),
         ("[scan]\nmax_pixel = 6", "[scan] has no 'max_pixel'"),
         (
