@@ -346,7 +346,7 @@ def read_results(path: Path) -> pl.DataFrame:
         said = "it nests too deep" if isinstance(error, RecursionError) else str(error)[:120]
         raise UsageError(f"{path} is not valid JSON ({said}): write {FORMAT}.") from None
     if not isinstance(document, list):
-        raise UsageError(f"{path} holds an object: COCO's results are {FORMAT}.")
+        raise UsageError(f"{path} contains an object, but COCO's results are {FORMAT}.")
     rows = [_row(path, number, entry) for number, entry in enumerate(document)]
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
     finite = pl.all_horizontal(pl.col("x", "y", "width", "height", "score").is_finite())

@@ -80,7 +80,7 @@ def load_own(files: Sequence[Path], roots: Iterable[str] = ()) -> OwnCode:
     for given in files:
         path = Path(os.path.realpath(given))
         if not path.is_file() or path.suffix != ".py":
-            raise UsageError(f"{given} is no Python file: check the path under [plugins] files.")
+            raise UsageError(f"{given} is not a Python file: check the path under [plugins] files.")
         for root in inside:
             if path.is_relative_to(root):
                 raise UsageError(

@@ -101,7 +101,7 @@ class RareClass(Check):
         if not intervals:
             table = store.share(object_table)
             many = f"{len(table.labels):,} classes of objects were counted" if table else ""
-            return f"{many}, by the images that hold them." if many else ""
+            return f"{many}, by the images that contain them." if many else ""
         return (
             f"The median class has {', '.join(intervals)}: 95% CI at a recall of "
             f"{params.recall:.0%}."

@@ -348,9 +348,9 @@ def test_new_images_are_looked_up_in_a_run(made: Path, tmp_path: Path) -> None:
     assert twins["kind"].to_list() == ["bytes", "near"]
     assert twins["id"].to_list() == ["train/cat/0.jpg", "train/cat/mirrored.jpg"]
     assert run.find(new / "other.jpg").is_empty()
-    with pytest.raises(UsageError, match="holds no image"):
+    with pytest.raises(UsageError, match="contains no image"):
         run.find(new / "broken.jpg")
-    with pytest.raises(UsageError, match="holds no image"):
+    with pytest.raises(UsageError, match="contains no image"):
         run.find(new / "absent.jpg")
 
 

@@ -165,7 +165,7 @@ def test_close_pairs_of_a_further_hash_are_candidates(tree: Path, tmp_path: Path
             '[measure]\nhashes = ["colorhash"]\n[match]\nhashes = ["colorhash"]\n',
             r"\[match\] hashes has 'colorhash'",
         ),
-        ('[match]\nhashes = ["whash"]\n', r"that \[measure\] hashes names"),
+        ('[match]\nhashes = ["whash"]\n', r"that \[measure\] hashes lists"),
         ("[measure]\nhashs = []\n", "hashs"),
     ],
 )
