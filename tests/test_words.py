@@ -26,6 +26,10 @@ FORBIDDEN = {
     r"(?<=[\d}]) %": "% without a space before it",
     r"\bso many\b": "the number, or the noun",
     r"\bstrangers?\b": "unrelated images",
+    r"\blikewise\b": "too, or in the same way",
+    r"\bnumbers that are none\b": "NaN or infinite numbers",
+    r"\bas chance (?:explains|makes)\b": "expected by chance",
+    r"\bcame or went\b": "were added or removed",
     r"\blaid over\b|\blies? over\b": "aligned with",
 }
 SQL = re.compile(r"\b(?:SELECT|FROM|JOIN|WHERE|INSERT|CREATE)\b")

@@ -201,7 +201,7 @@ def _validated(document: dict[str, Any], path: str, folder: Path) -> Config:
     known_hashes = [column.name for column in LIBRARY_HASHES]
     rule = f"it is a list of {', '.join(known_hashes)}"
     hashes = _hashes(measure.get("hashes", ()), known_hashes, f"{path}: [measure]", rule)
-    rule = f"it may have those of {', '.join(COMPARABLE_HASHES)} that [measure] hashes names"
+    rule = f"it may have those of {', '.join(COMPARABLE_HASHES)} that [measure] hashes lists"
     usable = [name for name in COMPARABLE_HASHES if name in hashes]
     return Config(
         exclude=tuple(_texts(scan, "[scan] exclude", "**/x/**", path)),

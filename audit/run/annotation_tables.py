@@ -159,7 +159,7 @@ BOX_STATISTICS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "box_fits": (
         _FILE,
         Column("boxes", "BIGINT", "boxes of an eighth of an image and more each way, 12 of one"),
-        Column("elsewhere", "VARCHAR", "mirrored | upside down | on the image after | ..."),
+        Column("elsewhere", "VARCHAR", "mirrored | upside down | on the next image | ..."),
         Column("gain_z", "DOUBLE", "how much better they fit there, standard errors; < 0: worse"),
         Column("share", "DOUBLE", "share of the images whose boxes fit better there, 0..1"),
         Column("units", "BIGINT", "images, near-duplicates counted once"),

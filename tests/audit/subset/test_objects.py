@@ -354,7 +354,7 @@ WRONG_SETS = [
     ({"annotations": [BOX, BOX | {"image_id": 9}]}, "does not list; 1 such"),
     ({"annotations": [BOX | {"category_id": None}]}, "no class"),
     ({"annotations": None}, "it needs `images`, `annotations`"),
-    ({"images": [FILE, "b.jpg"]}, "an entry is no object"),
+    ({"images": [FILE, "b.jpg"]}, "an entry is not an object"),
 ]
 
 
