@@ -120,7 +120,7 @@ class PlanOptions:
         given = self.assumptions
         return Goal(
             metric=self.metric, n=2, power=given.power, confidence=self.confidence,
-            looks=given.comparisons or 1, estimand=self.estimand, planning_value=given.expected,
+            looks=1 if given.comparisons is None else given.comparisons, estimand=self.estimand, planning_value=given.expected,
             discordant=given.disagreement, rho=given.correlation,
         )  # fmt: skip
 

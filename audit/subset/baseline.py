@@ -69,10 +69,14 @@ class Known:
 
 @dataclass(frozen=True)
 class Fit:
-    """The share of the variance that regression leaves, and the ratio."""
+    """The share of the variance that regression leaves, and the ratio.
+
+    `used` is False where no coefficient is reliable, so that the known number changes nothing.
+    """
 
     remaining: float
     ratio: Ratio
+    used: bool
 
 
 def fit_known(design: Design, top: Floats, counts: Floats, known: Known) -> Fit:
@@ -109,7 +113,7 @@ def fit_known(design: Design, top: Floats, counts: Floats, known: Known) -> Fit:
         moments=spread.moments,
     )
     before = float(plain.variance["full-set"])
-    return Fit(float(full) / before if before > 0 else 1.0, ratio)
+    return Fit(float(full) / before if before > 0 else 1.0, ratio, bool(coefficient.any()))
 
 
 def _residual_ratio(design: Design, residual: Floats, counts: Floats, value: float) -> Ratio:

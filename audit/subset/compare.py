@@ -37,7 +37,7 @@ from audit.subset.metrics import (
     difference_of,
     estimate_share,
 )
-from audit.subset.predictions import match
+from audit.subset.predictions import Missing, Unknown, match
 from audit.subset.sizes import connor_n, noise_bound
 
 
@@ -261,20 +261,26 @@ def find_winner(
     *,
     names: Sequence[str],
     confidence: float | None = None,
+    missing: Missing = "refuse",
+    unknown: Unknown = "refuse",
 ) -> Winner:
-    """Rank models by accuracy on the same rows, with simultaneous intervals."""
+    """Rank models by accuracy on the same rows, with simultaneous intervals.
+
+    `missing`, `unknown`: as in `score_subset`; a row dropped for a model is dropped for all models.
+    """
     confidence = planned_level(rows, confidence)[0]
     if len(predictions) < 2:
         raise UsageError("A winner needs at least two prediction files: give --predictions twice.")
     design = Design.of(rows)
-    hits = np.array([
-        match(design.rows, t, n).hit
-        for t, n in zip(predictions, names, strict=True)
-    ])  # fmt: skip
-    by_luck, level = selection_alone(error_covariance(design, hits), confidence)
-    ones = np.ones(hits.shape[1])
+    matched = [
+        match(design.rows, t, n, missing, unknown) for t, n in zip(predictions, names, strict=True)
+    ]
+    hits = np.array([found.hit for found in matched])
+    counts = (~np.isnan(hits)).all(axis=0).astype(float)
+    hits = np.nan_to_num(hits) * counts
+    by_luck, level = selection_alone(error_covariance(design, hits, counts), confidence)
     candidates = [
-        Candidate(name, estimate_share(design, hit, ones, level))
+        Candidate(name, estimate_share(design, hit, counts, level))
         for name, hit in zip(names, hits, strict=True)
     ]
     candidates.sort(key=lambda c: -c.estimands["full-set"].value)
@@ -286,16 +292,21 @@ def find_winner(
         "once on a fresh draw (`audit subset draw RUN --plan PLAN --seed OTHER --exclude-drawn "
         "SUBSET`).",
     ]
+    if k > 2:  # the score of two models has these notes
+        pairs = zip(matched, names, strict=True)
+        notes[:0] = [note for found, name in pairs for note in found.notes(name, missing)]
     return Winner(candidates, by_luck, confidence, level, notes)
 
 
-def error_covariance(design: Design, hits: Floats) -> Floats:
+def error_covariance(design: Design, hits: Floats, counts: Floats | None = None) -> Floats:
     """Return the covariance of the models' errors of estimation, for new data of the kind.
 
-    `hits`: one row a model. Within strata and between units, as the variance of one share.
+    `hits`: one row a model; `counts`: 0 for the files that were dropped. Within strata and
+    between units, as the variance of one share.
     """
     k, strata = len(hits), design.population.size
-    weight = design.weight / design.weight.sum()
+    weight = design.weight if counts is None else design.weight * counts
+    weight = weight / weight.sum()
     centred = hits - (hits @ weight)[:, None]
     units = np.array([design.totals(row * weight) for row in centred])
     n = np.bincount(design.stratum, minlength=strata)

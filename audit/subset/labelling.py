@@ -174,6 +174,11 @@ def compare_people(
     confidence = planned_level(rows, confidence)[0]
     given = [sheet_labels(rows, s, n, unknown) for s, n in zip(sheets, names, strict=False)]
     unlabelled = bool((rows["label"] == UNLABELLED).all())
+    if unlabelled and len(sheets) + len(predictions) < 2:
+        raise UsageError(
+            "The set has no classes, so the first sheet is the ground truth: give --answers a "
+            "second sheet, or give --predictions."
+        )
     truth = rows.with_columns(given[0]) if unlabelled else rows
     tables = [
         (name, rows.select("sample_id", prediction=labels))

@@ -18,7 +18,7 @@ from scipy.stats import t as student
 
 from audit.errors import UsageError
 from audit.statistics.intervals import Floats, z_value
-from audit.subset.baseline import Known, fit_known, known_on, places
+from audit.subset.baseline import LARGEST_LEVERAGE, Known, fit_known, known_on, places
 from audit.subset.draw import planned_level
 from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom
 from audit.subset.goal import ESTIMANDS, Documented, Estimand, level_text
@@ -197,24 +197,31 @@ def measure_subset(
     values = row_numbers(design.rows, table, column, name)
     mean = estimate_mean(design, values, confidence)
     measures = [Measure(f"mean {column}", mean, "Hall's interval")]
+    notes: list[str] = []
     if baseline is not None:
         whole, earlier = baseline
         old = row_numbers(whole.rows, earlier, column, "the baseline")
         known = known_on(whole, places(whole, design), old, np.ones(old.size))
         mean = estimate_mean(design, values, confidence, known)
         how = "regression on the baseline's numbers, Hall's interval"
+        if not fit_known(design, values, np.ones(values.size), known).used:
+            how = "Hall's interval; the baseline was not used"
+            notes.append(
+                f"The baseline was not used: a single example has over {LARGEST_LEVERAGE:.0%} of "
+                "the weight in the regression. Draw more examples."
+            )
         measures.append(Measure(f"mean {column} with the baseline", mean, how))
-    return _measures(design, values, confidence, measures)
+    return _measures(design, values, confidence, measures, notes)
 
 
 def _measures(
-    design: Design, values: Floats, confidence: float, measures: list[Measure]
+    design: Design, values: Floats, confidence: float, measures: list[Measure], notes: list[str]
 ) -> Measures:
     mean = np.average(values, weights=design.weight)
     spread = float(np.average((values - mean) ** 2, weights=design.weight))
     return Measures(
         len(design.rows), design.n_units, int(design.population.sum()), confidence,
-        math.sqrt(spread), measures,
+        math.sqrt(spread), measures, notes,
     )  # fmt: skip
 
 
