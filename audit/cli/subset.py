@@ -200,7 +200,7 @@ def draw_command(
     unlabelled: UnlabelledOption = False,
     baseline: BaselineOption = None,
     exclude_drawn: Annotated[
-        Path | None, option("--exclude-drawn", "Earlier subset, to draw other units.")
+        Path | None, option("--exclude-drawn", "Earlier subset, whose units are not drawn again.")
     ] = None,
     sheet: Annotated[
         list[Path] | None,

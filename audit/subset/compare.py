@@ -28,7 +28,7 @@ from audit.errors import UsageError
 from audit.statistics.intervals import Floats, mcnemar, paired_difference
 from audit.subset.draw import planned_level
 from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom, difference_interval
-from audit.subset.goal import ESTIMANDS, Documented, Estimand, level_text
+from audit.subset.goal import ESTIMANDS, TARGET_NAMES, Documented, Estimand, level_text
 from audit.subset.metrics import (
     Design,
     Linearised,
@@ -157,7 +157,7 @@ def _sentence(pairing: Pairing, result: Difference, known: bool, estimand: Estim
     gap = f"{100 * result.value:+.2f} points of {pairing.metric}"
     if known:
         than = "to" if verdict == "equal" else "than"
-        return f"{second} is {verdict} {than} {first} on the full set: {gap}, known exactly."
+        return f"{second} is {verdict} {than} {first} on this set: {gap}, known exactly."
     limits = f"interval {100 * result.low:+.2f} to {100 * result.high:+.2f}"
     if verdict != "inconclusive":
         return f"{second} is {verdict} than {first}: {gap}, {limits}."
@@ -167,7 +167,7 @@ def _sentence(pairing: Pairing, result: Difference, known: bool, estimand: Estim
     total = int(pairing.design.population.sum())
     more = f"about {needed} units would detect a difference of this size"
     if estimand == "full-set" and needed >= total:
-        more = "only the full set would decide"
+        more = "only the whole set would decide"
     elif needed > total:
         more += f", more than the {total} that exist"
     return f"{cannot}; {more}."
@@ -176,7 +176,7 @@ def _sentence(pairing: Pairing, result: Difference, known: bool, estimand: Estim
 def _why_no_mcnemar(design: Design) -> str:
     grouped = design.n_units != design.unit.size or bool((design.multiplicity != 1).any())
     why = "units hold or stand for several files" if grouped else "the rows have unequal weights"
-    return f"McNemar's test is not shown: {why}, and it would ignore that."
+    return f"McNemar's test is not applicable: {why}."
 
 
 def noise_sentence(eta: float, differ: float, value: float) -> str:
@@ -286,8 +286,8 @@ def find_winner(
     candidates.sort(key=lambda c: -c.estimands["full-set"].value)
     k, best = len(candidates), candidates[0]
     notes = [
-        f"{best.name} is the best of {k} on these rows. Were all {k} equally good, the best would "
-        f"still show {100 * by_luck:+.2f} points more than it has, by selection alone.",
+        f"{best.name} is the best of {k} on these rows. If all {k} were equally good, selection "
+        f"alone would raise the best score by {100 * by_luck:+.2f} points.",
         f"Intervals hold for all {k} together (each at {level_text(level)}). Confirm the winner "
         "once on a fresh draw (`audit subset draw RUN --plan PLAN --seed OTHER --exclude-drawn "
         "SUBSET`).",
@@ -336,7 +336,7 @@ def winner_text(found: Winner) -> str:
     for candidate in found.candidates:
         for estimand, one in candidate.estimands.items():
             lines.append(
-                f"  {candidate.name}, {estimand}: {100 * one.value:.2f}% "
+                f"  {candidate.name}, {TARGET_NAMES[estimand]}: {100 * one.value:.2f}% "
                 f"({100 * one.low:.2f} to {100 * one.high:.2f})"
             )
     return "\n".join([*lines, *found.notes])

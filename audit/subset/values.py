@@ -21,7 +21,7 @@ from audit.statistics.intervals import Floats, z_value
 from audit.subset.baseline import LARGEST_LEVERAGE, Known, fit_known, known_on, places
 from audit.subset.draw import planned_level
 from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom
-from audit.subset.goal import ESTIMANDS, Documented, Estimand, level_text
+from audit.subset.goal import ESTIMANDS, TARGET_NAMES, Documented, Estimand, level_text
 from audit.subset.metrics import Design
 from audit.subset.predictions import (
     IDS,
@@ -150,7 +150,7 @@ def _mean_limits(
 ) -> tuple[float, float, str]:
     error = math.sqrt(max(float(r.variance[estimand]), 0.0))
     if error == 0:
-        return math.inf, math.inf, "missing: all numbers drawn are the same, and show no spread"
+        return math.inf, math.inf, "missing: all numbers drawn are the same and have no spread"
     spread = float(np.average((y - float(r.value)) ** 2, weights=design.weight))
     degrees = float(degrees_of_freedom(r, np.asarray(spread))[0])
     quantile = float(student.isf((1 - confidence) / 2, degrees))
@@ -159,7 +159,7 @@ def _mean_limits(
     if degrees < FEW_DEGREES:
         caution = f"rough: {degrees:.1f} degrees of freedom, fewer than {FEW_DEGREES:g}"
     elif abs(skew) > SKEWED:
-        caution = "rough: few large numbers carry the mean. Draw more"
+        caution = "rough: few large numbers decide the mean. Draw more"
     return error * _hall(quantile, skew), -error * _hall(-quantile, skew), caution
 
 
@@ -245,12 +245,12 @@ def measures_text(found: Measures) -> str:
     """Return the measures for a reader."""
     lines = [
         f"{found.n_files} files in {found.n_units} units drawn from {found.population_units}; "
-        f"intervals at {level_text(found.confidence)}. Standard deviation of one example: "
+        f"confidence level {level_text(found.confidence)}. Standard deviation of one example: "
         f"{found.deviation:.4g}."
     ]
     for measure in found.measures:
         for estimand, one in measure.estimands.items():
-            lines.append(f"  {measure.what}, {estimand}: {_limits(one)}")
+            lines.append(f"  {measure.what}, {TARGET_NAMES[estimand]}: {_limits(one)}")
         caution = measure.estimands["generalisation"].caution
         lines += [f"    The interval is {caution}."] if caution else []
     return "\n".join([*lines, *found.notes])

@@ -78,7 +78,7 @@ def test_plan_draw_and_score_from_a_list(listed):
     assert "Drew 60 of 300 units" in said
     words = ["score", subset, "--predictions", listed / "new.csv"]
     baseline = ["--baseline", listed / "old.csv"]
-    assert "accuracy with the baseline, full-set: " in call(*words, *baseline, *source)
+    assert "accuracy with the baseline, this set: " in call(*words, *baseline, *source)
     assert "with_baseline" not in document(*words)["models"][0]
     # a set is named once
     assert "once" in call("plan", "--n", 60, code=2)
@@ -246,8 +246,8 @@ def test_the_whole_set_and_two_models(folder) -> None:
     answers = pl.read_csv(folder / "a.csv")
     rows = pl.read_csv(folder / "val.csv").join(answers, left_on="id", right_on="sample_id")
     accuracy = 100 * (rows["label"] == rows["prediction"]).mean()
-    assert lines[0].startswith(f"a: accuracy {accuracy:.2f}%: ")
-    assert " on new data of the same kind, on this set known: all of it was scored" in lines[0]
+    assert lines[0].startswith(f"a: accuracy {accuracy:.2f}% (new data: ")
+    assert "; this set: known, the whole set was scored)" in lines[0]
     assert lines[1].startswith("b: accuracy ")
     assert lines[2].startswith("b is better than a: +")
     assert "class0:" not in call(*words)
@@ -320,8 +320,8 @@ def test_a_plan_uses_the_baseline_and_says_so(tmp_path) -> None:
     plan = document("plan", *goal)
     reasons = "\n".join(plan["reasons"])
     assert "from the baseline old.csv (20000 files, accuracy 0.9" in reasons
-    assert "the discordant share as stated and the baseline's accuracy, 90.89%" in reasons
-    plain = document("plan", *source, "--half-width", 0.01, "--p", 0.91)
+    assert "the stated disagreement and the baseline's accuracy, 90.89%" in reasons
+    plain = document("plan", *source, "--half-width", 0.01, "--set", "plan.expected=0.91")
     assert plan["n"] < 0.65 * plain["n"]
     # 1 - (1 - 0.04 / (2 * 0.91 * 0.09))^2 of the variance is left
     assert "its R-squared is 0.5" in reasons
@@ -436,7 +436,7 @@ def test_people_beside_a_model(frame, rows):
     agree = found.agreement.estimands["generalisation"]
     assert kappa.low < kappa.value < kappa.high <= 1
     assert kappa.value < agree.value
-    assert "kappa, full-set" in human_text(found)
+    assert "kappa, this set" in human_text(found)
 
 
 def test_kappa_by_hand():
@@ -496,8 +496,8 @@ def test_the_commands(frame, tmp_path):
     ann, model = tmp_path / "ann.csv", ["--predictions", tmp_path / "net.csv"]
     people = ["score", subset, "--answers", ann, "--answers", tmp_path / "bob.csv"]
     said = call(*people, *model)
-    assert "ann: accuracy, full-set: " in said
-    assert "two sheets: kappa, generalisation: " in said
+    assert "ann: accuracy, this set: " in said
+    assert "two sheets: kappa, new data: " in said
     found = document(*people, *model)
     assert [a["name"] for a in found["answers"]] == ["ann", "bob", "net"]
     call("score", subset, "--labels", ann, *model)
@@ -532,7 +532,7 @@ def test_misspelt_labels_are_refused_with_the_nearest_class(frame, rows, tmp_pat
     for words in (human, ["score", subset, "--predictions", net, "--labels", sheet]):
         assert refusal in call(*words, code=2)
     counted = call(*human, "--unknown", "wrong")
-    assert "accuracy, full-set: 99.7" in counted
+    assert "accuracy, this set: 99.7" in counted
     assert f"ann: {refusal}. They were counted as wrong." in counted
     # without classes, the first sheet is the truth of the second
     pool = rows.with_columns(label=pl.lit(UNLABELLED))
@@ -565,7 +565,7 @@ def test_a_sheet_shows_no_class_of_its_folders(frame, tmp_path, monkeypatch):
         assert copied == f"ann_images/{name}.PNG"
     label = [original[name].split("/")[0] for name in blind["sample_id"]]
     blind.with_columns(label=pl.Series(label)).write_csv(sheet)
-    assert "ann: accuracy, full-set: 100%" in call("score", subset, "--answers", sheet)
+    assert "ann: accuracy, this set: 100%" in call("score", subset, "--answers", sheet)
     score = call("score", subset, "--labels", sheet, "--predictions", "net.csv", code=2)
     assert "net.csv does not exist" in score
     assert "ann_images exists" in call(*draw, code=2)

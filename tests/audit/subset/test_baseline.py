@@ -218,7 +218,7 @@ def test_a_mean_holds_the_full_sets(examples, losses, some):
     assert mean.low < truth.mean() < mean.high
     assert mean.high - mean.value > mean.value - mean.low  # large losses are the rare ones
     assert found.deviation == pytest.approx(truth.std(), rel=0.3)
-    assert "mean loss, full-set: " in measures_text(found)
+    assert "mean loss, this set: " in measures_text(found)
     whole = measure_subset(census(examples).rows, losses, "loss").measures
     assert whole[0].estimands["full-set"].value == pytest.approx(truth.mean())
     assert all(m.estimands["full-set"].known for m in whole)
@@ -326,7 +326,7 @@ def test_the_command_estimates_a_mean_with_a_baseline(examples, some, losses, tm
     widths = [m["estimands"]["full-set"]["high"] - m["estimands"]["full-set"]["low"]
               for m in (plain, narrow)]  # fmt: skip
     assert widths[1] < 0.5 * widths[0]
-    assert "mean loss with the baseline, full-set: " in call(
+    assert "mean loss with the baseline, this set: " in call(
         *words, "--baseline", old, "--from", whole
     )
     assert document(*words, "--first", 100)["n_units"] == 100

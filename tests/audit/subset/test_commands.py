@@ -158,7 +158,7 @@ def test_assumptions_are_settings_of_a_file_or_of_the_call(run, tmp_path, monkey
     by_call = ["--set", "plan.expected=0.5", "--set", "plan.label_strata=true"]
     assert document(*words, *by_call)["n"] == plain
     config.write_text("[plan]\nlooks = 2\n")
-    assert "[plan] has no key 'looks'" in call(*words, "--config", config, code=2)
+    assert "[plan] has no 'looks'" in call(*words, "--config", config, code=2)
     mean = ["plan", run, "--half-width", 2, "--set", "plan.deviation=8"]
     assert document(*mean)["n"] > 20
     assert "needs the --half-width" in call("plan", run, "--n", 9, *mean[4:], code=2)

@@ -266,7 +266,7 @@ BAD_GOALS = [
     (Goal(seconds=0.01, throughput=1), {}, "fewer than 2"),
     (Goal(n=50, looks=0), {}, "at least 1"),
     (Goal(n=5000), {}, r"5000 units were asked for and the eligible set has 200"),
-    (Goal(detect=0.3, discordant=0.1), {}, "ask for a smaller --detect"),
+    (Goal(detect=0.3, discordant=0.1), {}, "give a smaller --detect"),
     (Goal(n=50), {"by": ["colour"]}, "no column 'colour'"),
     (Goal(n=50), {"group": "hospital"}, "no column 'hospital'"),
     (Goal(n=50), {"allocation": "best"}, "choose proportional, equal or neyman"),
@@ -451,7 +451,7 @@ def test_label_noise_formula_by_simulation():
     ("call", "sentence"),
     [
         (lambda: sizes.proportion_n(0.6), "between 0 and 0.5"),
-        (lambda: sizes.connor_n(0.2, 0.1), "ask for a smaller --detect"),
+        (lambda: sizes.connor_n(0.2, 0.1), "give a smaller --detect"),
         (lambda: sizes.connor_n(0.0, 0.1), "0 < D <= 1"),
         (lambda: sizes.noisy_difference(0.1, 0.2, 0.95, 10, 0), "leaves no signal"),
         (lambda: sizes.noisy_difference(0.1, 0.2, 0.1, 1, 0), "at least 2 classes"),
@@ -516,7 +516,7 @@ def test_the_curve_is_the_plans_arithmetic():
     assert at.detectable_difference["generalisation"] == pytest.approx(detected)
     assert found.points[2].half_width["full-set"] == 0
     json.dumps(found.document(), allow_nan=False)
-    assert "stop paying" in curve_text(found)
+    assert "add little" in curve_text(found)
 
 
 @pytest.mark.slow
@@ -534,7 +534,7 @@ def test_where_more_examples_stop_paying():
 def test_the_plans_text_says_everything():
     frame = made_set(800, 3, groups=200, excluded=30)
     text = plan_text(make_plan(frame, Goal(half_width=0.02), group="patient", by=["camera"]))
-    for part in ("full-set", "generalisation", "30: unreadable file", "and 10 more", "more units",
+    for part in ("this set", "new data", "30: unreadable file", "and 10 more", "more units",
                  "worst case", "Strata:", "design effect"):  # fmt: skip
         assert part in text
 

@@ -103,7 +103,7 @@ def test_verdicts(frame):
     close = compared(predicted(frame, 0.8, 5), predicted(frame, 0.81, 6))["generalisation"]
     assert close.verdict == "inconclusive"
     assert close.n_to_tell > 300
-    assert f"about {close.n_to_tell} units would tell" in close.sentence
+    assert f"about {close.n_to_tell} units would detect" in close.sentence
 
 
 @pytest.mark.slow
@@ -345,7 +345,7 @@ def test_a_class_without_predictions_has_no_precision(frame):
     rows = drawn(frame, 100)
     score = score_subset(rows, [replaced(good(rows), True, "class0")], metrics=["precision:class1"])
     assert math.isnan(score.models[0].metrics[0].estimands["full-set"].value)
-    assert "nothing to go by" in score_text(score)
+    assert "inconclusive: no example" in score_text(score)
 
 
 @pytest.mark.parametrize(
