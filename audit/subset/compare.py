@@ -158,10 +158,11 @@ def _sentence(pairing: Pairing, result: Difference, known: bool, estimand: Estim
     if known:
         than = "to" if verdict == "equal" else "than"
         return f"{second} is {verdict} {than} {first} on this set: {gap}, known exactly."
-    limits = f"interval {100 * result.low:+.2f} to {100 * result.high:+.2f}"
+    level = f"{100 * pairing.confidence:.4g}% CI"
+    gap += f" ({level} {100 * result.low:+.2f} to {100 * result.high:+.2f})"
     if verdict != "inconclusive":
-        return f"{second} is {verdict} than {first}: {gap}, {limits}."
-    cannot = f"Inconclusive: {second} against {first} at this size: {gap}, {limits}"
+        return f"{second} is {verdict} than {first}: {gap}."
+    cannot = f"Inconclusive: {second} against {first} at this size: {gap}"
     if needed is None:
         return f"{cannot}."
     total = int(pairing.design.population.sum())
