@@ -74,7 +74,7 @@ class PlanSettings:
     label_noise: Rate of wrong labels, or "auto" for the estimate of the scan.
     label_strata: Whether the label forms strata.
     merge_strata: Join the smallest strata if n is too small for all.
-    min_gain: Least relative gain of a tenth more examples, where `--sizes auto` ends.
+    min_gain: Least reduction of the margin of error by 10% more examples, 0.001 = 0.1 points.
     uncertainty: Measure of `--choose uncertainty`: margin or entropy.
     """
 

@@ -118,9 +118,10 @@ class PlanOptions:
         from audit.subset import Goal
 
         given = self.assumptions
+        looks = 1 if given.comparisons is None else given.comparisons
         return Goal(
             metric=self.metric, n=2, power=given.power, confidence=self.confidence,
-            looks=given.comparisons or 1, estimand=self.estimand, planning_value=given.expected,
+            looks=looks, estimand=self.estimand, planning_value=given.expected,
             discordant=given.disagreement, rho=given.correlation,
         )  # fmt: skip
 

@@ -83,6 +83,14 @@ def plan_command(
     from audit.subset.text import plan_text
 
     if sizes is not None:
+        _refuse(
+            {
+                "half-width": options.half_width, "detect": options.detect, "n": options.n,
+                "seconds": options.seconds, "throughput": options.throughput,
+                "baseline": baseline, "output": output,
+            },
+            "is for a plan of a single size: leave it out, or --sizes.",
+        )  # fmt: skip
         _print_sizes(options, named_set(run, source), unlabelled, sizes, as_json)
         return
     plan, _ = _planned(options, named_set(run, source), unlabelled, baseline)
@@ -101,9 +109,11 @@ def _print_sizes(
         numbers = None if sizes == "auto" else [int(word) for word in sizes.split(",")]
     except ValueError:
         raise UsageError(f"--sizes is {sizes!r}: write numbers such as 100,200, or auto.") from None
+    goal = options.open_goal()
+    goal.check()
     frame = read_set(place, _part(options.split), options.by, options.group, unlabelled)
     curve = make_curve(
-        frame, options.open_goal(), sizes=numbers, predictions=read_models(options.predictions),
+        frame, goal, sizes=numbers, predictions=read_models(options.predictions),
         minimum_gain=options.assumptions.min_gain, **options.set_options,
     )  # fmt: skip
     print_result(as_json, curve.document, lambda: curve_text(curve))
@@ -190,7 +200,7 @@ def draw_command(
     unlabelled: UnlabelledOption = False,
     baseline: BaselineOption = None,
     exclude_drawn: Annotated[
-        Path | None, option("--exclude-drawn", "Earlier subset, to draw other units.")
+        Path | None, option("--exclude-drawn", "Earlier subset, whose units are not drawn again.")
     ] = None,
     sheet: Annotated[
         list[Path] | None,
@@ -203,13 +213,18 @@ def draw_command(
     as_json: JsonOption = False,
 ) -> None:
     """Draw an evaluation subset at random, or choose the next images to label."""
-    check_suffix(output)
+    for path in (written := [output, *(sheet or ())]):
+        check_suffix(path)
+    if len(set(written)) < len(written):
+        raise UsageError("Two files to write have one name: give each --sheet its own.")
     if choose is not None:
-        refused = {"--plan": plan, "--baseline": baseline, "--sheet": sheet}
+        refused = {"plan": plan, "baseline": baseline, "sheet": sheet}
         _choose(choose, options, run, source, output, unlabelled, exclude_drawn, seed, refused,
                 as_json)  # fmt: skip
         return
     drawn = _draw(options, named_set(run, source), plan, seed, unlabelled, baseline, exclude_drawn)
+    if unlabelled and sheet:
+        drawn = replace(drawn, then=drawn.then.replace("SHEET.csv", str(sheet[0])))
     _write_draw(drawn, output, seed, as_json, sheet or ())
 
 
@@ -257,7 +272,7 @@ def _draw(
         check = None if hits is None else metric_check(frame, recipe, subset, hits)
     then = "--predictions MODEL.csv"
     if unlabelled:
-        then = "--answers SHEET.csv"
+        then = "--labels SHEET.csv --predictions MODEL.csv"
     elif is_of_objects([metric]):
         then += f" --from {place} --metric {metric}"
     elif baseline is not None:
@@ -273,8 +288,8 @@ def _write_draw(
     from audit.subset.text import draw_text
 
     subset, made = drawn.subset, drawn.plan
-    write_table(output, subset.rows)
     notes = [_write_sheet(subset.rows, path, copy) for copy, path in enumerate(sheets, 1)]
+    write_table(output, subset.rows)
     content = {
         "output": str(output), "n": subset.n_units, "files": len(subset.rows),
         "units": subset.population_units, "seed": seed, "plan": drawn.recipe.hash,
@@ -294,7 +309,6 @@ def _write_sheet(rows: pl.DataFrame, output: Path, copy: int) -> str:
     from audit.report.output import write_table
     from audit.subset.labelling import blind_sheet
 
-    check_suffix(output)
     images = output.with_name(f"{output.stem}_images")
     sheet, key = blind_sheet(rows, images, copy)
     write_table(output, sheet)
@@ -318,11 +332,14 @@ def _choose(
     from audit.report.output import write_table
 
     default = PlanOptions()
-    refused = {f"--{n.replace('_', '-')}": getattr(options, n) != getattr(default, n) for n in (
+    of_goal = (
         "metric", "group", "confidence", "target", "half_width", "detect", "seconds", "throughput",
-    )} | dict(refused)  # fmt: skip
-    if given := [name for name, value in refused.items() if value]:
-        raise UsageError(f"{given[0]} is for random draws: leave it out, or --choose.")
+    )  # fmt: skip
+    _refuse(
+        {name: getattr(options, name) != getattr(default, name) for name in of_goal}
+        | dict(refused),
+        "is for random draws: leave it out, or --choose.",
+    )
     if run is None or options.n is None:
         raise UsageError("--choose takes a run and --n: the number of images to choose.")
     if len(options.predictions or ()) > 1:
@@ -345,12 +362,15 @@ def _choose(
 def _check_plan_alone(options: PlanOptions, baseline: Path | None) -> None:
     """Raise UsageError for options that a plan has fixed; only its size may be changed."""
     fixed = replace(options, split=None, n=None, predictions=None)
-    given = [f.name for f in fields(fixed) if getattr(fixed, f.name) != f.default]
-    given += ["baseline"] if baseline is not None else []
-    if given:
-        raise UsageError(
-            f"--{given[0].replace('_', '-')} is part of the plan: leave it out, or --plan."
-        )
+    given = {f.name: getattr(fixed, f.name) != f.default for f in fields(fixed)}
+    _refuse(given | {"baseline": baseline}, "is part of the plan: leave it out, or --plan.")
+
+
+def _refuse(options: Mapping[str, Any], why: str) -> None:
+    """Raise UsageError for the first of the options that was given; `why` ends the sentence."""
+    for name, value in options.items():
+        if value is not None and value is not False and value != []:
+            raise UsageError(f"--{name.replace('_', '-')} {why}")
 
 
 @dataclass(frozen=True)
@@ -412,6 +432,12 @@ class ScoreOptions:
         """Whether the metrics are of objects."""
         return is_of_objects(self.metric or ())
 
+    def refuse(self, names: Sequence[str], why: str) -> None:
+        """Raise UsageError for the first of these options that differs from its default."""
+        default = ScoreOptions()
+        shown = {"source": "from", "slices": "slice"}
+        _refuse({shown.get(n, n): getattr(self, n) != getattr(default, n) for n in names}, why)
+
 
 @app.command("score")
 @takes_options
@@ -443,7 +469,16 @@ def _score_images(subset: Path | None, options: ScoreOptions) -> Printed:
     from audit.subset.labelling import with_sheet
     from audit.subset.text import score_text
 
-    files, labels = options.files, options.labels
+    files, labels, metrics = options.files, options.labels, options.metric or ["accuracy"]
+    if len(files) > 2:
+        options.refuse(
+            ("baseline", "by_class", "slices"),
+            "is for one model, or two: three or more are ranked by accuracy.",
+        )
+        if metrics != ["accuracy"]:
+            raise UsageError(
+                "Three or more models are ranked by accuracy alone: leave out --metric."
+            )
     rows = read_rows(subset, options, f"--predictions {files[0]}")
     if labels is not None:
         rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name, options.unknown)
@@ -456,14 +491,17 @@ def _score_images(subset: Path | None, options: ScoreOptions) -> Printed:
         rows = first_units(rows, options.first)
     models, names = read_models(files), model_names(files)
     ranked = None
-    if len(models) > 1 and (options.metric or ["accuracy"])[0] == "accuracy":
-        ranked = find_winner(rows, models, names=names, confidence=options.confidence)
+    if len(models) > 1 and metrics[0] == "accuracy":
+        ranked = find_winner(
+            rows, models, names=names, confidence=options.confidence, missing=options.missing,
+            unknown=options.unknown,
+        )  # fmt: skip
     if ranked is not None and len(models) > 2:
         return ranked.document(), winner_text(ranked)
     plan = read_config().plan
     noise = plan.label_noise if isinstance(plan.label_noise, float | int) else None
     score = score_subset(
-        rows, models, metrics=options.metric or ["accuracy"], confidence=options.confidence,
+        rows, models, metrics=metrics, confidence=options.confidence,
         missing=options.missing, unknown=options.unknown, looks=plan.comparisons,
         label_noise=noise, names=names, baseline=known, slices=_sliced_by(rows, subset, options),
     )  # fmt: skip
@@ -477,8 +515,10 @@ def _score_objects(subset: Path | None, options: ScoreOptions) -> Printed:
     from audit.subset import detect, first_units, load_recipe
     from audit.subset.text import score_text
 
-    if options.slices or options.labels:
-        raise UsageError("--slice and --labels are for metrics of images: leave them out.")
+    options.refuse(
+        ("slices", "labels", "missing", "unknown", "unlabelled"),
+        "is for metrics of images: leave it out.",
+    )
     recipe = detect.PLAIN if options.plan is None else load_recipe(options.plan)
     rows, objects, frame = _drawn_objects(subset, options, recipe)
     if options.first is not None:
@@ -495,21 +535,28 @@ def _score_objects(subset: Path | None, options: ScoreOptions) -> Printed:
 
 def _score_mean(subset: Path | None, options: ScoreOptions) -> Printed:
     """Estimate the mean of any number per example: a loss, an IoU, a reward, `brier`."""
+    from audit.subset import first_units
     from audit.subset.baseline import whole_set
     from audit.subset.values import measure_subset, measures_text
 
     metrics = options.metric or []
     if len(metrics) > 1 or len(options.files) > 1:
         raise UsageError(f"--metric {MEAN}COLUMN is scored alone, from one file of --predictions.")
+    options.refuse(
+        ("missing", "unknown", "labels", "by_class", "slices"),
+        f"is for metrics of classes: leave it out for {MEAN}COLUMN.",
+    )
     values, number = options.files[0], metrics[0].removeprefix(MEAN)
     known = None
     if options.baseline is not None:
         whole = whole_set(*read_drawn_from(options))
         known = (whole, _read_file(options.baseline, "baseline"))
+    rows = read_rows(subset, options, f"--predictions {values} --metric {metrics[0]}")
+    if options.first is not None:
+        rows = first_units(rows, options.first)
     found = measure_subset(
-        read_rows(subset, options, f"--predictions {values} --metric {metrics[0]}"),
-        _read_file(values, "values"), number, confidence=options.confidence, baseline=known,
-        name=values.name,
+        rows, _read_file(values, "values"), number, confidence=options.confidence,
+        baseline=known, name=values.name,
     )  # fmt: skip
     return found.document(), measures_text(found)
 
@@ -519,6 +566,13 @@ def _score_people(subset: Path | None, options: ScoreOptions) -> Printed:
     from audit.subset.labelling import compare_people, human_text
 
     sheets = options.answers or []
+    options.refuse(
+        (
+            "metric", "missing", "first", "labels", "baseline", "source", "plan", "unlabelled",
+            "split", "group", "by_class", "slices",
+        ),
+        "does not go with --answers: leave it out.",
+    )  # fmt: skip
     if subset is None or subset.is_dir():
         raise UsageError("--answers needs the drawn subset that the sheet was written for.")
     found = compare_people(
