@@ -126,6 +126,7 @@ def _planned(
     from audit.subset import make_plan
     from audit.subset.baseline import baseline_plan
     from audit.subset.source import select_eligible
+    from audit.subset.strata import Strata, form_units
 
     if is_of_objects([options.metric]):
         return _objects_plan(options, place, baseline)
@@ -134,7 +135,8 @@ def _planned(
     tables = read_models(options.predictions)
     earlier = read_models([baseline] if baseline else None)
     if options.assumptions.deviation is not None:
-        goal = options.goal(len(select_eligible(frame, options.set_options["deduplicated"]).files))
+        files = select_eligible(frame, options.set_options["deduplicated"]).files
+        goal = options.goal(len(form_units(files, Strata(), options.group).table))
 
     def make(goal: Goal) -> Plan:
         known: dict[str, Any] = {}

@@ -251,7 +251,7 @@ def test_the_document_and_the_text(frame):
         f"{100 / first.n:.1f} points"
     )
     limits = first.recall["generalisation"]
-    for part in ("fresh draw", "3 comparisons fixed in advance",
+    for part in ("fresh draw", "corrected for 3 planned comparisons",
                  "right; one more right answer moves recall by",
                  f"{100 * limits.low:.1f} to {100 * limits.high:.1f}% for new data"):  # fmt: skip
         assert part in text
