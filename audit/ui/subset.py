@@ -35,7 +35,7 @@ from audit.ui.gallery import show_gallery
 from audit.ui.guard import served
 from audit.ui.opened import Opened, answering, cached, open_chosen_run
 
-TARGETS = ("Half-width", "Difference", "Budget")
+TARGETS = ("Margin of error", "Difference", "Budget")
 METRICS = ("accuracy", "macro-recall", "recall", "specificity")
 ALL = "all files"
 DRAWN = "drawn subset"
@@ -57,9 +57,7 @@ def page() -> None:
     """Show the page."""
     run = open_chosen_run()
     st.title("Subset designer")
-    html.paragraph(
-        "How many examples to evaluate for the precision you need, and what they buy.", "quiet"
-    )
+    html.paragraph("How many images to evaluate for the margin of error you need.", "quiet")
     controls, result = st.columns([3, 8], gap="large")
     with controls:
         wish = _controls(run)
@@ -77,9 +75,9 @@ def _controls(run: Opened) -> Wish | None:
     target = link.switch("Target", "target", TARGETS)
     goal = _goal(run, metric, target, split, frame)
     properties = [c for c in frame.columns if frame[c].dtype.is_numeric()]
-    by = link.choose("Strata besides the class", "by", properties, any_="none")
+    by = link.choose("Also stratify by", "by", properties, any_="none")
     groups = ["group"] if frame["group"].null_count() < frame.height else []
-    group = link.choose("Units taken whole", "group", groups, any_="single files") or None
+    group = link.choose("Group by (patient, video)", "group", groups, any_="no grouping") or None
     deduplicated = link.toggle("Count every image once", "once")
     return Wish(goal, split, (by,) if by else (), group, deduplicated)
 
@@ -119,7 +117,7 @@ def _goal(run: Opened, metric: str, target: str, split: str, frame: pl.DataFrame
     if target == TARGETS[0]:
         first = _within_reach(run.key, metric, split, 5.0, False, run)
         most = max(20.0, first)
-        half_width = link.slide("Half-width of the interval, points", "half", 0.5, most, first, 0.5)
+        half_width = link.slide("Margin of error, points", "half", 0.5, most, first, 0.5)
     elif target == TARGETS[1]:
         first = _within_reach(run.key, metric, split, 10.0, True, run)
         most = max(30.0, first)
@@ -129,13 +127,13 @@ def _goal(run: Opened, metric: str, target: str, split: str, frame: pl.DataFrame
             "Examples to evaluate", "n", 2, max(frame.height, 3), max(frame.height // 2, 2), 1
         )
     looks = link.slide(
-        "Looks: comparisons fixed in advance",
+        "Number of comparisons (Bonferroni)",
         "looks",
         1,
         20,
         1,
         1,
-        help="The error rate is shared among them, so each needs more examples.",
+        help="More comparisons need more images for the same error rate.",
     )
     confidence = link.choose(
         "Confidence", "confidence", ("95", "90", "99"), any_=None, shown=lambda c: f"{c}%"
@@ -164,9 +162,9 @@ def _result(run: Opened, wish: Wish) -> None:
     for target in plan.unreachable[:6]:
         html.notice(target.sentence[:1].upper() + target.sentence[1:])
     st.header(
-        "What each class gets",
-        help="Half-widths and the detectable difference of the class's recall, in percentage "
-        "points; one answer: what a single example moves it by.",
+        "Margin of error by class",
+        help="Margins of error and the detectable difference of the class's recall, in percentage "
+        "points; one answer: how far one image moves the recall.",
     )
     table = subsets.class_table(plan)
     in_points = [name for name in table.columns if table[name].dtype == pl.Float64]
@@ -201,7 +199,7 @@ def _headline(plan: Plan) -> None:
     shown: list[tuple[str, str]] = []
     for name, figures in plan.estimands.items():
         about = subsets.MEANING[name]
-        shown.append((f"Half-width, {about}", f"± {_points(figures.half_width)}"))
+        shown.append((f"Margin of error, {about}", f"± {_points(figures.half_width)}"))
         shown.append((f"Detects, {about}", _points(figures.detectable_difference)))
     with st.container(horizontal=True):
         for label, value in shown:
@@ -211,13 +209,13 @@ def _headline(plan: Plan) -> None:
 
 def _points(share: float) -> str:
     value = subsets.in_points(share)
-    return "n/a" if value is None else f"{value:.1f}"
+    return "–" if value is None else f"{value:.1f}"
 
 
 def _curve(plan: Plan, curve: Curve) -> None:
     table = subsets.curve_table(curve).drop_nulls("half_width")
-    shown = link.switch("Curve", "curve", ("Half-width", "Detectable difference"))
-    field = "half_width" if shown == "Half-width" else "detectable"
+    shown = link.switch("Curve", "curve", ("Margin of error", "Detectable difference"))
+    field = "half_width" if shown == "Margin of error" else "detectable"
     lines = (
         alt.Chart(table)
         .mark_line(point=True)
@@ -347,7 +345,7 @@ def draw_disagreements(run: Opened, rows: pl.DataFrame, about: str) -> None:
     _summary(found, about)
     if not found.table.is_empty():
         _slices(run, path.name, found)
-        st.header("Wrong answers, the surest first")
+        st.header("Wrong answers, most confident first")
         _pictures(run, found.table.head(SHOWN))
         _beside_training(run, found.table.head(COMPARED))
         st.dataframe(visible_frame(found.table), hide_index=True, width="stretch", height=280)

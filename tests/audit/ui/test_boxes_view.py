@@ -29,13 +29,13 @@ def test_statistics_and_pictures_are_shown(show: Show, boxed: Path) -> None:
     at = show("labels", boxed, view="Boxes")
     said = text(at)
     (drawn,) = [c.proto.json for c in at.get("bidi_component") if '"markup"' in c.proto.json]
-    assert "2 boxes of 2 classes in 2 annotated pictures" in drawn
+    assert "2 boxes of 2 classes in 2 annotated images" in drawn
     assert "<svg" in drawn
     assert EVIL[:9] not in drawn
-    assert "2 pictures" in said
+    assert "2 images" in said
     assert 'class="notice error"' not in html(at)
     filtered = show("labels", boxed, view="Boxes", box_class="cat", code="BOX001")
-    assert "No picture fits." in text(filtered)
+    assert "No image fits." in text(filtered)
     nonsense = show("labels", boxed, view="Boxes", box_size="huge", start="-x")
     assert 'class="notice error"' not in html(nonsense)
 

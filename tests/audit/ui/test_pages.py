@@ -380,7 +380,7 @@ def test_slices_and_training_pictures_stand_beside_wrong_answers(
         keys = [b.key for b in at.button if str(b.key).startswith("slice ")]
         assert len(keys) == slices, text(at)
         assert ("Nowhere: no property" in text(at)) == (slices == 0)
-        assert "Beside the training pictures most like them" in [h.value for h in at.header]
+        assert "Beside the training images most like them" in [h.value for h in at.header]
         if keys:
             assert "label: fish" in text(at)
             at.button(key=keys[0]).click().run()
