@@ -53,7 +53,7 @@ def test_the_overview_tells_counts_and_first_steps(show: Show, scanned: Path) ->
     assert figures["Files"] == "24"
     assert figures["Splits"] == "2"
     said = text(at)
-    assert "both in a training and in an evaluation split" in said
+    assert "in several splits" in said
     assert "24 of 24 listed files read" in said
     assert at.get("download_button")[0].proto.label == "Report (HTML)"
     at.button(key="step SPLIT001").click().run()
@@ -118,13 +118,13 @@ def test_deciding_goes_to_the_next_finding_and_can_be_taken_back(show: Show, run
     assert "No finding fits" in text(at)  # it is decided, and the list shows open ones
 
 
-def test_undo_says_that_there_is_nothing_to_take_back(
+def test_undo_reports_that_there_is_no_decision_to_undo(
     monkeypatch: pytest.MonkeyPatch, scanned: Path
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["app.py", str(scanned)])
     at = AppTest.from_string("from audit.ui.frame import draw_sidebar\ndraw_sidebar()").run()
     at.button[[b.label for b in at.button].index("Undo")].click().run()
-    assert at.session_state["said"] == ("There is no decision to take back.", "good")
+    assert at.session_state["said"] == ("There is no decision to undo.", "good")
 
 
 def test_a_false_positive_is_waived(show: Show, run: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_group_across_splits_stays_open_until_a_side_is_named(show: Show, run:
     at = show("duplicates", run, code="SPLIT001")
     assert at.button(key="apply rule").disabled
     assert (
-        "no split to drop copies from is named: choose one above, at Which split gives way"
+        'no split to drop copies from is named: choose it above, in "Drop duplicates from"'
         in text(at)
     )
     at.selectbox(key="choice from").set_value("train").run()
