@@ -139,9 +139,10 @@ def repeated_cost(split: str, n: int, units: int, squares: int) -> Iterator[Cost
     yield Cost(
         "repeated",
         split,
-        f"{split} has {effective:,.0f} effective images after duplicates ({n:,} files): the margin "
-        f"of error of an accuracy of 50% is {100 * wide:.3g} instead of {100 * plain:.3g} points "
-        f"(95% CI {(n / effective) ** 0.5:.2f} times as wide).",
+        f"The {n:,} images of {split} are {units:,} different ones. Copies are right or wrong "
+        f"together, so {split} is worth {effective:,.0f} independent images: a 95% CI of "
+        f"an accuracy of 50% is ± {100 * wide:.3g} points, not ± {100 * plain:.3g}, and others are "
+        f"{(n / effective) ** 0.5:.2f} times as wide too.",
         {
             "n": n, "different": units, "effective": effective, "half_width": wide,
             "half_width_of_n": plain, "wider": (n / effective) ** 0.5,

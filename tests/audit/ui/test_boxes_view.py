@@ -54,5 +54,5 @@ def test_without_boxes_there_is_one_calm_sentence(show: Show, tmp_path: Path) ->
     plain = show("labels", run)
     assert "Boxes" not in text(plain)
     asked = show("labels", run, view="Boxes")
-    assert "This dataset has no boxes that could be read." in text(asked)
+    assert "This dataset has no readable bounding boxes." in text(asked)
     assert 'class="notice error"' not in html(asked)
