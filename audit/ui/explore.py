@@ -280,7 +280,7 @@ def _grid(
         return
     picked = _picked()
     _bar(run, found, conditions, picked, total)
-    named = "likeness" if near is not None else order.column
+    named = "similarity" if near is not None else order.column
     lines = default_lines if named in ("id", "split", "label") else _with_value(named)
     show_gallery(
         run,

@@ -124,7 +124,7 @@ def _goal(run: Opened, metric: str, target: str, split: str, frame: pl.DataFrame
         detect = link.slide("Smallest difference to detect, points", "diff", 0.5, most, first, 0.5)
     else:
         n = link.slide(
-            "Examples to evaluate", "n", 2, max(frame.height, 3), max(frame.height // 2, 2), 1
+            "Images to evaluate", "n", 2, max(frame.height, 3), max(frame.height // 2, 2), 1
         )
     looks = link.slide(
         "Number of comparisons (Bonferroni)",
@@ -194,7 +194,7 @@ def _planned(key: str, wish: Wish, _run: Opened) -> tuple[Plan, Curve]:
 
 
 def _headline(plan: Plan) -> None:
-    unit = "groups" if plan.recipe.group else "examples"
+    unit = "groups" if plan.recipe.group else "images"
     html.write_html(html.tag("p", f"{plan.n:,} of {plan.n_units:,} {unit}", "strong"))
     shown: list[tuple[str, str]] = []
     for name, figures in plan.estimands.items():
@@ -223,7 +223,7 @@ def _curve(plan: Plan, curve: Curve) -> None:
             x=alt.X(
                 "n:Q",
                 scale=alt.Scale(type="log", nice=False),
-                title="examples evaluated",
+                title="images evaluated",
                 axis=alt.Axis(format=",d", tickCount=8),
             ),
             y=alt.Y(f"{field}:Q", title=f"{shown.lower()}, points"),
@@ -238,7 +238,7 @@ def _curve(plan: Plan, curve: Curve) -> None:
     )
     here = alt.Chart(pl.DataFrame({"n": [plan.n]})).mark_rule(strokeDash=[5, 4]).encode(x="n:Q")
     chart = alt.layer(lines, here).properties(height=280)
-    st.altair_chart(chart, width="stretch", alt=f"{shown} by examples evaluated")
+    st.altair_chart(chart, width="stretch", alt=f"{shown} by images evaluated")
     html.paragraph(f"The dashed line is this plan: {plan.n:,}.", "quiet small")
 
 
@@ -262,7 +262,7 @@ def _draw(run: Opened, wish: Wish, plan: Plan) -> Subset | None:
             value=0,
             step=1,
             width=140,
-            help="The same seed draws the same examples; a larger draw holds the smaller one.",
+            help="The same seed draws the same images; a larger draw holds the smaller one.",
         )
         st.button(
             "Draw",
@@ -353,10 +353,10 @@ def draw_disagreements(run: Opened, rows: pl.DataFrame, about: str) -> None:
 
 def _summary(found: Disagreements, about: str) -> None:
     of_all = found.accuracy
-    limits = "" if of_all.known else f", {of_all.low:.1%} to {of_all.high:.1%}"
+    limits = f" (CI {100 * of_all.low:.1f} to {100 * of_all.high:.1f})"
     html.paragraph(
-        f"{found.right:,} of {counted(found.n, 'example')} of {about} right: accuracy "
-        f"{of_all.value:.1%}{limits} on all of the set.",
+        f"{found.right:,} of {counted(found.n, 'image')} of {about} right: accuracy "
+        f"{of_all.value:.1%}{'' if of_all.known else limits} on the whole set.",
         "strong",
     )
     for note in found.notes:
@@ -367,8 +367,8 @@ def _slices(run: Opened, name: str, found: Disagreements) -> None:
     """Show the slices in which the model is wrong significantly more often."""
     st.header(
         "Where it is wrong more often",
-        help="Values of every property and cluster, the ends of every number: all tests together "
-        "hold the share of false slices below 1% (Benjamini and Hochberg).",
+        help="Tests every value of every property and cluster, and both ends of every number. "
+        "Benjamini-Hochberg keeps the share of false slices below 1%.",
     )
     answered = found.answered
     with run.store() as store:
@@ -377,8 +377,7 @@ def _slices(run: Opened, name: str, found: Disagreements) -> None:
     slices = find_slices(answered["wrong"].to_numpy(), columns, weights)
     if slices.is_empty():
         html.paragraph(
-            f"Nowhere: no property of {columns.width:,} holds more wrong answers than chance "
-            "would put there.",
+            f"None of {columns.width:,} properties has more wrong answers than expected by chance.",
         )
         return
     wrong = set(found.table["sample_id"])
@@ -421,14 +420,14 @@ def _beside_training(run: Opened, worst: pl.DataFrame) -> None:
         shown = cards(store, [*worst["sample_id"], *near["id"]])
     if near.is_empty():
         return
-    st.header("Beside the training images most like them")
+    st.header("Most similar training images")
     by_id = {card.id: card for card in shown}
     for place, row in enumerate(worst.iter_rows(named=True)):
         beside = near.filter(pl.col("sample_id") == row["sample_id"])
         if beside.is_empty():
             continue
         lines = {row["sample_id"]: _lines(row)} | {
-            r["id"]: [f"trained as {r['label'] or 'no label'}", f"likeness {r['similarity']:.2f}"]
+            r["id"]: [f"trained as {r['label'] or 'no label'}", f"similarity {r['similarity']:.2f}"]
             for r in beside.iter_rows(named=True)
         }
         of = [by_id[name] for name in lines if name in by_id]

@@ -321,7 +321,7 @@ def test_an_image_opens_by_the_ids_of_the_index_only(show: Show, scanned: Path) 
 
 def test_a_subset_is_planned_and_drawn(show: Show, scanned: Path) -> None:
     at = show("subset", scanned, split="train", half="20.0")
-    assert "examples" in text(at)
+    assert "images" in text(at)
     table = at.dataframe[0].value
     assert set(table["class"]) == {"cat", "Cat", "dog"}
     draw = next(b for b in at.button if b.label == "Draw")
@@ -350,7 +350,7 @@ def test_wrong_predictions_stand_beside_the_truth(
     ).write_csv(model)
     at.text_input(key="predictions file").set_value(str(model)).run()
     wrong = at.dataframe[-1].value
-    assert "on all of the set" in text(at)
+    assert "on the whole set" in text(at)
     assert set(wrong["truth"]) == {"dog"}
     assert set(wrong["prediction"]) == {"cat"}
     assert list(wrong["confidence"]) == sorted(wrong["confidence"], reverse=True)
@@ -379,8 +379,8 @@ def test_slices_and_training_pictures_stand_beside_wrong_answers(
         at.text_input(key="predictions file").set_value(str(model)).run()
         keys = [b.key for b in at.button if str(b.key).startswith("slice ")]
         assert len(keys) == slices, text(at)
-        assert ("Nowhere: no property" in text(at)) == (slices == 0)
-        assert "Beside the training images most like them" in [h.value for h in at.header]
+        assert ("more wrong answers than expected by chance" in text(at)) == (slices == 0)
+        assert "Most similar training images" in [h.value for h in at.header]
         if keys:
             assert "label: fish" in text(at)
             at.button(key=keys[0]).click().run()
