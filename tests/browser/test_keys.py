@@ -189,7 +189,7 @@ def test_two_people_decide_at_once_and_each_takes_back_their_own(
     for _ in range(each + 1):
         visitor.page.keyboard.press("u")
     visitor.saved()
-    visitor.says("Nothing that you decided is left")
+    visitor.says("You have no decision to undo")
     left = [d.by for d in Ledger(run).log() if not d.undone]
     assert left == ["Bob"] * (each - 1)
     assert len(Ledger(run).log()) == 2 * each
