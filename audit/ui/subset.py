@@ -243,7 +243,7 @@ def _curve(plan: Plan, curve: Curve) -> None:
 
 
 def _reasons(plan: Plan) -> None:
-    with st.expander("Why these figures, and what was left out"):
+    with st.expander("How the plan was computed, and excluded files"):
         for reason in plan.reasons:
             html.paragraph(reason, "small")
         left_out = Counter(e["reason"] for e in plan.excluded).most_common()

@@ -52,7 +52,7 @@ def test_the_link_asks_for_a_name_once_and_its_token_leaves_the_address(
     side.get_by_role("link", name="Change the name").click()
     tab.get_by_label("Your name").fill(visitor.name.lower())
     tab.get_by_role("button", name="Continue").click()
-    tab.get_by_role("alert").get_by_text(f"called {visitor.name.lower()} already").wait_for()
+    tab.get_by_role("alert").get_by_text(f"The name {visitor.name.lower()} is taken").wait_for()
     tab.get_by_label("Your name").fill("Grace H")
     tab.get_by_role("button", name="Continue").click()
     side.get_by_text("Grace H", exact=True).wait_for()
