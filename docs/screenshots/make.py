@@ -43,7 +43,7 @@ RESTING = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 CHART = "[data-testid=stVegaLiteChart] .marks:visible"
 # name: link, theme, what to click first (a tab), what must be there
 PAGES = {
-    "overview": ("", "light", "", "text=Do these first"),
+    "overview": ("", "light", "", "text=Fix first"),
     "findings": ("findings?code=IMG003", "light", "", ".gallery .card img"),
     "findings-dark": ("findings?code=DUP003", "dark", "", ".gallery .card img"),
     "duplicates": ("duplicates?code=DUP003", "light", "", "text=Compare two"),

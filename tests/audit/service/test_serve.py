@@ -183,7 +183,7 @@ def test_python_reads_a_run_of_a_service_as_one_of_its_own(
     assert "DUP001" in str(far.report())
     assert "DUP001" in Path(far.report(tmp_path / "x.json")).read_text()
     for token, run, why in (
-        (service.tokens["Vic"], "secret", "no such dataset"), ("x", "pets", "token of a person"),
+        (service.tokens["Vic"], "secret", "no such dataset"), ("x", "pets", "needs a token"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=why):
             _ = audit.connect(url, token).open(run).history
@@ -272,7 +272,7 @@ def test_a_scan_is_pushed_without_names_of_files_unless_asked(
     before = file.read_text()
     file.write_text(f'{before}\n[[dataset]]\nname = "far"\npushed = true\n')
     try:
-        with pytest.raises(UsageError, match="token of a person"):
+        with pytest.raises(UsageError, match="needs a token"):
             push_scan(run, url)
         monkeypatch.setenv("PREFLIGHT_TOKEN", service.tokens["Ada"])
         audit.scan(service.folder / "data", service.folder / "x", jobs=1)
