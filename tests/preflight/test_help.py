@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from audit.cli import help as audit_help
 from audit.cli.main import app
+from audit.errors import UsageError
 from pipeline_profiler.cli import main as profiler
-from preflight.terminal import nearest_name, nearest_path, without_help_all
+from preflight.terminal import nearest_name, nearest_path
 
 ROWS = 40  # of a terminal
 
@@ -32,30 +33,23 @@ def test_help_fits_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         profiler.command_line(["--help"])
     for page in (text, capsys.readouterr().out):
-        assert "Start here" in page
         assert len(page.splitlines()) <= ROWS
         assert max(map(len, page.splitlines())) <= 96
 
 
-def test_rare_options_are_in_help_all_only(capsys: pytest.CaptureFixture[str]) -> None:
-    for every in (False, True):
-        audit_help.show_all_options(every)
-        page = CliRunner().invoke(app, ["scan", "--help"]).output
-        assert ("--executor <" in page) == every
-        assert "--baseline" in page
-        with pytest.raises(SystemExit):
-            profiler.command_line(["run", "--help-all" if every else "--help"])
-        assert ("--epoch-steps N  " in capsys.readouterr().out) == every
-    audit_help.show_all_options(False)
-    # what is rare is still an option
-    missing = CliRunner().invoke(app, ["scan", "nowhere", "--executor", "none"])
-    assert "No such option" not in missing.output
-
-
-def test_help_of_the_script_that_is_watched_is_its_own() -> None:
-    words = ["watch", "--", "train.py", "--help-all"]
-    assert without_help_all(words) == (words, False)
-    assert without_help_all(["scan", "--help-all"]) == (["scan", "--help"], True)
+def test_the_options_of_the_program_are_of_every_command() -> None:
+    """They stand in the help of the program alone, and before or after a command."""
+    page = CliRunner().invoke(app, ["--help"]).output
+    for option in ("--config FILE", "--set TABLE.KEY=VALUE", "--trace"):
+        assert option in page
+    pages = [CliRunner().invoke(app, [name, "--help"]).output for name in ("scan", "find", "sql")]
+    for text in pages:
+        assert "--config" not in text
+        assert "--trace" not in text
+    assert "--baseline" in pages[0]
+    wrong = CliRunner().invoke(app, ["scan", "nowhere", "--set", "scan.executr=ray"])
+    assert isinstance(wrong.exception, UsageError)
+    assert "Did you mean 'scan.executor'?" in str(wrong.exception)
 
 
 def test_a_program_alone_says_what_is_next_here(

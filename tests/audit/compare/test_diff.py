@@ -297,12 +297,27 @@ def test_drift_between_runs(tmp_path: Path, command: Command) -> None:
     darkened = found["DIST007", "split:run"]
     assert "brightness" in str(darkened.evidence["properties"])
     assert all(name.startswith("cat/") for name in darkened.sample_ids)
-    code, out, _ = command("drift", darker, first, "--json", "--fail")
+    code, out, _ = command("diff", first, darker, "--distributions", "--json", "--fail-on", "info")
     document = json.loads(out)
     assert (code, document["schema"], len(document["findings"])) == (1, "audit-drift/1", 3)
-    code, out, _ = command("drift", alike, first, "--fail")
+    code, out, _ = command("diff", first, alike, "--distributions", "--fail-on", "info")
     assert code == 0
-    assert "does not differ" in out
+    assert "No difference between" in out
+
+
+def test_two_datasets_are_compared_by_their_distributions(tmp_path: Path, command: Command) -> None:
+    """Without an option; and a new finding is one of the same dataset only."""
+    first = scanned(tmp_path / "a", 1, ("cat", "dog"))
+    other = scanned(tmp_path / "c", 3, ("owl", "fox"), 0.6)
+    code, out, _ = command("diff", first, other)
+    assert code == 0
+    assert out.startswith("Comparing distributions: 0.0% of the samples of the smaller run are in")
+    assert "DIST003" in out
+    assert command("diff", first, other, "--fail-on", "info")[0] == 1
+    code, out, refused = command("diff", first, other, "--fail-on", "new:error")
+    assert (code, out) == (2, "")
+    assert "--fail-on new:error compares two scans of one dataset" in " ".join(refused.split())
+    assert command("diff", first, first, "--fail-on", "new:error")[0] == 0
 
 
 def test_what_came_with_which_scan_is_told_for_ever(tmp_path: Path) -> None:
@@ -342,8 +357,8 @@ def test_what_came_with_which_scan_is_told_for_ever(tmp_path: Path) -> None:
     assert last_change(history[:1]) == ""
     assert audit.open(run).history["came"].to_list()[:3] == [0, sum(second.came.values()), 0]
     told, brought, document = (
-        warm_audit("history", run, *more, folder=tmp_path)
-        for more in ([], ["SPLIT001"], ["--json"])
+        warm_audit("report", run, "--section", "history", *more, folder=tmp_path)
+        for more in ([], ["--since", "SPLIT001"], ["--json"])
     )
     assert told.returncode == 0, told.stderr
     assert told.stdout.count("\n") >= 7

@@ -82,7 +82,7 @@ def by_reason(proposed: list[ProposedFix]) -> tuple[int, list[str]]:
 
 def test_fixes_are_shown_applied_counted_and_undone(run: Path, root: Path, tmp_path: Path) -> None:
     before, pictures = exported(run, tmp_path / "a")
-    outside = "a box lies wholly outside of its picture: drop or move it"
+    outside = "a box lies wholly outside of its image: drop or move it"
     assert by_reason(plan_fixes(run, ["BOX001"])) == (1, [outside])
     [line] = plan_fixes(run, ["BOX002"])[0].lines()
     assert line == "annotations.json, images/1.jpg, entry 1: cat (5, 6, 0, 10) -> dropped"
@@ -151,7 +151,7 @@ def test_a_fix_to_a_class_that_the_files_do_not_have_is_refused(
         assert (code, "the class 'zebra' (the nearest is" in words) == (2, True)
     assert Ledger(run).log() == []
     assert command("decide", run, fingerprint, "--as", "fix:zebra", "--new-name")[0] == 0
-    assert command("undo", run)[0] == 0
+    assert command("decide", run, "--undo")[0] == 0
     assert command("decide", run, fingerprint, "--as", "fix:Cat")[0] == 0
 
 
@@ -194,7 +194,7 @@ def test_a_picture_is_not_dropped_for_one_of_its_boxes(run: Path, command: Comma
     for words in ([found], ["--code", "BOX002", "--yes"], [found, "images/2.jpg"]):
         code, _, refused = command("decide", run, *words, "--as", "drop")
         assert code == 2
-        assert "name the picture itself to drop it" in " ".join(refused.split())
+        assert "name the image itself to drop it" in " ".join(refused.split())
     assert not Ledger(run).log()
     assert command("decide", run, found, "images/1.jpg", "--as", "drop")[0] == 0
     assert {d.subject for d in Ledger(run).log()} == {found, "images/1.jpg"}

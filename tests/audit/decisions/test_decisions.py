@@ -334,13 +334,13 @@ def test_a_waived_finding_is_silent_in_reports_and_exit_codes(run: Path, command
     once = [found for found in document["findings"] if "same_as" not in found]
     assert len(once) == report.counts.total
     assert command("recheck", run, "--checks", "IMG001", "--fail-on", "warning")[0] == 0
-    assert command("undo", run, "--by", "anna")[0] == 0
+    assert command("decide", run, "--undo", "--by", "anna")[0] == 0
     assert command("recheck", run, "--checks", "IMG001", "--fail-on", "warning")[0] == 1
     assert command("recheck", run, "--checks", "DUP,SPLIT,FILE001,LABEL005")[0] == 1
     decide_findings(run, errors, Action.FALSE_POSITIVE)
     assert command("recheck", run, "--checks", "DUP,SPLIT,FILE001,LABEL005")[0] == 0
     text = command("report", run)[1]
-    assert f"{len(errors)} waived as false positives" in text
+    assert f", {len(errors)} waived; " in " ".join(text.split())
 
 
 def test_the_status_of_findings(run: Path) -> None:
@@ -437,7 +437,7 @@ def test_a_waived_group_stays_silent_pair_by_pair(own: tuple[Path, Path]) -> Non
     save(another, picture(4), 50)
     scan(root, run)
     now = apply_decisions(run)
-    assert now.settled.is_empty(), "a fourth picture was never looked at"
+    assert now.settled.is_empty(), "a fourth image was never looked at"
     # Another representative makes it another finding; the old one is gone, and needs no word.
     (wider,) = findings(run, "DUP003")
     lapsed = [("finding", group, "1 of its samples joined or changed since")]
@@ -472,7 +472,7 @@ def test_decide_undo_and_log_on_the_command_line(run: Path, command: Command) ->
     code, _, said = command("decide", run, dark, "cat/dark.jpg", "--as", "keep", "--by", "anna")
     assert code == 0
     assert "Recorded 2 decisions as batch 1 by anna" in said
-    assert f"audit undo {run} --by anna" in said
+    assert f"audit decide {run} --undo --by anna" in said
     code, _, said = command("decide", run, "dog/1.jpg", "--as", "relabel:dgo", "--note", "=1+1")
     assert code == 2, "dog/1.jpg is in train and in test"
     assert "fits 2 files" in said
@@ -481,12 +481,12 @@ def test_decide_undo_and_log_on_the_command_line(run: Path, command: Command) ->
     assert (code, "the nearest is 'dog'" in said, len(Ledger(run).log())) == (2, True, 2)
     assert command("decide", run, "test/dog/1.jpg", "--as", "move:tets")[0] == 2
     assert command(*renamed, "--new-name")[0] == 0
-    assert command("undo", run)[1].startswith("Took back batch 3 (1 decision): relabel:dgo")
-    lines = command("log", run)[1].splitlines()
+    assert command("decide", run, "--undo")[1].startswith("Undid batch 3 (1 decision): relabel:dgo")
+    lines = command("decide", run, "--log")[1].splitlines()
     assert len(lines) == 3
     assert lines[0].endswith("[undone]")
     assert f"{dark} IMG001 train/cat/dark.jpg" in lines[2]
-    entries = json.loads(command("log", run, "--json")[1])
+    entries = json.loads(command("decide", run, "--log", "--json")[1])
     assert [e["undone"] for e in entries] == [True, False, False]
 
 
@@ -539,7 +539,11 @@ def test_a_run_deleted_under_the_reader_gets_a_sentence(run: Path, command: Comm
     ):  # fmt: skip
         with pytest.raises(AuditError, match="There is no run at"):
             use()
-    for arguments in (("log", run), ("undo", run), ("decide", run, "a.jpg", "--as", "keep")):
+    for arguments in (
+        ("decide", run, "--log"),
+        ("decide", run, "--undo"),
+        ("decide", run, "a.jpg", "--as", "keep"),
+    ):
         code, _, said = command(*arguments)
         assert code == 2
         assert said.count("\n") == 1

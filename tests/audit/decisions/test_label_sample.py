@@ -46,12 +46,12 @@ def test_none_found_still_has_an_upper_limit() -> None:
 
 def test_draw_review_and_read(reviewed_run: Path, tmp_path: Path, command: Command) -> None:
     path = tmp_path / "drawn.csv"
-    assert command("labels", reviewed_run, "--draw", 5, "-o", path)[0] == 0
+    assert command("decide", reviewed_run, "--draw-labels", 5, "-o", path)[0] == 0
     rows = pl.read_csv(path, infer_schema=False)
     assert rows.columns[:5] == ["id", "path", "label", "seed", "wrong"]
     assert len(rows) == 5
     rows.with_columns(wrong=pl.Series(["yes", *["no"] * 4])).write_csv(path)
-    code, out, _ = command("labels", reviewed_run, "--reviewed", path)
+    code, out, _ = command("decide", reviewed_run, "--reviewed", path)
     assert code == 0
     assert "1 of 5 labels drawn at random are wrong: 20.0%" in out
 

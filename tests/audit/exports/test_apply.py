@@ -280,10 +280,12 @@ def test_the_command_line_makes_and_takes_back(
     said = call("export", own.path, "--plan", "plan.json")
     assert "24 samples" in said
     assert "2 left out" in said
-    assert "24 files would be made in new" in call("apply", "plan.json", "--to", "new", "--dry-run")
+    assert "24 files would be written to new" in call(
+        "apply", "plan.json", "--to", "new", "--dry-run"
+    )
     assert not (tmp_path / "new").exists()
-    assert "24 files made in new" in call("apply", "plan.json", "--to", "new")
-    assert "0 files made in new" in call("apply", "plan.json", "--to", "new")
+    assert "24 files written to new" in call("apply", "plan.json", "--to", "new")
+    assert "0 files written to new" in call("apply", "plan.json", "--to", "new")
     receipt = tmp_path / "new/.preflight/receipt.jsonl"
     sound = receipt.read_text()
     receipt.write_text(sound + '{"begun": [["../victim.jpg", ""]]}\n')
@@ -291,7 +293,7 @@ def test_the_command_line_makes_and_takes_back(
     assert (code, refused.count("\n")) == (2, 1)
     assert "'../victim.jpg' is no path below a folder" in refused
     receipt.write_text(sound)
-    assert "25 files taken away" in call("apply", "--rollback", "new")
+    assert "25 files removed from new" in call("apply", "--rollback", "new")
     assert not (tmp_path / "new").exists()
 
 
@@ -300,7 +302,7 @@ def test_pictures_of_an_archive_are_written_as_files_and_never_linked(tmp_path: 
     scan_tree(write_tar(tmp_path / "set.tar", files), tmp_path / "run")
     plan = audit.open(tmp_path / "run").plan(tmp_path / "plan.json")
     assert not plan.left_out
-    with pytest.raises(UsageError, match="use --copy"):
+    with pytest.raises(UsageError, match="leave out --link"):
         apply_plan(plan, tmp_path / "linked", "symlink")
     apply_plan(plan, tmp_path / "new")
     made = tree_of(tmp_path / "new")

@@ -259,8 +259,8 @@ def test_a_clean_run_says_so(tmp_path: Path) -> None:
     photo(tmp_path / "data" / "a" / "1.jpg", 1)
     scanning.scan(open_source([str(tmp_path / "data")]), tmp_path / "run", jobs=1, checks=CHECKS)
     report = collect_report(tmp_path / "run")
-    assert "Nothing found by 3 checks." in to_text(report)
-    assert "Nothing found by 3 checks." in to_markdown(report)
+    assert "No findings from 3 checks." in to_text(report)
+    assert "No findings from 3 checks." in to_markdown(report)
     assert "<h2>Findings" not in to_html(report)
     assert json.loads("".join(to_json(report)))["findings"] == []
 
@@ -295,7 +295,7 @@ def test_html_says_when_it_draws_fewer_pictures_than_there_are(report: Report) -
     some = make_thumbnails(report, limit=1)
     assert len(some.by_id) == 1 < some.wanted
     text = Page(to_html(report, some)).text
-    assert f"1 of {some.wanted} pictures of the examples drawn." in text
+    assert f"1 of {some.wanted} images of the examples drawn." in text
     assert text.count("over this page's limit") >= some.wanted - 1
 
 

@@ -136,7 +136,7 @@ def test_damage_is_reported_repaired_and_made_again(
     assert [part.name for part in repaired.damaged if part.name != "signatures"] == []
     read = scan_tree(undisturbed.tree, run)
     if name == "signatures":
-        assert len(read) in (1, N_FILES - 1), "the pictures of one of the two parts"
+        assert len(read) in (1, N_FILES - 1), "the images of one of the two parts"
     else:
         assert len(read) == (name == NAMED[0]), "the older generation lacks one"
     assert_index(run, undisturbed.index)
