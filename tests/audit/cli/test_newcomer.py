@@ -70,11 +70,11 @@ def test_what_is_given_by_mistake_is_named(tmp_path: Path, monkeypatch: pytest.M
     Path("urls.csv").write_text("\n".join(["url,label", *rows]) + "\n")
     screen = " ".join(run("scan", "urls.csv", "--out", "r", "--jobs", "1").output.split())
     assert "This image could not be fetched" in screen
-    assert "https://example.invalid/a.jpg was given with a query, which may hold a key" in screen
+    assert "https://example.invalid/a.jpg has a query, which may contain a key" in screen
     assert "key=1" not in screen
     assert "damaged" not in screen
     again = run("scan", "r", "--out", "s")
-    assert "is a run that a scan wrote, and no dataset" in str(again.exception)
+    assert "is a run of a scan, not a dataset" in str(again.exception)
     make_tree(tmp_path / "pets")
     no_place = run("scan", "pets", "--out", "urls.csv")
-    assert "urls.csv is a file: choose another place for the run." in str(no_place.exception)
+    assert "urls.csv is a file: choose another path for the run." in str(no_place.exception)

@@ -304,7 +304,7 @@ def test_a_part_is_its_rows_and_signatures_or_none(place: SharedPlace, tmp_path:
     ("parts", "executor", "sentence"),
     [
         ("{tmp}/shared", "processes", "set executor"),
-        ("{tmp}/set/inside", "ray", "lies inside"),
+        ("{tmp}/set/inside", "ray", "is inside the dataset"),
         ("{tmp}/file", "ray", "cannot be written"),
         ("s3://name:secret@bucket/x", "ray", "credentials"),
         ("nothing://x", "ray", "not known"),

@@ -90,7 +90,7 @@ def test_files_are_added_removed_edited_and_moved(diff: RunDiff) -> None:
 def test_findings_are_fixed_and_new_with_the_reason(diff: RunDiff) -> None:
     assert findings(diff, "fixed") == {
         ("FILE001", "train/cat/broken.jpg", "files were edited"),
-        ("FILE001", "train/cat/empty.jpg", "its files are gone"),
+        ("FILE001", "train/cat/empty.jpg", "its files were removed"),
         ("DUP001", "train/owl/0.jpg train/owl/twin.jpg", "files were edited"),
     }
     new = findings(diff, "new")
@@ -126,7 +126,7 @@ def test_a_check_that_did_not_run_is_no_fix(changed: tuple[Path, Path]) -> None:
                     after.ran - {"FILE001"})  # fmt: skip
     found = compare_snapshots(before, less).findings.filter(pl.col("code") == "FILE001")
     assert set(found["change"]) == {"unchecked"}
-    assert set(found["why"]) == {"the check did not run in the later audit"}
+    assert set(found["why"]) == {"the check did not run in the later run"}
 
 
 def test_another_class_or_split_is_said(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_what_other_vectors_found_is_neither_new_nor_fixed() -> None:
     for before, after in ((some, none), (none, some)):
         diff = compare_snapshots(before, replace(after, vectors='{"embedder": "1234"}'))
         assert diff.counts() == {"new": 0, "fixed": 0, "persisting": 0, "unchecked": 1}
-        assert diff.findings["why"].to_list() == ["the other audit judged by other vectors"]
+        assert diff.findings["why"].to_list() == ["the other run used other embeddings"]
 
 
 def test_generations_that_are_kept_are_compared_by_their_path(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_drift_between_runs(tmp_path: Path, command: Command) -> None:
     assert (code, document["schema"], len(document["findings"])) == (1, "audit-drift/1", 3)
     code, out, _ = command("diff", first, alike, "--distributions", "--fail-on", "info")
     assert code == 0
-    assert "No difference between" in out
+    assert "No difference found between" in out
 
 
 def test_two_datasets_are_compared_by_their_distributions(tmp_path: Path, command: Command) -> None:
@@ -362,7 +362,7 @@ def test_what_came_with_which_scan_is_told_for_ever(tmp_path: Path) -> None:
     )
     assert told.returncode == 0, told.stderr
     assert told.stdout.count("\n") >= 7
-    assert "SPLIT001 came with the scan" in brought.stdout
+    assert "SPLIT001 first appeared in the scan" in brought.stdout
     assert len(json.loads(document.stdout)["moments"]) == 6
     assert told.stdout.count("  gen-") == 2, "those that are kept are named"
 

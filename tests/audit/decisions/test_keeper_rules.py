@@ -239,8 +239,8 @@ def test_blank_pictures_are_no_group_of_copies(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         ({"rule": "prettiest"}, "largest, sharpest, least-compressed, split:NAME"),
-        ({"rule": "split"}, "no keeper rule"),
-        ({"rule": "largest:train"}, "no keeper rule"),
+        ({"rule": "split"}, "not a keeper rule"),
+        ({"rule": "largest:train"}, "not a keeper rule"),
         ({"code": "IMG001"}, "DUP001, DUP002, DUP003, SPLIT001"),
         ({"drop_from_splits": ["nowhere"]}, "it has train"),
         ({"fingerprints": ["0" * 16]}, "no group with the fingerprint"),

@@ -59,10 +59,10 @@ def test_draw_review_and_read(reviewed_run: Path, tmp_path: Path, command: Comma
 def test_what_is_no_whole_random_draw_gives_no_interval(reviewed_run: Path, tmp_path: Path) -> None:
     drawn = draw_labels(reviewed_run, 4, 0).with_columns(wrong=pl.lit("no"))
     wrongs = {
-        "part": (drawn.head(3), "all of them and no others"),
-        "other": (drawn.with_columns(seed=pl.lit(1)), "all of them and no others"),
-        "open": (drawn.with_columns(wrong=pl.lit("")), "no clear answer"),
-        "relabelled": (drawn.with_columns(label=pl.lit("cat")), "answers about other labels"),
+        "part": (drawn.head(3), "exactly the labels that were drawn"),
+        "other": (drawn.with_columns(seed=pl.lit(1)), "exactly the labels that were drawn"),
+        "open": (drawn.with_columns(wrong=pl.lit("")), "no yes or no"),
+        "relabelled": (drawn.with_columns(label=pl.lit("cat")), "is outdated"),
         "bare": (drawn.drop("wrong"), "lacks the column wrong"),
     }
     for name, (rows, said) in wrongs.items():

@@ -270,7 +270,7 @@ def test_an_export_replaces_its_own_files_and_nobody_elses(tmp_path: Path) -> No
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "manifest.csv").write_text("path\nprecious.jpg\n")
-    with pytest.raises(UsageError, match="replaces nobody's file"):
+    with pytest.raises(UsageError, match="exists: choose another name"):
         export_tables(run, mine)
     with pytest.raises(UsageError, match="--replace"):
         export_files(run, {"pairs": mine / "manifest.csv"})

@@ -62,9 +62,9 @@ def test_the_hash_is_that_of_the_list(run: Path) -> None:
 def test_a_card_of_a_clean_list_says_so(tmp_path: Path) -> None:
     report = collect_report(made_run(tmp_path / "run", [{}, {}], ["DUP001"]))
     text = to_card(report, collect_facts(report))
-    assert "1 check ran and found nothing." in text
+    assert "1 check ran without findings." in text
     assert NO_LICENCE in text
-    assert "What they cost" not in text
+    assert "Impact on the evaluation" not in text
 
 
 def test_the_command_prints_or_writes_a_card(run: Path, tmp_path: Path, command: Command) -> None:
@@ -83,7 +83,7 @@ def test_python_writes_a_card_too_and_no_place_of_the_run(run: Path, tmp_path: P
     report = collect_report(run)
     told = tuple(mislabelled_cost("test", 3, None, run))
     text = to_card(replace(report, costs=told), collect_facts(report))
-    assert "Suspicion alone does not give the accuracy" in text
+    assert "suspected labels give no estimate of the accuracy" in text
     assert str(run.parent) not in text
 
 
@@ -145,8 +145,8 @@ def test_the_bound_is_that_of_a_model_that_is_right_on_all_it_has_seen() -> None
 def test_leaked_pictures_cost_accuracy() -> None:
     (cost,) = leaked_cost("test", 97, 1000, ["train"])
     assert cost.message == (
-        "97 of 1,000 images of test (9.7%, 95% CI 8.0% to 11.7%) are also in train: an "
-        "accuracy on test may be overstated by up to 9.7 points; one of 90% by up to 1.1."
+        "97 of 1,000 images of test (9.7%, 95% CI 8.0 to 11.7) are also in train: an "
+        "accuracy on test may be overstated by up to 9.7 points, an accuracy of 90% by up to 1.1."
     )
     assert not list(leaked_cost("test", 0, 1000, ["train"]))
 
@@ -159,7 +159,7 @@ def test_copies_cost_independent_pictures() -> None:
     assert cost.numbers["half_width"] == pytest.approx(
         0.5 * 1.959964 / (71.42857 + 3.841459) ** 0.5
     )
-    assert "worth 71 independent images" in cost.message
+    assert "has 71 effective images" in cost.message
     assert "± 11.3 points, not ± 9.62" in cost.message
     assert not list(repeated_cost("test", 100, 100, 100))
 
@@ -171,7 +171,7 @@ def test_wrong_labels_set_a_ceiling_where_their_share_has_an_interval() -> None:
     assert "would reach an accuracy of 96.0% on test" in cost.message
     (cost,) = mislabelled_cost("test", 7, None, Path("my run"))
     assert cost.numbers["ceiling"] is None
-    assert "Suspicion alone does not give the accuracy" in cost.message
+    assert "suspected labels give no estimate of the accuracy" in cost.message
     assert "`audit decide 'my run' --draw-labels 200" in cost.message
     assert not list(mislabelled_cost("test", 0, None, Path("run")))
 

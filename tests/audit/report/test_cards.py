@@ -72,7 +72,7 @@ def test_several_files_are_named(tmp_path: Path) -> None:
 def test_nothing_found_names_the_nearest(folder: Path) -> None:
     with pytest.raises(UsageError, match=r"called 'train/cat/03\.png'.*train/cat/3\.png"):
         make_file_card(folder / "run", "train/cat/03.png")
-    with pytest.raises(UsageError, match=r"nearest are .*leak\.png"):
+    with pytest.raises(UsageError, match=r"Similar: .*leak\.png"):
         make_file_card(folder / "run", "laek.png")
 
 

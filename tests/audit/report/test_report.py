@@ -204,7 +204,7 @@ def test_worst_example_is_the_gravest_then_the_largest(tmp_path: Path) -> None:
 def test_completeness_names_silent_and_missing_checks(report: Report) -> None:
     told = "\n".join(report.completeness)
     assert "12 of 12 listed files read: 10 whole, 1 damaged, 1 unreadable." in told
-    assert "1 other files are no samples" in told
+    assert "1 other files are not samples" in told
     for code in CHECKS:
         assert code in told
     assert "did not run" in told
@@ -232,7 +232,7 @@ def test_a_report_keeps_to_its_generation(tmp_path: Path) -> None:
 def test_text_says_counts_examples_completeness_and_commands(report: Report) -> None:
     text = to_text(report)
     assert "Audit of data: 12 files" in text
-    for part in (*CHECKS, "Worst first", "Examined", "Next", "audit explain", "audit show"):
+    for part in (*CHECKS, "Worst findings", "Examined", "Next", "audit explain", "audit show"):
         assert part in text
     for check in report.checks:
         for example in check.worst[:1]:
@@ -295,7 +295,7 @@ def test_html_says_when_it_draws_fewer_pictures_than_there_are(report: Report) -
     some = make_thumbnails(report, limit=1)
     assert len(some.by_id) == 1 < some.wanted
     text = Page(to_html(report, some)).text
-    assert f"1 of {some.wanted} images of the examples drawn." in text
+    assert f"Thumbnails of 1 of {some.wanted} example images." in text
     assert text.count("over this page's limit") >= some.wanted - 1
 
 
@@ -337,7 +337,7 @@ def test_class_bars_draw_the_extremes_and_mark_empty_classes(tmp_path: Path) -> 
     run = built_run(tmp_path, samples, [finding(0)])
     bars = Page(class_bars(collect_report(run).dataset))
     assert len(bars.tags("rect")) == MOST + FEWEST
-    assert f"{60 - MOST - FEWEST} classes between" in bars.text
+    assert f"{60 - MOST - FEWEST} more classes" in bars.text
     assert "c00" in bars.text
 
 

@@ -89,7 +89,7 @@ def test_what_costs_most_comes_first(tmp_path: Path) -> None:
     assert damaged.points == pytest.approx(5 + 1)  # a training ends at it, and one of a hundred
     assert leaked.message == ("20 files show images that are in several splits.")
     assert leaked.example_text == "test/0.jpg = train/0.jpg"
-    assert damaged.message.startswith("1 file is damaged")
+    assert damaged.message.startswith("1 file is corrupt or not an image: a loader fails on it")
 
 
 def test_a_stated_chance_is_how_sure_a_finding_is(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_suspected_labels_come_with_the_forecast(tmp_path: Path, found: float | 
     listed = finding("LABEL007", INFO, listed=40, **forecast)
     suspect = finding("LABEL006", WARNING, "train/1.jpg", error_chance=0.9)
     (thing,) = report_of(tmp_path, rows("train", 100), [listed, suspect]).first
-    more = "; of the first 40 in the order of LABEL007, about 21 are" if found else ""
+    more = "; about 21 of the first 40 labels of LABEL007 are wrong" if found else ""
     assert thing.message == f"The label of 1 file is probably wrong{more}."
 
 

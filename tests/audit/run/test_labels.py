@@ -96,7 +96,7 @@ def test_columns_of_0_and_1_are_classes_where_told(tmp_path: Path, told: str) ->
     [
         (HOT, "cat,cow", "no column 'cow'"),
         (HOT.replace("-1", "0.7"), "cat..owl", r"line 3: column 'owl' holds '0.7'"),
-        (None, "cat..owl", "no source is one"),
+        (None, "cat..owl", "no source is a manifest"),
     ],
 )
 def test_columns_that_are_no_classes_are_refused(

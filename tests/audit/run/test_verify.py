@@ -222,7 +222,7 @@ def test_the_command_prints_a_table_and_its_exit_code_is_the_verdict(
     code, out, _ = command("verify", run)
     assert code == 0
     assert out.splitlines()[0].split() == ["part", "state"]
-    assert out.splitlines()[-1] == f"{run} is sound."
+    assert out.splitlines()[-1] == f"{run} has no damage."
     os.truncate(run / "gen-0002" / MEASUREMENTS, 100)
     code, out, _ = command("verify", run)
     assert code == 1

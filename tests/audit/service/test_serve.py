@@ -255,7 +255,7 @@ def test_what_is_kept_of_a_name_is_forgotten_and_nothing_else(
     [
         (["--address", "0.0.0.0"], "travel in clear"),
         (["--tls-cert", __file__], "belong together"),
-        (["--behind-proxy", "proxy.example"], "no address"),
+        (["--behind-proxy", "proxy.example"], "not an IP address"),
         (["--init", "--people"], "one of --init"),
     ],
 )

@@ -235,7 +235,7 @@ def test_a_loader_is_audited_as_it_comes_after_augmentation(tmp_path: Path) -> N
     run = audit.scan(loader(Augmented(), batch_size=4), tmp_path / "a", **SAME)
     np.testing.assert_array_equal(pixels(run.images["path"][5]), PICTURES[5][:, ::-1])
     report = " ".join(str(run.report()).split())
-    assert "one epoch of a loader, as they came after its transforms: 6 of the 6 items" in report
+    assert "one epoch of a loader, after its transforms: 6 of the 6 items" in report
     assert "the number of an image is its index in the dataset" in report
     named = stored(loader(Augmented(), batch_size=4), tmp_path / "n", label=list("abcdef"))
     assert named["label"].to_list() == list("abcdef")
@@ -248,8 +248,8 @@ def test_a_loader_is_audited_as_it_comes_after_augmentation(tmp_path: Path) -> N
     assert "of shuffled are one epoch" in shuffled
     assert "4 of the 6 items" in shuffled
     assert "3 of the 6 items" in own
-    assert "no index in the dataset" in shuffled
-    assert "no index in the dataset" in own
+    assert "not an index of the dataset" in shuffled
+    assert "not an index of the dataset" in own
 
 
 def test_a_stream_that_raises_is_a_sentence(tmp_path: Path) -> None:
