@@ -60,10 +60,8 @@ class FailOn(StrEnum):
 
 
 def diff_command(
-    old: Annotated[
-        Path, typer.Argument(help="Run directory of the earlier audit, or RUN/gen-0003 in it.")
-    ],
-    new: Annotated[Path, typer.Argument(help="Run directory, or generation, of the later audit.")],
+    old: Annotated[Path, typer.Argument(help="Earlier run, or a version of a run: RUN/gen-0003.")],
+    new: Annotated[Path, typer.Argument(help="Later run, or a version of a run.")],
     distributions: Annotated[
         bool,
         typer.Option(

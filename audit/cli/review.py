@@ -129,7 +129,9 @@ def decide_command(
     ] = False,
     anyone: Annotated[
         bool,
-        typer.Option("--anyone", help="With --undo: whoever decided.", rich_help_panel=LIST),
+        typer.Option(
+            "--anyone", help="With --undo: also decisions of other reviewers.", rich_help_panel=LIST
+        ),
     ] = False,
     log: Annotated[
         bool, typer.Option("--log", help="List the decisions, newest first.", rich_help_panel=LIST)
@@ -167,7 +169,7 @@ def decide_command(
         Path | None,
         typer.Option(
             "--reviewed",
-            help="That CSV with yes or no under `wrong`: estimate.",
+            help="Estimate from that CSV, with yes or no under `wrong`.",
             rich_help_panel=LABELS,
         ),
     ] = None,

@@ -166,7 +166,7 @@ def last_change(history: Sequence[Moment]) -> str:
     for moment in reversed(history):
         said = [
             f"{word} {', '.join(f'{code} {n:,}' for code, n in counts.items())}"
-            for word, counts in (("new:", moment.came), ("fixed:", moment.went))
+            for word, counts in (("new", moment.came), ("fixed", moment.went))
             if counts
         ]
         if said:

@@ -30,10 +30,10 @@ class ScanOptions:
     """How to scan.
 
     layout: split/class/file, class/file, split/file or flat.
-    exclude: Glob of files to leave out; repeatable.
+    exclude: Glob of files to skip; repeatable.
     roots: OLD=NEW: read a manifest's paths elsewhere.
     checks: Codes, prefixes or names, comma-separated: DUP,IMG003.
-    embeddings: Your embeddings by path (.npy, .parquet), to judge labels.
+    embeddings: Your embeddings by path (.npy, .parquet), to check labels.
     embedder: Model of embeddings: file.py:make, model.onnx, lite0 (extra), auto.
     predictions: Class probabilities by path, or boxes as COCO results.
     config: Settings (default ./audit.toml).

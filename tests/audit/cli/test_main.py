@@ -163,7 +163,7 @@ def test_a_file_is_shown_by_its_name_without_an_extension(audit: Command, run: P
     assert "test/cat/leak.jpg" in said.out
     assert audit("show", run, "leak").out == said.out
     several = audit("show", run, "0")
-    assert (several.code, "fits" in several.err) == (2, True)
+    assert (several.code, "matches" in several.err) == (2, True)
 
 
 @pytest.fixture(scope="module")

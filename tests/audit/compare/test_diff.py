@@ -352,7 +352,7 @@ def test_what_came_with_which_scan_is_told_for_ever(tmp_path: Path) -> None:
     mark = next(mark for code, mark, *_ in second.named if code == "SPLIT001")
     assert arrival(history, str(mark)) == found
     assert arrival(history, "DUP009") is None
-    assert "UTC came" in (said := last_change(history[:3]))
+    assert "UTC: new " in (said := last_change(history[:3]))
     assert "SPLIT001 1" in said
     assert last_change(history[:1]) == ""
     assert audit.open(run).history["came"].to_list()[:3] == [0, sum(second.came.values()), 0]

@@ -144,7 +144,9 @@ def test_what_is_spurious_and_why_no_size_is_smaller_are_told() -> None:
             one("the middle half of each side", NOTHING_LOST)]  # fmt: skip
     found = PictureNeeds(Path(), "", base=64, smallest=64, sizes=sizes, versions=arms)
     assert found.sentence == "Keep 64 px: at 32 px 5.0 points are lost."
-    assert found.spurious == "The classes do not need differences of light: they may be taken out."
+    assert (
+        found.spurious == "The classes do not depend on differences of light: they can be removed."
+    )
     untold = replace(found, sizes=[sizes[0], one("32 px", UNKNOWN, 32)], versions=arms[1:])
     assert "32 px is inconclusive: the loss is 1.0 to 9.0 points" in untold.sentence
     assert untold.spurious.startswith("No variation is shown to be spurious")

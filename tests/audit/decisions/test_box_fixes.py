@@ -125,7 +125,7 @@ def test_open_faults_are_told_by_an_export_and_fixed_as_one_batch(
 ) -> None:
     faults = {code: len(found) for code in FIXABLE if (found := findings(run, code))}
     assert open_faults(run) == faults
-    said = f"{sum(faults.values())} open mechanical faults go along (BOX001 {faults['BOX001']}, "
+    said = f"{sum(faults.values())} open faults with an automatic fix (BOX001 {faults['BOX001']}, "
     assert any(line.startswith(said) for line in export_as(run, tmp_path / "a", "coco").said)
     removals = [line for f in findings(run, "BOX004") for line in propose_removal(run, f).lines()]
     assert len(removals) == faults["BOX004"]
@@ -167,8 +167,8 @@ def test_a_fix_of_what_changed_since_is_stale(root: Path, tmp_path: Path) -> Non
     result = export_annotations(run, tmp_path / "out", "coco")
     assert result.fixed == 0
     assert result.stale == [
-        "1 fix was not applied: the size in the entry is another one now.",
-        "1 fix was not applied: the box is another one now.",
+        "1 fix was not applied: the size in the entry has changed.",
+        "1 fix was not applied: the box has changed.",
     ]
 
 
@@ -185,7 +185,7 @@ def test_what_is_no_fix_is_said(run: Path, tmp_path: Path) -> None:
 
 def test_a_picture_is_not_dropped_for_one_of_its_boxes(run: Path, command: Command) -> None:
     (found,) = findings(run, "BOX002")
-    says = rf"BOX002 {found} is about one box of images/1.jpg, .* decide fix, keep or false-pos"
+    says = rf"BOX002 {found} concerns one box of images/1.jpg, .* decide fix, keep or false-pos"
     for word in (found, "BOX002"):
         with pytest.raises(UsageError, match=says):
             decide_findings(run, [word], Action.DROP)

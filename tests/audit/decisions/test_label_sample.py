@@ -71,7 +71,7 @@ def test_what_is_no_whole_random_draw_gives_no_interval(reviewed_run: Path, tmp_
             estimate_wrong(reviewed_run, tmp_path / f"{name}.csv")
     with pytest.raises(UsageError, match="cannot be drawn"):
         draw_labels(reviewed_run, 10_000, 0)
-    with pytest.raises(UsageError, match="there already"):
+    with pytest.raises(UsageError, match="already exists"):
         write_drawn(drawn, tmp_path / "part.csv")
 
 
@@ -97,7 +97,7 @@ def test_the_rate_has_an_interval_and_says_what_is_not_reviewed(tmp_path: Path) 
     decide_findings(run, prints[9:10], Action.KEEP, by="anna")
     [said] = reviewed_rates(run)
     assert said == (
-        "BOX027 overlooked-object: of 10 reviewed of the first 12, 7 were wrong, 70% (35% to 93%); "
-        "2 of the first 12 are not reviewed."
+        "BOX027 overlooked-object: of 10 reviewed of the first 12, 7 were wrong, 70% "
+        "(95% CI 35 to 93); 2 of the first 12 are not reviewed."
     )
     assert said in collect_report(run).completeness

@@ -203,7 +203,7 @@ def test_worst_example_is_the_gravest_then_the_largest(tmp_path: Path) -> None:
 
 def test_completeness_names_silent_and_missing_checks(report: Report) -> None:
     told = "\n".join(report.completeness)
-    assert "12 of 12 listed files read: 10 whole, 1 damaged, 1 unreadable." in told
+    assert "12 of 12 listed files read: 10 intact, 1 damaged, 1 unreadable." in told
     assert "1 other files are not samples" in told
     for code in CHECKS:
         assert code in told
@@ -512,7 +512,7 @@ def test_write_takes_known_extensions_and_never_the_place_of_another_file(
     with pytest.raises(UsageError, match="not a report"):
         write_report(report, boxes)
     assert boxes.read_text() == '{"images": []}'
-    with pytest.raises(UsageError, match="files of the run"):
+    with pytest.raises(UsageError, match="is inside the run"):
         write_report(report, report.generation.path / "x.json")
     with pytest.raises(UsageError, match="not a folder"):
         write_report(report, tmp_path / "none" / "x.json")
