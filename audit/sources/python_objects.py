@@ -383,7 +383,7 @@ def _as_levels(array: Any, identity: str) -> Any:
     if not (low >= 0 and high <= 255):
         raise UsageError(
             f"Item {identity} has values from {low:.3g} to {high:.3g}, but images have 0 to 1 or "
-            "0 to 255: give the dataset before normalisation."
+            "0 to 255: give the dataset before it is normalised."
         )
     whole = np.issubdtype(array.dtype, np.integer)
     scale = 1.0 if whole or high > 1 else 255.0

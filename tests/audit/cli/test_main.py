@@ -123,6 +123,13 @@ def test_a_wrong_setting_names_the_nearest_and_is_2(audit: Command, reviewed_run
     assert audit("report", reviewed_run, "--set", "scan.lock=maybe").code == 2
 
 
+def test_the_options_of_the_program_are_in_its_help_alone(audit: Command) -> None:
+    page = audit("--help").out
+    assert all(one in page for one in ("--config FILE", "--set TABLE.KEY=VALUE", "--trace"))
+    for command in ("scan", "find", "sql"):
+        assert not re.search("--(?:config|set|trace)", audit(command, "--help").out)
+
+
 def test_a_word_is_explained_by_the_checks_whose_pages_have_it(audit: Command) -> None:
     listed = audit("explain", "blurry")
     assert listed.code == 0

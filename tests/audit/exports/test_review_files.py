@@ -152,7 +152,7 @@ def test_what_is_not_understood_is_counted(own: audit.Run, tmp_path: Path) -> No
     ignored = read_review(own.path, path).ignored
     assert ignored["images with different answers of two people"] == 1
     assert ignored["unknown verdicts, such as 'hm'"] == 1
-    assert ignored["tasks without sample_id, which `audit export` did not make"] == 1
+    assert ignored["tasks without sample_id, which `audit export` did not write"] == 1
     assert ignored["tasks without an annotation"] == len(tasks) - 3
 
 

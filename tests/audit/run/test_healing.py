@@ -35,7 +35,7 @@ from tests.audit.run.scanned import (
 )  # fmt: skip
 
 pytestmark = pytest.mark.slow
-FIX = "scan its source again into this run; decisions stay."
+FIX = "scan its source again into this run. Decisions are kept."
 
 
 def truncate(path: Path) -> None:

@@ -226,7 +226,7 @@ def test_the_command_prints_a_table_and_its_exit_code_is_the_verdict(
     os.truncate(run / "gen-0002" / MEASUREMENTS, 100)
     code, out, _ = command("verify", run)
     assert code == 1
-    assert "gen-0002/measurements.duckdb: lost: nothing; made again by the next `audit scan`" in out
+    assert "gen-0002/measurements.duckdb: lost: nothing; rebuilt by the next `audit scan`" in out
     assert out.splitlines()[-1] == "1 part is damaged; `--repair` restores what can be."
     code, out, _ = command("verify", run, "--json")
     document = json.loads(out)
